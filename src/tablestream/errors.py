@@ -1,0 +1,163 @@
+"""Every error of the library, in one tree.
+
+::
+
+    TablestreamError                        PySparkException
+    ├── ArgumentError                       PySparkValueError     a call's argument cannot be used
+    │   └── ReservedNameError                                     a column bears a name the library adds itself
+    ├── PlanError                           AnalysisException     the plan cannot be built
+    │   ├── ColumnCollisionError                                  two columns of a join would share a name
+    │   ├── KeyMismatchError                                      the two sides of a join have different keys
+    │   ├── NondeterministicError                                 an expression whose result cannot be retracted
+    │   ├── SessionSettingError                                   the session lacks what a stateful plan needs
+    │   ├── MixedPlanError                                        outputs that cannot run in one plan
+    │   └── UnsupportedTypeError                                  a column whose type cannot be carried
+    ├── StateError                          PySparkRuntimeError   the checkpoint and the plan do not go together
+    │   ├── PlanChangedError                                      the plan is not the one that made the state
+    │   └── DamagedStateError                                     something is missing from the state of record
+    ├── OrderError                          PySparkRuntimeError   records that cannot be put into one order
+    └── MalformedRecordError                PySparkRuntimeError   a source row that cannot be read, in mode "fail"
+
+Each class has a stable ``code``; a message says what is wrong, where it was built, and what to do.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from pyspark.errors import (
+    AnalysisException,
+    PySparkException,
+    PySparkRuntimeError,
+    PySparkValueError,
+)
+
+
+class TablestreamError(PySparkException):
+    """The root of every error that this library raises.
+
+    Parameters
+    ----------
+    message
+        What is wrong, as a sentence.
+    hint
+        What the user can do about it.
+    operator
+        The name of the table or operator concerned.
+    where
+        ``file:line`` of the user's code that built it.
+
+    Attributes
+    ----------
+    code : str
+        A stable name, such as ``TABLESTREAM_PLAN``, to match on.
+
+    Examples
+    --------
+    >>> print(TablestreamError("The cup is empty.", hint="Fill it.", operator="cup", where="tea.py:3"))
+    [TABLESTREAM_ERROR] The cup is empty. (cup, built at tea.py:3) Fill it.
+    """
+
+    code: ClassVar[str] = "TABLESTREAM_ERROR"
+
+    def __init__(self, message: str, *, hint: str = "", operator: str = "", where: str = "") -> None:
+        self.reason, self.hint, self.operator, self.where = message, hint, operator, where
+        built = f"built at {where}" if where else ""
+        place = ", ".join(part for part in (operator, built) if part)
+        parts = (f"[{self.code}] {message}", f"({place})" if place else "", hint)
+        super().__init__(message=" ".join(part for part in parts if part))
+
+    def __str__(self) -> str:
+        return str(self._message)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (_rebuild, (type(self), self.reason, self.hint, self.operator, self.where))
+
+
+def _rebuild(kind: type[TablestreamError], reason: str, hint: str, operator: str, where: str) -> TablestreamError:
+    """Make an error again on the other side of a pickle: keyword-only arguments do not travel by themselves."""
+    return kind(reason, hint=hint, operator=operator, where=where)
+
+
+class ArgumentError(TablestreamError, PySparkValueError):
+    """An argument of a call cannot be used."""
+
+    code = "TABLESTREAM_ARGUMENT"
+
+
+class ReservedNameError(ArgumentError):
+    """A column bears a name that the library adds to its outputs itself."""
+
+    code = "TABLESTREAM_RESERVED_NAME"
+
+
+class PlanError(TablestreamError, AnalysisException):
+    """The plan cannot be built."""
+
+    code = "TABLESTREAM_PLAN"
+
+
+class ColumnCollisionError(PlanError):
+    """Two columns of a join would share a name."""
+
+    code = "TABLESTREAM_COLUMN_COLLISION"
+
+
+class KeyMismatchError(PlanError):
+    """The two sides of a join are keyed by types that Spark does not widen to one."""
+
+    code = "TABLESTREAM_KEY_MISMATCH"
+
+
+class NondeterministicError(PlanError):
+    """An expression may give another value when its result has to be retracted."""
+
+    code = "TABLESTREAM_NONDETERMINISTIC"
+
+
+class SessionSettingError(PlanError):
+    """The Spark session lacks a setting that a stateful plan needs."""
+
+    code = "TABLESTREAM_SESSION_SETTING"
+
+
+class MixedPlanError(PlanError):
+    """Outputs were put together that cannot run as one plan."""
+
+    code = "TABLESTREAM_MIXED_PLAN"
+
+
+class UnsupportedTypeError(PlanError):
+    """A column has a type that cannot be carried unchanged."""
+
+    code = "TABLESTREAM_UNSUPPORTED_TYPE"
+
+
+class StateError(TablestreamError, PySparkRuntimeError):
+    """The checkpoint and the plan do not go together."""
+
+    code = "TABLESTREAM_STATE"
+
+
+class PlanChangedError(StateError):
+    """The plan is not the one that made the state in the checkpoint."""
+
+    code = "TABLESTREAM_PLAN_CHANGED"
+
+
+class DamagedStateError(StateError):
+    """A part of the state of record is missing or not what was written."""
+
+    code = "TABLESTREAM_DAMAGED_STATE"
+
+
+class OrderError(TablestreamError, PySparkRuntimeError):
+    """A record has no place in the total order."""
+
+    code = "TABLESTREAM_ORDER"
+
+
+class MalformedRecordError(TablestreamError, PySparkRuntimeError):
+    """A row of a source cannot be read, and the source's mode is ``fail``."""
+
+    code = "TABLESTREAM_MALFORMED_RECORD"
