@@ -1,0 +1,1 @@
+"""Kafka Streams' table algebra for PySpark Structured Streaming."""

@@ -1,0 +1,1 @@
+"""Where changes come from and where they go: files, Delta tables, memory."""

@@ -1,0 +1,1 @@
+"""The physical plan: the line of rounds, engine-neutral."""

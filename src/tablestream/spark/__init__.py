@@ -1,0 +1,1 @@
+"""The bridge to Spark: packing, stateful stages, and the run of a plan."""

@@ -1,0 +1,1 @@
+"""Traces of immutable runs: what operators remember, without Spark."""

@@ -1,0 +1,1 @@
+"""The logical plan: what the user asked for, as frozen nodes that check themselves."""
