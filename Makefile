@@ -1,0 +1,60 @@
+# Two commands matter: `make run` shows the library at work, `make test` proves it.
+# ARGS="..." passes options on:  make run ARGS="--json"   make test ARGS="-k joins"   make bench ARGS="--help"
+
+SHELL := /bin/bash
+VENV  := .venv
+BIN   := $(VENV)/bin
+CODE  := $(wildcard src tests benchmarks scripts examples)
+ARGS  ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help run test lint bench format lock clean env java jars
+
+help: ## Show the targets
+	@awk -F':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+run: env java ## Run the demo: change logs of four tables become one joined table
+	$(BIN)/tablestream demo $(ARGS)
+
+test: env java jars lint ## Lint, types, import layers, and all tests
+	$(BIN)/python -m pytest $(ARGS)
+
+lint: env ## Only the checks that run no code
+	$(BIN)/ruff check $(CODE)
+	$(BIN)/ruff format --check $(CODE)
+	$(BIN)/mypy $(CODE)
+	$(BIN)/lint-imports
+
+bench: env java ## Run the benchmark and print its ratios
+	$(BIN)/python -m benchmarks $(ARGS)
+
+format: env ## Format the code and apply the safe fixes
+	$(BIN)/ruff format $(CODE)
+	$(BIN)/ruff check --fix $(CODE)
+
+lock: ## Resolve the newest versions pyproject.toml allows and pin them in requirements/dev.txt
+	rm -rf build/lock && scripts/make_venv.sh build/lock
+	build/lock/bin/python -m pip install --quiet --disable-pip-version-check -e '.[all,dev]'
+	{ head -n 1 requirements/dev.txt; build/lock/bin/python -m pip freeze --exclude-editable \
+	    --exclude pip --exclude setuptools --exclude tablestream; } > build/dev.txt
+	mv build/dev.txt requirements/dev.txt && rm -rf build/lock
+
+clean: ## Remove the environment, fetched jars, caches and build results
+	rm -rf $(VENV) .jars build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache spark-warehouse
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+env: $(VENV)/.stamp
+$(VENV)/.stamp: pyproject.toml requirements/dev.txt scripts/make_venv.sh
+	scripts/make_venv.sh $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check \
+	    -c requirements/dev.txt -e '.[all,dev]'
+	@touch $@
+
+java:
+	@scripts/ensure_java.sh
+
+# Delta Lake's jars, for the tests alone: Spark does not ship them.
+jars: .jars/.stamp
+.jars/.stamp: scripts/fetch_jars.py | env java
+	$(BIN)/python scripts/fetch_jars.py .jars
+	@touch $@

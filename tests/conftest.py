@@ -1,0 +1,108 @@
+"""What all tests share: one local Spark session, and Hypothesis' profiles.
+
+Only a test that asks for the fixture ``spark`` starts Spark; such tests run last.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+# Before anything imports Polars or starts a JVM: workers are many, so one thread each; they run this Python.
+os.environ.setdefault("POLARS_MAX_THREADS", "1")
+os.environ["PYSPARK_PYTHON"] = sys.executable
+os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+os.environ["TZ"] = "UTC"  # collect() turns timestamps into this process's local time
+time.tzset()
+
+import pytest
+from hypothesis import HealthCheck, settings
+from pyspark.sql import SparkSession
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+JARS = sorted(str(jar) for jar in (Path(__file__).parent.parent / ".jars").glob("*.jar"))
+
+SPARK_SETTINGS = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.memory": "2g",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.default.parallelism": "2",
+    "spark.executorEnv.POLARS_MAX_THREADS": "1",
+    "spark.sql.streaming.stateStore.providerClass": (
+        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+    ),
+    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+}
+
+DELTA_SETTINGS = {
+    "spark.jars": ",".join(JARS),
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    "spark.databricks.delta.snapshotPartitions": "2",
+}
+
+settings.register_profile(
+    "ci",
+    max_examples=50,
+    deadline=None,  # a loaded machine is no failure
+    derandomize=True,  # the same change gives the same verdict
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.register_profile("thorough", settings.get_profile("ci"), max_examples=2000, derandomize=False)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+
+
+def needs_spark(item: pytest.Item) -> bool:
+    """Say whether a test asks for Spark, itself or by a fixture of its own."""
+    return "spark" in getattr(item, "fixturenames", ())
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests that need Spark and put them last, so that the quick ones speak first."""
+    for item in items:
+        if needs_spark(item):
+            item.add_marker("spark")
+    items.sort(key=needs_spark)
+
+
+def pytest_runtest_teardown(item: pytest.Item) -> None:
+    """Stop the streaming queries that a test left running, whether it passed or not."""
+    session = SparkSession.getActiveSession() if needs_spark(item) else None
+    if session is not None:
+        for query in session.streams.active:
+            query.stop()
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """One local session with two cores for the whole run; Delta is there when ``.jars`` is filled."""
+    if SparkSession.getActiveSession() is not None:
+        pytest.fail("a test started a Spark session without asking for the fixture `spark`")
+    builder = SparkSession.builder.master("local[2]").appName("tablestream tests")
+    builder = builder.config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse")))
+    for name, value in (SPARK_SETTINGS | (DELTA_SETTINGS if JARS else {})).items():
+        builder = builder.config(name, value)
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    try:
+        yield session
+    finally:
+        session.stop()
+
+
+@pytest.fixture(scope="session")
+def delta_spark(spark: SparkSession) -> SparkSession:
+    """Give the shared session with Delta Lake, or skip where its jars are not (`make jars` fetches them)."""
+    if not JARS:
+        pytest.skip("Delta Lake's jars are not in .jars/; fetch them with `make jars`")
+    return spark
