@@ -16,10 +16,10 @@ found=$(problem)
 
 if [ -z "${JAVA_HOME:-}" ] && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
     echo "Spark needs Java 17 or newer, and $found; installing one."
-    apt-get update -q
+    apt-get update -q || true
     for package in openjdk-17-jre-headless openjdk-21-jre-headless; do
         if apt-cache show "$package" >/dev/null 2>&1; then
-            DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "$package"
+            DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "$package" || true
             break
         fi
     done

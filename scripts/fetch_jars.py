@@ -15,6 +15,7 @@ from pathlib import Path
 
 # All that tables addressed by path use; the rest of Delta's dependencies serve catalogs, or ship with Spark.
 ARTIFACTS = ("io.delta:delta-spark_4.2_2.13:4.4.0", "io.delta:delta-storage:4.4.0")
+REST = ("io.unitycatalog:*", "io.delta:delta-kernel-*", "org.apache.*:*", "com.fasterxml.*:*", "org.slf4j:*")
 
 
 def jar_name(artifact: str) -> str:
@@ -49,6 +50,7 @@ def fetch_by_ivy(into: Path) -> bool:
             "from pyspark.sql import SparkSession\n"
             "builder = SparkSession.builder.master('local[1]').config('spark.ui.enabled', 'false')\n"
             f"builder = builder.config('spark.jars.packages', {','.join(ARTIFACTS)!r})\n"
+            f"builder = builder.config('spark.jars.excludes', {','.join(REST)!r})\n"
             f"builder = builder.config('spark.jars.ivy', {ivy!r})\n"
             "builder.getOrCreate().stop()\n"
         )

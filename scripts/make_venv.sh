@@ -27,7 +27,7 @@ if ! "$python" -c 'import ensurepip, venv' 2>/dev/null; then
     # Debian keeps ensurepip in a package of its own.
     if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
         echo "Python's venv module is missing; installing python3-venv."
-        apt-get update -q
+        apt-get update -q || true
         DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends python3-venv
     else
         echo "$python cannot make virtual environments; install its venv module (Debian: sudo apt-get install python3-venv)." >&2
