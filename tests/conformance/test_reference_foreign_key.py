@@ -1,4 +1,4 @@
-"""The reference's foreign-key joins: KIP-213's examples, traces of Kafka Streams, and joins it does not have."""
+"""The reference's foreign-key joins: KIP-213's examples, traces of Kafka Streams, and what it has not."""
 
 from __future__ import annotations
 
