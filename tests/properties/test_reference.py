@@ -108,7 +108,7 @@ def join_one_to_many(many: Table, one: Table, how: str) -> Table:
 
 @every_how
 @given(data=st.data(), changes=key_changes(["L", "R", "S"]))
-def test_a_tree_of_key_joins_keeps_the_batch_result(
+def test_a_tree_of_key_joins_ends_as_the_join_of_the_final_tables(
     how: Any, data: st.DataObject, changes: list[Change]
 ) -> None:
     other = data.draw(st.sampled_from(HOWS))
@@ -125,7 +125,7 @@ def test_a_tree_of_key_joins_keeps_the_batch_result(
 
 @every_how
 @given(data=st.data(), changes=foreign_key_changes())
-def test_foreign_key_join_keeps_the_batch_result(
+def test_foreign_key_join_ends_as_the_join_of_the_final_tables(
     how: Any, data: st.DataObject, changes: list[Change]
 ) -> None:
     left, right, _ = inputs(changes)
@@ -137,7 +137,7 @@ def test_foreign_key_join_keeps_the_batch_result(
 
 @every_how
 @given(changes=self_join_changes())
-def test_self_joins_keep_the_batch_result(how: Any, changes: list[Change]) -> None:
+def test_self_joins_end_as_the_join_of_the_final_tables(how: Any, changes: list[Change]) -> None:
     rows = inputs(changes)[0]
     foreign_key = join_foreign_keys(rows, rows, how)
     shared = ForeignKeyJoin(points_at, how, store_ids=["L", "L"], compat=True)
@@ -148,7 +148,9 @@ def test_self_joins_keep_the_batch_result(how: Any, changes: list[Change]) -> No
 
 @pytest.mark.parametrize("how", ["inner", "left"])
 @given(data=st.data(), changes=foreign_key_changes())
-def test_one_to_many_keeps_the_batch_result(how: Any, data: st.DataObject, changes: list[Change]) -> None:
+def test_one_to_many_ends_as_the_join_of_the_final_tables(
+    how: Any, data: st.DataObject, changes: list[Change]
+) -> None:
     many, one, _ = inputs(changes)
     wanted = join_one_to_many(many, one, how)
     pieces = [messages(piece) for piece in data.draw(cuts(changes))]
@@ -157,7 +159,7 @@ def test_one_to_many_keeps_the_batch_result(how: Any, data: st.DataObject, chang
 
 
 @given(data=st.data(), changes=key_changes(["L"]))
-def test_filter_keeps_the_batch_result(data: st.DataObject, changes: list[Change]) -> None:
+def test_filter_ends_as_the_filtered_final_table(data: st.DataObject, changes: list[Change]) -> None:
     wanted = {key: value for key, value in inputs(changes)[0].items() if value == "a"}
     pieces = [messages(piece) for piece in data.draw(cuts(changes))]
     assert kept(run(Filter("a".__eq__), pieces)) == wanted
