@@ -1,0 +1,211 @@
+"""Delta Lake as a target: a table that is kept up to date, or a log of every change."""
+
+from __future__ import annotations
+
+import os
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal, Self
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import Window
+from pyspark.sql import functions as F  # noqa: N812 (PySpark's own habit)
+
+from tablestream.connectors.sink import CHANGE_COLUMNS, CHANGE_TYPE, ORDER, quoted
+from tablestream.errors import ArgumentError, PlanError, SessionSettingError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+
+DeltaMode = Literal["table", "changes"]
+
+EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
+CATALOG = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
+TXN_APP_ID = "spark.databricks.delta.write.txnAppId"
+TXN_VERSION = "spark.databricks.delta.write.txnVersion"
+NO_TABLE = (
+    "PATH_NOT_FOUND",
+    "DELTA_TABLE_NOT_FOUND",
+    "DELTA_PATH_DOES_NOT_EXIST",
+    "DELTA_MISSING_DELTA_TABLE",
+)
+_RANK = "_tablestream_rank"
+
+
+@dataclass(frozen=True, slots=True)
+class DeltaSink:
+    """A Delta table as a target; made by `delta`."""
+
+    path: str
+    mode: DeltaMode = "table"
+    key_columns: tuple[str, ...] = ()
+
+    @property
+    def target(self) -> str:
+        """Kind and place."""
+        return f"delta {self.path}"
+
+    @property
+    def needs_final(self) -> bool:
+        """A maintained table wants the last change per key, a log all of them."""
+        return self.mode == "table"
+
+    def keyed_by(self, names: Sequence[str]) -> Self:
+        """Give the same target, told which columns are the key."""
+        return replace(self, key_columns=tuple(names))
+
+    def check(self, spark: SparkSession) -> None:
+        """Refuse a session that was not set up for Delta Lake."""
+        wanted = {"spark.sql.extensions": EXTENSION, "spark.sql.catalog.spark_catalog": CATALOG}
+        for setting, value in wanted.items():
+            if value not in (spark.conf.get(setting, "") or ""):
+                raise SessionSettingError(
+                    f"The session lacks Delta Lake, which the output to {self.path} needs.",
+                    hint=f"Start Spark with io.delta:delta-spark on its class path and {setting}={value}.",
+                )
+
+    def write(self, changes: DataFrame, micro_batch_id: int, query_id: str, output_name: str) -> None:
+        """Write one micro-batch in one Delta transaction that carries its mark."""
+        app_id = f"tablestream/{query_id}/{output_name}"
+        if self.mode == "changes":
+            self._append(changes, app_id, micro_batch_id)
+        else:
+            self._maintain(changes, app_id, micro_batch_id)
+
+    def _append(self, rows: DataFrame, app_id: str, version: int) -> None:
+        marked = rows.write.format("delta").option("txnAppId", app_id).option("txnVersion", version)
+        marked.mode("append").save(self.path)
+
+    def _maintain(self, changes: DataFrame, app_id: str, version: int) -> None:
+        """Bring the table to the state after this micro-batch.
+
+        The first micro-batch only has rows to put in: an append, which makes the table and costs less than a
+        MERGE.
+        """
+        if not self.key_columns:
+            raise ArgumentError(
+                "A maintained table needs the key of its changes.", hint="Call keyed_by(names)."
+            )
+        table = self._table(changes.sparkSession)
+        if table is None:
+            rows = _last_changes(changes, self.key_columns).filter(F.col(CHANGE_TYPE) != "delete")
+            self._append(rows.drop(*CHANGE_COLUMNS), app_id, version)
+            return
+        self._check_columns(table, changes)
+        if not changes.isEmpty():
+            self._merge(table, _last_changes(changes, self.key_columns), app_id, version)
+
+    def _table(self, spark: SparkSession) -> DataFrame | None:
+        """Read the table, or give None where there is none yet."""
+        try:
+            table = spark.read.format("delta").load(self.path)
+            _ = table.schema  # Spark Connect finds out no earlier
+        except AnalysisException as error:
+            if error.getCondition() in NO_TABLE:
+                return None
+            raise
+        return table
+
+    def _check_columns(self, table: DataFrame, changes: DataFrame) -> None:
+        missing = [name for name in changes.columns if name not in {*table.columns, *CHANGE_COLUMNS}]
+        if missing:
+            raise PlanError(
+                f"The Delta table at {self.path} has no column {', '.join(map(repr, missing))}.",
+                hint="Add it with ALTER TABLE, leave it out with select(...), or write to another path.",
+            )
+
+    def _merge(self, table: DataFrame, changes: DataFrame, app_id: str, version: int) -> None:
+        spark = changes.sparkSession
+        with _transaction(spark, app_id, version):
+            spark.sql(_merge_statement(changes.columns, self.key_columns), target=table, changes=changes)
+
+
+def delta(path: str | os.PathLike[str], *, mode: DeltaMode = "table") -> DeltaSink:
+    """Write an output to a Delta table, each micro-batch exactly once.
+
+    Parameters
+    ----------
+    path
+        Where the table lies. It is made by the first micro-batch if it is not there; make it yourself to
+        give it partitions, clustering or properties. Columns of it that the output lacks are left alone
+        (null in new rows).
+    mode
+        ``"table"``: a maintained table of key and value columns, one row per key. Of a key's changes in a
+        micro-batch the last by ``_order`` counts; a delete deletes. Keys are equal as in ``<=>``: null to
+        null. ``"changes"``: every change, appended with ``_change_type``, ``_timestamp`` and ``_order``.
+
+    Returns
+    -------
+    DeltaSink
+        For ``table.to(...)``.
+
+    Raises
+    ------
+    ArgumentError
+        When the mode is neither of the two or the path is empty.
+    SessionSettingError
+        When the query starts in a session without Delta Lake.
+
+    Notes
+    -----
+    Every transaction carries Delta's ``txnAppId``, made of the query's id and the output's name, and the
+    micro-batch as ``txnVersion``; Delta skips one that it has seen. For MERGE it takes both from the
+    session's settings only, so they are set while it runs, in the session that Spark keeps for the query. A
+    new checkpoint is a new query: its changes are merged, or appended, to what the table holds.
+
+    A micro-batch without changes commits nothing once the table is there.
+
+    Examples
+    --------
+    >>> delta("out/mailing").needs_final
+    True
+    >>> delta("out/mailing_changes", mode="changes").needs_final
+    False
+    """
+    if mode not in {"table", "changes"}:
+        raise ArgumentError(f"A Delta sink has no mode {mode!r}.", hint="Choose 'table' or 'changes'.")
+    if not os.fspath(path):
+        raise ArgumentError("The path of a Delta sink is empty.", hint="Give the table's directory.")
+    return DeltaSink(os.fspath(path), mode)
+
+
+def _last_changes(changes: DataFrame, key_columns: Sequence[str]) -> DataFrame:
+    """Keep the last change per key: MERGE refuses two rows for one."""
+    by_key = Window.partitionBy(*(F.col(quoted(name)) for name in key_columns)).orderBy(F.col(ORDER).desc())
+    after = changes.filter(F.col(CHANGE_TYPE) != "update_preimage")
+    ranked = after.withColumn(_RANK, F.row_number().over(by_key))
+    return ranked.filter(F.col(_RANK) == 1).drop(_RANK)
+
+
+def _merge_statement(columns: Sequence[str], key_columns: Sequence[str]) -> str:
+    """Write the MERGE for ``{target}`` and ``{changes}``, which `SparkSession.sql` fills in.
+
+    SQL and not the ``delta`` package's builder, so that only Delta's jars are needed, and so that Connect
+    has it too. The target is a view of the path: a path by itself would have to be absolute to be named in
+    SQL.
+    """
+    stored = [name for name in columns if name not in CHANGE_COLUMNS]
+    names = {name: quoted(name).replace("{", "{{").replace("}", "}}") for name in stored}
+    on = " AND ".join(f"t.{names[name]} <=> c.{names[name]}" for name in key_columns)
+    assign = ", ".join(f"t.{names[name]} = c.{names[name]}" for name in stored if name not in key_columns)
+    update = f" WHEN MATCHED THEN UPDATE SET {assign}" if assign else ""
+    return (
+        f"MERGE INTO {{target}} AS t USING {{changes}} AS c ON {on}"
+        f" WHEN MATCHED AND c.{CHANGE_TYPE} = 'delete' THEN DELETE{update}"
+        f" WHEN NOT MATCHED AND c.{CHANGE_TYPE} <> 'delete' THEN"
+        f" INSERT ({', '.join(names.values())}) VALUES ({', '.join(f'c.{name}' for name in names.values())})"
+    )
+
+
+@contextmanager
+def _transaction(spark: SparkSession, app_id: str, version: int) -> Iterator[None]:
+    """Have Delta mark what is written inside, and skip it if that mark is already there."""
+    spark.conf.set(TXN_APP_ID, app_id)
+    spark.conf.set(TXN_VERSION, str(version))
+    try:
+        yield
+    finally:
+        spark.conf.unset(TXN_APP_ID)
+        spark.conf.unset(TXN_VERSION)

@@ -1,0 +1,395 @@
+"""Directories of files: change logs to read, and change logs to write.
+
+What a malformed row looks like to Spark 4.2, tried format by format, stands in the notes of `read_files`.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Literal, Self, cast, get_args
+
+from pyspark.errors import AnalysisException, ParseException
+from pyspark.sql import functions as F  # noqa: N812 (PySpark's own habit)
+from pyspark.sql.types import StringType, StructType
+
+from tablestream.connectors.sink import quoted
+from tablestream.errors import ArgumentError, PlanError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+ReadFormat = Literal["json", "csv", "parquet"]
+WriteFormat = Literal["parquet", "json"]
+OnMalformed = Literal["fail", "drop", "keep"]
+Option = str | int | float | bool
+
+CORRUPT_RECORD = "_corrupt_record"
+METADATA = "tablestream"
+ON_MALFORMED = "on_malformed"
+OWNER = "_tablestream_owner"
+
+_OPTIONS_BY_ARGUMENT = {
+    "mode": "mode",
+    "columnnameofcorruptrecord": "mode",
+    "maxfilespertrigger": "max_files_per_trigger",
+}
+_JSON_TIMES = {
+    # Spark writes milliseconds by default, and order within a millisecond would be lost.
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+    # A delete's null columns are written out: a log of deletes alone still has its columns.
+    "ignoreNullFields": "false",
+}
+
+
+def read_files(
+    spark: SparkSession,
+    path: str | os.PathLike[str],
+    format: ReadFormat,  # noqa: A002 (Spark's word)
+    schema: StructType | str,
+    *,
+    mode: OnMalformed = "fail",
+    options: Mapping[str, Option] | None = None,
+    max_files_per_trigger: int | None = None,
+) -> DataFrame:
+    r"""Read a directory of JSON, CSV or Parquet change logs as a stream, in a stable order.
+
+    Files are read in the order of their modification time, rows in the order in which they stand in the
+    file. A file counts when it has appeared whole: write it elsewhere and move it in.
+
+    Parameters
+    ----------
+    spark
+        The session.
+    path
+        A directory, or a glob pattern.
+    format
+        ``"json"`` (a record a line), ``"csv"`` or ``"parquet"``.
+    schema
+        The columns, as a DDL string or a struct; a stream's are never inferred.
+    mode
+        What becomes of a row that cannot be read as the schema says: ``"fail"`` ends the query with
+        `MalformedRecordError`, ``"drop"`` leaves it out and counts it, ``"keep"`` keeps it apart, in
+        ``Table.rejected()``. Parquet has no such rows, only files that cannot be read, which always fail.
+    options
+        Spark's options for the format, such as ``{"header": True, "sep": ";"}``.
+    max_files_per_trigger
+        The most files of one micro-batch; default all that are there.
+
+    Returns
+    -------
+    DataFrame
+        Streaming, with the schema's columns and, for JSON and CSV, ``_corrupt_record``: the raw text of a
+        malformed row, else null. The column carries the mode in its metadata (`on_malformed` finds it),
+        through ``select``, ``filter``, ``withColumn`` and a new name; a frame without the column has no
+        mode. The hidden ``_metadata`` that gives a row its place stays with the frame, but a union or a SQL
+        view loses it.
+
+    Raises
+    ------
+    ArgumentError
+        Unknown format or mode, a schema that cannot be parsed, an option that has an argument here or that
+        would break the order (``latestFirst``).
+    PlanError
+        The path does not exist.
+
+    Notes
+    -----
+    A malformed row is one whose text Spark's parser refuses for any column of the schema, also one that
+    nobody selects: Spark alone would not look at such a column. That is
+
+    ======================================  =============  =============
+    row                                     JSON           CSV
+    ======================================  =============  =============
+    value of another type, out of range     malformed      malformed
+    field missing                           null           malformed
+    field too many                          ignored        malformed
+    broken or cut off syntax                malformed      if a field is missing
+    bytes that are not UTF-8                malformed      read as U+FFFD
+    something behind the record             ignored (!)    field too many
+    a line ``[]``                           no row         malformed
+    empty line                              no row         no row
+    ======================================  =============  =============
+
+    The line with (!) is Spark's: of ``{"id": 1}{"id": 2}`` on one line the second record is lost without a
+    word.
+
+    A ``filter`` before ``ts.table`` sees a malformed row with nulls in the columns that could not be read,
+    so it may take the row away before the mode is applied to it.
+
+    With a CSV header, the names are compared with the schema and a file that has other columns fails the
+    query; ``{"enforceSchema": True}`` goes by position instead, as Spark does when nothing is said.
+
+    Files of one modification time come in the order of their paths within a micro-batch; which of them fall
+    into one when ``max_files_per_trigger`` cuts between them is up to the file system's listing. Where cuts
+    must not show, give every file its own time.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> directory = pathlib.Path(tempfile.mkdtemp())
+    >>> (directory / "1.json").write_text('{"ticker": "A", "price": 1.5}\n')
+    30
+    >>> quotes = read_files(spark, directory, "json", "ticker string, price double", mode="drop")
+    >>> quotes.columns
+    ['ticker', 'price', '_corrupt_record']
+    >>> on_malformed(quotes.schema)
+    ('_corrupt_record', 'drop')
+    """
+    _check_choices(format, mode)
+    settings = _read_settings(format, options or {}, max_files_per_trigger)
+    columns = _struct(schema)
+    if format == "parquet":
+        return _load(spark, path, format, columns, settings)
+    columns = _with_corrupt_record(columns)
+    frame = _load(spark, path, format, columns, settings)
+    return frame.withColumn(CORRUPT_RECORD, _corrupt_record(columns, mode))
+
+
+def on_malformed(schema: StructType) -> tuple[str, OnMalformed] | None:
+    """Find the column of malformed rows' texts and the mode that `read_files` was given.
+
+    Parameters
+    ----------
+    schema
+        Of a frame that came from `read_files`, whatever was done to it since.
+
+    Returns
+    -------
+    tuple of str, or None
+        The column's present name and the mode; None where no column carries one.
+    """
+    for column in schema.fields:
+        mode = (column.metadata or {}).get(METADATA, {}).get(ON_MALFORMED)
+        if mode is not None:
+            return column.name, mode
+    return None
+
+
+def _check_choices(format_: str, mode: str) -> None:
+    if format_ not in get_args(ReadFormat):
+        raise ArgumentError(
+            f"read_files cannot read the format {format_!r}.",
+            hint="Choose 'json', 'csv' or 'parquet'; ts.table takes any streaming DataFrame.",
+        )
+    if mode not in get_args(OnMalformed):
+        raise ArgumentError(
+            f"There is no mode {mode!r} for malformed rows.", hint="Choose 'fail', 'drop' or 'keep'."
+        )
+    if format_ == "parquet" and mode != "fail":
+        raise ArgumentError(
+            f"Parquet has no malformed rows for the mode {mode!r}, only files that cannot be read.",
+            hint="Leave mode= out; options={'ignoreCorruptFiles': True} passes over such files.",
+        )
+
+
+def _read_settings(format_: str, options: Mapping[str, Option], max_files: int | None) -> dict[str, Option]:
+    """Put Spark's options together, refusing what would take mode or order out of this reader's hands."""
+    given = {name.lower(): value for name, value in options.items()}
+    for name in given:
+        if name in _OPTIONS_BY_ARGUMENT:
+            raise ArgumentError(
+                f"The option {name!r} is decided by an argument of read_files.",
+                hint=f"Give {_OPTIONS_BY_ARGUMENT[name]}= instead.",
+            )
+    if str(given.get("latestfirst", "false")).lower() == "true":
+        raise ArgumentError(
+            "latestFirst reads later changes before earlier ones.",
+            hint="Leave it out: a change log has an order.",
+        )
+    if max_files is not None:
+        if max_files < 1:
+            raise ArgumentError(
+                f"max_files_per_trigger is {max_files}.", hint="Give at least 1, or leave it out."
+            )
+        given["maxfilespertrigger"] = max_files
+    # columnPruning: a row's number of fields is only compared with the schema's when all of them are parsed.
+    defaults: dict[str, Option] = {"enforceSchema": False, "columnPruning": False} if format_ == "csv" else {}
+    permissive = (
+        {} if format_ == "parquet" else {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT_RECORD}
+    )
+    return {name.lower(): value for name, value in defaults.items()} | given | permissive
+
+
+def _struct(schema: StructType | str) -> StructType:
+    try:
+        columns = StructType.fromDDL(schema) if isinstance(schema, str) else schema
+    except ParseException as error:
+        raise ArgumentError(
+            f"The schema {schema!r} cannot be parsed.", hint="Write it as in 'id BIGINT, name STRING'."
+        ) from error
+    if not isinstance(columns, StructType) or not columns.fields:
+        raise ArgumentError(
+            "The schema of read_files has no columns.", hint="Write it as in 'id BIGINT, name STRING'."
+        )
+    return columns
+
+
+def _with_corrupt_record(columns: StructType) -> StructType:
+    if CORRUPT_RECORD not in columns.fieldNames():
+        return StructType(columns.fields).add(CORRUPT_RECORD, StringType())
+    if columns[CORRUPT_RECORD].dataType != StringType():
+        raise ArgumentError(
+            f"The column {CORRUPT_RECORD} is to hold the text of malformed rows.",
+            hint="Leave it out of the schema, or make it a string.",
+        )
+    return columns
+
+
+def _load(
+    spark: SparkSession,
+    path: str | os.PathLike[str],
+    format_: str,
+    columns: StructType,
+    settings: Mapping[str, Option],
+) -> DataFrame:
+    try:
+        frame = spark.readStream.format(format_).schema(columns).options(**settings).load(os.fspath(path))
+        _ = frame.schema  # Spark Connect finds out no earlier
+    except AnalysisException as error:
+        if error.getCondition() != "PATH_NOT_FOUND":
+            raise
+        raise PlanError(
+            f"There is no directory {os.fspath(path)} to read.", hint="Make it first; it may be empty."
+        ) from error
+    return frame
+
+
+def _corrupt_record(columns: StructType, mode: OnMalformed) -> Column:
+    """Make a column that has every column of the schema parsed, whichever of them are used later.
+
+    Spark parses only the columns that a query refers to, finds no fault in the others, and refuses a query
+    of the corrupt-record column alone. So this one refers to all, in a condition that is always true, that
+    the optimizer cannot see through, and that is evaluated for malformed rows only.
+    """
+    text = F.col(CORRUPT_RECORD)
+    others = [F.col(quoted(name)).isNull() for name in columns.fieldNames() if name != CORRUPT_RECORD]
+    all_parsed = F.greatest(*others, F.lit(True)) if others else F.lit(True)
+    kept = F.when(text.isNotNull() & all_parsed, text)
+    return kept.alias(CORRUPT_RECORD, metadata={METADATA: {ON_MALFORMED: mode}})
+
+
+@dataclass(frozen=True, slots=True)
+class FileSink:
+    """A directory of change logs as a target; made by `files`."""
+
+    path: str
+    format: WriteFormat = "parquet"
+    options: Mapping[str, Option] = field(default_factory=dict)
+    key_columns: tuple[str, ...] = ()
+
+    @property
+    def target(self) -> str:
+        """Kind and place."""
+        return f"files {self.path}"
+
+    @property
+    def needs_final(self) -> bool:
+        """A log takes every change."""
+        return False
+
+    def keyed_by(self, names: Sequence[str]) -> Self:
+        """Give the same target, told which columns are the key."""
+        return replace(self, key_columns=tuple(names))
+
+    def check(self, spark: SparkSession) -> None:
+        """Every session can write files."""
+
+    def write(self, changes: DataFrame, micro_batch_id: int, query_id: str, output_name: str) -> None:
+        """Write the directory of one micro-batch, in place of what a failed attempt left of it."""
+        self._claim(changes.sparkSession, f"{query_id}/{output_name}")
+        defaults = _JSON_TIMES if self.format == "json" else {}
+        writer = changes.write.format(self.format).options(**(defaults | dict(self.options)))
+        writer.mode("overwrite").save(f"{self.path.rstrip('/')}/micro_batch={micro_batch_id}")
+
+    def _claim(self, spark: SparkSession, owner: str) -> None:
+        """Refuse a directory with another query's log.
+
+        Its micro-batches have the same numbers: some would be overwritten, the others would stay.
+        """
+        if _OWNERS.get(self.path) == owner:
+            return
+        mark = f"{self.path.rstrip('/')}/{OWNER}"
+        found = _first_line(spark, mark)
+        if found is None:
+            spark.createDataFrame([(owner,)], "value string").coalesce(1).write.mode("overwrite").text(mark)
+        elif found != owner:
+            raise PlanError(
+                f"The directory {self.path} holds the change log of another query or output ({found}).",
+                hint="A new checkpoint is a new query: write to another path, or delete the old log.",
+            )
+        _OWNERS[self.path] = owner
+
+
+_OWNERS: dict[str, str] = {}
+"""Directories that this process has found to be a query's own, so that the mark is read once."""
+
+
+def files(
+    path: str | os.PathLike[str],
+    format: WriteFormat = "parquet",  # noqa: A002 (the same)
+    *,
+    options: Mapping[str, Option] | None = None,
+) -> FileSink:
+    """Write every change of an output to files, each micro-batch exactly once.
+
+    Parameters
+    ----------
+    path
+        The log's directory. Each micro-batch has a directory ``micro_batch=<number>`` in it, which Spark,
+        DuckDB, Polars and others read as a column ``micro_batch``.
+    format
+        ``"parquet"`` or ``"json"`` (a change a line).
+    options
+        Spark's options for the format, such as ``{"compression": "zstd"}``.
+
+    Returns
+    -------
+    FileSink
+        For ``table.to(...)``.
+
+    Raises
+    ------
+    ArgumentError
+        When the format is neither of the two or the path is empty.
+    PlanError
+        In the first micro-batch, when the directory holds the log of another query: one with another
+        checkpoint.
+
+    Notes
+    -----
+    A micro-batch that is written again replaces its directory. That is not atomic, as no directory of files
+    is: a crash can leave the last one missing or in part until the query is restarted, which writes it
+    anew; Spark's ``_SUCCESS`` file in it says that it is whole. Earlier ones are never touched. A reader
+    that must not see a part takes a Delta sink.
+
+    Within a file a key's changes stand in order, and one micro-batch has all of a key's changes in one file
+    (unless ``maxRecordsPerFile`` splits it); across micro-batches ``_order`` sorts. JSON holds timestamps
+    in microseconds.
+
+    Examples
+    --------
+    >>> files("out/changes", format="json").target
+    'files out/changes'
+    """
+    if format not in get_args(WriteFormat):
+        raise ArgumentError(
+            f"A file sink cannot write the format {format!r}.", hint="Choose 'parquet' or 'json'."
+        )
+    if not os.fspath(path):
+        raise ArgumentError("The path of a file sink is empty.", hint="Give the log's directory.")
+    return FileSink(os.fspath(path), format, dict(options or {}))
+
+
+def _first_line(spark: SparkSession, path: str) -> str | None:
+    """Read the one line of a small text, or None where there is none."""
+    try:
+        rows = spark.read.text(path).take(1)
+    except AnalysisException as error:
+        if error.getCondition() == "PATH_NOT_FOUND":
+            return None
+        raise
+    return cast("str", rows[0][0]) if rows else None

@@ -1,0 +1,77 @@
+"""What every target of an output has in common: the contract that the runner relies on.
+
+A sink is a description, a frozen value. It touches nothing until ``write`` is called with the changes of
+one micro-batch, and then it must leave its target as if each micro-batch had been written exactly once,
+however often and after whatever crash it is called again with the same one.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol, Self
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+
+CHANGE_TYPE = "_change_type"
+TIMESTAMP = "_timestamp"
+ORDER = "_order"
+CHANGE_COLUMNS = (CHANGE_TYPE, TIMESTAMP, ORDER)
+"""The columns of a frame of changes that belong neither to the key nor to the value."""
+
+
+class Sink(Protocol):
+    """Where the changes of one output go.
+
+    Attributes
+    ----------
+    target : str
+        Kind and place, such as ``delta out/mailing``: for explanations, and to find two outputs with one
+        target.
+    key_columns : tuple of str
+        The key of the changes. Empty in what a user writes down; the runner fills it in with `keyed_by`.
+    needs_final : bool
+        True when only the last change per key and micro-batch matters, so that a plan may leave out the
+        others. The sink stays right when it gets them all.
+    """
+
+    @property
+    def target(self) -> str: ...  # noqa: D102 (stands in the class docstring)
+
+    @property
+    def key_columns(self) -> tuple[str, ...]: ...  # noqa: D102
+
+    @property
+    def needs_final(self) -> bool: ...  # noqa: D102
+
+    def keyed_by(self, names: Sequence[str]) -> Self:
+        """Give the same target, told which columns are the key."""
+        ...
+
+    def check(self, spark: SparkSession) -> None:
+        """Refuse, before the query starts, a session that cannot write to this target."""
+        ...
+
+    def write(self, changes: DataFrame, micro_batch_id: int, query_id: str, output_name: str) -> None:
+        """Write one micro-batch, so that writing it again changes nothing.
+
+        Parameters
+        ----------
+        changes
+            Rows in the shape of ``Table.changes()``, per key in order within a partition, persisted and
+            already computed: reading them twice is cheap and runs no operator again.
+        micro_batch_id
+            Counts up from 0 within a checkpoint.
+        query_id
+            Lives as long as the checkpoint. A new checkpoint counts its micro-batches from 0 again, so a
+            number is never enough to know a micro-batch by.
+        output_name
+            Tells the outputs of one query apart.
+        """
+        ...
+
+
+def quoted(name: str) -> str:
+    """Quote a column's name for Spark, whatever it holds."""
+    return "`" + name.replace("`", "``") + "`"

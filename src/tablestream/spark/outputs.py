@@ -1,0 +1,95 @@
+"""The body of a ``foreachBatch``: the changes of several outputs, computed once, written one by one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyspark.storagelevel import StorageLevel
+
+from tablestream.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from pyspark.sql import DataFrame
+
+    from tablestream.connectors.sink import Sink
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """One output of a query: its name, unique in the query, and its keyed sink."""
+
+    name: str
+    sink: Sink
+
+
+def check_outputs(outputs: Sequence[Output]) -> None:
+    """Refuse outputs that would overwrite each other.
+
+    Raises
+    ------
+    ArgumentError
+        When there is none, or two share a name (by which a replay is recognised) or a target.
+    """
+    if not outputs:
+        raise ArgumentError("A query needs at least one output.", hint="Give start(...) a table.to(sink).")
+    for what, values in (
+        ("name", [output.name for output in outputs]),
+        ("target", [output.sink.target for output in outputs]),
+    ):
+        twice = sorted({value for value in values if values.count(value) > 1})
+        if twice:
+            raise ArgumentError(
+                f"Two outputs have the {what} {twice[0]!r}.", hint=f"Give each its own {what}."
+            )
+
+
+def write_outputs(
+    micro_batch: DataFrame,
+    micro_batch_id: int,
+    outputs: Sequence[Output],
+    *,
+    query_id: str,
+    split: Callable[[DataFrame, int], DataFrame],
+) -> int:
+    """Write all outputs of one micro-batch.
+
+    The rows are persisted and counted before any sink sees them. Without the one, each sink's actions would
+    run every stateful operator again; without the other, a sink that looks at no or only some rows would
+    leave partitions uncomputed, and Spark fails a micro-batch whose state was not committed everywhere.
+    That holds for an empty micro-batch too, so sinks are called even then and can make their target.
+
+    Parameters
+    ----------
+    micro_batch
+        The frame that ``foreachBatch`` gives, with the changes of all outputs.
+    micro_batch_id
+        The number that it gives beside it.
+    outputs
+        What to write, in this order.
+    query_id
+        The id that lives as long as the checkpoint.
+    split
+        Takes the frame and the number of an output, gives that output's changes. Must keep partitions and
+        their order: no shuffle.
+
+    Returns
+    -------
+    int
+        The number of rows of the whole frame.
+
+    Notes
+    -----
+    When a sink fails, the query fails, and Spark hands the whole micro-batch over again after a restart:
+    sinks that had been written see it twice and must take it as once.
+    """
+    micro_batch.persist(StorageLevel.MEMORY_AND_DISK_DESER)
+    try:
+        rows = micro_batch.count()
+        for index, output in enumerate(outputs):
+            output.sink.write(split(micro_batch, index), micro_batch_id, query_id, output.name)
+        return rows
+    finally:
+        micro_batch.unpersist()

@@ -1,0 +1,172 @@
+"""Delta as a target: the maintained table follows the changes, and a replayed micro-batch is seen once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from pyspark.sql import functions as F  # noqa: N812 (PySpark's own habit)
+
+from tablestream.connectors.delta import TXN_APP_ID, TXN_VERSION, delta
+from tablestream.errors import ArgumentError, PlanError, SessionSettingError
+from tests.connectors.changes import KEY, changes
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from tablestream.connectors.delta import DeltaSink
+
+
+class Target:
+    """A Delta sink with what a test does to it."""
+
+    def __init__(self, spark: SparkSession, sink: DeltaSink) -> None:
+        self.spark, self.sink = spark, sink.keyed_by(KEY)
+
+    def write(self, frame: DataFrame, micro_batch_id: int, query: str = "q", output: str = "out") -> None:
+        self.sink.write(frame, micro_batch_id, query, output)
+
+    def read(self) -> DataFrame:
+        return self.spark.read.format("delta").load(self.sink.path)
+
+    def rows(self) -> list[tuple[object, ...]]:
+        return sorted((tuple(row) for row in self.read().collect()), key=repr)
+
+    def commits(self) -> int:
+        return len(list(Path(self.sink.path, "_delta_log").glob("*.json")))
+
+
+@pytest.fixture
+def table(delta_spark: SparkSession, tmp_path: Path) -> Target:
+    return Target(delta_spark, delta(tmp_path / "table"))
+
+
+def test_table_is_made_changed_and_deleted_from(table: Target) -> None:
+    table.write(changes(table.spark, 0, (1, "a", "x"), (2, "b", "y"), (3, "c", None)), 0)
+    assert table.rows() == [(1, "a", "x"), (2, "b", "y")]
+    table.write(changes(table.spark, 1, (1, "a", "x2"), (2, "b", None), (4, "d", "new"), (5, "e", None)), 1)
+    assert table.rows() == [(1, "a", "x2"), (4, "d", "new")]
+
+
+def test_last_change_of_a_key_wins_by_order(table: Target) -> None:
+    first = ((1, "a", "old"), (1, "a", None), (2, "b", "x"), (1, "a", "last"), (2, "b", None))
+    table.write(changes(table.spark, 0, *first).orderBy(F.col("_order").desc()), 0)
+    assert table.rows() == [(1, "a", "last")]
+    second = ((1, "a", None), (2, "b", "y"), (2, "b", "z"), (1, "a", "again"))
+    table.write(changes(table.spark, 1, *second).orderBy(F.col("_order").desc()), 1)
+    assert table.rows() == [(1, "a", "again"), (2, "b", "z")]
+
+
+def test_null_is_a_key_like_any_other(table: Target) -> None:
+    table.write(changes(table.spark, 0, (None, "a", "x"), (1, None, "y"), (None, None, "z")), 0)
+    table.write(changes(table.spark, 1, (None, "a", "x2"), (1, None, None), (None, None, "z2")), 1)
+    assert table.rows() == [(None, "a", "x2"), (None, None, "z2")]
+
+
+def test_replayed_micro_batch_is_skipped(table: Target) -> None:
+    zero = changes(table.spark, 0, (1, "a", "x"))
+    one = changes(table.spark, 1, (1, "a", None), (2, "b", "y"))
+    for frame, number in ((zero, 0), (zero, 0), (one, 1), (zero, 0), (one, 1)):
+        table.write(frame, number)
+    assert table.rows() == [(2, "b", "y")]
+    assert table.commits() == 2
+
+
+def test_another_query_or_output_is_not_taken_for_a_replay(table: Target) -> None:
+    table.write(changes(table.spark, 0, (1, "a", "x")), 0)
+    table.write(changes(table.spark, 0, (2, "b", "y")), 0, query="another")
+    table.write(changes(table.spark, 0, (3, "c", "z")), 0, output="another")
+    assert len(table.rows()) == 3
+
+
+def test_empty_micro_batch_makes_the_table_and_then_commits_nothing(table: Target) -> None:
+    table.write(changes(table.spark, 0), 0)
+    assert table.read().columns == ["k1", "k.2", "v"]
+    table.write(changes(table.spark, 1), 1)
+    assert table.commits() == 1
+
+
+def test_before_images_are_passed_over(table: Target) -> None:
+    table.write(changes(table.spark, 0, (1, "a", "x"), (2, "b", "y"), kinds="insert insert"), 0)
+    kinds = "update_preimage update_postimage delete"
+    table.write(changes(table.spark, 1, (1, "a", "x"), (1, "a", "x2"), (2, "b", "y"), kinds=kinds), 1)
+    assert table.rows() == [(1, "a", "x2")]
+
+
+def test_table_of_keys_alone(table: Target) -> None:
+    table.write(changes(table.spark, 0, (1, "a", "x")).drop("v"), 0)
+    table.write(changes(table.spark, 1, (1, "a", "x"), (2, "b", "y")).drop("v"), 1)
+    assert table.rows() == [(1, "a"), (2, "b")]
+
+
+def test_table_made_by_the_user_keeps_its_other_columns(table: Target) -> None:
+    empty = table.spark.createDataFrame([], "extra INT, v STRING, k1 INT, `k.2` STRING")
+    empty.write.format("delta").partitionBy("k1").save(table.sink.path)
+    table.write(changes(table.spark, 0, (1, "a", "x")), 0)
+    assert table.rows() == [(None, "x", 1, "a")]
+
+
+def test_table_without_a_column_is_refused(table: Target) -> None:
+    table.spark.createDataFrame([], "k1 INT, `k.2` STRING").write.format("delta").save(table.sink.path)
+    with pytest.raises(PlanError, match="no column 'v'"):
+        table.write(changes(table.spark, 0, (1, "a", "x")), 0)
+
+
+def test_nested_values_and_non_null_columns(table: Target) -> None:
+    one = "SELECT 1 AS k1, 'a' AS `k.2`, named_struct('m', map('k', array(1.5D))) AS `{v}`"
+    meta = (
+        ", 'upsert' AS _change_type, current_timestamp() AS _timestamp, struct(0L AS micro_batch) AS _order"
+    )
+    spark = table.spark
+    escaped = (one + meta).replace("{v}", "v")
+    table.write(spark.sql(escaped), 0)
+    table.write(spark.sql(escaped).withColumn("k1", F.lit(None).cast("int")), 1)
+    assert [row[0] for row in table.rows()] == [1, None]
+
+
+def test_settings_are_left_as_they_were(table: Target) -> None:
+    table.write(changes(table.spark, 0, (1, "a", "x")), 0)
+    table.write(changes(table.spark, 1, (1, "a", "y")), 1)
+    assert table.spark.conf.get(TXN_APP_ID, None) is None
+    assert table.spark.conf.get(TXN_VERSION, None) is None
+
+
+def test_relative_path(delta_spark: SparkSession, tmp_path: Path) -> None:
+    # Spark resolves it by the JVM's working directory, which is that of this process at the start.
+    start = tmp_path.relative_to("/")
+    depth = len(str(tmp_path.cwd()).strip("/").split("/"))
+    table = Target(delta_spark, delta("../" * depth + str(start / "relative")))
+    for number in (0, 1):
+        table.write(changes(delta_spark, number, (1, "a", str(number))), number)
+    assert table.rows() == [(1, "a", "1")]
+
+
+def test_every_change_is_appended_once(delta_spark: SparkSession, tmp_path: Path) -> None:
+    table = Target(delta_spark, delta(tmp_path / "log", mode="changes"))
+    zero = changes(delta_spark, 0, (1, "a", "x"), (1, "a", None))
+    one = changes(delta_spark, 1, (1, "a", "y"))
+    for frame, number in ((zero, 0), (zero, 0), (one, 1), (zero, 0), (one, 1)):
+        table.write(frame, number)
+    in_order = table.read().orderBy("_order").select("v", "_change_type").collect()
+    assert [tuple(row) for row in in_order] == [("x", "upsert"), (None, "delete"), ("y", "upsert")]
+
+
+def test_arguments_that_are_refused() -> None:
+    with pytest.raises(ArgumentError, match="merge"):
+        delta("out", mode="merge")  # type: ignore[arg-type]
+    with pytest.raises(ArgumentError, match="empty"):
+        delta("")
+
+
+def test_only_a_maintained_table_needs_no_more_than_the_last_change() -> None:
+    assert delta("out").needs_final
+    assert not delta("out", mode="changes").needs_final
+
+
+def test_session_without_delta_is_refused(delta_spark: SparkSession) -> None:
+    delta("out").check(delta_spark)
+    other = delta_spark.newSession()
+    other.conf.set("spark.sql.catalog.spark_catalog", "another")
+    with pytest.raises(SessionSettingError, match="spark_catalog"):
+        delta("out").check(other)

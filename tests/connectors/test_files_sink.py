@@ -1,0 +1,115 @@
+"""Change logs in files: every change once, in order, whatever is replayed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import duckdb
+import pytest
+
+from tablestream.connectors import files as module
+from tablestream.connectors.files import files, read_files
+from tablestream.errors import ArgumentError, PlanError
+from tests.connectors.changes import START, changes
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+
+@pytest.mark.parametrize("format_", ["parquet", "json"])
+def test_replayed_micro_batch_is_written_once(spark: SparkSession, tmp_path: Path, format_: str) -> None:
+    sink = files(tmp_path / "log", format_)  # type: ignore[arg-type]
+    zero = changes(spark, 0, (1, "a", "x"), (1, "a", None))
+    one = changes(spark, 1, (2, "b", "y"))
+    for frame, number in ((zero, 0), (zero, 0), (one, 1), (one, 1)):
+        sink.write(frame, number, "query", "out")
+    schema = "k1 INT, v STRING, _change_type STRING, _order STRUCT<number: BIGINT>, micro_batch INT"
+    log = spark.read.format(format_).schema(schema).load(sink.path).orderBy("micro_batch", "_order")
+    assert [(row.micro_batch, row.k1, row.v, row._change_type) for row in log.collect()] == [
+        (0, 1, "x", "upsert"),
+        (0, 1, None, "delete"),
+        (1, 2, "y", "upsert"),
+    ]
+
+
+def test_micro_batch_that_was_left_in_part_is_replaced(spark: SparkSession, tmp_path: Path) -> None:
+    part = tmp_path / "log" / "micro_batch=0"
+    part.mkdir(parents=True)
+    (part / "part-0.json").write_text('{"k1": 9}\n')
+    files(tmp_path / "log", "json").write(changes(spark, 0, (1, "a", "x")), 0, "query", "out")
+    assert [row.k1 for row in spark.read.json(str(part)).collect()] == [1]
+
+
+def test_rows_stay_in_their_partitions_and_order(spark: SparkSession, tmp_path: Path) -> None:
+    rows = [(number % 7, "k", str(number)) for number in range(100)]
+    frame = changes(spark, 0, *rows).repartition(3, "k1").sortWithinPartitions("_order")
+    files(tmp_path / "log").write(frame, 0, "query", "out")
+    expected = [[row.v for row in part] for part in frame.rdd.glom().collect() if part]
+    written = [
+        [value for (value,) in duckdb.connect().execute(f"SELECT v FROM '{file}'").fetchall()]
+        for file in sorted((tmp_path / "log" / "micro_batch=0").glob("*.parquet"))
+    ]
+    assert [part for part in written if part] == expected
+
+
+def test_json_keeps_microseconds_and_null_columns(spark: SparkSession, tmp_path: Path) -> None:
+    sink = files(tmp_path / "log", "json")
+    sink.write(changes(spark, 0, (1, "a", None)), 0, "query", "out")
+    (row,) = spark.read.schema("_timestamp TIMESTAMP").json(sink.path).collect()
+    assert row._timestamp == START.replace(tzinfo=None)
+    assert spark.read.json(sink.path).columns[:4] == ["_change_type", "_order", "_timestamp", "k.2"]
+    assert "v" in spark.read.json(sink.path).columns
+
+
+def test_log_is_read_by_others_and_again_by_read_files(spark: SparkSession, tmp_path: Path) -> None:
+    sink = files(tmp_path / "log")
+    for number in (0, 1):
+        sink.write(changes(spark, number, (number, "a", "x")), number, "query", "out")
+    found = (
+        duckdb.connect()
+        .execute(f"SELECT micro_batch, k1 FROM '{sink.path}/*/*.parquet' ORDER BY 1")
+        .fetchall()
+    )
+    assert found == [(0, 0), (1, 1)]
+    frame = read_files(spark, sink.path, "parquet", "k1 INT, v STRING")
+    rows: list[int] = []
+    writer = frame.writeStream.foreachBatch(lambda part, _: rows.extend(row.k1 for row in part.collect()))
+    writer.option("checkpointLocation", str(tmp_path / "c")).trigger(
+        availableNow=True
+    ).start().awaitTermination()
+    assert sorted(rows) == [0, 1]
+
+
+def test_empty_micro_batch_can_be_read(spark: SparkSession, tmp_path: Path) -> None:
+    sink = files(tmp_path / "log")
+    sink.write(changes(spark, 0), 0, "query", "out")
+    assert spark.read.parquet(sink.path).count() == 0
+
+
+def test_log_of_another_query_is_not_mixed_in(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sink = files(tmp_path / "log")
+    sink.write(changes(spark, 0, (1, "a", "x")), 0, "query", "out")
+    for query, output in (("another", "out"), ("query", "another")):
+        with pytest.raises(PlanError, match=r"another query or output \(query/out\)"):
+            sink.write(changes(spark, 0, (2, "b", "y")), 0, query, output)
+    monkeypatch.setattr(module, "_OWNERS", {})  # as after a restart of the process
+    sink.write(changes(spark, 1, (3, "c", "z")), 1, "query", "out")
+    assert sorted(row.k1 for row in spark.read.parquet(sink.path).collect()) == [1, 3]
+
+
+def test_options_are_sparks(spark: SparkSession, tmp_path: Path) -> None:
+    sink = files(tmp_path / "log", "json", options={"compression": "gzip", "ignoreNullFields": True})
+    sink.write(changes(spark, 0, (1, "a", None)), 0, "query", "out")
+    assert list((tmp_path / "log").glob("*/*.json.gz"))
+    assert "v" not in spark.read.json(sink.path).columns
+
+
+def test_arguments_that_are_refused() -> None:
+    with pytest.raises(ArgumentError, match="csv"):
+        files("out", "csv")  # type: ignore[arg-type]
+    with pytest.raises(ArgumentError, match="empty"):
+        files("")

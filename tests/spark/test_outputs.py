@@ -1,0 +1,141 @@
+"""Several outputs of one micro-batch: computed once, all of it, and given back to memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Self
+
+import pytest
+from pyspark.sql import functions as F  # noqa: N812 (PySpark's own habit)
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor
+
+from tablestream.connectors.files import files
+from tablestream.connectors.memory import memory
+from tablestream.errors import ArgumentError
+from tablestream.spark.outputs import Output, check_outputs, write_outputs
+from tests.connectors.changes import changes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    import pandas as pd
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.stateful_processor import StatefulProcessorHandle
+
+
+@dataclass
+class Idle:
+    """A sink that looks at nothing, or fails."""
+
+    fail: bool = False
+    target: str = "idle"
+    key_columns: tuple[str, ...] = ()
+    needs_final: bool = False
+    calls: list[tuple[int, str, str, bool]] = field(default_factory=list)
+
+    def keyed_by(self, names: Sequence[str]) -> Self:
+        self.key_columns = tuple(names)
+        return self
+
+    def check(self, spark: SparkSession) -> None:
+        pass
+
+    def write(self, changes: DataFrame, micro_batch_id: int, query_id: str, output_name: str) -> None:
+        self.calls.append((micro_batch_id, query_id, output_name, changes.is_cached))
+        if self.fail:
+            raise OSError("the disk is full")
+
+
+class Counting(StatefulProcessor):
+    """Counts how often it is run with a key, in an accumulator of the test's."""
+
+    def __init__(self, runs: Path) -> None:
+        self.runs = runs
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        self.seen = handle.getValueState("seen", "n BIGINT")
+
+    def handleInputRows(  # noqa: N802 (PySpark's name)
+        self,
+        key: tuple[int],
+        rows: Iterator[pd.DataFrame],
+        timerValues: object,  # noqa: ARG002, N803
+    ) -> Iterator[pd.DataFrame]:
+        for frame in rows:
+            self.seen.update((len(frame),))
+            with (self.runs / str(key[0])).open("a") as file:
+                file.write("x")
+            yield frame[frame["value"] >= 0].assign(shard=key[0])
+
+    def close(self) -> None:
+        pass
+
+
+def by_port(frame: DataFrame, index: int) -> DataFrame:
+    return frame.filter(F.col("k1") == index)
+
+
+def test_each_output_gets_its_rows(spark: SparkSession, tmp_path: Path) -> None:
+    kept, log = memory("test_outputs"), files(tmp_path / "log")
+    outputs = [Output("kept", kept), Output("logged", log)]
+    frame = changes(spark, 4, (0, "a", "x"), (1, "b", "y"), (1, "b", None))
+    for _ in range(2):
+        assert write_outputs(frame, 4, outputs, query_id="query", split=by_port) == 3
+    assert [row.v for row in kept.rows()] == ["x"]
+    assert [row.v for row in spark.read.parquet(log.path).collect()] == ["y", None]
+    assert not frame.is_cached
+    kept.clear()
+
+
+def test_sinks_are_called_with_persisted_rows_also_when_there_are_none(spark: SparkSession) -> None:
+    sink = Idle()
+    write_outputs(changes(spark, 0), 7, [Output("out", sink)], query_id="query", split=lambda frame, _: frame)
+    assert sink.calls == [(7, "query", "out", True)]
+
+
+def test_rows_are_let_go_when_a_sink_fails(spark: SparkSession) -> None:
+    frame, late = changes(spark, 0, (0, "a", "x")), Idle()
+    outputs = [Output("broken", Idle(fail=True)), Output("late", late)]
+    with pytest.raises(OSError, match="the disk is full"):
+        write_outputs(frame, 0, outputs, query_id="query", split=by_port)
+    assert not frame.is_cached
+    assert late.calls == []
+
+
+@pytest.mark.parametrize("value", [1, -1])
+def test_stateful_stage_runs_once_for_sinks_that_look_twice_or_not_at_all(
+    spark: SparkSession, tmp_path: Path, value: int
+) -> None:
+    """With rows that come out of the stage and without."""
+    runs = tmp_path / "runs"
+    runs.mkdir()
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "1.json").write_text(
+        "".join(f'{{"key": {key}, "value": {value}}}\n' for key in range(4))
+    )
+    source = spark.readStream.schema("key INT, value INT").json(str(tmp_path / "in"))
+    stage = source.groupBy("key").transformWithStateInPandas(
+        Counting(runs), outputStructType="shard INT, value INT", outputMode="append", timeMode="none"
+    )
+    looking = memory("test_outputs_stateful")
+    outputs = [Output("idle", Idle()), Output("once", looking), Output("files", files(tmp_path / "log"))]
+
+    def write(frame: DataFrame, number: int) -> None:
+        write_outputs(frame, number, outputs, query_id="query", split=lambda rows, _: rows)
+
+    writer = stage.writeStream.foreachBatch(write).option("checkpointLocation", str(tmp_path / "checkpoint"))
+    writer.trigger(availableNow=True).start().awaitTermination()
+    assert sorted(file.read_text() for file in runs.iterdir()) == ["x"] * 4
+    assert len(looking.rows()) == (4 if value > 0 else 0)
+    looking.clear()
+
+
+def test_outputs_that_would_overwrite_each_other_are_refused() -> None:
+    check_outputs([Output("a", memory("a")), Output("b", memory("b"))])
+    with pytest.raises(ArgumentError, match="at least one"):
+        check_outputs([])
+    with pytest.raises(ArgumentError, match="the name 'a'"):
+        check_outputs([Output("a", memory("a")), Output("a", memory("b"))])
+    with pytest.raises(ArgumentError, match="the target 'files x'"):
+        check_outputs([Output("a", files("x")), Output("b", files("x", "json"))])
