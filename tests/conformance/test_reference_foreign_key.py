@@ -255,6 +255,12 @@ def test_one_step_answers_a_left_key_once_with_the_right_row_after_it() -> None:
     assert join.step([(0, "a", "3|x", 9), (1, "x", None, 5)]) == [("b", None, 5), ("a", None, 5)]
 
 
+def test_one_step_says_nothing_of_a_left_row_that_comes_as_its_right_row_goes() -> None:
+    join = fk_join("inner", compat=False)
+    join.change(ForeignKeyJoin.RIGHT, "x", "X", 1)
+    assert join.step([(0, "a", "1|x", 2), (1, "x", None, 3)]) == []
+
+
 def test_extractor_may_use_the_key() -> None:
     join = ForeignKeyJoin(lambda value, key: (key, value), joiner=joined)
     join.change(ForeignKeyJoin.RIGHT, ("k", "v"), "X", 1)
