@@ -363,6 +363,13 @@ def test_one_to_many_emits_no_tombstone_for_a_pair_that_never_was() -> None:
     assert join.step([(OneToMany.ONE, "A", "a", 2), (OneToMany.MANY, "m", "1|B", 3)]) == []
 
 
+def test_one_to_many_pair_that_is_left_takes_the_time_of_the_one_after_the_step() -> None:
+    join = OneToMany(foreign_key, joiner=joined)
+    join.step([(OneToMany.MANY, "m", "1|A", 1), (OneToMany.ONE, "A", "a", 1)])
+    step = [(OneToMany.ONE, "A", "b", 2), (OneToMany.MANY, "m", "1|B", 9)]
+    assert join.step(step) == [(("A", "m"), None, 9)]
+
+
 def test_one_to_many_pair_goes_with_its_one() -> None:
     join = OneToMany(foreign_key, joiner=joined)
     join.step([(OneToMany.MANY, "m", "1|A", 1), (OneToMany.ONE, "A", "a", 1)])

@@ -178,6 +178,10 @@ def test_joiner_may_make_a_tombstone() -> None:
     check(single(join), "L k a@1 → - \n R k a@2 → k=~@2 \n R k b@3 → k=(a,b)@3")
 
 
+def test_ports_of_a_tree_may_stand_in_any_order() -> None:
+    check(single(KeyJoin(Join(1, 0, "left", joined))), "L k a@1 → - \n R k b@2 → k=(b,a)@2")
+
+
 def test_ports_of_a_tree_are_numbered_once() -> None:
     with pytest.raises(ValueError, match=r"\(0, 0\)"):
         KeyJoin(Join(0, 0))
