@@ -146,7 +146,9 @@ def read_files(
         return _load(spark, path, format, columns, settings)
     columns = _with_corrupt_record(columns)
     frame = _load(spark, path, format, columns, settings)
-    return frame.withColumn(CORRUPT_RECORD, _corrupt_record(columns, mode))
+    # withMetadata and not alias(metadata=...): Spark Connect's withColumn drops that of an alias.
+    sound = frame.withColumn(CORRUPT_RECORD, _corrupt_record(columns))
+    return sound.withMetadata(CORRUPT_RECORD, {METADATA: {ON_MALFORMED: mode}})
 
 
 def on_malformed(schema: StructType) -> tuple[str, OnMalformed] | None:
@@ -258,7 +260,7 @@ def _load(
     return frame
 
 
-def _corrupt_record(columns: StructType, mode: OnMalformed) -> Column:
+def _corrupt_record(columns: StructType) -> Column:
     """Make a column that has every column of the schema parsed, whichever of them are used later.
 
     Spark parses only the columns that a query refers to, finds no fault in the others, and refuses a query
@@ -268,8 +270,7 @@ def _corrupt_record(columns: StructType, mode: OnMalformed) -> Column:
     text = F.col(CORRUPT_RECORD)
     others = [F.col(quoted(name)).isNull() for name in columns.fieldNames() if name != CORRUPT_RECORD]
     all_parsed = F.greatest(*others, F.lit(True)) if others else F.lit(True)
-    kept = F.when(text.isNotNull() & all_parsed, text)
-    return kept.alias(CORRUPT_RECORD, metadata={METADATA: {ON_MALFORMED: mode}})
+    return F.when(text.isNotNull() & all_parsed, text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -385,9 +386,13 @@ def files(
 
 
 def _first_line(spark: SparkSession, path: str) -> str | None:
-    """Read the one line of a small text, or None where there is none."""
+    """Read the one line of a small text, or None where there is none.
+
+    The pattern is given twice because Spark takes a single path for a possible sink of its own, looks for that
+    sink's log and warns with a stack trace where there is none.
+    """
     try:
-        rows = spark.read.text(path).take(1)
+        rows = spark.read.text([f"{path}/part-*"] * 2).take(1)
     except AnalysisException as error:
         if error.getCondition() == "PATH_NOT_FOUND":
             return None
