@@ -388,7 +388,7 @@ def files(
 def _first_line(spark: SparkSession, path: str) -> str | None:
     """Read the one line of a small text, or None where there is none.
 
-    The pattern is given twice because Spark takes a single path for a possible sink of its own, looks for that
+    The pattern is given twice: Spark takes a single path for a possible sink of its own, looks for that
     sink's log and warns with a stack trace where there is none.
     """
     try:
