@@ -130,6 +130,12 @@ def test_key_self_join_in_compat_answers_once_per_role(how: Any, delete: list[Ou
     assert join("L", "k", None, 2) == delete
 
 
+def test_key_self_join_in_compat_takes_one_change_after_the_other() -> None:
+    join = KeyJoin("inner", joiner=joined, store_ids=["x", "x"], compat=True)
+    step = [(port, "k", value, 1) for value in ("a", "b") for port in (0, 1)]
+    assert [out.value for out in join.step(step)] == ["(a,a)", "(a,a)", "(b,b)", "(b,b)"]
+
+
 @pytest.mark.parametrize("how", ["inner", "left", "right", "outer"])
 def test_key_self_join_answers_once_and_deletes(how: Any) -> None:
     trace = """
