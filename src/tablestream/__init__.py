@@ -1,1 +1,6 @@
-"""Kafka Streams' table algebra for PySpark Structured Streaming."""
+"""Tables that stay right on Spark Structured Streaming."""
+
+from tablestream.table import Table, table
+
+__all__ = ["Table", "table"]
+__version__ = "0.1.0"

@@ -1,0 +1,181 @@
+"""Changes of one shard as integers: what several operators compute from keys, places and times.
+
+An operator first forgets the payload: a change becomes (number of its key, place in the order, number of its
+input, position of its row). All rules are applied to such arrays; the payload is gathered once, at the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from tablestream.state.changes import LIVE, ROW_TS, SEQ, STEP, TS
+
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+
+def never() -> np.int64:
+    """Return the time before all times, which loses against every other."""
+    return np.int64(np.iinfo(np.int64).min)
+
+
+def ints(column: pl.Series) -> Ints:
+    """Return an integer column without nulls as an array."""
+    return column.cast(pl.Int64).to_numpy()
+
+
+def bools(column: pl.Series) -> Bools:
+    """Return a Boolean column without nulls as an array."""
+    return column.to_numpy()
+
+
+def gather(column: pl.Series, positions: Ints) -> pl.Series:
+    """Take the rows at some positions; null where the position is negative."""
+    index = pl.Series(positions, dtype=pl.Int64)
+    if len(positions) and positions.min() < 0:
+        index = pl.select(pl.when(index >= 0).then(index)).to_series()
+    return column.gather(index)
+
+
+def touched_keys(frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
+    """Return the distinct rows of some frames."""
+    return pl.concat(frames).unique(keep="any")
+
+
+def with_state(stored: pl.DataFrame, arrived: pl.DataFrame) -> pl.DataFrame:
+    """Put the rows of the state before the messages, as changes number 0; both have ``_row_ts`` afterwards."""
+    zero = pl.lit(0, pl.Int64)
+    old = stored.with_columns(pl.col(TS).alias(ROW_TS), zero.alias(SEQ), zero.alias(STEP))
+    new = arrived.with_columns(pl.coalesce(ROW_TS, TS).alias(ROW_TS))
+    return pl.concat([old.select(new.columns), new], rechunk=False)
+
+
+def chunks(low: Ints, high: Ints, rows: int) -> Iterator[tuple[Ints, Ints]]:
+    """Unfold half-open ranges of positions, about `rows` positions at a time.
+
+    Yields
+    ------
+    owner, position
+        For every position of every range, in order, the number of its range and the position itself.
+
+    Examples
+    --------
+    >>> [(o.tolist(), p.tolist()) for o, p in chunks(np.array([0, 5]), np.array([3, 6]), 2)]
+    [([0, 0], [0, 1]), ([0, 1], [2, 5])]
+    """
+    ends = np.cumsum(high - low)
+    total = int(ends[-1]) if len(ends) else 0
+    for begin in range(0, total, rows):
+        number = np.arange(begin, min(begin + rows, total), dtype=np.int64)
+        owner = np.searchsorted(ends, number, "right")
+        yield owner, number - (ends[owner] - high[owner])
+
+
+def starts(*columns: Ints) -> Bools:
+    """Return whether each row differs from the row before it; the first one does."""
+    changed = np.zeros(len(columns[0]), dtype=bool)
+    changed[:1] = True
+    for column in columns:
+        changed[1:] |= column[1:] != column[:-1]
+    return changed
+
+
+@dataclass(frozen=True)
+class Events:
+    """The changes of several inputs side by side, sorted by key and, within it, by place.
+
+    Invariant: ``(kid, seq)`` rises; a row of the state has ``seq`` 0 and ``step`` 0.
+
+    Attributes
+    ----------
+    kid, seq, step, input, row
+        Number of the key, place, step, input, and position of the row among that input's rows.
+    live, ts, row_ts
+        Whether it is no tombstone; the time of the change and of the row.
+    """
+
+    kid: Ints
+    seq: Ints
+    step: Ints
+    input: Ints
+    row: Ints
+    live: Bools
+    ts: Ints
+    row_ts: Ints
+
+    @classmethod
+    def of(cls, rows: Sequence[pl.DataFrame], kids: Sequence[pl.Series]) -> Events:
+        """Number the rows of every input (state first, then messages) and sort them by key and place."""
+        columns = (SEQ, STEP, TS, ROW_TS, LIVE)
+        every = pl.concat(
+            frame.select(
+                kid,
+                *columns,
+                pl.lit(number, pl.Int64).alias("input"),
+                pl.int_range(pl.len(), dtype=pl.Int64).alias("row"),
+            )
+            for number, (frame, kid) in enumerate(zip(rows, kids, strict=True))
+        ).sort("_kid", SEQ, "input")
+        return cls(
+            kid=ints(every["_kid"]),
+            seq=ints(every[SEQ]),
+            step=ints(every[STEP]),
+            input=ints(every["input"]),
+            row=ints(every["row"]),
+            live=bools(every[LIVE]),
+            ts=ints(every[TS]),
+            row_ts=ints(every[ROW_TS]),
+        )
+
+    @cached_property
+    def at(self) -> Ints:
+        """The position of each event."""
+        return np.arange(len(self.kid), dtype=np.int64)
+
+    @cached_property
+    def key_start(self) -> Ints:
+        """The position of the first event of the same key."""
+        return _run_start(starts(self.kid))
+
+    @cached_property
+    def step_start(self) -> Ints:
+        """The position of the first event of the same key and step."""
+        return _run_start(starts(self.kid, self.step))
+
+    @cached_property
+    def step_end(self) -> Ints:
+        """The position of the last event of the same key and step."""
+        start = starts(self.kid, self.step)
+        ends = np.append(np.flatnonzero(start)[1:], len(start)) - 1
+        return ends[np.cumsum(start) - 1] if len(start) else self.at
+
+    def last_of(self, number: int) -> Ints:
+        """The position of the last event of input `number` up to each event, of any key; -1 where none is.
+
+        It is one of the same key exactly if it is not before `key_start`.
+        """
+        return np.maximum.accumulate(np.where(self.input == number, self.at, -1))
+
+    def without_idle_tombstones(self, quiet: Sequence[bool]) -> Events:
+        """Leave out tombstones for rows that do not exist, of the inputs marked quiet."""
+        keep = np.ones(len(self.kid), dtype=bool)
+        for number, is_quiet in enumerate(quiet):
+            if is_quiet:
+                before = np.append(-1, self.last_of(number)[:-1])
+                had = (before >= self.key_start) & self.live[before]
+                keep &= (self.input != number) | self.live | had
+        if keep.all():
+            return self
+        fields = ("kid", "seq", "step", "input", "row", "live", "ts", "row_ts")
+        return replace(self, **{name: getattr(self, name)[keep] for name in fields})
+
+
+def _run_start(start: Bools) -> Ints:
+    """The position where the run of each row starts."""
+    return np.maximum.accumulate(np.where(start, np.arange(len(start), dtype=np.int64), 0))

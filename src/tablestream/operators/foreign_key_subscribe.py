@@ -1,0 +1,289 @@
+"""First half of a foreign-key join: a change of a left row becomes messages to the right-hand keys concerned.
+
+Keyed by the left table's key. It remembers of every left row only its foreign key.
+
+``f`` is the foreign key before (none if there was no row or it was null), ``n`` the one now.
+
+INNER (and the part of RIGHT that is not its lone right rows)
+
+==========  ======  ======  =============================================
+new row     before  now     messages
+==========  ======  ======  =============================================
+present     --      none    dropped, counted; UNSUBSCRIBE_ANSWER to f if any
+present     none    n       ANSWER_IF_FOUND to n
+present     n       n       ANSWER_IF_FOUND to n
+present     f       n       UNSUBSCRIBE to f; ANSWER_ALWAYS to n
+absent      f       --      UNSUBSCRIBE_ANSWER to f
+absent      none    --      nothing
+==========  ======  ======  =============================================
+
+LEFT (and OUTER)
+
+===============================  ======  ======  =================================
+row                              before  now     messages
+===============================  ======  ======  =================================
+absent before and now            --      --      nothing
+any other                        f       n != f  UNSUBSCRIBE to f, then as below
+any other                        --      n       ANSWER_ALWAYS to n
+any other                        --      none    the answer itself: no right row
+===============================  ======  ======  =================================
+
+PAIR (one to many): as INNER, but a move is UNSUBSCRIBE_ANSWER to f and ANSWER_IF_FOUND to n.
+
+References
+----------
+KIP-213; KAFKA-18713, KAFKA-16407 (the rules since 4.1); ``docs/semantics.md``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum, IntEnum
+
+import numpy as np
+import polars as pl
+
+from tablestream.operators.events import Bools, Ints, bools, gather, ints, starts, touched_keys
+from tablestream.operators.operator import NUMBER, PARENT, Context, Emission
+from tablestream.state.changes import FOREIGN_HASH, KEY_HASH, LIVE, SEQ, TS, last_by, number_keys
+from tablestream.state.trace import TraceSpec
+
+
+class Rules(Enum):
+    """Which of the tables above holds."""
+
+    INNER = "inner"
+    LEFT = "left"
+    PAIR = "pair"
+
+
+class Kind(IntEnum):
+    """What a message asks of the right-hand side; the first two end a subscription, the others make it."""
+
+    UNSUBSCRIBE = 0
+    UNSUBSCRIBE_ANSWER = 1
+    ANSWER_ALWAYS = 2
+    ANSWER_IF_FOUND = 3
+
+
+KIND, NEW, CHANGED = "_kind", "_new", "_changed"
+VALUE_HASH = "_vh"
+NULL_FOREIGN_KEY = "null-foreign-key"
+
+#: Outputs of the operator.
+TO_RIGHT, TO_RESULT = 0, 1
+
+
+@dataclass(frozen=True)
+class ForeignKeySubscribe:
+    """The left half of a foreign-key join.
+
+    Parameters
+    ----------
+    rules
+        Which table of messages holds.
+    keys, foreign_keys
+        The columns and dtypes of the left table's key and of the foreign key.
+    value, right_value
+        The dtypes of the two values.
+    lone
+        Whether the result's key has the right key, too.
+    compare_values
+        Whether messages tell if the value changed (self-joins in compat mode need it); the input then has
+        ``_vh``, a hash of the value.
+    final
+        Whether only the last change per key and micro-batch is sent (with `Rules.LEFT`).
+
+    Notes
+    -----
+    Input: ``_kh``, key, ``_ts``, ``_live``, ``_fh`` (null: the foreign key is null), foreign key, ``v``.
+    Output 0: ``_fh``, foreign key, ``_kh``, key, ``_ts``, ``_kind``, ``_new`` (not subscribed there before),
+    ``_changed``, ``v``. Output 1: answers that need no right row, as those of `ForeignKeyAnswer`.
+    """
+
+    rules: Rules
+    keys: pl.Schema
+    foreign_keys: pl.Schema
+    value: pl.DataType
+    right_value: pl.DataType
+    lone: bool = False
+    compare_values: bool = False
+    final: bool = False
+
+    @property
+    def inputs(self) -> tuple[pl.Schema, ...]:
+        columns = {KEY_HASH: pl.Int64(), **self.keys, TS: pl.Int64(), LIVE: pl.Boolean()}
+        columns |= {FOREIGN_HASH: pl.Int64(), **self.foreign_keys, "v": self.value}
+        if self.compare_values:
+            columns[VALUE_HASH] = pl.Int64()
+        return (pl.Schema(columns),)
+
+    @property
+    def _trace(self) -> TraceSpec:
+        columns = {KEY_HASH: pl.Int64(), **self.keys, LIVE: pl.Boolean(), FOREIGN_HASH: pl.Int64()}
+        columns |= dict(self.foreign_keys)
+        if self.compare_values:
+            columns[VALUE_HASH] = pl.Int64()
+        return TraceSpec(
+            name="foreign keys", number=0, hash=KEY_HASH, key=tuple(self.keys), schema=pl.Schema(columns)
+        )
+
+    @property
+    def traces(self) -> tuple[TraceSpec, ...]:
+        return (self._trace,)
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        return () if self.rules is Rules.LEFT else (NULL_FOREIGN_KEY,)
+
+    def run(self, inputs: Sequence[pl.DataFrame], context: Context) -> Iterator[Emission]:
+        """Send what the changes of the micro-batch mean to the right-hand keys."""
+        (arrived,) = inputs
+        trace = context.trace(self._trace.name)
+        stored = trace.lookup(touched_keys([arrived.select(KEY_HASH, *self.keys)]))
+        old = stored.with_columns(pl.lit(0, pl.Int64).alias(SEQ))
+        columns = [SEQ, *self._trace.schema]
+        rows = pl.concat([old.select(columns), arrived.select(columns)])
+        (kid,) = number_keys(KEY_HASH, list(self.keys), [rows])
+        turns = self._turns(rows, kid)
+        if self.rules is not Rules.LEFT:
+            context.dropped[NULL_FOREIGN_KEY] += int((turns.live & ~turns.has).sum())
+        yield Emission(TO_RIGHT, self._messages(turns, rows, arrived, stored.height))
+        if self.rules is Rules.LEFT:
+            yield Emission(TO_RESULT, self._direct_answers(turns, rows, arrived, stored.height))
+        trace.insert(last_by(rows, kid).filter(pl.col(SEQ) > 0).select(list(self._trace.schema)))
+
+    def _turns(self, rows: pl.DataFrame, kid: pl.Series) -> _Turns:
+        """Put each change beside the change before it of the same key; in final mode, the last beside the row
+        that was there when the micro-batch began."""
+        kids, seq = ints(kid), ints(rows[SEQ])
+        now = np.lexsort((seq, kids))
+        key, arrived = kids[now], seq[now] > 0
+        live = bools(rows[LIVE])
+        first = starts(key)
+        before = np.where(first, -1, np.append(-1, now)[:-1])
+        was_live = live[before] & (before >= 0)
+        answered = live[now] | was_live
+        if self.final:
+            begin = np.maximum.accumulate(np.where(first, np.arange(len(now)), 0))
+            before = np.where(arrived[begin], -1, now[begin])
+            was_live = live[before] & (before >= 0)
+            arrived &= _last_true(answered & arrived, key)
+        now, before, answered, was_live = (column[arrived] for column in (now, before, answered, was_live))
+        has = bools(rows[FOREIGN_HASH].is_not_null()) & live
+        return _Turns(
+            now=now,
+            before=before,
+            live=live[now],
+            was_live=was_live,
+            answered=answered,
+            has=has[now],
+            had=has[before] & was_live,
+            same=self._same_foreign_key(rows, now, before),
+        )
+
+    def _same_foreign_key(self, rows: pl.DataFrame, now: Ints, before: Ints) -> Bools:
+        names = [FOREIGN_HASH, *self.foreign_keys]
+        pairs = ((gather(rows[name], now), gather(rows[name], before)) for name in names)
+        return bools(pl.select(pl.all_horizontal(one.eq_missing(other) for one, other in pairs)).to_series())
+
+    def _messages(
+        self, turns: _Turns, rows: pl.DataFrame, arrived: pl.DataFrame, stored: int
+    ) -> pl.DataFrame:
+        """The messages to the old foreign keys, then those to the new ones."""
+        leaving, leave_kind = turns.leaving(self.rules)
+        coming, come_kind = turns.coming(self.rules)
+        gone = self._addressed(rows, turns.before[leaving], turns.now[leaving], arrived, stored).with_columns(
+            pl.Series(KIND, leave_kind[leaving], dtype=pl.Int8),
+            pl.lit(value=None, dtype=self.value).alias("v"),
+            pl.lit(value=False).alias(NEW),
+            pl.lit(0, pl.Int64).alias(NUMBER),
+        )
+        come = self._addressed(rows, turns.now[coming], turns.now[coming], arrived, stored).with_columns(
+            pl.Series(KIND, come_kind[coming], dtype=pl.Int8),
+            pl.Series(NEW, ~(turns.had & turns.same)[coming], dtype=pl.Boolean),
+            pl.lit(1, pl.Int64).alias(NUMBER),
+        )
+        which = np.concatenate([np.flatnonzero(leaving), np.flatnonzero(coming)])
+        messages = pl.concat([gone, come.select(gone.columns)])
+        return messages.with_columns(pl.Series(CHANGED, self._changed(turns, rows)[which], dtype=pl.Boolean))
+
+    def _addressed(
+        self, rows: pl.DataFrame, to: Ints, changed: Ints, arrived: pl.DataFrame, stored: int
+    ) -> pl.DataFrame:
+        """Rows to the foreign keys of the rows `to`, about the changes `changed`."""
+        address = rows.select(FOREIGN_HASH, *self.foreign_keys)[to]
+        change = arrived.select(pl.col(SEQ).alias(PARENT), KEY_HASH, *self.keys, TS, "v")[changed - stored]
+        return address.hstack(change)
+
+    def _changed(self, turns: _Turns, rows: pl.DataFrame) -> Bools:
+        """Whether the row is another one than before."""
+        if not self.compare_values:
+            return np.ones(len(turns.now), dtype=bool)
+        hashes = ints(rows[VALUE_HASH].fill_null(0))
+        same = (hashes[turns.now] == hashes[turns.before]) & turns.live & turns.was_live
+        return np.asarray(~same)
+
+    def _direct_answers(
+        self, turns: _Turns, rows: pl.DataFrame, arrived: pl.DataFrame, stored: int
+    ) -> pl.DataFrame:
+        """LEFT: rows whose foreign key is null, and deletes, are answered without a right row."""
+        mine = turns.answered & ~turns.has
+        if self.final:
+            mine &= turns.live | turns.was_live
+        right = {**(self.foreign_keys if self.lone else {}), "v1": self.right_value}
+        answers = arrived.select(
+            pl.col(SEQ).alias(PARENT), KEY_HASH, *self.keys, TS, LIVE, pl.col("v").alias("v0")
+        )
+        return answers[turns.now[mine] - stored].with_columns(
+            pl.lit(1, pl.Int64).alias(NUMBER), *(pl.lit(None, kind).alias(name) for name, kind in right.items())
+        )
+
+
+@dataclass(frozen=True)
+class _Turns:
+    """Each change beside the row it replaces, as positions among the rows (``before`` -1: there is none).
+
+    ``has``, ``had``: the row has, had a foreign key; ``same``: both are equal, or both null; ``answered``: LEFT
+    owes an answer, since the row exists or did just before.
+    """
+
+    now: Ints
+    before: Ints
+    live: Bools
+    was_live: Bools
+    answered: Bools
+    has: Bools
+    had: Bools
+    same: Bools
+
+    def leaving(self, rules: Rules) -> tuple[Bools, Ints]:
+        """Which changes end a subscription, and with which kind of message."""
+        leaves = self.had & ~(self.has & self.same)
+        if rules is Rules.LEFT:
+            quiet = np.ones(len(leaves), dtype=bool)
+        elif rules is Rules.INNER:
+            quiet = self.has
+        else:
+            quiet = np.zeros(len(leaves), dtype=bool)
+        return leaves, np.where(quiet, Kind.UNSUBSCRIBE, Kind.UNSUBSCRIBE_ANSWER).astype(np.int64)
+
+    def coming(self, rules: Rules) -> tuple[Bools, Ints]:
+        """Which changes make or renew a subscription, and with which kind of message."""
+        if rules is Rules.LEFT:
+            always = np.ones(len(self.has), dtype=bool)
+        elif rules is Rules.INNER:
+            always = self.had & ~self.same
+        else:
+            always = np.zeros(len(self.has), dtype=bool)
+        return self.has, np.where(always, Kind.ANSWER_ALWAYS, Kind.ANSWER_IF_FOUND).astype(np.int64)
+
+
+def _last_true(wanted: Bools, key: Ints) -> Bools:
+    """Mark, of each run of one key, the last wanted position."""
+    marks = np.zeros(len(key), dtype=bool)
+    positions = np.flatnonzero(wanted)
+    last = np.append(key[positions][1:] != key[positions][:-1], True)[: len(positions)]
+    marks[positions[last]] = True
+    return marks

@@ -1,0 +1,262 @@
+"""Join of n tables on their own key: one operator, whatever the number of tables.
+
+An event is a change of one input. ``other`` is the current row of the other side, ``none`` its absence;
+the result's time is ``max(event's time, other row's time)``, tombstones included.
+
+=====  ===========  =====================================  =======================================
+how    event on     emits nothing when                     otherwise
+=====  ===========  =====================================  =======================================
+inner  either       other is none                          row, or a tombstone when new is none
+left   left         other, new and old are all none        row, or a tombstone when new is none
+left   right        left row is none                       row (its right part may be none)
+outer  either       other, new and old are all none        row when a side exists, else a tombstone
+right  --           the mirror image of left
+=====  ===========  =====================================  =======================================
+
+A tree of such joins is evaluated bottom-up for each event: an inner node that emits is an event for the node
+above it; one that does not is its ``other``, with the largest time of its rows.
+
+Steps
+    ``atomic``: all changes of one step are applied first, then the key emits at most once: when the result
+    exists after the step or did before, with the largest time of the changes. Otherwise each change is its own
+    event, and inputs of one store (``stores``) are updated together before the first of them, which is how a
+    table joined to itself behaves in Kafka Streams.
+
+References
+----------
+Kafka Streams ``KTable.join/leftJoin/outerJoin``; ``docs/semantics.md``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import polars as pl
+
+from tablestream.operators.events import Bools, Events, Ints, gather, never, touched_keys, with_state
+from tablestream.operators.operator import PARENT, Context, Emission
+from tablestream.state.changes import KEY_HASH, LIVE, ROW_TS, SEQ, TS, last_by, number_keys
+from tablestream.state.trace import TraceSpec
+
+How = Literal["inner", "left", "right", "outer"]
+
+
+@dataclass(frozen=True)
+class Branch:
+    """A join of two sides, each an input's number or a further join."""
+
+    left: Branch | int
+    right: Branch | int
+    how: How
+
+
+@dataclass(frozen=True)
+class KeyJoin:
+    """N tables joined on one key.
+
+    Parameters
+    ----------
+    tree
+        Which inputs are joined how.
+    keys
+        The key columns and their dtypes.
+    values
+        The dtype of each input's value.
+    stores
+        Inputs with the same number share one store; used only when not `atomic`.
+    quiet
+        Per input, whether a tombstone for an absent row is no change at all (a filter upstream makes such).
+    atomic
+        Whether a step emits once per key.
+    final
+        Whether only the last change per key and micro-batch leaves.
+
+    Notes
+    -----
+    Output 0 has ``_kh``, the key columns, ``_ts``, ``_row_ts``, ``_live`` and a value column ``v0``, ``v1``, ...
+    per input, null where that input has no row. Cost: proportional to the changes and the rows of their keys.
+    """
+
+    tree: Branch
+    keys: pl.Schema
+    values: tuple[pl.DataType, ...]
+    stores: tuple[int, ...]
+    quiet: tuple[bool, ...]
+    atomic: bool = True
+    final: bool = False
+
+    @property
+    def inputs(self) -> tuple[pl.Schema, ...]:
+        head = {KEY_HASH: pl.Int64(), **self.keys, TS: pl.Int64(), ROW_TS: pl.Int64(), LIVE: pl.Boolean()}
+        return tuple(pl.Schema({**head, "v": value}) for value in self.values)
+
+    @property
+    def traces(self) -> tuple[TraceSpec, ...]:
+        return tuple(
+            TraceSpec(
+                name=f"input {number}",
+                number=number,
+                hash=KEY_HASH,
+                key=tuple(self.keys),
+                schema=pl.Schema(
+                    {KEY_HASH: pl.Int64(), **self.keys, TS: pl.Int64(), LIVE: pl.Boolean(), "v": value}
+                ),
+            )
+            for number, value in enumerate(self.values)
+        )
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        return ()
+
+    def run(self, inputs: Sequence[pl.DataFrame], context: Context) -> Iterator[Emission]:
+        """Emit what each step of the micro-batch changes, and remember the last row of each key."""
+        columns = [KEY_HASH, *self.keys]
+        touched = touched_keys([frame.select(columns) for frame in inputs])
+        rows = [
+            with_state(context.trace(spec.name).lookup(touched), frame)
+            for spec, frame in zip(self.traces, inputs, strict=True)
+        ]
+        kids = number_keys(KEY_HASH, list(self.keys), rows)
+        events = Events.of(rows, kids).without_idle_tombstones(self.quiet)
+        sides = _evaluate(self.tree, self._leaves(events))
+        chosen = np.flatnonzero(sides.emits)
+        if self.final:
+            chosen = _last_of_each_key(events.kid[self._emitting(events)], chosen, sides)
+        yield Emission(0, self._rows(events, self._emitting(events)[chosen], sides, chosen, rows))
+        for spec, frame, kid in zip(self.traces, rows, kids, strict=True):
+            changed = last_by(frame, kid).filter(pl.col(SEQ) > 0)
+            context.trace(spec.name).insert(changed.drop(TS).rename({ROW_TS: TS}).select(list(spec.schema)))
+
+    def _emitting(self, events: Events) -> Ints:
+        """The events that may emit: each change, or the last of each step."""
+        arrived = events.seq > 0
+        return np.flatnonzero(arrived & (events.step_end == events.at) if self.atomic else arrived)
+
+    def _leaves(self, events: Events) -> list[_Side]:
+        """What each emitting event finds on each input: whether it changed, and its row before and after."""
+        at = self._emitting(events)
+        own, key_start = events.input[at], events.key_start[at]
+        leaves = []
+        for j in range(len(self.values)):
+            together = np.array(
+                [self.atomic or store == self.stores[j] for store in self.stores], dtype=bool
+            )[own]
+            last = events.last_of(j)
+            after = last[np.where(together, events.step_end[at], at)]
+            earlier = np.where(together, events.step_start[at], at) - 1
+            before = np.where(earlier >= 0, last[earlier], -1)
+            now, was = (after >= key_start) & events.live[after], (before >= key_start) & events.live[before]
+            touched = after >= events.step_start[at] if self.atomic else own == j
+            leaves.append(
+                _Side(
+                    emits=touched,
+                    now=now,
+                    was=np.where(touched, was, now),
+                    row_ts=np.where(now, events.row_ts[after], never()),
+                    event_ts=np.where(touched, events.ts[after if self.atomic else at], never()),
+                    row=np.where(now, events.row[after], -1),
+                )
+            )
+        return leaves
+
+    def _rows(
+        self, events: Events, at: Ints, sides: _Side, chosen: Ints, rows: Sequence[pl.DataFrame]
+    ) -> pl.DataFrame:
+        """Gather the payload, once."""
+        live = sides.now[chosen]
+        keys = pl.concat([frame.select(KEY_HASH, *self.keys) for frame in rows], rechunk=False)
+        offsets = np.cumsum([0, *(frame.height for frame in rows[:-1])])
+        head = pl.DataFrame(
+            {
+                PARENT: events.seq[at],
+                TS: sides.event_ts[chosen],
+                ROW_TS: np.where(live, sides.row_ts[chosen], sides.event_ts[chosen]),
+                LIVE: live,
+            }
+        )
+        leaves = _leaf_rows(sides)
+        values = [
+            gather(frame.get_column("v"), np.where(live, leaf[chosen], -1)).alias(f"v{j}")
+            for j, (frame, leaf) in enumerate(zip(rows, leaves, strict=True))
+        ]
+        return head.hstack(keys[events.row[at] + offsets[events.input[at]]]).hstack(values)
+
+
+@dataclass(frozen=True)
+class _Side:
+    """One side of a join, as each emitting event finds it: columns of one length.
+
+    ``emits``: it changes; ``now``, ``was``: a row exists after and before; ``row_ts``, ``event_ts``: times of the
+    row and of the change (`never()` where there is none); ``row``: of an input, the position of its row or -1.
+    """
+
+    emits: Bools
+    now: Bools
+    was: Bools
+    row_ts: Ints
+    event_ts: Ints
+    row: Ints | None = None
+    parts: tuple[_Side, ...] = ()
+
+
+def _evaluate(tree: Branch | int, leaves: Sequence[_Side]) -> _Side:
+    """Apply the rule table at every node of the tree, from the leaves up."""
+    if isinstance(tree, int):
+        return leaves[tree]
+    left, right = _evaluate(tree.left, leaves), _evaluate(tree.right, leaves)
+    only_left, only_right, both = (
+        left.emits & ~right.emits,
+        right.emits & ~left.emits,
+        left.emits & right.emits,
+    )
+    left_was = np.where(left.emits, left.was, left.now)
+    right_was = np.where(right.emits, right.was, right.now)
+    now = _exists(tree.how, left.now, right.now)
+    was = _exists(tree.how, left_was, right_was)
+    for_left, for_right = _emits_alone(tree.how, left, right)
+    emits = (only_left & for_left) | (only_right & for_right) | (both & (now | was))
+    other = np.select([only_left, only_right], [right.row_ts, left.row_ts], never())
+    return _Side(
+        emits=emits,
+        now=now,
+        was=was,
+        row_ts=np.where(now, np.maximum(left.row_ts, right.row_ts), never()),
+        event_ts=np.maximum(np.maximum(left.event_ts, right.event_ts), other),
+        parts=(left, right),
+    )
+
+
+def _exists(how: How, left: Bools, right: Bools) -> Bools:
+    """Whether the join of two sides has a row."""
+    return {"inner": left & right, "left": left, "right": right, "outer": left | right}[how]
+
+
+def _emits_alone(how: How, left: _Side, right: _Side) -> tuple[Bools, Bools]:
+    """Whether a change of the left side alone emits, and of the right side alone."""
+    some_left, some_right = right.now | left.now | left.was, left.now | right.now | right.was
+    return {
+        "inner": (right.now, left.now),
+        "left": (some_left, left.now),
+        "right": (right.now, some_right),
+        "outer": (some_left, some_right),
+    }[how]
+
+
+def _leaf_rows(side: _Side) -> list[Ints]:
+    """The positions of the inputs' rows, in the order of the inputs."""
+    if side.row is not None:
+        return [side.row]
+    return [row for part in side.parts for row in _leaf_rows(part)]
+
+
+def _last_of_each_key(kid: Ints, chosen: Ints, sides: _Side) -> Ints:
+    """Of the emitting events (in order of key, then time) the last per key; none where no row was nor is."""
+    mine = kid[chosen]
+    first = np.flatnonzero(np.diff(mine, prepend=-1))
+    last = np.append(first[1:], len(mine)) - 1 if len(mine) else first
+    was, now = sides.was[chosen[first]], sides.now[chosen[last]]
+    return chosen[last[was | now]]

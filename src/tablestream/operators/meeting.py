@@ -1,0 +1,128 @@
+"""Where left messages and right changes of a foreign-key join meet: their order, key by key, as integers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from tablestream.operators.events import Bools, Ints, bools, ints, starts
+from tablestream.state.changes import FOREIGN_HASH, LIVE, SEQ, STEP, number_keys
+
+#: The place after all places.
+OPEN = np.iinfo(np.int64).max
+
+
+@dataclass(frozen=True)
+class Meeting:
+    """Left messages and right rows of one shard, numbered by right key (``id``) and place (``at``).
+
+    The place is the message's number; in an atomic step the right changes come first. Rows of the state have
+    place 0. Invariant: among rows of one id, places differ.
+
+    Attributes
+    ----------
+    left_id, left_at, right_id, right_at
+        Right key and place of every left message and of every right row.
+    found
+        Per left message: the right row as it is at its place, or -1.
+    right_live, right_was
+        Per right row: whether it is no tombstone; whether the row it replaces existed.
+    right_changed
+        Per right row: whether it is a change of this micro-batch that counts.
+    last_right_at
+        Per left message: the place of the last right change of its key, or -1.
+    order, kid
+        All rows (right rows, then left messages) sorted by key and place, and their keys.
+    """
+
+    left_id: Ints
+    left_at: Ints
+    right_id: Ints
+    right_at: Ints
+    found: Ints
+    right_live: Bools
+    right_was: Bools
+    right_changed: Bools
+    last_right_at: Ints
+    order: Ints
+    kid: Ints
+
+    @classmethod
+    def of(
+        cls,
+        left: pl.DataFrame,
+        rights: pl.DataFrame,
+        foreign_keys: Sequence[str],
+        *,
+        atomic: bool,
+        quiet_right: bool,
+    ) -> Meeting:
+        """Put left messages and right rows (state and changes, the state first) into one order."""
+        left_id, right_id = (
+            ints(kid) for kid in number_keys(FOREIGN_HASH, list(foreign_keys), [left, rights])
+        )
+        right_at, left_at = _places(left, rights, atomic=atomic)
+        kid, at = np.concatenate([right_id, left_id]), np.concatenate([right_at, left_at])
+        order = np.lexsort((at, kid))
+        kid = kid[order]
+        place = np.arange(len(order), dtype=np.int64)
+        key_start = np.maximum.accumulate(np.where(starts(kid), place, 0)) if len(place) else place
+        is_right = order < len(right_id)
+        last = np.maximum.accumulate(np.where(is_right, place, -1)) if len(place) else place
+        live = bools(rights[LIVE])
+        at_or_before = np.where(last >= key_start, order[last], -1)
+        earlier = np.append(-1, last)[:-1]
+        before = np.where(earlier >= key_start, order[earlier], -1)
+        inverse = np.empty(len(order), dtype=np.int64)
+        inverse[order] = place
+        left_found = at_or_before[inverse[len(right_id) :]]
+        replaced = before[inverse[: len(right_id)]]
+        was = live[replaced] & (replaced >= 0) if len(live) else live
+        changed = (ints(rights[SEQ]) > 0) & (live | was | (not quiet_right))
+        if len(live):
+            left_found = np.where(live[left_found], left_found, -1)
+        return cls(
+            left_id=left_id,
+            left_at=left_at,
+            right_id=right_id,
+            right_at=right_at,
+            found=left_found,
+            right_live=live,
+            right_was=was,
+            right_changed=changed,
+            last_right_at=_last_change(right_id, right_at, changed, left_id),
+            order=order,
+            kid=kid,
+        )
+
+    def right_changes(self, *, last_only: bool) -> Ints:
+        """The positions of the right changes in order of place; with `last_only` the last of each key."""
+        changes = np.flatnonzero(self.right_changed)
+        changes = changes[np.argsort(self.right_at[changes], kind="stable")]
+        if not last_only:
+            return changes
+        _, last = np.unique(self.right_id[changes][::-1], return_index=True)
+        return changes[np.sort(len(changes) - 1 - last)]
+
+
+def _places(left: pl.DataFrame, rights: pl.DataFrame, *, atomic: bool) -> tuple[Ints, Ints]:
+    """The place of every right row and left message."""
+    right_seq, left_seq = ints(rights[SEQ]), ints(left[SEQ])
+    if not atomic:
+        return right_seq, left_seq
+    # Both frames are sorted by place, and steps rise with it: two rising sequences, which a stable sort merges.
+    turn = np.concatenate([ints(rights[STEP]) * 2, ints(left[STEP]) * 2 + 1])
+    at = np.empty(len(turn), dtype=np.int64)
+    at[np.argsort(turn, kind="stable")] = np.arange(1, len(turn) + 1)
+    return np.where(right_seq > 0, at[: len(right_seq)], 0), at[len(right_seq) :]
+
+
+def _last_change(right_id: Ints, right_at: Ints, changed: Bools, left_id: Ints) -> Ints:
+    """Per left message, the place of the last right change of its key, or -1."""
+    highest = int(max(right_id.max(initial=-1), left_id.max(initial=-1))) + 1
+    last = np.full(highest, -1, dtype=np.int64)
+    np.maximum.at(last, right_id[changed], right_at[changed])
+    return last[left_id]

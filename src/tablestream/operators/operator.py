@@ -1,0 +1,71 @@
+"""What an operator is: a frame of changes in, frames of changes out, and what it remembers named beforehand.
+
+An operator is a frozen dataclass: its parameters and nothing else. It runs without Spark. In each step of work
+it is handed, per input, the messages that arrived (any order of rows; ``_seq`` is their place), and the traces
+of its shard. It yields `Emission` after `Emission`; a large fan-out leaves in several.
+
+Who owes what
+    The round numbers the messages (``_seq``, ``_step``) before, and gives the emitted rows their place in the
+    total order afterwards: a row says only which message caused it (``_parent``, a ``_seq``) and, where one
+    message causes several rows at one output, their order (``_n``, Int64, rising). The operator looks inside no
+    value, reads no clock and touches nothing but the traces it declared.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import polars as pl
+
+from tablestream.state.trace import Trace, TraceSpec
+
+PARENT, NUMBER = "_parent", "_n"
+
+#: Rows of a fan-out that leave together: bounds the memory of one large right-hand change.
+FAN_OUT_ROWS = 200_000
+
+
+@dataclass(frozen=True)
+class Emission:
+    """Rows for one output of an operator: ``_parent``, ``_n``, ``_ts``, ``_live`` and the output's own columns."""
+
+    output: int
+    rows: pl.DataFrame
+
+
+@dataclass
+class Context:
+    """What a round lends an operator: its traces by name, and a place to count what it drops.
+
+    Attributes
+    ----------
+    trace
+        Gives the trace of a name that the operator declared.
+    dropped
+        Records dropped so far, by reason.
+    """
+
+    trace: Callable[[str], Trace]
+    dropped: Counter[str]
+
+
+class Operator(Protocol):
+    """A columnar operator of one round."""
+
+    @property
+    def inputs(self) -> tuple[pl.Schema, ...]:
+        """The columns of the messages of each input, without their place in the order."""
+
+    @property
+    def traces(self) -> tuple[TraceSpec, ...]:
+        """What the operator remembers."""
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """The reasons for which it can drop a record."""
+
+    def run(self, inputs: Sequence[pl.DataFrame], context: Context) -> Iterator[Emission]:
+        """Work off a micro-batch, or a sorted slice of it, and remember what it leaves."""

@@ -1,0 +1,107 @@
+"""A table's rows at one place: which exist, and what they were before.
+
+=========  ========  ==============================================================================
+before     change    emits
+=========  ========  ==============================================================================
+any        row       the row, beside the row before if that is kept
+row        tombston  the tombstone, beside the row before if that is kept
+none       tombston  nothing if `quiet`, else the tombstone
+=========  ========  ==============================================================================
+
+`final`: of each key and micro-batch the last change only, nothing where no row was nor is, and "before" means
+before the micro-batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from tablestream.operators.events import Events, gather, touched_keys, with_state
+from tablestream.operators.operator import PARENT, Context, Emission
+from tablestream.state.changes import KEY_HASH, LIVE, ROW_TS, SEQ, TS, last_by, number_keys
+from tablestream.state.trace import TraceSpec
+
+OLD = "old"
+
+
+@dataclass(frozen=True)
+class Upsert:
+    """Remember a table by its key.
+
+    Parameters
+    ----------
+    keys
+        The key columns and their dtypes.
+    value
+        The dtype of the value.
+    keep_old
+        Whether the row before is remembered and emitted (as ``old``); otherwise only that there is one.
+    quiet
+        Whether a tombstone for an absent row is left out.
+    final
+        Whether only the last change per key and micro-batch leaves.
+
+    Notes
+    -----
+    Input and output 0: ``_kh``, key, ``_ts``, ``_live``, ``v``; the output also has ``old``.
+    """
+
+    keys: pl.Schema
+    value: pl.DataType
+    keep_old: bool = False
+    quiet: bool = True
+    final: bool = False
+
+    @property
+    def inputs(self) -> tuple[pl.Schema, ...]:
+        head = {KEY_HASH: pl.Int64(), **self.keys, TS: pl.Int64(), ROW_TS: pl.Int64(), LIVE: pl.Boolean()}
+        return (pl.Schema({**head, "v": self.value}),)
+
+    @property
+    def traces(self) -> tuple[TraceSpec, ...]:
+        columns = {KEY_HASH: pl.Int64(), **self.keys, TS: pl.Int64(), LIVE: pl.Boolean()}
+        if self.keep_old:
+            columns["v"] = self.value
+        return (
+            TraceSpec(name="rows", number=0, hash=KEY_HASH, key=tuple(self.keys), schema=pl.Schema(columns)),
+        )
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        return ()
+
+    def run(self, inputs: Sequence[pl.DataFrame], context: Context) -> Iterator[Emission]:
+        """Emit the changes that are changes, and remember the last row of each key."""
+        (arrived,) = inputs
+        (spec,) = self.traces
+        trace = context.trace(spec.name)
+        stored = trace.lookup(touched_keys([arrived.select(KEY_HASH, *self.keys)]))
+        if not self.keep_old:
+            stored = stored.with_columns(pl.lit(None, self.value).alias("v"))
+        rows = with_state(stored, arrived)
+        (kid,) = number_keys(KEY_HASH, list(self.keys), [rows])
+        yield Emission(0, self._emitted(Events.of([rows], [kid]), rows))
+        changed = last_by(rows, kid).filter(pl.col(SEQ) > 0)
+        trace.insert(changed.drop(TS).rename({ROW_TS: TS}).select(list(spec.schema)))
+
+    def _emitted(self, events: Events, rows: pl.DataFrame) -> pl.DataFrame:
+        """Put each change beside the row before it."""
+        place = events.at
+        before = np.where(place > events.key_start, place - 1, -1)
+        chosen = events.seq > 0
+        if self.final:
+            begin = events.key_start
+            before = np.where(events.seq[begin] == 0, begin, -1) if len(begin) else begin
+            chosen &= np.append(events.kid[1:] != events.kid[:-1], True)[: len(place)]
+        was = (before >= 0) & events.live[before] if len(place) else events.live
+        if self.quiet or self.final:
+            chosen &= events.live | was
+        row = rows[events.row[chosen]]
+        old = np.where(was, events.row[before], -1)[chosen] if len(place) else events.row
+        return row.select(
+            pl.col(SEQ).alias(PARENT), KEY_HASH, *self.keys, TS, ROW_TS, LIVE, "v"
+        ).with_columns(*([gather(rows["v"], old).alias(OLD)] if self.keep_old else []))

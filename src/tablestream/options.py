@@ -1,0 +1,56 @@
+"""Options as frozen values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from tablestream.errors import ArgumentError
+
+Emit = Literal["every", "final"]
+Compat = Literal["kafka-streams"] | None
+Tombstones = Literal["all", "minimal"]
+
+#: Into how many parts a plan's state is cut.
+DEFAULT_SHARDS = 16
+
+
+@dataclass(frozen=True)
+class OutputSpec:
+    """How an output gives its changes; see `Table.changes`.
+
+    Raises
+    ------
+    ArgumentError
+        If a word is not known.
+    """
+
+    emit: Emit = "every"
+    before: bool = False
+    tombstones: Tombstones = "all"
+
+    def __post_init__(self) -> None:
+        """Check the words."""
+        _known("emit", self.emit, ("every", "final"))
+        _known("tombstones", self.tombstones, ("all", "minimal"))
+
+
+def checked_compat(compat: Compat) -> bool:
+    """Return whether a plan is in compat mode."""
+    _known("compat", compat, (None, "kafka-streams"))
+    return compat is not None
+
+
+def checked_shards(shards: int | None) -> int:
+    """Return the number of shards."""
+    number = DEFAULT_SHARDS if shards is None else shards
+    if not 1 <= number <= 4096:  # noqa: PLR2004 - more would be more state stores than anybody has cores
+        raise ArgumentError(f"shards={number} is not between 1 and 4096.")
+    return number
+
+
+def _known(option: str, given: object, words: tuple[object, ...]) -> None:
+    if given not in words:
+        raise ArgumentError(
+            f"{option}={given!r} is not known.", hint=f"One of {', '.join(map(repr, words))}."
+        )

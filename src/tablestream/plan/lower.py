@@ -1,0 +1,455 @@
+"""From the logical plan to the line of rounds: one function per stateful node.
+
+A *base* is a node whose changes physically arrive: a source, or the output of an operator. Selects and filters on
+top of it are a *view*: they are evaluated where the changes are read. Every reader of a view is a port.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import Any
+
+import polars as pl
+
+from tablestream.operators.foreign_key_answer import ForeignKeyAnswer
+from tablestream.operators.foreign_key_subscribe import ForeignKeySubscribe, Rules
+from tablestream.operators.key_join import Branch
+from tablestream.operators.key_join import KeyJoin as KeyJoinOperator
+from tablestream.operators.operator import Operator
+from tablestream.operators.upsert import Upsert
+from tablestream.plan.rounds import Placed, Port, Round
+from tablestream.state.changes import FOREIGN_HASH, KEY_HASH, foreign_columns, key_columns
+from tablestream.topology.graph import (
+    ancestors,
+    base_of,
+    fused,
+    is_filtered,
+    knows_old_values,
+    leaves_of,
+    removes_rows,
+    unique_names,
+    view_path,
+)
+from tablestream.topology.nodes import Fields, ForeignKeyJoin, KeyJoin, Node, OneToMany, Source
+
+#: Behind every declared node: outputs rank last.
+_LAST = 1 << 60
+#: The column of a struct for a value without columns.
+NOTHING = "__nothing"
+
+
+class Role(Enum):
+    """What a port needs of a change: which columns are computed for it."""
+
+    KEYED = "key, value"
+    SUBSCRIBING = "key, foreign key, value"
+    POINTED_AT = "key as foreign key, value"
+
+
+@dataclass(frozen=True)
+class Reader:
+    """A port that reads a view.
+
+    Attributes
+    ----------
+    port
+        Where the messages go.
+    node
+        The view.
+    role
+        Which columns are computed.
+    key, foreign
+        The key's types, and with `Role.SUBSCRIBING` the foreign key's.
+    join
+        With `Role.SUBSCRIBING`, the join whose ``on`` is evaluated.
+    """
+
+    port: Port
+    node: Node
+    role: Role
+    key: Fields
+    foreign: Fields = ()
+    join: ForeignKeyJoin | OneToMany | None = None
+
+
+@dataclass(frozen=True)
+class Between:
+    """Changes of a base that are read in later rounds: they are opened behind the round that makes them."""
+
+    port: Port
+    base: Node
+    after: int
+    readers: tuple[Reader, ...]
+
+
+@dataclass(frozen=True)
+class Output:
+    """What was asked for: the changes of a node."""
+
+    node: Node
+    final: bool = False
+    before: bool = False
+    minimal: bool = False
+
+
+@dataclass(frozen=True)
+class Ending:
+    """An output's port: the node whose columns its messages have, and how.
+
+    Attributes
+    ----------
+    output, port
+        What was asked for, and where it arrives.
+    evaluated
+        Whether the value arrives computed, as column ``v`` (and ``old``); otherwise the columns of the base's
+        operator arrive.
+    """
+
+    output: Output
+    port: Port
+    evaluated: bool
+
+
+@dataclass(frozen=True)
+class Mode:
+    """How a plan behaves: compat with Kafka Streams, and the number of shards."""
+
+    compat: bool = False
+    shards: int = 16
+
+
+@dataclass(frozen=True)
+class Line:
+    """A lowered plan."""
+
+    mode: Mode
+    rounds: tuple[Round, ...]
+    sources: dict[Source, tuple[Reader, ...]]
+    between: tuple[Between, ...]
+    endings: tuple[Ending, ...]
+
+
+Types = Callable[[Fields], pl.Schema]
+
+
+@dataclass(eq=False)
+class _Want:
+    """A port before its number is its rank: `order` decides that."""
+
+    order: tuple[int, ...]
+    round: int
+    route: str
+    label: str
+
+
+@dataclass
+class _Draft:
+    """An operator before it is known who reads its result."""
+
+    base: Node | None
+    name: str
+    round: int
+    operator: Operator
+    inputs: list[_Want]
+    inner: _Want | None = None
+
+
+@dataclass
+class _Lowering:
+    """The plan while it is being lowered."""
+
+    mode: Mode
+    types: Types
+    names: dict[Node, str]
+    wants: list[_Want] = field(default_factory=list)
+    reads: list[tuple[Node, _Want, Callable[[Port], Reader]]] = field(default_factory=list)
+    drafts: list[_Draft] = field(default_factory=list)
+    made_in: dict[Node, int] = field(default_factory=dict)
+
+    def produce(self, base: Node) -> int:
+        """Place the operator of a base and all below it; return the round in which its changes appear."""
+        if base not in self.made_in:
+            self.made_in[base] = _LOWER[type(base)](self, base)
+        return self.made_in[base]
+
+    def read(
+        self,
+        view: Node,
+        want: _Want,
+        role: Role,
+        key: Fields,
+        join: ForeignKeyJoin | OneToMany | None = None,
+    ) -> None:
+        """Note that a port reads a view."""
+        self.wants.append(want)
+        foreign = join.foreign if join is not None else ()
+        self.reads.append((base_of(view), want, lambda port: Reader(port, view, role, key, foreign, join)))
+
+    def keys(self, fields: Fields, names: tuple[str, ...]) -> pl.Schema:
+        """Key columns and their dtypes."""
+        return pl.Schema(dict(zip(names, self.types(fields).values(), strict=True)))
+
+    def key_of(self, node: Node) -> pl.Schema:
+        """The key columns of a table."""
+        return self.keys(node.key, key_columns(len(node.key)))
+
+    def value_of(self, node: Node) -> pl.DataType:
+        """The dtype of a table's value."""
+        return pl.Struct(self.types(node.value) or {NOTHING: pl.Boolean()})
+
+    def is_quiet(self, view: Node, *, asks_for_old: bool) -> bool:
+        """Whether tombstones for absent rows are no changes to the reader of a view."""
+        if not is_filtered(view):
+            return False
+        return not self.mode.compat or knows_old_values(view, asked=asks_for_old)
+
+
+def _source(_: _Lowering, __: Source) -> int:
+    return 0
+
+
+def _key_join(line: _Lowering, node: KeyJoin) -> int:
+    leaves = leaves_of(node)
+    number = 1 + max(line.produce(base_of(leaf)) for leaf, _ in leaves)
+    wants = []
+    for index, (leaf, join) in enumerate(leaves):
+        want = _Want(
+            (_first(leaf, join), join.serial, index), number, KEY_HASH, f"{line.names[node]}[{index}]"
+        )
+        line.read(leaf, want, Role.KEYED, node.key)
+        wants.append(want)
+    stores = [base_of(leaf).serial for leaf, _ in leaves]
+    operator = KeyJoinOperator(
+        tree=_tree(node, iter(range(len(leaves)))),
+        keys=line.key_of(node),
+        values=tuple(line.value_of(leaf) for leaf, _ in leaves),
+        stores=tuple(stores.index(store) for store in stores),
+        quiet=tuple(line.is_quiet(leaf, asks_for_old=_asks_for_old(leaf, join)) for leaf, join in leaves),
+        atomic=not line.mode.compat,
+    )
+    line.drafts.append(_Draft(node, line.names[node], number, operator, wants))
+    return number
+
+
+def _foreign_key_join(line: _Lowering, node: ForeignKeyJoin) -> int:
+    rules = Rules.LEFT if node.how in {"left", "outer"} else Rules.INNER
+    return _pointing(line, node, many=node.left, one=node.right, rules=rules)
+
+
+def _one_to_many(line: _Lowering, node: OneToMany) -> int:
+    return _pointing(line, node, many=node.right, one=node.left, rules=Rules.PAIR)
+
+
+def _pointing(
+    line: _Lowering, node: ForeignKeyJoin | OneToMany, *, many: Node, one: Node, rules: Rules
+) -> int:
+    """A table whose rows point at the rows of another: two operators, one behind the other."""
+    name = line.names[node]
+    first = 1 + line.produce(base_of(many))
+    second = 1 + max(first, line.produce(base_of(one)))
+    keys, foreign = line.key_of(many), line.keys(node.foreign, foreign_columns(len(node.foreign)))
+    pointing = _Want((_first(many, node), node.serial, 1), first, KEY_HASH, f"{name}[subscribe]")
+    pointed = _Want((_first(one, node), node.serial, 0), second, FOREIGN_HASH, f"{name}[right]")
+    messages = _Want((node.serial, node.serial, 2), second, FOREIGN_HASH, f"{name}[subscriptions]")
+    line.read(many, pointing, Role.SUBSCRIBING, many.key, node)
+    line.read(one, pointed, Role.POINTED_AT, node.foreign)
+    line.wants.append(messages)
+    subscribe = ForeignKeySubscribe(
+        rules=rules,
+        keys=keys,
+        foreign_keys=foreign,
+        value=line.value_of(many),
+        right_value=line.value_of(one),
+        lone=node.keeps_lone_rows,
+        compare_values=line.mode.compat and base_of(many) is base_of(one),
+    )
+    answer = ForeignKeyAnswer(
+        keep_left=rules is Rules.LEFT,
+        keys=keys,
+        foreign_keys=foreign,
+        left_value=line.value_of(many),
+        right_value=line.value_of(one),
+        pair=rules is Rules.PAIR,
+        lone=node.keeps_lone_rows,
+        quiet_right=line.is_quiet(one, asks_for_old=True),
+        atomic=not line.mode.compat,
+    )
+    line.drafts.append(_Draft(node, f"{name}/subscribe", first, subscribe, [pointing], inner=messages))
+    line.drafts.append(_Draft(node, f"{name}/answer", second, answer, [messages, pointed]))
+    return second
+
+
+_LOWER: dict[type[Node], Callable[[_Lowering, Any], int]] = {
+    Source: _source,
+    KeyJoin: _key_join,
+    ForeignKeyJoin: _foreign_key_join,
+    OneToMany: _one_to_many,
+}
+
+
+def _tree(join: KeyJoin, numbers: Iterator[int]) -> Branch:
+    """The tree of a fused join, its leaves numbered left to right."""
+    sides = []
+    for side in join.parents:
+        inner = fused(side)
+        sides.append(_tree(inner, numbers) if inner is not None else next(numbers))
+    return Branch(sides[0], sides[1], join.how)
+
+
+def _first(view: Node, reader: Node) -> int:
+    """The serial of what was declared directly on a view's base, on the way to a reader."""
+    *above, _ = view_path(view)
+    return above[-1].serial if above else reader.serial
+
+
+def _asks_for_old(leaf: Node, join: KeyJoin) -> bool:
+    """Whether Kafka Streams' join asks this side for old values: both of outer, the kept side of the others."""
+    is_left = leaf is join.left
+    return join.how == "outer" or (join.how == "left" and is_left) or (join.how == "right" and not is_left)
+
+
+def lower(outputs: Sequence[Output], types: Types, mode: Mode) -> Line:
+    """Lower a plan.
+
+    Parameters
+    ----------
+    outputs
+        What is asked for.
+    types
+        Gives the Polars dtypes of columns.
+    mode
+        Applies to the whole plan.
+    """
+    line = _Lowering(mode, types, unique_names(ancestors(*(output.node for output in outputs))))
+    for output in outputs:
+        line.produce(base_of(output.node))
+    final = _natively_final(line, outputs)
+    endings = [_ending(line, output, index, final) for index, output in enumerate(outputs)]
+    last = max([draft.round for draft in line.drafts], default=0)
+    for end in endings:
+        end.want.round = last + 1
+    return _Finishing(line, endings, final, last).line()
+
+
+@dataclass(frozen=True)
+class _End:
+    """An output before its port is numbered; `base` is the operator that sends to it, or its `Upsert`."""
+
+    output: Output
+    want: _Want
+    base: Node | _Draft
+    evaluated: bool
+
+
+def _natively_final(line: _Lowering, outputs: Sequence[Output]) -> set[Node]:
+    """The bases whose operators can leave out all but the last change: every reader is final."""
+    able = {
+        base
+        for base in line.made_in
+        if isinstance(base, KeyJoin) or (isinstance(base, ForeignKeyJoin) and base.how == "left")
+    }
+    able -= {base for base, _, _ in line.reads}
+    for output in outputs:
+        if not output.final or output.before or output.minimal or removes_rows(output.node):
+            able.discard(base_of(output.node))
+    return able
+
+
+def _ending(line: _Lowering, output: Output, index: int, final: set[Node]) -> _End:
+    """Decide how an output's changes leave: from their operator as they are, or through an `Upsert`."""
+    base = base_of(output.node)
+    want = _Want((_LAST, index), 0, KEY_HASH, f"output {index + 1}")
+    quiet = output.minimal or line.is_quiet(output.node, asks_for_old=False)
+    if not (output.before or quiet or (output.final and base not in final)):
+        if isinstance(base, Source):
+            line.read(output.node, want, Role.KEYED, output.node.key)
+        return _End(output, want, base, evaluated=isinstance(base, Source))
+    number = 1 + line.produce(base)
+    read = _Want(
+        (_first(output.node, output.node), _LAST, index), number, KEY_HASH, f"output {index + 1}[rows]"
+    )
+    line.read(output.node, read, Role.KEYED, output.node.key)
+    operator = Upsert(
+        keys=line.key_of(output.node),
+        value=line.value_of(output.node),
+        keep_old=output.before,
+        quiet=quiet or output.before,
+        final=output.final,
+    )
+    draft = _Draft(None, f"output {index + 1}", number, operator, [read])
+    line.drafts.append(draft)
+    return _End(output, want, draft, evaluated=True)
+
+
+@dataclass
+class _Finishing:
+    """Numbers the ports and connects operators with those who read them."""
+
+    lowering: _Lowering
+    endings: list[_End]
+    final: set[Node]
+    last: int
+
+    def line(self) -> Line:
+        """Make the line of rounds."""
+        wants = self.lowering.wants + [end.want for end in self.endings if not isinstance(end.base, Source)]
+        ranked = sorted(wants, key=lambda want: want.order)
+        ports = {
+            want: Port(number, number, want.round, want.route, want.label)
+            for number, want in enumerate(ranked, start=1)
+        }
+        readers: dict[Node, list[Reader]] = {}
+        for base, want, make in self.lowering.reads:
+            readers.setdefault(base, []).append(make(ports[want]))
+        between = {
+            base: Port(len(ports) + number, 0, made_in + 1, KEY_HASH, self.lowering.names[base])
+            for number, (base, made_in) in enumerate(self.lowering.made_in.items(), start=1)
+            if base in readers and not isinstance(base, Source)
+        }
+        return Line(
+            mode=self.lowering.mode,
+            rounds=self._rounds(ports, between),
+            sources={base: tuple(found) for base, found in readers.items() if isinstance(base, Source)},
+            between=tuple(
+                Between(port, base, self.lowering.made_in[base], tuple(readers[base]))
+                for base, port in between.items()
+            ),
+            endings=tuple(Ending(end.output, ports[end.want], end.evaluated) for end in self.endings),
+        )
+
+    def _rounds(self, ports: dict[_Want, Port], between: dict[Node, Port]) -> tuple[Round, ...]:
+        made = []
+        for number in range(1, self.last + 1):
+            drafts = [draft for draft in self.lowering.drafts if draft.round == number]
+            placed = tuple(self._placed(draft, ports, between) for draft in drafts)
+            made.append(Round(number, placed, self._description(drafts)))
+        return tuple(made)
+
+    def _placed(self, draft: _Draft, ports: dict[_Want, Port], between: dict[Node, Port]) -> Placed:
+        ends = [
+            ports[end.want]
+            for end in self.endings
+            if end.base in (draft, draft.base) and end.base is not None
+        ]
+        if draft.base in between:
+            ends.append(between[draft.base])
+        targets: tuple[tuple[Port, ...], ...] = (tuple(ends),)
+        if draft.inner is not None:
+            targets = ((ports[draft.inner],), tuple(ends))
+        operator = draft.operator
+        if draft.base in self.final and not isinstance(operator, Upsert):
+            operator = replace(operator, final=True)  # type: ignore[type-var]
+        return Placed(draft.name, operator, tuple(ports[want].number for want in draft.inputs), targets)
+
+    def _description(self, drafts: Sequence[_Draft]) -> tuple[str, ...]:
+        """What the state of a round means: its operators, and every node they hang on."""
+        mode = self.lowering.mode
+        lines = [f"shards: {mode.shards}", f"compat: {'kafka-streams' if mode.compat else 'none'}"]
+        for draft in drafts:
+            lines.append(f"operator {draft.name}: {type(draft.operator).__name__}")
+            roots = [draft.base] if draft.base is not None else []
+            roots += [end.output.node for end in self.endings if end.base is draft]
+            lines += [f"  {self.lowering.names[node]}: {node.meaning}" for node in ancestors(*roots)]
+        return tuple(lines)

@@ -1,0 +1,111 @@
+"""The line of rounds: which operators work in which round, and where their messages go.
+
+A plan is a line. Round ``r`` is one shuffle and one stateful stage; it hosts every operator of that depth. A
+message names the *port* it is for; a port is one input of one operator, or an output of the plan. A message for
+a later round passes an earlier one unread.
+
+Ranks
+    A port has a rank. Of two messages with one parent, the one to the port of lower rank, and all that it
+    causes, comes first: ports rank by the declaration of what hangs on them, right roles before left ones.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from tablestream.operators.operator import Operator
+    from tablestream.state.trace import TraceSpec
+
+#: The port of counters: what operators dropped, by reason.
+METRICS = -1
+#: Bits of a hop column that hold the emission number; the rank stands above.
+RANK_SHIFT = 40
+
+
+@dataclass(frozen=True)
+class Port:
+    """One input of an operator, an output of the plan, or a table between two rounds.
+
+    Attributes
+    ----------
+    number, rank
+        Its name in messages, and its place among the ports.
+    round
+        The round that reads it; one more than the last round for outputs.
+    route
+        The hash column that decides a message's shard.
+    label
+        For people: ``operator.input``.
+    """
+
+    number: int
+    rank: int
+    round: int
+    route: str
+    label: str
+
+
+@dataclass(frozen=True)
+class Placed:
+    """An operator in its round: whence its inputs come and where each of its outputs goes."""
+
+    name: str
+    operator: Operator
+    inputs: tuple[int, ...]
+    targets: tuple[tuple[Port, ...], ...]
+
+    @property
+    def trace_specs(self) -> tuple[TraceSpec, ...]:
+        """The traces of the operator under names that are unique in the round."""
+        return tuple(replace(spec, name=f"{self.name}/{spec.name}") for spec in self.operator.traces)
+
+
+@dataclass(frozen=True)
+class Round:
+    """One stateful stage.
+
+    Attributes
+    ----------
+    number
+        From 1. A message that arrives has as many hop columns.
+    operators
+        What works here, in an order that does not matter.
+    description
+        One line per operator and trace: what the state means. A restart compares it.
+    """
+
+    number: int
+    operators: tuple[Placed, ...]
+    description: tuple[str, ...]
+
+    @cached_property
+    def traces(self) -> tuple[TraceSpec, ...]:
+        """Every trace of the round, numbered."""
+        specs = [spec for placed in self.operators for spec in placed.trace_specs]
+        return tuple(replace(spec, number=number) for number, spec in enumerate(specs))
+
+    @cached_property
+    def schemas(self) -> dict[int, pl.Schema]:
+        """The columns of the messages at each port read here, without their place in the order."""
+        return {
+            port: schema
+            for placed in self.operators
+            for port, schema in zip(placed.inputs, placed.operator.inputs, strict=True)
+        }
+
+    @property
+    def fingerprint(self) -> str:
+        """A digest of the description."""
+        return hashlib.blake2b(self.text.encode(), digest_size=16).hexdigest()
+
+    @property
+    def text(self) -> str:
+        """The description as one text."""
+        return json.dumps(self.description, indent=0)

@@ -1,0 +1,57 @@
+"""A row as join functions see it: its columns by name, as Spark Columns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+from tablestream.errors import ArgumentError
+
+LEFT, RIGHT = "__left", "__right"
+
+
+class Row:
+    """One side's row in ``select=`` and ``on=`` functions.
+
+    A column is an attribute or an item: ``row.amount``, ``row["amount"]``. Key columns are there too. In a join
+    that keeps rows without a partner, `exists` tells whether there is one; its columns are null if not.
+
+    Examples
+    --------
+    >>> row = Row(["client", "amount"])
+    >>> row.names
+    ('client', 'amount')
+    >>> row.amonut
+    Traceback (most recent call last):
+    ...
+    tablestream.errors.ArgumentError: [TABLESTREAM_ARGUMENT] There is no column 'amonut'. Columns are: client, amount.
+    """
+
+    def __init__(self, names: Sequence[str], struct: str | None = None) -> None:
+        self._names, self._struct = tuple(names), struct
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The columns of the row."""
+        return self._names
+
+    @property
+    def exists(self) -> Column:
+        """Whether there is such a row."""
+        return F.lit(True) if self._struct is None else F.col(self._struct).isNotNull()  # noqa: FBT003
+
+    def __getattr__(self, name: str) -> Column:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return self[name]
+
+    def __getitem__(self, name: str) -> Column:
+        if name not in self._names:
+            raise ArgumentError(
+                f"There is no column '{name}'.", hint=f"Columns are: {', '.join(self._names)}."
+            )
+        quoted = f"`{name.replace('`', '``')}`"
+        column = F.col(quoted if self._struct is None else f"{self._struct}.{quoted}")
+        return column.alias(name)

@@ -1,0 +1,223 @@
+"""The way in: records of a source, or changes between two rounds, become messages in blobs.
+
+Runs in `mapInArrow` on Spark's workers. A source's records get their place in the total order here: in Spark's
+tasks the rows of one source partition come together and in order, and only there is that so.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Literal
+
+import polars as pl
+import pyarrow as pa
+from pyspark import TaskContext
+
+from tablestream.errors import MalformedRecordError, OrderError
+from tablestream.plan.rounds import METRICS, RANK_SHIFT, Port
+from tablestream.spark import blobs
+from tablestream.state.changes import PARTITION, POSITION, ROOT, TIME, TS, hop_columns
+
+NULL_KEY, NULL_TIME, MALFORMED = "null-key", "null-timestamp", "malformed"
+#: Rows that are packed together: blobs should be large, whatever the session's Arrow record batches are.
+ROWS = 100_000
+
+Malformed = Literal["fail", "drop", "keep"]
+
+
+@dataclass(frozen=True)
+class Consumer:
+    """A port that a table's changes go to, and the struct column with its messages' columns."""
+
+    port: Port
+    column: str
+
+
+@dataclass(frozen=True)
+class SourcePacker:
+    """Packs the records of one source.
+
+    The record batches have ``__time``, ``__ts``, ``__null_key``, ``__malformed`` (text or null), ``__mark`` (a
+    struct that tells the source partition), ``__position`` (null: count), and a struct column per consumer.
+
+    Parameters
+    ----------
+    name, number
+        The source, and its place in the order of declaration.
+    marks
+        How many parts the mark of a source partition has; 0: the Spark task is taken for it.
+    ordered
+        Whether ``__time`` is the user's order itself, of which no running maximum is taken.
+    consumers, shards
+        Where messages go, and into how many shards.
+    malformed
+        What happens to a row that could not be read.
+    refuse_negative_time
+        Whether a time before 1970 ends the query, as in Kafka Streams.
+    """
+
+    name: str
+    number: int
+    marks: int
+    ordered: bool
+    consumers: tuple[Consumer, ...]
+    shards: int
+    malformed: Malformed = "fail"
+    refuse_negative_time: bool = False
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Pack all record batches of a task."""
+        dropped: Counter[tuple[str, str]] = Counter()
+        places = _Places(self.number, self.marks, self.ordered)
+        for table in _gathered(batches):
+            frame = places.put(_from_arrow(table))
+            frame = self._accepted(frame, dropped)
+            if frame.height:
+                packed = [blob for consumer in self.consumers for blob in self._pack(consumer, frame)]
+                yield blobs.record_batch(packed)
+        if dropped:
+            yield blobs.record_batch([(0, METRICS, blobs.encode(blobs.counters(dropped)))])
+
+    def _accepted(self, frame: pl.DataFrame, dropped: Counter[tuple[str, str]]) -> pl.DataFrame:
+        """Leave out, and count, what is no record: unreadable rows, and rows without key or time."""
+        broken = frame.filter(pl.col("__malformed").is_not_null())
+        if broken.height and self.malformed == "fail":
+            raise MalformedRecordError(
+                f"A row cannot be read: {broken['__malformed'][0]!r} (source partition"
+                f" {broken[PARTITION][0]!r}, row {broken[POSITION][0]}).",
+                hint="Correct the file, or read it with mode='drop' or mode='keep'.",
+                operator=self.name,
+            )
+        rest = frame.filter(pl.col("__malformed").is_null())
+        null_key = rest["__null_key"]
+        null_time = rest[TS].is_null() | rest[TIME].is_null()
+        for reason, count in (
+            (MALFORMED, broken.height),
+            (NULL_KEY, null_key.sum()),
+            (NULL_TIME, (null_time & ~null_key).sum()),
+        ):
+            if count:
+                dropped[self.name, reason] += int(count)
+        rest = rest.filter(~(null_key | null_time))
+        if self.refuse_negative_time and rest.height and rest.select((pl.col(TS) < 0).any()).item():
+            raise OrderError(
+                "A record has a time before 1970, which compat='kafka-streams' refuses.",
+                hint="Correct its timestamp, filter such records out, or leave compat away.",
+                operator=self.name,
+            )
+        return rest
+
+    def _pack(self, consumer: Consumer, frame: pl.DataFrame) -> Iterator[blobs.Blob]:
+        hop = pl.lit(consumer.port.rank << RANK_SHIFT, pl.Int64).alias("_h0")
+        messages = frame.select(*ROOT, hop, TS, consumer.column).unnest(consumer.column)
+        return blobs.pack(consumer.port, messages, self.shards)
+
+
+@dataclass
+class _Places:
+    """Gives the records of one task their place: running maximum of the time, source partition, position."""
+
+    source: int
+    marks: int
+    ordered: bool
+    _latest: dict[str, int] = field(default_factory=dict)
+    _counted: dict[str, int] = field(default_factory=dict)
+
+    def put(self, frame: pl.DataFrame) -> pl.DataFrame:
+        """Add the order columns; the rows of each partition come in order, across calls too."""
+        frame = frame.with_columns(
+            self._partition(frame), pl.col("__ts").alias(TS), pl.col("__time").alias(TIME)
+        )
+        positions, times = [], []
+        for (partition,), part in frame.group_by(PARTITION, maintain_order=True):
+            counted = self._counted.get(str(partition), 0)
+            positions.append(pl.int_range(counted, counted + part.height, dtype=pl.Int64, eager=True))
+            self._counted[str(partition)] = counted + part.height
+            if not self.ordered:
+                times.append(self._running_maximum(str(partition), part[TIME]))
+        # Spark reads one source partition after the other: groups in order of appearance are the rows in order.
+        position = pl.concat(positions) if positions else pl.Series([], dtype=pl.Int64)
+        frame = frame.with_columns(pl.coalesce(pl.col("__position").cast(pl.Int64), position).alias(POSITION))
+        return frame.with_columns(pl.concat(times).alias(TIME)) if times else frame
+
+    def _running_maximum(self, partition: str, times: pl.Series) -> pl.Series:
+        """The maximum up to each record, from the first record of the partition in this task on."""
+        latest = self._latest.get(partition)
+        running = times.cum_max().forward_fill()
+        if latest is not None:
+            running = running.fill_null(latest).clip(lower_bound=latest)
+        if len(running) and running[-1] is not None:
+            self._latest[partition] = running[-1]
+        return running
+
+    def _partition(self, frame: pl.DataFrame) -> pl.Expr:
+        """Name the source partition by text that sorts as the rules say; numbers are padded."""
+        if not self.marks:
+            context = TaskContext.get()
+            task = context.partitionId() if context is not None else 0
+            return pl.lit(f"{self.source:04d}/{task:08d}").alias(PARTITION)
+        marks = frame["__mark"].struct.unnest()
+        parts = [
+            pl.col(name) if dtype == pl.String else pl.col(name).cast(pl.String).str.zfill(20)
+            for name, dtype in marks.schema.items()
+        ]
+        distinct = marks.unique(maintain_order=True).with_columns(
+            pl.concat_str(pl.lit(f"{self.source:04d}"), *parts, separator="/").alias(PARTITION)
+        )
+        if distinct.height == 1:
+            return pl.lit(distinct[PARTITION][0]).alias(PARTITION)
+        return pl.lit(
+            marks.join(distinct, on=marks.columns, how="left", maintain_order="left")[PARTITION]
+        ).alias(PARTITION)
+
+
+@dataclass(frozen=True)
+class ChangePacker:
+    """Packs the changes of tables between two rounds, after their expressions were evaluated.
+
+    The record batches have ``__blob`` columns (``shard``, ``port``, ``blob``) of messages that only pass, and a
+    struct column per consumer, null where the row is none of its messages.
+    """
+
+    consumers: tuple[Consumer, ...]
+    shards: int
+    hop: int
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Pack all record batches of a task."""
+        for table in _gathered(batches):
+            frame = _from_arrow(table)
+            passing = frame.filter(pl.col("blob").is_not_null()).select("shard", "port", "blob")
+            packed: list[blobs.Blob] = list(passing.iter_rows())
+            for consumer in self.consumers:
+                packed += self._pack(consumer, frame.filter(pl.col(consumer.column).is_not_null()))
+            if packed:
+                yield blobs.record_batch(packed)
+
+    def _pack(self, consumer: Consumer, frame: pl.DataFrame) -> Iterator[blobs.Blob]:
+        messages = frame.select(consumer.column).unnest(consumer.column)
+        last = hop_columns(self.hop + 1)[-1]
+        ranked = messages.with_columns(pl.col(last) + (consumer.port.rank << RANK_SHIFT))
+        return blobs.pack(consumer.port, ranked, self.shards) if messages.height else iter(())
+
+
+def _gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """Put small record batches together."""
+    held: list[pa.RecordBatch] = []
+    rows = 0
+    for batch in batches:
+        held.append(batch)
+        rows += batch.num_rows
+        if rows >= ROWS:
+            yield pa.Table.from_batches(held)
+            held, rows = [], 0
+    if rows:
+        yield pa.Table.from_batches(held)
+
+
+def _from_arrow(table: pa.Table) -> pl.DataFrame:
+    frame = pl.from_arrow(table)
+    assert isinstance(frame, pl.DataFrame)  # noqa: S101 - a table never becomes a series
+    return frame

@@ -1,0 +1,73 @@
+"""The stateful stage of a round: Spark calls it once per shard and micro-batch."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
+
+from tablestream.plan.rounds import METRICS, Round
+from tablestream.plan.work import work_off
+from tablestream.spark import blobs
+from tablestream.spark.caching import worker_cache
+from tablestream.spark.store import SparkStore
+from tablestream.state.trace import ShardState
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import polars as pl
+
+
+class RoundProcessor(StatefulProcessor):
+    """Works off the messages of one shard in one round.
+
+    Parameters
+    ----------
+    work
+        The round.
+    shards
+        How many shards there are.
+    cache_directory, cache_bytes
+        Where decoded runs are kept on the worker, and how much of them.
+    """
+
+    def __init__(self, work: Round, shards: int, cache_directory: str, cache_bytes: int) -> None:
+        self._work, self._shards = work, shards
+        self._cache_directory, self._cache_bytes = cache_directory, cache_bytes
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        """Make the state variables."""
+        self._store = SparkStore(handle, self._work.number)
+
+    def handleInputRows(  # noqa: N802 - Spark's name
+        self,
+        key: Any,
+        rows: Iterator[pd.DataFrame],
+        timerValues: Any,  # noqa: N803, ARG002 - Spark's name
+    ) -> Iterator[pd.DataFrame]:
+        """Run the round for one shard: read all of its messages, then yield blobs as operators emit."""
+        inbox: dict[int, list[pl.DataFrame]] = {}
+        mine = self._work.schemas
+        for frame in rows:
+            passing = ~frame["port"].isin(list(mine))
+            if passing.any():
+                yield frame[passing]
+            for port, blob in zip(frame["port"][~passing], frame["blob"][~passing], strict=True):
+                inbox.setdefault(int(port), []).append(blobs.decode(blob))
+        if inbox:
+            yield from self._work_off(int(key[0]), inbox)
+
+    def _work_off(self, shard: int, inbox: dict[int, list[pl.DataFrame]]) -> Iterator[pd.DataFrame]:
+        cache = worker_cache(self._cache_directory, self._cache_bytes)
+        state = ShardState(self._store, cache, self._work.traces, self._work.fingerprint, self._work.text)
+        dropped: Counter[tuple[str, str]] = Counter()
+        for port, messages in work_off(self._work, inbox, state, dropped):
+            yield blobs.data_frame(blobs.pack(port, messages, self._shards))
+        state.commit()
+        if dropped:
+            yield blobs.data_frame([(shard, METRICS, blobs.encode(blobs.counters(dropped)))])
+
+    def close(self) -> None:
+        """Nothing to close: runs are mapped files that go with the process."""

@@ -1,0 +1,188 @@
+"""Spark's types, and what carries them: Arrow between Spark and Python, Polars inside.
+
+Whatever goes in comes out the same, or is refused when the plan is built, with the name of the column.
+
+=================================  ==========================  =================================
+Spark                              Arrow                       Polars
+=================================  ==========================  =================================
+boolean, tinyint ... bigint        bool, int8 ... int64        Boolean, Int8 ... Int64
+float, double                      float32, float64            Float32, Float64
+decimal(p, s)                      decimal128(p, s)            Decimal(p, s)
+string, char, varchar              string                      String
+binary                             binary                      Binary
+date                               date32                      Date
+timestamp                          timestamp(us, UTC)          Datetime(us, UTC)
+timestamp_ntz                      timestamp(us)               Datetime(us)
+interval day to second             duration(us)                Duration(us)
+array, struct                      list, struct                List, Struct
+map                                map                         Map
+=================================  ==========================  =================================
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+from pyspark.sql import types as T
+
+from tablestream.errors import KeyMismatchError, UnsupportedTypeError
+
+_MAX_DIGITS = 38
+_FLAT: dict[type[T.DataType], pa.DataType] = {
+    T.BooleanType: pa.bool_(),
+    T.ByteType: pa.int8(),
+    T.ShortType: pa.int16(),
+    T.IntegerType: pa.int32(),
+    T.LongType: pa.int64(),
+    T.FloatType: pa.float32(),
+    T.DoubleType: pa.float64(),
+    T.CharType: pa.string(),
+    T.VarcharType: pa.string(),
+    T.StringType: pa.string(),
+    T.BinaryType: pa.binary(),
+    T.DateType: pa.date32(),
+    T.TimestampType: pa.timestamp("us", "UTC"),
+    T.TimestampNTZType: pa.timestamp("us"),
+    T.DayTimeIntervalType: pa.duration("us"),
+}
+
+
+def arrow_type(kind: T.DataType, column: str, *, operator: str = "", where: str = "") -> pa.DataType:
+    """Return the Arrow type that carries a Spark type.
+
+    Parameters
+    ----------
+    kind
+        The Spark type.
+    column
+        The column's name, for the error.
+
+    Raises
+    ------
+    UnsupportedTypeError
+        If the type, or one inside it, cannot be carried unchanged.
+
+    Examples
+    --------
+    >>> arrow_type(T.ArrayType(T.DecimalType(10, 2)), "prices")
+    ListType(list<element: decimal128(10, 2)>)
+    """
+
+    def inside(part: T.DataType, name: str) -> pa.DataType:
+        return arrow_type(part, name, operator=operator, where=where)
+
+    if type(kind) in _FLAT:
+        return _FLAT[type(kind)]
+    if isinstance(kind, T.DecimalType):
+        return pa.decimal128(kind.precision, kind.scale)
+    if isinstance(kind, T.ArrayType):
+        return pa.list_(pa.field("element", inside(kind.elementType, f"{column}.element"), kind.containsNull))
+    if isinstance(kind, T.MapType):
+        value = pa.field("value", inside(kind.valueType, f"{column}.value"), kind.valueContainsNull)
+        return pa.map_(pa.field("key", inside(kind.keyType, f"{column}.key"), nullable=False), value)
+    if isinstance(kind, T.StructType) and type(kind) is T.StructType:
+        return pa.struct(
+            pa.field(one.name, inside(one.dataType, f"{column}.{one.name}"), one.nullable)
+            for one in kind.fields
+        )
+    raise UnsupportedTypeError(
+        f"Column '{column}' has the type {kind.simpleString()}, which a table cannot carry unchanged.",
+        hint="Leave the column out (except_columns=) or cast it, for instance to a string.",
+        operator=operator,
+        where=where,
+    )
+
+
+def check_key_type(kind: T.DataType, column: str, *, operator: str = "", where: str = "") -> None:
+    """Refuse types that cannot be a key: maps, collated strings, and what cannot be carried at all.
+
+    Raises
+    ------
+    UnsupportedTypeError
+        With the column's name.
+    """
+    arrow_type(kind, column, operator=operator, where=where)
+    if isinstance(kind, T.StructType):
+        for one in kind.fields:
+            check_key_type(one.dataType, f"{column}.{one.name}", operator=operator, where=where)
+    elif isinstance(kind, T.ArrayType):
+        check_key_type(kind.elementType, f"{column}.element", operator=operator, where=where)
+    elif isinstance(kind, T.MapType) or (isinstance(kind, T.StringType) and kind.simpleString() != "string"):
+        raise UnsupportedTypeError(
+            f"Column '{column}' of type {kind.simpleString()} cannot be (part of) a key.",
+            hint="Use columns that have one equality: no maps, no strings with a collation.",
+            operator=operator,
+            where=where,
+        )
+
+
+def common_type(left: T.DataType, right: T.DataType) -> T.DataType | None:
+    """Return the type that both sides of a comparison are widened to, or none if there is none.
+
+    Integers widen to the larger, integers and floats to double, decimals to a decimal that holds both, char
+    and varchar to string; everything else has to be equal but for nullability.
+
+    Examples
+    --------
+    >>> common_type(T.IntegerType(), T.LongType())
+    LongType()
+    """
+    if _plain(left) == _plain(right):
+        return _plain(left)
+    whole = (T.ByteType, T.ShortType, T.IntegerType, T.LongType)
+    if isinstance(left, whole) and isinstance(right, whole):
+        return max(left, right, key=lambda one: whole.index(type(one)))
+    if isinstance(left, T.FractionalType) or isinstance(right, T.FractionalType):
+        return _fractional(left, right)
+    return None
+
+
+def _fractional(left: T.DataType, right: T.DataType) -> T.DataType | None:
+    if not (isinstance(left, T.NumericType) and isinstance(right, T.NumericType)):
+        return None
+    if isinstance(left, T.DoubleType | T.FloatType) or isinstance(right, T.DoubleType | T.FloatType):
+        return T.DoubleType()
+    one, other = (_as_decimal(side) for side in (left, right))
+    scale = max(one.scale, other.scale)
+    digits = max(one.precision - one.scale, other.precision - other.scale) + scale
+    return T.DecimalType(digits, scale) if digits <= _MAX_DIGITS else None
+
+
+def _as_decimal(kind: T.DataType) -> T.DecimalType:
+    digits = {T.ByteType: 3, T.ShortType: 5, T.IntegerType: 10, T.LongType: 20}
+    return kind if isinstance(kind, T.DecimalType) else T.DecimalType(digits[type(kind)], 0)
+
+
+def _plain(kind: T.DataType) -> T.DataType:
+    """The type with every part nullable and strings without a length, so that equal meanings are equal."""
+    if isinstance(kind, T.CharType | T.VarcharType):
+        return T.StringType()
+    if isinstance(kind, T.ArrayType):
+        return T.ArrayType(_plain(kind.elementType))
+    if isinstance(kind, T.MapType):
+        return T.MapType(_plain(kind.keyType), _plain(kind.valueType))
+    if isinstance(kind, T.StructType):
+        return T.StructType([T.StructField(one.name, _plain(one.dataType)) for one in kind.fields])
+    return kind
+
+
+def common_key(
+    left: list[T.DataType], right: list[T.DataType], *, operator: str, where: str
+) -> list[T.DataType]:
+    """Return the types that two keys are compared as.
+
+    Raises
+    ------
+    KeyMismatchError
+        If they differ in length, or a part has no common type.
+    """
+    shown = [", ".join(kind.simpleString() for kind in side) for side in (left, right)]
+    common = [common_type(one, other) for one, other in zip(left, right, strict=False)]
+    found = [kind for kind in common if kind is not None]
+    if len(left) != len(right) or len(found) != len(common):
+        raise KeyMismatchError(
+            f"A key of ({shown[0]}) cannot be compared with a key of ({shown[1]}).",
+            hint="Cast one side, or give as many columns as the other table's key has.",
+            operator=operator,
+            where=where,
+        )
+    return found

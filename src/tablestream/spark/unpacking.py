@@ -1,0 +1,169 @@
+"""The way out: blobs of messages become rows of a data frame again, per key in order.
+
+Runs in `mapInArrow` on Spark's workers: between two rounds where expressions have to be evaluated, and behind the
+last shuffle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import polars as pl
+import pyarrow as pa
+from pyspark import TaskContext
+
+from tablestream.plan.rounds import METRICS
+from tablestream.plan.work import in_order
+from tablestream.spark import blobs
+from tablestream.state.changes import hop_columns
+
+#: Rows that leave together, as one Arrow record batch.
+ROWS = 50_000
+#: Where Spark tells its workers the number of the micro-batch.
+_MICRO_BATCH = "streaming.sql.batchId"
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A port whose messages become rows: the struct column they come in, and its Arrow type as bytes.
+
+    Attributes
+    ----------
+    schema
+        The serialised Arrow schema of the struct's fields.
+    last_only
+        Whether only the last change per key leaves.
+    """
+
+    port: int
+    column: str
+    schema: bytes
+    last_only: bool = False
+
+    @property
+    def fields(self) -> pa.Schema:
+        """The columns of a message."""
+        return pa.ipc.read_schema(pa.BufferReader(self.schema))
+
+
+@dataclass(frozen=True)
+class ChangeUnpacker:
+    """Opens the blobs of some ports between two rounds; blobs for others pass.
+
+    Gives ``shard``, ``port``, ``blob`` (null in rows that were opened) and a struct column per opened port.
+    """
+
+    opened: tuple[Opened, ...]
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Unpack all record batches of a task."""
+        by_port = {one.port: one for one in self.opened}
+        for batch in batches:
+            passing = batch.filter(
+                pa.array([port not in by_port for port in batch["port"].to_pylist()], pa.bool_())
+            )
+            if passing.num_rows:
+                yield self._wide(
+                    passing.num_rows, dict(zip(passing.schema.names, passing.columns, strict=True))
+                )
+            for shard, port, blob in _rows(batch):
+                if port in by_port:
+                    opened = by_port[port]
+                    for part in struct_arrays(blobs.decode(blob), opened.fields):
+                        head = {"shard": pa.repeat(pa.scalar(shard, pa.int32()), len(part))}
+                        head["port"] = pa.repeat(pa.scalar(port, pa.int32()), len(part))
+                        yield self._wide(len(part), {**head, opened.column: part})
+
+    def _wide(self, rows: int, columns: dict[str, pa.Array]) -> pa.RecordBatch:
+        kinds: dict[str, pa.DataType] = {"shard": pa.int32(), "port": pa.int32(), "blob": pa.binary()}
+        kinds |= {one.column: pa.struct(list(one.fields)) for one in self.opened}
+        return wide(kinds, rows, columns)
+
+
+@dataclass(frozen=True)
+class OutputUnpacker:
+    """Opens the blobs of the plan's outputs, shard by shard, in the total order.
+
+    Gives ``__port``, ``__micro_batch``, a struct column per output, and for counters ``__operator``, ``__reason``
+    and ``__count``.
+    """
+
+    opened: tuple[Opened, ...]
+    hops: int
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Unpack all record batches of a task; its blobs come sorted by shard."""
+        shard, held = -1, []
+        for batch in batches:
+            for row in _rows(batch):
+                if row[0] != shard:
+                    yield from self._shard(held)
+                    shard, held = row[0], []
+                held.append(row)
+        yield from self._shard(held)
+
+    def _shard(self, held: list[blobs.Blob]) -> Iterator[pa.RecordBatch]:
+        for one in self.opened:
+            frames = [blobs.decode(blob) for _, port, blob in held if port == one.port]
+            if frames:
+                yield from self._output(one, frames)
+        for _, port, blob in held:
+            if port == METRICS:
+                counts = blobs.decode(blob)
+                columns = {f"__{name}": counts[name].to_arrow() for name in counts.columns}
+                yield self._wide(counts.height, {**columns, "__port": _repeat(METRICS, counts.height)})
+
+    def _output(self, one: Opened, frames: list[pl.DataFrame]) -> Iterator[pa.RecordBatch]:
+        rows = in_order(frames, hop_columns(self.hops), one.last_only)
+        for part in struct_arrays(rows, one.fields):
+            yield self._wide(len(part), {"__port": _repeat(one.port, len(part)), one.column: part})
+
+    def _wide(self, rows: int, columns: dict[str, pa.Array]) -> pa.RecordBatch:
+        kinds: dict[str, pa.DataType] = {"__port": pa.int32(), "__micro_batch": pa.int64()}
+        kinds |= {one.column: pa.struct(list(one.fields)) for one in self.opened}
+        kinds |= {"__operator": pa.string(), "__reason": pa.string(), "__count": pa.int64()}
+        number = pa.repeat(pa.scalar(micro_batch_id(), pa.int64()), rows)
+        return wide(kinds, rows, {"__micro_batch": number, **columns})
+
+
+def micro_batch_id() -> int:
+    """Return the number of the micro-batch that the current task belongs to; 0 outside a streaming query."""
+    context = TaskContext.get()
+    number = context.getLocalProperty(_MICRO_BATCH) if context is not None else None
+    return int(number) if number else 0
+
+
+def struct_arrays(frame: pl.DataFrame, fields: pa.Schema) -> Iterator[pa.StructArray]:
+    """Turn a frame into struct arrays of some Arrow type, a bounded number of rows at a time."""
+    missing = [name for name in fields.names if name not in frame.columns]
+    # A hop that a message did not take is 0; any other column that an operator leaves out is null.
+    frame = frame.with_columns(pl.lit(0 if name.startswith("_h") else None).alias(name) for name in missing)
+    for piece in frame.select(fields.names).iter_slices(ROWS):
+        table = piece.to_arrow(compat_level=pl.CompatLevel.oldest()).cast(fields).combine_chunks()
+        yield pa.StructArray.from_arrays(
+            [column.chunk(0) if column.num_chunks else pa.array([], column.type) for column in table.columns],
+            fields=list(fields),
+        )
+
+
+def wide(kinds: dict[str, pa.DataType], rows: int, columns: dict[str, pa.Array]) -> pa.RecordBatch:
+    """Make a record batch of all columns; those not given are null."""
+    arrays = [
+        columns[name].cast(kind)
+        if name in columns and columns[name].type != kind
+        else columns[name]
+        if name in columns
+        else pa.nulls(rows, kind)
+        for name, kind in kinds.items()
+    ]
+    return pa.RecordBatch.from_arrays(arrays, names=list(kinds))
+
+
+def _rows(batch: pa.RecordBatch) -> Iterator[blobs.Blob]:
+    for shard, port, blob in zip(batch["shard"], batch["port"], batch["blob"], strict=True):
+        yield shard.as_py(), port.as_py(), blob.as_py()
+
+
+def _repeat(number: int, rows: int) -> pa.Array:
+    return pa.repeat(pa.scalar(number, pa.int32()), rows)

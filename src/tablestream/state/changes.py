@@ -1,0 +1,111 @@
+"""Frames of changes: the columns that every message carries, and how keys become numbers.
+
+A *message* is one row of a Polars frame. Between rounds it carries its place in the total order; inside a
+round it carries two integers instead, which is all that an operator needs:
+
+=============  =========  =================================================================================
+column         dtype      meaning
+=============  =========  =================================================================================
+``_t``         any        running maximum of the timestamp in its source partition (us), or ``order_by``
+``_p``         String     source and source partition, as text that sorts
+``_o``         Int64      position in the source partition
+``_h0``, ...   Int64      one per hop: rank of the port, then emission number; parent first
+``_seq``       Int64      (inside a round) dense number of the message in the shard's micro-batch, from 1
+``_step``      Int64      (inside a round) dense number of its root: the input record that caused it
+``_ts``        Int64      the change's timestamp, microseconds since 1970
+``_row_ts``    Int64      the row's own timestamp where it differs from the change's, else absent
+``_live``      Boolean    false: a tombstone
+``_kh``        Int64      ``xxhash64`` of the key; ``_k0``, ``_k1``, ... are its columns
+``_fh``        Int64      ``xxhash64`` of the foreign key; ``_f0``, ... are its columns
+=============  =========  =================================================================================
+
+``(_t, _p, _o)`` is the *root*; two messages with one root belong to one *step*. Values are opaque struct
+columns, null in a tombstone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import polars as pl
+
+TIME, PARTITION, POSITION = "_t", "_p", "_o"
+ROOT = (TIME, PARTITION, POSITION)
+SEQ, STEP = "_seq", "_step"
+TS, ROW_TS, LIVE = "_ts", "_row_ts", "_live"
+KEY_HASH, FOREIGN_HASH = "_kh", "_fh"
+
+Keys = tuple[str, ...]
+
+
+def hop_columns(hops: int) -> list[str]:
+    """Return the names of the first `hops` hop columns."""
+    return [f"_h{number}" for number in range(hops)]
+
+
+def key_columns(width: int) -> Keys:
+    """Return the names of the columns of a key with `width` parts."""
+    return tuple(f"_k{number}" for number in range(width))
+
+
+def foreign_columns(width: int) -> Keys:
+    """Return the names of the columns of a foreign key with `width` parts."""
+    return tuple(f"_f{number}" for number in range(width))
+
+
+def number_keys(hashes: str, keys: Sequence[str], frames: Sequence[pl.DataFrame]) -> list[pl.Series]:
+    """Give every distinct key of some frames a dense number, the same in all of them.
+
+    Keys are told apart by their hash; where two different keys share one, by the keys themselves. Nulls in a
+    key are equal to each other. The numbers follow no order that means anything.
+
+    Parameters
+    ----------
+    hashes, keys
+        The columns of the hash (Int64) and of the key, in every frame.
+    frames
+        The frames. Their other columns are not looked at.
+
+    Returns
+    -------
+    list of Series
+        Int64, one series a frame, named ``_kid``.
+
+    Examples
+    --------
+    >>> one = pl.DataFrame({"_kh": [7, 9, 7], "_k0": ["a", "b", "c"]})
+    >>> number_keys("_kh", ["_k0"], [one])[0].n_unique()
+    3
+    """
+    every = pl.concat([frame.select(hashes, *keys) for frame in frames])
+    ids = _by_hash(every, hashes, keys)
+    ends, start = [], 0
+    for frame in frames:
+        ends.append(ids.slice(start, frame.height))
+        start += frame.height
+    return ends
+
+
+def _by_hash(every: pl.DataFrame, hashes: str, keys: Sequence[str]) -> pl.Series:
+    """Number keys by their hash, or, where two keys share a hash, by the keys themselves."""
+    order = every.get_column(hashes).arg_sort()
+    ordered = every[order]
+    starts = ordered.select(
+        start=pl.col(hashes).ne_missing(pl.col(hashes).shift(1)),
+        other=pl.any_horizontal(pl.col(key).ne_missing(pl.col(key).shift(1)) for key in keys),
+    )
+    if starts.select((pl.col("other") & ~pl.col("start")).any()).item():
+        distinct = every.select(keys).unique(keep="any").with_row_index("_kid")
+        joined = every.select(keys).join(
+            distinct, on=list(keys), how="left", nulls_equal=True, maintain_order="left"
+        )
+        return joined.get_column("_kid").cast(pl.Int64)
+    ids = starts.get_column("start").cast(pl.Int64).cum_sum()
+    return ids.gather(order.arg_sort()).alias("_kid")
+
+
+def last_by(frame: pl.DataFrame, group: pl.Series, also: Sequence[str] = ()) -> pl.DataFrame:
+    """Return the last row of every group (and of every value of the columns `also` in it), in the frame's order."""
+    columns = frame.select(*also, group.alias("_group")).with_columns(pl.int_range(pl.len()).alias("_at"))
+    last = columns.group_by("_group", *also).agg(pl.col("_at").last())
+    return frame[last.get_column("_at").sort()]

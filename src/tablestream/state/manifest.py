@@ -1,0 +1,127 @@
+"""The manifest: the small part of a shard's state that says what the rest is.
+
+It is JSON, never pickle: a checkpoint outlives the code that wrote it, and reading it must run nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from tablestream.errors import DamagedStateError, StateError
+from tablestream.state.run import ChunkInfo, RunInfo
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+FORMAT_VERSION = 1
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What a shard holds, as of one micro-batch. It is never changed: the ``with_`` methods return another.
+
+    Parameters
+    ----------
+    fingerprint
+        Of the plan that made the state.
+    next_run
+        The number of the next run. Numbers are never used again, so two runs of equal content are two runs.
+    traces
+        The live runs of every trace that has any, oldest first.
+    clocks
+        Observed times and other counters, by name.
+
+    Examples
+    --------
+    >>> manifest = Manifest("f00d").with_clock("orders", 7)
+    >>> decode(encode(manifest)) == manifest
+    True
+    """
+
+    fingerprint: str
+    next_run: int = 0
+    traces: Mapping[str, tuple[RunInfo, ...]] = field(default_factory=dict)
+    clocks: Mapping[str, int] = field(default_factory=dict)
+
+    def runs(self, trace: str) -> tuple[RunInfo, ...]:
+        """Return the live runs of a trace, oldest first."""
+        return self.traces.get(trace, ())
+
+    def with_runs(self, trace: str, runs: tuple[RunInfo, ...]) -> Manifest:
+        """Return the manifest with other runs for a trace."""
+        others = {name: old for name, old in self.traces.items() if name != trace}
+        return replace(self, traces={**others, trace: runs} if runs else others)
+
+    def with_clock(self, name: str, value: int) -> Manifest:
+        """Return the manifest with a clock set."""
+        return replace(self, clocks={**self.clocks, name: value})
+
+    def with_next_run(self) -> Manifest:
+        """Return the manifest after the number ``next_run`` was given to a run."""
+        return replace(self, next_run=self.next_run + 1)
+
+
+def encode(manifest: Manifest) -> bytes:
+    """Encode a manifest; equal manifests give equal bytes."""
+    document = {
+        "version": FORMAT_VERSION,
+        "fingerprint": manifest.fingerprint,
+        "next_run": manifest.next_run,
+        "traces": {name: [_run_to_list(run) for run in runs] for name, runs in manifest.traces.items()},
+        "clocks": dict(manifest.clocks),
+    }
+    return json.dumps(document, sort_keys=True, separators=(",", ":")).encode()
+
+
+def decode(data: bytes) -> Manifest:
+    """Decode what `encode` made.
+
+    Raises
+    ------
+    StateError
+        If another version of the library wrote it.
+    DamagedStateError
+        If it is no manifest.
+    """
+    try:
+        document = json.loads(data)
+        version = document["version"]
+        if version == FORMAT_VERSION:
+            return _from_document(document)
+    except (ValueError, KeyError, TypeError, AttributeError) as problem:
+        raise DamagedStateError(
+            f"The manifest in the state of record cannot be read: {problem!r}.",
+            hint="Restart from a checkpoint that is whole, or with a new checkpoint.",
+        ) from problem
+    raise StateError(
+        f"The state has format version {version!r}; this tablestream reads version {FORMAT_VERSION}.",
+        hint="Run the version of tablestream that wrote the checkpoint, or start with a new checkpoint.",
+    )
+
+
+def _run_to_list(run: RunInfo) -> list[Any]:
+    chunks = [[c.rows, c.size_bytes, c.checksum, c.min_hash, c.max_hash] for c in run.chunks]
+    return [run.number, run.rows, run.dead, chunks]
+
+
+def _run_from_list(values: list[Any]) -> RunInfo:
+    number, rows, dead, chunks = values
+    return RunInfo(int(number), int(rows), int(dead), tuple(_chunk_from_list(chunk) for chunk in chunks))
+
+
+def _chunk_from_list(values: list[Any]) -> ChunkInfo:
+    rows, size_bytes, checksum, min_hash, max_hash = values
+    return ChunkInfo(int(rows), int(size_bytes), str(checksum), int(min_hash), int(max_hash))
+
+
+def _from_document(document: Mapping[str, Any]) -> Manifest:
+    return Manifest(
+        fingerprint=str(document["fingerprint"]),
+        next_run=int(document["next_run"]),
+        traces={
+            name: tuple(_run_from_list(run) for run in runs) for name, runs in document["traces"].items()
+        },
+        clocks={name: int(value) for name, value in document["clocks"].items()},
+    )

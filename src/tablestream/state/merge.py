@@ -1,0 +1,161 @@
+"""When runs are merged, and how: newer rows win, and memory is bounded by a chunk of each run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from tablestream.state.run import LIVE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from tablestream.state.trace import TraceSpec
+
+_MIX = (
+    -7046029254386353131
+)  # an odd constant (2**64 over the golden ratio) that spreads one hash before another is added
+
+
+def runs_to_merge(rows: Sequence[int]) -> int:
+    """Say how many of the newest runs, the one being inserted included, become one.
+
+    Starting at the newest run, the predecessor is taken in while it has less than twice the rows taken so
+    far.
+
+    Parameters
+    ----------
+    rows
+        The runs' rows, oldest first; the last one is being inserted.
+
+    Returns
+    -------
+    int
+        At least 1, which means that nothing is merged; 0 if there is no run.
+
+    Notes
+    -----
+    *Few runs.* Afterwards each run has at least twice the rows of the next: where the merge stopped because
+    the predecessor has twice the rows that were taken (and the result has no more), and elsewhere because it
+    held before. So n rows lie in at most ``1 + log2(n)`` runs.
+
+    *Few rewrites.* Take a merge as a series of pairwise ones, which write no less: a run of ``a`` rows, with
+    ``b`` newer ones, ``a < 2 b``, becomes one of ``r <= a + b``. Let ``v = a + b - r`` rows vanish.
+    If ``v <= b / 2``, then ``r >= a + b / 2 > 1.25 a``: every row of the older run moves up to a run at least
+    1.25 times as large, which can happen to a row ``log(n) / log(1.25)`` times.
+    If ``v > b / 2``, then ``v > (a + b) / 6``, since ``b > (a + b) / 3``: fewer than 6 rows are written for
+    each one that vanishes, and a row vanishes once.
+    While rows vanish only because they were replaced, ``r`` is no less than either part, so no row moves
+    down; a merge that also forgets tombstones may move rows down, and what it gives up is paid by those that
+    vanish. An inserted row thus costs O(log n) writes.
+
+    Examples
+    --------
+    >>> runs_to_merge([1000, 300, 100]), runs_to_merge([1000, 150, 100]), runs_to_merge([400, 150, 100])
+    (1, 2, 3)
+    """
+    taken = count = 0
+    for size in reversed(rows):
+        if count and size >= 2 * taken:
+            break
+        taken += size
+        count += 1
+    return count
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A part of a run that is to be merged: its range of hashes, and how to read it."""
+
+    min_hash: int
+    max_hash: int
+    load: Callable[[], pl.DataFrame]
+
+
+def merge(
+    sources: Sequence[Sequence[Piece]], spec: TraceSpec, *, drop_tombstones: bool
+) -> Iterator[pl.DataFrame]:
+    """Merge runs, newest first, into frames that together are sorted by hash and hold the newest rows.
+
+    It goes through the ranges of hashes between the ends of the pieces. In each it takes no more than a piece
+    of each source (more only where one hash fills several pieces), so memory does not grow with the runs.
+    """
+    cursors = [_Cursor(source, spec.hash) for source in sources]
+    for end in sorted({piece.max_hash for source in sources for piece in source}):
+        parts = [part for cursor in cursors for part in cursor.take(end)]
+        merged = newest_rows(parts, spec) if len(sources) > 1 else pl.concat(parts)
+        yield merged.filter(pl.col(LIVE)) if drop_tombstones and not merged[LIVE].all() else merged
+
+
+class _Cursor:
+    """How far the merge has come in one run."""
+
+    def __init__(self, pieces: Sequence[Piece], hash_column: str) -> None:
+        self._pieces = pieces
+        self._hash = hash_column
+        self._index = 0
+        self._row = 0
+
+    def take(self, end: int) -> Iterator[pl.DataFrame]:
+        """Take the rows not taken yet whose hash is at most `end`."""
+        while self._index < len(self._pieces) and self._pieces[self._index].min_hash <= end:
+            piece = self._pieces[self._index]
+            frame = piece.load()
+            if piece.max_hash > end:
+                stop = int(frame[self._hash].search_sorted(end, side="right"))
+                yield frame[self._row : stop]
+                self._row = stop
+                return
+            yield frame[self._row :]
+            self._index, self._row = self._index + 1, 0
+
+
+def newest_rows(frames: Sequence[pl.DataFrame], spec: TraceSpec) -> pl.DataFrame:
+    """Of frames that stand newest first, keep the first version of every row, sorted by hash."""
+    stacked = pl.concat(frames, rechunk=True)
+    kept = _first_by_hash(stacked, spec)
+    if kept is None:
+        kept = _first_by_columns(stacked, spec)
+    return stacked[kept]
+
+
+def _first_by_hash(stacked: pl.DataFrame, spec: TraceSpec) -> pl.Series | None:
+    """Find the row numbers of first versions by hash alone; None if that cannot be done."""
+    if spec.unique and spec.unique_hash is None:
+        return None
+    identity = pl.col(spec.hash)
+    if spec.unique_hash is not None:
+        identity = (identity * _MIX) ^ pl.col(spec.unique_hash)
+    hashes = stacked.select(identity.alias("hash"))["hash"]
+    order = _stable_order(hashes)
+    hashes = hashes.gather(order)
+    repeated = (hashes == hashes.shift(1)).fill_null(False)
+    later = repeated.arg_true()
+    # Versions of a row stand together in `order`. If all neighbours of equal hash are versions of one row,
+    # then all rows of that hash are; two different rows of one hash are neighbours somewhere.
+    if not _same_rows(stacked.select(spec.identity), order.gather(later), order.gather(later - 1)):
+        return None
+    kept = order.filter(~repeated)
+    if spec.unique_hash is None:
+        return kept
+    return kept.gather(_stable_order(stacked[spec.hash].gather(kept)))
+
+
+def _stable_order(values: pl.Series) -> pl.Series:
+    return values.to_frame("value").select(pl.arg_sort_by("value", maintain_order=True))["value"]
+
+
+def _same_rows(identities: pl.DataFrame, some: pl.Series, others: pl.Series) -> bool:
+    return all(column.gather(some).eq_missing(column.gather(others)).all() for column in identities)
+
+
+def _first_by_columns(stacked: pl.DataFrame, spec: TraceSpec) -> pl.Series:
+    """Find the row numbers of first versions by the columns themselves: slower, right for any hash."""
+    return (
+        stacked.select(spec.hash, *spec.identity)
+        .with_row_index("_row")
+        .unique(subset=list(spec.identity), keep="first")
+        .sort(spec.hash, "_row")["_row"]
+    )

@@ -1,0 +1,217 @@
+"""Immutable runs: rows sorted by the hash of their key, in chunks, read through a cache.
+
+A chunk is an Arrow IPC stream of its own, at most `CHUNK_SIZE_BYTES` long, and holds a contiguous range of
+the run's hashes; rows of one hash may lie on both sides of a cut. So reading, checking, repairing, caching
+and merging a run need memory for a chunk, whatever the size of the run. Only a single row that is larger
+makes a larger chunk.
+
+Chunks are compressed with Zstandard at level 1 and hold strings by offset, not as views: for 35,000 rows with
+three strings each, 12 ms and 1.27 MB, where LZ4 needs 8 ms and 2.00 MB. The state of record moves 40 to 50
+MB/s, so the 0.73 MB cost 16 ms, and they would stay in the checkpoint for a hundred micro-batches.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, cast
+
+import polars as pl
+import pyarrow as pa
+
+from tablestream.errors import DamagedStateError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from tablestream.state.cache import ChunkCache
+    from tablestream.state.store import StateStore
+    from tablestream.state.trace import TraceSpec
+
+CHUNK_SIZE_BYTES = 16 * 1024 * 1024
+LIVE = "_live"  # False marks a tombstone
+
+_WRITE = pa.ipc.IpcWriteOptions(compression=pa.Codec("zstd", compression_level=1), use_threads=False)
+_READ = pa.ipc.IpcReadOptions(use_threads=False)
+_RESTORE_HINT = (
+    "Restart from a checkpoint that is whole (a copy, or an earlier micro-batch of this one), "
+    "or start with a new checkpoint and read the sources again."
+)
+
+
+@dataclass(frozen=True)
+class ChunkInfo:
+    """What the manifest says of a chunk; `checksum` is of the stored bytes, and names the cache file."""
+
+    rows: int
+    size_bytes: int
+    checksum: str
+    min_hash: int
+    max_hash: int
+
+
+@dataclass(frozen=True)
+class RunInfo:
+    """What the manifest says of a run: number, rows, how many are tombstones (`dead`), chunks in order."""
+
+    number: int
+    rows: int
+    dead: int
+    chunks: tuple[ChunkInfo, ...]
+
+    @property
+    def size_bytes(self) -> int:
+        """The bytes of the run in the state of record."""
+        return sum(chunk.size_bytes for chunk in self.chunks)
+
+    @property
+    def min_hash(self) -> int:
+        """The smallest hash in the run."""
+        return self.chunks[0].min_hash
+
+    @property
+    def max_hash(self) -> int:
+        """The largest hash in the run."""
+        return self.chunks[-1].max_hash
+
+
+def checksum(data: bytes) -> str:
+    """Name a chunk by its bytes: the first half of their SHA-256, which processors have instructions for."""
+    return hashlib.sha256(data).hexdigest()[:32]
+
+
+def encode(frame: pl.DataFrame) -> bytes:
+    """Encode rows as a compressed Arrow IPC stream; every type and every null comes back from `decode`."""
+    return _encode_table(frame.to_arrow(compat_level=pl.CompatLevel.oldest()))
+
+
+def _encode_table(table: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema, options=_WRITE) as writer:
+        writer.write_table(table)
+    return bytes(sink.getvalue())
+
+
+def decode(data: bytes) -> pl.DataFrame:
+    """Decode what `encode` made."""
+    return cast("pl.DataFrame", pl.from_arrow(pa.ipc.open_stream(data, options=_READ).read_all()))
+
+
+def compact(frame: pl.DataFrame) -> pl.DataFrame:
+    """Copy strings and binaries out of the buffers they share.
+
+    Gathered strings are views into the buffers of the frame they came from. They keep all of it alive, which
+    may be a mapped file, and Arrow's writers write all of it.
+    """
+    if not any(dtype.is_nested() or dtype in {pl.String, pl.Binary} for dtype in frame.dtypes):
+        return frame
+    return cast("pl.DataFrame", pl.from_arrow(frame.to_arrow(compat_level=pl.CompatLevel.oldest())))
+
+
+def cut(frames: Iterable[pl.DataFrame], size_bytes: int) -> Iterator[pl.DataFrame]:
+    """Regroup frames into frames of about `size_bytes` each, by rows of average size, in order."""
+    pending: list[pl.DataFrame] = []
+    pending_bytes = 0
+    for frame in frames:
+        if not frame.height:
+            continue
+        pending.append(frame)
+        pending_bytes += int(frame.estimated_size())
+        if pending_bytes > size_bytes:
+            whole = pl.concat(pending)
+            rows = max(1, whole.height * size_bytes // pending_bytes)
+            *full, rest = whole.iter_slices(rows)
+            yield from full
+            pending, pending_bytes = [rest], int(rest.estimated_size())
+    if pending:
+        yield pl.concat(pending)
+
+
+class RunStorage:
+    """Reads and writes the runs of one trace.
+
+    Parameters
+    ----------
+    spec
+        The trace; its number names the runs in the store.
+    store
+        The state of record.
+    cache
+        Where decoded chunks are kept.
+    chunk_size_bytes
+        The bound of a chunk; smaller in tests.
+    """
+
+    def __init__(
+        self, spec: TraceSpec, store: StateStore, cache: ChunkCache, chunk_size_bytes: int = CHUNK_SIZE_BYTES
+    ) -> None:
+        self.spec = spec
+        self._store = store
+        self._cache = cache
+        self._chunk_size_bytes = chunk_size_bytes
+
+    def read(self, run: RunInfo, index: int) -> pl.DataFrame:
+        """Read one chunk of a run, sorted by hash.
+
+        The frame may lie in a mapped file: it is for gathering from, at once, and is not to be kept (see
+        `compact`).
+
+        Raises
+        ------
+        DamagedStateError
+            If the chunk is neither in the cache nor whole in the state of record.
+        """
+        chunk = run.chunks[index]
+        frame = self._cache.open(chunk.checksum, lambda: self._fetch(run, index))
+        if frame.schema != self.spec.schema:
+            raise DamagedStateError(
+                f"Run {run.number} of trace '{self.spec.name}' has the columns {dict(frame.schema)}, "
+                f"where the plan expects {dict(self.spec.schema)}.",
+                hint=_RESTORE_HINT,
+            )
+        return frame
+
+    def _fetch(self, run: RunInfo, index: int) -> pl.DataFrame:
+        """Read a chunk from the state of record, and trust it only when its checksum is the manifest's."""
+        data = self._store.read_chunk(self.spec.number, run.number, index)
+        found = "is missing from" if data is None else "is not what was written to"
+        if data is None or checksum(data) != run.chunks[index].checksum:
+            raise DamagedStateError(
+                f"Chunk {index} of run {run.number} of trace '{self.spec.name}' {found} the state of record.",
+                hint=_RESTORE_HINT,
+            )
+        return decode(data)
+
+    def write(self, next_number: Callable[[], int], frames: Iterable[pl.DataFrame]) -> RunInfo | None:
+        """Write frames, together sorted by hash, as a run; without a row, write nothing and return None."""
+        chunks: list[ChunkInfo] = []
+        number = dead = 0
+        for frame in cut(frames, self._chunk_size_bytes):
+            number = number if chunks else next_number()
+            dead += frame.height - int(frame[LIVE].sum())
+            for table, data in self._encode(frame.to_arrow(compat_level=pl.CompatLevel.oldest())):
+                piece = cast("pl.DataFrame", pl.from_arrow(table))  # with strings of its own, for the cache
+                self._store.write_chunk(self.spec.number, number, len(chunks), data)
+                chunks.append(self._describe(piece, data))
+                self._cache.put(chunks[-1].checksum, piece)
+        return RunInfo(number, sum(chunk.rows for chunk in chunks), dead, tuple(chunks)) if chunks else None
+
+    def _encode(self, table: pa.Table) -> Iterator[tuple[pa.Table, bytes]]:
+        """Encode a table, in halves where rows of uneven size and little redundancy come out too large."""
+        data = _encode_table(table)
+        if len(data) <= self._chunk_size_bytes or table.num_rows == 1:
+            yield table, data
+            return
+        middle = table.num_rows // 2
+        yield from self._encode(table.slice(0, middle))
+        yield from self._encode(table.slice(middle))
+
+    def _describe(self, piece: pl.DataFrame, data: bytes) -> ChunkInfo:
+        hashes = piece[self.spec.hash]
+        return ChunkInfo(piece.height, len(data), checksum(data), int(hashes[0]), int(hashes[-1]))
+
+    def remove(self, run: RunInfo) -> None:
+        """Remove a run from the state of record and from the cache."""
+        for index, chunk in enumerate(run.chunks):
+            self._store.remove_chunk(self.spec.number, run.number, index)
+            self._cache.discard(chunk.checksum)

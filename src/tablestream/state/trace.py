@@ -1,0 +1,442 @@
+"""Traces: what the inputs of operators remember, and the shard that holds them.
+
+A trace is a list of immutable runs, oldest first, each sorted by the hash of the lookup key. A row is known
+by its key and unique columns; of several versions the one in the newest run counts, and a tombstone there
+means that the row is gone.
+"""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from tablestream.errors import PlanChangedError
+from tablestream.state import manifest as manifests
+from tablestream.state.manifest import Manifest
+from tablestream.state.merge import Piece, merge, newest_rows, runs_to_merge
+from tablestream.state.run import CHUNK_SIZE_BYTES, LIVE, RunInfo, RunStorage, compact
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from tablestream.state.cache import ChunkCache
+    from tablestream.state.store import StateStore
+
+# With this many stored rows to each key asked for, a binary search per key costs what a hash join over all
+# rows does (60,000 rows: 0.3 against 0.5 ms for 2,000 keys, 2.2 against 1.2 ms for 20,000).
+_ROWS_PER_KEY_TO_SEARCH = 20
+_ROW = "_row"
+
+
+@dataclass(frozen=True)
+class TraceSpec:
+    """The shape of a trace, which the plan fixes.
+
+    Parameters
+    ----------
+    name
+        For the manifest and for messages.
+    number
+        For the chunks in the store; unique in the shard.
+    schema
+        All the columns in order, with `hash`, the key columns and ``_live`` among them.
+    key
+        The columns that rows are looked up by.
+    unique
+        The further columns that, with the key, make a row unique; none if a key has one row.
+    hash
+        The Int64 hash of the key columns, never null.
+    unique_hash
+        An Int64 hash of the unique columns, if there is one: finding versions of a row is then twice as fast.
+
+    Raises
+    ------
+    ValueError
+        If a column is missing from the schema or has the wrong type.
+    """
+
+    name: str
+    number: int
+    schema: pl.Schema
+    key: tuple[str, ...]
+    unique: tuple[str, ...] = ()
+    hash: str = "_kh"
+    unique_hash: str | None = None
+
+    def __post_init__(self) -> None:
+        """Check that the columns are there."""
+        types = {self.hash: pl.Int64, LIVE: pl.Boolean}
+        if self.unique_hash is not None:
+            types[self.unique_hash] = pl.Int64
+        wrong = [name for name, dtype in types.items() if self.schema.get(name) != dtype]
+        wrong += [name for name in self.identity if name not in self.schema]
+        if wrong or not self.key:
+            raise ValueError(f"Trace '{self.name}' needs a key and columns of the right type: {wrong}")
+
+    @property
+    def identity(self) -> tuple[str, ...]:
+        """The columns that make a row unique."""
+        return (*self.key, *self.unique)
+
+
+@dataclass(frozen=True)
+class Found:
+    """Live rows that were found, by place.
+
+    Attributes
+    ----------
+    rows
+        The hash and identity columns, and ``_row`` (Int64): the place of the row in `column`.
+    chunks
+        The chunks in which they stand.
+    """
+
+    rows: pl.DataFrame
+    chunks: tuple[pl.DataFrame, ...]
+    spec: TraceSpec
+
+    def column(self, name: str) -> pl.Series:
+        """Return a column of all rows in the chunks, without copying it."""
+        parts = [chunk[name] for chunk in self.chunks]
+        return pl.concat(parts, rechunk=False) if parts else pl.Series(name, [], self.spec.schema[name])
+
+
+class Trace:
+    """The memory of one operator input in one shard; `ShardState.trace` makes it.
+
+    Parameters
+    ----------
+    storage
+        Reads and writes its runs.
+    runs
+        The live runs, oldest first.
+    next_number
+        Gives the number of a new run.
+    """
+
+    def __init__(self, storage: RunStorage, runs: Sequence[RunInfo], next_number: Callable[[], int]) -> None:
+        self.spec = storage.spec
+        self._storage = storage
+        self._runs = tuple(runs)
+        self._dropped: list[RunInfo] = []
+        self._next_number = next_number
+
+    @property
+    def runs(self) -> tuple[RunInfo, ...]:
+        """The live runs, oldest first."""
+        return self._runs
+
+    def lookup(self, keys: pl.DataFrame) -> pl.DataFrame:
+        """Find the live rows of some keys.
+
+        Parameters
+        ----------
+        keys
+            The hash column and the key columns; distinct rows. Null key parts and NaN equal themselves.
+
+        Returns
+        -------
+        pl.DataFrame
+            The newest version of every row that is not a tombstone, with the trace's schema, in no order.
+
+        Notes
+        -----
+        Cost grows with the keys and the rows found, and with the logarithm of the rows stored, while the keys
+        are few; for many keys it is a hash join on one integer column. Columns are gathered for the rows
+        found only. Chunks whose hashes no key can have are not read.
+        """
+        found = [rows for _, _, rows in self._search(keys, list(self.spec.schema))]
+        return self._live(found, settled=not self.spec.unique and _hashes_differ(keys[self.spec.hash]))
+
+    def find(self, keys: pl.DataFrame) -> Found:
+        """Find the live rows of some keys, without their payload.
+
+        Parameters
+        ----------
+        keys
+            As for `lookup`.
+
+        Returns
+        -------
+        Found
+            Which rows there are, and whence their other columns can be gathered, a part at a time.
+        """
+        columns = [
+            name for name in (self.spec.hash, self.spec.unique_hash, *self.spec.identity, LIVE) if name
+        ]
+        places: list[pl.DataFrame] = []
+        chunks: list[pl.DataFrame] = []
+        start: dict[tuple[int, int], int] = {}
+        for run, index, rows in self._search(keys, columns):
+            if (run.number, index) not in start:
+                start[run.number, index] = sum(chunk.height for chunk in chunks)
+                chunks.append(self._storage.read(run, index))
+            places.append(rows.with_columns(pl.col(_ROW).cast(pl.Int64) + start[run.number, index]))
+        light = replace(
+            self.spec,
+            schema=pl.Schema({**{name: self.spec.schema[name] for name in columns}, _ROW: pl.Int64()}),
+        )
+        places = [rows for rows in places if rows.height]
+        rows = newest_rows(places, light) if len(places) > 1 else pl.concat(places or [_nothing(light)])
+        return Found(rows.filter(pl.col(LIVE)).drop(LIVE), tuple(chunks), self.spec)
+
+    def _search(
+        self, keys: pl.DataFrame, columns: Sequence[str]
+    ) -> Iterator[tuple[RunInfo, int, pl.DataFrame]]:
+        """Go through the chunks, newest run first, for the rows of some keys: `columns`, and ``_row``."""
+        keys = _conform(keys, {name: self.spec.schema[name] for name in (self.spec.hash, *self.spec.key)})
+        keys = keys.sort(self.spec.hash)
+        distinct = _hashes_differ(keys[self.spec.hash])
+        for run in reversed(self._runs):
+            for index in range(len(run.chunks)):
+                if not keys.height:
+                    return
+                if not distinct:
+                    yield run, index, self._find_slowly(run, index, keys, columns)
+                    continue
+                found = self._find(run, index, keys, columns)
+                if found is None:
+                    continue
+                rows, of_key = found
+                yield run, index, rows
+                if not self.spec.unique:  # a key has one row: older runs need not be asked for it
+                    keys = keys.filter(pl.repeat(True, keys.height, eager=True).scatter(of_key, False))
+
+    def _find(
+        self, run: RunInfo, index: int, keys: pl.DataFrame, columns: Sequence[str]
+    ) -> tuple[pl.DataFrame, pl.Series] | None:
+        """Find the rows of one chunk for sorted keys of distinct hashes, and the number of each one's key.
+
+        None, and the chunk is not read, if no key's hash lies between the chunk's.
+        """
+        chunk = run.chunks[index]
+        hashes = keys[self.spec.hash]
+        first = 0
+        if len(run.chunks) > 1:
+            first = int(hashes.search_sorted(chunk.min_hash, side="left"))
+            hashes = hashes[first : int(hashes.search_sorted(chunk.max_hash, side="right"))]
+            if not hashes.len():
+                return None
+        stored = self._storage.read(run, index)
+        of_row, of_key = _match(stored[self.spec.hash], hashes)
+        rows, of_key = stored.select(columns)[of_row].with_columns(of_row.alias(_ROW)), of_key + first
+        for name in self.spec.key:  # equal hashes are not yet equal keys
+            equal = rows[name].eq_missing(keys[name].gather(of_key))
+            if not equal.all():
+                rows, of_key = rows.filter(equal), of_key.filter(equal)
+        return rows, of_key
+
+    def _find_slowly(
+        self, run: RunInfo, index: int, keys: pl.DataFrame, columns: Sequence[str]
+    ) -> pl.DataFrame:
+        """Do the same when two of the keys share a hash, which is as good as never; name no key."""
+        stored = self._storage.read(run, index).with_row_index(_ROW)
+        rows = stored.join(keys, on=list(self.spec.key), how="semi", nulls_equal=True)
+        return rows.select(*columns, _ROW)
+
+    def _live(self, found: list[pl.DataFrame], *, settled: bool) -> pl.DataFrame:
+        """Of rows found newest first, the live newest versions, with strings of their own."""
+        found = [rows.select(self.spec.schema.keys()) for rows in found if rows.height]
+        if not found:
+            return pl.DataFrame(schema=self.spec.schema)
+        rows = pl.concat(found) if settled or len(found) == 1 else newest_rows(found, self.spec)
+        return compact(rows.filter(pl.col(LIVE)))
+
+    def insert(self, rows: pl.DataFrame) -> None:
+        """Add versions of rows, as a new run, and merge runs where that is due.
+
+        Parameters
+        ----------
+        rows
+            At most one for each key and unique columns, which is not checked. A row that is not live is a
+            tombstone; its other columns are null. No rows, no run.
+
+        Notes
+        -----
+        See `merge.runs_to_merge` for what is merged and what that costs. Tombstones go when the oldest run is
+        merged.
+        """
+        if not rows.height:
+            return
+        rows = _conform(rows, self.spec.schema).sort(self.spec.hash)
+        merged = runs_to_merge([*(run.rows for run in self._runs), rows.height]) - 1
+        kept, taken = self._runs[: len(self._runs) - merged], self._runs[len(self._runs) - merged :]
+        hashes = rows[self.spec.hash]
+        sources = [[Piece(int(hashes[0]), int(hashes[-1]), lambda: rows)]]
+        sources += [list(self._pieces(run)) for run in reversed(taken)]
+        frames = merge(sources, self.spec, drop_tombstones=not kept)
+        made = self._storage.write(self._next_number, frames)
+        self._runs = (*kept, made) if made else kept
+        self._dropped += taken
+
+    def _pieces(self, run: RunInfo) -> Iterator[Piece]:
+        for index, chunk in enumerate(run.chunks):
+            yield Piece(chunk.min_hash, chunk.max_hash, partial(self._storage.read, run, index))
+
+    def scan(self) -> pl.DataFrame:
+        """Return all live rows, sorted by hash; it needs memory for all of them."""
+        sources = [list(self._pieces(run)) for run in reversed(self._runs)]
+        frames = [compact(frame) for frame in merge(sources, self.spec, drop_tombstones=True)]
+        return pl.concat(frames) if frames else pl.DataFrame(schema=self.spec.schema)
+
+    def remove_dropped(self) -> None:
+        """Remove the runs that merges replaced from the state of record; `ShardState.commit` calls it."""
+        for run in self._dropped:
+            self._storage.remove(run)
+        self._dropped = []
+
+
+def _conform(frame: pl.DataFrame, schema: Mapping[str, pl.DataType]) -> pl.DataFrame:
+    """Take the schema's columns in its order; a column of nulls alone may still lack its type."""
+    frame = frame.select(schema.keys())
+    return frame if frame.schema == schema else frame.cast(pl.Schema(schema))
+
+
+def _hashes_differ(hashes: pl.Series) -> bool:
+    """Whether no two keys share a hash."""
+    return hashes.n_unique() == hashes.len()
+
+
+def _nothing(spec: TraceSpec) -> pl.DataFrame:
+    return pl.DataFrame(schema=spec.schema)
+
+
+def _match(stored: pl.Series, asked: pl.Series) -> tuple[pl.Series, pl.Series]:
+    """Pairs of row numbers with equal hashes; both are sorted, and `asked` has no two alike."""
+    if stored.len() < asked.len() * _ROWS_PER_KEY_TO_SEARCH:
+        pairs = stored.to_frame("hash").with_row_index("row")
+        pairs = pairs.join(asked.to_frame("hash").with_row_index("key"), on="hash", how="inner")
+        return pairs["row"], pairs["key"]
+    bounds = pl.DataFrame(
+        {
+            "key": pl.int_range(asked.len(), dtype=pl.UInt32, eager=True),
+            "row": stored.search_sorted(asked, side="left"),
+            "end": stored.search_sorted(asked, side="right"),
+        }
+    ).filter(pl.col("row") < pl.col("end"))
+    if (bounds["end"] - bounds["row"] > 1).any():
+        bounds = bounds.with_columns(pl.int_ranges("row", "end", dtype=pl.UInt32).alias("row")).explode("row")
+    return bounds["row"], bounds["key"]
+
+
+class ShardState:
+    """All that one shard of one round remembers, as of one micro-batch.
+
+    Traces change in memory and write their new runs; `commit` makes the change known by writing the manifest.
+    Nothing is read before it is asked for.
+
+    Parameters
+    ----------
+    store
+        The state of record.
+    cache
+        Where decoded chunks are kept.
+    specs
+        The traces of the round, with distinct names and numbers.
+    fingerprint
+        Of the plan.
+    plan_text
+        The plan as text, to say what changed if the fingerprint is another one.
+    chunk_size_bytes
+        The bound of a chunk; smaller in tests.
+
+    Examples
+    --------
+    >>> from tablestream.state.cache import NoCache
+    >>> from tablestream.state.store import MemoryStore
+    >>> schema = pl.Schema({"_kh": pl.Int64, "_k0": pl.String, "_live": pl.Boolean})
+    >>> spec = TraceSpec("left", 0, schema, key=("_k0",))
+    >>> store = MemoryStore()
+    >>> state = ShardState(store, NoCache(), [spec], "f00d")
+    >>> state.trace("left").insert(pl.DataFrame({"_kh": [7], "_k0": ["a"], "_live": [True]}))
+    >>> state.commit()
+    >>> ShardState(store, NoCache(), [spec], "f00d").trace("left").scan().rows()
+    [(7, 'a', True)]
+    """
+
+    def __init__(
+        self,
+        store: StateStore,
+        cache: ChunkCache,
+        specs: Sequence[TraceSpec],
+        fingerprint: str,
+        plan_text: str = "",
+        *,
+        chunk_size_bytes: int = CHUNK_SIZE_BYTES,
+    ) -> None:
+        self._store = store
+        self._specs = {spec.name: spec for spec in specs}
+        if not len(self._specs) == len({spec.number for spec in specs}) == len(specs):
+            raise ValueError("two traces of a shard share a name or a number")
+        self._storages = {spec.name: RunStorage(spec, store, cache, chunk_size_bytes) for spec in specs}
+        self._fingerprint = fingerprint
+        self._plan_text = plan_text
+        self._traces: dict[str, Trace] = {}
+        self._is_new = False  # nothing in the store yet
+        self._committed: Manifest | None = None  # None until it is read
+        self._current = Manifest(fingerprint)
+
+    def trace(self, name: str) -> Trace:
+        """Return a trace by name; KeyError if the round has none of that name.
+
+        Raises
+        ------
+        PlanChangedError
+            If another plan made the state.
+        """
+        if name not in self._traces:
+            runs = self._manifest().runs(name)
+            self._traces[name] = Trace(self._storages[name], runs, self._next_number)
+        return self._traces[name]
+
+    def clock(self, name: str) -> int | None:
+        """Return a clock, or None before it is first set."""
+        return self._manifest().clocks.get(name)
+
+    def set_clock(self, name: str, value: int) -> None:
+        """Set a clock."""
+        self._current = self._manifest().with_clock(name, value)
+
+    def commit(self) -> None:
+        """Write the manifest and remove replaced runs; a shard in which nothing changed writes nothing."""
+        if self._committed is None:
+            return
+        manifest = self._current
+        for name, trace in self._traces.items():
+            manifest = manifest.with_runs(name, trace.runs)
+        if manifest != self._committed:
+            if self._is_new:
+                self._store.write_plan(self._plan_text)
+            self._store.write_manifest(manifests.encode(manifest))
+            self._committed, self._current, self._is_new = manifest, manifest, False
+        for trace in self._traces.values():
+            trace.remove_dropped()
+
+    def _next_number(self) -> int:
+        number = self._current.next_run
+        self._current = self._current.with_next_run()
+        return number
+
+    def _manifest(self) -> Manifest:
+        """Read the manifest when it is first needed, and refuse that of another plan."""
+        if self._committed is None:
+            data = self._store.read_manifest()
+            manifest = self._current if data is None else manifests.decode(data)
+            if manifest.fingerprint != self._fingerprint:
+                raise self._plan_changed(manifest.fingerprint)
+            self._committed, self._current, self._is_new = manifest, manifest, data is None
+        return self._current
+
+    def _plan_changed(self, fingerprint: str) -> PlanChangedError:
+        old, new = (self._store.read_plan() or "").splitlines(), self._plan_text.splitlines()
+        names = "plan in the checkpoint", "plan started now"
+        changes = "\n".join(difflib.unified_diff(old, new, *names, lineterm=""))
+        return PlanChangedError(
+            f"The plan is not the one that made the state in the checkpoint (fingerprint {fingerprint}, now "
+            f"{self._fingerprint})." + (f"\n{changes}\n" if changes else ""),
+            hint="Start the old plan on this checkpoint, or the new plan with a new checkpoint.",
+        )

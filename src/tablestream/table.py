@@ -1,0 +1,657 @@
+"""Tables: what a user holds. A method makes one node of the logical plan and nothing happens yet."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from pyspark.errors import AnalysisException, PySparkException
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from tablestream.errors import ArgumentError, ColumnCollisionError, PlanError, ReservedNameError
+from tablestream.options import Compat, Emit, OutputSpec, Tombstones
+from tablestream.row import LEFT, RIGHT, Row
+from tablestream.spark.columns import SparkExpression, quoted, spark_type
+from tablestream.spark.plan import changes_of, explain
+from tablestream.spark.sources import RESERVED, Description, describe
+from tablestream.spark.types import arrow_type, common_key
+from tablestream.topology.nodes import (
+    Field,
+    Fields,
+    Filter,
+    ForeignKeyJoin,
+    How,
+    KeyJoin,
+    Named,
+    Node,
+    OneToMany,
+    Select,
+    Source,
+)
+
+ColumnLike = Column | str
+On = ColumnLike | Sequence[ColumnLike] | Callable[..., Any]
+SelectFunction = Callable[[Row, Row], Any]
+
+_PACKAGE = str(Path(__file__).parent)
+
+
+def table(
+    df: DataFrame,
+    key: ColumnLike | Sequence[ColumnLike],
+    *,
+    timestamp: ColumnLike | None = None,
+    apply_as_deletes: ColumnLike | None = None,
+    columns: Sequence[ColumnLike] | None = None,
+    except_columns: Sequence[str] | None = None,
+    order_by: ColumnLike | None = None,
+    name: str | None = None,
+) -> Table:
+    """Read a change log as a table: the last record of a key is its row.
+
+    Parameters
+    ----------
+    df
+        A streaming DataFrame: files, Kafka, Delta, or any other source.
+    key
+        The column or columns that identify a row. An expression needs an alias. A record with a null in its key
+        is dropped and counted.
+    timestamp
+        When the change happened, of type timestamp. Default: Kafka's ``timestamp`` column, else the time of the
+        micro-batch. A record without a time is dropped and counted.
+    apply_as_deletes
+        Says which records are tombstones: the row of their key is gone. A SQL string or a Column.
+    columns, except_columns
+        The columns of the value, or those to leave out. Default: all but the key's.
+    order_by
+        An expression (a log sequence number, an offset) that puts the records in order, in place of their time.
+        All tables of a plan give one, of one type, or none does.
+    name
+        For `Table.explain`, metrics and errors, and part of what makes a restarted plan the same plan.
+
+    Returns
+    -------
+    Table
+
+    Raises
+    ------
+    ArgumentError
+        The frame does not stream, a column is not there, a timestamp has another type.
+    UnsupportedTypeError
+        A column has a type that cannot be carried unchanged (variant, year-month interval), or cannot be a key
+        (map). The message names the column.
+    ReservedNameError
+        A column is called ``_change_type``, ``_timestamp``, ``_order`` or ``_is_latest``.
+
+    Notes
+    -----
+    Records of one micro-batch are ordered by (running maximum of the time within their source partition, source,
+    source partition, position). A source partition is a topic partition or a file. See ``docs/semantics.md``.
+
+    Examples
+    --------
+    >>> import tablestream as ts
+    >>> clicks = spark.readStream.format("rate").load()  # doctest: +SKIP
+    >>> latest = ts.table(clicks, key="value", timestamp="timestamp", name="clicks")  # doctest: +SKIP
+    """
+    where = _where()
+    keys = tuple(_column(one) for one in _listed(key))
+    if not keys:
+        raise ArgumentError("A table needs a key.", hint="Give key= at least one column.", where=where)
+    if columns is not None and except_columns is not None:
+        raise ArgumentError("Give columns= or except_columns=, not both.", where=where)
+    described = describe(
+        df,
+        Description(
+            name=_checked_name(name) or "table",
+            where=where,
+            key=keys,
+            timestamp=None if timestamp is None else _column(timestamp),
+            deletes=None if apply_as_deletes is None else _condition(apply_as_deletes),
+            columns=None if columns is None else tuple(_column(one) for one in columns),
+            except_columns=tuple(except_columns or ()),
+            order_by=None if order_by is None else _column(order_by),
+        ),
+    )
+    node = Source(
+        name=_checked_name(name) or "table",
+        where=where,
+        key=described.key,
+        value=described.value,
+        frame=described.frame,
+        text=described.text,
+        ordered_by=described.ordered_by,
+    )
+    return Table(node, df.sparkSession)
+
+
+class Table:
+    """A table that stays right: keyed rows that change, and whose every change can be read.
+
+    Made by `table` and by the methods here. A method returns another table and starts nothing; `changes` gives a
+    streaming DataFrame, and `tablestream.start` runs several outputs as one query.
+    """
+
+    def __init__(self, node: Node, spark: SparkSession) -> None:
+        self._node, self._spark = node, spark
+
+    def __repr__(self) -> str:
+        key = ", ".join(f"{one.name}: {spark_type(one).simpleString()}" for one in self._node.key)
+        value = ", ".join(f"{one.name}: {spark_type(one).simpleString()}" for one in self._node.value)
+        return f"Table '{self.name}' [key {key}] [{value}]"
+
+    @property
+    def name(self) -> str:
+        """The table's name."""
+        return self._node.name
+
+    @property
+    def key_columns(self) -> list[str]:
+        """The names of the key columns."""
+        return [one.name for one in self._node.key]
+
+    @property
+    def columns(self) -> list[str]:
+        """The names of all columns, the key's first."""
+        return [*self.key_columns, *(one.name for one in self._node.value)]
+
+    @property
+    def schema(self) -> T.StructType:
+        """The columns with their types, the key's first."""
+        return _schema([*self._node.key, *self._node.value])
+
+    # Stateless
+
+    def filter(self, condition: ColumnLike) -> Table:
+        """Keep the rows for which a condition holds.
+
+        A row that ceases to fulfil it is deleted from the result; one that never did leaves no trace.
+
+        Parameters
+        ----------
+        condition
+            A Column or SQL string over the columns of the table. Null counts as not fulfilled.
+
+        Notes
+        -----
+        Kafka Streams' ``KTable.filter``; in compat mode it emits a tombstone for every filtered-out record of a
+        source that is not materialized.
+        """
+        return self._filtered(condition, negate=False)
+
+    where = filter
+
+    def filter_not(self, condition: ColumnLike) -> Table:
+        """Keep the rows for which a condition does not hold: exactly those that `filter` leaves out."""
+        return self._filtered(condition, negate=True)
+
+    def _filtered(self, condition: ColumnLike, *, negate: bool) -> Table:
+        where = _where()
+        column = _condition(condition)
+        self._analysed([column.cast("boolean").alias("holds")], where)
+        node = Filter(
+            name=f"{self.name}_filter",
+            where=where,
+            key=self._node.key,
+            value=self._node.value,
+            parent=self._node,
+            condition=SparkExpression(column),
+            negate=negate,
+        )
+        return Table(node, self._spark)
+
+    def select(
+        self, *columns: ColumnLike, delete_when: ColumnLike | None = None, name: str | None = None
+    ) -> Table:
+        """Compute another value; the key stays.
+
+        Parameters
+        ----------
+        columns
+            Columns or names. Key columns among them are the key and not repeated in the value. One Column of a
+            nullable struct type is taken apart: where it is null, the row is deleted.
+        delete_when
+            Where this holds the row is deleted.
+        name
+            The result's name.
+
+        Notes
+        -----
+        Kafka Streams' ``KTable.mapValues``: every change is passed on, also one that changes nothing.
+        """
+        where = _where()
+        chosen = [_column(one) for one in columns]
+        gone = None if delete_when is None else _condition(delete_when)
+        schema = self._analysed(chosen, where)
+        if len(chosen) == 1 and isinstance(schema[0].dataType, T.StructType) and schema[0].nullable:
+            struct, gone = chosen[0], chosen[0].isNull() if gone is None else gone | chosen[0].isNull()
+            chosen = [struct[one].alias(one) for one in schema[0].dataType.names]
+            schema = self._analysed(chosen, where)
+        named = [
+            (column, one)
+            for column, one in zip(chosen, schema, strict=True)
+            if one.name not in self.key_columns
+        ]
+        node = Select(
+            name=_checked_name(name) or f"{self.name}_select",
+            where=where,
+            key=self._node.key,
+            value=_checked_value([one for _, one in named], self.key_columns, self.name, where),
+            parent=self._node,
+            columns=tuple(Named(one.name, SparkExpression(column)) for column, one in named),
+            delete_when=None if gone is None else SparkExpression(gone),
+        )
+        return Table(node, self._spark)
+
+    def map_values(
+        self, *columns: ColumnLike, delete_when: ColumnLike | None = None, name: str | None = None
+    ) -> Table:
+        """Compute another value: Kafka Streams' word for `select`."""
+        return self.select(*columns, delete_when=delete_when, name=name)
+
+    def with_columns(self, **columns: ColumnLike) -> Table:
+        """Add columns to the value, or replace some.
+
+        Parameters
+        ----------
+        columns
+            A Column or SQL string by name.
+        """
+        taken = [name for name in columns if name in self.key_columns]
+        if taken:
+            raise ArgumentError(
+                f"with_columns cannot replace the key columns {', '.join(taken)}.",
+                hint="A key never changes; give the new column another name.",
+                where=_where(),
+            )
+        made = {name: F.expr(one) if isinstance(one, str) else one for name, one in columns.items()}
+        kept = [made.pop(one.name, quoted(one.name)).alias(one.name) for one in self._node.value]
+        return self.select(*kept, *(column.alias(name) for name, column in made.items()))
+
+    # Joins
+
+    def join(
+        self,
+        other: Table,
+        on: On | None = None,
+        how: How = "inner",
+        select: SelectFunction | None = None,
+        suffixes: tuple[str, str] | None = None,
+        name: str | None = None,
+    ) -> Table:
+        """Join with another table, on the common key or by a foreign key.
+
+        Parameters
+        ----------
+        other
+            The right table.
+        on
+            None: both tables have the same key. Otherwise the foreign key: what of this table's row points at the
+            key of `other`: a name, a Column, a list of them, or a function of the row (or of row and key) that
+            returns such; an expression of it, too. A row whose foreign key is null points at nothing.
+        how
+            ``inner``, ``left``, ``right`` or ``outer``. By foreign key, right and outer also keep the right rows
+            that nothing points at, and the result is keyed by (this key, other key).
+        select
+            A function of the two rows (see `Row`) that returns the result's Columns, or one nullable struct
+            Column: where it is null there is no row. Default: all columns of both, the right key once.
+        suffixes
+            For columns of one name in both tables.
+        name
+            The result's name.
+
+        Returns
+        -------
+        Table
+            Keyed like this table; by (this key, other key) for a foreign-key right or outer join.
+
+        Raises
+        ------
+        KeyMismatchError
+            The compared columns have no common type.
+        ColumnCollisionError
+            Two columns would have one name, and neither `select` nor `suffixes` says what to do.
+
+        Notes
+        -----
+        Per change the outputs and times are those of Kafka Streams (KIP-213), see ``docs/semantics.md``. Several
+        joins on one key are one operator. A foreign-key join takes two rounds.
+
+        References
+        ----------
+        Kafka Streams ``KTable.join``, ``leftJoin``, ``outerJoin``; KIP-213; KIP-1104 (key in the extractor).
+        """
+        where = _where()
+        _check_how(how, ("inner", "left", "right", "outer"), where)
+        if on is None:
+            return self._key_join(other, how, select, suffixes, name, where)
+        foreign, expressions = self._pointing_at(other, on, where)
+        lone = how in {"right", "outer"}
+        key = _joint_key(self._node, other._node, where) if lone else self._node.key  # noqa: SLF001
+        value, columns, gone = self._joined(other, select, suffixes, [one.name for one in key], where)
+        node = ForeignKeyJoin(
+            name=_checked_name(name) or f"{self.name}_{other.name}_join",
+            where=where,
+            key=key,
+            value=value,
+            left=self._node,
+            right=other._node,  # noqa: SLF001
+            how=how,
+            select=columns,
+            delete_when=gone,
+            on=expressions,
+            foreign=foreign,
+        )
+        return Table(node, self._spark)
+
+    def _key_join(
+        self,
+        other: Table,
+        how: How,
+        select: SelectFunction | None,
+        suffixes: tuple[str, str] | None,
+        name: str | None,
+        where: str,
+    ) -> Table:
+        left, right = self._node, other._node  # noqa: SLF001
+        operator = _checked_name(name) or f"{self.name}_{other.name}_join"
+        kinds = common_key(_types(left.key), _types(right.key), operator=operator, where=where)
+        key = tuple(Field(one.name, kind.json()) for one, kind in zip(left.key, kinds, strict=True))
+        value, columns, gone = self._joined(other, select, suffixes, self.key_columns, where)
+        node = KeyJoin(
+            name=operator,
+            where=where,
+            key=key,
+            value=value,
+            left=left,
+            right=right,
+            how=how,
+            select=columns,
+            delete_when=gone,
+        )
+        return Table(node, self._spark)
+
+    def one_to_many(
+        self,
+        many: Table,
+        on: On,
+        how: Literal["inner", "left"] = "inner",
+        select: SelectFunction | None = None,
+        suffixes: tuple[str, str] | None = None,
+        name: str | None = None,
+    ) -> Table:
+        """Join every row with each row of another table that points at it.
+
+        Parameters
+        ----------
+        many
+            The table whose rows point at rows of this one.
+        on
+            What of a row of `many` points at this table's key, as in `join`.
+        how
+            ``inner``, or ``left``: rows that nothing points at are kept, with a null key of the many.
+        select, suffixes, name
+            As in `join`; the first row is this table's.
+
+        Returns
+        -------
+        Table
+            Keyed by (this key, the many's key).
+
+        References
+        ----------
+        KIP-213, first proposal: ``oneToManyJoin``.
+        """
+        where = _where()
+        _check_how(how, ("inner", "left"), where)
+        foreign, expressions = many._pointing_at(self, on, where)  # noqa: SLF001
+        key = _joint_key(self._node, many._node, where)  # noqa: SLF001
+        value, columns, gone = self._joined(many, select, suffixes, [one.name for one in key], where)
+        node = OneToMany(
+            name=_checked_name(name) or f"{self.name}_{many.name}_one_to_many",
+            where=where,
+            key=key,
+            value=value,
+            left=self._node,
+            right=many._node,  # noqa: SLF001
+            how=how,
+            select=columns,
+            delete_when=gone,
+            on=expressions,
+            foreign=foreign,
+        )
+        return Table(node, self._spark)
+
+    def _pointing_at(self, other: Table, on: On, where: str) -> tuple[Fields, tuple[SparkExpression, ...]]:
+        """The foreign key: its columns in the types compared, and its expressions over this table's row."""
+        row = Row(self.columns)
+        if callable(on) and not isinstance(on, Column | str):
+            wants_key = len(inspect.signature(on).parameters) > 1
+            on = on(row, Row(self.key_columns)) if wants_key else on(row)
+        parts = [_column(one) for one in _listed(on)]
+        kinds = [one.dataType for one in self._analysed(parts, where)]
+        key = other._node.key  # noqa: SLF001
+        common = common_key(kinds, _types(key), operator=f"{self.name} to {other.name}", where=where)
+        fields = tuple(Field(one.name, kind.json()) for one, kind in zip(key, common, strict=True))
+        return fields, tuple(SparkExpression(part) for part in parts)
+
+    def _joined(
+        self,
+        other: Table,
+        select: SelectFunction | None,
+        suffixes: tuple[str, str] | None,
+        keys: Sequence[str],
+        where: str,
+    ) -> tuple[Fields, tuple[Named, ...], SparkExpression | None]:
+        """The value of a join: its columns, their expressions, and when there is none after all."""
+        left, right = Row(self.columns, LEFT), Row(other.columns, RIGHT)
+        gone: Column | None = None
+        if select is None:
+            chosen = self._all_columns(other, suffixes, keys, where)
+        else:
+            made = select(left, right)
+            chosen = [_column(one) for one in _listed(made)]
+        frame = _empty(
+            self._spark,
+            T.StructType([T.StructField(LEFT, self.schema), T.StructField(RIGHT, other.schema)]),
+        )
+        schema = _analyse(frame, chosen, self.name, where)
+        if select is not None and isinstance(made, Column) and isinstance(schema[0].dataType, T.StructType):
+            gone = made.isNull()
+            chosen = [made[one].alias(one) for one in schema[0].dataType.names]
+            schema = _analyse(frame, chosen, self.name, where)
+        kept = [(column, one) for column, one in zip(chosen, schema, strict=True) if one.name not in keys]
+        named = tuple(Named(one.name, SparkExpression(column)) for column, one in kept)
+        value = _checked_value([one for _, one in kept], keys, self.name, where)
+        return value, named, None if gone is None else SparkExpression(gone)
+
+    def _all_columns(
+        self, other: Table, suffixes: tuple[str, str] | None, keys: Sequence[str], where: str
+    ) -> list[Column]:
+        sides = [
+            (LEFT, [one.name for one in self._node.value], suffixes[0] if suffixes else ""),
+            (RIGHT, [one.name for one in other._node.value], suffixes[1] if suffixes else ""),  # noqa: SLF001
+        ]
+        taken = set(sides[0][1]) & set(sides[1][1])
+        columns, names = [], list(keys)
+        for side, values, suffix in sides:
+            for name in values:
+                shown = name + suffix if name in taken or name in keys else name
+                if shown in names:
+                    raise ColumnCollisionError(
+                        f"The join has two columns called '{shown}'.",
+                        hint="Give suffixes=('_left', '_right'), or select= the columns you want.",
+                        operator=f"{self.name} and {other.name}",
+                        where=where,
+                    )
+                names.append(shown)
+                columns.append(quoted(side, name).alias(shown))
+        return columns
+
+    # Results
+
+    def changes(
+        self,
+        before: bool = False,  # noqa: FBT001, FBT002 - a flag of the surface
+        emit: Emit = "every",
+        compat: Compat = None,
+        *,
+        tombstones: Tombstones = "all",
+        shards: int | None = None,
+    ) -> DataFrame:
+        """Return the changes of the table as a streaming DataFrame.
+
+        Parameters
+        ----------
+        before
+            Whether the row before a change is given as well, as in Delta's change data feed.
+        emit
+            ``every`` change, or the ``final`` one of each key and micro-batch.
+        compat
+            ``"kafka-streams"``: exactly its outputs, defects included; see ``docs/semantics.md``.
+        tombstones
+            ``all``, or ``minimal``: none for a key that has no row in the output.
+        shards
+            Into how many parts the state is cut; fixed for a checkpoint. Default 16.
+
+        Returns
+        -------
+        DataFrame
+            The key and value columns, ``_change_type`` (``upsert`` or ``delete``; with `before` ``insert``,
+            ``update_preimage``, ``update_postimage``, ``delete``), ``_timestamp`` (timestamp) and ``_order`` (a
+            struct that sorts; it begins with the number of the micro-batch). Per key in order. A ``delete`` has
+            null value columns, or with `before` those that the row had.
+
+        Raises
+        ------
+        SessionSettingError
+            The session does not keep streaming state in RocksDB, which stateful Python needs.
+
+        Notes
+        -----
+        Nothing runs until the frame is written. What was dropped is in the query's progress, under
+        ``observedMetrics["tablestream"]``.
+        """
+        spec = OutputSpec(emit=emit, before=before, tombstones=tombstones)
+        return changes_of(self._node, self._spark, spec, compat, shards)
+
+    def explain(self, compat: Compat = None, *, emit: Emit = "every") -> None:
+        """Print the rounds of the plan: its operators, what each remembers, and the shuffles."""
+        sys.stdout.write(explain(self._node, OutputSpec(emit=emit), compat) + "\n")
+
+    # Help
+
+    def _analysed(self, columns: Sequence[Column], where: str) -> T.StructType:
+        """The schema of some columns over this table's row."""
+        return _analyse(_empty(self._spark, self.schema), columns, self.name, where)
+
+
+def _empty(spark: SparkSession, schema: T.StructType) -> DataFrame:
+    return spark.createDataFrame([], schema)
+
+
+def _analyse(frame: DataFrame, columns: Sequence[Column], operator: str, where: str) -> T.StructType:
+    """Let Spark look at columns, and say where they were built if it refuses them."""
+    try:
+        schema = frame.select(*columns).schema
+    except AnalysisException as error:
+        raise PlanError(
+            str(error).split("\n")[0],
+            hint=f"Columns are: {', '.join(frame.columns)}." if LEFT not in frame.columns else "",
+            operator=operator,
+            where=where,
+        ) from error
+    except PySparkException as error:
+        raise PlanError(str(error), operator=operator, where=where) from error
+    for one in schema:
+        arrow_type(one.dataType, one.name, operator=operator, where=where)
+    return schema
+
+
+def _checked_value(
+    columns: Sequence[T.StructField], keys: Sequence[str], operator: str, where: str
+) -> Fields:
+    """The columns of a value; names have to be there once, and not be ours."""
+    names = [one.name for one in columns]
+    twice = sorted({name for name in names if names.count(name) > 1 or name in keys})
+    if twice:
+        raise ColumnCollisionError(
+            f"Two columns are called '{twice[0]}'.",
+            hint="Give one of them an alias.",
+            operator=operator,
+            where=where,
+        )
+    reserved = [name for name in names if name in RESERVED or name.startswith("__")]
+    if reserved:
+        raise ReservedNameError(
+            f"A column cannot be called '{reserved[0]}'.",
+            hint="Give it an alias.",
+            operator=operator,
+            where=where,
+        )
+    return tuple(Field(one.name, one.dataType.json()) for one in columns)
+
+
+def _joint_key(first: Node, second: Node, where: str) -> Fields:
+    """The key of a result that is keyed by both tables' keys; a name in both gets the table's name before it."""
+    shared = {one.name for one in first.key} & {one.name for one in second.key}
+    fields = [
+        Field(f"{node.name}_{one.name}" if one.name in shared else one.name, one.type)
+        for node in (first, second)
+        for one in node.key
+    ]
+    names = [one.name for one in fields]
+    if len(set(names)) < len(names):
+        raise ColumnCollisionError(
+            f"The result's key would have two columns called '{names[0]}'.",
+            hint="Give the tables different names (name=).",
+            operator=f"{first.name} and {second.name}",
+            where=where,
+        )
+    return tuple(fields)
+
+
+def _schema(fields: Sequence[Field]) -> T.StructType:
+    return T.StructType([T.StructField(one.name, spark_type(one)) for one in fields])
+
+
+def _types(fields: Fields) -> list[T.DataType]:
+    return [spark_type(one) for one in fields]
+
+
+def _listed(given: Any) -> list[Any]:
+    return list(given) if isinstance(given, list | tuple) else [given]
+
+
+def _column(given: ColumnLike) -> Column:
+    """A Column as it is, or the column of a name."""
+    return quoted(given) if isinstance(given, str) else given
+
+
+def _condition(given: ColumnLike) -> Column:
+    """A Column as it is, or a SQL expression."""
+    return F.expr(given) if isinstance(given, str) else given
+
+
+def _checked_name(name: str | None) -> str | None:
+    if name is not None and not name.strip():
+        raise ArgumentError("A name cannot be empty.", where=_where())
+    return name
+
+
+def _check_how(how: str, known: Sequence[str], where: str) -> None:
+    if how not in known:
+        raise ArgumentError(f"how='{how}' is not known.", hint=f"One of {', '.join(known)}.", where=where)
+
+
+def _where() -> str:
+    """``file:line`` of the user's code: the first frame outside this package."""
+    frame = inspect.currentframe()
+    while frame is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        frame = frame.f_back
+    return f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}" if frame is not None else ""
