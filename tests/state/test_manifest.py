@@ -1,0 +1,86 @@
+"""The manifest: JSON that says what a shard holds, and refuses what it does not know."""
+
+from __future__ import annotations
+
+import ast
+import json
+from pathlib import Path
+
+import pytest
+
+from tablestream.errors import DamagedStateError, StateError
+from tablestream.state import manifest as manifests
+from tablestream.state.manifest import Manifest
+from tablestream.state.run import ChunkInfo, RunInfo
+
+STATE = Path(manifests.__file__).parent
+CHUNKS = (ChunkInfo(2, 300, "ab" * 16, -(2**63), 5), ChunkInfo(1, 200, "cd" * 16, 5, 2**63 - 1))
+FULL = Manifest("f00d", 9, {"left": (RunInfo(3, 3, 1, CHUNKS), RunInfo(8, 1, 0, CHUNKS[1:]))}, {"left": -7})
+
+
+def test_what_is_written_is_read() -> None:
+    assert manifests.decode(manifests.encode(FULL)) == FULL
+    assert manifests.decode(manifests.encode(Manifest("f00d"))) == Manifest("f00d")
+
+
+def test_it_is_json_with_a_version() -> None:
+    document = json.loads(manifests.encode(FULL))
+    assert document["version"] == manifests.FORMAT_VERSION == 1
+    assert document["traces"]["left"][0] == [
+        3,
+        3,
+        1,
+        [[2, 300, "ab" * 16, -(2**63), 5], [1, 200, "cd" * 16, 5, 2**63 - 1]],
+    ]
+
+
+def test_equal_manifests_give_equal_bytes() -> None:
+    one = Manifest("f00d").with_clock("a", 1).with_clock("b", 2)
+    other = Manifest("f00d").with_clock("b", 2).with_clock("a", 1)
+    assert manifests.encode(one) == manifests.encode(other)
+
+
+def test_it_is_never_changed_in_place() -> None:
+    before = manifests.encode(FULL)
+    changed = FULL.with_runs("left", ()).with_clock("left", 0).with_next_run()
+    assert manifests.encode(FULL) == before
+    assert changed == Manifest("f00d", 10, {}, {"left": 0})
+    assert (FULL.runs("left")[1].number, FULL.runs("other")) == (8, ())
+
+
+@pytest.mark.parametrize("version", [0, 2, "1.5"])
+def test_an_unknown_version_is_refused_by_name(version: object) -> None:
+    document = {**json.loads(manifests.encode(FULL)), "version": version}
+    with pytest.raises(StateError, match="this tablestream reads version 1") as caught:
+        manifests.decode(json.dumps(document).encode())
+    assert not isinstance(caught.value, DamagedStateError)
+    assert f"format version {version!r}" in str(caught.value)
+    assert "the version of tablestream that wrote the checkpoint" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"\x80\x04", b"[]", b"{}", b"null", b'{"version":1}', manifests.encode(FULL)[:-9]],
+    ids=["empty", "bytes", "list", "object", "null", "bare", "cut short"],
+)
+def test_what_is_no_manifest_is_damage(data: bytes) -> None:
+    with pytest.raises(DamagedStateError, match="The manifest in the state of record cannot be read"):
+        manifests.decode(data)
+
+
+@pytest.mark.parametrize("traces", [{"left": [[1, 2, 3]]}, {"left": 5}, [1], {"left": [[1, 2, 3, [[1]]]]}])
+def test_runs_of_another_shape_are_damage(traces: object) -> None:
+    document = {**json.loads(manifests.encode(FULL)), "traces": traces}
+    with pytest.raises(DamagedStateError):
+        manifests.decode(json.dumps(document).encode())
+
+
+def test_nothing_in_the_state_runs_code_that_it_reads() -> None:
+    banned = {"pickle", "cloudpickle", "marshal", "shelve", "dill", "joblib"}
+    for path in STATE.glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            assert not banned.intersection(names), path
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+                assert node.func.id not in {"eval", "exec"}, path
