@@ -1,0 +1,134 @@
+"""The command line: ``python -m benchmarks [CONTESTANT ...]``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import signal
+import tempfile
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from benchmarks.contestants import CONTESTANTS
+from benchmarks.launch import Task, run_contestant
+from benchmarks.ratios import ratios_of
+from benchmarks.report import conclusion_lines, machine, run_lines
+from benchmarks.workload import Workload, prepare
+
+if TYPE_CHECKING:
+    from benchmarks.results import Run
+
+_DATA = Path(__file__).resolve().parent.parent / "build" / "bench-data"
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the chosen contestants one after the other and print what they did.
+
+    Returns
+    -------
+    int
+        0, also when a target is missed; 1 when a contestant failed, 130 when the user interrupted.
+    """
+    options = _parser().parse_args(arguments)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ended from outside is ended cleanly too
+    names = options.contestants or list(CONTESTANTS)
+    facts = machine()
+    print(", ".join(f"{name} {value}" for name, value in facts.items()), flush=True)
+    options.data.mkdir(parents=True, exist_ok=True)
+    work = Path(tempfile.mkdtemp(prefix="run-", dir=options.data))
+    try:
+        runs = _run_all(names, options, work)
+    except KeyboardInterrupt:
+        print("interrupted; the contestant's processes have ended")
+        return 130
+    finally:
+        if options.keep:
+            print(f"kept: {work}")
+        else:
+            shutil.rmtree(work, ignore_errors=True)
+    for line in conclusion_lines(runs):
+        print(line)
+    if options.json:
+        _write_json(options, facts, runs)
+    return 1 if any(run.error for run in runs.values()) else 0
+
+
+def _run_all(names: list[str], options: argparse.Namespace, work: Path) -> dict[str, Run]:
+    runs = {}
+    for name in names:
+        task = Task(
+            contestant=name,
+            folder=str(prepare(_workload(name, options), options.data)),
+            work=str(work / name),
+            driver_memory=options.driver_memory,
+            verify=options.verify,
+        )
+        runs[name] = run_contestant(task)
+        print("", *run_lines(runs[name], profile=options.profile), sep="\n", flush=True)
+        if not options.keep:
+            shutil.rmtree(task.work, ignore_errors=True)
+    print()
+    return runs
+
+
+def _workload(name: str, options: argparse.Namespace) -> Workload:
+    full = Workload(
+        options.left_changes,
+        options.left_keys,
+        options.right_changes,
+        options.right_keys,
+        options.micro_batches,
+        options.small_micro_batches,
+    )
+    if name == "plain-python":
+        return full.scaled_down_to(options.plain_changes)
+    return full.cut_into(options.memory_micro_batches) if name == "memory" else full
+
+
+def _write_json(options: argparse.Namespace, facts: dict[str, str], runs: dict[str, Run]) -> None:
+    document = {
+        "machine": facts,
+        "workload": asdict(_workload("every", options)),
+        "runs": {name: run.to_json() for name, run in runs.items()},
+        "ratios": [asdict(ratio) | {"reached": ratio.reached} for ratio in ratios_of(runs)],
+    }
+    unfinished = options.json.with_name(f"{options.json.name}.{os.getpid()}")
+    unfinished.write_text(json.dumps(document, indent=1))
+    unfinished.rename(options.json)
+
+
+def _parser() -> argparse.ArgumentParser:
+    titles = "\n".join(f"  {name:14}{title}" for name, (_, _, title) in CONTESTANTS.items())
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks",
+        description="Left foreign-key join of two change logs: rates, memory, and ratios to other ways.",
+        epilog=f"contestants (default: all, in this order):\n{titles}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("contestants", nargs="*", metavar="CONTESTANT", choices=[*CONTESTANTS, []])
+    parser.add_argument(
+        "--left-changes", type=int, default=3_000_000, metavar="N", help="3,000,000 by default"
+    )
+    parser.add_argument("--left-keys", type=int, default=500_000, metavar="N", help="500,000 by default")
+    parser.add_argument("--right-changes", type=int, default=300_000, metavar="N", help="300,000 by default")
+    parser.add_argument("--right-keys", type=int, default=50_000, metavar="N", help="50,000 by default")
+    parser.add_argument("--micro-batches", type=int, default=3, metavar="N", help="3 by default")
+    parser.add_argument(
+        "--small-micro-batches", type=int, default=12, metavar="N", help="12, of 101 changes each"
+    )
+    parser.add_argument("--memory-micro-batches", type=int, default=12, metavar="N", help="12 by default")
+    parser.add_argument(
+        "--plain-changes", type=int, default=60_000, metavar="N", help="60,000 for plain-python"
+    )
+    parser.add_argument("--driver-memory", default="6g", help="heap of the JVM, 6g by default")
+    parser.add_argument("--profile", action="store_true", help="print all observed metrics and durations")
+    parser.add_argument("--verify", action="store_true", help="compare values of result changes too (slower)")
+    parser.add_argument("--keep", action="store_true", help="keep checkpoints and logs")
+    parser.add_argument(
+        "--data", type=Path, default=_DATA, metavar="DIR", help="data and working directories"
+    )
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures for programs")
+    return parser

@@ -1,0 +1,37 @@
+"""The contestants, one file each: every one joins the same logs by foreign key."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, cast
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import SparkSession
+
+    from benchmarks.launch import Task
+    from benchmarks.results import Run
+
+CONTESTANTS = {
+    "every": ("maintained_join", "every_change", "tablestream, every change"),
+    "final": ("maintained_join", "final_changes", 'tablestream, emit="final"'),
+    "plain-python": (
+        "plain_python",
+        "per_record_state",
+        "plain Python transformWithState, a state call per record",
+    ),
+    "batch-sql": ("batch_sql", "whole_history", "Spark batch SQL over the whole history"),
+    "empty": ("empty_query", "pass_through", "empty stateful query of the same shape, small micro-batches"),
+    "memory": ("maintained_join", "many_micro_batches", "tablestream, every change, more micro-batches"),
+}
+"""Name on the command line: module, function and title."""
+
+
+def load(name: str) -> Callable[[SparkSession, Task], Run]:
+    """Import a contestant's function; a process imports only the contestant that it runs."""
+    module, function, _ = CONTESTANTS[name]
+    return cast(
+        "Callable[[SparkSession, Task], Run]",
+        getattr(import_module(f"benchmarks.contestants.{module}"), function),
+    )

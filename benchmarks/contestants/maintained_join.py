@@ -1,0 +1,57 @@
+"""The library: a left foreign-key join of two tables, kept up to date."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import tablestream as ts
+from benchmarks.contestants.running import run_to_end
+from benchmarks.results import Run
+from benchmarks.workload import CUSTOMER_SCHEMA, ITEM_SCHEMA, copy_log
+from tablestream.connectors.files import read_files
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from benchmarks.launch import Task
+    from tablestream.options import Emit
+
+
+def every_change(spark: SparkSession, task: Task) -> Run:
+    """Run with every change, then, from the same checkpoint, the small micro-batches on the filled tables."""
+    run = _filled(spark, task, "every")
+    copy_log(Path(task.folder), _logs(task), prefix="small-")
+    _, run.small_micro_batches = run_to_end(_changes(spark, task, "every"), task, "_timestamp")
+    return run
+
+
+def final_changes(spark: SparkSession, task: Task) -> Run:
+    """Run with one change per key and micro-batch."""
+    return _filled(spark, task, "final")
+
+
+def many_micro_batches(spark: SparkSession, task: Task) -> Run:
+    """Run with every change; its workload is cut into more micro-batches, to see memory over time."""
+    return _filled(spark, task, "every")
+
+
+def _filled(spark: SparkSession, task: Task, emit: Emit) -> Run:
+    copy_log(Path(task.folder), _logs(task))
+    wall_s, micro_batches = run_to_end(_changes(spark, task, emit), task, "_timestamp")
+    return Run(task.contestant, wall_s, micro_batches)
+
+
+def _changes(spark: SparkSession, task: Task, emit: Emit) -> DataFrame:
+    items = _table(spark, task, "items", ITEM_SCHEMA, key="item_id")
+    customers = _table(spark, task, "customers", CUSTOMER_SCHEMA, key="customer_id")
+    return items.join(customers, on="customer_id", how="left").changes(emit=emit)
+
+
+def _table(spark: SparkSession, task: Task, name: str, schema: str, key: str) -> ts.Table:
+    log = read_files(spark, _logs(task) / name, "parquet", schema, max_files_per_trigger=1)
+    return ts.table(log, key, timestamp="ts", except_columns=["ts"], name=name)
+
+
+def _logs(task: Task) -> Path:
+    return Path(task.work) / "logs"

@@ -1,0 +1,48 @@
+"""How a contestant's streaming query is run and counted."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F  # noqa: N812 (PySpark's own habit)
+
+from benchmarks.results import OBSERVATION, MicroBatch, micro_batches_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+    from benchmarks.launch import Task
+
+RESULT_COLUMNS = ("item_id", "customer_id", "item", "amount", "customer", "score")
+
+
+def counters(task: Task, timestamp: str) -> list[Column]:
+    """Return what is observed: the number of result changes and, to verify, a sum of hashes over them.
+
+    The sum is the same for the same changes in whatever order; it costs time, so a measured run goes without.
+    """
+    columns = [F.count(F.lit(1)).alias("changes")]
+    if task.verify:
+        hashed = F.xxhash64(*RESULT_COLUMNS, timestamp)
+        columns.append(F.sum(F.pmod(hashed, F.lit(1 << 31))).alias("hash"))
+    return columns
+
+
+def run_to_end(result: DataFrame, task: Task, timestamp: str) -> tuple[float, list[MicroBatch]]:
+    """Write a streaming result to the noop sink until its input ends; return seconds and micro-batches.
+
+    Started again in the same working directory, it goes on where it ended.
+    """
+    counted = result.observe(OBSERVATION, *counters(task, timestamp))
+    start = time.perf_counter()
+    query = (
+        counted.writeStream.format("noop")
+        .outputMode("append")
+        .option("checkpointLocation", str(Path(task.work) / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    return time.perf_counter() - start, micro_batches_of(query)

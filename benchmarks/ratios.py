@@ -1,0 +1,80 @@
+"""The ratios that the benchmark is for, each with its target beside it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from benchmarks.results import OBSERVATION
+
+if TYPE_CHECKING:
+    from benchmarks.results import Run
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """One figure against another, from the same run of the benchmark."""
+
+    name: str
+    figure: float
+    target: float
+    at_most: bool = False
+
+    @property
+    def reached(self) -> bool:
+        """Whether the figure is on the right side of its target."""
+        return self.figure <= self.target if self.at_most else self.figure >= self.target
+
+
+def ratios_of(runs: dict[str, Run]) -> list[Ratio]:
+    """Return the ratios for which both contestants ran without an error."""
+    ratio = _Ratios({name: run for name, run in runs.items() if not run.error})
+    ratio.add("every change / plain Python", ("every", "rate"), ("plain-python", "rate"), 50)
+    ratio.add("every change / batch SQL, over all", ("every", "rate"), ("batch-sql", "rate"), 0.30)
+    ratio.add("every change / batch SQL, steady", ("every", "steady_rate"), ("batch-sql", "rate"), 0.40)
+    ratio.add("final / every change", ("final", "rate"), ("every", "rate"), 1.3)
+    small = ("every", "small_seconds"), ("empty", "small_seconds")
+    ratio.add("small micro-batch / empty query, seconds", *small, 1.5, at_most=True)
+    return ratio.found
+
+
+class _Ratios:
+    def __init__(self, runs: dict[str, Run]) -> None:
+        self.found: list[Ratio] = []
+        self._runs = runs
+
+    def add(
+        self,
+        name: str,
+        over: tuple[str, str],
+        under: tuple[str, str],
+        target: float,
+        *,
+        at_most: bool = False,
+    ) -> None:
+        """Note a ratio of two figures, each given as (contestant, figure), if both are there."""
+        figures = [
+            float(getattr(self._runs[run], figure)) for run, figure in (over, under) if run in self._runs
+        ]
+        if len(figures) == 2 and all(figures):
+            self.found.append(Ratio(name, figures[0] / figures[1], target, at_most))
+
+
+def same_changes(runs: dict[str, Run]) -> str | None:
+    """Say whether the library and batch SQL gave the same result changes, if both ran.
+
+    Compared is their number, and, where it was observed, the sum of hashes over their values.
+    """
+    every, history = runs.get("every"), runs.get("batch-sql")
+    if every is None or history is None or every.error or history.error:
+        return None
+    ours, theirs = _fingerprint(every), _fingerprint(history)
+    verdict = "the same" if ours == theirs else "DIFFERENT"
+    what = "number and hash" if "hash" in ours else "number"
+    return f"result changes of every change and of batch SQL: {verdict} ({what}: {ours} and {theirs})"
+
+
+def _fingerprint(run: Run) -> dict[str, int]:
+    observed = [m.observed.get(OBSERVATION, {}) for m in run.micro_batches]
+    names = {name for metrics in observed for name in metrics}
+    return {name: sum(int(metrics.get(name) or 0) for metrics in observed) for name in sorted(names)}
