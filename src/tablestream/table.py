@@ -18,7 +18,7 @@ from tablestream.options import Compat, Emit, OutputSpec, Tombstones
 from tablestream.row import LEFT, RIGHT, Row
 from tablestream.spark.columns import SparkExpression, quoted, spark_type
 from tablestream.spark.plan import changes_of, explain
-from tablestream.spark.sources import RESERVED, Description, describe
+from tablestream.spark.sources import RESERVED, Description, describe, unlogged
 from tablestream.spark.types import arrow_type, common_key
 from tablestream.topology.nodes import (
     Field,
@@ -558,7 +558,8 @@ def _empty(spark: SparkSession, schema: T.StructType) -> DataFrame:
 def _analyse(frame: DataFrame, columns: Sequence[Column], operator: str, where: str) -> T.StructType:
     """Let Spark look at columns, and say where they were built if it refuses them."""
     try:
-        schema = frame.select(*columns).schema
+        with unlogged():
+            schema = frame.select(*columns).schema
     except AnalysisException as error:
         raise PlanError(
             str(error).split("\n")[0],

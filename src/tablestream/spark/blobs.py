@@ -30,7 +30,7 @@ def encode(frame: pl.DataFrame) -> bytes:
 
 def decode(blob: bytes) -> pl.DataFrame:
     """Read a frame."""
-    return pl.read_ipc(io.BytesIO(blob), memory_map=False)
+    return pl.read_ipc(io.BytesIO(blob))
 
 
 def pack(port: Port, frame: pl.DataFrame, shards: int) -> Iterator[Blob]:

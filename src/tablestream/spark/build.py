@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import reduce
 
@@ -173,8 +174,7 @@ class Builder:
                 T.StructField("__count", T.LongType()),
             ]
         )
-        ordered = stream.repartition("shard").sortWithinPartitions("shard")
-        frame = ordered.mapInArrow(unpacker.__call__, schema)
+        frame = stream.groupBy("shard").applyInArrow(_unpacking(unpacker), schema)
         frame = frame.observe(OBSERVED, *self._observed()).where(F.col("__port") != METRICS)
         for ending in self._line.endings:
             frame = self._evaluated(frame, ending)
@@ -394,6 +394,15 @@ def spark_type_of_text(text: str) -> T.DataType:
     from tablestream.topology.nodes import Field  # noqa: PLC0415
 
     return spark_type(Field("x", text))
+
+
+def _unpacking(unpacker: OutputUnpacker) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """A function with the annotations by which Spark knows that it takes a shard batch by batch."""
+
+    def unpack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield from unpacker(batches)
+
+    return unpack
 
 
 def _key(columns: list[Column], fields: Fields, names: tuple[str, ...], hashed: str) -> list[Column]:

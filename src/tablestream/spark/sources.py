@@ -18,8 +18,10 @@ column           type                  meaning
 
 from __future__ import annotations
 
+import logging
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import reduce
 
@@ -193,13 +195,14 @@ def _position(df: DataFrame, said: Description) -> tuple[Column, int, Column]:
     count = F.lit(None).cast("bigint")
     if _is_kafka(df):
         return F.struct(F.col("topic"), F.col("partition")), 2, F.col("offset")
-    if _resolves(df, "_metadata.file_path"):
+    metadata = _metadata(df)
+    if "file_path" in metadata:
         mark = F.struct(
             F.unix_micros("_metadata.file_modification_time").alias("modified_us"),
             F.col("_metadata.file_path").alias("path"),
             F.col("_metadata.file_block_start").alias("block"),
         )
-        return mark, 3, F.col("_metadata.row_index") if _resolves(df, "_metadata.row_index") else count
+        return mark, 3, F.col("_metadata.row_index") if "row_index" in metadata else count
     if said.order_by is None:
         warnings.warn(
             f"Table '{said.name}' ({said.where}) comes from a source without positions: its records are ordered by"
@@ -210,12 +213,25 @@ def _position(df: DataFrame, said: Description) -> tuple[Column, int, Column]:
     return F.lit(None).cast("boolean"), 0, count
 
 
-def _resolves(df: DataFrame, name: str) -> bool:
+def _metadata(df: DataFrame) -> list[str]:
+    """What Spark knows of the file a row comes from; nothing for other sources."""
     try:
-        df.select(F.col(name)).schema  # noqa: B018 - the schema is what makes Spark look
+        with unlogged():
+            kind = df.select("_metadata").schema[0].dataType
     except AnalysisException:
-        return False
-    return True
+        return []
+    return kind.names if isinstance(kind, T.StructType) else []
+
+
+@contextmanager
+def unlogged() -> Iterator[None]:
+    """Keep PySpark from logging an analysis error that is caught, or raised again in our words."""
+    logger = logging.getLogger("DataFrameQueryContextLogger")
+    before, logger.disabled = logger.disabled, True
+    try:
+        yield
+    finally:
+        logger.disabled = before
 
 
 def _mode(df: DataFrame) -> Malformed:
