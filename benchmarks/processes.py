@@ -40,8 +40,8 @@ class _Process:
 class Watch:
     """Samples the processes below one pid until it is told to stop.
 
-    Python workers are all processes below the JVM. Their resident memory counts memory-mapped files, and
-    pages that forks share once for each process; the private part counts no pages of files.
+    Python workers are all Python processes below the JVM. Their resident memory counts memory-mapped files,
+    and pages that forks share once for each process; the private part counts no pages of files.
 
     Parameters
     ----------
@@ -106,8 +106,8 @@ def _jvms_and_workers(pid: int) -> tuple[list[_Process], list[_Process]]:
     below_jvm = {p.pid for p in jvms}
     workers = []
     for process in processes:  # parents stand before their children
-        if process.parent in below_jvm and process.name != "java":
-            below_jvm.add(process.pid)
+        if process.parent in below_jvm and process.name.startswith("python"):
+            below_jvm.add(process.pid)  # a fork of the JVM that has not yet become another program is none
             workers.append(process)
     return jvms, workers
 

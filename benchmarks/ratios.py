@@ -27,9 +27,13 @@ class Ratio:
 
 
 def ratios_of(runs: dict[str, Run]) -> list[Ratio]:
-    """Return the ratios for which both contestants ran without an error."""
+    """Return the ratios for which both contestants ran without an error.
+
+    The others are taken at their best: plain Python, whose workload is small, without its first micro-batch,
+    batch SQL in its fastest run.
+    """
     ratio = _Ratios({name: run for name, run in runs.items() if not run.error})
-    ratio.add("every change / plain Python", ("every", "rate"), ("plain-python", "rate"), 50)
+    ratio.add("every change / plain Python", ("every", "rate"), ("plain-python", "steady_rate"), 50)
     ratio.add("every change / batch SQL, over all", ("every", "rate"), ("batch-sql", "rate"), 0.30)
     ratio.add("every change / batch SQL, steady", ("every", "steady_rate"), ("batch-sql", "rate"), 0.40)
     ratio.add("final / every change", ("final", "rate"), ("every", "rate"), 1.3)

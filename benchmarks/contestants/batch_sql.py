@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pyspark.sql import Observation, Window
-from pyspark.sql import functions as F  # noqa: N812 (PySpark's own habit)
+from pyspark.sql import functions as F
 
 from benchmarks.contestants.running import RESULT_COLUMNS, counters
 from benchmarks.results import OBSERVATION, MicroBatch, Run

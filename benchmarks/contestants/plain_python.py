@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pyspark.sql import Row
-from pyspark.sql import functions as F  # noqa: N812 (PySpark's own habit)
+from pyspark.sql import functions as F
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
 from benchmarks.contestants.running import run_to_end

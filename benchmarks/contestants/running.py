@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pyspark.sql import functions as F  # noqa: N812 (PySpark's own habit)
+from pyspark.sql import functions as F
 
 from benchmarks.results import OBSERVATION, MicroBatch, micro_batches_of
 

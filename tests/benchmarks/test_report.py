@@ -53,7 +53,7 @@ def test_ratios_compare_rates_and_small_micro_batches() -> None:
         "every": run("every", [8.0, 1.0, 3.0], small_micro_batches=small),
         "final": run("final", [6.0]),
         "batch-sql": run("batch-sql", [1.0]),
-        "plain-python": run("plain-python", [100.0]),
+        "plain-python": run("plain-python", [900.0, 100.0]),
         "empty": run("empty", [], small_micro_batches=empty),
     }
     figures = {ratio.name: (round(ratio.figure, 3), ratio.reached) for ratio in ratios_of(runs)}
