@@ -74,7 +74,9 @@ class TablestreamError(PySparkException):
         return (_rebuild, (type(self), self.reason, self.hint, self.operator, self.where))
 
 
-def _rebuild(kind: type[TablestreamError], reason: str, hint: str, operator: str, where: str) -> TablestreamError:
+def _rebuild(
+    kind: type[TablestreamError], reason: str, hint: str, operator: str, where: str
+) -> TablestreamError:
     """Make an error again on the other side of a pickle: keyword-only arguments do not travel by themselves."""
     return kind(reason, hint=hint, operator=operator, where=where)
 

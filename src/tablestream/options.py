@@ -44,7 +44,7 @@ def checked_compat(compat: Compat) -> bool:
 def checked_shards(shards: int | None) -> int:
     """Return the number of shards."""
     number = DEFAULT_SHARDS if shards is None else shards
-    if not 1 <= number <= 4096:  # noqa: PLR2004 - more would be more state stores than anybody has cores
+    if not 1 <= number <= 4096:
         raise ArgumentError(f"shards={number} is not between 1 and 4096.")
     return number
 

@@ -40,7 +40,7 @@ class Row:
     @property
     def exists(self) -> Column:
         """Whether there is such a row."""
-        return F.lit(True) if self._struct is None else F.col(self._struct).isNotNull()  # noqa: FBT003
+        return F.lit(True) if self._struct is None else F.col(self._struct).isNotNull()
 
     def __getattr__(self, name: str) -> Column:
         if name.startswith("__"):

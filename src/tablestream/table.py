@@ -13,13 +13,16 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from tablestream.connectors.sink import Sink
 from tablestream.errors import ArgumentError, ColumnCollisionError, PlanError, ReservedNameError
 from tablestream.options import Compat, Emit, OutputSpec, Tombstones
 from tablestream.row import LEFT, RIGHT, Row
 from tablestream.spark.columns import SparkExpression, quoted, spark_type
 from tablestream.spark.plan import changes_of, explain
+from tablestream.spark.runner import OutputRequest, request
 from tablestream.spark.sources import RESERVED, Description, describe, unlogged
 from tablestream.spark.types import arrow_type, common_key
+from tablestream.topology.graph import base_of
 from tablestream.topology.nodes import (
     Field,
     Fields,
@@ -332,7 +335,7 @@ class Table:
             return self._key_join(other, how, select, suffixes, name, where)
         foreign, expressions = self._pointing_at(other, on, where)
         lone = how in {"right", "outer"}
-        key = _joint_key(self._node, other._node, where) if lone else self._node.key  # noqa: SLF001
+        key = _joint_key(self._node, other._node, where) if lone else self._node.key
         value, columns, gone = self._joined(other, select, suffixes, [one.name for one in key], where)
         node = ForeignKeyJoin(
             name=_checked_name(name) or f"{self.name}_{other.name}_join",
@@ -340,7 +343,7 @@ class Table:
             key=key,
             value=value,
             left=self._node,
-            right=other._node,  # noqa: SLF001
+            right=other._node,
             how=how,
             select=columns,
             delete_when=gone,
@@ -358,7 +361,7 @@ class Table:
         name: str | None,
         where: str,
     ) -> Table:
-        left, right = self._node, other._node  # noqa: SLF001
+        left, right = self._node, other._node
         operator = _checked_name(name) or f"{self.name}_{other.name}_join"
         kinds = common_key(_types(left.key), _types(right.key), operator=operator, where=where)
         key = tuple(Field(one.name, kind.json()) for one, kind in zip(left.key, kinds, strict=True))
@@ -409,8 +412,8 @@ class Table:
         """
         where = _where()
         _check_how(how, ("inner", "left"), where)
-        foreign, expressions = many._pointing_at(self, on, where)  # noqa: SLF001
-        key = _joint_key(self._node, many._node, where)  # noqa: SLF001
+        foreign, expressions = many._pointing_at(self, on, where)
+        key = _joint_key(self._node, many._node, where)
         value, columns, gone = self._joined(many, select, suffixes, [one.name for one in key], where)
         node = OneToMany(
             name=_checked_name(name) or f"{self.name}_{many.name}_one_to_many",
@@ -418,7 +421,7 @@ class Table:
             key=key,
             value=value,
             left=self._node,
-            right=many._node,  # noqa: SLF001
+            right=many._node,
             how=how,
             select=columns,
             delete_when=gone,
@@ -435,7 +438,7 @@ class Table:
             on = on(row, Row(self.key_columns)) if wants_key else on(row)
         parts = [_column(one) for one in _listed(on)]
         kinds = [one.dataType for one in self._analysed(parts, where)]
-        key = other._node.key  # noqa: SLF001
+        key = other._node.key
         common = common_key(kinds, _types(key), operator=f"{self.name} to {other.name}", where=where)
         fields = tuple(Field(one.name, kind.json()) for one, kind in zip(key, common, strict=True))
         return fields, tuple(SparkExpression(part) for part in parts)
@@ -475,7 +478,7 @@ class Table:
     ) -> list[Column]:
         sides = [
             (LEFT, [one.name for one in self._node.value], suffixes[0] if suffixes else ""),
-            (RIGHT, [one.name for one in other._node.value], suffixes[1] if suffixes else ""),  # noqa: SLF001
+            (RIGHT, [one.name for one in other._node.value], suffixes[1] if suffixes else ""),
         ]
         taken = set(sides[0][1]) & set(sides[1][1])
         columns, names = [], list(keys)
@@ -497,7 +500,7 @@ class Table:
 
     def changes(
         self,
-        before: bool = False,  # noqa: FBT001, FBT002 - a flag of the surface
+        before: bool = False,
         emit: Emit = "every",
         compat: Compat = None,
         *,
@@ -539,6 +542,41 @@ class Table:
         """
         spec = OutputSpec(emit=emit, before=before, tombstones=tombstones)
         return changes_of(self._node, self._spark, spec, compat, shards)
+
+    def to(
+        self,
+        sink: Sink,
+        *,
+        emit: Emit | None = None,
+        before: bool = False,
+        tombstones: Tombstones = "all",
+        name: str | None = None,
+    ) -> OutputRequest:
+        """Describe an output of a query, for `tablestream.start`.
+
+        Parameters
+        ----------
+        sink
+            Where the changes go: `tablestream.delta`, `tablestream.files`, `tablestream.memory`.
+        emit, before, tombstones
+            As for `changes`. A maintained table gets the final changes unless `emit` says otherwise.
+        name
+            Tells the outputs of a query apart; default the table's name. A sink knows by it, and by the number of
+            the micro-batch, what it has.
+
+        Notes
+        -----
+        Kafka Streams' ``to``: it describes and starts nothing.
+        """
+        return request(
+            self._node,
+            self._spark,
+            sink,
+            emit=emit,
+            before=before,
+            tombstones=tombstones,
+            name=_checked_name(name) or self.name,
+        )
 
     def explain(self, compat: Compat = None, *, emit: Emit = "every") -> None:
         """Print the rounds of the plan: its operators, what each remembers, and the shuffles."""
@@ -602,7 +640,7 @@ def _joint_key(first: Node, second: Node, where: str) -> Fields:
     """The key of a result that is keyed by both tables' keys; a name in both gets the table's name before it."""
     shared = {one.name for one in first.key} & {one.name for one in second.key}
     fields = [
-        Field(f"{node.name}_{one.name}" if one.name in shared else one.name, one.type)
+        Field(f"{base_of(node).name}_{one.name}" if one.name in shared else one.name, one.type)
         for node in (first, second)
         for one in node.key
     ]

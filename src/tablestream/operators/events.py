@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +19,7 @@ from tablestream.state.changes import LIVE, ROW_TS, SEQ, STEP, TS
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
+_T = TypeVar("_T", np.int64, np.bool_)
 
 
 def never() -> np.int64:
@@ -41,6 +43,14 @@ def gather(column: pl.Series, positions: Ints) -> pl.Series:
     if len(positions) and positions.min() < 0:
         index = pl.select(pl.when(index >= 0).then(index)).to_series()
     return column.gather(index)
+
+
+def pick(values: npt.NDArray[_T], positions: Ints, default: _T) -> npt.NDArray[_T]:
+    """Take the values at some positions; `default` where the position is negative."""
+    taken = np.full(len(positions), default, dtype=values.dtype)
+    there = positions >= 0
+    taken[there] = values[positions[there]]
+    return taken
 
 
 def touched_keys(frames: Sequence[pl.DataFrame]) -> pl.DataFrame:

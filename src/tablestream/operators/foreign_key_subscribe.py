@@ -156,7 +156,8 @@ class ForeignKeySubscribe:
 
     def _turns(self, rows: pl.DataFrame, kid: pl.Series) -> _Turns:
         """Put each change beside the change before it of the same key; in final mode, the last beside the row
-        that was there when the micro-batch began."""
+        that was there when the micro-batch began.
+        """
         kids, seq = ints(kid), ints(rows[SEQ])
         now = np.lexsort((seq, kids))
         key, arrived = kids[now], seq[now] > 0
@@ -237,7 +238,8 @@ class ForeignKeySubscribe:
             pl.col(SEQ).alias(PARENT), KEY_HASH, *self.keys, TS, LIVE, pl.col("v").alias("v0")
         )
         return answers[turns.now[mine] - stored].with_columns(
-            pl.lit(1, pl.Int64).alias(NUMBER), *(pl.lit(None, kind).alias(name) for name, kind in right.items())
+            pl.lit(1, pl.Int64).alias(NUMBER),
+            *(pl.lit(None, kind).alias(name) for name, kind in right.items()),
         )
 
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from tablestream.operators.events import Bools, Ints, gather, ints, never, starts, touched_keys
+from tablestream.operators.events import Bools, Ints, gather, ints, never, pick, starts, touched_keys
 from tablestream.operators.foreign_key_subscribe import KIND, NEW, Kind
 from tablestream.operators.meeting import Meeting
 from tablestream.operators.operator import PARENT
@@ -84,9 +84,8 @@ class LoneRows:
             np.concatenate([ints(rights[name]), ints(left[name])])[order] for name in (SEQ, STEP, TS)
         )
         is_right = order < rights.height
-        right = _latest(is_right, kid)
-        exists = (right >= 0) & meeting.right_live[order[right]]
-        lone = exists & (count == 0)
+        right = pick(order, _latest(is_right, kid), np.int64(-1))
+        lone = pick(meeting.right_live, right, np.False_) & (count == 0)
         begins = starts(kid, step) if self.atomic else np.ones(len(kid), dtype=bool)
         first = np.flatnonzero(begins)
         end = np.append(first[1:], len(kid))[: len(first)] - 1
@@ -96,9 +95,9 @@ class LoneRows:
         change = _latest(changed, kid)[end]
         by_right = change >= first
         emits = (seq[first] > 0) & ((lone[end] & (by_right | ~was)) | (was & ~lone[end]))
-        row_ts = np.where(right[end] >= 0, ints(rights[ROW_TS])[order[right[end]]], never())
+        row_ts = pick(ints(rights[ROW_TS]), right[end], never())
         time = np.where(by_right, ts[change], np.maximum(ts[end], row_ts))
-        value = np.where(lone[end], order[right[end]], -1)
+        value = np.where(lone[end], right[end], -1)
         return keys[first[emits]].with_columns(
             pl.Series(PARENT, seq[first][emits], dtype=pl.Int64),
             pl.Series(TS, time[emits], dtype=pl.Int64),

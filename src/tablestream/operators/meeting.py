@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from tablestream.operators.events import Bools, Ints, bools, ints, starts
+from tablestream.operators.events import Bools, Ints, bools, ints, pick, starts
 from tablestream.state.changes import FOREIGN_HASH, LIVE, SEQ, STEP, number_keys
 
 #: The place after all places.
@@ -80,10 +80,9 @@ class Meeting:
         inverse[order] = place
         left_found = at_or_before[inverse[len(right_id) :]]
         replaced = before[inverse[: len(right_id)]]
-        was = live[replaced] & (replaced >= 0) if len(live) else live
+        was = pick(live, replaced, np.False_)
         changed = (ints(rights[SEQ]) > 0) & (live | was | (not quiet_right))
-        if len(live):
-            left_found = np.where(live[left_found], left_found, -1)
+        left_found = np.where(pick(live, left_found, np.False_), left_found, -1)
         return cls(
             left_id=left_id,
             left_at=left_at,

@@ -391,7 +391,7 @@ OBSERVED = "tablestream"
 
 def spark_type_of_text(text: str) -> T.DataType:
     """A Spark type from its JSON text."""
-    from tablestream.topology.nodes import Field  # noqa: PLC0415
+    from tablestream.topology.nodes import Field
 
     return spark_type(Field("x", text))
 

@@ -46,7 +46,7 @@ class SparkExpression:
 
 def spark_type(one: Field) -> T.DataType:
     """Return the Spark type of a field."""
-    import json  # noqa: PLC0415
+    import json
 
     return (
         T.StructType.fromJson({"type": "struct", "fields": [_field_json(json.loads(one.type))]})
@@ -155,7 +155,7 @@ class Scope:
         }[join.how]
         internal = [quoted(column) for column in self.frame.columns]
         if join.delete_when is not None:
-            exists &= ~F.coalesce(column_of(join.delete_when).cast("boolean"), F.lit(False))  # noqa: FBT003
+            exists &= ~F.coalesce(column_of(join.delete_when).cast("boolean"), F.lit(False))
         rows = (_row(join.left, left, left_key).alias(LEFT), _row(join.right, right, right_key).alias(RIGHT))
         visible = self.frame.select("*", *rows)
         self.frame = visible.select(*internal, F.when(exists, struct_of(join.select, join.value)).alias(name))
@@ -181,12 +181,12 @@ def struct_of(columns: Sequence[Named], fields: Sequence[Field]) -> Column:
 def _select(node: Select, parent: str) -> Column:
     there = F.col(parent).isNotNull()
     if node.delete_when is not None:
-        there &= ~F.coalesce(column_of(node.delete_when).cast("boolean"), F.lit(False))  # noqa: FBT003
+        there &= ~F.coalesce(column_of(node.delete_when).cast("boolean"), F.lit(False))
     return F.when(there, struct_of(node.columns, node.value))
 
 
 def _filter(node: Filter, parent: str) -> Column:
-    holds = F.coalesce(column_of(node.condition).cast("boolean"), F.lit(False))  # noqa: FBT003
+    holds = F.coalesce(column_of(node.condition).cast("boolean"), F.lit(False))
     return F.when(F.col(parent).isNotNull() & (~holds if node.negate else holds), F.col(parent))
 
 

@@ -130,6 +130,6 @@ def _images(change: Column) -> Column:
 
 def explain(node: Node, spec: OutputSpec, compat: Compat) -> str:
     """Return the plan of one table as text."""
-    from tablestream.plan.explain import explained  # noqa: PLC0415
+    from tablestream.plan.explain import explained
 
     return explained(lowered([(node, spec)], compat, None))

@@ -121,7 +121,7 @@ def describe(df: DataFrame, said: Description) -> Described:
         F.struct(*(part.alias(one.name) for part, one in parts)).alias("__key"),
         (row if said.deletes is None else F.when(~F.coalesce(said.deletes, F.lit(False)), row)).alias(
             "__value"
-        ),  # noqa: FBT003
+        ),
         time.alias("__ts"),
         (time if said.order_by is None else said.order_by).alias("__time"),
         null_key.alias("__null_key"),

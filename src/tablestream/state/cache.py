@@ -209,8 +209,10 @@ class RunCache:
         path = self._path(checksum)
         try:
             held = self._mapped.get(checksum)
-            fresh = held is not None and time.monotonic() < held.touch_at_s
-            if not fresh or _Identity.of(path.stat()) != self._checked.get(checksum):
+            if held is not None and time.monotonic() >= held.touch_at_s:
+                self._forget(checksum)
+            unchanged = _Identity.of(path.stat()) == self._checked.get(checksum)
+            if not unchanged or checksum not in self._mapped:
                 self._map(checksum, path)
         except OSError:
             self._forget(checksum)

@@ -427,16 +427,17 @@ class ShardState:
             data = self._store.read_manifest()
             manifest = self._current if data is None else manifests.decode(data)
             if manifest.fingerprint != self._fingerprint:
-                raise self._plan_changed(manifest.fingerprint)
+                raise plan_changed(self._store.read_plan() or "", self._plan_text)
             self._committed, self._current, self._is_new = manifest, manifest, data is None
         return self._current
 
-    def _plan_changed(self, fingerprint: str) -> PlanChangedError:
-        old, new = (self._store.read_plan() or "").splitlines(), self._plan_text.splitlines()
-        names = "plan in the checkpoint", "plan started now"
-        changes = "\n".join(difflib.unified_diff(old, new, *names, lineterm=""))
-        return PlanChangedError(
-            f"The plan is not the one that made the state in the checkpoint (fingerprint {fingerprint}, now "
-            f"{self._fingerprint})." + (f"\n{changes}\n" if changes else ""),
-            hint="Start the old plan on this checkpoint, or the new plan with a new checkpoint.",
-        )
+
+def plan_changed(old: str, new: str) -> PlanChangedError:
+    """Say what two plans, as texts of a line per fact, have different."""
+    names = "plan in the checkpoint", "plan started now"
+    changes = "\n".join(difflib.unified_diff(old.splitlines(), new.splitlines(), *names, lineterm="", n=0))
+    return PlanChangedError(
+        "The plan is not the one that made the state in the checkpoint."
+        + (f"\n{changes}\n" if changes else ""),
+        hint="Start the old plan on this checkpoint, or the new plan with a new checkpoint.",
+    )

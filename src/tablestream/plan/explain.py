@@ -1,0 +1,74 @@
+"""A plan as text: rounds, operators, what each remembers, and where records are shuffled."""
+
+from __future__ import annotations
+
+from tablestream.plan.lower import Line, Reader
+from tablestream.plan.rounds import Placed, Round
+
+
+def explained(line: Line) -> str:
+    """Print a plan.
+
+    The line begins with the sources and ends with the outputs. Between them stands, per round, one shuffle and one
+    stateful stage with its operators; ``remembers`` names the traces and the key each is looked up by.
+    """
+    compat = "kafka-streams" if line.mode.compat else "none"
+    parts = [f"Plan: {_count(len(line.rounds), 'round')}, {line.mode.shards} shards, compat {compat}"]
+    for source, readers in sorted(line.sources.items(), key=lambda entry: entry[0].serial):
+        key = ", ".join(one.name for one in source.key)
+        parts.append(f"Source {source.name} (key {key}) -> {_ports(readers)}")
+    for work in line.rounds:
+        parts += _round(work)
+        for between in line.between:
+            if between.after == work.number:
+                parts.append(f"  Columns: {between.port.label} -> {_ports(between.readers)}")
+    parts.append("Last shuffle: by the output's key, in order")
+    for ending in line.endings:
+        wanted = ["final change per key and micro-batch" if ending.output.final else "every change"]
+        wanted += ["with the row before"] if ending.output.before else []
+        wanted += ["minimal tombstones"] if ending.output.minimal else []
+        key = ", ".join(one.name for one in ending.output.node.key)
+        parts.append(f"Output {ending.output.node.name} (key {key}): {', '.join(wanted)}")
+    return "\n".join(parts)
+
+
+def _round(work: Round) -> list[str]:
+    lines = [f"Round {work.number}: shuffle by shard, one stateful stage"]
+    for placed in work.operators:
+        lines.append(f"  {placed.name}: {type(placed.operator).__name__} {_parameters(placed)}".rstrip())
+        lines += [f"    remembers {spec.name} by ({', '.join(spec.key)})" for spec in placed.operator.traces]
+        targets = sorted({port.label for ports in placed.targets for port in ports})
+        lines.append(f"    sends to {', '.join(targets)}")
+    return lines
+
+
+def _parameters(placed: Placed) -> str:
+    """What of an operator's parameters says something to a reader: the words and the true flags."""
+    operator = placed.operator
+    names = ("rules", "how", "keep_left", "pair", "lone", "quiet_right", "keep_old", "quiet", "final")
+    shown = []
+    for name in names:
+        value = getattr(operator, name, None)
+        if value is True:
+            shown.append(name)
+        elif hasattr(value, "value"):
+            shown.append(f"{name}={value.value}")
+    tree = getattr(operator, "tree", None)
+    if tree is not None:
+        shown.insert(0, _tree(tree))
+    return f"({', '.join(shown)})" if shown else ""
+
+
+def _tree(side: object) -> str:
+    if isinstance(side, int):
+        return f"{side}"
+    left, right, how = (getattr(side, name) for name in ("left", "right", "how"))
+    return f"{how}[{_tree(left)}, {_tree(right)}]"
+
+
+def _ports(readers: tuple[Reader, ...]) -> str:
+    return ", ".join(reader.port.label for reader in readers)
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" + ("" if number == 1 else "s")

@@ -1,0 +1,161 @@
+"""Running several outputs as one query."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from tablestream.connectors.sink import Sink
+from tablestream.errors import ArgumentError, MixedPlanError
+from tablestream.options import Compat, Emit, OutputSpec, Tombstones
+from tablestream.plan.lower import Ending, Line
+from tablestream.spark.build import Builder
+from tablestream.spark.outputs import Output, check_outputs, write_outputs
+from tablestream.spark.plan import check_session, lowered, shaped, worker_settings
+from tablestream.spark.sources import unlogged
+from tablestream.state.trace import plan_changed
+from tablestream.topology.nodes import Node
+
+_PLAN = "tablestream"
+
+
+@dataclass(frozen=True)
+class OutputRequest:
+    """An output of a query: a table, where its changes go, and how; see `Table.to`."""
+
+    node: Node
+    spark: SparkSession = field(repr=False)
+    sink: Sink
+    spec: OutputSpec
+    name: str
+
+
+def start(
+    *outputs: OutputRequest,
+    checkpoint: str,
+    trigger: dict[str, Any] | None = None,
+    name: str | None = None,
+    compat: Compat = None,
+    shards: int | None = None,
+) -> StreamingQuery:
+    """Start one query for several outputs.
+
+    Parameters
+    ----------
+    outputs
+        Made by `Table.to`. Their tables become one plan: each source is read once.
+    checkpoint
+        The directory of the query's checkpoint. A restarted query goes on where it was.
+    trigger
+        As for ``DataStreamWriter.trigger``, such as ``{"availableNow": True}`` or
+        ``{"processingTime": "10 seconds"}``. Default: as soon as there is something to do.
+    name
+        The query's name.
+    compat, shards
+        Of the plan; see `Table.changes`.
+
+    Returns
+    -------
+    StreamingQuery
+        Spark's own: ``awaitTermination``, ``stop``, ``lastProgress``.
+
+    Raises
+    ------
+    ArgumentError
+        No output, or two with one name or target.
+    MixedPlanError
+        Tables of different sessions.
+    PlanChangedError
+        The checkpoint was made by another plan. Nothing was written; the message says what differs.
+
+    Notes
+    -----
+    Every output is written once per micro-batch, whatever fails and is repeated: sinks know the micro-batches
+    they have.
+    """
+    if not outputs:
+        raise ArgumentError("There is nothing to start.", hint="Give start(...) a table.to(sink).")
+    spark = outputs[0].spark
+    if any(output.spark is not spark for output in outputs):
+        raise MixedPlanError("The tables of one query belong to different Spark sessions.")
+    line = lowered([(output.node, output.spec) for output in outputs], compat, shards)
+    check_session(spark, line)
+    keyed = [
+        Output(output.name, output.sink.keyed_by([one.name for one in output.node.key])) for output in outputs
+    ]
+    check_outputs(keyed)
+    for output in keyed:
+        output.sink.check(spark)
+    _check_plan(spark, checkpoint, line)
+    frame = Builder(line, worker_settings()).build()
+    writer = frame.writeStream.outputMode("append").option("checkpointLocation", checkpoint)
+    if name is not None:
+        writer = writer.queryName(name)
+    return (
+        writer.trigger(**(trigger or {"processingTime": "0 seconds"}))
+        .foreachBatch(_micro_batch_writer(line.endings, keyed, checkpoint))
+        .start()
+    )
+
+
+def request(
+    node: Node,
+    spark: SparkSession,
+    sink: Sink,
+    *,
+    emit: Emit | None,
+    before: bool,
+    tombstones: Tombstones,
+    name: str,
+) -> OutputRequest:
+    """Describe an output; a sink that needs only final changes gets only those."""
+    chosen: Emit = emit or ("final" if sink.needs_final else "every")
+    return OutputRequest(node, spark, sink, OutputSpec(chosen, before, tombstones), name)
+
+
+def _micro_batch_writer(
+    endings: Sequence[Ending], outputs: Sequence[Output], checkpoint: str
+) -> Callable[[DataFrame, int], None]:
+    """Make the function that Spark calls with each micro-batch."""
+    known: dict[str, str] = {}
+
+    def write(micro_batch: DataFrame, number: int) -> None:
+        if "query" not in known:
+            known["query"] = _query_id(micro_batch.sparkSession, checkpoint)
+        write_outputs(
+            micro_batch,
+            number,
+            outputs,
+            query_id=known["query"],
+            split=lambda frame, index: shaped(frame, endings[index]),
+        )
+
+    return write
+
+
+def _query_id(spark: SparkSession, checkpoint: str) -> str:
+    """Read the query's id, which lives as long as its checkpoint."""
+    (line,) = spark.read.text(f"{checkpoint}/metadata").collect()
+    identity: str = json.loads(line[0])["id"]
+    return identity
+
+
+def _check_plan(spark: SparkSession, checkpoint: str, line: Line) -> None:
+    """Compare the plan with the one that the checkpoint was started with; note it if it is the first."""
+    path = f"{checkpoint}/{_PLAN}"
+    text = "\n".join(fact for work in line.rounds for fact in (f"round {work.number}", *work.description))
+    try:
+        with unlogged():
+            stored = [row[0] for row in spark.read.schema("value string").json(path).collect()]
+    except AnalysisException:
+        stored = []
+    if stored and stored[0] != text:
+        raise plan_changed(stored[0], text)
+    if not stored:
+        spark.createDataFrame([(text,)], "value string").coalesce(1).write.mode("overwrite").json(path)
