@@ -202,13 +202,14 @@ def test_a_file_in_use_is_touched_and_checked_once_a_minute(
     cache.put(NAME, ROWS)
     cache.open(NAME, never)
     file = file_of(tmp_path)
-    modified = file.stat().st_mtime_ns
-    os.utime(file, ns=(0, modified))
-    now = time.monotonic()
-    monkeypatch.setattr(time, "monotonic", lambda: now + 61)
-    cache.open(NAME, never)
-    assert file.stat().st_atime > time.time() - 60
-    assert file.stat().st_mtime_ns == modified
+    before = file.stat()
+    start_s = time.monotonic()
+    monkeypatch.setattr(time, "time_ns", lambda: before.st_atime_ns + 10**12)
+    for later_s, touched in ((50, False), (61, True), (90, True)):
+        monkeypatch.setattr(time, "monotonic", lambda later_s=later_s: start_s + later_s)
+        cache.open(NAME, never)
+        assert file.stat().st_atime_ns == before.st_atime_ns + 10**12 * touched
+    assert file.stat().st_mtime_ns == before.st_mtime_ns
     assert cache.rebuilds == 0
 
 

@@ -115,5 +115,14 @@ def test_different_rows_of_one_hash_stay_two_rows() -> None:
     assert sorted(merged.select("_k0", "_ts").rows()) == [("a", 3), ("b", 2)]
 
 
+@pytest.mark.parametrize("spec", SPECS, ids=lambda spec: spec.name)
+def test_the_newest_of_many_versions_of_many_rows_wins(spec: TraceSpec) -> None:
+    frames = [frame({(f"k{n}", 0): version for n in range(2000)}) for version in (5, 4, 3, 2, 1)]
+    merged = newest_rows(frames, spec)
+    assert merged.height == 2000
+    assert set(merged["_ts"]) == {5}
+    assert merged["_kh"].is_sorted()
+
+
 def test_a_chunk_holds_at_most_sixteen_mebibytes() -> None:
     assert CHUNK_SIZE_BYTES == 16 * 1024**2
