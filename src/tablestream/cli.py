@@ -1,0 +1,198 @@
+"""The command line: ``tablestream demo`` shows the library at work, ``tablestream explain`` prints a plan.
+
+Exit codes: 0 all is well, 1 the demo's comparison found a difference, 2 it could not be run, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import io
+import json
+import logging
+import re
+import sys
+from enum import StrEnum
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pyspark.logger import PySparkLogger
+
+from tablestream.errors import ArgumentError, TablestreamError
+
+try:
+    import typer
+    from rich.console import Console
+    from rich.text import Text
+
+    from tablestream.demo.display import Display, JsonDisplay, TextDisplay
+except ModuleNotFoundError as missing:
+    raise SystemExit(
+        f"The command line needs {missing.name}. Install it with: pip install 'tablestream[demo]'"
+    ) from missing
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+EXIT_DIFFERENT, EXIT_ERROR, EXIT_INTERRUPTED = 1, 2, 130
+
+_CODE = re.compile(r"\[(TABLESTREAM_[A-Z_]+)\] ([^\n]*)")
+
+app = typer.Typer(
+    help="Kafka Streams' table algebra for PySpark Structured Streaming.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+Json = Annotated[bool, typer.Option("--json", help="Write JSON lines for programs.")]
+Debug = Annotated[bool, typer.Option("--debug", help="Show the whole traceback of an error.")]
+
+
+class DemoName(StrEnum):
+    """The demos there are."""
+
+    FLIGHTS = "flights"
+
+
+def main() -> None:
+    """Run the command line."""
+    app()
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"tablestream {version('tablestream')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    """Kafka Streams' table algebra for PySpark Structured Streaming."""
+
+
+@app.command()
+def demo(
+    name: Annotated[DemoName, typer.Argument(help="Which demo.")] = DemoName.FLIGHTS,
+    *,
+    micro_batches: Annotated[
+        int, typer.Option(min=1, max=50, help="How many micro-batches the logs are read in.")
+    ] = 8,
+    scale: Annotated[float, typer.Option(min=0.001, max=1.0, help="The share of the flights to use.")] = 1.0,
+    output: Annotated[Path, typer.Option(help="Where to write; an earlier demo there is replaced.")] = Path(
+        "tablestream-demo"
+    ),
+    keep: Annotated[bool, typer.Option("--keep", help="Keep the checkpoint with the query's state.")] = False,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Join a year of flights to planes, airlines and airports while all of them change; check the result.
+
+    The flights that left New York City in 2013 are written as change logs with corrections, moves and
+    deletes, joined by four foreign keys, and compared with a batch join of the final tables.
+    """
+    from tablestream.demo.run import DemoOptions, run_flights
+
+    assert name is DemoName.FLIGHTS  # noqa: S101  # the only one there is
+    display: Display = JsonDisplay() if as_json else TextDisplay()
+    options = DemoOptions(output, micro_batches=micro_batches, scale=scale, keep=keep)
+    with _clear_errors(debug=debug, as_json=as_json, log=options.log):
+        try:
+            result = run_flights(options, display)
+        except KeyboardInterrupt:
+            display.say(f"Stopped. What was written so far lies in {output}.")
+            raise typer.Exit(EXIT_INTERRUPTED) from None
+    if not result.ok:
+        raise typer.Exit(EXIT_DIFFERENT)
+
+
+@app.command()
+def explain(
+    target: Annotated[
+        str, typer.Argument(metavar="MODULE:OBJECT", help="A table, or a function that makes one.")
+    ],
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Print the plan of a table: its rounds, and what each of them remembers."""
+    with _clear_errors(debug=debug, as_json=as_json):
+        printed = io.StringIO()
+        table = _load(target)
+        with contextlib.redirect_stdout(printed):
+            table.explain()
+        text = printed.getvalue().rstrip("\n")
+        typer.echo(json.dumps({"object": target, "plan": text}) if as_json else text)
+
+
+def _load(target: str) -> Any:
+    """Return the object that `target` names; a function without arguments is called for it."""
+    module_name, colon, path = target.partition(":")
+    if not (module_name and colon and path):
+        raise ArgumentError(f"{target} does not name an object.", hint="Write it as module:object.")
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        found: Any = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
+            raise
+        raise ArgumentError(
+            f"There is no module {error.name}.", hint="It is looked for from here."
+        ) from error
+    for part in path.split("."):
+        if not hasattr(found, part):
+            raise ArgumentError(f"{module_name} has no {path}.", hint="Write the target as module:object.")
+        found = getattr(found, part)
+    if not hasattr(found, "explain") and callable(found):
+        found = found()
+    if not hasattr(found, "explain"):
+        raise ArgumentError(f"{target} is a {type(found).__name__}, which has no plan.", hint="Name a table.")
+    return found
+
+
+@contextlib.contextmanager
+def _clear_errors(*, debug: bool, as_json: bool, log: Path | None = None) -> Iterator[None]:
+    """Turn an error into one message on standard error and an exit code, unless the traceback is wanted."""
+    if not debug:
+        _keep_spark_quiet()
+    try:
+        yield
+    except (typer.Exit, typer.Abort):
+        raise
+    except Exception as error:
+        if debug:
+            raise
+        facts = _facts(error, log)
+        if as_json:
+            typer.echo(json.dumps({"event": "error", **facts}), err=True)
+        else:
+            lines = [f"Error {facts['code']}: {facts['message']}", facts["hint"]]
+            Console(stderr=True, highlight=False).print(Text("\n".join(filter(None, lines))), soft_wrap=True)
+        raise typer.Exit(EXIT_ERROR) from None
+
+
+def _keep_spark_quiet() -> None:
+    """Keep PySpark from writing every refused column to standard error, as JSON with a JVM stack trace."""
+    for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
+        PySparkLogger.getLogger(name).setLevel(logging.CRITICAL)
+
+
+def _facts(error: Exception, log: Path | None) -> dict[str, str]:
+    if isinstance(error, TablestreamError):
+        return {"code": error.code, "message": error.reason, "hint": error.hint}
+    hint = "Run it with --debug for the traceback."
+    if log is not None and log.exists():
+        hint = f"Run it with --debug for the traceback; Spark's own messages are in {log}."
+    # An error of the library that was raised in a worker arrives as the text of one of Spark's errors.
+    inner = _CODE.search(str(error))
+    if inner:
+        return {"code": inner.group(1), "message": inner.group(2), "hint": hint}
+    first_line = next(iter(str(error).splitlines()), "") or "no message"
+    return {"code": type(error).__name__, "message": first_line, "hint": hint}

@@ -1,0 +1,171 @@
+"""The demo without the engine: its directory, its verdict, and what it does when it is stopped."""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import TYPE_CHECKING, Any, cast
+
+import polars as pl
+import pytest
+
+from tablestream.demo import run as module
+from tablestream.demo.compare import joined_by_polars
+from tablestream.demo.display import JsonDisplay, TextDisplay
+from tablestream.demo.run import DemoOptions, prepare, run_flights
+from tablestream.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+NO_SPARK = cast("SparkSession", object())
+
+
+class StoppableQuery:
+    """A query that has run already, or is interrupted at the first look."""
+
+    def __init__(self, progress: list[dict[str, Any]], *, interrupted: bool = False) -> None:
+        self.recentProgress, self.stopped, self._interrupted = progress, False, interrupted
+
+    @property
+    def lastProgress(self) -> dict[str, Any] | None:  # noqa: N802  # Spark's name
+        return self.recentProgress[-1] if self.recentProgress else None
+
+    @property
+    def isActive(self) -> bool:  # noqa: N802  # Spark's name
+        if self._interrupted:
+            raise KeyboardInterrupt
+        return False
+
+    def awaitTermination(self) -> None:  # noqa: N802  # Spark's name
+        return
+
+    def stop(self) -> None:
+        self.stopped = True
+
+
+def engine(
+    monkeypatch: pytest.MonkeyPatch,
+    options: DemoOptions,
+    spoil: Callable[[pl.DataFrame], pl.DataFrame] = lambda table: table,
+    *,
+    interrupted: bool = False,
+) -> StoppableQuery:
+    """Put a batch join in the place of the engine: it writes all rows as one micro-batch."""
+    progress = {"batchId": 0, "numInputRows": 9, "batchDuration": 1000, "observedMetrics": {}}
+    query = StoppableQuery([progress], interrupted=interrupted)
+
+    def start(_: object, changes: Path, checkpoint: Path) -> StoppableQuery:
+        rows = spoil(joined_by_polars(options.inputs))
+        directory = changes / "micro_batch=0"
+        directory.mkdir(parents=True)
+        checkpoint.mkdir()
+        order = pl.struct(micro_batch=pl.lit(0), number=pl.int_range(pl.len()))
+        rows.with_columns(_change_type=pl.lit("upsert"), _timestamp=pl.lit(None), _order=order).write_parquet(
+            directory / "part-0.parquet"
+        )
+        return query
+
+    monkeypatch.setattr(module, "joined_flights", lambda *_: None)
+    monkeypatch.setattr(module, "start", start)
+    return query
+
+
+@pytest.fixture
+def options(tmp_path: Path) -> DemoOptions:
+    return DemoOptions(tmp_path / "demo", micro_batches=2, scale=0.005)
+
+
+def test_an_equal_table_is_called_equal_and_all_is_told(
+    monkeypatch: pytest.MonkeyPatch, options: DemoOptions
+) -> None:
+    query, file = engine(monkeypatch, options), io.StringIO()
+    result = run_flights(options, TextDisplay(file), NO_SPARK)
+    text = file.getvalue()
+    assert result.ok
+    assert query.stopped
+    assert f"equal, all {result.equal:,} rows" in text
+    assert f"8 of {result.equal:,} joined flights" in text
+    assert "to another plane" in text
+    assert all(str(path) in text for path in (options.table, options.changes, options.inputs))
+    assert pl.read_parquet(options.table).height == result.equal
+
+
+def test_a_planted_difference_is_told_row_by_row(
+    monkeypatch: pytest.MonkeyPatch, options: DemoOptions
+) -> None:
+    engine(monkeypatch, options, lambda table: table.tail(-1).with_columns(pl.col("seats") + 1))
+    file = io.StringIO()
+    result = run_flights(options, TextDisplay(file), NO_SPARK)
+    assert not result.ok
+    assert result.differing > 0
+    assert result.only_expected == 1
+    assert "NOT EQUAL" in file.getvalue()
+    assert "only in the batch join" in file.getvalue()
+    assert "seats is" in file.getvalue()
+
+
+def test_programs_get_the_verdict_in_the_last_line(
+    monkeypatch: pytest.MonkeyPatch, options: DemoOptions
+) -> None:
+    engine(monkeypatch, options)
+    file = io.StringIO()
+    result = run_flights(options, JsonDisplay(file), NO_SPARK)
+    lines = [json.loads(line) for line in file.getvalue().splitlines()]
+    assert [line["event"] for line in lines] == ["micro_batch", "summary"]
+    assert lines[-1]["ok"] is True
+    assert lines[-1]["comparison"] == {
+        "equal": result.equal,
+        "differing": 0,
+        "only_found": 0,
+        "only_expected": 0,
+    }
+    assert lines[-1]["changes_out"] == lines[0]["changes_out"] == result.equal
+    assert lines[-1]["outputs"]["table"] == str(options.table)
+    assert len(lines[-1]["sample"]) == 8
+
+
+@pytest.mark.parametrize("keep", [True, False])
+def test_the_checkpoint_stays_only_when_it_is_wanted(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *, keep: bool
+) -> None:
+    options = DemoOptions(tmp_path / "demo", micro_batches=1, scale=0.005, keep=keep)
+    engine(monkeypatch, options)
+    run_flights(options, JsonDisplay(io.StringIO()), NO_SPARK)
+    assert options.checkpoint.exists() is keep
+    assert not options.scratch.exists()
+
+
+def test_an_interrupt_stops_the_query_and_goes_on(
+    monkeypatch: pytest.MonkeyPatch, options: DemoOptions
+) -> None:
+    query = engine(monkeypatch, options, interrupted=True)
+    with pytest.raises(KeyboardInterrupt):
+        run_flights(options, TextDisplay(io.StringIO()), NO_SPARK)
+    assert query.stopped
+
+
+def test_an_earlier_demo_is_replaced_and_nothing_else_is_touched(options: DemoOptions) -> None:
+    prepare(options)
+    options.changes.mkdir()
+    (options.changes / "old.parquet").touch()
+    options.table.touch()
+    own = options.output / "notes.txt"
+    own.write_text("mine")
+    prepare(options)
+    assert not options.changes.exists()
+    assert not options.table.exists()
+    assert own.read_text() == "mine"
+    assert (options.output / ".gitignore").read_text() == "*\n"
+
+
+def test_a_directory_of_something_else_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").touch()
+    with pytest.raises(ArgumentError, match="not an earlier demo's"):
+        prepare(DemoOptions(tmp_path))
+    assert (tmp_path / "thesis.tex").exists()
+    with pytest.raises(ArgumentError, match="not a directory"):
+        prepare(DemoOptions(tmp_path / "thesis.tex"))
