@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import shutil
 from dataclasses import asdict, dataclass, replace
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,6 +20,8 @@ import pyarrow.parquet as pq
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    Numbers = np.ndarray[tuple[int], np.dtype[np.int64]]
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -83,92 +86,80 @@ def prepare(workload: Workload, directory: Path) -> Path:
         The folder that holds ``items``, ``customers``, ``small-items`` and ``small-customers``.
     """
     folder = directory / "-".join(str(int(n)) for n in asdict(workload).values())
-    if folder.exists():
-        return folder
-    unfinished = folder.with_suffix(f".{os.getpid()}")
-    writer = _Writer(workload, unfinished)
-    for number in range(workload.micro_batches):
-        writer.write_full(number)
-    for number in range(workload.small_micro_batches):
-        writer.write_small(number)
-    unfinished.rename(folder)
+    if not folder.exists():
+        unfinished = folder.with_suffix(f".{os.getpid()}")
+        _write_logs(workload, unfinished)
+        unfinished.rename(folder)
     return folder
 
 
-class _Writer:
-    """Writes the files in the order of their time; a file's modification time says its place."""
-
-    def __init__(self, workload: Workload, folder: Path) -> None:
-        self._workload = workload
-        self._folder = folder
-        self._random = np.random.default_rng(SEED)
-        for name in ("items", "customers", "small-items", "small-customers"):
-            (folder / name).mkdir(parents=True)
-
-    def write_full(self, number: int) -> None:
-        """Write one of the equal parts of both logs."""
-        w = self._workload
-        items = _part(w.left_changes, w.micro_batches, number)
-        customers = _part(w.right_changes, w.micro_batches, number)
-        customer_times = items[0] + np.arange(len(customers)) * len(items) // len(customers)
-        self._write("items", number, number, self._items(items))
-        self._write("customers", number, number, self._customers(customers, customer_times))
-
-    def write_small(self, number: int) -> None:
-        """Write the files of one small micro-batch, later than everything before."""
-        w = self._workload
-        first = w.left_changes + number * SMALL_ITEM_CHANGES
-        items = np.arange(first, first + SMALL_ITEM_CHANGES)
-        customers = np.array([w.right_changes + number])
-        customer_times = np.array([first + SMALL_ITEM_CHANGES // 2])
-        place = w.micro_batches + number
-        self._write("small-items", number, place, self._items(items))
-        self._write("small-customers", number, place, self._customers(customers, customer_times))
-
-    def _items(self, ids: np.ndarray[tuple[int], np.dtype[np.int64]]) -> pa.Table:
-        w = self._workload
-        item_ids = self._random.integers(0, w.left_keys, len(ids))
-        drawn = self._random.integers(0, w.right_keys, len(ids))
-        return pa.table(
-            {
-                "item_id": item_ids,
-                "customer_id": drawn if w.items_move else item_ids % w.right_keys,
-                "item": _numbered("item-", ids),
-                "amount": self._random.random(len(ids)) * 100,
-                "ts": _timestamps(2 * ids),
-            }
-        )
-
-    def _customers(
-        self,
-        ids: np.ndarray[tuple[int], np.dtype[np.int64]],
-        times: np.ndarray[tuple[int], np.dtype[np.int64]],
-    ) -> pa.Table:
-        return pa.table(
-            {
-                "customer_id": self._random.integers(0, self._workload.right_keys, len(ids)),
-                "customer": _numbered("customer-", ids),
-                "score": self._random.random(len(ids)) * 100,
-                "ts": _timestamps(2 * times + 1),
-            }
-        )
-
-    def _write(self, side: str, number: int, place: int, table: pa.Table) -> None:
-        file = self._folder / side / f"{place:04d}-{number:04d}.parquet"
-        pq.write_table(table, file, row_group_size=ROW_GROUP_ROWS, compression="snappy")
-        time_s = START_US // 1_000_000 + place
-        os.utime(file, (time_s, time_s))
+def _write_logs(w: Workload, folder: Path) -> None:
+    """Write both logs, cut at the same moments; how they are cut changes nothing in them."""
+    full = [number * w.left_changes // w.micro_batches for number in range(w.micro_batches)]
+    small = [w.left_changes + number * SMALL_ITEM_CHANGES for number in range(w.small_micro_batches + 1)]
+    item_cuts = np.array(full + small)
+    customer_times = _customer_times(w)
+    logs = {
+        "items": (_items(w, np.arange(item_cuts[-1])), item_cuts),
+        "customers": (_customers(w, customer_times), np.searchsorted(customer_times, item_cuts)),
+    }
+    for side, (log, cuts) in logs.items():
+        for prefix in ("", "small-"):
+            (folder / f"{prefix}{side}").mkdir(parents=True)
+        for number, (start, end) in enumerate(pairwise(cuts.tolist())):
+            prefix = "small-" if number >= w.micro_batches else ""
+            _write(folder / f"{prefix}{side}", number, log[start:end])
 
 
-def _part(total: int, parts: int, number: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    return np.arange(number * total // parts, (number + 1) * total // parts)
+def _write(folder: Path, number: int, rows: pa.Table) -> None:
+    file = folder / f"{number:04d}.parquet"
+    pq.write_table(rows, file, row_group_size=ROW_GROUP_ROWS, compression="snappy")
+    time_s = START_US // 1_000_000 + number  # the order in which Spark reads files
+    os.utime(file, (time_s, time_s))
 
 
-def _numbered(prefix: str, ids: np.ndarray[tuple[int], np.dtype[np.int64]]) -> pa.Array:
-    return pc.binary_join_element_wise(prefix, pc.cast(pa.array(ids), pa.string()), "")
+def _customer_times(w: Workload) -> Numbers:
+    """Return after which item change each customer change comes: evenly, and one in each small micro-batch."""
+    even = np.arange(w.right_changes) * w.left_changes // w.right_changes
+    middle = w.left_changes + SMALL_ITEM_CHANGES // 2
+    return np.concatenate([even, middle + SMALL_ITEM_CHANGES * np.arange(w.small_micro_batches)])
 
 
-def _timestamps(offsets_us: np.ndarray[tuple[int], np.dtype[np.int64]]) -> pa.Array:
+def _items(w: Workload, times: Numbers) -> pa.Table:
+    item_ids = _drawn(0).integers(0, w.left_keys, len(times))
+    customer_ids = _drawn(1).integers(0, w.right_keys, len(times))
+    return pa.table(
+        {
+            "item_id": item_ids,
+            "customer_id": customer_ids if w.items_move else item_ids % w.right_keys,
+            "item": _numbered("item-", len(times)),
+            "amount": _drawn(2).random(len(times)) * 100,
+            "ts": _timestamps(2 * times),
+        }
+    )
+
+
+def _customers(w: Workload, times: Numbers) -> pa.Table:
+    return pa.table(
+        {
+            "customer_id": _drawn(3).integers(0, w.right_keys, len(times)),
+            "customer": _numbered("customer-", len(times)),
+            "score": _drawn(4).random(len(times)) * 100,
+            "ts": _timestamps(2 * times + 1),
+        }
+    )
+
+
+def _drawn(column: int) -> np.random.Generator:
+    """Return the randomness of one column; a longer log begins with the rows of a shorter one."""
+    return np.random.default_rng((SEED, column))
+
+
+def _numbered(prefix: str, count: int) -> pa.Array:
+    return pc.binary_join_element_wise(prefix, pc.cast(pa.array(np.arange(count)), pa.string()), "")
+
+
+def _timestamps(offsets_us: Numbers) -> pa.Array:
     return pc.cast(pa.array(START_US + offsets_us), pa.timestamp("us", tz="UTC"))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -13,8 +14,6 @@ from benchmarks.workload import Workload, copy_log, prepare
 if TYPE_CHECKING:
     from datetime import datetime
     from pathlib import Path
-
-    import pyarrow as pa
 
 WORKLOAD = Workload(
     left_changes=1_000,
@@ -84,3 +83,15 @@ def test_items_of_a_scaled_down_workload_never_move(tmp_path: Path) -> None:
         for pair in zip(table["item_id"].to_pylist(), table["customer_id"].to_pylist(), strict=True)
     }
     assert len({item for item, _ in pairs}) == len(pairs)
+
+
+def test_another_cut_gives_the_same_changes(tmp_path: Path) -> None:
+    whole, cut = prepare(WORKLOAD, tmp_path), prepare(WORKLOAD.cut_into(3), tmp_path)
+    for side in ("items", "customers"):
+        assert pa.concat_tables(read(whole, side)) == pa.concat_tables(read(cut, side))
+
+
+def test_a_small_micro_batch_is_a_hundred_item_changes_and_one_of_a_customer(tmp_path: Path) -> None:
+    folder = prepare(WORKLOAD, tmp_path)
+    assert [len(table) for table in read(folder, "small-items")] == [100, 100]
+    assert [len(table) for table in read(folder, "small-customers")] == [1, 1]
