@@ -5,8 +5,9 @@ message names the *port* it is for; a port is one input of one operator, or an o
 a later round passes an earlier one unread.
 
 Ranks
-    A port has a rank. Of two messages with one parent, the one to the port of lower rank, and all that it
-    causes, comes first: ports rank by the declaration of what hangs on them, right roles before left ones.
+    A message causes emissions, and each may go to several ports. Of two messages with one parent, the one that
+    was emitted first, and all that it causes, comes first; of two that are one emission, the one to the port of
+    lower rank. Ports rank by the declaration of what hangs on them, right roles before left ones.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ if TYPE_CHECKING:
 
 #: The port of counters: what operators dropped, by reason.
 METRICS = -1
-#: Bits of a hop column that hold the emission number; the rank stands above.
-RANK_SHIFT = 40
+#: More than a plan has ports: a hop column is the emission number times this, plus the port's rank.
+RANKS = 1 << 20
 
 
 @dataclass(frozen=True)

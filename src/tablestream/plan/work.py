@@ -2,7 +2,7 @@
 
 The total order lives here and nowhere else. On the way in, every message of the shard's micro-batch gets a dense
 number by sorting once; operators see numbers only. On the way out, an emitted row takes its parent's place and
-one more hop: (rank of the port, emission number).
+one more hop: (emission number, rank of the port).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import polars as pl
 
 from tablestream.operators.events import ints
 from tablestream.operators.operator import NUMBER, PARENT, Context
-from tablestream.plan.rounds import RANK_SHIFT, Placed, Port, Round
+from tablestream.plan.rounds import RANKS, Placed, Port, Round
 from tablestream.state.changes import PARTITION, POSITION, ROOT, SEQ, STEP, TIME, hop_columns
 from tablestream.state.trace import ShardState
 
@@ -71,7 +71,7 @@ def _run(
         rows = emission.rows if NUMBER in emission.rows.columns else emission.rows.with_columns(_zero(NUMBER))
         place = order[ints(rows[PARENT]) - 1]
         for port in placed.targets[emission.output]:
-            last = (rows[NUMBER] + (port.rank << RANK_SHIFT)).alias(f"_h{hop}")
+            last = (rows[NUMBER] * RANKS + port.rank).alias(f"_h{hop}")
             yield port, place.with_columns(last).hstack(rows.drop(PARENT, NUMBER))
     dropped.update({(placed.name, reason): count for reason, count in context.dropped.items() if count})
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 
 from tablestream.errors import MalformedRecordError, OrderError
-from tablestream.plan.rounds import METRICS, RANK_SHIFT, Port
+from tablestream.plan.rounds import METRICS, Port
 from tablestream.spark import blobs
 from tablestream.state.changes import PARTITION, POSITION, ROOT, TIME, TS, hop_columns
 
@@ -110,7 +110,7 @@ class SourcePacker:
         return rest
 
     def _pack(self, consumer: Consumer, frame: pl.DataFrame) -> Iterator[blobs.Blob]:
-        hop = pl.lit(consumer.port.rank << RANK_SHIFT, pl.Int64).alias("_h0")
+        hop = pl.lit(consumer.port.rank, pl.Int64).alias("_h0")
         messages = frame.select(*ROOT, hop, TS, consumer.column).unnest(consumer.column)
         return blobs.pack(consumer.port, messages, self.shards)
 
@@ -199,7 +199,7 @@ class ChangePacker:
     def _pack(self, consumer: Consumer, frame: pl.DataFrame) -> Iterator[blobs.Blob]:
         messages = frame.select(consumer.column).unnest(consumer.column)
         last = hop_columns(self.hop + 1)[-1]
-        ranked = messages.with_columns(pl.col(last) + (consumer.port.rank << RANK_SHIFT))
+        ranked = messages.with_columns(pl.col(last) + consumer.port.rank)
         return blobs.pack(consumer.port, ranked, self.shards) if messages.height else iter(())
 
 

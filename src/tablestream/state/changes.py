@@ -9,7 +9,7 @@ column         dtype      meaning
 ``_t``         any        running maximum of the timestamp in its source partition (us), or ``order_by``
 ``_p``         String     source and source partition, as text that sorts
 ``_o``         Int64      position in the source partition
-``_h0``, ...   Int64      one per hop: rank of the port, then emission number; parent first
+``_h0``, ...   Int64      one per hop: emission number, then rank of the port; parent first
 ``_seq``       Int64      (inside a round) dense number of the message in the shard's micro-batch, from 1
 ``_step``      Int64      (inside a round) dense number of its root: the input record that caused it
 ``_ts``        Int64      the change's timestamp, microseconds since 1970

@@ -1,0 +1,291 @@
+"""Plans by name: every operator, and the ways in which they are put together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import product
+from typing import TypeAlias
+
+from tablestream.topology.nodes import How, Node
+from tests.plans.tables import (
+    Key,
+    Value,
+    filtered,
+    foreign_key_join,
+    key_join,
+    mapped,
+    one_to_many,
+    pair,
+    points,
+    source,
+)
+
+Plan: TypeAlias = "Callable[[], tuple[Node, ...]]"
+"""Builds the nodes that are asked for."""
+
+HOWS: tuple[How, ...] = ("inner", "left", "right", "outer")
+KEPT: tuple[How, ...] = ("inner", "left")
+
+#: One operator; in default mode the order of its outputs is the reference's, across keys, too.
+SINGLE: dict[str, Plan] = {}
+#: Several operators, or one that reads a table twice.
+COMPOSED: dict[str, Plan] = {}
+
+
+def has_a(value: str) -> bool:
+    """Keep about half of the rows."""
+    return "a" in value
+
+
+def without_b(value: str) -> Value:
+    """Map a value; about half of the rows go."""
+    return None if value.startswith(("b", "(b")) else f"{value}!"
+
+
+def marked(value: str) -> str:
+    """Map a value; no row goes."""
+    return f"{value}?"
+
+
+def never_b_a(left: Value, right: Value) -> Value:
+    """Join two values; some pairs give no row."""
+    return None if (left or "").startswith("b") and (right or "a").startswith("a") else pair(left, right)
+
+
+def both_pointers(value: str, key: Key) -> Key | None:
+    """Point at a key of two parts."""
+    first, second = points(0)(value, key), points(1)(value, key)
+    return None if first is None or second is None else (str(first), str(second))
+
+
+def own_key(value: str, key: Key) -> str | None:
+    """Point at the row with the same key, by an expression of the key."""
+    return None if value.startswith("b") else key[0]
+
+
+def _add(into: dict[str, Plan], name: str) -> Callable[[Plan], Plan]:
+    def added(plan: Plan) -> Plan:
+        into[name] = plan
+        return plan
+
+    return added
+
+
+def _single(how: How) -> None:
+    _add(SINGLE, f"key {how}")(lambda: (key_join(source("A"), source("B"), how),))
+    _add(SINGLE, f"foreign key {how}")(lambda: (foreign_key_join(source("A"), source("B"), how),))
+    _add(SINGLE, f"foreign key {how}, keyed by the key")(
+        lambda: (foreign_key_join(source("A"), source("B"), how, own_key),)
+    )
+    _add(SINGLE, f"foreign key {how}, both sides filtered")(
+        lambda: (foreign_key_join(filtered(source("A"), has_a), filtered(source("B"), has_a), how),)
+    )
+    _add(SINGLE, f"foreign key {how}, both sides mapped")(
+        lambda: (foreign_key_join(mapped(source("A"), without_b), mapped(source("B"), without_b), how),)
+    )
+    _add(SINGLE, f"foreign key {how} that deletes")(
+        lambda: (foreign_key_join(source("A"), source("B"), how, joiner=never_b_a),)
+    )
+    _add(SINGLE, f"key {how}, left filtered, right mapped")(
+        lambda: (key_join(filtered(source("A"), has_a), mapped(source("B"), without_b), how),)
+    )
+    _add(SINGLE, f"key {how} that deletes")(
+        lambda: (key_join(source("A"), source("B"), how, joiner=never_b_a),)
+    )
+
+
+def _self_joins(how: How) -> None:
+    @_add(COMPOSED, f"key self {how}")
+    def _() -> tuple[Node, ...]:
+        table = source("A")
+        return (key_join(table, table, how),)
+
+    @_add(COMPOSED, f"foreign key self {how}")
+    def _() -> tuple[Node, ...]:
+        table = source("A")
+        return (foreign_key_join(table, table, how),)
+
+    @_add(COMPOSED, f"foreign key self {how} through filters")
+    def _() -> tuple[Node, ...]:
+        table = source("A")
+        return (foreign_key_join(filtered(table, has_a), filtered(table, has_a, negate=True), how),)
+
+
+for one_how in HOWS:
+    _single(one_how)
+    _self_joins(one_how)
+
+
+def _one_to_many(how: How) -> None:
+    _add(SINGLE, f"one to many {how}")(lambda: (one_to_many(source("A"), source("B"), how),))
+    _add(SINGLE, f"one to many {how}, both sides filtered")(
+        lambda: (one_to_many(filtered(source("A"), has_a), filtered(source("B"), has_a), how),)
+    )
+
+    @_add(COMPOSED, f"one to many self {how}")
+    def _() -> tuple[Node, ...]:
+        table = source("A")
+        return (one_to_many(table, table, how),)
+
+
+for one_how in KEPT:
+    _one_to_many(one_how)
+
+
+def _trees(first: How, second: How) -> None:
+    def tables() -> list[Node]:
+        return [source(name) for name in "ABCD"]
+
+    @_add(COMPOSED, f"key (A {first} B) {second} C")
+    def _() -> tuple[Node, ...]:
+        a, b, c, _ = tables()
+        return (key_join(key_join(a, b, first), c, second),)
+
+    @_add(COMPOSED, f"key A {second} (B {first} C)")
+    def _() -> tuple[Node, ...]:
+        a, b, c, _ = tables()
+        return (key_join(a, key_join(b, c, first), second),)
+
+
+for one_pair in product(HOWS, HOWS):
+    _trees(*one_pair)
+
+
+@_add(COMPOSED, "key (A left B) outer (C inner D), mapped within")
+def _four() -> tuple[Node, ...]:
+    left = mapped(key_join(source("A"), source("B"), "left"), marked, total=True)
+    return (key_join(left, key_join(source("C"), source("D")), "outer"),)
+
+
+@_add(COMPOSED, "key (A outer B) left A")
+def _key_diamond() -> tuple[Node, ...]:
+    a, b = source("A"), source("B")
+    return (key_join(key_join(a, b, "outer"), a, "left"),)
+
+
+@_add(COMPOSED, "key (A inner B) outer (A left C), and both")
+def _key_diamond_of_two() -> tuple[Node, ...]:
+    a = source("A")
+    left, right = key_join(a, source("B")), key_join(a, source("C"), "left")
+    return (key_join(left, right, "outer"), left, right)
+
+
+@_add(COMPOSED, "key (A outer B) filtered, outer C")
+def _filter_between() -> tuple[Node, ...]:
+    middle = filtered(key_join(source("A"), source("B"), "outer"), has_a)
+    return (key_join(middle, source("C"), "outer"), middle)
+
+
+@_add(COMPOSED, "key (A outer B that deletes) outer A")
+def _deleting_between() -> tuple[Node, ...]:
+    a = source("A")
+    return (key_join(key_join(a, source("B"), "outer", never_b_a), a, "outer"),)
+
+
+def _chains(first: How, second: How) -> None:
+    @_add(COMPOSED, f"foreign key (A {first} B) {second} C")
+    def _() -> tuple[Node, ...]:
+        middle = foreign_key_join(source("A"), source("B"), first)
+        return (foreign_key_join(middle, source("C"), second, points(1)), middle)
+
+    @_add(COMPOSED, f"foreign key (A {first} B) {second} B")
+    def _() -> tuple[Node, ...]:
+        a, b = source("A"), source("B")
+        return (foreign_key_join(foreign_key_join(a, b, first), b, second, points(1)),)
+
+
+for one_pair in product(HOWS, HOWS):
+    if one_pair[0] in KEPT or one_pair[1] in KEPT:
+        _chains(*one_pair)
+
+
+def _mixed(how: How) -> None:
+    @_add(COMPOSED, f"A foreign key {how} (B key outer C)")
+    def _() -> tuple[Node, ...]:
+        return (foreign_key_join(source("A"), key_join(source("B"), source("C"), "outer"), how),)
+
+    @_add(COMPOSED, f"(A key outer B) foreign key {how} C")
+    def _() -> tuple[Node, ...]:
+        return (foreign_key_join(key_join(source("A"), source("B"), "outer"), source("C"), how),)
+
+    @_add(COMPOSED, f"A foreign key {how} (A key left B), mapped")
+    def _() -> tuple[Node, ...]:
+        a = source("A")
+        return (foreign_key_join(a, mapped(key_join(a, source("B"), "left"), without_b), how),)
+
+    @_add(COMPOSED, f"(A foreign key left B) key {how} C")
+    def _() -> tuple[Node, ...]:
+        return (key_join(foreign_key_join(source("A"), source("B"), "left"), source("C"), how),)
+
+    @_add(COMPOSED, f"(A foreign key inner B) key {how} A, filtered between")
+    def _() -> tuple[Node, ...]:
+        a = source("A")
+        return (key_join(filtered(foreign_key_join(a, source("B")), has_a), a, how),)
+
+    @_add(COMPOSED, f"A foreign key {how} (B foreign key left C)")
+    def _() -> tuple[Node, ...]:
+        return (foreign_key_join(source("A"), foreign_key_join(source("B"), source("C"), "left"), how),)
+
+
+for one_how in HOWS:
+    _mixed(one_how)
+
+
+@_add(COMPOSED, "both foreign keys of A into B, each joined, then key join")
+def _two_ways() -> tuple[Node, ...]:
+    a, b = source("A"), source("B")
+    return (key_join(foreign_key_join(a, b, "left"), foreign_key_join(a, b, "inner", points(1)), "outer"),)
+
+
+@_add(COMPOSED, "A five times")
+def _five_times() -> tuple[Node, ...]:
+    a = source("A")
+    twice = foreign_key_join(a, a, "left")
+    return (key_join(foreign_key_join(twice, a, "inner", points(1)), key_join(a, a, "outer"), "left"), twice)
+
+
+@_add(COMPOSED, "outer foreign keys joined by both their keys")
+def _outer_on_outer() -> tuple[Node, ...]:
+    a, b = source("A"), source("B")
+    return (key_join(foreign_key_join(a, b, "outer"), foreign_key_join(a, b, "right"), "outer"),)
+
+
+@_add(COMPOSED, "outer foreign key as left table")
+def _lone_rows_go_on() -> tuple[Node, ...]:
+    middle = foreign_key_join(source("A"), source("B"), "outer")
+    return (foreign_key_join(middle, source("C"), "left", points(1)), middle)
+
+
+@_add(COMPOSED, "pairs pointed at")
+def _pairs_pointed_at() -> tuple[Node, ...]:
+    return (foreign_key_join(source("A"), one_to_many(source("B"), source("C")), "left", both_pointers),)
+
+
+@_add(COMPOSED, "pairs joined with a table of two key parts")
+def _pairs_on_key() -> tuple[Node, ...]:
+    return (key_join(one_to_many(source("A"), source("B"), "left"), source("C", width=2), "outer"),)
+
+
+@_add(COMPOSED, "pairs of pairs")
+def _pairs_of_pairs() -> tuple[Node, ...]:
+    a, b = source("A"), source("B")
+    return (one_to_many(a, one_to_many(a, b, "left"), "left", points(1)),)
+
+
+@_add(COMPOSED, "the many of a foreign key join")
+def _many_of_a_join() -> tuple[Node, ...]:
+    a, b = source("A"), source("B")
+    return (one_to_many(b, foreign_key_join(a, b, "left"), "left", points(1)),)
+
+
+@_add(COMPOSED, "views of a source and of a join, asked for")
+def _views() -> tuple[Node, ...]:
+    a = source("A")
+    joined = foreign_key_join(a, source("B"), "left")
+    return (a, filtered(a, has_a), mapped(a, without_b), filtered(mapped(joined, without_b), has_a), joined)
+
+
+@_add(COMPOSED, "views of a bare source")
+def _bare_views() -> tuple[Node, ...]:
+    a = source("A")
+    return (filtered(a, has_a), mapped(filtered(a, has_a, negate=True), without_b))

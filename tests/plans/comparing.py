@@ -1,0 +1,58 @@
+"""Hold the engine to its twin: the same records, whole, cut and restarted."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from tablestream.topology.graph import ancestors
+from tablestream.topology.nodes import Node, Source
+from tests.plans.engine import Engine, Hasher, Output, Step, stable_hash
+from tests.plans.model import Model
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tests.plans.tables import Record
+
+
+def sources_of(nodes: Sequence[Node]) -> list[Source]:
+    """Return the sources of a plan in the order of their declaration."""
+    return [node for node in ancestors(*nodes) if isinstance(node, Source)]
+
+
+def assert_like_twin(
+    nodes: Sequence[Node],
+    pieces: Sequence[Sequence[Record]],
+    *,
+    compat: bool = False,
+    shards: int = 2,
+    hasher: Hasher = stable_hash,
+    ordered: bool = False,
+    restarts: bool = False,
+) -> None:
+    """Assert that the engine, micro-batch by micro-batch, gives the twin's changes and drops as many records.
+
+    Changes of one step to different keys may come in any order, unless `ordered` or in compat.
+    """
+    outputs = [Output(node) for node in nodes]
+    engine, twin = Engine(outputs, compat, shards, hasher), Model(outputs, compat=compat)
+    for piece in pieces:
+        got, wanted = engine.steps(piece), twin.steps(piece)
+        for node, mine, his in zip(nodes, got, wanted, strict=True):
+            if ordered or compat:
+                assert mine == his, node.name
+            else:
+                assert_once_per_key_and_step(mine)
+                assert sorted(mine, key=repr) == sorted(his, key=repr), node.name
+        assert sum(engine.dropped.values()) == twin.dropped
+        if restarts:
+            engine = engine.restarted()
+
+
+def assert_once_per_key_and_step(steps: Sequence[Step]) -> None:
+    """Assert that steps follow each other and that each key leaves once in each."""
+    numbers = [step.number for step in steps]
+    assert numbers == sorted(numbers)
+    times = Counter((step.number, step.change.key) for step in steps)
+    assert max(times.values(), default=1) == 1, times.most_common(3)

@@ -1,0 +1,375 @@
+"""A whole plan of reference operators, record after record: what the engine is compared with.
+
+Each operator is one of `tablestream.testing.reference`; here stands only how changes pass from one to the next.
+
+Default mode
+    A record is one step. Nodes are worked in the order of their declaration (parents first), and each gets all
+    messages of the step at once. Where a table reaches an operator by several ways (a diamond), that means: all
+    effects of the record on the operator are applied, then each output key emits at most once.
+
+Compat mode
+    One message after the other, each to its end before the next (depth first): the children of a table in the
+    order of their declaration, the right role of a foreign-key join before its left one. Ports of one operator
+    that read one table, be it through views, are written together, before the first of them answers.
+    A tree of key joins is one operator, as its inner joins keep no table of their own: a row read from them is
+    made of the rows of its inputs as they are now. The same is why a change of a key join has two times: its own,
+    and the one of the row as it is read later (`ChangeTime`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from tablestream.testing import reference
+from tablestream.testing.reference import TableSource
+from tablestream.testing.reference_steps import Delta, LatestRows, Row
+from tablestream.topology.graph import ancestors, base_of, view_path
+from tablestream.topology.nodes import Filter, ForeignKeyJoin, Join, KeyJoin, Node, OneToMany, Select, Source
+from tests.plans.engine import Step
+from tests.plans.tables import Change, Key, Record, Value, call, foreign_key_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from tablestream.plan.lower import Output
+
+#: Ports of the reference's joins that point at a row.
+POINTING, POINTED_AT = 0, 1
+
+
+class ChangeTime(int):
+    """A change's time, with the time that the row has when it is read later."""
+
+    row_ts: int
+
+    @classmethod
+    def of(cls, ts: int, row_ts: int) -> ChangeTime:
+        """Make one."""
+        time = cls(ts)
+        time.row_ts = row_ts
+        return time
+
+
+class Moved(NamedTuple):
+    """A change on its way."""
+
+    key: Key
+    value: Value
+    ts: ChangeTime
+
+
+class RowTimes(LatestRows):
+    """A table that keeps each row's own time."""
+
+    def put(self, key: Any, value: Value, ts: int) -> Delta:
+        """Write a row."""
+        delta = super().put(key, value, ts)
+        if value is not None:
+            self._rows[key] = Row(value, ts.row_ts if isinstance(ts, ChangeTime) else ts)
+        return delta
+
+
+@dataclass
+class Operator:
+    """A reference operator in its place: the node it makes, and what it reads at each port."""
+
+    node: Node
+    twin: Any
+    reads: tuple[Node, ...]
+    pending: dict[int, Delta] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Let its tables keep the rows' own times."""
+        if isinstance(self.node, Filter):
+            return
+        tables = [RowTimes() for _ in self.reads]
+        self.twin._inputs.tables[:] = tables
+        if not isinstance(self.node, KeyJoin):
+            self.twin._left, self.twin._right = tables
+
+    def moved(self, outputs: Sequence[reference.Output]) -> list[Moved]:
+        """Return outputs of the twin as changes of the node."""
+        if isinstance(self.node, Filter):  # hands the times on
+            return [Moved(*output) for output in outputs]
+        changes = []
+        for key, value, ts in outputs:
+            row = self.twin._row(self.twin._tree, key) if isinstance(self.node, KeyJoin) else None
+            changes.append(Moved(self._key(key), value, ChangeTime.of(ts, ts if row is None else row.ts)))
+        return changes
+
+    def _key(self, key: Any) -> Key:
+        node = self.node
+        if isinstance(node, OneToMany) or (isinstance(node, ForeignKeyJoin) and node.keeps_lone_rows):
+            sides = zip(key, node.parents, strict=True)
+            return tuple(part for side, table in sides for part in side or (None,) * len(table.key))
+        return tuple(key)
+
+    def step(self, messages: Sequence[tuple[int, Moved]]) -> list[Moved]:
+        """Answer a step."""
+        return self.moved(self.twin.step([(port, *change) for port, change in messages]))
+
+    def write(self, port: int, change: Moved) -> Delta:
+        """Write a change to a port's table and answer it later."""
+        self.pending[port] = self.twin._inputs.tables[port].put(*change)
+        return self.pending[port]
+
+    def answer(self, port: int, change: Moved) -> list[Moved]:
+        """Answer one message; its port may have been written before."""
+        if isinstance(self.node, Filter):
+            return self.step([(port, change)])
+        delta = (
+            self.pending.pop(port) if port in self.pending else self.twin._inputs.tables[port].put(*change)
+        )
+        if isinstance(self.node, KeyJoin):
+            return self.moved(list(self.twin._outputs(change.key, {port: delta})))
+        one: dict[Key, Delta] = {change.key: delta}
+        sides = (one, {}) if port == POINTED_AT else ({}, one)
+        return self.moved(list(self.twin._settle(*sides)))
+
+
+class Model:
+    """Runs a plan of reference operators; the twin of `Engine`.
+
+    Parameters
+    ----------
+    outputs
+        What is asked for; ``emit``, ``before`` and the like are not looked at.
+    compat
+        The plan's mode.
+    """
+
+    def __init__(self, outputs: Sequence[Output], *, compat: bool = False) -> None:
+        self.compat = compat
+        self._outputs = [output.node for output in outputs]
+        self._nodes = ancestors(*self._outputs)
+        self._sources = {node: TableSource(compat=compat) for node in self._nodes if isinstance(node, Source)}
+        self._operators = {node: self._operator(node) for node in self._nodes if _has_operator(node)}
+        self._position = 0
+        self._answers: list[list[Step]] = []
+
+    @property
+    def dropped(self) -> int:
+        """How many records the operators dropped."""
+        twins = [*self._sources.values(), *(operator.twin for operator in self._operators.values())]
+        return sum(twin.dropped for twin in twins)
+
+    def steps(self, records: Sequence[Record]) -> list[list[Step]]:
+        """Work off records; per output the changes, each with the number of its record, from 1."""
+        self._answers = [[] for _ in self._outputs]
+        for record in records:
+            self._position += 1
+            if record.source not in self._sources:
+                continue
+            read = self._sources[record.source].change(0, record.parts, record.value, record.ts)
+            changes = [Moved(key, value, ChangeTime.of(ts, ts)) for key, value, ts in read]
+            if self.compat:
+                for change in changes:
+                    self._emit(record.source, change)
+            else:
+                self._step(record.source, changes)
+        return self._answers
+
+    def _answer(self, node: Node, change: Moved) -> None:
+        for output, answers in zip(self._outputs, self._answers, strict=True):
+            if output is node:
+                answers.append(Step(self._position, Change(change.key, change.value, int(change.ts))))
+
+    # Default mode
+
+    def _step(self, source: Source, changes: list[Moved]) -> None:
+        made: dict[Node, list[Moved]] = {source: changes}
+        for node in self._nodes:
+            if isinstance(node, Select):
+                made[node] = [_selected(node, change) for change in made.get(node.parent, ())]
+            elif node in self._operators:
+                operator = self._operators[node]
+                ports = enumerate(operator.reads)
+                messages = [(port, change) for port, read in ports for change in made.get(read, ())]
+                made[node] = operator.step(messages) if messages else []
+            for change in made.get(node, ()):
+                self._answer(node, change)
+
+    # Compat mode
+
+    def _emit(self, node: Node, change: Moved) -> None:
+        """Pass a change to all that read its table, each to its end before the next."""
+        self._answer(node, change)
+        shared = self._write_together(node, change)
+        for _, child in sorted(self._children(node), key=lambda entry: entry[0]):
+            if isinstance(child, Select):
+                self._emit(child, _selected(child, change))
+            else:
+                operator, port = child
+                for answer in operator.answer(port, change):
+                    self._emit(operator.node, answer)
+        for operator in shared:
+            operator.pending.clear()
+
+    def _children(self, node: Node) -> Iterator[tuple[tuple[int, ...], Any]]:
+        """Find who reads a table, each with its place among the readers."""
+        for child in self._nodes:
+            if isinstance(child, Select) and child.parent is node:
+                yield (child.serial,), child
+        for operator in self._operators.values():
+            for port, read in enumerate(operator.reads):
+                if read is node:
+                    yield self._place(operator, port), (operator, port)
+
+    def _place(self, operator: Operator, port: int) -> tuple[int, ...]:
+        if isinstance(operator.node, KeyJoin):
+            return (*_leaves(operator.node)[port][1], port)
+        role = {POINTED_AT: 0, POINTING: 1}[port] if isinstance(operator.node, Join) else 0
+        return (operator.node.serial, role)
+
+    def _write_together(self, base: Node, change: Moved) -> list[Operator]:
+        """Write the tables of operators that read a table at several ports."""
+        if isinstance(base, Select | Filter):
+            return []
+        shared = []
+        for operator in self._operators.values():
+            ports = [port for port, read in enumerate(operator.reads) if base_of(read) is base]
+            if len(ports) > 1:
+                shared.append(operator)
+                for port in ports:
+                    operator.write(port, _seen_through(operator.reads[port], base, change))
+        return shared
+
+    # Operators
+
+    def _operator(self, node: Node) -> Operator:
+        if isinstance(node, Filter):
+            old_values = self._knows_old_values(node)
+            keep = reference.Filter(_condition(node), old_values=old_values, compat=self.compat)
+            return Operator(node, keep, (node.parent,))
+        if isinstance(node, KeyJoin):
+            return self._key_join(node)
+        assert isinstance(node, ForeignKeyJoin | OneToMany)
+
+        def points_at(value: Value, key: Key) -> Key | None:
+            return foreign_key_of(node, value, key)
+
+        joiner = _joiner(node)
+        if isinstance(node, OneToMany):
+            assert node.how in {"inner", "left"}
+            pairs = reference.OneToMany(points_at, node.how, joiner=joiner, compat=self.compat)  # type: ignore[arg-type]
+            return Operator(node, pairs, (node.right, node.left))
+        join = reference.ForeignKeyJoin(points_at, node.how, joiner=joiner, compat=self.compat)
+        return Operator(node, join, node.parents)
+
+    def _key_join(self, node: KeyJoin) -> Operator:
+        """In default mode a join is binary: that n tables are one operator must not show."""
+        if not self.compat:
+            tree = reference.Join(0, 1, node.how, _joiner(node))
+            return Operator(node, reference.KeyJoin(tree), node.parents)
+        tree, _ = _tree(node, 0)
+        reads = tuple(leaf for leaf, _ in _leaves(node))
+        return Operator(node, reference.KeyJoin(tree, compat=True), reads)
+
+    def _knows_old_values(self, node: Filter) -> bool:
+        """Whether Kafka Streams' filter has the old row at hand (semantics: which tables send old values).
+
+        It has if its input is no bare source, if something behind it asks for old values, or if it, or a filter
+        on top of it, was declared when a join had already made the source keep its rows.
+        """
+        base = base_of(node)
+        if not isinstance(base, Source) or self._asked(node):
+            return True
+        joins = [join for join in self._nodes if isinstance(join, Join)]
+        keeping = [join.serial for join in joins if base in map(base_of, join.parents)]
+        filters = [one.serial for one in self._nodes if isinstance(one, Filter) and node in view_path(one)]
+        return any(join < one for join in keeping for one in filters)
+
+    def _asked(self, node: Node) -> bool:
+        """Whether a reader of a table asks it for old values."""
+        for child in self._nodes:
+            if node not in child.parents:
+                continue
+            if isinstance(child, ForeignKeyJoin | OneToMany):
+                return True
+            if isinstance(child, KeyJoin):
+                kept = {"inner": (), "left": (0,), "right": (1,), "outer": (0, 1)}[child.how]
+                if any(child.parents[side] is node for side in kept):
+                    return True
+            if self._asked(child):
+                return not isinstance(child, ForeignKeyJoin | OneToMany)
+        return False
+
+
+def _has_operator(node: Node) -> bool:
+    return not isinstance(node, Source | Select)
+
+
+def _selected(node: Select, change: Moved) -> Moved:
+    value = None if change.value is None else call(node.columns[0].expression, change.value)
+    return change._replace(value=value)
+
+
+def _condition(node: Filter) -> Callable[[Value], bool]:
+    return lambda value: bool(call(node.condition, value)) is not node.negate
+
+
+def _joiner(node: Join) -> Callable[[Value, Value], Value]:
+    return lambda left, right: call(node.select[0].expression, left, right)
+
+
+def _seen_through(view: Node, base: Node, change: Moved) -> Moved:
+    """A change of a base as a view on it shows it."""
+    if view is base:
+        return change
+    if isinstance(view, Select):
+        return _selected(view, _seen_through(view.parent, base, change))
+    assert isinstance(view, Filter)
+    below = _seen_through(view.parent, base, change)
+    holds = below.value is not None and _condition(view)(below.value)
+    return below if holds else below._replace(value=None)
+
+
+def _inner_join(side: Node) -> tuple[KeyJoin, list[Select]] | None:
+    """The key join that a side is, and the selects on top of it; none if the side keeps a table of its own."""
+    selects: list[Select] = []
+    while isinstance(side, Select) and side.delete_when is None:
+        selects.append(side)
+        side = side.parent
+    return (side, selects) if isinstance(side, KeyJoin) and side.delete_when is None else None
+
+
+def _leaves(join: KeyJoin) -> list[tuple[Node, tuple[int, ...]]]:
+    """The tables that a tree of key joins reads, each with its way up to the tree's root."""
+    found = []
+    for side in join.parents:
+        inner = _inner_join(side)
+        if inner is None:
+            found.append((side, (join.serial,)))
+            continue
+        above = tuple(select.serial for select in reversed(inner[1]))
+        found += [(leaf, (*way, *above, join.serial)) for leaf, way in _leaves(inner[0])]
+    return found
+
+
+def _tree(join: KeyJoin, port: int) -> tuple[reference.Join, int]:
+    """The reference's tree of a join whose first input is `port`, and the next port."""
+    sides: list[reference.Join | int] = []
+    through: list[list[Select]] = []
+    for side in join.parents:
+        inner = _inner_join(side)
+        if inner is None:
+            sides.append(port)
+            port += 1
+            through.append([])
+        else:
+            subtree, port = _tree(inner[0], port)
+            sides.append(subtree)
+            through.append(inner[1])
+    joiner = _joiner(join)
+
+    def joined(left: Value, right: Value) -> Value:
+        for side, selects in enumerate(through):
+            for select in reversed(selects):
+                if side == 0 and left is not None:
+                    left = call(select.columns[0].expression, left)
+                if side == 1 and right is not None:
+                    right = call(select.columns[0].expression, right)
+        return joiner(left, right)
+
+    return reference.Join(sides[0], sides[1], join.how, joined), port
