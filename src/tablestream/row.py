@@ -9,7 +9,13 @@ from pyspark.sql import functions as F
 
 from tablestream.errors import ArgumentError
 
+#: The sides of a join: a side's column ``x`` stands beside the row as ``__left.x``, one name with a dot in it.
 LEFT, RIGHT = "__left", "__right"
+
+
+def side_column(side: str, name: str) -> str:
+    """Return the name of a side's column; that of no name tells whether the side has a row."""
+    return f"{side}.{name}"
 
 
 class Row:
@@ -29,8 +35,8 @@ class Row:
     tablestream.errors.ArgumentError: [TABLESTREAM_ARGUMENT] There is no column 'amonut'. Columns are: client, amount.
     """
 
-    def __init__(self, names: Sequence[str], struct: str | None = None) -> None:
-        self._names, self._struct = tuple(names), struct
+    def __init__(self, names: Sequence[str], side: str | None = None) -> None:
+        self._names, self._side = tuple(names), side
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -40,7 +46,7 @@ class Row:
     @property
     def exists(self) -> Column:
         """Whether there is such a row."""
-        return F.lit(True) if self._struct is None else F.col(self._struct).isNotNull()
+        return F.lit(True) if self._side is None else _exact(side_column(self._side, ""))
 
     def __getattr__(self, name: str) -> Column:
         if name.startswith("__"):
@@ -52,6 +58,9 @@ class Row:
             raise ArgumentError(
                 f"There is no column '{name}'.", hint=f"Columns are: {', '.join(self._names)}."
             )
-        quoted = f"`{name.replace('`', '``')}`"
-        column = F.col(quoted if self._struct is None else f"{self._struct}.{quoted}")
-        return column.alias(name)
+        return _exact(name if self._side is None else side_column(self._side, name)).alias(name)
+
+
+def _exact(name: str) -> Column:
+    """The column of this very name, dots included."""
+    return F.col(f"`{name.replace('`', '``')}`")

@@ -16,7 +16,7 @@ from pyspark.sql import types as T
 from tablestream.connectors.sink import Sink
 from tablestream.errors import ArgumentError, ColumnCollisionError, PlanError, ReservedNameError
 from tablestream.options import Compat, Emit, OutputSpec, Tombstones
-from tablestream.row import LEFT, RIGHT, Row
+from tablestream.row import LEFT, RIGHT, Row, side_column
 from tablestream.spark.columns import SparkExpression, quoted, spark_type
 from tablestream.spark.plan import changes_of, explain
 from tablestream.spark.runner import OutputRequest, request
@@ -461,7 +461,7 @@ class Table:
             chosen = [_column(one) for one in _listed(made)]
         frame = _empty(
             self._spark,
-            T.StructType([T.StructField(LEFT, self.schema), T.StructField(RIGHT, other.schema)]),
+            T.StructType([*_side_fields(LEFT, self.schema), *_side_fields(RIGHT, other.schema)]),
         )
         schema = _analyse(frame, chosen, self.name, where)
         if select is not None and isinstance(made, Column) and isinstance(schema[0].dataType, T.StructType):
@@ -493,7 +493,7 @@ class Table:
                         where=where,
                     )
                 names.append(shown)
-                columns.append(quoted(side, name).alias(shown))
+                columns.append(quoted(side_column(side, name)).alias(shown))
         return columns
 
     # Results
@@ -593,6 +593,12 @@ def _empty(spark: SparkSession, schema: T.StructType) -> DataFrame:
     return spark.createDataFrame([], schema)
 
 
+def _side_fields(side: str, schema: T.StructType) -> list[T.StructField]:
+    """The columns of one side of a join, and whether it has a row, as `Row` names them."""
+    exists = T.StructField(side_column(side, ""), T.BooleanType())
+    return [exists, *(T.StructField(side_column(side, one.name), one.dataType) for one in schema)]
+
+
 def _analyse(frame: DataFrame, columns: Sequence[Column], operator: str, where: str) -> T.StructType:
     """Let Spark look at columns, and say where they were built if it refuses them."""
     try:
@@ -601,7 +607,9 @@ def _analyse(frame: DataFrame, columns: Sequence[Column], operator: str, where: 
     except AnalysisException as error:
         raise PlanError(
             str(error).split("\n")[0],
-            hint=f"Columns are: {', '.join(frame.columns)}." if LEFT not in frame.columns else "",
+            hint=f"Columns are: {', '.join(frame.columns)}."
+            if side_column(LEFT, "") not in frame.columns
+            else "",
             operator=operator,
             where=where,
         ) from error

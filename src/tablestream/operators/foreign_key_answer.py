@@ -25,8 +25,9 @@ answers of the step. Its time is the right change's, if the right row changed, e
 
 Steps
     ``atomic``: the right changes of a step come first; a subscriber whose own left row changed in the same step
-    is answered for that change alone, unless that change has no answer. Otherwise an answer to a subscription
-    whose left row is no longer what it was is stale: dropped and counted, as by KIP-213's hash.
+    is answered for that change alone, unless that change has no answer. Otherwise message after message; with
+    ``stale`` the answer to a row that points at itself and has become another is dropped and counted, as by
+    KIP-213's hash.
 
 References
 ----------
@@ -44,6 +45,7 @@ import polars as pl
 from tablestream.operators.events import (
     Bools,
     Ints,
+    bools,
     chunks,
     gather,
     ints,
@@ -93,6 +95,8 @@ class ForeignKeyAnswer:
         Whether a tombstone for an absent right row is no change at all (a filter upstream makes such).
     atomic
         Whether a step emits once per key.
+    stale
+        Whether both tables are one, so that an answer can come too late for its left row (not if `atomic`).
     final
         Whether only the last change per key and micro-batch leaves (with `keep_left`, without `lone`).
 
@@ -114,6 +118,7 @@ class ForeignKeyAnswer:
     lone: bool = False
     quiet_right: bool = False
     atomic: bool = True
+    stale: bool = False
     final: bool = False
 
     @property
@@ -160,7 +165,7 @@ class ForeignKeyAnswer:
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        return () if self.atomic else (STALE,)
+        return (STALE,) if self.stale else ()
 
     @property
     def _foreign(self) -> list[str]:
@@ -272,10 +277,21 @@ class ForeignKeyAnswer:
             return stands & (stays.end[position] == OPEN)
         same_step = stays.end_step[position] == ints(rights[STEP])[change]
         if self.atomic:
-            return stands & ~(same_step & (stays.end_answers[position] | live))
-        stale = stands & same_step & stays.end_changed[position]
-        context.dropped[STALE] += int(stale.sum())
-        return stands & ~stale
+            # A pair that ends is answered only where the right row is.
+            answered = live if self.pair else live | stays.end_answers[position]
+            return stands & ~(same_step & answered)
+        if self.stale:
+            stale = stands & same_step & stays.end_changed[position]
+            stale &= self._points_at_itself(stays.keys[position], rights[change])
+            context.dropped[STALE] += int(stale.sum())
+            stands &= ~stale
+        return stands
+
+    def _points_at_itself(self, left: pl.DataFrame, right: pl.DataFrame) -> Bools:
+        """Whether the left key is the right key, row by row."""
+        pairs = zip(self.keys, self.foreign_keys, strict=True)
+        equal = (left[key].eq_missing(right[foreign]) for key, foreign in pairs)
+        return bools(pl.select(pl.all_horizontal(*equal)).to_series())
 
     def _fan_rows(
         self, stays: Stays, rights: pl.DataFrame, change: Ints, position: Ints, payload: pl.Series

@@ -20,7 +20,7 @@ Steps
     ``atomic``: all changes of one step are applied first, then the key emits at most once: when the result
     exists after the step or did before, with the largest time of the changes. Otherwise each change is its own
     event, and inputs of one store (``stores``) are updated together before the first of them, which is how a
-    table joined to itself behaves in Kafka Streams.
+    table joined to itself behaves in Kafka Streams; inputs that are sources (``early``) before any of the step's.
 
 References
 ----------
@@ -67,6 +67,8 @@ class KeyJoin:
         The dtype of each input's value.
     stores
         Inputs with the same number share one store; used only when not `atomic`.
+    early
+        Per input, whether it is updated before any change of the step is answered; used only when not `atomic`.
     quiet
         Per input, whether a tombstone for an absent row is no change at all (a filter upstream makes such).
     atomic
@@ -84,6 +86,7 @@ class KeyJoin:
     keys: pl.Schema
     values: tuple[pl.DataType, ...]
     stores: tuple[int, ...]
+    early: tuple[bool, ...]
     quiet: tuple[bool, ...]
     atomic: bool = True
     final: bool = False
@@ -142,9 +145,8 @@ class KeyJoin:
         own, key_start = events.input[at], events.key_start[at]
         leaves = []
         for j in range(len(self.values)):
-            together = np.array(
-                [self.atomic or store == self.stores[j] for store in self.stores], dtype=bool
-            )[own]
+            whole_step = self.atomic or self.early[j]
+            together = np.array([whole_step or store == self.stores[j] for store in self.stores])[own]
             last = events.last_of(j)
             after = last[np.where(together, events.step_end[at], at)]
             earlier = np.where(together, events.step_start[at], at) - 1

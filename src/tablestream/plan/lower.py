@@ -23,14 +23,16 @@ from tablestream.plan.rounds import Placed, Port, Round
 from tablestream.state.changes import FOREIGN_HASH, KEY_HASH, foreign_columns, key_columns
 from tablestream.topology.graph import (
     ancestors,
+    asked_for_old_values,
     base_of,
     fused,
     is_filtered,
     knows_old_values,
+    leaf_paths,
     leaves_of,
+    path_from_base,
     removes_rows,
     unique_names,
-    view_path,
 )
 from tablestream.topology.nodes import Fields, ForeignKeyJoin, KeyJoin, Node, OneToMany, Source
 
@@ -136,9 +138,9 @@ Types = Callable[[Fields], pl.Schema]
 
 @dataclass(eq=False)
 class _Want:
-    """A port before its number is its rank: `order` decides that."""
+    """A port before its number is its rank: `order` decides that, the way from its base and the role there."""
 
-    order: tuple[int, ...]
+    order: tuple[tuple[int, ...], int]
     round: int
     route: str
     label: str
@@ -163,6 +165,7 @@ class _Lowering:
     mode: Mode
     types: Types
     names: dict[Node, str]
+    asked: set[Node]
     wants: list[_Want] = field(default_factory=list)
     reads: list[tuple[Node, _Want, Callable[[Port], Reader]]] = field(default_factory=list)
     drafts: list[_Draft] = field(default_factory=list)
@@ -197,13 +200,12 @@ class _Lowering:
 
     def value_of(self, node: Node) -> pl.DataType:
         """The dtype of a table's value."""
-        return pl.Struct(self.types(node.value) or {NOTHING: pl.Boolean()})
+        kinds = {f"c{number}": kind for number, kind in enumerate(self.types(node.value).values())}
+        return pl.Struct(kinds or {NOTHING: pl.Boolean()})
 
-    def is_quiet(self, view: Node, *, asks_for_old: bool) -> bool:
+    def is_quiet(self, view: Node) -> bool:
         """Whether tombstones for absent rows are no changes to the reader of a view."""
-        if not is_filtered(view):
-            return False
-        return not self.mode.compat or knows_old_values(view, asked=asks_for_old)
+        return is_filtered(view) and (not self.mode.compat or knows_old_values(view, self.asked))
 
 
 def _source(_: _Lowering, __: Source) -> int:
@@ -214,10 +216,8 @@ def _key_join(line: _Lowering, node: KeyJoin) -> int:
     leaves = leaves_of(node)
     number = 1 + max(line.produce(base_of(leaf)) for leaf, _ in leaves)
     wants = []
-    for index, (leaf, join) in enumerate(leaves):
-        want = _Want(
-            (_first(leaf, join), join.serial, index), number, KEY_HASH, f"{line.names[node]}[{index}]"
-        )
+    for index, ((leaf, _), path) in enumerate(zip(leaves, leaf_paths(node), strict=True)):
+        want = _Want((path, index), number, KEY_HASH, f"{line.names[node]}[{index}]")
         line.read(leaf, want, Role.KEYED, node.key)
         wants.append(want)
     stores = [base_of(leaf).serial for leaf, _ in leaves]
@@ -226,7 +226,8 @@ def _key_join(line: _Lowering, node: KeyJoin) -> int:
         keys=line.key_of(node),
         values=tuple(line.value_of(leaf) for leaf, _ in leaves),
         stores=tuple(stores.index(store) for store in stores),
-        quiet=tuple(line.is_quiet(leaf, asks_for_old=_asks_for_old(leaf, join)) for leaf, join in leaves),
+        quiet=tuple(line.is_quiet(leaf) for leaf, _ in leaves),
+        early=tuple(line.mode.compat and isinstance(base_of(leaf), Source) for leaf, _ in leaves),
         atomic=not line.mode.compat,
     )
     line.drafts.append(_Draft(node, line.names[node], number, operator, wants))
@@ -250,12 +251,17 @@ def _pointing(
     first = 1 + line.produce(base_of(many))
     second = 1 + max(first, line.produce(base_of(one)))
     keys, foreign = line.key_of(many), line.keys(node.foreign, foreign_columns(len(node.foreign)))
-    pointing = _Want((_first(many, node), node.serial, 1), first, KEY_HASH, f"{name}[subscribe]")
-    pointed = _Want((_first(one, node), node.serial, 0), second, FOREIGN_HASH, f"{name}[right]")
-    messages = _Want((node.serial, node.serial, 2), second, FOREIGN_HASH, f"{name}[subscriptions]")
+    to_many, to_one = ((*path_from_base(view), node.serial) for view in (many, one))
+    shared = base_of(many) is base_of(one)
+    if shared:  # a row's right role comes first, wherever its views were declared
+        to_many = to_one = min(to_many, to_one)
+    pointing = _Want((to_many, 1), first, KEY_HASH, f"{name}[subscribe]")
+    pointed = _Want((to_one, 0), second, FOREIGN_HASH, f"{name}[right]")
+    messages = _Want(((node.serial,), 2), second, FOREIGN_HASH, f"{name}[subscriptions]")
     line.read(many, pointing, Role.SUBSCRIBING, many.key, node)
     line.read(one, pointed, Role.POINTED_AT, node.foreign)
     line.wants.append(messages)
+    stale = line.mode.compat and shared and rules is not Rules.PAIR
     subscribe = ForeignKeySubscribe(
         rules=rules,
         keys=keys,
@@ -263,7 +269,7 @@ def _pointing(
         value=line.value_of(many),
         right_value=line.value_of(one),
         lone=node.keeps_lone_rows,
-        compare_values=line.mode.compat and base_of(many) is base_of(one),
+        compare_values=stale,
     )
     answer = ForeignKeyAnswer(
         keep_left=rules is Rules.LEFT,
@@ -273,8 +279,9 @@ def _pointing(
         right_value=line.value_of(one),
         pair=rules is Rules.PAIR,
         lone=node.keeps_lone_rows,
-        quiet_right=line.is_quiet(one, asks_for_old=True),
+        quiet_right=line.is_quiet(one),
         atomic=not line.mode.compat,
+        stale=stale,
     )
     line.drafts.append(_Draft(node, f"{name}/subscribe", first, subscribe, [pointing], inner=messages))
     line.drafts.append(_Draft(node, f"{name}/answer", second, answer, [messages, pointed]))
@@ -298,18 +305,6 @@ def _tree(join: KeyJoin, numbers: Iterator[int]) -> Branch:
     return Branch(sides[0], sides[1], join.how)
 
 
-def _first(view: Node, reader: Node) -> int:
-    """The serial of what was declared directly on a view's base, on the way to a reader."""
-    *above, _ = view_path(view)
-    return above[-1].serial if above else reader.serial
-
-
-def _asks_for_old(leaf: Node, join: KeyJoin) -> bool:
-    """Whether Kafka Streams' join asks this side for old values: both of outer, the kept side of the others."""
-    is_left = leaf is join.left
-    return join.how == "outer" or (join.how == "left" and is_left) or (join.how == "right" and not is_left)
-
-
 def lower(outputs: Sequence[Output], types: Types, mode: Mode) -> Line:
     """Lower a plan.
 
@@ -322,7 +317,8 @@ def lower(outputs: Sequence[Output], types: Types, mode: Mode) -> Line:
     mode
         Applies to the whole plan.
     """
-    line = _Lowering(mode, types, unique_names(ancestors(*(output.node for output in outputs))))
+    nodes = ancestors(*(output.node for output in outputs))
+    line = _Lowering(mode, types, unique_names(nodes), asked_for_old_values(nodes))
     for output in outputs:
         line.produce(base_of(output.node))
     final = _natively_final(line, outputs)
@@ -345,7 +341,7 @@ class _End:
 
 def _natively_final(line: _Lowering, outputs: Sequence[Output]) -> set[Node]:
     """The bases whose operators can leave out all but the last change: every reader is final."""
-    able = {
+    able: set[Node] = {
         base
         for base in line.made_in
         if isinstance(base, KeyJoin) or (isinstance(base, ForeignKeyJoin) and base.how == "left")
@@ -360,16 +356,15 @@ def _natively_final(line: _Lowering, outputs: Sequence[Output]) -> set[Node]:
 def _ending(line: _Lowering, output: Output, index: int, final: set[Node]) -> _End:
     """Decide how an output's changes leave: from their operator as they are, or through an `Upsert`."""
     base = base_of(output.node)
-    want = _Want((_LAST, index), 0, KEY_HASH, f"output {index + 1}")
-    quiet = output.minimal or line.is_quiet(output.node, asks_for_old=False)
+    want = _Want(((_LAST,), index), 0, KEY_HASH, f"output {index + 1}")
+    quiet = output.minimal or line.is_quiet(output.node)
     if not (output.before or quiet or (output.final and base not in final)):
         if isinstance(base, Source):
             line.read(output.node, want, Role.KEYED, output.node.key)
         return _End(output, want, base, evaluated=isinstance(base, Source))
     number = 1 + line.produce(base)
-    read = _Want(
-        (_first(output.node, output.node), _LAST, index), number, KEY_HASH, f"output {index + 1}[rows]"
-    )
+    path = (*path_from_base(output.node), _LAST)
+    read = _Want((path, index), number, KEY_HASH, f"output {index + 1}[rows]")
     line.read(output.node, read, Role.KEYED, output.node.key)
     operator = Upsert(
         keys=line.key_of(output.node),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
 
@@ -16,8 +16,8 @@ from tablestream.plan.lower import NOTHING, Between, Ending, Line, Reader, Role
 from tablestream.plan.rounds import METRICS, Round
 from tablestream.row import LEFT, RIGHT
 from tablestream.spark import blobs
-from tablestream.spark.columns import Scope, column_of, normalised, quoted, spark_type
-from tablestream.spark.packing import NULL_KEY, NULL_TIME, ChangePacker, Consumer, SourcePacker
+from tablestream.spark.columns import Scope, TableColumns, column_of, normalised, quoted, spark_type
+from tablestream.spark.packing import MALFORMED, NULL_KEY, NULL_TIME, ChangePacker, Consumer, SourcePacker
 from tablestream.spark.processor import RoundProcessor
 from tablestream.spark.sources import SourceFrame
 from tablestream.spark.types import arrow_type
@@ -40,8 +40,8 @@ from tablestream.topology.nodes import Fields, ForeignKeyJoin, KeyJoin, Node, On
 
 
 def struct_type(fields: Fields) -> T.StructType:
-    """The Spark type of a value."""
-    parts = [T.StructField(one.name, spark_type(one)) for one in fields]
+    """The Spark type of a value as it is carried: its columns by number."""
+    parts = [T.StructField(f"c{number}", spark_type(one)) for number, one in enumerate(fields)]
     return T.StructType(parts or [T.StructField(NOTHING, T.BooleanType())])
 
 
@@ -51,6 +51,19 @@ def polars_types(fields: Fields) -> pl.Schema:
     empty = pl.from_arrow(schema.empty_table())
     assert isinstance(empty, pl.DataFrame)  # noqa: S101
     return empty.schema
+
+
+@dataclass(frozen=True)
+class Result:
+    """The columns of one output; `old`, `existed` with the row before."""
+
+    key: list[Column]
+    value: list[Column]
+    exists: Column
+    old: list[Column] | None
+    existed: Column | None
+    timestamp: Column
+    order: Column
 
 
 @dataclass(frozen=True)
@@ -82,7 +95,10 @@ class Builder:
         }
 
     def build(self) -> DataFrame:
-        """Return a frame with ``__port``, ``__micro_batch`` and a struct column ``__p<port>`` per output."""
+        """Return a frame with ``__port``, ``__micro_batch`` and the opened messages of the outputs.
+
+        `result` gives the columns of each output.
+        """
         stream: DataFrame | None = None
         entering = dict(self._line.sources)
         for work in self._line.rounds:
@@ -93,7 +109,7 @@ class Builder:
             if behind:
                 stream = self._between(stream, behind, work.number)
         stream = _union([stream, *(self._source(source, readers) for source, readers in entering.items())])
-        return self._outputs(stream)
+        return self._opened(stream)
 
     # Stations
 
@@ -101,21 +117,24 @@ class Builder:
         given = source.frame
         assert isinstance(given, SourceFrame)  # noqa: S101
         scope = Scope(given.frame)
-        scope.tables[source] = "__value"
-        scope.keys[source] = [quoted("__key", one.name) for one in source.key]
-        consumers = self._consumers(scope, readers, lambda reader: [])
-        order = ["__time", "__ts", "__null_key", "__malformed", "__mark", "__position"]
+        scope.tables[source] = TableColumns(
+            exists=F.col("__live"),
+            key=tuple(quoted(f"__key.{number}") for number in range(len(source.key))),
+            value=tuple(quoted(f"__value.{number}") for number in range(len(source.value))),
+        )
+        consumers = self._consumers(scope, readers, [])
+        order = ["__time", "__ts", "__null_key", "__malformed", *given.mark_columns, "__position"]
         packer = SourcePacker(
             name=source.name,
             number=self._number[source],
-            marks=given.marks,
+            marks=tuple(given.mark_columns),
             ordered=source.ordered_by is not None,
             consumers=tuple(consumers),
             shards=self._shards,
             malformed=given.malformed,
             refuse_negative_time=self._line.mode.compat,
         )
-        frame = scope.frame.select(*order, *(consumer.column for consumer in consumers))
+        frame = scope.frame.select(*map(quoted, order), *(consumer.column for consumer in consumers))
         return frame.mapInArrow(packer.__call__, blobs.SCHEMA)
 
     def _round(self, stream: DataFrame, work: Round) -> DataFrame:
@@ -146,39 +165,30 @@ class Builder:
             ]
             here = F.col(struct).isNotNull()
             carried = [*place, quoted(struct, TS).alias(TS)]
-            consumers += self._consumers(
-                scope,
-                between.readers,
-                lambda _, carried=carried: carried,
-                here=here,
-                row_ts=quoted(struct, ROW_TS),
-            )
+            consumers += self._consumers(scope, between.readers, carried, here, quoted(struct, ROW_TS))
             frame = scope.frame
         kept = ["shard", "port", "blob", *(consumer.column for consumer in consumers)]
         packer = ChangePacker(tuple(consumers), self._shards, number)
         return frame.select(*kept).mapInArrow(packer.__call__, blobs.SCHEMA)
 
-    def _outputs(self, stream: DataFrame) -> DataFrame:
+    def _opened(self, stream: DataFrame) -> DataFrame:
+        """Make the last shuffle and open what arrives."""
         layouts = {ending: self._ending_layout(ending) for ending in self._line.endings}
         unpacker = OutputUnpacker(
             tuple(_opened(ending.port.number, schema) for ending, schema in layouts.items()), self._last + 1
         )
-        structs = {ending.port.number: schema for ending, schema in layouts.items()}
         schema = T.StructType(
             [
                 T.StructField("__port", T.IntegerType()),
                 T.StructField("__micro_batch", T.LongType()),
-                *(T.StructField(f"__p{port}", struct) for port, struct in structs.items()),
+                *(T.StructField(f"__p{e.port.number}", struct) for e, struct in layouts.items()),
                 T.StructField("__operator", T.StringType()),
                 T.StructField("__reason", T.StringType()),
                 T.StructField("__count", T.LongType()),
             ]
         )
         frame = stream.groupBy("shard").applyInArrow(_unpacking(unpacker), schema)
-        frame = frame.observe(OBSERVED, *self._observed()).where(F.col("__port") != METRICS)
-        for ending in self._line.endings:
-            frame = self._evaluated(frame, ending)
-        return frame
+        return frame.observe(OBSERVED, *self._observed()).where(F.col("__port") != METRICS)
 
     # Expressions
 
@@ -186,96 +196,129 @@ class Builder:
         self,
         scope: Scope,
         readers: tuple[Reader, ...],
-        carried,
+        carried: list[Column],
         here: Column | None = None,
         row_ts: Column | None = None,
     ) -> list[Consumer]:
         """Compute the message columns of every reader of a table."""
         consumers = []
         for reader in readers:
-            columns = [*carried(reader), *self._message(scope, reader, row_ts)]
-            message = F.struct(*columns)
-            name = scope.add(f"__to{reader.port.number}", message if here is None else F.when(here, message))
+            message = F.struct(*carried, *self._message(scope, reader, row_ts))
+            name = f"__to{reader.port.number}"
+            scope.add({name: message if here is None else F.when(here, message)})
             consumers.append(Consumer(reader.port, name))
         return consumers
 
     def _message(self, scope: Scope, reader: Reader, row_ts: Column | None) -> list[Column]:
-        table = scope.value(reader.node)
-        names = key_columns(len(reader.key))
-        hashed = KEY_HASH
+        table = scope.table(reader.node)
+        names, hashed = key_columns(len(reader.key)), KEY_HASH
         if reader.role is Role.POINTED_AT:
             names, hashed = foreign_columns(len(reader.key)), FOREIGN_HASH
-        message = _key(scope.key(reader.node), reader.key, names, hashed)
+        message = _key(table.key, reader.key, names, hashed)
         if reader.role is Role.SUBSCRIBING:
             message += self._foreign_key(scope, reader, table)
         elif row_ts is not None:
             message.append(row_ts.alias(ROW_TS))
-        message += [F.col(table).isNotNull().alias(LIVE), F.col(table).alias("v")]
+        message += [table.exists.alias(LIVE), table.struct.alias("v")]
         if reader.role is Role.SUBSCRIBING and self._line.mode.compat:
-            message.append(F.xxhash64(F.to_json(F.struct(table))).alias("_vh"))
+            message.append(F.xxhash64(F.to_json(F.struct(table.struct))).alias("_vh"))
         return message
 
-    def _foreign_key(self, scope: Scope, reader: Reader, table: str) -> list[Column]:
+    def _foreign_key(self, scope: Scope, reader: Reader, table: TableColumns) -> list[Column]:
         """The foreign key's columns; all null where a part is null or there is no row."""
         assert reader.join is not None  # noqa: S101
-        name = scope.with_columns_of(
-            reader.node,
-            f"__on{reader.port.number}",
-            lambda: F.struct(*(column_of(part).alias(f"f{i}") for i, part in enumerate(reader.join.on))),
-        )
-        parts = [quoted(name, f"f{i}") for i in range(len(reader.foreign))]
-        there = reduce(
-            lambda one, other: one & other, [part.isNotNull() for part in parts], F.col(table).isNotNull()
-        )
-        columns = _key(parts, reader.foreign, foreign_columns(len(parts)), FOREIGN_HASH)
-        shown = [FOREIGN_HASH, *foreign_columns(len(parts))]
-        return [F.when(there, column).alias(label) for column, label in zip(columns, shown, strict=True)]
+        parts = self._pointing(scope, reader.node, reader.join, f"__on{reader.port.number}")
+        there = reduce(lambda one, other: one & other, [part.isNotNull() for part in parts], table.exists)
+        shown = foreign_columns(len(parts))
+        columns = _key(parts, reader.foreign, shown, FOREIGN_HASH)
+        return [
+            F.when(there, column).alias(name)
+            for column, name in zip(columns, [FOREIGN_HASH, *shown], strict=True)
+        ]
+
+    def _pointing(
+        self, scope: Scope, node: Node, join: ForeignKeyJoin | OneToMany, name: str
+    ) -> list[Column]:
+        """What a row points at: the join's ``on`` in the types that are compared."""
+        parts = {
+            f"{name}.{number}": column_of(part).cast(spark_type(kind))
+            for number, (part, kind) in enumerate(zip(join.on, join.foreign, strict=True))
+        }
+        return scope.add(parts, scope.visible(node))
 
     def _lay_out(self, scope: Scope, base: Node, struct: str) -> None:
         """Make the columns of an operator's output known as tables and keys."""
-        keys = [quoted(struct, name) for name in key_columns(_key_width(base))]
+        key = tuple(quoted(struct, name) for name in key_columns(_key_width(base)))
         if isinstance(base, KeyJoin):
             for number, (leaf, _) in enumerate(leaves_of(base)):
-                scope.tables[leaf] = scope.add(f"__leaf{base.serial}_{number}", quoted(struct, f"v{number}"))
-                scope.keys[leaf] = keys
-            scope.keys[base] = keys
+                scope.tables[leaf] = _carried(struct, f"v{number}", key, leaf)
             return
         assert isinstance(base, ForeignKeyJoin | OneToMany)  # noqa: S101
-        many, one = (LEFT, RIGHT) if isinstance(base, ForeignKeyJoin) else (RIGHT, LEFT)
-        left = scope.add(f"__many{base.serial}", quoted(struct, "v0"))
-        right = scope.add(f"__one{base.serial}", quoted(struct, "v1"))
-        many_key = keys
-        foreign = [quoted(struct, name) for name in foreign_columns(len(base.foreign))]
-        scope.sides[base, many] = (left, many_key)
+        foreign = tuple(quoted(struct, name) for name in foreign_columns(len(base.foreign)))
         if isinstance(base, OneToMany):
-            scope.keys[base] = [*foreign, *many_key]
-            scope.sides[base, one] = (right, foreign)
+            scope.keys[base] = (*foreign, *key)
+            scope.sides[base, LEFT] = _carried(struct, "v1", foreign, base.left)
+            scope.sides[base, RIGHT] = _carried(struct, "v0", key, base.right)
             return
-        one_key = self._pointed_key(scope, base, left, many_key)
-        if base.keeps_lone_rows:
-            scope.keys[base] = [*many_key, *foreign]
-            one_key = [F.coalesce(lone, key) for lone, key in zip(foreign, one_key, strict=True)]
-        else:
-            scope.keys[base] = many_key
-        scope.sides[base, one] = (right, one_key)
-
-    def _pointed_key(
-        self, scope: Scope, join: ForeignKeyJoin, left: str, left_key: list[Column]
-    ) -> list[Column]:
-        """The right row's key, which is the foreign key of the left row."""
-        inner = Scope(scope.frame, {join.left: left}, {join.left: left_key})
-        name = inner.with_columns_of(
-            join.left,
-            f"__pointed{join.serial}",
-            lambda: F.struct(
-                *(
-                    column_of(part).cast(spark_type(kind)).alias(f"f{i}")
-                    for i, (part, kind) in enumerate(zip(join.on, join.foreign, strict=True))
-                )
-            ),
-        )
+        left = _carried(struct, "v0", key, base.left)
+        scope.sides[base, LEFT] = left
+        inner = Scope(scope.frame, {base.left: left})
+        pointed = self._pointing(inner, base.left, base, f"__pointed{base.serial}")
         scope.frame = inner.frame
-        return [quoted(name, f"f{i}") for i in range(len(join.foreign))]
+        if base.keeps_lone_rows:
+            scope.keys[base] = (*key, *foreign)
+            pointed = [F.coalesce(lone, part) for lone, part in zip(foreign, pointed, strict=True)]
+        scope.sides[base, RIGHT] = _carried(struct, "v1", tuple(pointed), base.right)
+
+    def result(self, frame: DataFrame, ending: Ending) -> tuple[DataFrame, Result]:
+        """Compute the columns of one output over the opened messages."""
+        node, struct = ending.output.node, f"__p{ending.port.number}"
+        scope = Scope(frame)
+        if ending.evaluated:
+            key = tuple(quoted(struct, name) for name in key_columns(len(node.key)))
+            scope.tables[node] = _carried(struct, "v", key, node)
+        else:
+            self._lay_out(scope, base_of(node), struct)
+        table = scope.table(node)
+        kinds = [spark_type(one) for one in node.key]
+        old = _carried(struct, "old", table.key, node) if ending.output.before else None
+        order = F.struct(
+            F.col("__micro_batch").alias("micro_batch"),
+            quoted(struct, TIME).alias("time"),
+            quoted(struct, PARTITION).alias("partition"),
+            quoted(struct, POSITION).alias("position"),
+            *(quoted(struct, hop).alias(f"hop_{i}") for i, hop in enumerate(hop_columns(self._last + 1))),
+        )
+        result = Result(
+            key=[column.cast(kind) for column, kind in zip(table.key, kinds, strict=True)],
+            value=list(table.value),
+            exists=table.exists,
+            old=None if old is None else list(old.value),
+            existed=None if old is None else old.exists,
+            timestamp=F.timestamp_micros(quoted(struct, TS)),
+            order=order,
+        )
+        return scope.frame, result
+
+    def _observed(self) -> list[Column]:
+        """A count per operator and reason for which it can drop a record."""
+        reasons = [
+            (source.name, reason)
+            for source in self._line.sources
+            for reason in (NULL_KEY, NULL_TIME, MALFORMED)
+        ]
+        reasons += [
+            (placed.name, reason)
+            for work in self._line.rounds
+            for placed in work.operators
+            for reason in placed.operator.reasons
+        ]
+        counted = [F.count(F.when(F.col("__port") != METRICS, 1)).alias("changes")]
+        for operator, reason in reasons:
+            mine = (F.col("__operator") == operator) & (F.col("__reason") == reason)
+            total = F.coalesce(F.sum(F.when(mine, F.col("__count"))), F.lit(0))
+            counted.append(total.alias(f"{operator}: {reason}"))
+        return counted
 
     # Types
 
@@ -327,63 +370,6 @@ class Builder:
             columns.append(T.StructField("old", struct_type(node.value)))
         return T.StructType(columns)
 
-    def _evaluated(self, frame: DataFrame, ending: Ending) -> DataFrame:
-        """Replace an output's struct by ``key``, ``value``, ``old``, ``live``, ``ts`` and ``order``."""
-        node, struct = ending.output.node, f"__p{ending.port.number}"
-        scope = Scope(frame)
-        if ending.evaluated:
-            scope.tables[node] = scope.add(f"__v{ending.port.number}", quoted(struct, "v"))
-            scope.keys[node] = [quoted(struct, name) for name in key_columns(len(node.key))]
-        else:
-            self._lay_out(scope, base_of(node), struct)
-        table = scope.value(node)
-        hops = [quoted(struct, hop).alias(f"hop_{i}") for i, hop in enumerate(hop_columns(self._last + 1))]
-        order = F.struct(
-            F.col("__micro_batch").alias("micro_batch"),
-            quoted(struct, TIME).alias("time"),
-            quoted(struct, PARTITION).alias("partition"),
-            quoted(struct, POSITION).alias("position"),
-            *hops,
-        )
-        key = F.struct(
-            *(
-                column.cast(spark_type(one)).alias(one.name)
-                for one, column in zip(node.key, scope.key(node), strict=True)
-            )
-        )
-        parts = [key.alias("key"), F.col(table).alias("value"), F.col(table).isNotNull().alias("live")]
-        parts += [F.timestamp_micros(quoted(struct, TS)).alias("timestamp"), order.alias("order")]
-        if ending.output.before:
-            parts.append(quoted(struct, "old").alias("old"))
-        scope.add(f"__out{ending.port.number}", F.when(F.col(struct).isNotNull(), F.struct(*parts)))
-        frame = scope.frame
-        others = [f"__p{e.port.number}" for e in self._line.endings if e is not ending]
-        kept = [
-            c for c in frame.columns if c in {"__port", "__micro_batch", *others} or c.startswith("__out")
-        ]
-        return frame.select(*kept)
-
-    def _observed(self) -> list[Column]:
-        """A count per operator and reason for which it can drop a record."""
-        reasons = [
-            (source.name, reason)
-            for source in self._line.sources
-            for reason in (NULL_KEY, NULL_TIME, "malformed")
-        ]
-        reasons += [
-            (placed.name, reason)
-            for work in self._line.rounds
-            for placed in work.operators
-            for reason in placed.operator.reasons
-        ]
-        counted = [F.count(F.when(F.col("__port") != METRICS, 1)).alias("changes")]
-        for operator, reason in reasons:
-            mine = (F.col("__operator") == operator) & (F.col("__reason") == reason)
-            counted.append(
-                F.coalesce(F.sum(F.when(mine, F.col("__count"))), F.lit(0)).alias(f"{operator}: {reason}")
-            )
-        return counted
-
 
 #: The name under which a query's progress shows what was dropped.
 OBSERVED = "tablestream"
@@ -405,7 +391,13 @@ def _unpacking(unpacker: OutputUnpacker) -> Callable[[Iterator[pa.RecordBatch]],
     return unpack
 
 
-def _key(columns: list[Column], fields: Fields, names: tuple[str, ...], hashed: str) -> list[Column]:
+def _carried(struct: str, name: str, key: tuple[Column, ...], node: Node) -> TableColumns:
+    """The columns of a table whose value arrives as one struct."""
+    value = tuple(quoted(struct, name, f"c{number}") for number in range(len(node.value)))
+    return TableColumns(quoted(struct, name).isNotNull(), key, value)
+
+
+def _key(columns: Sequence[Column], fields: Fields, names: tuple[str, ...], hashed: str) -> list[Column]:
     """Key columns in their compared types, normalised, and their hash before them."""
     kinds = [spark_type(one) for one in fields]
     parts = [normalised(column.cast(kind), kind) for column, kind in zip(columns, kinds, strict=True)]

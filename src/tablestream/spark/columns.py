@@ -5,24 +5,25 @@ their rows pass as Spark columns anyway. Inside a data frame every internal colu
 expression is resolved against the columns of its table, put beside them for that one step. Spark's optimizer
 merges the steps into one projection.
 
-A *table column* is a struct with the table's value, null where there is no row.
+Tables are kept as flat columns, never as structs made on the way: Spark would box every field of every row.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from tablestream.row import LEFT, RIGHT
+from tablestream.plan.lower import NOTHING
+from tablestream.row import LEFT, RIGHT, side_column
 from tablestream.topology.nodes import (
+    Expression,
     Field,
     Filter,
     Join,
-    KeyJoin,
     Named,
     Node,
     Select,
@@ -70,124 +71,142 @@ def quoted(*names: str) -> Column:
     return F.col(".".join(f"`{name.replace('`', '``')}`" for name in names))
 
 
+@dataclass(frozen=True)
+class TableColumns:
+    """The columns of a table inside a data frame.
+
+    Attributes
+    ----------
+    exists
+        Whether there is a row.
+    key, value
+        The columns, in the order of the node's fields; those of the value are null where there is no row.
+    """
+
+    exists: Column
+    key: tuple[Column, ...]
+    value: tuple[Column, ...]
+
+    @property
+    def struct(self) -> Column:
+        """The value as one struct, null where there is no row; without columns it has nothing to see."""
+        parts = [column.alias(f"c{number}") for number, column in enumerate(self.value)]
+        return F.when(self.exists, F.struct(*(parts or [F.lit(None).cast("boolean").alias(NOTHING)])))
+
+
 @dataclass
 class Scope:
-    """A data frame in which the values of tables are computed one after the other.
+    """A data frame in which the columns of tables are computed one after the other.
 
     Parameters
     ----------
     frame
         Holds the internal columns.
     tables
-        Table columns by node.
+        Columns by node.
     keys
-        Per node the columns of its key, in the order of `Node.key`.
+        Per join the columns of its key, where they are not those of its left side.
     sides
-        Per join and side, table column and key columns of that side, where the join's operator gave them. (A
-        table joined to itself by a foreign key is two different rows.)
+        Per join and side, the columns of that side, where the join's operator gave them. (A table joined to itself
+        by a foreign key is two different rows.)
     """
 
     frame: DataFrame
-    tables: dict[Node, str] = field(default_factory=dict)
-    keys: dict[Node, list[Column]] = field(default_factory=dict)
-    sides: dict[tuple[Node, str], tuple[str, list[Column]]] = field(default_factory=dict)
+    tables: dict[Node, TableColumns] = field(default_factory=dict)
+    keys: dict[Node, tuple[Column, ...]] = field(default_factory=dict)
+    sides: dict[tuple[Node, str], TableColumns] = field(default_factory=dict)
 
-    def add(self, name: str, column: Column) -> str:
-        """Add an internal column."""
-        self.frame = self.frame.withColumn(name, column)
-        return name
+    def add(self, columns: dict[str, Column], beside: Sequence[Column] = ()) -> list[Column]:
+        """Add internal columns, computed with some further columns visible by their aliases."""
+        internal = [quoted(name) for name in self.frame.columns]
+        visible = self.frame.select("*", *beside) if beside else self.frame
+        self.frame = visible.select(*internal, *(column.alias(name) for name, column in columns.items()))
+        return [quoted(name) for name in columns]
 
-    def with_columns_of(self, node: Node, name: str, make: Callable[[], Column]) -> str:
-        """Add an internal column computed from the columns of a table, which are visible while it is made."""
-        internal = [quoted(column) for column in self.frame.columns]
-        visible = self.frame.select("*", *self._columns_of(node))
-        self.frame = visible.select(*internal, make().alias(name))
-        return name
+    def visible(self, node: Node) -> list[Column]:
+        """The columns of a table under their names: what a user's expression over it is resolved against."""
+        table = self.table(node)
+        named = zip([*node.key, *node.value], [*table.key, *table.value], strict=True)
+        return [column.alias(one.name) for one, column in named]
 
-    def _columns_of(self, node: Node) -> list[Column]:
-        table = self.value(node)
-        keys = [column.alias(one.name) for one, column in zip(node.key, self.key(node), strict=True)]
-        return keys + [quoted(table, one.name).alias(one.name) for one in node.value]
-
-    def key(self, node: Node) -> list[Column]:
-        """Return the columns of a node's key; selects and filters leave it as it is."""
-        if node in self.keys:
-            return self.keys[node]
-        if isinstance(node, Select | Filter):
-            return self.key(node.parent)
-        if isinstance(node, KeyJoin):
-            return self.key(node.left)
-        raise KeyError(node.name)
-
-    def value(self, node: Node) -> str:
-        """Compute a node's table column, and those it is made of, and return its name."""
+    def table(self, node: Node) -> TableColumns:
+        """Compute the columns of a table, and of those it is made of."""
         if node not in self.tables:
-            self.tables[node] = self._compute(node)
+            if isinstance(node, Select):
+                self.tables[node] = self._select(node)
+            elif isinstance(node, Filter):
+                self.tables[node] = self._filter(node)
+            else:
+                assert isinstance(node, Join)  # noqa: S101 - sources are given
+                self.tables[node] = self._join(node)
         return self.tables[node]
 
-    def _compute(self, node: Node) -> str:
-        name = f"__table{node.serial}"
-        if isinstance(node, Select):
-            parent = self.value(node.parent)
-            return self.with_columns_of(node.parent, name, lambda: _select(node, parent))
-        if isinstance(node, Filter):
-            parent = self.value(node.parent)
-            return self.with_columns_of(node.parent, name, lambda: _filter(node, parent))
-        if isinstance(node, Join):
-            return self._join(node, name)
-        raise KeyError(node.name)
+    def _select(self, node: Select) -> TableColumns:
+        parent = self.table(node.parent)
+        return self._made(
+            node, parent.exists, parent.key, self.visible(node.parent), node.columns, node.delete_when
+        )
 
-    def _side(self, join: Join, side: str) -> tuple[str, list[Column]]:
-        """Return table column and key columns of one side of a join."""
+    def _filter(self, node: Filter) -> TableColumns:
+        parent = self.table(node.parent)
+        holds = truth(column_of(node.condition))
+        there = parent.exists & (~holds if node.negate else holds)
+        columns = {_internal(node, ""): there}
+        columns |= {_internal(node, n): F.when(there, value) for n, value in enumerate(parent.value)}
+        exists, *value = self.add(columns, self.visible(node.parent))
+        return TableColumns(exists, parent.key, tuple(value))
+
+    def _side(self, join: Join, side: str) -> TableColumns:
         given = self.sides.get((join, side))
-        if given is not None:
-            return given
-        node = join.left if side == LEFT else join.right
-        return self.value(node), self.key(node)
+        return given if given is not None else self.table(join.left if side == LEFT else join.right)
 
-    def _join(self, join: Join, name: str) -> str:
-        (left, left_key), (right, right_key) = self._side(join, LEFT), self._side(join, RIGHT)
-        exists = {
-            "inner": F.col(left).isNotNull() & F.col(right).isNotNull(),
-            "left": F.col(left).isNotNull(),
-            "right": F.col(right).isNotNull(),
-            "outer": F.col(left).isNotNull() | F.col(right).isNotNull(),
+    def _join(self, join: Join) -> TableColumns:
+        left, right = self._side(join, LEFT), self._side(join, RIGHT)
+        there = {
+            "inner": left.exists & right.exists,
+            "left": left.exists,
+            "right": right.exists,
+            "outer": left.exists | right.exists,
         }[join.how]
-        internal = [quoted(column) for column in self.frame.columns]
-        if join.delete_when is not None:
-            exists &= ~F.coalesce(column_of(join.delete_when).cast("boolean"), F.lit(False))
-        rows = (_row(join.left, left, left_key).alias(LEFT), _row(join.right, right, right_key).alias(RIGHT))
-        visible = self.frame.select("*", *rows)
-        self.frame = visible.select(*internal, F.when(exists, struct_of(join.select, join.value)).alias(name))
-        return name
+        beside = [*_side_columns(LEFT, join.left, left), *_side_columns(RIGHT, join.right, right)]
+        return self._made(join, there, self.keys.get(join, left.key), beside, join.select, join.delete_when)
+
+    def _made(
+        self,
+        node: Node,
+        there: Column,
+        key: tuple[Column, ...],
+        beside: Sequence[Column],
+        columns: Sequence[Named],
+        delete_when: Expression | None,
+    ) -> TableColumns:
+        """The columns of a table whose value is computed."""
+        if delete_when is not None:
+            there &= ~truth(column_of(delete_when))
+        made = {_internal(node, ""): there}
+        for number, (one, kind) in enumerate(zip(columns, node.value, strict=True)):
+            made[_internal(node, number)] = F.when(there, column_of(one.expression).cast(spark_type(kind)))
+        exists, *value = self.add(made, beside)
+        return TableColumns(exists, key, tuple(value))
 
 
-def _row(node: Node, table: str, key: Sequence[Column]) -> Column:
-    """A struct with key and value of a table, null where there is no row."""
-    columns = [column.alias(one.name) for one, column in zip(node.key, key, strict=True)]
-    columns += [quoted(table, one.name).alias(one.name) for one in node.value]
-    return F.when(F.col(table).isNotNull(), F.struct(*columns))
+def truth(condition: Column) -> Column:
+    """A condition that is false where it was null."""
+    return F.coalesce(condition.cast("boolean"), F.lit(False))
 
 
-def struct_of(columns: Sequence[Named], fields: Sequence[Field]) -> Column:
-    """Put named expressions into a struct; a table without columns has a struct with nothing to see."""
-    parts = [
-        column_of(one.expression).cast(spark_type(kind)).alias(one.name)
-        for one, kind in zip(columns, fields, strict=True)
-    ]
-    return F.struct(*parts) if parts else F.struct(F.lit(None).cast("boolean").alias("__nothing"))
+def _internal(node: Node, part: object) -> str:
+    return f"__table{node.serial}.{part}"
 
 
-def _select(node: Select, parent: str) -> Column:
-    there = F.col(parent).isNotNull()
-    if node.delete_when is not None:
-        there &= ~F.coalesce(column_of(node.delete_when).cast("boolean"), F.lit(False))
-    return F.when(there, struct_of(node.columns, node.value))
-
-
-def _filter(node: Filter, parent: str) -> Column:
-    holds = F.coalesce(column_of(node.condition).cast("boolean"), F.lit(False))
-    return F.when(F.col(parent).isNotNull() & (~holds if node.negate else holds), F.col(parent))
+def _side_columns(side: str, node: Node, table: TableColumns) -> list[Column]:
+    """One side of a join under the names by which `Row` finds them; null where the side has no row."""
+    columns = [table.exists.alias(side_column(side, ""))]
+    for one, column in zip(node.key, table.key, strict=True):
+        columns.append(F.when(table.exists, column).alias(side_column(side, one.name)))
+    for one, column in zip(node.value, table.value, strict=True):
+        columns.append(column.alias(side_column(side, one.name)))
+    return columns
 
 
 def normalised(column: Column, kind: T.DataType) -> Column:

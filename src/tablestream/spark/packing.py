@@ -39,15 +39,15 @@ class Consumer:
 class SourcePacker:
     """Packs the records of one source.
 
-    The record batches have ``__time``, ``__ts``, ``__null_key``, ``__malformed`` (text or null), ``__mark`` (a
-    struct that tells the source partition), ``__position`` (null: count), and a struct column per consumer.
+    The record batches have ``__time``, ``__ts``, ``__null_key``, ``__malformed`` (text or null), the
+    columns that tell the source partition, ``__position`` (null: count), and a struct column per consumer.
 
     Parameters
     ----------
     name, number
         The source, and its place in the order of declaration.
     marks
-        How many parts the mark of a source partition has; 0: the Spark task is taken for it.
+        The columns that tell the source partition; none: the Spark task is taken for it.
     ordered
         Whether ``__time`` is the user's order itself, of which no running maximum is taken.
     consumers, shards
@@ -60,7 +60,7 @@ class SourcePacker:
 
     name: str
     number: int
-    marks: int
+    marks: tuple[str, ...]
     ordered: bool
     consumers: tuple[Consumer, ...]
     shards: int
@@ -120,7 +120,7 @@ class _Places:
     """Gives the records of one task their place: running maximum of the time, source partition, position."""
 
     source: int
-    marks: int
+    marks: tuple[str, ...]
     ordered: bool
     _latest: dict[str, int] = field(default_factory=dict)
     _counted: dict[str, int] = field(default_factory=dict)
@@ -158,7 +158,7 @@ class _Places:
             context = TaskContext.get()
             task = context.partitionId() if context is not None else 0
             return pl.lit(f"{self.source:04d}/{task:08d}").alias(PARTITION)
-        marks = frame["__mark"].struct.unnest()
+        marks = frame.select(self.marks)
         parts = [
             pl.col(name) if dtype == pl.String else pl.col(name).cast(pl.String).str.zfill(20)
             for name, dtype in marks.schema.items()

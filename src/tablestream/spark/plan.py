@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from tablestream.errors import MixedPlanError, SessionSettingError
 from tablestream.options import Compat, OutputSpec, checked_compat, checked_shards
 from tablestream.plan.lower import Ending, Line, Mode, Output, lower
-from tablestream.spark.build import Builder, Settings, polars_types
+from tablestream.spark.build import Builder, Result, Settings, polars_types
 from tablestream.spark.columns import quoted
 from tablestream.topology.graph import ancestors
 from tablestream.topology.nodes import Node, Source
@@ -33,8 +33,13 @@ def changes_of(
     """Return the changes of one table; see `Table.changes`."""
     line = lowered([(node, spec)], compat, shards)
     check_session(spark, line)
-    frame = Builder(line, worker_settings()).build()
-    return shaped(frame, line.endings[0])
+    builder = Builder(line, worker_settings())
+    frame, result = builder.result(builder.build(), line.endings[0])
+    return (
+        frame.select(*shape(result, line.endings[0]))
+        if result.old is None
+        else _imaged(frame, result, line.endings[0])
+    )
 
 
 def lowered(wanted: Sequence[tuple[Node, OutputSpec]], compat: Compat, shards: int | None) -> Line:
@@ -94,38 +99,72 @@ def worker_settings() -> Settings:
     return Settings(directory, int(os.environ.get("TABLESTREAM_CACHE_BYTES", _CACHE_BYTES)))
 
 
-def shaped(frame: DataFrame, ending: Ending) -> DataFrame:
-    """Give the rows of one output the columns of `Table.changes`."""
-    out = f"__out{ending.port.number}"
+def query_frame(line: Line) -> DataFrame:
+    """Return one frame for all outputs: ``__port``, and a struct ``__out<port>`` with the columns of each."""
+    builder = Builder(line, worker_settings())
+    frame = builder.build()
+    for ending in line.endings:
+        port = ending.port.number
+        frame, result = builder.result(frame, ending)
+        mine = F.col("__port") == port
+        columns = F.struct(*shape(result, ending), *_before(result, ending))
+        frame = frame.withColumn(f"__out{port}", F.when(mine, columns))
+    return frame.select("__port", *(f"__out{ending.port.number}" for ending in line.endings))
+
+
+def split(frame: DataFrame, ending: Ending) -> DataFrame:
+    """Take the rows of one output out of `query_frame`."""
+    port = ending.port.number
+    rows = frame.where(F.col("__port") == port).select(f"__out{port}.*")
+    return _with_images(rows, ending) if ending.output.before else rows
+
+
+def shape(result: Result, ending: Ending) -> list[Column]:
+    """The columns of `Table.changes`."""
     node = ending.output.node
-    change = F.col(out)
-    rows = frame.where(F.col("__port") == ending.port.number)
-    key = [quoted(out, "key", one.name).alias(one.name) for one in node.key]
-    time, order = change["timestamp"].alias("_timestamp"), change["order"]
-    if not ending.output.before:
-        value = [quoted(out, "value", one.name).alias(one.name) for one in node.value]
-        kind = F.when(change["live"], "upsert").otherwise("delete").alias("_change_type")
-        return rows.select(*key, *value, kind, time, order.alias("_order"))
-    images = rows.select(out, F.posexplode(_images(change)).alias("__image", "__row"))
-    value = [quoted("__row", "value", one.name).alias(one.name) for one in node.value]
-    kind = F.col("__row")["kind"].alias("_change_type")
-    numbered = order.withField("image", F.col("__image")).alias("_order")
-    return images.select(*key, *value, kind, time, numbered)
+    key = [column.alias(one.name) for column, one in zip(result.key, node.key, strict=True)]
+    value = [column.alias(one.name) for column, one in zip(result.value, node.value, strict=True)]
+    kind = F.when(result.exists, "upsert").otherwise("delete").alias("_change_type")
+    return [*key, *value, kind, result.timestamp.alias("_timestamp"), result.order.alias("_order")]
 
 
-def _images(change: Column) -> Column:
-    """The rows that a change is shown as: before and after."""
+def _before(result: Result, ending: Ending) -> list[Column]:
+    """What `_with_images` needs: whether there was a row, and its columns."""
+    if result.old is None or result.existed is None:
+        return []
+    fields = ending.output.node.value
+    old = [column.alias(one.name) for column, one in zip(result.old, fields, strict=True)]
+    return [F.when(result.existed, F.struct(*(old or [F.lit(None).alias("__nothing")]))).alias("__old")]
+
+
+def _imaged(frame: DataFrame, result: Result, ending: Ending) -> DataFrame:
+    return _with_images(frame.select(*shape(result, ending), *_before(result, ending)), ending)
+
+
+def _with_images(rows: DataFrame, ending: Ending) -> DataFrame:
+    """Show each change as the rows before and after it, in the words of Delta's change data feed."""
+    names = [one.name for one in ending.output.node.value]
+    live, old = F.col("_change_type") == "upsert", F.col("__old")
+    new = (
+        F.struct(*(quoted(name).alias(name) for name in names))
+        if names
+        else F.struct(F.lit(None).alias("__nothing"))
+    )
 
     def image(kind: str, value: Column) -> Column:
         return F.struct(F.lit(kind).alias("kind"), value.alias("value"))
 
-    new, old = change["value"], change["old"]
-    update = F.array(image("update_preimage", old), image("update_postimage", new))
-    return (
-        F.when(change["live"] & old.isNull(), F.array(image("insert", new)))
-        .when(change["live"], update)
+    images = (
+        F.when(live & old.isNull(), F.array(image("insert", new)))
+        .when(live, F.array(image("update_preimage", old), image("update_postimage", new)))
         .when(old.isNotNull(), F.array(image("delete", old)))
     )
+    shown = rows.select("*", F.posexplode(images).alias("__image", "__row"))
+    key = [quoted(one.name) for one in ending.output.node.key]
+    value = [quoted("__row", "value", name).alias(name) for name in names]
+    kind = quoted("__row", "kind").alias("_change_type")
+    order = F.col("_order").withField("image", F.col("__image")).alias("_order")
+    return shown.select(*key, *value, kind, "_timestamp", order)
 
 
 def explain(node: Node, spec: OutputSpec, compat: Compat) -> str:

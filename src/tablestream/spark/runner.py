@@ -15,9 +15,8 @@ from tablestream.connectors.sink import Sink
 from tablestream.errors import ArgumentError, MixedPlanError
 from tablestream.options import Compat, Emit, OutputSpec, Tombstones
 from tablestream.plan.lower import Ending, Line
-from tablestream.spark.build import Builder
 from tablestream.spark.outputs import Output, check_outputs, write_outputs
-from tablestream.spark.plan import check_session, lowered, shaped, worker_settings
+from tablestream.spark.plan import check_session, lowered, query_frame, split
 from tablestream.spark.sources import unlogged
 from tablestream.state.trace import plan_changed
 from tablestream.topology.nodes import Node
@@ -93,8 +92,7 @@ def start(
     for output in keyed:
         output.sink.check(spark)
     _check_plan(spark, checkpoint, line)
-    frame = Builder(line, worker_settings()).build()
-    writer = frame.writeStream.outputMode("append").option("checkpointLocation", checkpoint)
+    writer = query_frame(line).writeStream.outputMode("append").option("checkpointLocation", checkpoint)
     if name is not None:
         writer = writer.queryName(name)
     return (
@@ -133,7 +131,7 @@ def _micro_batch_writer(
             number,
             outputs,
             query_id=known["query"],
-            split=lambda frame, index: shaped(frame, endings[index]),
+            split=lambda frame, index: split(frame, endings[index]),
         )
 
     return write

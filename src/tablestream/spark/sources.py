@@ -5,13 +5,14 @@ The frame made here has:
 ===============  ====================  ==================================================================
 column           type                  meaning
 ===============  ====================  ==================================================================
-``__key``        struct                the key
-``__value``      struct or null        the value; null in a tombstone
+``__key.0`` ...  any                   the key
+``__value.0``..  any                   the value; null in a tombstone
+``__live``       boolean               false: a tombstone
 ``__ts``         bigint                microseconds since 1970
 ``__time``       bigint, or any        the same, or ``order_by``: what the order begins with
 ``__null_key``   boolean               whether a part of the key is null
 ``__malformed``  string or null        the text of a row that could not be read
-``__mark``       struct                what tells the source partition
+``__mark0`` ..   bigint or string      what tells the source partition
 ``__position``   bigint or null        the place in it; null: rows are counted
 ===============  ====================  ==================================================================
 """
@@ -49,7 +50,7 @@ class SourceFrame:
     frame
         See above.
     marks
-        How many parts ``__mark`` has; 0: the order is that of Spark's tasks.
+        How many parts the mark has; 0: the order is that of Spark's tasks.
     malformed
         What happens to a row that could not be read.
     """
@@ -57,6 +58,11 @@ class SourceFrame:
     frame: DataFrame
     marks: int
     malformed: Malformed
+
+    @property
+    def mark_columns(self) -> list[str]:
+        """The names of the parts of the mark."""
+        return [f"__mark{number}" for number in range(self.marks)]
 
 
 @dataclass(frozen=True)
@@ -107,36 +113,27 @@ def describe(df: DataFrame, said: Description) -> Described:
         check_key_type(one.dataType, one.name, operator=said.name, where=said.where)
     for one in value:
         arrow_type(one.dataType, one.name, operator=said.name, where=said.where)
-    mark, marks, position = _position(df, said)
+    marks, position = _position(df, said)
     time = _timestamp(df, said)
     columns = said.columns if said.columns is not None else [F.col(f"`{one.name}`") for one in value]
-    row = (
-        F.struct(*(c.alias(one.name) for c, one in zip(columns, value, strict=True)))
-        if value.names
-        else _nothing()
-    )
+    kept = [column for column in columns if df.select(column).schema[0].name in value.names]
+    live = F.lit(True) if said.deletes is None else ~F.coalesce(said.deletes, F.lit(False))
     null_key = reduce(lambda one, other: one | other, [part.isNull() for part in said.key])
-    parts = zip(said.key, key, strict=True)
     frame = df.select(
-        F.struct(*(part.alias(one.name) for part, one in parts)).alias("__key"),
-        (row if said.deletes is None else F.when(~F.coalesce(said.deletes, F.lit(False)), row)).alias(
-            "__value"
-        ),
+        *(part.alias(f"__key.{number}") for number, part in enumerate(said.key)),
+        *((c if said.deletes is None else F.when(live, c)).alias(f"__value.{n}") for n, c in enumerate(kept)),
+        live.alias("__live"),
         time.alias("__ts"),
         (time if said.order_by is None else said.order_by).alias("__time"),
         null_key.alias("__null_key"),
         (F.col(CORRUPT) if CORRUPT in df.columns else F.lit(None)).cast("string").alias("__malformed"),
-        mark.alias("__mark"),
+        *(mark.alias(f"__mark{number}") for number, mark in enumerate(marks)),
         position.cast("bigint").alias("__position"),
     )
     ordered_by = None if said.order_by is None else df.select(said.order_by).schema[0].dataType.json()
     return Described(
-        SourceFrame(frame, marks, _mode(df)), _fields(key), _fields(value), _text(said), ordered_by
+        SourceFrame(frame, len(marks), _mode(df)), _fields(key), _fields(value), _text(said), ordered_by
     )
-
-
-def _nothing() -> Column:
-    return F.struct(F.lit(None).cast("boolean").alias("__nothing"))
 
 
 def _fields(schema: T.StructType) -> Fields:
@@ -190,19 +187,16 @@ def _is_kafka(df: DataFrame) -> bool:
     return [kinds.get(name) for name in ("topic", "partition", "offset")] == ["string", "int", "bigint"]
 
 
-def _position(df: DataFrame, said: Description) -> tuple[Column, int, Column]:
-    """What tells a source partition, the number of its parts, and the place in it."""
+def _position(df: DataFrame, said: Description) -> tuple[list[Column], Column]:
+    """What tells a source partition, and the place in it; a place that is null is counted."""
     count = F.lit(None).cast("bigint")
     if _is_kafka(df):
-        return F.struct(F.col("topic"), F.col("partition")), 2, F.col("offset")
+        return [F.col("topic"), F.col("partition").cast("bigint")], F.col("offset")
     metadata = _metadata(df)
     if "file_path" in metadata:
-        mark = F.struct(
-            F.unix_micros("_metadata.file_modification_time").alias("modified_us"),
-            F.col("_metadata.file_path").alias("path"),
-            F.col("_metadata.file_block_start").alias("block"),
-        )
-        return mark, 3, F.col("_metadata.row_index") if "row_index" in metadata else count
+        modified_us = F.unix_micros("_metadata.file_modification_time")
+        mark = [modified_us, F.col("_metadata.file_path"), F.col("_metadata.file_block_start")]
+        return mark, F.col("_metadata.row_index") if "row_index" in metadata else count
     if said.order_by is None:
         warnings.warn(
             f"Table '{said.name}' ({said.where}) comes from a source without positions: its records are ordered by"
@@ -210,7 +204,7 @@ def _position(df: DataFrame, said: Description) -> tuple[Column, int, Column]:
             " that orders them.",
             stacklevel=5,
         )
-    return F.lit(None).cast("boolean"), 0, count
+    return [], count
 
 
 def _metadata(df: DataFrame) -> list[str]:

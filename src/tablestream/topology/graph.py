@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 
-from tablestream.topology.nodes import Filter, Join, KeyJoin, Node, Select, Source
+from tablestream.topology.nodes import (
+    Filter,
+    ForeignKeyJoin,
+    Join,
+    KeyJoin,
+    Node,
+    OneToMany,
+    Select,
+    Source,
+)
 
 
 def ancestors(*nodes: Node) -> list[Node]:
@@ -76,14 +85,47 @@ def fused(side: Node) -> KeyJoin | None:
     return base if isinstance(base, KeyJoin) and not removes_rows(side) else None
 
 
-def knows_old_values(view: Node, *, asked: bool) -> bool:
+def path_from_base(view: Node) -> tuple[int, ...]:
+    """Return the serials of a view's selects and filters, the one on the base first."""
+    return tuple(step.serial for step in view_path(view))[-2::-1]
+
+
+def leaf_paths(join: KeyJoin) -> list[tuple[int, ...]]:
+    """Return, for each of `leaves_of`, the serials of all from the leaf's base up to the join."""
+    found: list[tuple[int, ...]] = []
+    for side in join.parents:
+        inner = fused(side)
+        if inner is None:
+            found.append((*path_from_base(side), join.serial))
+        else:
+            found += [(*path, *path_from_base(side), join.serial) for path in leaf_paths(inner)]
+    return found
+
+
+def asked_for_old_values(nodes: Iterable[Node]) -> set[Node]:
+    """Return those of a plan's nodes that Kafka Streams' operators ask for old values.
+
+    Joins by a foreign key ask both sides, outer key joins too, left and right ones the side whose rows they
+    keep. Who is asked asks in turn, but for the result of a foreign-key join, which is a table of its own.
+    """
+    asked: set[Node] = set()
+    for node in sorted(nodes, key=lambda one: one.serial, reverse=True):
+        if isinstance(node, ForeignKeyJoin | OneToMany) or node in asked:
+            asked.update(node.parents)
+        elif isinstance(node, KeyJoin):
+            kept = {"inner": (), "left": (node.left,), "right": (node.right,), "outer": node.parents}
+            asked.update(kept[node.how])
+    return asked
+
+
+def knows_old_values(view: Node, asked: Container[Node]) -> bool:
     """Whether Kafka Streams' filter in a view knows the old row, and so keeps repeated tombstones to itself.
 
-    It does when the operator behind asks for old values (`asked`), when the view stands on a join, or when the
-    source was already materialized by a join that was declared before the filter.
+    It does when the view is asked for old values, when it stands on a join, or when a join had already
+    materialized the source when a filter of the view was declared.
     """
-    base, first = (
-        base_of(view),
-        min(step.serial for step in view_path(view) if isinstance(step, Filter | Select)),
-    )
-    return asked or not isinstance(base, Source) or any(reader < first for reader in base.materialized_by)
+    base = base_of(view)
+    if view in asked or not isinstance(base, Source):
+        return True
+    last = max(step.serial for step in view_path(view) if isinstance(step, Filter))
+    return any(join < last for join in base.materialized_by)

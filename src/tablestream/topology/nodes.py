@@ -103,7 +103,7 @@ class Source(Node):
     ordered_by
         The type of the user's ``order_by``, or none.
     materialized_by
-        The serials of the joins declared directly on this table.
+        The serials of the joins declared on this table or on a view of it.
     """
 
     frame: object
@@ -163,9 +163,11 @@ class Join(Node):
 
     def __post_init__(self) -> None:
         """Note at the sources that they are materialized from here on, as compat asks."""
-        for parent in self.parents:
-            if isinstance(parent, Source):
-                parent.materialized_by.append(self.serial)
+        for table in self.parents:
+            while isinstance(table, Select | Filter):
+                table = table.parent  # noqa: PLW2901 - goes down to what the view stands on
+            if isinstance(table, Source):
+                table.materialized_by.append(self.serial)
 
     @property
     def parents(self) -> tuple[Node, ...]:
