@@ -119,7 +119,7 @@ def _write(folder: Path, number: int, rows: pa.Table) -> None:
 
 
 def _customer_times(w: Workload) -> Numbers:
-    """Return after which item change each customer change comes: evenly, and one in each small micro-batch."""
+    """Return after which item change each customer change comes: evenly, one in each small micro-batch."""
     even = np.arange(w.right_changes) * w.left_changes // w.right_changes
     middle = w.left_changes + SMALL_ITEM_CHANGES // 2
     return np.concatenate([even, middle + SMALL_ITEM_CHANGES * np.arange(w.small_micro_batches)])

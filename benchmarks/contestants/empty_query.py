@@ -6,6 +6,7 @@ are shuffled once more and unpacked. Rows of a small micro-batch go in and come 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -56,7 +57,8 @@ def pass_through(spark: SparkSession, task: Task) -> Run:
     customers = read_stream(spark, logs, "customers").mapInArrow(_pack, _BLOB)
     result = _stage(_stage(items).union(customers)).repartition("shard").mapInArrow(_unpack, "ts timestamp")
     run = Run(task.contestant)
-    run.wall_s, run.small_micro_batches = run_to_end(result, task, "ts")
+    counted_only = replace(task, verify=False)  # no result here whose values could be compared
+    run.wall_s, run.small_micro_batches = run_to_end(result, counted_only, "ts")
     return run
 
 
