@@ -15,7 +15,8 @@ import polars as pl
 
 from tablestream.plan.lower import Ending, Line, Mode, Output, Reader, Role, lower
 from tablestream.plan.rounds import Port, Round
-from tablestream.plan.work import in_order, work_off
+from tablestream.plan.order import in_order
+from tablestream.plan.work import work_off
 from tablestream.state.cache import NoCache
 from tablestream.state.changes import (
     FOREIGN_HASH,
@@ -195,7 +196,7 @@ class Engine:
         frames = self._frames(ending.port, inbox)
         if not frames:
             return []
-        rows = in_order(frames, hop_columns(len(self.line.rounds) + 1), last_only=False)
+        rows = in_order(frames, hop_columns(len(self.line.rounds) + 1))
         return [Step(row[POSITION], self._change(ending, row)) for row in rows.to_dicts()]
 
     def _change(self, ending: Ending, row: FrameRow) -> Change:
@@ -219,7 +220,7 @@ class Engine:
             message |= _named("_f", pointed or (None,) * len(reader.foreign))
             if self.compat:
                 message["_vh"] = stable_hash((value,))
-        return {**message, LIVE: value is not None, "v": None if value is None else {"v": value}}
+        return {**message, LIVE: value is not None, "v": None if value is None else {"c0": value}}
 
     def _send(self, outgoing: dict[Port, list[FrameRow]], inbox: Inbox) -> None:
         for port, rows in outgoing.items():
@@ -260,7 +261,7 @@ def _types(fields: Fields) -> pl.Schema:
 
 def _dtype(column: str) -> pl.DataType:
     if column == "v":
-        return pl.Struct({"v": pl.String()})
+        return pl.Struct({"c0": pl.String()})  # columns go by their number
     if column == LIVE:
         return pl.Boolean()
     is_key = column[:2] in {"_k", "_f"} and column[2:].isdigit()
@@ -288,4 +289,4 @@ def _parts(row: FrameRow, prefix: str) -> Key:
 
 
 def _value(struct: dict[str, str] | None) -> Value:
-    return None if struct is None else struct["v"]
+    return None if struct is None else struct["c0"]

@@ -102,6 +102,11 @@ class Round:
         }
 
     @property
+    def is_final(self) -> bool:
+        """Whether an operator here leaves out all but the last change per key and micro-batch."""
+        return any(getattr(placed.operator, "final", False) for placed in self.operators)
+
+    @property
     def fingerprint(self) -> str:
         """A digest of the description."""
         return hashlib.blake2b(self.text.encode(), digest_size=16).hexdigest()

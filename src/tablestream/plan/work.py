@@ -10,14 +10,18 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
-import numpy as np
 import polars as pl
 
 from tablestream.operators.events import ints
 from tablestream.operators.operator import NUMBER, PARENT, Context
+from tablestream.plan.order import number_messages, slices
 from tablestream.plan.rounds import RANKS, Placed, Port, Round
 from tablestream.state.changes import PARTITION, POSITION, ROOT, SEQ, STEP, TIME, hop_columns
 from tablestream.state.trace import ShardState
+
+
+#: Messages of one shard that are worked off together.
+SLICE_ROWS = 1_000_000
 
 
 def work_off(
@@ -25,6 +29,7 @@ def work_off(
     inbox: Mapping[int, Sequence[pl.DataFrame]],
     state: ShardState,
     dropped: Counter[tuple[str, str]],
+    slice_rows: int = SLICE_ROWS,
 ) -> Iterator[tuple[Port, pl.DataFrame]]:
     """Run the operators of a round over one shard's messages.
 
@@ -38,6 +43,9 @@ def work_off(
         What the shard remembers. It is changed, and not committed.
     dropped
         Counts what operators drop, by operator and reason.
+    slice_rows
+        More messages than these are worked off in sorted slices, one after the other: an operator's memory is a
+        slice and what it touches. (Not where only final changes leave: what is final is known at the end.)
 
     Yields
     ------
@@ -49,10 +57,17 @@ def work_off(
     order, numbers = number_messages([arrived[port].select(*ROOT, *hops) for port in arrived], hops)
     for (port, frame), number in zip(arrived.items(), numbers, strict=True):
         arrived[port] = frame.drop(*ROOT, *hops).hstack(number).sort(SEQ)
-    for placed in work.operators:
-        inputs = [arrived[port] for port in placed.inputs]
-        if any(frame.height for frame in inputs):
-            yield from _run(placed, inputs, order, work.number, state, dropped)
+    sliced = sum(frame.height for frame in arrived.values()) > slice_rows and not work.is_final
+    parts = slices([frame[STEP] for frame in arrived.values()], slice_rows) if sliced else [(0, len(order))]
+    for first, last in parts:
+        part = {
+            port: frame.filter(pl.col(STEP).is_between(first, last)) if sliced else frame
+            for port, frame in arrived.items()
+        }
+        for placed in work.operators:
+            inputs = [part[port] for port in placed.inputs]
+            if any(frame.height for frame in inputs):
+                yield from _run(placed, inputs, order, work.number, state, dropped)
 
 
 def _run(
@@ -74,51 +89,6 @@ def _run(
             last = (rows[NUMBER] * RANKS + port.rank).alias(f"_h{hop}")
             yield port, place.with_columns(last).hstack(rows.drop(PARENT, NUMBER))
     dropped.update({(placed.name, reason): count for reason, count in context.dropped.items() if count})
-
-
-def number_messages(
-    places: Sequence[pl.DataFrame], hops: Sequence[str]
-) -> tuple[pl.DataFrame, list[pl.DataFrame]]:
-    """Sort messages by their place in the total order.
-
-    Parameters
-    ----------
-    places
-        Frames of order columns: root, then `hops`.
-
-    Returns
-    -------
-    order
-        All places, sorted.
-    numbers
-        Per frame, ``_seq`` (from 1) and ``_step`` (from 1, equal for equal roots) of its rows.
-    """
-    every = pl.concat(places)
-    sorting = _sort_keys(every, hops)
-    index = ints(every.select(pl.arg_sort_by(*sorting)).to_series())
-    order = every[index]
-    fresh = order.select(
-        pl.any_horizontal(pl.col(name).ne_missing(pl.col(name).shift(1)) for name in ROOT)
-        | (pl.int_range(pl.len()) == 0)
-    )
-    seq, step = np.empty(len(index), dtype=np.int64), np.empty(len(index), dtype=np.int64)
-    seq[index] = np.arange(1, len(index) + 1)
-    step[index] = np.cumsum(fresh.to_series().to_numpy())
-    numbers, start = [], 0
-    for frame in places:
-        end = start + frame.height
-        numbers.append(pl.DataFrame({SEQ: seq[start:end], STEP: step[start:end]}))
-        start = end
-    return order, numbers
-
-
-def _sort_keys(every: pl.DataFrame, hops: Sequence[str]) -> list[pl.Expr]:
-    """What to sort by: columns that hold one value only are left out, and partitions become numbers."""
-    keys = [pl.col(TIME)]
-    if every[PARTITION].n_unique() > 1:
-        keys.append(pl.col(PARTITION).rank("dense"))
-    keys.append(pl.col(POSITION))
-    return keys + [pl.col(hop) for hop in hops if every[hop].n_unique() > 1]
 
 
 def _concat(frames: Sequence[pl.DataFrame], schema: pl.Schema, hops: Sequence[str]) -> pl.DataFrame:
@@ -143,19 +113,3 @@ def _concat(frames: Sequence[pl.DataFrame], schema: pl.Schema, hops: Sequence[st
 
 def _zero(name: str) -> pl.Expr:
     return pl.lit(0, pl.Int64).alias(name)
-
-
-def in_order(frames: Sequence[pl.DataFrame], hops: Sequence[str], last_only: bool) -> pl.DataFrame:
-    """Put messages to one output into the total order; with `last_only` the last per key of them.
-
-    Hops that a message did not take are 0.
-    """
-    filled = [
-        frame.with_columns(_zero(name) for name in hops if name not in frame.columns) for frame in frames
-    ]
-    every = pl.concat(filled, how="diagonal") if len(filled) > 1 else filled[0]
-    every = every[every.select(pl.arg_sort_by(*_sort_keys(every, hops))).to_series()]
-    if last_only:
-        keys = [name for name in every.columns if name.startswith(("_k", "_f"))]
-        every = every.unique(keys, keep="last", maintain_order=True)
-    return every

@@ -14,7 +14,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 
 from tablestream.plan.rounds import METRICS
-from tablestream.plan.work import in_order
+from tablestream.plan.order import in_order
 from tablestream.spark import blobs
 from tablestream.state.changes import hop_columns
 
@@ -32,14 +32,11 @@ class Opened:
     ----------
     schema
         The serialised Arrow schema of the struct's fields.
-    last_only
-        Whether only the last change per key leaves.
     """
 
     port: int
     column: str
     schema: bytes
-    last_only: bool = False
 
     @property
     def fields(self) -> pa.Schema:
@@ -115,7 +112,7 @@ class OutputUnpacker:
                 yield self._wide(counts.height, {**columns, "__port": _repeat(METRICS, counts.height)})
 
     def _output(self, one: Opened, frames: list[pl.DataFrame]) -> Iterator[pa.RecordBatch]:
-        rows = in_order(frames, hop_columns(self.hops), one.last_only)
+        rows = in_order(frames, hop_columns(self.hops))
         for part in struct_arrays(rows, one.fields):
             yield self._wide(len(part), {"__port": _repeat(one.port, len(part)), one.column: part})
 
