@@ -32,10 +32,20 @@ def sorted_positions(places: pl.DataFrame, hops: Sequence[str]) -> Ints:
     tied = np.flatnonzero(np.append(same, False) | np.append(False, same)) if len(time) else positions
     if len(tied):
         rest = places[positions[tied]]
-        positions[tied] = positions[tied][
-            ints(rest.select(pl.arg_sort_by(*_sort_keys(rest, hops))).to_series())
-        ]
+        if not _is_sorted(rest, hops):
+            within = ints(rest.select(pl.arg_sort_by(*_sort_keys(rest, hops))).to_series())
+            positions[tied] = positions[tied][within]
     return positions
+
+
+def _is_sorted(places: pl.DataFrame, hops: Sequence[str]) -> bool:
+    """Whether messages sorted by time are in order also where times are equal."""
+    risen = pl.col(TIME) > pl.col(TIME).shift(1)
+    equal = pl.col(TIME) == pl.col(TIME).shift(1)
+    for name in (PARTITION, POSITION, *hops):
+        before = pl.col(name).shift(1)
+        risen, equal = risen | (equal & (pl.col(name) > before)), equal & (pl.col(name) == before)
+    return bool(places.select((risen | equal).all()).item())
 
 
 def number_messages(

@@ -56,7 +56,8 @@ def work_off(
     arrived = {port: _concat(inbox.get(port, ()), schema, hops) for port, schema in work.schemas.items()}
     order, numbers = number_messages([arrived[port].select(*ROOT, *hops) for port in arrived], hops)
     for (port, frame), number in zip(arrived.items(), numbers, strict=True):
-        arrived[port] = frame.drop(*ROOT, *hops).hstack(number).sort(SEQ)
+        numbered = frame.drop(*ROOT, *hops).hstack(number)
+        arrived[port] = numbered if number[SEQ].is_sorted() else numbered.sort(SEQ)
     sliced = sum(frame.height for frame in arrived.values()) > slice_rows and not work.is_final
     parts = slices([frame[STEP] for frame in arrived.values()], slice_rows) if sliced else [(0, len(order))]
     for first, last in parts:

@@ -27,6 +27,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import polars as pl
 
 TIME, PARTITION, POSITION = "_t", "_p", "_o"
@@ -105,7 +106,15 @@ def _by_hash(every: pl.DataFrame, hashes: str, keys: Sequence[str]) -> pl.Series
 
 
 def last_by(frame: pl.DataFrame, group: pl.Series, also: Sequence[str] = ()) -> pl.DataFrame:
-    """Return the last row of every group (and of every value of the columns `also` in it), in the frame's order."""
-    columns = frame.select(*also, group.alias("_group")).with_columns(pl.int_range(pl.len()).alias("_at"))
-    last = columns.group_by("_group", *also).agg(pl.col("_at").last())
-    return frame[last.get_column("_at").sort()]
+    """Return the last row of every group, and of every value of the columns `also` in it, in the frame's order.
+
+    Groups are dense numbers, as `number_keys` gives them.
+    """
+    if also:
+        columns = frame.select(*also, group.alias("_group")).with_columns(pl.int_range(pl.len()).alias("_at"))
+        return frame[columns.group_by("_group", *also).agg(pl.col("_at").last())["_at"].sort()]
+    numbers = group.to_numpy()
+    last = np.full(int(numbers.max(initial=-1)) + 1, -1, dtype=np.int64)
+    # Where a number comes several times, the last assignment stays.
+    last[numbers] = np.arange(len(numbers))
+    return frame[np.sort(last[last >= 0])]
