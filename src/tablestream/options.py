@@ -17,7 +17,7 @@ DEFAULT_SHARDS = 16
 
 @dataclass(frozen=True)
 class OutputSpec:
-    """How an output gives its changes; see `Table.changes`.
+    """How an output gives its changes; see `Table.changes`. With `rejected`: what sources reject instead.
 
     Raises
     ------
@@ -28,6 +28,7 @@ class OutputSpec:
     emit: Emit = "every"
     before: bool = False
     tombstones: Tombstones = "all"
+    rejected: bool = False
 
     def __post_init__(self) -> None:
         """Check the words."""

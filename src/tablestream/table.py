@@ -578,6 +578,14 @@ class Table:
             name=_checked_name(name) or self.name,
         )
 
+    def rejected(self) -> Rejected:
+        """Return the records that this table's sources leave out, as an output of the plan.
+
+        These are records with a null in the key, without a time, and rows that could not be read (of
+        `tablestream.read_files` in mode ``keep``).
+        """
+        return Rejected(self._node, self._spark)
+
     def explain(self, compat: Compat = None, *, emit: Emit = "every") -> None:
         """Print the rounds of the plan: its operators, what each remembers, and the shuffles."""
         sys.stdout.write(explain(self._node, OutputSpec(emit=emit), compat) + "\n")
@@ -587,6 +595,28 @@ class Table:
     def _analysed(self, columns: Sequence[Column], where: str) -> T.StructType:
         """The schema of some columns over this table's row."""
         return _analyse(_empty(self._spark, self.schema), columns, self.name, where)
+
+
+class Rejected:
+    """Records that the sources of a table leave out: ``table.rejected()``.
+
+    Columns: ``operator`` (the table), ``reason`` (``null-key``, ``null-timestamp``, ``malformed``), ``source`` (the
+    source partition), ``timestamp``, ``key`` and ``record`` (JSON; of a row that could not be read its text), and
+    ``_order``.
+    """
+
+    def __init__(self, node: Node, spark: SparkSession) -> None:
+        self._node, self._spark = node, spark
+
+    def to(self, sink: Sink, *, name: str | None = None) -> OutputRequest:
+        """Describe an output of a query, for `tablestream.start`; a sink that takes a log, not a keyed table."""
+        spec = OutputSpec(rejected=True)
+        shown = _checked_name(name) or f"{self._node.name}_rejected"
+        return OutputRequest(self._node, self._spark, sink, spec, shown)
+
+    def changes(self) -> DataFrame:
+        """Return the rejected records as a streaming DataFrame; nothing else of the plan runs."""
+        return changes_of(self._node, self._spark, OutputSpec(rejected=True), None, None)
 
 
 def _empty(spark: SparkSession, schema: T.StructType) -> DataFrame:

@@ -172,6 +172,20 @@ class Events:
         """
         return np.maximum.accumulate(np.where(self.input == number, self.at, -1))
 
+    def same_turn(self, number: int) -> Ints:
+        """The position of the event of input `number` that is of the same key, step and turn; -1 where none is.
+
+        The first change of a key in a step at each input is of turn 0, the second of turn 1, and so on.
+        """
+        order = np.lexsort((self.at, self.input, self.step, self.kid))
+        turn = np.empty_like(self.at)
+        turn[order] = self.at - _run_start(starts(self.kid[order], self.step[order], self.input[order]))
+        _, group = np.unique(np.stack([self.kid, self.step, turn]), axis=1, return_inverse=True)
+        found = np.full(len(self.at), -1, dtype=np.int64)
+        mine = self.input == number
+        found[group[mine]] = self.at[mine]
+        return found[group]
+
     def without_idle_tombstones(self, quiet: Sequence[bool]) -> Events:
         """Leave out tombstones for rows that do not exist, of the inputs marked quiet."""
         keep = np.ones(len(self.kid), dtype=bool)

@@ -142,17 +142,15 @@ class KeyJoin:
     def _leaves(self, events: Events) -> list[_Side]:
         """What each emitting event finds on each input: whether it changed, and its row before and after."""
         at = self._emitting(events)
-        own, key_start = events.input[at], events.key_start[at]
+        key_start = events.key_start[at]
         leaves = []
         for j in range(len(self.values)):
-            whole_step = self.atomic or self.early[j]
-            together = np.array([whole_step or store == self.stores[j] for store in self.stores])[own]
             last = events.last_of(j)
-            after = last[np.where(together, events.step_end[at], at)]
-            earlier = np.where(together, events.step_start[at], at) - 1
+            after = last[self._seen(events, at, j)]
+            earlier = (events.step_start[at] if self.atomic else at) - 1
             before = np.where(earlier >= 0, last[earlier], -1)
             now, was = (after >= key_start) & events.live[after], (before >= key_start) & events.live[before]
-            touched = after >= events.step_start[at] if self.atomic else own == j
+            touched = after >= events.step_start[at] if self.atomic else events.input[at] == j
             leaves.append(
                 _Side(
                     emits=touched,
@@ -164,6 +162,15 @@ class KeyJoin:
                 )
             )
         return leaves
+
+    def _seen(self, events: Events, at: Ints, j: int) -> Ints:
+        """The position up to which each emitting event sees the changes of an input."""
+        if self.atomic or self.early[j]:
+            return events.step_end[at]
+        if self.stores.count(self.stores[j]) == 1:
+            return at
+        shares = np.array([i != j and store == self.stores[j] for i, store in enumerate(self.stores)])
+        return np.where(shares[events.input[at]], np.maximum(at, events.same_turn(j)[at]), at)
 
     def _rows(
         self, events: Events, at: Ints, sides: _Side, chosen: Ints, rows: Sequence[pl.DataFrame]

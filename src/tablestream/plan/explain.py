@@ -16,7 +16,7 @@ def explained(line: Line) -> str:
     parts = [f"Plan: {_count(len(line.rounds), 'round')}, {line.mode.shards} shards, compat {compat}"]
     for source, readers in sorted(line.sources.items(), key=lambda entry: entry[0].serial):
         key = ", ".join(one.name for one in source.key)
-        parts.append(f"Source {source.name} (key {key}) -> {_ports(readers)}")
+        parts.append(f"Source {source.name} (key {key})" + (f" -> {_ports(readers)}" if readers else ""))
     for work in line.rounds:
         parts += _round(work)
         for between in line.between:
@@ -24,6 +24,9 @@ def explained(line: Line) -> str:
                 parts.append(f"  Columns: {between.port.label} -> {_ports(between.readers)}")
     parts.append("Last shuffle: by the output's key, in order")
     for ending in line.endings:
+        if ending.output.rejected:
+            parts.append(f"Output {ending.output.node.name}: the records that its sources reject")
+            continue
         wanted = ["final change per key and micro-batch" if ending.output.final else "every change"]
         wanted += ["with the row before"] if ending.output.before else []
         wanted += ["minimal tombstones"] if ending.output.minimal else []

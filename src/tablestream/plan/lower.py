@@ -88,12 +88,13 @@ class Between:
 
 @dataclass(frozen=True)
 class Output:
-    """What was asked for: the changes of a node."""
+    """What was asked for: the changes of a node, or with `rejected` the records that its sources reject."""
 
     node: Node
     final: bool = False
     before: bool = False
     minimal: bool = False
+    rejected: bool = False
 
 
 @dataclass(frozen=True)
@@ -131,6 +132,11 @@ class Line:
     sources: dict[Source, tuple[Reader, ...]]
     between: tuple[Between, ...]
     endings: tuple[Ending, ...]
+
+    def rejecting(self, source: Source) -> tuple[Port, ...]:
+        """The ports that want to know what a source rejects."""
+        rejections = (ending for ending in self.endings if ending.output.rejected)
+        return tuple(ending.port for ending in rejections if source in ancestors(ending.output.node))
 
 
 Types = Callable[[Fields], pl.Schema]
@@ -320,7 +326,8 @@ def lower(outputs: Sequence[Output], types: Types, mode: Mode) -> Line:
     nodes = ancestors(*(output.node for output in outputs))
     line = _Lowering(mode, types, unique_names(nodes), asked_for_old_values(nodes))
     for output in outputs:
-        line.produce(base_of(output.node))
+        if not output.rejected:
+            line.produce(base_of(output.node))
     final = _natively_final(line, outputs)
     endings = [_ending(line, output, index, final) for index, output in enumerate(outputs)]
     last = max([draft.round for draft in line.drafts], default=0)
@@ -331,11 +338,11 @@ def lower(outputs: Sequence[Output], types: Types, mode: Mode) -> Line:
 
 @dataclass(frozen=True)
 class _End:
-    """An output before its port is numbered; `base` is the operator that sends to it, or its `Upsert`."""
+    """An output before its port is numbered; `base` is the operator that sends to it, its `Upsert`, or none."""
 
     output: Output
     want: _Want
-    base: Node | _Draft
+    base: Node | _Draft | None
     evaluated: bool
 
 
@@ -348,6 +355,8 @@ def _natively_final(line: _Lowering, outputs: Sequence[Output]) -> set[Node]:
     }
     able -= {base for base, _, _ in line.reads}
     for output in outputs:
+        if output.rejected:
+            continue
         if not output.final or output.before or output.minimal or removes_rows(output.node):
             able.discard(base_of(output.node))
     return able
@@ -357,6 +366,8 @@ def _ending(line: _Lowering, output: Output, index: int, final: set[Node]) -> _E
     """Decide how an output's changes leave: from their operator as they are, or through an `Upsert`."""
     base = base_of(output.node)
     want = _Want(((_LAST,), index), 0, KEY_HASH, f"output {index + 1}")
+    if output.rejected:
+        return _End(output, want, None, evaluated=True)
     quiet = output.minimal or line.is_quiet(output.node)
     if not (output.before or quiet or (output.final and base not in final)):
         if isinstance(base, Source):
@@ -406,13 +417,18 @@ class _Finishing:
         return Line(
             mode=self.lowering.mode,
             rounds=self._rounds(ports, between),
-            sources={base: tuple(found) for base, found in readers.items() if isinstance(base, Source)},
+            sources={source: tuple(readers.get(source, ())) for source in self._sources()},
             between=tuple(
                 Between(port, base, self.lowering.made_in[base], tuple(readers[base]))
                 for base, port in between.items()
             ),
             endings=tuple(Ending(end.output, ports[end.want], end.evaluated) for end in self.endings),
         )
+
+    def _sources(self) -> list[Source]:
+        """Every source of the plan, in the order of declaration."""
+        nodes = ancestors(*(end.output.node for end in self.endings))
+        return [node for node in nodes if isinstance(node, Source)]
 
     def _rounds(self, ports: dict[_Want, Port], between: dict[Node, Port]) -> tuple[Round, ...]:
         made = []

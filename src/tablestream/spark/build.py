@@ -123,7 +123,9 @@ class Builder:
             value=tuple(quoted(f"__value.{number}") for number in range(len(source.value))),
         )
         consumers = self._consumers(scope, readers, [])
+        rejecting = self._line.rejecting(source)
         order = ["__time", "__ts", "__null_key", "__malformed", *given.mark_columns, "__position"]
+        order += ["__key_json", "__record"] if rejecting else []
         packer = SourcePacker(
             name=source.name,
             number=self._number[source],
@@ -132,6 +134,7 @@ class Builder:
             consumers=tuple(consumers),
             shards=self._shards,
             malformed=given.malformed,
+            rejecting=rejecting,
             refuse_negative_time=self._line.mode.compat,
         )
         frame = scope.frame.select(*map(quoted, order), *(consumer.column for consumer in consumers))
@@ -282,13 +285,6 @@ class Builder:
         table = scope.table(node)
         kinds = [spark_type(one) for one in node.key]
         old = _carried(struct, "old", table.key, node) if ending.output.before else None
-        order = F.struct(
-            F.col("__micro_batch").alias("micro_batch"),
-            quoted(struct, TIME).alias("time"),
-            quoted(struct, PARTITION).alias("partition"),
-            quoted(struct, POSITION).alias("position"),
-            *(quoted(struct, hop).alias(f"hop_{i}") for i, hop in enumerate(hop_columns(self._last + 1))),
-        )
         result = Result(
             key=[column.cast(kind) for column, kind in zip(table.key, kinds, strict=True)],
             value=list(table.value),
@@ -296,9 +292,29 @@ class Builder:
             old=None if old is None else list(old.value),
             existed=None if old is None else old.exists,
             timestamp=F.timestamp_micros(quoted(struct, TS)),
-            order=order,
+            order=self.order(ending),
         )
         return scope.frame, result
+
+    def order(self, ending: Ending) -> Column:
+        """The place of an output's changes in the total order."""
+        struct = f"__p{ending.port.number}"
+        return F.struct(
+            F.col("__micro_batch").alias("micro_batch"),
+            quoted(struct, TIME).alias("time"),
+            quoted(struct, PARTITION).alias("partition"),
+            quoted(struct, POSITION).alias("position"),
+            *(quoted(struct, hop).alias(f"hop_{i}") for i, hop in enumerate(hop_columns(self._last + 1))),
+        )
+
+    def rejected(self, ending: Ending) -> list[Column]:
+        """The columns of an output of rejected records."""
+        struct = f"__p{ending.port.number}"
+        names = {"_operator": "operator", "_reason": "reason", "_source": "source"}
+        columns = [quoted(struct, name).alias(shown) for name, shown in names.items()]
+        time = F.timestamp_micros(quoted(struct, TS)).alias("timestamp")
+        texts = [quoted(struct, name).alias(name[1:]) for name in ("_key", "_record")]
+        return [*columns, time, *texts, self.order(ending).alias("_order")]
 
     def _observed(self) -> list[Column]:
         """A count per operator and reason for which it can drop a record."""
@@ -353,6 +369,8 @@ class Builder:
         return T.StructType(columns)
 
     def _ending_layout(self, ending: Ending) -> T.StructType:
+        if ending.output.rejected:
+            return T.StructType([*self._order_fields(self._last + 1), *REJECTED.fields])
         if not ending.evaluated:
             return self._layout(base_of(ending.output.node), self._last)
         node = ending.output.node
@@ -371,6 +389,16 @@ class Builder:
         return T.StructType(columns)
 
 
+#: What the packers of sources tell of a record that they reject, beside its place.
+REJECTED = T.StructType(
+    [
+        T.StructField(TS, T.LongType()),
+        *(
+            T.StructField(name, T.StringType())
+            for name in ("_operator", "_reason", "_source", "_key", "_record")
+        ),
+    ]
+)
 #: The name under which a query's progress shows what was dropped.
 OBSERVED = "tablestream"
 
@@ -414,7 +442,8 @@ def _key_width(base: Node) -> int:
 
 
 def _first_round(readers: tuple[Reader, ...]) -> int:
-    return min(reader.port.round for reader in readers)
+    """The round that a source joins; one without readers has only what it rejects, for the outputs."""
+    return min((reader.port.round for reader in readers), default=0)
 
 
 def _union(streams: list[DataFrame | None]) -> DataFrame:

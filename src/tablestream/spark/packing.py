@@ -18,11 +18,13 @@ from pyspark import TaskContext
 from tablestream.errors import MalformedRecordError, OrderError
 from tablestream.plan.rounds import METRICS, Port
 from tablestream.spark import blobs
-from tablestream.state.changes import PARTITION, POSITION, ROOT, TIME, TS, hop_columns
+from tablestream.state.changes import KEY_HASH, PARTITION, POSITION, ROOT, TIME, TS, hop_columns
 
 NULL_KEY, NULL_TIME, MALFORMED = "null-key", "null-timestamp", "malformed"
 #: Rows that are packed together: blobs should be large, whatever the session's Arrow record batches are.
 ROWS = 100_000
+
+_REASON = "_reason"
 
 Malformed = Literal["fail", "drop", "keep"]
 
@@ -54,6 +56,9 @@ class SourcePacker:
         Where messages go, and into how many shards.
     malformed
         What happens to a row that could not be read.
+    rejecting
+        Ports that are told of every record that is left out; the record batches then have ``__key_json`` and
+        ``__record``, too.
     refuse_negative_time
         Whether a time before 1970 ends the query, as in Kafka Streams.
     """
@@ -65,6 +70,7 @@ class SourcePacker:
     consumers: tuple[Consumer, ...]
     shards: int
     malformed: Malformed = "fail"
+    rejecting: tuple[Port, ...] = ()
     refuse_negative_time: bool = False
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -72,42 +78,69 @@ class SourcePacker:
         dropped: Counter[tuple[str, str]] = Counter()
         places = _Places(self.number, self.marks, self.ordered)
         for table in _gathered(batches):
-            frame = places.put(_from_arrow(table))
-            frame = self._accepted(frame, dropped)
-            if frame.height:
-                packed = [blob for consumer in self.consumers for blob in self._pack(consumer, frame)]
+            frame = places.put(_from_arrow(table)).with_columns(self._reason().alias(_REASON))
+            rejected = frame.filter(pl.col(_REASON).is_not_null())
+            self._check(rejected)
+            dropped.update(
+                {(self.name, reason): count for reason, count in rejected[_REASON].value_counts().iter_rows()}
+            )
+            accepted = frame.filter(pl.col(_REASON).is_null())
+            self._check_times(accepted)
+            packed = [blob for port in self.rejecting for blob in self._tell(port, rejected)]
+            packed += [blob for consumer in self.consumers for blob in self._pack(consumer, accepted)]
+            if packed:
                 yield blobs.record_batch(packed)
         if dropped:
             yield blobs.record_batch([(0, METRICS, blobs.encode(blobs.counters(dropped)))])
 
-    def _accepted(self, frame: pl.DataFrame, dropped: Counter[tuple[str, str]]) -> pl.DataFrame:
-        """Leave out, and count, what is no record: unreadable rows, and rows without key or time."""
-        broken = frame.filter(pl.col("__malformed").is_not_null())
-        if broken.height and self.malformed == "fail":
+    def _reason(self) -> pl.Expr:
+        """Why a record is none: it could not be read, or has no key or no time; null if it is one."""
+        return (
+            pl.when(pl.col("__malformed").is_not_null())
+            .then(pl.lit(MALFORMED))
+            .when("__null_key")
+            .then(pl.lit(NULL_KEY))
+            .when(pl.col("__ts").is_null() | pl.col("__time").is_null())
+            .then(pl.lit(NULL_TIME))
+        )
+
+    def _check(self, rejected: pl.DataFrame) -> None:
+        """End the query at a row that cannot be read, if that is the mode."""
+        broken = (
+            rejected.filter(pl.col(_REASON) == MALFORMED) if self.malformed == "fail" else rejected.clear()
+        )
+        if broken.height:
             raise MalformedRecordError(
                 f"A row cannot be read: {broken['__malformed'][0]!r} (source partition"
                 f" {broken[PARTITION][0]!r}, row {broken[POSITION][0]}).",
                 hint="Correct the file, or read it with mode='drop' or mode='keep'.",
                 operator=self.name,
             )
-        rest = frame.filter(pl.col("__malformed").is_null())
-        null_key = rest["__null_key"]
-        null_time = rest[TS].is_null() | rest[TIME].is_null()
-        for reason, count in (
-            (MALFORMED, broken.height),
-            (NULL_KEY, null_key.sum()),
-            (NULL_TIME, (null_time & ~null_key).sum()),
-        ):
-            if count:
-                dropped[self.name, reason] += int(count)
-        rest = rest.filter(~(null_key | null_time))
-        if self.refuse_negative_time and rest.height and rest.select((pl.col(TS) < 0).any()).item():
+
+    def _check_times(self, accepted: pl.DataFrame) -> None:
+        if self.refuse_negative_time and bool((accepted[TS] < 0).any()):
             raise OrderError(
                 "A record has a time before 1970, which compat='kafka-streams' refuses.",
                 hint="Correct its timestamp, filter such records out, or leave compat away.",
                 operator=self.name,
             )
-        return rest
+
+    def _tell(self, port: Port, rejected: pl.DataFrame) -> Iterator[blobs.Blob]:
+        """Messages about records that were left out."""
+        partition, zero = pl.col(PARTITION), pl.lit(0, pl.Int64)
+        told = rejected.select(
+            pl.col(TIME).fill_null(strategy="zero") if rejected.schema[TIME].is_integer() else pl.col(TIME),
+            partition,
+            POSITION,
+            zero.alias(KEY_HASH),
+            TS,
+            pl.lit(self.name).alias("_operator"),
+            pl.col(_REASON),
+            partition.alias("_source"),
+            pl.col("__key_json").alias("_key"),
+            pl.col("__record").alias("_record"),
+        )
+        return blobs.pack(port, told, self.shards)
 
     def _pack(self, consumer: Consumer, frame: pl.DataFrame) -> Iterator[blobs.Blob]:
         hop = pl.lit(consumer.port.rank, pl.Int64).alias("_h0")

@@ -33,13 +33,13 @@ def changes_of(
     """Return the changes of one table; see `Table.changes`."""
     line = lowered([(node, spec)], compat, shards)
     check_session(spark, line)
-    builder = Builder(line, worker_settings())
-    frame, result = builder.result(builder.build(), line.endings[0])
-    return (
-        frame.select(*shape(result, line.endings[0]))
-        if result.old is None
-        else _imaged(frame, result, line.endings[0])
-    )
+    builder, (ending,) = Builder(line, worker_settings()), line.endings
+    frame = builder.build()
+    if spec.rejected:
+        return frame.select(*builder.rejected(ending))
+    frame, result = builder.result(frame, ending)
+    rows = frame.select(*shape(result, ending), *_before(result, ending))
+    return _with_images(rows, ending) if spec.before else rows
 
 
 def lowered(wanted: Sequence[tuple[Node, OutputSpec]], compat: Compat, shards: int | None) -> Line:
@@ -59,7 +59,7 @@ def lowered(wanted: Sequence[tuple[Node, OutputSpec]], compat: Compat, shards: i
             hint="Give all of them order_by= of one type, or none.",
         )
     outputs = [
-        Output(node, final=spec.emit == "final", before=spec.before, minimal=spec.tombstones == "minimal")
+        Output(node, spec.emit == "final", spec.before, spec.tombstones == "minimal", spec.rejected)
         for node, spec in wanted
     ]
     return lower(outputs, polars_types, Mode(checked_compat(compat), checked_shards(shards)))
@@ -105,10 +105,12 @@ def query_frame(line: Line) -> DataFrame:
     frame = builder.build()
     for ending in line.endings:
         port = ending.port.number
-        frame, result = builder.result(frame, ending)
-        mine = F.col("__port") == port
-        columns = F.struct(*shape(result, ending), *_before(result, ending))
-        frame = frame.withColumn(f"__out{port}", F.when(mine, columns))
+        if ending.output.rejected:
+            columns = builder.rejected(ending)
+        else:
+            frame, result = builder.result(frame, ending)
+            columns = [*shape(result, ending), *_before(result, ending)]
+        frame = frame.withColumn(f"__out{port}", F.when(F.col("__port") == port, F.struct(*columns)))
     return frame.select("__port", *(f"__out{ending.port.number}" for ending in line.endings))
 
 
@@ -135,10 +137,6 @@ def _before(result: Result, ending: Ending) -> list[Column]:
     fields = ending.output.node.value
     old = [column.alias(one.name) for column, one in zip(result.old, fields, strict=True)]
     return [F.when(result.existed, F.struct(*(old or [F.lit(None).alias("__nothing")]))).alias("__old")]
-
-
-def _imaged(frame: DataFrame, result: Result, ending: Ending) -> DataFrame:
-    return _with_images(frame.select(*shape(result, ending), *_before(result, ending)), ending)
 
 
 def _with_images(rows: DataFrame, ending: Ending) -> DataFrame:

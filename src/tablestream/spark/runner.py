@@ -86,7 +86,8 @@ def start(
     line = lowered([(output.node, output.spec) for output in outputs], compat, shards)
     check_session(spark, line)
     keyed = [
-        Output(output.name, output.sink.keyed_by([one.name for one in output.node.key])) for output in outputs
+        Output(output.name, output.sink if output.spec.rejected else output.sink.keyed_by(_key(output)))
+        for output in outputs
     ]
     check_outputs(keyed)
     for output in keyed:
@@ -115,6 +116,10 @@ def request(
     """Describe an output; a sink that needs only final changes gets only those."""
     chosen: Emit = emit or ("final" if sink.needs_final else "every")
     return OutputRequest(node, spark, sink, OutputSpec(chosen, before, tombstones), name)
+
+
+def _key(output: OutputRequest) -> list[str]:
+    return [one.name for one in output.node.key]
 
 
 def _micro_batch_writer(

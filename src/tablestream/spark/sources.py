@@ -14,6 +14,8 @@ column           type                  meaning
 ``__malformed``  string or null        the text of a row that could not be read
 ``__mark0`` ..   bigint or string      what tells the source partition
 ``__position``   bigint or null        the place in it; null: rows are counted
+``__key_json``   string                the key, for those who ask what was rejected
+``__record``     string                the record as JSON, or the text of a row that could not be read
 ===============  ====================  ==================================================================
 """
 
@@ -129,6 +131,10 @@ def describe(df: DataFrame, said: Description) -> Described:
         (F.col(CORRUPT) if CORRUPT in df.columns else F.lit(None)).cast("string").alias("__malformed"),
         *(mark.alias(f"__mark{number}") for number, mark in enumerate(marks)),
         position.cast("bigint").alias("__position"),
+        F.to_json(F.struct(*(part.alias(one.name) for part, one in zip(said.key, key, strict=True)))).alias(
+            "__key_json"
+        ),
+        _record(df).alias("__record"),
     )
     ordered_by = None if said.order_by is None else df.select(said.order_by).schema[0].dataType.json()
     return Described(
@@ -226,6 +232,13 @@ def unlogged() -> Iterator[None]:
         yield
     finally:
         logger.disabled = before
+
+
+def _record(df: DataFrame) -> Column:
+    """A record as text."""
+    names = [name for name in df.columns if name != CORRUPT]
+    record = F.to_json(F.struct(*(F.col(f"`{name}`") for name in names)))
+    return F.coalesce(F.col(CORRUPT), record) if CORRUPT in df.columns else record
 
 
 def _mode(df: DataFrame) -> Malformed:
