@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal, Self
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import Window
-from pyspark.sql import functions as F  # noqa: N812 (PySpark's own habit)
+from pyspark.sql import functions as F
 
 from tablestream.connectors.sink import CHANGE_COLUMNS, CHANGE_TYPE, ORDER, quoted
 from tablestream.errors import ArgumentError, PlanError, SessionSettingError

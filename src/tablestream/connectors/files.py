@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, Self, cast, get_args
 
 from pyspark.errors import AnalysisException, ParseException
-from pyspark.sql import functions as F  # noqa: N812 (PySpark's own habit)
+from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructType
 
 from tablestream.connectors.sink import quoted

@@ -37,13 +37,13 @@ class Sink(Protocol):
     """
 
     @property
-    def target(self) -> str: ...  # noqa: D102 (stands in the class docstring)
+    def target(self) -> str: ...
 
     @property
-    def key_columns(self) -> tuple[str, ...]: ...  # noqa: D102
+    def key_columns(self) -> tuple[str, ...]: ...
 
     @property
-    def needs_final(self) -> bool: ...  # noqa: D102
+    def needs_final(self) -> bool: ...
 
     def keyed_by(self, names: Sequence[str]) -> Self:
         """Give the same target, told which columns are the key."""

@@ -84,7 +84,7 @@ def chunks(low: Ints, high: Ints, rows: int) -> Iterator[tuple[Ints, Ints]]:
     for begin in range(0, total, rows):
         number = np.arange(begin, min(begin + rows, total), dtype=np.int64)
         owner = np.searchsorted(ends, number, "right")
-        yield owner, number - (ends[owner] - high[owner])
+        yield owner, np.asarray(number - (ends[owner] - high[owner]), dtype=np.int64)
 
 
 def starts(*columns: Ints) -> Bools:
@@ -94,6 +94,11 @@ def starts(*columns: Ints) -> Bools:
     for column in columns:
         changed[1:] |= column[1:] != column[:-1]
     return changed
+
+
+def run_start(start: Bools) -> Ints:
+    """The position where the run of each row starts."""
+    return np.maximum.accumulate(np.where(start, np.arange(len(start), dtype=np.int64), 0))
 
 
 @dataclass(frozen=True)
@@ -151,12 +156,12 @@ class Events:
     @cached_property
     def key_start(self) -> Ints:
         """The position of the first event of the same key."""
-        return _run_start(starts(self.kid))
+        return run_start(starts(self.kid))
 
     @cached_property
     def step_start(self) -> Ints:
         """The position of the first event of the same key and step."""
-        return _run_start(starts(self.kid, self.step))
+        return run_start(starts(self.kid, self.step))
 
     @cached_property
     def step_end(self) -> Ints:
@@ -179,7 +184,7 @@ class Events:
         """
         order = np.lexsort((self.at, self.input, self.step, self.kid))
         turn = np.empty_like(self.at)
-        turn[order] = self.at - _run_start(starts(self.kid[order], self.step[order], self.input[order]))
+        turn[order] = self.at - run_start(starts(self.kid[order], self.step[order], self.input[order]))
         _, group = np.unique(np.stack([self.kid, self.step, turn]), axis=1, return_inverse=True)
         found = np.full(len(self.at), -1, dtype=np.int64)
         mine = self.input == number
@@ -198,8 +203,3 @@ class Events:
             return self
         fields = ("kid", "seq", "step", "input", "row", "live", "ts", "row_ts")
         return replace(self, **{name: getattr(self, name)[keep] for name in fields})
-
-
-def _run_start(start: Bools) -> Ints:
-    """The position where the run of each row starts."""
-    return np.maximum.accumulate(np.where(start, np.arange(len(start), dtype=np.int64), 0))

@@ -177,7 +177,7 @@ class ForeignKeyAnswer:
         touched = touched_keys([left.select(self._foreign), right.select(self._foreign)])
         rights = with_state(context.trace("right rows").lookup(touched), right)
         meeting = Meeting.of(
-            left, rights, self.foreign_keys, atomic=self.atomic, quiet_right=self.quiet_right
+            left, rights, list(self.foreign_keys), atomic=self.atomic, quiet_right=self.quiet_right
         )
         if self.lone:
             changes = self._lone.run(meeting, left, rights, context.trace(self._lone.trace.name))
@@ -274,12 +274,12 @@ class ForeignKeyAnswer:
         if self.pair:
             stands &= live | meeting.right_was[change]
         if self.final:
-            return stands & (stays.end[position] == OPEN)
+            return np.asarray(stands & (stays.end[position] == OPEN))
         same_step = stays.end_step[position] == ints(rights[STEP])[change]
         if self.atomic:
             # A pair that ends is answered only where the right row is.
             answered = live if self.pair else live | stays.end_answers[position]
-            return stands & ~(same_step & answered)
+            return np.asarray(stands & ~(same_step & answered))
         if self.stale:
             stale = stands & same_step & stays.end_changed[position]
             stale &= self._points_at_itself(stays.keys[position], rights[change])

@@ -44,7 +44,7 @@ from enum import Enum, IntEnum
 import numpy as np
 import polars as pl
 
-from tablestream.operators.events import Bools, Ints, bools, gather, ints, starts, touched_keys
+from tablestream.operators.events import Bools, Ints, bools, gather, ints, run_start, starts, touched_keys
 from tablestream.operators.operator import NUMBER, PARENT, Context, Emission
 from tablestream.state.changes import FOREIGN_HASH, KEY_HASH, LIVE, SEQ, TS, last_by, number_keys
 from tablestream.state.trace import TraceSpec
@@ -167,11 +167,11 @@ class ForeignKeySubscribe:
         was_live = live[before] & (before >= 0)
         answered = live[now] | was_live
         if self.final:
-            begin = np.maximum.accumulate(np.where(first, np.arange(len(now)), 0))
+            begin = run_start(first)
             before = np.where(arrived[begin], -1, now[begin])
             was_live = live[before] & (before >= 0)
             arrived &= _last_true(answered & arrived, key)
-        now, before, answered, was_live = (column[arrived] for column in (now, before, answered, was_live))
+        now, before, answered, was_live = now[arrived], before[arrived], answered[arrived], was_live[arrived]
         has = bools(rows[FOREIGN_HASH].is_not_null()) & live
         return _Turns(
             now=now,

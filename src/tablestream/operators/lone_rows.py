@@ -98,7 +98,8 @@ class LoneRows:
         row_ts = pick(ints(rights[ROW_TS]), right[end], never())
         time = np.where(by_right, ts[change], np.maximum(ts[end], row_ts))
         value = np.where(lone[end], right[end], -1)
-        return keys[first[emits]].with_columns(
+        changes: pl.DataFrame = keys[first[emits]]
+        return changes.with_columns(
             pl.Series(PARENT, seq[first][emits], dtype=pl.Int64),
             pl.Series(TS, time[emits], dtype=pl.Int64),
             pl.Series(LIVE, lone[end][emits], dtype=pl.Boolean),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from enum import Enum
+
 from tablestream.plan.lower import Line, Reader
 from tablestream.plan.rounds import Placed, Round
 
@@ -54,7 +56,7 @@ def _parameters(placed: Placed) -> str:
         value = getattr(operator, name, None)
         if value is True:
             shown.append(name)
-        elif hasattr(value, "value"):
+        elif isinstance(value, Enum):
             shown.append(f"{name}={value.value}")
     tree = getattr(operator, "tree", None)
     if tree is not None:

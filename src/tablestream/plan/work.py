@@ -19,7 +19,6 @@ from tablestream.plan.rounds import RANKS, Placed, Port, Round
 from tablestream.state.changes import PARTITION, POSITION, ROOT, SEQ, STEP, TIME, hop_columns
 from tablestream.state.trace import ShardState
 
-
 #: Messages of one shard that are worked off together.
 SLICE_ROWS = 1_000_000
 

@@ -144,9 +144,7 @@ class Builder:
         processor = RoundProcessor(
             work, self._shards, self._settings.cache_directory, self._settings.cache_bytes
         )
-        return stream.groupBy("shard").transformWithStateInPandas(
-            processor, T.StructType.fromDDL(blobs.SCHEMA), "append", "none"
-        )
+        return stream.groupBy("shard").transformWithStateInPandas(processor, blobs.SCHEMA, "append", "none")
 
     def _between(self, stream: DataFrame, behind: tuple[Between, ...], number: int) -> DataFrame:
         """Evaluate what later rounds read of the changes made in a round."""
@@ -351,9 +349,9 @@ class Builder:
     def _layout(self, base: Node, number: int) -> T.StructType:
         """The columns of an operator's output, with their place in the order."""
         columns = self._order_fields(number + 1)
+        foreign: Fields = ()
         if isinstance(base, KeyJoin):
-            key, foreign, values = base.key, (), [leaf.value for leaf, _ in leaves_of(base)]
-            columns.append(T.StructField(ROW_TS, T.LongType()))
+            key, values = base.key, [leaf.value for leaf, _ in leaves_of(base)]
         else:
             assert isinstance(base, ForeignKeyJoin | OneToMany)  # noqa: S101
             many, one = (
@@ -361,8 +359,8 @@ class Builder:
             )
             foreign = base.foreign if isinstance(base, OneToMany) or base.keeps_lone_rows else ()
             key, values = many.key, [many.value, one.value]
-            columns.append(T.StructField(ROW_TS, T.LongType()))
-        columns += [T.StructField(TS, T.LongType()), T.StructField(LIVE, T.BooleanType())]
+        columns += [T.StructField(ROW_TS, T.LongType()), T.StructField(TS, T.LongType())]
+        columns += [T.StructField(LIVE, T.BooleanType())]
         for names, fields in ((key_columns(len(key)), key), (foreign_columns(len(foreign)), foreign)):
             columns += [T.StructField(name, spark_type(one)) for name, one in zip(names, fields, strict=True)]
         columns += [T.StructField(f"v{number}", struct_type(value)) for number, value in enumerate(values)]
@@ -458,5 +456,9 @@ def _opened(port: int, struct: T.StructType) -> Opened:
 
 
 def _wide_schema(structs: dict[int, T.StructType]) -> T.StructType:
-    head = T.StructType.fromDDL(blobs.SCHEMA).fields
+    head = [
+        T.StructField("shard", T.IntegerType()),
+        T.StructField("port", T.IntegerType()),
+        T.StructField("blob", T.BinaryType()),
+    ]
     return T.StructType([*head, *(T.StructField(f"__p{port}", struct) for port, struct in structs.items())])

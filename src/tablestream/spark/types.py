@@ -148,7 +148,7 @@ def _fractional(left: T.DataType, right: T.DataType) -> T.DataType | None:
 
 
 def _as_decimal(kind: T.DataType) -> T.DecimalType:
-    digits = {T.ByteType: 3, T.ShortType: 5, T.IntegerType: 10, T.LongType: 20}
+    digits: dict[type[T.DataType], int] = {T.ByteType: 3, T.ShortType: 5, T.IntegerType: 10, T.LongType: 20}
     return kind if isinstance(kind, T.DecimalType) else T.DecimalType(digits[type(kind)], 0)
 
 

@@ -13,8 +13,8 @@ import polars as pl
 import pyarrow as pa
 from pyspark import TaskContext
 
-from tablestream.plan.rounds import METRICS
 from tablestream.plan.order import in_order
+from tablestream.plan.rounds import METRICS
 from tablestream.spark import blobs
 from tablestream.state.changes import hop_columns
 
@@ -91,7 +91,8 @@ class OutputUnpacker:
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Unpack all record batches of a task; its blobs come sorted by shard."""
-        shard, held = -1, []
+        shard = -1
+        held: list[blobs.Blob] = []
         for batch in batches:
             for row in _rows(batch):
                 if row[0] != shard:
