@@ -187,8 +187,6 @@ class Table:
         """
         return self._filtered(condition, negate=False)
 
-    where = filter
-
     def filter_not(self, condition: ColumnLike) -> Table:
         """Keep the rows for which a condition does not hold: exactly those that `filter` leaves out."""
         return self._filtered(condition, negate=True)

@@ -151,7 +151,7 @@ class ForeignKeySubscribe:
             context.dropped[NULL_FOREIGN_KEY] += int((turns.live & ~turns.has).sum())
         yield Emission(TO_RIGHT, self._messages(turns, rows, arrived, stored.height))
         if self.rules is Rules.LEFT:
-            yield Emission(TO_RESULT, self._direct_answers(turns, rows, arrived, stored.height))
+            yield Emission(TO_RESULT, self._direct_answers(turns, arrived, stored.height))
         trace.insert(last_by(rows, kid).filter(pl.col(SEQ) > 0).select(list(self._trace.schema)))
 
     def _turns(self, rows: pl.DataFrame, kid: pl.Series) -> _Turns:
@@ -226,8 +226,7 @@ class ForeignKeySubscribe:
         same = (hashes[turns.now] == hashes[turns.before]) & turns.live & turns.was_live
         return np.asarray(~same)
 
-    def _direct_answers(
-        self, turns: _Turns, rows: pl.DataFrame, arrived: pl.DataFrame, stored: int
+    def _direct_answers(self, turns: _Turns, arrived: pl.DataFrame, stored: int
     ) -> pl.DataFrame:
         """LEFT: rows whose foreign key is null, and deletes, are answered without a right row."""
         mine = turns.answered & ~turns.has

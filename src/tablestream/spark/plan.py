@@ -92,7 +92,7 @@ def check_session(spark: SparkSession, line: Line) -> None:
 
 
 def worker_settings() -> Settings:
-    """Where workers cache runs: a directory of this user's under the temporary directory, or as the environment says."""
+    """Where workers cache runs: a directory of this user's, temporary unless the environment names one."""
     directory = os.environ.get("TABLESTREAM_CACHE_DIR")
     if directory is None:
         directory = str(Path(tempfile.gettempdir()) / f"tablestream-{getpass.getuser()}")
