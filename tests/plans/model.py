@@ -5,12 +5,15 @@ Each operator is one of `tablestream.testing.reference`; here stands only how ch
 Default mode
     A record is one step. Nodes are worked in the order of their declaration (parents first), and each gets all
     messages of the step at once. Where a table reaches an operator by several ways (a diamond), that means: all
-    effects of the record on the operator are applied, then each output key emits at most once.
+    effects of the record on the operator are applied, then each output key emits at most once. A view with a
+    filter tells nothing of a row that it has neither before nor after, also where a select on top of the filter
+    deletes (in compat such a select repeats its tombstones).
 
 Compat mode
     One message after the other, each to its end before the next (depth first): the children of a table in the
-    order of their declaration, the right role of a foreign-key join before its left one. Ports of one operator
-    that read one table, be it through views, are written together, before the first of them answers.
+    order of their declaration, the right role of a foreign-key join before its left one, also where both read one
+    table through views. Ports of one operator that read one table are written together, before the first of them
+    answers, and those of key joins that read a source before anyone answers its change.
     A tree of key joins is one operator, as its inner joins keep no table of their own: a row read from them is
     made of the rows of its inputs as they are now. The same is why a change of a key join has two times: its own,
     and the one of the row as it is read later (`ChangeTime`).
@@ -19,12 +22,13 @@ Compat mode
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from tablestream.testing import reference
 from tablestream.testing.reference import TableSource
 from tablestream.testing.reference_steps import Delta, LatestRows, Row
-from tablestream.topology.graph import ancestors, base_of, view_path
+from tablestream.topology.graph import ancestors, base_of, is_filtered, view_path
 from tablestream.topology.nodes import Filter, ForeignKeyJoin, Join, KeyJoin, Node, OneToMany, Select, Source
 from tests.plans.engine import Step
 from tests.plans.tables import Change, Key, Record, Value, call, foreign_key_of
@@ -81,7 +85,7 @@ class Operator:
 
     def __post_init__(self) -> None:
         """Let its tables keep the rows' own times."""
-        if isinstance(self.node, Filter):
+        if isinstance(self.twin, reference.Filter):
             return
         tables = [RowTimes() for _ in self.reads]
         self.twin._inputs.tables[:] = tables
@@ -90,7 +94,7 @@ class Operator:
 
     def moved(self, outputs: Sequence[reference.Output]) -> list[Moved]:
         """Return outputs of the twin as changes of the node."""
-        if isinstance(self.node, Filter):  # hands the times on
+        if isinstance(self.twin, reference.Filter):  # hands the times on
             return [Moved(*output) for output in outputs]
         changes = []
         for key, value, ts in outputs:
@@ -145,6 +149,8 @@ class Model:
         self._nodes = ancestors(*self._outputs)
         self._sources = {node: TableSource(compat=compat) for node in self._nodes if isinstance(node, Source)}
         self._operators = {node: self._operator(node) for node in self._nodes if _has_operator(node)}
+        views = (node for node in self._nodes if isinstance(node, Select) and is_filtered(node))
+        self._silent = {node: _keeping_all(node) for node in views}
         self._position = 0
         self._answers: list[list[Step]] = []
 
@@ -181,7 +187,9 @@ class Model:
         made: dict[Node, list[Moved]] = {source: changes}
         for node in self._nodes:
             if isinstance(node, Select):
-                made[node] = [_selected(node, change) for change in made.get(node.parent, ())]
+                selected = [_selected(node, change) for change in made.get(node.parent, ())]
+                keep = self._silent.get(node)
+                made[node] = keep.step([(0, change) for change in selected]) if keep else selected
             elif node in self._operators:
                 operator = self._operators[node]
                 ports = enumerate(operator.reads)
@@ -195,45 +203,50 @@ class Model:
     def _emit(self, node: Node, change: Moved) -> None:
         """Pass a change to all that read its table, each to its end before the next."""
         self._answer(node, change)
-        shared = self._write_together(node, change)
-        for _, child in sorted(self._children(node), key=lambda entry: entry[0]):
-            if isinstance(child, Select):
-                self._emit(child, _selected(child, change))
-            else:
-                operator, port = child
-                for answer in operator.answer(port, change):
-                    self._emit(operator.node, answer)
-        for operator in shared:
-            operator.pending.clear()
+        if not isinstance(node, Select | Filter):
+            self._write_together(node, change)
+        for _, _, child in sorted(self._children(node), key=lambda entry: entry[:2]):
+            child(change)
 
-    def _children(self, node: Node) -> Iterator[tuple[tuple[int, ...], Any]]:
-        """Find who reads a table, each with its place among the readers."""
+    def _children(self, node: Node) -> Iterator[tuple[tuple[int, ...], int, Callable[[Moved], None]]]:
+        """Find who reads a table: its place among the readers, and what it does with a change."""
         for child in self._nodes:
             if isinstance(child, Select) and child.parent is node:
-                yield (child.serial,), child
+                yield (child.serial,), 0, partial(self._select, child)
         for operator in self._operators.values():
+            if _is_pointing_at_itself(operator.node):
+                if base_of(operator.reads[0]) is node:
+                    yield _first_place(operator), 0, partial(self._both_roles, operator)
+                continue
             for port, read in enumerate(operator.reads):
                 if read is node:
-                    yield self._place(operator, port), (operator, port)
+                    yield *_place(operator, port), partial(self._one_role, operator, port)
 
-    def _place(self, operator: Operator, port: int) -> tuple[int, ...]:
-        if isinstance(operator.node, KeyJoin):
-            return (*_leaves(operator.node)[port][1], port)
-        role = {POINTED_AT: 0, POINTING: 1}[port] if isinstance(operator.node, Join) else 0
-        return (operator.node.serial, role)
+    def _select(self, node: Select, change: Moved) -> None:
+        self._emit(node, _selected(node, change))
 
-    def _write_together(self, base: Node, change: Moved) -> list[Operator]:
-        """Write the tables of operators that read a table at several ports."""
-        if isinstance(base, Select | Filter):
-            return []
-        shared = []
+    def _one_role(self, operator: Operator, port: int, change: Moved) -> None:
+        for answer in operator.answer(port, change):
+            self._emit(operator.node, answer)
+
+    def _both_roles(self, operator: Operator, change: Moved) -> None:
+        """Pass a change to a join of a table with itself; filters keep tombstones for absent rows back."""
+        messages = []
+        for port, read in enumerate(operator.reads):
+            seen = _seen_through(read, base_of(read), change)
+            is_row = seen.value is not None or operator.twin._inputs.tables[port].get(seen.key) is not None
+            if is_row or not any(isinstance(step, Filter) for step in view_path(read)):
+                messages.append((port, seen))
+        for answer in operator.step(messages):
+            self._emit(operator.node, answer)
+
+    def _write_together(self, base: Node, change: Moved) -> None:
+        """Write a table at all ports of an operator that read it."""
         for operator in self._operators.values():
-            ports = [port for port, read in enumerate(operator.reads) if base_of(read) is base]
-            if len(ports) > 1:
-                shared.append(operator)
-                for port in ports:
+            if isinstance(operator.node, KeyJoin):
+                ports = [port for port, read in enumerate(operator.reads) if base_of(read) is base]
+                for port in ports if len(ports) > 1 or isinstance(base, Source) else ():
                     operator.write(port, _seen_through(operator.reads[port], base, change))
-        return shared
 
     # Operators
 
@@ -250,11 +263,14 @@ class Model:
             return foreign_key_of(node, value, key)
 
         joiner = _joiner(node)
+        stores = (0, 0) if _is_pointing_at_itself(node) else (0, 1)
         if isinstance(node, OneToMany):
-            assert node.how in {"inner", "left"}
-            pairs = reference.OneToMany(points_at, node.how, joiner=joiner, compat=self.compat)  # type: ignore[arg-type]
+            how: Literal["inner", "left"] = "inner" if node.how == "inner" else "left"
+            pairs = reference.OneToMany(points_at, how, joiner=joiner, store_ids=stores, compat=self.compat)
             return Operator(node, pairs, (node.right, node.left))
-        join = reference.ForeignKeyJoin(points_at, node.how, joiner=joiner, compat=self.compat)
+        join = reference.ForeignKeyJoin(
+            points_at, node.how, joiner=joiner, store_ids=stores, compat=self.compat
+        )
         return Operator(node, join, node.parents)
 
     def _key_join(self, node: KeyJoin) -> Operator:
@@ -296,8 +312,33 @@ class Model:
         return False
 
 
+def _keeping_all(node: Node) -> Operator:
+    """A filter that holds back only tombstones for absent rows."""
+    return Operator(node, reference.Filter(lambda _: True), node.parents)
+
+
 def _has_operator(node: Node) -> bool:
     return not isinstance(node, Source | Select)
+
+
+def _is_pointing_at_itself(node: Node) -> bool:
+    """Whether both sides of a foreign-key join are views of one table."""
+    if not isinstance(node, ForeignKeyJoin | OneToMany):
+        return False
+    return base_of(node.left) is base_of(node.right)
+
+
+def _place(operator: Operator, port: int) -> tuple[tuple[int, ...], int]:
+    """The place of a port among the readers of its table: the way to its operator, and the role there."""
+    if isinstance(operator.node, KeyJoin):
+        return _leaves(operator.node)[port][1], port
+    return (operator.node.serial,), {POINTED_AT: 0, POINTING: 1}[port] if len(operator.reads) > 1 else 0
+
+
+def _first_place(operator: Operator) -> tuple[int, ...]:
+    """The place of a join of a table with itself: of the view that was declared first."""
+    ways = (tuple(step.serial for step in view_path(read))[-2::-1] for read in operator.reads)
+    return min((*way, operator.node.serial) for way in ways)
 
 
 def _selected(node: Select, change: Moved) -> Moved:

@@ -74,7 +74,7 @@ class Python:
 
 def source(name: str, *, width: int = 1) -> Source:
     """Declare a change log whose key has `width` parts."""
-    return Source(name, "", _key("k", width), VALUE, frame=None, text="")
+    return Source(name, "", _key(width), VALUE, frame=None, text="")
 
 
 def filtered(parent: Node, condition: Callable[[str], bool], *, negate: bool = False) -> Filter:
@@ -114,24 +114,24 @@ def foreign_key_join(
     left: Node, right: Node, how: How = "inner", on: ForeignKey | None = None, joiner: Joiner | None = None
 ) -> ForeignKeyJoin:
     """Declare a foreign-key join, by default on the value's first pointer."""
-    key = left.key
-    if how in {"right", "outer"}:
-        key = (*left.key, *(Field(f"right_{one.name}", STRING) for one in right.key))
+    width = len(left.key) + (len(right.key) if how in {"right", "outer"} else 0)
     name, select, gone = f"{left.name}_{right.name}", *_select(joiner)
-    return ForeignKeyJoin(name, "", key, VALUE, left, right, how, select, gone, _on(on, right), right.key)
+    return ForeignKeyJoin(
+        name, "", _key(width), VALUE, left, right, how, select, gone, _on(on, right), right.key
+    )
 
 
 def one_to_many(
     one: Node, many: Node, how: How = "inner", on: ForeignKey | None = None, joiner: Joiner | None = None
 ) -> OneToMany:
     """Declare the join seen from the one, by default on the first pointer of the many's value."""
-    key = (*one.key, *(Field(f"many_{part.name}", STRING) for part in many.key))
+    width = len(one.key) + len(many.key)
     name, select, gone = f"{one.name}_{many.name}", *_select(joiner)
-    return OneToMany(name, "", key, VALUE, one, many, how, select, gone, _on(on, one), one.key)
+    return OneToMany(name, "", _key(width), VALUE, one, many, how, select, gone, _on(on, one), one.key)
 
 
-def _key(name: str, width: int) -> Fields:
-    return tuple(Field(f"{name}{number or ''}", STRING) for number in range(width))
+def _key(width: int) -> Fields:
+    return tuple(Field(f"k{number}", STRING) for number in range(width))
 
 
 def _select(joiner: Joiner | None) -> tuple[tuple[Named, ...], Python | None]:

@@ -16,7 +16,8 @@ A right change answers every subscriber, in the order of the left keys, with **i
 the right row went, a tombstone (INNER) or a row without a right part (LEFT).
 
 PAIR (one to many, keyed by both keys): a tombstone leaves only where the right row exists (a left row leaves)
-or existed (the right row goes); otherwise nothing.
+or existed (the right row goes); otherwise nothing. In an atomic step that means before the step: where a right
+row came and its left row left, there never was a pair.
 
 ``lone``: the rows of the right table that no subscription points at come out as well (RIGHT, OUTER, and LEFT of
 one to many), keyed (null, right key). A step compares before and after: such a row leaves as an upsert when it
@@ -50,6 +51,7 @@ from tablestream.operators.events import (
     gather,
     ints,
     never,
+    pick,
     touched_keys,
     with_state,
 )
@@ -216,7 +218,7 @@ class ForeignKeyAnswer:
         has = found >= 0
         answered = (kind != Kind.UNSUBSCRIBE) & (has | (kind != Kind.ANSWER_IF_FOUND))
         if self.pair:
-            answered &= has
+            answered &= has & ~((kind == Kind.UNSUBSCRIBE_ANSWER) & self._just_came(left, rights, meeting))
         if self.final:
             answered &= meeting.left_at > meeting.last_right_at
         chosen = np.flatnonzero(answered)
@@ -232,6 +234,13 @@ class ForeignKeyAnswer:
             pl.when(live).then("v").alias("v0"),
             gather(rights["v"], np.where(live.to_numpy(), found, -1)).alias("v1"),
         )
+
+    def _just_came(self, left: pl.DataFrame, rights: pl.DataFrame, meeting: Meeting) -> Bools:
+        """Whether the right row that a left message found was not there before the step."""
+        if not self.atomic:
+            return np.zeros(left.height, dtype=bool)
+        step = pick(ints(rights[STEP]), meeting.found, never())
+        return (step == ints(left[STEP])) & ~pick(meeting.right_was, meeting.found, np.True_)
 
     def _fan_out(
         self, left: pl.DataFrame, rights: pl.DataFrame, meeting: Meeting, context: Context

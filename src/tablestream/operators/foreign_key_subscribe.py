@@ -226,8 +226,7 @@ class ForeignKeySubscribe:
         same = (hashes[turns.now] == hashes[turns.before]) & turns.live & turns.was_live
         return np.asarray(~same)
 
-    def _direct_answers(self, turns: _Turns, arrived: pl.DataFrame, stored: int
-    ) -> pl.DataFrame:
+    def _direct_answers(self, turns: _Turns, arrived: pl.DataFrame, stored: int) -> pl.DataFrame:
         """LEFT: rows whose foreign key is null, and deletes, are answered without a right row."""
         mine = turns.answered & ~turns.has
         if self.final:
