@@ -12,11 +12,11 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from tablestream.plan.lower import NOTHING, Between, Ending, Line, Reader, Role
+from tablestream.plan.lower import Between, Ending, Line, Reader, Role
 from tablestream.plan.rounds import METRICS, Round
 from tablestream.row import LEFT, RIGHT
 from tablestream.spark import blobs
-from tablestream.spark.columns import Scope, TableColumns, column_of, normalised, quoted, spark_type
+from tablestream.spark.columns import Scope, TableColumns, column_of, normalised, opened, quoted, spark_type
 from tablestream.spark.packing import MALFORMED, NULL_KEY, NULL_TIME, ChangePacker, Consumer, SourcePacker
 from tablestream.spark.processor import RoundProcessor
 from tablestream.spark.sources import SourceFrame
@@ -37,12 +37,6 @@ from tablestream.state.changes import (
 )
 from tablestream.topology.graph import base_of, leaves_of
 from tablestream.topology.nodes import Fields, ForeignKeyJoin, KeyJoin, Node, OneToMany, Source
-
-
-def struct_type(fields: Fields) -> T.StructType:
-    """The Spark type of a value as it is carried: its columns by number."""
-    parts = [T.StructField(f"c{number}", spark_type(one)) for number, one in enumerate(fields)]
-    return T.StructType(parts or [T.StructField(NOTHING, T.BooleanType())])
 
 
 def polars_types(fields: Fields) -> pl.Schema:
@@ -122,7 +116,7 @@ class Builder:
             key=tuple(quoted(f"__key.{number}") for number in range(len(source.key))),
             value=tuple(quoted(f"__value.{number}") for number in range(len(source.value))),
         )
-        consumers = self._consumers(scope, readers, [])
+        consumers = self._consumers(scope, readers, {})
         rejecting = self._line.rejecting(source)
         order = ["__time", "__ts", "__null_key", "__malformed", *given.mark_columns, "__position"]
         order += ["__key_json", "__record"] if rejecting else []
@@ -137,7 +131,8 @@ class Builder:
             rejecting=rejecting,
             refuse_negative_time=self._line.mode.compat,
         )
-        frame = scope.frame.select(*map(quoted, order), *(consumer.column for consumer in consumers))
+        names = [name for consumer in consumers for name in consumer.names]
+        frame = scope.frame.select(*map(quoted, [*order, *names]))
         return frame.mapInArrow(packer.__call__, blobs.SCHEMA)
 
     def _round(self, stream: DataFrame, work: Round) -> DataFrame:
@@ -148,41 +143,39 @@ class Builder:
 
     def _between(self, stream: DataFrame, behind: tuple[Between, ...], number: int) -> DataFrame:
         """Evaluate what later rounds read of the changes made in a round."""
-        opened = {between: self._layout(between.base, number) for between in behind}
-        unpacker = ChangeUnpacker(
-            tuple(_opened(between.port.number, schema) for between, schema in opened.items())
-        )
-        frame = stream.mapInArrow(
-            unpacker.__call__, _wide_schema({b.port.number: s for b, s in opened.items()})
-        )
+        layouts = {between.port.number: self._layout(between.base, number) for between in behind}
+        unpacker = ChangeUnpacker(tuple(layout.opened(port) for port, layout in layouts.items()))
+        head = [
+            T.StructField("shard", T.IntegerType()),
+            T.StructField("port", T.IntegerType()),
+            T.StructField("blob", T.BinaryType()),
+        ]
+        columns = [one for port, layout in layouts.items() for one in layout.flat(port)]
+        frame = stream.mapInArrow(unpacker.__call__, T.StructType([*head, *columns]))
         consumers: list[Consumer] = []
         for between in behind:
-            scope = Scope(frame)
-            struct = f"__p{between.port.number}"
-            self._lay_out(scope, between.base, struct)
-            place = [
-                quoted(struct, name).alias(name)
-                for name in [TIME, PARTITION, POSITION, *hop_columns(number + 1)]
-            ]
-            here = F.col(struct).isNotNull()
-            carried = [*place, quoted(struct, TS).alias(TS)]
-            consumers += self._consumers(scope, between.readers, carried, here, quoted(struct, ROW_TS))
+            scope, port = Scope(frame), between.port.number
+            self._lay_out(scope, between.base, port)
+            place = [TIME, PARTITION, POSITION, *hop_columns(number + 1), TS]
+            carried = {name: opened(port, name) for name in place}
+            here = opened(port, LIVE).isNotNull()
+            consumers += self._consumers(scope, between.readers, carried, here, opened(port, ROW_TS))
             frame = scope.frame
-        kept = ["shard", "port", "blob", *(consumer.column for consumer in consumers)]
+        names = [name for consumer in consumers for name in consumer.names]
         packer = ChangePacker(tuple(consumers), self._shards, number)
-        return frame.select(*kept).mapInArrow(packer.__call__, blobs.SCHEMA)
+        return frame.select("shard", "port", "blob", *names).mapInArrow(packer.__call__, blobs.SCHEMA)
 
     def _opened(self, stream: DataFrame) -> DataFrame:
         """Make the last shuffle and open what arrives."""
-        layouts = {ending: self._ending_layout(ending) for ending in self._line.endings}
+        layouts = {ending.port.number: self._ending_layout(ending) for ending in self._line.endings}
         unpacker = OutputUnpacker(
-            tuple(_opened(ending.port.number, schema) for ending, schema in layouts.items()), self._last + 1
+            tuple(layout.opened(port) for port, layout in layouts.items()), self._last + 1
         )
         schema = T.StructType(
             [
                 T.StructField("__port", T.IntegerType()),
                 T.StructField("__micro_batch", T.LongType()),
-                *(T.StructField(f"__p{e.port.number}", struct) for e, struct in layouts.items()),
+                *(one for port, layout in layouts.items() for one in layout.flat(port)),
                 T.StructField("__operator", T.StringType()),
                 T.StructField("__reason", T.StringType()),
                 T.StructField("__count", T.LongType()),
@@ -197,45 +190,46 @@ class Builder:
         self,
         scope: Scope,
         readers: tuple[Reader, ...],
-        carried: list[Column],
+        carried: dict[str, Column],
         here: Column | None = None,
         row_ts: Column | None = None,
     ) -> list[Consumer]:
-        """Compute the message columns of every reader of a table."""
+        """Compute the message columns of every reader of a table; all null in rows that are not `here`."""
         consumers = []
         for reader in readers:
-            message = F.struct(*carried, *self._message(scope, reader, row_ts))
-            name = f"__to{reader.port.number}"
-            scope.add({name: message if here is None else F.when(here, message)})
-            consumers.append(Consumer(reader.port, name))
+            table = scope.table(reader.node)
+            message = carried | self._message(scope, reader, table, row_ts)
+            consumer = Consumer(reader.port, tuple(message), len(table.value))
+            value = list(table.value) or [F.lit(None).cast("boolean")]
+            columns = dict(zip(consumer.names, [*message.values(), *value], strict=True))
+            scope.add({name: c if here is None else F.when(here, c) for name, c in columns.items()})
+            consumers.append(consumer)
         return consumers
 
-    def _message(self, scope: Scope, reader: Reader, row_ts: Column | None) -> list[Column]:
-        table = scope.table(reader.node)
+    def _message(
+        self, scope: Scope, reader: Reader, table: TableColumns, row_ts: Column | None
+    ) -> dict[str, Column]:
+        """The columns of a message but its value."""
         names, hashed = key_columns(len(reader.key)), KEY_HASH
         if reader.role is Role.POINTED_AT:
             names, hashed = foreign_columns(len(reader.key)), FOREIGN_HASH
         message = _key(table.key, reader.key, names, hashed)
         if reader.role is Role.SUBSCRIBING:
-            message += self._foreign_key(scope, reader, table)
+            message |= self._foreign_key(scope, reader, table)
         elif row_ts is not None:
-            message.append(row_ts.alias(ROW_TS))
-        message += [table.exists.alias(LIVE), table.struct.alias("v")]
+            message[ROW_TS] = row_ts
+        message[LIVE] = table.exists
         if reader.role is Role.SUBSCRIBING and self._line.mode.compat:
-            message.append(F.xxhash64(F.to_json(F.struct(table.struct))).alias("_vh"))
+            message["_vh"] = F.xxhash64(F.to_json(F.struct(F.lit(1), *table.value)))
         return message
 
-    def _foreign_key(self, scope: Scope, reader: Reader, table: TableColumns) -> list[Column]:
+    def _foreign_key(self, scope: Scope, reader: Reader, table: TableColumns) -> dict[str, Column]:
         """The foreign key's columns; all null where a part is null or there is no row."""
         assert reader.join is not None  # noqa: S101
         parts = self._pointing(scope, reader.node, reader.join, f"__on{reader.port.number}")
         there = reduce(lambda one, other: one & other, [part.isNotNull() for part in parts], table.exists)
-        shown = foreign_columns(len(parts))
-        columns = _key(parts, reader.foreign, shown, FOREIGN_HASH)
-        return [
-            F.when(there, column).alias(name)
-            for column, name in zip(columns, [FOREIGN_HASH, *shown], strict=True)
-        ]
+        columns = _key(parts, reader.foreign, foreign_columns(len(parts)), FOREIGN_HASH)
+        return {name: F.when(there, column) for name, column in columns.items()}
 
     def _pointing(
         self, scope: Scope, node: Node, join: ForeignKeyJoin | OneToMany, name: str
@@ -247,21 +241,21 @@ class Builder:
         }
         return scope.add(parts, scope.visible(node))
 
-    def _lay_out(self, scope: Scope, base: Node, struct: str) -> None:
+    def _lay_out(self, scope: Scope, base: Node, port: int) -> None:
         """Make the columns of an operator's output known as tables and keys."""
-        key = tuple(quoted(struct, name) for name in key_columns(_key_width(base)))
+        key = tuple(opened(port, name) for name in key_columns(_key_width(base)))
         if isinstance(base, KeyJoin):
             for number, (leaf, _) in enumerate(leaves_of(base)):
-                scope.tables[leaf] = _carried(struct, f"v{number}", key, leaf)
+                scope.tables[leaf] = _carried(port, f"v{number}", key, leaf)
             return
         assert isinstance(base, ForeignKeyJoin | OneToMany)  # noqa: S101
-        foreign = tuple(quoted(struct, name) for name in foreign_columns(len(base.foreign)))
+        foreign = tuple(opened(port, name) for name in foreign_columns(len(base.foreign)))
         if isinstance(base, OneToMany):
             scope.keys[base] = (*foreign, *key)
-            scope.sides[base, LEFT] = _carried(struct, "v1", foreign, base.left)
-            scope.sides[base, RIGHT] = _carried(struct, "v0", key, base.right)
+            scope.sides[base, LEFT] = _carried(port, "v1", foreign, base.left)
+            scope.sides[base, RIGHT] = _carried(port, "v0", key, base.right)
             return
-        left = _carried(struct, "v0", key, base.left)
+        left = _carried(port, "v0", key, base.left)
         scope.sides[base, LEFT] = left
         inner = Scope(scope.frame, {base.left: left})
         pointed = self._pointing(inner, base.left, base, f"__pointed{base.serial}")
@@ -269,49 +263,49 @@ class Builder:
         if base.keeps_lone_rows:
             scope.keys[base] = (*key, *foreign)
             pointed = [F.coalesce(lone, part) for lone, part in zip(foreign, pointed, strict=True)]
-        scope.sides[base, RIGHT] = _carried(struct, "v1", tuple(pointed), base.right)
+        scope.sides[base, RIGHT] = _carried(port, "v1", tuple(pointed), base.right)
 
     def result(self, frame: DataFrame, ending: Ending) -> tuple[DataFrame, Result]:
         """Compute the columns of one output over the opened messages."""
-        node, struct = ending.output.node, f"__p{ending.port.number}"
+        node, port = ending.output.node, ending.port.number
         scope = Scope(frame)
         if ending.evaluated:
-            key = tuple(quoted(struct, name) for name in key_columns(len(node.key)))
-            scope.tables[node] = _carried(struct, "v", key, node)
+            key = tuple(opened(port, name) for name in key_columns(len(node.key)))
+            scope.tables[node] = _carried(port, "v", key, node)
         else:
-            self._lay_out(scope, base_of(node), struct)
+            self._lay_out(scope, base_of(node), port)
         table = scope.table(node)
         kinds = [spark_type(one) for one in node.key]
-        old = _carried(struct, "old", table.key, node) if ending.output.before else None
+        old = _carried(port, "old", table.key, node) if ending.output.before else None
         result = Result(
             key=[column.cast(kind) for column, kind in zip(table.key, kinds, strict=True)],
             value=list(table.value),
             exists=table.exists,
             old=None if old is None else list(old.value),
             existed=None if old is None else old.exists,
-            timestamp=F.timestamp_micros(quoted(struct, TS)),
+            timestamp=F.timestamp_micros(opened(port, TS)),
             order=self.order(ending),
         )
         return scope.frame, result
 
     def order(self, ending: Ending) -> Column:
         """The place of an output's changes in the total order."""
-        struct = f"__p{ending.port.number}"
+        port = ending.port.number
         return F.struct(
             F.col("__micro_batch").alias("micro_batch"),
-            quoted(struct, TIME).alias("time"),
-            quoted(struct, PARTITION).alias("partition"),
-            quoted(struct, POSITION).alias("position"),
-            *(quoted(struct, hop).alias(f"hop_{i}") for i, hop in enumerate(hop_columns(self._last + 1))),
+            opened(port, TIME).alias("time"),
+            opened(port, PARTITION).alias("partition"),
+            opened(port, POSITION).alias("position"),
+            *(opened(port, hop).alias(f"hop_{i}") for i, hop in enumerate(hop_columns(self._last + 1))),
         )
 
     def rejected(self, ending: Ending) -> list[Column]:
         """The columns of an output of rejected records."""
-        struct = f"__p{ending.port.number}"
+        port = ending.port.number
         names = {"_operator": "operator", "_reason": "reason", "_source": "source"}
-        columns = [quoted(struct, name).alias(shown) for name, shown in names.items()]
-        time = F.timestamp_micros(quoted(struct, TS)).alias("timestamp")
-        texts = [quoted(struct, name).alias(name[1:]) for name in ("_key", "_record")]
+        columns = [opened(port, name).alias(shown) for name, shown in names.items()]
+        time = F.timestamp_micros(opened(port, TS)).alias("timestamp")
+        texts = [opened(port, name).alias(name[1:]) for name in ("_key", "_record")]
         return [*columns, time, *texts, self.order(ending).alias("_order")]
 
     def _observed(self) -> list[Column]:
@@ -346,57 +340,74 @@ class Builder:
         ]
         return [*place, *(T.StructField(hop, T.LongType()) for hop in hop_columns(hops))]
 
-    def _layout(self, base: Node, number: int) -> T.StructType:
+    def _layout(self, base: Node, number: int) -> Layout:
         """The columns of an operator's output, with their place in the order."""
-        columns = self._order_fields(number + 1)
         foreign: Fields = ()
         if isinstance(base, KeyJoin):
             key, values = base.key, [leaf.value for leaf, _ in leaves_of(base)]
         else:
             assert isinstance(base, ForeignKeyJoin | OneToMany)  # noqa: S101
-            many, one = (
-                (base.left, base.right) if isinstance(base, ForeignKeyJoin) else (base.right, base.left)
-            )
+            is_left = isinstance(base, ForeignKeyJoin)
+            many, one = (base.left, base.right) if is_left else (base.right, base.left)
             foreign = base.foreign if isinstance(base, OneToMany) or base.keeps_lone_rows else ()
             key, values = many.key, [many.value, one.value]
-        columns += [T.StructField(ROW_TS, T.LongType()), T.StructField(TS, T.LongType())]
-        columns += [T.StructField(LIVE, T.BooleanType())]
-        for names, fields in ((key_columns(len(key)), key), (foreign_columns(len(foreign)), foreign)):
-            columns += [T.StructField(name, spark_type(one)) for name, one in zip(names, fields, strict=True)]
-        columns += [T.StructField(f"v{number}", struct_type(value)) for number, value in enumerate(values)]
-        return T.StructType(columns)
+        plain = [*self._order_fields(number + 1), T.StructField(ROW_TS, T.LongType()), *_CHANGE]
+        plain += _typed(key_columns(len(key)), key) + _typed(foreign_columns(len(foreign)), foreign)
+        return Layout(plain, {f"v{number}": value for number, value in enumerate(values)})
 
-    def _ending_layout(self, ending: Ending) -> T.StructType:
+    def _ending_layout(self, ending: Ending) -> Layout:
         if ending.output.rejected:
-            return T.StructType([*self._order_fields(self._last + 1), *REJECTED.fields])
+            return Layout([*self._order_fields(self._last + 1), *REJECTED], {})
         if not ending.evaluated:
             return self._layout(base_of(ending.output.node), self._last)
         node = ending.output.node
-        columns = [
-            *self._order_fields(self._last + 1),
-            T.StructField(TS, T.LongType()),
-            T.StructField(LIVE, T.BooleanType()),
+        plain = [*self._order_fields(self._last + 1), *_CHANGE, *_typed(key_columns(len(node.key)), node.key)]
+        values = {"v": node.value} | ({"old": node.value} if ending.output.before else {})
+        return Layout(plain, values)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The columns of a port's messages: plain ones, and values, which arrive as structs."""
+
+    plain: list[T.StructField]
+    values: dict[str, Fields]
+
+    def _columns(self) -> list[tuple[str, str | None, T.DataType]]:
+        columns: list[tuple[str, str | None, T.DataType]] = [
+            (one.name, None, one.dataType) for one in self.plain
         ]
-        columns += [
-            T.StructField(name, spark_type(one))
-            for name, one in zip(key_columns(len(node.key)), node.key, strict=True)
+        for name, fields in self.values.items():
+            columns.append((name, "", T.BooleanType()))
+            columns += [(name, f"c{number}", spark_type(one)) for number, one in enumerate(fields)]
+        return columns
+
+    def flat(self, port: int) -> list[T.StructField]:
+        """The columns in a data frame, as `opened` names them."""
+        return [
+            T.StructField("_".join(part for part in (f"__p{port}", name, part) if part), kind)
+            for name, part, kind in self._columns()
         ]
-        columns.append(T.StructField("v", struct_type(node.value)))
-        if ending.output.before:
-            columns.append(T.StructField("old", struct_type(node.value)))
-        return T.StructType(columns)
+
+    def opened(self, port: int) -> Opened:
+        """The same for the workers."""
+        schema = pa.schema([(one.name, arrow_type(one.dataType, one.name)) for one in self.flat(port)])
+        columns = tuple((name, part) for name, part, _ in self._columns())
+        return Opened(port, columns, schema.serialize().to_pybytes())
+
+
+_CHANGE = [T.StructField(TS, T.LongType()), T.StructField(LIVE, T.BooleanType())]
+
+
+def _typed(names: tuple[str, ...], fields: Fields) -> list[T.StructField]:
+    return [T.StructField(name, spark_type(one)) for name, one in zip(names, fields, strict=True)]
 
 
 #: What the packers of sources tell of a record that they reject, beside its place.
-REJECTED = T.StructType(
-    [
-        T.StructField(TS, T.LongType()),
-        *(
-            T.StructField(name, T.StringType())
-            for name in ("_operator", "_reason", "_source", "_key", "_record")
-        ),
-    ]
-)
+REJECTED = [
+    T.StructField(TS, T.LongType()),
+    *(T.StructField(name, T.StringType()) for name in ("_operator", "_reason", "_source", "_key", "_record")),
+]
 #: The name under which a query's progress shows what was dropped.
 OBSERVED = "tablestream"
 
@@ -417,20 +428,17 @@ def _unpacking(unpacker: OutputUnpacker) -> Callable[[Iterator[pa.RecordBatch]],
     return unpack
 
 
-def _carried(struct: str, name: str, key: tuple[Column, ...], node: Node) -> TableColumns:
-    """The columns of a table whose value arrives as one struct."""
-    value = tuple(quoted(struct, name, f"c{number}") for number in range(len(node.value)))
-    return TableColumns(quoted(struct, name).isNotNull(), key, value)
+def _carried(port: int, name: str, key: tuple[Column, ...], node: Node) -> TableColumns:
+    """The columns of a table whose value arrives with the messages of a port."""
+    value = tuple(opened(port, name, f"c{number}") for number in range(len(node.value)))
+    return TableColumns(F.coalesce(opened(port, name), F.lit(False)), key, value)
 
 
-def _key(columns: Sequence[Column], fields: Fields, names: tuple[str, ...], hashed: str) -> list[Column]:
+def _key(columns: Sequence[Column], fields: Fields, names: tuple[str, ...], hashed: str) -> dict[str, Column]:
     """Key columns in their compared types, normalised, and their hash before them."""
     kinds = [spark_type(one) for one in fields]
     parts = [normalised(column.cast(kind), kind) for column, kind in zip(columns, kinds, strict=True)]
-    return [
-        F.xxhash64(*parts).alias(hashed),
-        *(part.alias(name) for part, name in zip(parts, names, strict=True)),
-    ]
+    return {hashed: F.xxhash64(*parts), **dict(zip(names, parts, strict=True))}
 
 
 def _key_width(base: Node) -> int:
@@ -448,17 +456,3 @@ def _union(streams: list[DataFrame | None]) -> DataFrame:
     return reduce(
         lambda one, other: one.unionByName(other), [stream for stream in streams if stream is not None]
     )
-
-
-def _opened(port: int, struct: T.StructType) -> Opened:
-    schema = pa.schema([(one.name, arrow_type(one.dataType, one.name)) for one in struct.fields])
-    return Opened(port, f"__p{port}", schema.serialize().to_pybytes())
-
-
-def _wide_schema(structs: dict[int, T.StructType]) -> T.StructType:
-    head = [
-        T.StructField("shard", T.IntegerType()),
-        T.StructField("port", T.IntegerType()),
-        T.StructField("blob", T.BinaryType()),
-    ]
-    return T.StructType([*head, *(T.StructField(f"__p{port}", struct) for port, struct in structs.items())])

@@ -17,7 +17,6 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from tablestream.plan.lower import NOTHING
 from tablestream.row import LEFT, RIGHT, side_column
 from tablestream.topology.nodes import (
     Expression,
@@ -87,11 +86,10 @@ class TableColumns:
     key: tuple[Column, ...]
     value: tuple[Column, ...]
 
-    @property
-    def struct(self) -> Column:
-        """The value as one struct, null where there is no row; without columns it has nothing to see."""
-        parts = [column.alias(f"c{number}") for number, column in enumerate(self.value)]
-        return F.when(self.exists, F.struct(*(parts or [F.lit(None).cast("boolean").alias(NOTHING)])))
+
+def opened(port: int, *parts: str) -> Column:
+    """Return a column of an opened port: ``__p3_v0_c1`` is column 1 of the value ``v0`` of port 3."""
+    return F.col("_".join((f"__p{port}", *parts)))
 
 
 @dataclass

@@ -16,9 +16,10 @@ import pyarrow as pa
 from pyspark import TaskContext
 
 from tablestream.errors import MalformedRecordError, OrderError
+from tablestream.plan.lower import NOTHING
 from tablestream.plan.rounds import METRICS, Port
 from tablestream.spark import blobs
-from tablestream.state.changes import KEY_HASH, PARTITION, POSITION, ROOT, TIME, TS, hop_columns
+from tablestream.state.changes import KEY_HASH, LIVE, PARTITION, POSITION, ROOT, TIME, TS, hop_columns
 
 NULL_KEY, NULL_TIME, MALFORMED = "null-key", "null-timestamp", "malformed"
 #: Rows that are packed together: blobs should be large, whatever the session's Arrow record batches are.
@@ -31,10 +32,42 @@ Malformed = Literal["fail", "drop", "keep"]
 
 @dataclass(frozen=True)
 class Consumer:
-    """A port that a table's changes go to, and the struct column with its messages' columns."""
+    """A port that a table's changes go to, and the columns of its messages.
+
+    Attributes
+    ----------
+    columns
+        The names of the messages' columns; those of the record batches have `prefix` before them.
+    value
+        How many columns the value has: ``c0``, ``c1``, ...
+    """
 
     port: Port
-    column: str
+    columns: tuple[str, ...]
+    value: int
+
+    @property
+    def prefix(self) -> str:
+        """What stands before the port's columns."""
+        return f"__to{self.port.number}_"
+
+    @property
+    def names(self) -> list[str]:
+        """The columns of the record batches."""
+        return [self.prefix + name for name in (*self.columns, *self._fields)]
+
+    @property
+    def _fields(self) -> list[str]:
+        return [f"c{number}" for number in range(self.value)] or [NOTHING]
+
+    def messages(self, frame: pl.DataFrame, *further: pl.Expr | str) -> pl.DataFrame:
+        """Put the messages together, the value as one struct."""
+        live = pl.col(self.prefix + LIVE)
+        value = pl.struct(pl.col(self.prefix + name).alias(name) for name in self._fields)
+        if not frame[self.prefix + LIVE].all():
+            value = pl.when(live).then(value)
+        columns = (pl.col(self.prefix + name).alias(name) for name in self.columns)
+        return frame.select(*further, *columns, value.alias("v"))
 
 
 @dataclass(frozen=True)
@@ -42,7 +75,7 @@ class SourcePacker:
     """Packs the records of one source.
 
     The record batches have ``__time``, ``__ts``, ``__null_key``, ``__malformed`` (text or null), the
-    columns that tell the source partition, ``__position`` (null: count), and a struct column per consumer.
+    columns that tell the source partition, ``__position`` (null: count), and the columns of every consumer.
 
     Parameters
     ----------
@@ -144,8 +177,7 @@ class SourcePacker:
 
     def _pack(self, consumer: Consumer, frame: pl.DataFrame) -> Iterator[blobs.Blob]:
         hop = pl.lit(consumer.port.rank, pl.Int64).alias("_h0")
-        messages = frame.select(*ROOT, hop, TS, consumer.column).unnest(consumer.column)
-        return blobs.pack(consumer.port, messages, self.shards)
+        return blobs.pack(consumer.port, consumer.messages(frame, *ROOT, hop, TS), self.shards)
 
 
 @dataclass
@@ -210,8 +242,8 @@ class _Places:
 class ChangePacker:
     """Packs the changes of tables between two rounds, after their expressions were evaluated.
 
-    The record batches have ``__blob`` columns (``shard``, ``port``, ``blob``) of messages that only pass, and a
-    struct column per consumer, null where the row is none of its messages.
+    The record batches have ``shard``, ``port`` and ``blob`` of messages that only pass, and the columns of every
+    consumer; its ``_live`` is null where the row is none of its messages.
     """
 
     consumers: tuple[Consumer, ...]
@@ -225,12 +257,12 @@ class ChangePacker:
             passing = frame.filter(pl.col("blob").is_not_null()).select("shard", "port", "blob")
             packed: list[blobs.Blob] = list(passing.iter_rows())
             for consumer in self.consumers:
-                packed += self._pack(consumer, frame.filter(pl.col(consumer.column).is_not_null()))
+                packed += self._pack(consumer, frame.filter(pl.col(consumer.prefix + LIVE).is_not_null()))
             if packed:
                 yield blobs.record_batch(packed)
 
     def _pack(self, consumer: Consumer, frame: pl.DataFrame) -> Iterator[blobs.Blob]:
-        messages = frame.select(consumer.column).unnest(consumer.column)
+        messages = consumer.messages(frame)
         last = hop_columns(self.hop + 1)[-1]
         ranked = messages.with_columns(pl.col(last) + consumer.port.rank)
         return blobs.pack(consumer.port, ranked, self.shards) if messages.height else iter(())

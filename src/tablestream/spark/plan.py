@@ -12,6 +12,7 @@ from pathlib import Path
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from tablestream.calling import user_line
 from tablestream.errors import MixedPlanError, SessionSettingError
 from tablestream.options import Compat, OutputSpec, checked_compat, checked_shards
 from tablestream.plan.lower import Ending, Line, Mode, Output, lower
@@ -57,6 +58,7 @@ def lowered(wanted: Sequence[tuple[Node, OutputSpec]], compat: Compat, shards: i
         raise MixedPlanError(
             f"The tables of a plan are ordered by different things ({names}).",
             hint="Give all of them order_by= of one type, or none.",
+            where=user_line(),
         )
     outputs = [
         Output(node, spec.emit == "final", spec.before, spec.tombstones == "minimal", spec.rejected)
@@ -79,7 +81,8 @@ def check_session(spark: SparkSession, line: Line) -> None:
     if provider != _ROCKSDB:
         raise SessionSettingError(
             f"The session keeps streaming state in '{provider}'; stateful Python needs RocksDB.",
-            hint=f'Set spark.conf.set("{_PROVIDER}", "{_ROCKSDB}") before the query starts.',
+            hint=f'Set it with spark.conf.set("{_PROVIDER}", "{_ROCKSDB}").',
+            where=user_line(),
         )
     partitions = int(spark.conf.get(_PARTITIONS, "0") or 0)
     master = spark.conf.get("spark.master", "") or ""

@@ -11,13 +11,14 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from tablestream.calling import user_line
 from tablestream.connectors.sink import Sink
 from tablestream.errors import ArgumentError, MixedPlanError
 from tablestream.options import Compat, Emit, OutputSpec, Tombstones
 from tablestream.plan.lower import Ending, Line
+from tablestream.spark.analysis import unlogged
 from tablestream.spark.outputs import Output, check_outputs, write_outputs
 from tablestream.spark.plan import check_session, lowered, query_frame, split
-from tablestream.spark.sources import unlogged
 from tablestream.state.trace import plan_changed
 from tablestream.topology.nodes import Node
 
@@ -79,10 +80,16 @@ def start(
     they have.
     """
     if not outputs:
-        raise ArgumentError("There is nothing to start.", hint="Give start(...) a table.to(sink).")
+        raise ArgumentError(
+            "There is nothing to start.", hint="Give start(...) a table.to(sink).", where=user_line()
+        )
     spark = outputs[0].spark
     if any(output.spark is not spark for output in outputs):
-        raise MixedPlanError("The tables of one query belong to different Spark sessions.")
+        raise MixedPlanError(
+            "The tables of one query belong to different Spark sessions.",
+            hint="Make all of them from frames of one session.",
+            where=user_line(),
+        )
     line = lowered([(output.node, output.spec) for output in outputs], compat, shards)
     check_session(spark, line)
     keyed = [

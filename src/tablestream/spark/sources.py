@@ -21,26 +21,27 @@ column           type                  meaning
 
 from __future__ import annotations
 
-import logging
 import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
+from typing import NoReturn
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from tablestream.errors import ArgumentError, ReservedNameError
+from tablestream.connectors.files import CORRUPT_RECORD, on_malformed
+from tablestream.errors import ArgumentError, ColumnCollisionError, PlanError, ReservedNameError
+from tablestream.spark.analysis import analysed, folding, unlogged
+from tablestream.spark.columns import quoted
 from tablestream.spark.packing import Malformed
 from tablestream.spark.types import arrow_type, check_key_type
 from tablestream.topology.nodes import Field, Fields
 
 RESERVED = ("_change_type", "_timestamp", "_order", "_is_latest")
-CORRUPT = "_corrupt_record"
-MODE = "tablestream"
 
 
 @dataclass(frozen=True)
@@ -109,36 +110,38 @@ def describe(df: DataFrame, said: Description) -> Described:
             operator=said.name,
             where=said.where,
         )
-    key = df.select(*said.key).schema
-    value = _value_schema(df, said, [one.name for one in key])
+    key = _analysed(df, said.key, said)
     for one in key:
         check_key_type(one.dataType, one.name, operator=said.name, where=said.where)
+    value, columns = _value(df, said, key.names)
     for one in value:
         arrow_type(one.dataType, one.name, operator=said.name, where=said.where)
+    corrupt, mode = _malformed(df)
     marks, position = _position(df, said)
     time = _timestamp(df, said)
-    columns = said.columns if said.columns is not None else [F.col(f"`{one.name}`") for one in value]
-    kept = [column for column in columns if df.select(column).schema[0].name in value.names]
-    live = F.lit(True) if said.deletes is None else ~F.coalesce(said.deletes, F.lit(False))
+    live = F.lit(True) if said.deletes is None else ~_condition(df, said.deletes, said)
+    ordered_by = None if said.order_by is None else _analysed(df, [said.order_by], said)[0].dataType.json()
     null_key = reduce(lambda one, other: one | other, [part.isNull() for part in said.key])
     frame = df.select(
         *(part.alias(f"__key.{number}") for number, part in enumerate(said.key)),
-        *((c if said.deletes is None else F.when(live, c)).alias(f"__value.{n}") for n, c in enumerate(kept)),
+        *(
+            (c if said.deletes is None else F.when(live, c)).alias(f"__value.{n}")
+            for n, c in enumerate(columns)
+        ),
         live.alias("__live"),
         time.alias("__ts"),
         (time if said.order_by is None else said.order_by).alias("__time"),
         null_key.alias("__null_key"),
-        (F.col(CORRUPT) if CORRUPT in df.columns else F.lit(None)).cast("string").alias("__malformed"),
+        (F.lit(None) if corrupt is None else quoted(corrupt)).cast("string").alias("__malformed"),
         *(mark.alias(f"__mark{number}") for number, mark in enumerate(marks)),
         position.cast("bigint").alias("__position"),
         F.to_json(F.struct(*(part.alias(one.name) for part, one in zip(said.key, key, strict=True)))).alias(
             "__key_json"
         ),
-        _record(df).alias("__record"),
+        _record(df, corrupt).alias("__record"),
     )
-    ordered_by = None if said.order_by is None else df.select(said.order_by).schema[0].dataType.json()
     return Described(
-        SourceFrame(frame, len(marks), _mode(df)), _fields(key), _fields(value), _text(said), ordered_by
+        SourceFrame(frame, len(marks), mode), _fields(key), _fields(value), _text(said), ordered_by
     )
 
 
@@ -146,30 +149,54 @@ def _fields(schema: T.StructType) -> Fields:
     return tuple(Field(one.name, one.dataType.json()) for one in schema)
 
 
-def _value_schema(df: DataFrame, said: Description, keys: Sequence[str]) -> T.StructType:
+def _analysed(
+    df: DataFrame, columns: Sequence[Column], said: Description, *, deterministic: bool = True
+) -> T.StructType:
+    return analysed(df, columns, operator=said.name, where=said.where, deterministic=deterministic)
+
+
+def _condition(df: DataFrame, given: Column, said: Description) -> Column:
+    """A condition that is false where it was null."""
+    _analysed(df, [given.cast("boolean").alias("apply_as_deletes")], said)
+    return F.coalesce(given.cast("boolean"), F.lit(False))
+
+
+def _value(df: DataFrame, said: Description, keys: Sequence[str]) -> tuple[T.StructType, list[Column]]:
     """The value's columns: those asked for, or all but the key's and the excepted ones."""
-    unknown = [name for name in said.except_columns if name not in df.columns]
+
+    def refuse(kind: type[ArgumentError | PlanError], message: str, hint: str) -> NoReturn:
+        raise kind(message, hint=hint, operator=said.name, where=said.where)
+
+    fold, corrupt = folding(df.sparkSession), _malformed(df)[0]
+    there = {fold(name) for name in df.columns}
+    unknown = [name for name in said.except_columns if fold(name) not in there]
     if unknown:
-        raise ArgumentError(
+        refuse(
+            ArgumentError,
             f"except_columns names columns that are not there: {', '.join(unknown)}.",
-            hint=f"Columns are: {', '.join(df.columns)}.",
-            operator=said.name,
-            where=said.where,
+            f"Columns are: {', '.join(df.columns)}.",
         )
-    if said.columns is not None:
-        chosen = df.select(*said.columns).schema.fields
-    else:
-        chosen = [one for one in df.schema.fields if one.name not in said.except_columns]
-    left = [one for one in chosen if one.name not in keys and one.name != CORRUPT]
-    reserved = [one.name for one in left if one.name in RESERVED]
+    chosen = [quoted(name) for name in df.columns] if said.columns is None else said.columns
+    schema = _analysed(df, chosen, said, deterministic=False)
+    left_out = {fold(name) for name in (*keys, *said.except_columns, *filter(None, [corrupt]))}
+    kept = [pair for pair in zip(schema, chosen, strict=True) if fold(pair[0].name) not in left_out]
+    names = [one.name for one, _ in kept]
+    twice = [name for name, times in Counter(map(fold, names)).items() if times > 1]
+    if twice:
+        refuse(ColumnCollisionError, f"Two columns are called '{twice[0]}'.", "Rename one.")
+    reserved = [name for name in names if is_reserved(name)]
     if reserved:
-        raise ReservedNameError(
-            f"The columns {', '.join(reserved)} have names that changes() adds itself.",
-            hint="Leave them out with except_columns=, or rename them.",
-            operator=said.name,
-            where=said.where,
+        refuse(
+            ReservedNameError,
+            f"The library uses the names {', '.join(reserved)} itself.",
+            "Leave the columns out with except_columns=, or rename them.",
         )
-    return T.StructType(left)
+    return T.StructType([one for one, _ in kept]), [column for _, column in kept]
+
+
+def is_reserved(name: str) -> bool:
+    """Whether a name is the library's: of a column of changes, or of one on the way to them."""
+    return name.lower() in RESERVED or name.startswith("__")
 
 
 def _timestamp(df: DataFrame, said: Description) -> Column:
@@ -177,7 +204,7 @@ def _timestamp(df: DataFrame, said: Description) -> Column:
     if said.timestamp is None:
         given = F.col("timestamp") if _is_kafka(df) and "timestamp" in df.columns else F.current_timestamp()
         return F.unix_micros(given)
-    kind = df.select(said.timestamp).schema[0].dataType
+    kind = _analysed(df, [said.timestamp], said)[0].dataType
     if not isinstance(kind, T.TimestampType | T.TimestampNTZType):
         raise ArgumentError(
             f"timestamp= has the type {kind.simpleString()}, and has to be a timestamp.",
@@ -223,30 +250,18 @@ def _metadata(df: DataFrame) -> list[str]:
     return kind.names if isinstance(kind, T.StructType) else []
 
 
-@contextmanager
-def unlogged() -> Iterator[None]:
-    """Keep PySpark from logging an analysis error that is caught, or raised again in our words."""
-    logger = logging.getLogger("DataFrameQueryContextLogger")
-    before, logger.disabled = logger.disabled, True
-    try:
-        yield
-    finally:
-        logger.disabled = before
-
-
-def _record(df: DataFrame) -> Column:
+def _record(df: DataFrame, corrupt: str | None) -> Column:
     """A record as text."""
-    names = [name for name in df.columns if name != CORRUPT]
-    record = F.to_json(F.struct(*(F.col(f"`{name}`") for name in names)))
-    return F.coalesce(F.col(CORRUPT), record) if CORRUPT in df.columns else record
+    record = F.to_json(F.struct(*(quoted(name) for name in df.columns if name != corrupt)))
+    return record if corrupt is None else F.coalesce(quoted(corrupt), record)
 
 
-def _mode(df: DataFrame) -> Malformed:
-    """The mode that `read_files` wrote into the metadata of the column for unreadable rows."""
-    if CORRUPT not in df.columns:
-        return "fail"
-    mode: Malformed = df.schema[CORRUPT].metadata.get(MODE, {}).get("on_malformed", "fail")
-    return mode
+def _malformed(df: DataFrame) -> tuple[str | None, Malformed]:
+    """The column of unreadable rows' texts, if there is one, and what becomes of such rows."""
+    told = on_malformed(df.schema)
+    if told is not None:
+        return told
+    return (CORRUPT_RECORD if CORRUPT_RECORD in df.columns else None), "fail"
 
 
 def _text(said: Description) -> str:

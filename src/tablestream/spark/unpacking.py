@@ -26,29 +26,61 @@ _MICRO_BATCH = "streaming.sql.batchId"
 
 @dataclass(frozen=True)
 class Opened:
-    """A port whose messages become rows: the struct column they come in, and its Arrow type as bytes.
+    """A port whose messages become rows: the columns they come in.
 
     Attributes
     ----------
+    port
+        The port.
+    columns
+        Per column its place in a message: the message's column, and of a struct the field, or ``""`` for whether
+        there is a struct at all; ``None`` for a column as it is.
     schema
-        The serialised Arrow schema of the struct's fields.
+        The columns' names and Arrow types, serialised.
     """
 
     port: int
-    column: str
+    columns: tuple[tuple[str, str | None], ...]
     schema: bytes
 
     @property
     def fields(self) -> pa.Schema:
-        """The columns of a message."""
+        """The columns."""
         return pa.ipc.read_schema(pa.BufferReader(self.schema))
+
+    def record_batches(self, frame: pl.DataFrame) -> Iterator[dict[str, pa.Array]]:
+        """Turn messages into columns of the Arrow types, a bounded number of rows at a time.
+
+        A hop that a message did not take is 0; any other column that an operator leaves out is null.
+        """
+        fields = self.fields
+        taken = [
+            _take(frame, source, part).alias(name)
+            for (source, part), name in zip(self.columns, fields.names, strict=True)
+        ]
+        for piece in frame.select(taken).iter_slices(ROWS):
+            table = piece.to_arrow(compat_level=pl.CompatLevel.oldest()).cast(fields).combine_chunks()
+            arrays = (
+                column.chunk(0) if column.num_chunks else pa.array([], column.type)
+                for column in table.columns
+            )
+            yield dict(zip(fields.names, arrays, strict=True))
+
+
+def _take(frame: pl.DataFrame, source: str, part: str | None) -> pl.Expr:
+    if source not in frame.columns:
+        missing: object = 0 if source.startswith("_h") else False if part == "" else None
+        return pl.lit(missing)
+    if part is None:
+        return pl.col(source)
+    return pl.col(source).struct.field(part) if part else pl.col(source).is_not_null()
 
 
 @dataclass(frozen=True)
 class ChangeUnpacker:
     """Opens the blobs of some ports between two rounds; blobs for others pass.
 
-    Gives ``shard``, ``port``, ``blob`` (null in rows that were opened) and a struct column per opened port.
+    Gives ``shard``, ``port``, ``blob`` (null in rows that were opened) and the columns of the opened ports.
     """
 
     opened: tuple[Opened, ...]
@@ -66,15 +98,14 @@ class ChangeUnpacker:
                 )
             for shard, port, blob in _rows(batch):
                 if port in by_port:
-                    opened = by_port[port]
-                    for part in struct_arrays(blobs.decode(blob), opened.fields):
-                        head = {"shard": pa.repeat(pa.scalar(shard, pa.int32()), len(part))}
-                        head["port"] = pa.repeat(pa.scalar(port, pa.int32()), len(part))
-                        yield self._wide(len(part), {**head, opened.column: part})
+                    for part in by_port[port].record_batches(blobs.decode(blob)):
+                        rows = len(next(iter(part.values())))
+                        head = {"shard": _repeat(shard, rows), "port": _repeat(port, rows)}
+                        yield self._wide(rows, {**head, **part})
 
     def _wide(self, rows: int, columns: dict[str, pa.Array]) -> pa.RecordBatch:
         kinds: dict[str, pa.DataType] = {"shard": pa.int32(), "port": pa.int32(), "blob": pa.binary()}
-        kinds |= {one.column: pa.struct(list(one.fields)) for one in self.opened}
+        kinds |= {one.name: one.type for opened in self.opened for one in opened.fields}
         return wide(kinds, rows, columns)
 
 
@@ -82,7 +113,7 @@ class ChangeUnpacker:
 class OutputUnpacker:
     """Opens the blobs of the plan's outputs, shard by shard, in the total order.
 
-    Gives ``__port``, ``__micro_batch``, a struct column per output, and for counters ``__operator``, ``__reason``
+    Gives ``__port``, ``__micro_batch``, the columns of the outputs, and for counters ``__operator``, ``__reason``
     and ``__count``.
     """
 
@@ -113,13 +144,13 @@ class OutputUnpacker:
                 yield self._wide(counts.height, {**columns, "__port": _repeat(METRICS, counts.height)})
 
     def _output(self, one: Opened, frames: list[pl.DataFrame]) -> Iterator[pa.RecordBatch]:
-        rows = in_order(frames, hop_columns(self.hops))
-        for part in struct_arrays(rows, one.fields):
-            yield self._wide(len(part), {"__port": _repeat(one.port, len(part)), one.column: part})
+        for part in one.record_batches(in_order(frames, hop_columns(self.hops))):
+            rows = len(next(iter(part.values())))
+            yield self._wide(rows, {"__port": _repeat(one.port, rows), **part})
 
     def _wide(self, rows: int, columns: dict[str, pa.Array]) -> pa.RecordBatch:
         kinds: dict[str, pa.DataType] = {"__port": pa.int32(), "__micro_batch": pa.int64()}
-        kinds |= {one.column: pa.struct(list(one.fields)) for one in self.opened}
+        kinds |= {one.name: one.type for opened in self.opened for one in opened.fields}
         kinds |= {"__operator": pa.string(), "__reason": pa.string(), "__count": pa.int64()}
         number = pa.repeat(pa.scalar(micro_batch_id(), pa.int64()), rows)
         return wide(kinds, rows, {"__micro_batch": number, **columns})
@@ -130,19 +161,6 @@ def micro_batch_id() -> int:
     context = TaskContext.get()
     number = context.getLocalProperty(_MICRO_BATCH) if context is not None else None
     return int(number) if number else 0
-
-
-def struct_arrays(frame: pl.DataFrame, fields: pa.Schema) -> Iterator[pa.StructArray]:
-    """Turn a frame into struct arrays of some Arrow type, a bounded number of rows at a time."""
-    missing = [name for name in fields.names if name not in frame.columns]
-    # A hop that a message did not take is 0; any other column that an operator leaves out is null.
-    frame = frame.with_columns(pl.lit(0 if name.startswith("_h") else None).alias(name) for name in missing)
-    for piece in frame.select(fields.names).iter_slices(ROWS):
-        table = piece.to_arrow(compat_level=pl.CompatLevel.oldest()).cast(fields).combine_chunks()
-        yield pa.StructArray.from_arrays(
-            [column.chunk(0) if column.num_chunks else pa.array([], column.type) for column in table.columns],
-            fields=list(fields),
-        )
 
 
 def wide(kinds: dict[str, pa.DataType], rows: int, columns: dict[str, pa.Array]) -> pa.RecordBatch:
