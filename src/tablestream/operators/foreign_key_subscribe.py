@@ -155,9 +155,7 @@ class ForeignKeySubscribe:
         trace.insert(last_by(rows, kid).filter(pl.col(SEQ) > 0).select(list(self._trace.schema)))
 
     def _turns(self, rows: pl.DataFrame, kid: pl.Series) -> _Turns:
-        """Put each change beside the change before it of the same key; in final mode, the last beside the row
-        that was there when the micro-batch began.
-        """
+        """Put each change beside the row it replaces; `final`: the last one beside the row before the micro-batch."""
         kids, seq = ints(kid), ints(rows[SEQ])
         now = np.lexsort((seq, kids))
         key, arrived = kids[now], seq[now] > 0

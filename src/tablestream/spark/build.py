@@ -21,7 +21,7 @@ from tablestream.spark.packing import MALFORMED, NULL_KEY, NULL_TIME, ChangePack
 from tablestream.spark.processor import RoundProcessor
 from tablestream.spark.sources import SourceFrame
 from tablestream.spark.types import arrow_type
-from tablestream.spark.unpacking import ChangeUnpacker, Opened, OutputUnpacker
+from tablestream.spark.unpacking import ORDER, ChangeUnpacker, Opened, OutputUnpacker
 from tablestream.state.changes import (
     FOREIGN_HASH,
     KEY_HASH,
@@ -89,7 +89,7 @@ class Builder:
         }
 
     def build(self) -> DataFrame:
-        """Return a frame with ``__port``, ``__micro_batch`` and the opened messages of the outputs.
+        """Return a frame with ``__port`` and the opened messages of the outputs.
 
         `result` gives the columns of each output.
         """
@@ -143,7 +143,10 @@ class Builder:
 
     def _between(self, stream: DataFrame, behind: tuple[Between, ...], number: int) -> DataFrame:
         """Evaluate what later rounds read of the changes made in a round."""
-        layouts = {between.port.number: self._layout(between.base, number) for between in behind}
+        layouts = {
+            between.port.number: self._layout(between.base, self._order_fields(number + 1))
+            for between in behind
+        }
         unpacker = ChangeUnpacker(tuple(layout.opened(port) for port, layout in layouts.items()))
         head = [
             T.StructField("shard", T.IntegerType()),
@@ -174,7 +177,6 @@ class Builder:
         schema = T.StructType(
             [
                 T.StructField("__port", T.IntegerType()),
-                T.StructField("__micro_batch", T.LongType()),
                 *(one for port, layout in layouts.items() for one in layout.flat(port)),
                 T.StructField("__operator", T.StringType()),
                 T.StructField("__reason", T.StringType()),
@@ -284,20 +286,9 @@ class Builder:
             old=None if old is None else list(old.value),
             existed=None if old is None else old.exists,
             timestamp=F.timestamp_micros(opened(port, TS)),
-            order=self.order(ending),
+            order=opened(port, ORDER),
         )
         return scope.frame, result
-
-    def order(self, ending: Ending) -> Column:
-        """The place of an output's changes in the total order."""
-        port = ending.port.number
-        return F.struct(
-            F.col("__micro_batch").alias("micro_batch"),
-            opened(port, TIME).alias("time"),
-            opened(port, PARTITION).alias("partition"),
-            opened(port, POSITION).alias("position"),
-            *(opened(port, hop).alias(f"hop_{i}") for i, hop in enumerate(hop_columns(self._last + 1))),
-        )
 
     def rejected(self, ending: Ending) -> list[Column]:
         """The columns of an output of rejected records."""
@@ -306,7 +297,7 @@ class Builder:
         columns = [opened(port, name).alias(shown) for name, shown in names.items()]
         time = F.timestamp_micros(opened(port, TS)).alias("timestamp")
         texts = [opened(port, name).alias(name[1:]) for name in ("_key", "_record")]
-        return [*columns, time, *texts, self.order(ending).alias("_order")]
+        return [*columns, time, *texts, opened(port, ORDER).alias("_order")]
 
     def _observed(self) -> list[Column]:
         """A count per operator and reason for which it can drop a record."""
@@ -340,8 +331,17 @@ class Builder:
         ]
         return [*place, *(T.StructField(hop, T.LongType()) for hop in hop_columns(hops))]
 
-    def _layout(self, base: Node, number: int) -> Layout:
-        """The columns of an operator's output, with their place in the order."""
+    def _order_struct(self) -> T.StructField:
+        """The place of an output's change in the total order, as `Table.changes` shows it."""
+        names = ["time", "partition", "position", *(f"hop_{number}" for number in range(self._last + 1))]
+        fields = [
+            T.StructField(name, one.dataType)
+            for name, one in zip(names, self._order_fields(self._last + 1), strict=True)
+        ]
+        return T.StructField(ORDER, T.StructType([T.StructField("micro_batch", T.LongType()), *fields]))
+
+    def _layout(self, base: Node, place: Sequence[T.StructField]) -> Layout:
+        """The columns of an operator's output, with their `place` in the order."""
         foreign: Fields = ()
         if isinstance(base, KeyJoin):
             key, values = base.key, [leaf.value for leaf, _ in leaves_of(base)]
@@ -351,17 +351,17 @@ class Builder:
             many, one = (base.left, base.right) if is_left else (base.right, base.left)
             foreign = base.foreign if isinstance(base, OneToMany) or base.keeps_lone_rows else ()
             key, values = many.key, [many.value, one.value]
-        plain = [*self._order_fields(number + 1), T.StructField(ROW_TS, T.LongType()), *_CHANGE]
+        plain = [*place, T.StructField(ROW_TS, T.LongType()), *_CHANGE]
         plain += _typed(key_columns(len(key)), key) + _typed(foreign_columns(len(foreign)), foreign)
         return Layout(plain, {f"v{number}": value for number, value in enumerate(values)})
 
     def _ending_layout(self, ending: Ending) -> Layout:
         if ending.output.rejected:
-            return Layout([*self._order_fields(self._last + 1), *REJECTED], {})
+            return Layout([self._order_struct(), *REJECTED], {})
         if not ending.evaluated:
-            return self._layout(base_of(ending.output.node), self._last)
+            return self._layout(base_of(ending.output.node), [self._order_struct()])
         node = ending.output.node
-        plain = [*self._order_fields(self._last + 1), *_CHANGE, *_typed(key_columns(len(node.key)), node.key)]
+        plain = [self._order_struct(), *_CHANGE, *_typed(key_columns(len(node.key)), node.key)]
         values = {"v": node.value} | ({"old": node.value} if ending.output.before else {})
         return Layout(plain, values)
 

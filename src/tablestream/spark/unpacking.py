@@ -16,10 +16,12 @@ from pyspark import TaskContext
 from tablestream.plan.order import in_order
 from tablestream.plan.rounds import METRICS
 from tablestream.spark import blobs
-from tablestream.state.changes import hop_columns
+from tablestream.state.changes import PARTITION, POSITION, TIME, hop_columns
 
 #: Rows that leave together, as one Arrow record batch.
 ROWS = 50_000
+#: The column with a change's place in the total order.
+ORDER = "order"
 #: Where Spark tells its workers the number of the micro-batch.
 _MICRO_BATCH = "streaming.sql.batchId"
 
@@ -113,7 +115,7 @@ class ChangeUnpacker:
 class OutputUnpacker:
     """Opens the blobs of the plan's outputs, shard by shard, in the total order.
 
-    Gives ``__port``, ``__micro_batch``, the columns of the outputs, and for counters ``__operator``, ``__reason``
+    Gives ``__port``, the columns of the outputs, among them `ORDER`, and for counters ``__operator``, ``__reason``
     and ``__count``.
     """
 
@@ -132,6 +134,16 @@ class OutputUnpacker:
                 held.append(row)
         yield from self._shard(held)
 
+    def _order(self) -> pl.Expr:
+        """The place of a change, for its reader: it begins with the micro-batch."""
+        hops = (pl.col(hop).alias(f"hop_{number}") for number, hop in enumerate(hop_columns(self.hops)))
+        place = (
+            pl.col(TIME).alias("time"),
+            pl.col(PARTITION).alias("partition"),
+            pl.col(POSITION).alias("position"),
+        )
+        return pl.struct(pl.lit(micro_batch_id(), pl.Int64).alias("micro_batch"), *place, *hops).alias(ORDER)
+
     def _shard(self, held: list[blobs.Blob]) -> Iterator[pa.RecordBatch]:
         for one in self.opened:
             frames = [blobs.decode(blob) for _, port, blob in held if port == one.port]
@@ -144,16 +156,16 @@ class OutputUnpacker:
                 yield self._wide(counts.height, {**columns, "__port": _repeat(METRICS, counts.height)})
 
     def _output(self, one: Opened, frames: list[pl.DataFrame]) -> Iterator[pa.RecordBatch]:
-        for part in one.record_batches(in_order(frames, hop_columns(self.hops))):
+        changes = in_order(frames, hop_columns(self.hops))
+        for part in one.record_batches(changes.with_columns(self._order())):
             rows = len(next(iter(part.values())))
             yield self._wide(rows, {"__port": _repeat(one.port, rows), **part})
 
     def _wide(self, rows: int, columns: dict[str, pa.Array]) -> pa.RecordBatch:
-        kinds: dict[str, pa.DataType] = {"__port": pa.int32(), "__micro_batch": pa.int64()}
+        kinds: dict[str, pa.DataType] = {"__port": pa.int32()}
         kinds |= {one.name: one.type for opened in self.opened for one in opened.fields}
         kinds |= {"__operator": pa.string(), "__reason": pa.string(), "__count": pa.int64()}
-        number = pa.repeat(pa.scalar(micro_batch_id(), pa.int64()), rows)
-        return wide(kinds, rows, {"__micro_batch": number, **columns})
+        return wide(kinds, rows, columns)
 
 
 def micro_batch_id() -> int:
