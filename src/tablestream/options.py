@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from tablestream.calling import user_line
 from tablestream.errors import ArgumentError
 
 Emit = Literal["every", "final"]
@@ -46,12 +47,18 @@ def checked_shards(shards: int | None) -> int:
     """Return the number of shards."""
     number = DEFAULT_SHARDS if shards is None else shards
     if not 1 <= number <= 4096:
-        raise ArgumentError(f"shards={number} is not between 1 and 4096.")
+        raise ArgumentError(
+            f"shards={number} is not between 1 and 4096.",
+            hint="A shard is a part of the state; a few per core are enough.",
+            where=user_line(),
+        )
     return number
 
 
 def _known(option: str, given: object, words: tuple[object, ...]) -> None:
     if given not in words:
         raise ArgumentError(
-            f"{option}={given!r} is not known.", hint=f"One of {', '.join(map(repr, words))}."
+            f"{option}={given!r} is not known.",
+            hint=f"One of {', '.join(map(repr, words))}.",
+            where=user_line(),
         )

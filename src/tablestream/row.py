@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
+from tablestream.calling import user_line
 from tablestream.errors import ArgumentError
 
 #: The sides of a join: a side's column ``x`` stands beside the row as ``__left.x``, one name with a dot in it.
@@ -29,10 +30,10 @@ class Row:
     >>> row = Row(["client", "amount"])
     >>> row.names
     ('client', 'amount')
-    >>> row.amonut
+    >>> row.amonut  # doctest: +ELLIPSIS
     Traceback (most recent call last):
     ...
-    tablestream.errors.ArgumentError: [TABLESTREAM_ARGUMENT] There is no column 'amonut'. Columns are: client, amount.
+    tablestream.errors.ArgumentError: [TABLESTREAM_ARGUMENT] There is no column 'amonut'. ... Columns are: client, amount.
     """
 
     def __init__(self, names: Sequence[str], side: str | None = None) -> None:
@@ -56,7 +57,9 @@ class Row:
     def __getitem__(self, name: str) -> Column:
         if name not in self._names:
             raise ArgumentError(
-                f"There is no column '{name}'.", hint=f"Columns are: {', '.join(self._names)}."
+                f"There is no column '{name}'.",
+                hint=f"Columns are: {', '.join(self._names)}.",
+                where=user_line(),
             )
         return _exact(name if self._side is None else side_column(self._side, name)).alias(name)
 

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import Any, Literal
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, NoReturn
 
-from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from tablestream.calling import user_line
 from tablestream.connectors.sink import Sink
 from tablestream.errors import ArgumentError, ColumnCollisionError, PlanError, ReservedNameError
 from tablestream.options import Compat, Emit, OutputSpec, Tombstones
 from tablestream.row import LEFT, RIGHT, Row, side_column
+from tablestream.spark.analysis import analysed, folding
 from tablestream.spark.columns import SparkExpression, quoted, spark_type
 from tablestream.spark.plan import changes_of, explain
 from tablestream.spark.runner import OutputRequest, request
-from tablestream.spark.sources import RESERVED, Description, describe, unlogged
+from tablestream.spark.sources import Description, describe, is_reserved
 from tablestream.spark.types import arrow_type, common_key
 from tablestream.topology.graph import base_of
 from tablestream.topology.nodes import (
@@ -41,7 +41,7 @@ ColumnLike = Column | str
 On = ColumnLike | Sequence[ColumnLike] | Callable[..., Any]
 SelectFunction = Callable[[Row, Row], Any]
 
-_PACKAGE = str(Path(__file__).parent)
+_JOIN_HINT = "Take the columns from the two rows that select= is given, such as left.amount."
 
 
 def table(
@@ -102,16 +102,20 @@ def table(
     >>> clicks = spark.readStream.format("rate").load()  # doctest: +SKIP
     >>> latest = ts.table(clicks, key="value", timestamp="timestamp", name="clicks")  # doctest: +SKIP
     """
-    where = _where()
+    where, shown = user_line(), _checked_name(name) or "table"
     keys = tuple(_column(one) for one in _listed(key))
     if not keys:
-        raise ArgumentError("A table needs a key.", hint="Give key= at least one column.", where=where)
+        raise ArgumentError(
+            "A table needs a key.", hint="Give key= at least one column.", operator=shown, where=where
+        )
     if columns is not None and except_columns is not None:
-        raise ArgumentError("Give columns= or except_columns=, not both.", where=where)
+        raise ArgumentError(
+            "columns= and except_columns= are both given.", hint="Give one.", operator=shown, where=where
+        )
     described = describe(
         df,
         Description(
-            name=_checked_name(name) or "table",
+            name=shown,
             where=where,
             key=keys,
             timestamp=None if timestamp is None else _column(timestamp),
@@ -122,7 +126,7 @@ def table(
         ),
     )
     node = Source(
-        name=_checked_name(name) or "table",
+        name=shown,
         where=where,
         key=described.key,
         value=described.value,
@@ -192,9 +196,9 @@ class Table:
         return self._filtered(condition, negate=True)
 
     def _filtered(self, condition: ColumnLike, *, negate: bool) -> Table:
-        where = _where()
+        where = user_line()
         column = _condition(condition)
-        self._analysed([column.cast("boolean").alias("holds")], where)
+        self._analysed([column.cast("boolean").alias("condition")], where)
         node = Filter(
             name=f"{self.name}_filter",
             where=where,
@@ -225,26 +229,31 @@ class Table:
         -----
         Kafka Streams' ``KTable.mapValues``: every change is passed on, also one that changes nothing.
         """
-        where = _where()
+        where = user_line()
         chosen = [_column(one) for one in columns]
         gone = None if delete_when is None else _condition(delete_when)
+        if len(columns) == 1 and isinstance(columns[0], Column):
+            kind = self._analysed(chosen, where)[0]
+            if isinstance(kind.dataType, T.StructType) and kind.nullable:
+                absent = chosen[0].isNull()
+                gone = absent if gone is None else gone | absent
+                chosen = [chosen[0][one].alias(one) for one in kind.dataType.names]
+        return self._selected(chosen, gone, where, name)
+
+    def _selected(self, chosen: Sequence[Column], gone: Column | None, where: str, name: str | None) -> Table:
+        """The table with another value, and without a row where `gone` holds."""
         schema = self._analysed(chosen, where)
-        if len(chosen) == 1 and isinstance(schema[0].dataType, T.StructType) and schema[0].nullable:
-            struct, gone = chosen[0], chosen[0].isNull() if gone is None else gone | chosen[0].isNull()
-            chosen = [struct[one].alias(one) for one in schema[0].dataType.names]
-            schema = self._analysed(chosen, where)
-        named = [
-            (column, one)
-            for column, one in zip(chosen, schema, strict=True)
-            if one.name not in self.key_columns
-        ]
+        if gone is not None:
+            self._analysed([gone.cast("boolean").alias("delete_when")], where)
+        keys = {one: (quoted(one),) for one in self.key_columns}
+        value, named = self._value(chosen, schema, keys, self.name, where)
         node = Select(
             name=_checked_name(name) or f"{self.name}_select",
             where=where,
             key=self._node.key,
-            value=_checked_value([one for _, one in named], self.key_columns, self.name, where),
+            value=value,
             parent=self._node,
-            columns=tuple(Named(one.name, SparkExpression(column)) for column, one in named),
+            columns=named,
             delete_when=None if gone is None else SparkExpression(gone),
         )
         return Table(node, self._spark)
@@ -263,16 +272,22 @@ class Table:
         columns
             A Column or SQL string by name.
         """
-        taken = [name for name in columns if name in self.key_columns]
+        where = user_line()
+        fold = folding(self._spark)
+        keys = {fold(one) for one in self.key_columns}
+        taken = [name for name in columns if fold(name) in keys]
         if taken:
             raise ArgumentError(
                 f"with_columns cannot replace the key columns {', '.join(taken)}.",
                 hint="A key never changes; give the new column another name.",
-                where=_where(),
+                operator=self.name,
+                where=where,
             )
-        made = {name: F.expr(one) if isinstance(one, str) else one for name, one in columns.items()}
-        kept = [made.pop(one.name, quoted(one.name)).alias(one.name) for one in self._node.value]
-        return self.select(*kept, *(column.alias(name) for name, column in made.items()))
+        made = {fold(name): (name, _condition(column)) for name, column in columns.items()}
+        kept = [(one.name, quoted(one.name)) for one in self._node.value]
+        replaced = [made.pop(fold(name), (name, column)) for name, column in kept]
+        chosen = [column.alias(name) for name, column in [*replaced, *made.values()]]
+        return self._selected(chosen, None, where, None)
 
     # Joins
 
@@ -327,16 +342,17 @@ class Table:
         ----------
         Kafka Streams ``KTable.join``, ``leftJoin``, ``outerJoin``; KIP-213; KIP-1104 (key in the extractor).
         """
-        where = _where()
-        _check_how(how, ("inner", "left", "right", "outer"), where)
+        where = user_line()
+        shown = _checked_name(name) or f"{self.name}_{other.name}_join"
+        _check_how(how, ("inner", "left", "right", "outer"), shown, where)
         if on is None:
-            return self._key_join(other, how, select, suffixes, name, where)
-        foreign, expressions = self._pointing_at(other, on, where)
+            return self._key_join(other, how, select, suffixes, shown, where)
+        foreign, expressions = self._pointing_at(other, on, shown, where)
         lone = how in {"right", "outer"}
-        key = _joint_key(self._node, other._node, where) if lone else self._node.key
-        value, columns, gone = self._joined(other, select, suffixes, [one.name for one in key], where)
+        key = self._joint_key(other, shown, where) if lone else self._node.key
+        value, columns, gone = self._joined(other, select, suffixes, key, shown, where)
         node = ForeignKeyJoin(
-            name=_checked_name(name) or f"{self.name}_{other.name}_join",
+            name=shown,
             where=where,
             key=key,
             value=value,
@@ -356,16 +372,15 @@ class Table:
         how: How,
         select: SelectFunction | None,
         suffixes: tuple[str, str] | None,
-        name: str | None,
+        name: str,
         where: str,
     ) -> Table:
         left, right = self._node, other._node
-        operator = _checked_name(name) or f"{self.name}_{other.name}_join"
-        kinds = common_key(_types(left.key), _types(right.key), operator=operator, where=where)
+        kinds = common_key(_types(left.key), _types(right.key), operator=name, where=where)
         key = tuple(Field(one.name, kind.json()) for one, kind in zip(left.key, kinds, strict=True))
-        value, columns, gone = self._joined(other, select, suffixes, self.key_columns, where)
+        value, columns, gone = self._joined(other, select, suffixes, key, name, where)
         node = KeyJoin(
-            name=operator,
+            name=name,
             where=where,
             key=key,
             value=value,
@@ -408,13 +423,14 @@ class Table:
         ----------
         KIP-213, first proposal: ``oneToManyJoin``.
         """
-        where = _where()
-        _check_how(how, ("inner", "left"), where)
-        foreign, expressions = many._pointing_at(self, on, where)
-        key = _joint_key(self._node, many._node, where)
-        value, columns, gone = self._joined(many, select, suffixes, [one.name for one in key], where)
+        where = user_line()
+        shown = _checked_name(name) or f"{self.name}_{many.name}_one_to_many"
+        _check_how(how, ("inner", "left"), shown, where)
+        foreign, expressions = many._pointing_at(self, on, shown, where)
+        key = self._joint_key(many, shown, where)
+        value, columns, gone = self._joined(many, select, suffixes, key, shown, where)
         node = OneToMany(
-            name=_checked_name(name) or f"{self.name}_{many.name}_one_to_many",
+            name=shown,
             where=where,
             key=key,
             value=value,
@@ -428,16 +444,18 @@ class Table:
         )
         return Table(node, self._spark)
 
-    def _pointing_at(self, other: Table, on: On, where: str) -> tuple[Fields, tuple[SparkExpression, ...]]:
+    def _pointing_at(
+        self, other: Table, on: On, operator: str, where: str
+    ) -> tuple[Fields, tuple[SparkExpression, ...]]:
         """The foreign key: its columns in the types compared, and its expressions over this table's row."""
         row = Row(self.columns)
         if callable(on) and not isinstance(on, Column | str):
             wants_key = len(inspect.signature(on).parameters) > 1
             on = on(row, Row(self.key_columns)) if wants_key else on(row)
         parts = [_column(one) for one in _listed(on)]
-        kinds = [one.dataType for one in self._analysed(parts, where)]
+        kinds = [one.dataType for one in self._analysed(parts, where, operator)]
         key = other._node.key
-        common = common_key(kinds, _types(key), operator=f"{self.name} to {other.name}", where=where)
+        common = common_key(kinds, _types(key), operator=operator, where=where)
         fields = tuple(Field(one.name, kind.json()) for one, kind in zip(key, common, strict=True))
         return fields, tuple(SparkExpression(part) for part in parts)
 
@@ -446,52 +464,54 @@ class Table:
         other: Table,
         select: SelectFunction | None,
         suffixes: tuple[str, str] | None,
-        keys: Sequence[str],
+        key: Fields,
+        operator: str,
         where: str,
     ) -> tuple[Fields, tuple[Named, ...], SparkExpression | None]:
         """The value of a join: its columns, their expressions, and when there is none after all."""
-        left, right = Row(self.columns, LEFT), Row(other.columns, RIGHT)
-        gone: Column | None = None
+        rows = left, right = Row(self.columns, LEFT), Row(other.columns, RIGHT)
+        keys = {one.name: tuple(row[one.name] for row in rows if one.name in row.names) for one in key}
+        sides = [*_side_fields(LEFT, self.schema), *_side_fields(RIGHT, other.schema)]
+        frame = _empty(self._spark, T.StructType(sides))
         if select is None:
-            chosen = self._all_columns(other, suffixes, keys, where)
+            made: Any = self._all_columns(other, suffixes, list(keys), operator, where)
         else:
             made = select(left, right)
-            chosen = [_column(one) for one in _listed(made)]
-        frame = _empty(
-            self._spark,
-            T.StructType([*_side_fields(LEFT, self.schema), *_side_fields(RIGHT, other.schema)]),
-        )
-        schema = _analyse(frame, chosen, self.name, where)
-        if select is not None and isinstance(made, Column) and isinstance(schema[0].dataType, T.StructType):
+        chosen = [_column(one) for one in _listed(made)]
+        schema = _analysed(frame, chosen, operator, where, _JOIN_HINT)
+        gone: Column | None = None
+        if isinstance(made, Column) and isinstance(schema[0].dataType, T.StructType):
             gone = made.isNull()
             chosen = [made[one].alias(one) for one in schema[0].dataType.names]
-            schema = _analyse(frame, chosen, self.name, where)
-        kept = [(column, one) for column, one in zip(chosen, schema, strict=True) if one.name not in keys]
-        named = tuple(Named(one.name, SparkExpression(column)) for column, one in kept)
-        value = _checked_value([one for _, one in kept], keys, self.name, where)
+            schema = _analysed(frame, chosen, operator, where, _JOIN_HINT)
+        value, named = self._value(chosen, schema, keys, operator, where)
         return value, named, None if gone is None else SparkExpression(gone)
 
     def _all_columns(
-        self, other: Table, suffixes: tuple[str, str] | None, keys: Sequence[str], where: str
+        self,
+        other: Table,
+        suffixes: tuple[str, str] | None,
+        keys: Sequence[str],
+        operator: str,
+        where: str,
     ) -> list[Column]:
-        sides = [
-            (LEFT, [one.name for one in self._node.value], suffixes[0] if suffixes else ""),
-            (RIGHT, [one.name for one in other._node.value], suffixes[1] if suffixes else ""),
-        ]
-        taken = set(sides[0][1]) & set(sides[1][1])
-        columns, names = [], list(keys)
-        for side, values, suffix in sides:
-            for name in values:
-                shown = name + suffix if name in taken or name in keys else name
-                if shown in names:
+        """The columns of both tables, each under its own name or with a suffix."""
+        fold, sides = folding(self._spark), ((LEFT, self._node.value), (RIGHT, other._node.value))
+        seen = {fold(name) for name in keys}
+        lefts, rights = ({fold(one.name) for one in fields} for _, fields in sides)
+        shared, columns = (lefts & rights) | seen, []
+        for (side, fields), suffix in zip(sides, suffixes or ("", ""), strict=True):
+            for one in fields:
+                shown = one.name + suffix if fold(one.name) in shared else one.name
+                if fold(shown) in seen:
                     raise ColumnCollisionError(
                         f"The join has two columns called '{shown}'.",
                         hint="Give suffixes=('_left', '_right'), or select= the columns you want.",
-                        operator=f"{self.name} and {other.name}",
+                        operator=operator,
                         where=where,
                     )
-                names.append(shown)
-                columns.append(quoted(side_column(side, name)).alias(shown))
+                seen.add(fold(shown))
+                columns.append(quoted(side_column(side, one.name)).alias(shown))
         return columns
 
     # Results
@@ -590,9 +610,69 @@ class Table:
 
     # Help
 
-    def _analysed(self, columns: Sequence[Column], where: str) -> T.StructType:
+    def _analysed(self, columns: Sequence[Column], where: str, operator: str | None = None) -> T.StructType:
         """The schema of some columns over this table's row."""
-        return _analyse(_empty(self._spark, self.schema), columns, self.name, where)
+        return _analysed(_empty(self._spark, self.schema), columns, operator or self.name, where)
+
+    def _value(
+        self,
+        columns: Sequence[Column],
+        schema: T.StructType,
+        keys: Mapping[str, Sequence[Column]],
+        operator: str,
+        where: str,
+    ) -> tuple[Fields, tuple[Named, ...]]:
+        """The columns of a value: key columns are left out, names have to be there once, and not be ours.
+
+        Parameters
+        ----------
+        keys
+            By name the columns that are the key.
+        """
+
+        def refuse(kind: type[ArgumentError | PlanError], message: str) -> NoReturn:
+            raise kind(message, hint="Give it another name, with alias.", operator=operator, where=where)
+
+        fold = folding(self._spark)
+        by_name = {fold(name): same for name, same in keys.items()}
+        named: dict[str, tuple[Field, Named]] = {}
+        for column, one in zip(columns, schema, strict=True):
+            name = fold(one.name)
+            if name in by_name:
+                texts = {str(text) for same in by_name[name] for text in (same, same.alias(one.name))}
+                if str(column) not in texts:
+                    refuse(ColumnCollisionError, f"'{one.name}' is a key column, and this is another one.")
+            elif name in named:
+                refuse(ColumnCollisionError, f"Two columns are called '{one.name}'.")
+            elif is_reserved(one.name):
+                refuse(ReservedNameError, f"A column cannot be called '{one.name}'.")
+            else:
+                named[name] = Field(one.name, one.dataType.json()), Named(one.name, SparkExpression(column))
+        return tuple(one for one, _ in named.values()), tuple(one for _, one in named.values())
+
+    def _joint_key(self, other: Table, operator: str, where: str) -> Fields:
+        """The key of a result that is keyed by both tables' keys; a name in both gets the table's name before it."""
+        sides = (self._node, other._node)
+        names = [base_of(node).name for node in sides]
+        if names[0] == names[1]:
+            names = [node.name for node in sides]
+        if names[0] == names[1]:
+            names[1] += "_2"
+        fold = folding(self._spark)
+        first, second = ({fold(one.name) for one in node.key} for node in sides)
+        fields = [
+            Field(f"{name}_{one.name}" if fold(one.name) in first & second else one.name, one.type)
+            for name, node in zip(names, sides, strict=True)
+            for one in node.key
+        ]
+        if len({fold(one.name) for one in fields}) < len(fields):
+            raise ColumnCollisionError(
+                f"The result's key ({', '.join(one.name for one in fields)}) would have one column twice.",
+                hint="Give the tables different names (name=).",
+                operator=operator,
+                where=where,
+            )
+        return tuple(fields)
 
 
 class Rejected:
@@ -627,68 +707,14 @@ def _side_fields(side: str, schema: T.StructType) -> list[T.StructField]:
     return [exists, *(T.StructField(side_column(side, one.name), one.dataType) for one in schema)]
 
 
-def _analyse(frame: DataFrame, columns: Sequence[Column], operator: str, where: str) -> T.StructType:
-    """Let Spark look at columns, and say where they were built if it refuses them."""
-    try:
-        with unlogged():
-            schema = frame.select(*columns).schema
-    except AnalysisException as error:
-        raise PlanError(
-            str(error).split("\n")[0],
-            hint=f"Columns are: {', '.join(frame.columns)}."
-            if side_column(LEFT, "") not in frame.columns
-            else "",
-            operator=operator,
-            where=where,
-        ) from error
-    except PySparkException as error:
-        raise PlanError(str(error), operator=operator, where=where) from error
+def _analysed(
+    frame: DataFrame, columns: Sequence[Column], operator: str, where: str, hint: str = ""
+) -> T.StructType:
+    """Let Spark look at columns, and refuse those that a table cannot carry."""
+    schema = analysed(frame, columns, operator=operator, where=where, hint=hint)
     for one in schema:
         arrow_type(one.dataType, one.name, operator=operator, where=where)
     return schema
-
-
-def _checked_value(
-    columns: Sequence[T.StructField], keys: Sequence[str], operator: str, where: str
-) -> Fields:
-    """The columns of a value; names have to be there once, and not be ours."""
-    names = [one.name for one in columns]
-    twice = sorted({name for name in names if names.count(name) > 1 or name in keys})
-    if twice:
-        raise ColumnCollisionError(
-            f"Two columns are called '{twice[0]}'.",
-            hint="Give one of them an alias.",
-            operator=operator,
-            where=where,
-        )
-    reserved = [name for name in names if name in RESERVED or name.startswith("__")]
-    if reserved:
-        raise ReservedNameError(
-            f"A column cannot be called '{reserved[0]}'.",
-            hint="Give it an alias.",
-            operator=operator,
-            where=where,
-        )
-    return tuple(Field(one.name, one.dataType.json()) for one in columns)
-
-
-def _joint_key(first: Node, second: Node, where: str) -> Fields:
-    """The key of a result that is keyed by both tables' keys; a name in both gets the table's name before it."""
-    shared = {one.name for one in first.key} & {one.name for one in second.key}
-    fields = [
-        Field(f"{base_of(node).name}_{one.name}" if one.name in shared else one.name, one.type)
-        for node in (first, second)
-        for one in node.key
-    ]
-    names = [one.name for one in fields]
-    if len(set(names)) < len(names):
-        raise ColumnCollisionError(
-            f"The result's key would have two columns called '{names[0]}'.",
-            hint="Give the tables different names (name=).",
-            operator=f"{first.name} and {second.name}",
-            where=where,
-        )
-    return tuple(fields)
 
 
 def _schema(fields: Sequence[Field]) -> T.StructType:
@@ -715,18 +741,14 @@ def _condition(given: ColumnLike) -> Column:
 
 def _checked_name(name: str | None) -> str | None:
     if name is not None and not name.strip():
-        raise ArgumentError("A name cannot be empty.", where=_where())
+        raise ArgumentError(
+            "A name cannot be empty.", hint="Leave name= out, or give one.", where=user_line()
+        )
     return name
 
 
-def _check_how(how: str, known: Sequence[str], where: str) -> None:
+def _check_how(how: str, known: Sequence[str], operator: str, where: str) -> None:
     if how not in known:
-        raise ArgumentError(f"how='{how}' is not known.", hint=f"One of {', '.join(known)}.", where=where)
-
-
-def _where() -> str:
-    """``file:line`` of the user's code: the first frame outside this package."""
-    frame = inspect.currentframe()
-    while frame is not None and frame.f_code.co_filename.startswith(_PACKAGE):
-        frame = frame.f_back
-    return f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}" if frame is not None else ""
+        raise ArgumentError(
+            f"how='{how}' is not known.", hint=f"One of {', '.join(known)}.", operator=operator, where=where
+        )
