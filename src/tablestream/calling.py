@@ -1,16 +1,33 @@
-"""The line of the user's code that a call came from: errors name it."""
+"""The line of the user's code that a call came from: errors and warnings name it."""
 
 from __future__ import annotations
 
 import inspect
+import warnings
 from pathlib import Path
+from types import FrameType
 
-_PACKAGE = str(Path(__file__).parent)
+_PACKAGE = __name__.split(".")[0]
 
 
 def user_line() -> str:
     """Return ``file:line`` of the innermost frame outside this package; empty if there is none."""
-    frame = inspect.currentframe()
-    while frame is not None and frame.f_code.co_filename.startswith(_PACKAGE):
-        frame = frame.f_back
-    return f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}" if frame is not None else ""
+    frame, _ = _user_frame()
+    return "" if frame is None else f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
+
+
+def warn(message: str) -> None:
+    """Warn, at the user's line."""
+    _, depth = _user_frame()
+    warnings.warn(message, stacklevel=depth)
+
+
+def _user_frame() -> tuple[FrameType | None, int]:
+    """The innermost frame outside this package, and how far it is from the caller, which counts 1.
+
+    Told by the module and not by the file: a method that `dataclasses` made has no file.
+    """
+    frame, depth = inspect.currentframe(), -1
+    while frame is not None and str(frame.f_globals.get("__name__")).split(".")[0] == _PACKAGE:
+        frame, depth = frame.f_back, depth + 1
+    return frame, depth + 1

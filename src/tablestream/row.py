@@ -33,7 +33,7 @@ class Row:
     >>> row.amonut  # doctest: +ELLIPSIS
     Traceback (most recent call last):
     ...
-    tablestream.errors.ArgumentError: [TABLESTREAM_ARGUMENT] There is no column 'amonut'. ... Columns are: client, amount.
+    tablestream.errors.ArgumentError: [TABLESTREAM_ARGUMENT] There is no ... Columns are: client, amount.
     """
 
     def __init__(self, names: Sequence[str], side: str | None = None) -> None:

@@ -640,7 +640,7 @@ class Table:
             name = fold(one.name)
             if name in by_name:
                 texts = {str(text) for same in by_name[name] for text in (same, same.alias(one.name))}
-                if str(column) not in texts:
+                if fold(str(column)) not in {fold(text) for text in texts}:
                     refuse(ColumnCollisionError, f"'{one.name}' is a key column, and this is another one.")
             elif name in named:
                 refuse(ColumnCollisionError, f"Two columns are called '{one.name}'.")

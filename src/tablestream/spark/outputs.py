@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.storagelevel import StorageLevel
 
+from tablestream.calling import user_line
 from tablestream.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -34,7 +35,9 @@ def check_outputs(outputs: Sequence[Output]) -> None:
         When there is none, or two share a name (by which a replay is recognised) or a target.
     """
     if not outputs:
-        raise ArgumentError("A query needs at least one output.", hint="Give start(...) a table.to(sink).")
+        raise ArgumentError(
+            "A query needs at least one output.", hint="Give start(...) a table.to(sink).", where=user_line()
+        )
     for what, values in (
         ("name", [output.name for output in outputs]),
         ("target", [output.sink.target for output in outputs]),
@@ -42,7 +45,9 @@ def check_outputs(outputs: Sequence[Output]) -> None:
         twice = sorted({value for value in values if values.count(value) > 1})
         if twice:
             raise ArgumentError(
-                f"Two outputs have the {what} {twice[0]!r}.", hint=f"Give each its own {what}."
+                f"Two outputs have the {what} {twice[0]!r}.",
+                hint=f"Give each its own {what}.",
+                where=user_line(),
             )
 
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 import getpass
 import os
 import tempfile
-import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from tablestream.calling import user_line
+from tablestream.calling import user_line, warn
 from tablestream.errors import MixedPlanError, SessionSettingError
 from tablestream.options import Compat, OutputSpec, checked_compat, checked_shards
 from tablestream.plan.lower import Ending, Line, Mode, Output, lower
@@ -87,10 +86,9 @@ def check_session(spark: SparkSession, line: Line) -> None:
     partitions = int(spark.conf.get(_PARTITIONS, "0") or 0)
     master = spark.conf.get("spark.master", "") or ""
     if partitions >= _MANY_PARTITIONS and master.startswith("local"):
-        warnings.warn(
+        warn(
             f"{_PARTITIONS} is {partitions}: each of the plan's {len(line.rounds)} rounds commits that many state"
-            f" stores in every micro-batch. On one machine, set it to the number of cores.",
-            stacklevel=4,
+            f" stores in every micro-batch. On one machine, set it to the number of cores."
         )
 
 

@@ -21,7 +21,6 @@ column           type                  meaning
 
 from __future__ import annotations
 
-import warnings
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -33,6 +32,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from tablestream.calling import warn
 from tablestream.connectors.files import CORRUPT_RECORD, on_malformed
 from tablestream.errors import ArgumentError, ColumnCollisionError, PlanError, ReservedNameError
 from tablestream.spark.analysis import analysed, folding, unlogged
@@ -231,11 +231,10 @@ def _position(df: DataFrame, said: Description) -> tuple[list[Column], Column]:
         mark = [modified_us, F.col("_metadata.file_path"), F.col("_metadata.file_block_start")]
         return mark, F.col("_metadata.row_index") if "row_index" in metadata else count
     if said.order_by is None:
-        warnings.warn(
+        warn(
             f"Table '{said.name}' ({said.where}) comes from a source without positions: its records are ordered by"
             " time, then as Spark's tasks read them, which a replay may do differently. Give order_by= a column"
-            " that orders them.",
-            stacklevel=5,
+            " that orders them."
         )
     return [], count
 

@@ -1,0 +1,493 @@
+"""What can be known when a plan is built is refused then: with a code, the table, the line, and what to do."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pyspark.errors import AnalysisException, PySparkValueError
+from pyspark.sql import functions as F
+
+import tablestream as ts
+from tablestream.errors import (
+    ArgumentError,
+    ColumnCollisionError,
+    KeyMismatchError,
+    MixedPlanError,
+    NondeterministicError,
+    PlanError,
+    ReservedNameError,
+    SessionSettingError,
+    TablestreamError,
+    UnsupportedTypeError,
+)
+from tests.spark.change_logs import ALL
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+PROVIDER = "spark.sql.streaming.stateStore.providerClass"
+COLUMNS = "id bigint, plane string, seats int, at timestamp, tags map<string, string>, word string collate UTF8_LCASE"
+
+
+def refused(
+    call: Callable[[], object], kind: type[TablestreamError], *words: str, operator: str = ""
+) -> TablestreamError:
+    """Assert that a call is refused in the words given, naming the operator and the line of the call."""
+    with pytest.raises(TablestreamError) as caught:
+        call()
+    error = caught.value
+    assert type(error) is kind
+    assert str(error).startswith(f"[{kind.code}] "), str(error)
+    assert all(word in str(error) for word in words), str(error)
+    assert error.operator == operator
+    assert error.where == f"test_table.py:{call.__code__.co_firstlineno}"
+    assert re.search(r"\S\.$", error.hint), str(error)
+    return error
+
+
+@pytest.fixture
+def log(spark: SparkSession, tmp_path: Path) -> DataFrame:
+    (tmp_path / "log").mkdir()
+    return ts.read_files(spark, tmp_path / "log", "json", COLUMNS)
+
+
+@pytest.fixture
+def flights(log: DataFrame) -> ts.Table:
+    return ts.table(log, key="id", timestamp="at", name="flights")
+
+
+@pytest.fixture
+def planes(log: DataFrame) -> ts.Table:
+    return ts.table(log, key="plane", columns=["seats"], timestamp="at", name="planes")
+
+
+# Sources
+
+
+def test_a_frame_that_does_not_stream(spark: SparkSession) -> None:
+    error = refused(lambda: ts.table(spark.range(3), key="id"), ArgumentError, "streaming", operator="table")
+    assert isinstance(error, PySparkValueError)
+
+
+def test_no_key(log: DataFrame) -> None:
+    refused(lambda: ts.table(log, key=[], name="a"), ArgumentError, "needs a key", operator="a")
+
+
+def test_an_empty_name(log: DataFrame) -> None:
+    refused(lambda: ts.table(log, key="id", name=" "), ArgumentError, "name cannot be empty")
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"key": "nothing"},
+        {"key": "id", "timestamp": "nothing"},
+        {"key": "id", "apply_as_deletes": "nothing = 1"},
+        {"key": "id", "columns": ["nothing"]},
+        {"key": "id", "order_by": "nothing"},
+    ],
+    ids=lambda given: list(given)[-1],
+)
+def test_a_column_that_is_not_there(log: DataFrame, given: dict[str, Any]) -> None:
+    error = refused(
+        lambda: ts.table(log, **given, name="a"),
+        PlanError,
+        "`nothing`",
+        "Columns are: id, plane",
+        operator="a",
+    )
+    assert isinstance(error, AnalysisException)
+
+
+def test_excepting_a_column_that_is_not_there(log: DataFrame) -> None:
+    refused(
+        lambda: ts.table(log, key="id", except_columns=["nothing"]),
+        ArgumentError,
+        "nothing",
+        operator="table",
+    )
+
+
+def test_columns_and_except_columns(log: DataFrame) -> None:
+    refused(
+        lambda: ts.table(log, key="id", columns=["at"], except_columns=["at"]),
+        ArgumentError,
+        operator="table",
+    )
+
+
+def test_a_timestamp_of_another_type(log: DataFrame) -> None:
+    refused(lambda: ts.table(log, "id", timestamp="seats"), ArgumentError, "type int", operator="table")
+
+
+@pytest.mark.parametrize("name", ["_change_type", "_timestamp", "_order", "_is_latest", "_ORDER", "__ts"])
+def test_a_name_that_is_the_librarys(log: DataFrame, name: str) -> None:
+    named = log.withColumn(name, F.lit(1))
+    error = refused(lambda: ts.table(named, key="id"), ReservedNameError, name, operator="table")
+    assert "except_columns" in error.hint
+    assert name not in ts.table(named, key="id", except_columns=[name]).columns
+
+
+def test_two_columns_of_one_name(log: DataFrame) -> None:
+    refused(
+        lambda: ts.table(log, "id", columns=["seats", F.col("at").alias("SEATS")]),
+        ColumnCollisionError,
+        "'seats'",
+        operator="table",
+    )
+
+
+def test_names_are_the_same_as_the_session_takes_them_for(log: DataFrame) -> None:
+    table = ts.table(log, key="ID", except_columns=["TAGS", "Word"], timestamp="at")
+    assert table.columns == ["ID", "plane", "seats", "at"]
+    assert table.with_columns(SEATS="seats + 1").columns == ["ID", "plane", "SEATS", "at"]
+    assert table.select("id", "Seats").columns == ["ID", "Seats"]
+
+
+@pytest.mark.parametrize(
+    ("column", "kind"),
+    [
+        ("parse_json(plane)", "variant"),
+        ("interval '1' year", "interval year"),
+        ("make_interval(1)", "interval"),
+        ("null", "void"),
+        ("named_struct('inner', array(parse_json(plane)))", "variant"),
+    ],
+    ids=["variant", "year-month interval", "calendar interval", "void", "inside"],
+)
+def test_a_type_that_cannot_be_carried(log: DataFrame, flights: ts.Table, column: str, kind: str) -> None:
+    bad = F.expr(column).alias("bad")
+    words = ("'bad", kind, "except_columns")
+    refused(lambda: ts.table(log.select("id", bad), key="id"), UnsupportedTypeError, *words, operator="table")
+    refused(
+        lambda: ts.table(log.select("at", bad), key="bad"), UnsupportedTypeError, *words[:2], operator="table"
+    )
+    refused(lambda: flights.select(bad), UnsupportedTypeError, *words[:2], operator="flights")
+
+
+def test_a_type_inside_another_is_named_by_its_path(log: DataFrame) -> None:
+    bad = log.select("id", F.expr("named_struct('x', array(parse_json(plane)))").alias("bad"))
+    refused(lambda: ts.table(bad, key="id"), UnsupportedTypeError, "'bad.x.element'", operator="table")
+
+
+@pytest.mark.parametrize(
+    ("key", "shown"),
+    [
+        ("tags", "'tags'"),
+        ("word", "'word'"),
+        ("struct(id, tags) AS both", "'both.tags'"),
+        ("array(word) AS words", "'words.element'"),
+    ],
+    ids=["map", "collated", "map in struct", "collated in array"],
+)
+def test_a_type_that_cannot_be_a_key(log: DataFrame, key: str, shown: str) -> None:
+    refused(lambda: ts.table(log, key=F.expr(key)), UnsupportedTypeError, shown, "key", operator="table")
+
+
+def test_a_source_without_positions_warns(spark: SparkSession) -> None:
+    frame = spark.readStream.format("rate").load()
+    with pytest.warns(UserWarning, match="without positions") as caught:
+        ts.table(frame, key="value", timestamp="timestamp", name="rate")
+    assert caught[0].filename == __file__
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        ts.table(frame, key="value", timestamp="timestamp", order_by="value", name="rate")
+
+
+# Expressions
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda table: table.filter("nothing > 1"),
+        lambda table: table.filter_not(F.col("nothing")),
+        lambda table: table.select("nothing"),
+        lambda table: table.select("seats", delete_when="nothing"),
+        lambda table: table.with_columns(more=F.col("nothing")),
+        lambda table: table.with_columns(more="nothing + 1"),
+    ],
+    ids=["filter", "filter_not", "select", "delete_when", "with_columns", "with SQL"],
+)
+def test_an_expression_of_a_column_that_is_not_there(
+    flights: ts.Table, call: Callable[[ts.Table], ts.Table]
+) -> None:
+    with pytest.raises(PlanError, match="`nothing`") as caught:
+        call(flights)
+    assert caught.value.operator == "flights"
+    assert caught.value.where.startswith("test_table.py:")
+    assert caught.value.hint == "Columns are: id, plane, seats, at, tags, word."
+
+
+def test_a_row_function_that_asks_for_a_column_that_is_not_there(flights: ts.Table, planes: ts.Table) -> None:
+    refused(lambda: flights.join(planes, on=lambda f: f.tail), ArgumentError, "'tail'", "plane")
+    refused(lambda: flights.join(planes, on="plane", select=lambda _, p: [p.at]), ArgumentError, "'at'")
+
+
+def test_a_joiner_that_uses_columns_without_a_row(flights: ts.Table, planes: ts.Table) -> None:
+    refused(
+        lambda: flights.join(planes, on="plane", select=lambda f, _: [f.at, F.col("seats")], name="j"),
+        PlanError,
+        "`seats`",
+        "left.amount",
+        operator="j",
+    )
+
+
+@pytest.mark.parametrize(
+    "column",
+    ["sum(seats)", "row_number() over (order by seats)", "explode(array(seats))"],
+    ids=["aggregate", "window", "generator"],
+)
+def test_an_expression_that_is_not_one_rows(flights: ts.Table, column: str) -> None:
+    refused(
+        lambda: flights.select(F.expr(column).alias("x")), PlanError, "'x'", "one row", operator="flights"
+    )
+
+
+def test_a_star(flights: ts.Table) -> None:
+    refused(lambda: flights.select(F.col("*")), ArgumentError, "several columns", operator="flights")
+
+
+def test_select_gives_a_name_twice_or_one_of_the_librarys(flights: ts.Table) -> None:
+    twice = ("seats", F.col("at").alias("Seats"))
+    refused(lambda: flights.select(*twice), ColumnCollisionError, "'Seats'", operator="flights")
+    refused(
+        lambda: flights.select(F.col("at").alias("_order")), ReservedNameError, "'_order'", operator="flights"
+    )
+
+
+def test_a_key_column_is_never_another_one(flights: ts.Table, planes: ts.Table) -> None:
+    assert flights.select("id", F.col("id").alias("ID"), "seats").columns == ["id", "seats"]
+    other = F.col("seats").alias("id")
+    refused(lambda: flights.select(other), ColumnCollisionError, "'id'", "key", operator="flights")
+    refused(lambda: flights.with_columns(ID=other), ArgumentError, "ID", "key", operator="flights")
+    refused(
+        lambda: flights.join(planes, on="plane", select=lambda _, p: [p.seats.alias("id")], name="j"),
+        ColumnCollisionError,
+        "'id'",
+        operator="j",
+    )
+
+
+def test_a_struct_is_taken_apart_only_where_it_is_the_one_column(flights: ts.Table) -> None:
+    pair = F.when(F.col("seats") > 0, F.struct("seats", "plane"))
+    assert flights.select(pair).columns == ["id", "seats", "plane"]
+    kept = flights.select(pair.alias("pair"), "at")
+    assert kept.columns == ["id", "pair", "at"]
+    assert kept.select("pair").columns == ["id", "pair"]
+    assert kept.select("pair").with_columns(pair="pair").columns == ["id", "pair"]
+
+
+# What cannot be retracted
+
+
+CHANGING = {
+    "rand": lambda: F.rand() > 0.5,
+    "uuid": lambda: F.expr("uuid() > 'a'"),
+    "nested": lambda: F.expr("size(filter(array(seats), x -> x > rand())) > 1"),
+    "row numbers": lambda: F.monotonically_increasing_id() > 1,
+    "python": lambda: F.udf(lambda number: number, "int").asNondeterministic()("seats") > 1,
+}
+
+
+@pytest.mark.parametrize("make", CHANGING.values(), ids=CHANGING)
+def test_what_changes_when_looked_at_again_is_refused(
+    flights: ts.Table, planes: ts.Table, make: Callable[[], Column]
+) -> None:
+    changing = make()
+    bad = changing.alias("bad")
+    refused(lambda: flights.filter(bad), NondeterministicError, operator="flights")
+    refused(lambda: flights.filter_not(bad), NondeterministicError, operator="flights")
+    refused(lambda: flights.select(bad), NondeterministicError, "'bad'", operator="flights")
+    refused(lambda: flights.select("at", delete_when=bad), NondeterministicError, operator="flights")
+    refused(lambda: flights.with_columns(bad=bad), NondeterministicError, "'bad'", operator="flights")
+    text = F.when(changing, F.col("plane"))
+    refused(lambda: flights.join(planes, on=text, name="j"), NondeterministicError, operator="j")
+
+
+def test_a_joiner_that_changes_when_looked_at_again_is_refused(flights: ts.Table, planes: ts.Table) -> None:
+    refused(
+        lambda: flights.join(planes, on="plane", name="j", select=lambda f, p: [f.seats, p.seats + F.rand()]),
+        NondeterministicError,
+        operator="j",
+    )
+
+
+@pytest.mark.parametrize("place", ["key", "timestamp", "apply_as_deletes", "order_by"])
+def test_what_places_a_record_must_not_change(log: DataFrame, place: str) -> None:
+    column = {
+        "key": F.expr("uuid()").alias("k"),
+        "timestamp": F.timestamp_seconds(F.rand()),
+        "apply_as_deletes": F.rand() > 0.5,
+        "order_by": F.monotonically_increasing_id(),
+    }[place]
+    refused(lambda: ts.table(log, **{"key": "id", place: column}), NondeterministicError, operator="table")  # type: ignore[arg-type]
+
+
+def test_what_spark_holds_for_fixed_passes(log: DataFrame, flights: ts.Table) -> None:
+    """A value that is read once and written down, a Python function, and the time of the micro-batch."""
+    ts.table(log, key="id", columns=[F.rand().alias("r")], timestamp="at")
+    python = F.udf(lambda number: number, "int")
+    flights.select(python("seats").alias("s"), F.current_timestamp().alias("now")).filter(python("s") > 1)
+
+
+# Joins
+
+
+@pytest.mark.parametrize("on", [None, "plane"], ids=["key", "foreign key"])
+def test_a_kind_of_join_that_is_not_known(flights: ts.Table, planes: ts.Table, on: str | None) -> None:
+    error = refused(
+        lambda: flights.join(planes, on=on, how="full", name="j"),  # type: ignore[arg-type]
+        ArgumentError,
+        "'full'",
+        operator="j",
+    )
+    assert error.hint == "One of inner, left, right, outer."
+
+
+def test_one_to_many_is_inner_or_left(flights: ts.Table, planes: ts.Table) -> None:
+    refused(
+        lambda: planes.one_to_many(flights, on="plane", how="right"),  # type: ignore[arg-type]
+        ArgumentError,
+        "'right'",
+        operator="planes_flights_one_to_many",
+    )
+
+
+def test_keys_that_cannot_be_compared(log: DataFrame, flights: ts.Table, planes: ts.Table) -> None:
+    refused(
+        lambda: flights.join(planes), KeyMismatchError, "(bigint)", "(string)", operator="flights_planes_join"
+    )
+    refused(lambda: flights.join(planes, on="seats", name="j"), KeyMismatchError, "(int)", operator="j")
+    refused(lambda: flights.join(planes, on=["plane", "id"], name="j"), KeyMismatchError, operator="j")
+    pairs = ts.table(log, key=["id", "plane"], timestamp="at")
+    refused(
+        lambda: flights.join(pairs, on="id", name="j"), KeyMismatchError, "(bigint, string)", operator="j"
+    )
+
+
+def test_columns_of_one_name(flights: ts.Table, planes: ts.Table) -> None:
+    refused(
+        lambda: flights.join(planes, on="plane", name="j"),
+        ColumnCollisionError,
+        "'seats'",
+        "suffixes",
+        operator="j",
+    )
+    joined = flights.join(planes, on="plane", suffixes=("", "_plane"))
+    assert joined.columns == ["id", "plane", "seats", "at", "tags", "word", "seats_plane"]
+    other = planes.select(F.col("seats").alias("SEATS"))
+    refused(lambda: flights.join(other, on="plane", name="j"), ColumnCollisionError, "'SEATS'", operator="j")
+    refused(
+        lambda: flights.join(planes, on="plane", suffixes=("", ""), name="j"),
+        ColumnCollisionError,
+        operator="j",
+    )
+    refused(
+        lambda: flights.join(planes, on="plane", select=lambda f, p: [f.seats, p.seats], name="j"),
+        ColumnCollisionError,
+        "'seats'",
+        operator="j",
+    )
+
+
+def test_a_key_of_two_tables_keeps_its_columns_apart(
+    log: DataFrame, flights: ts.Table, planes: ts.Table
+) -> None:
+    assert planes.one_to_many(flights, on="plane", suffixes=("_p", "_f")).key_columns == ["plane", "id"]
+    twins = flights.select("seats", name="twins")
+    assert flights.join(twins, on="id", how="outer", suffixes=("", "_2")).key_columns == [
+        "flights_id",
+        "twins_id",
+    ]
+    own = flights.join(flights, on="seats", how="right", suffixes=("", "_2"))
+    assert own.key_columns == ["flights_id", "flights_2_id"]
+    pairs = ts.table(log, key=["id", F.col("seats").alias("a_id")], columns=[], timestamp="at", name="a")
+    refused(
+        lambda: pairs.join(flights, on=["id"], how="outer", name="j"),
+        ColumnCollisionError,
+        "a_id",
+        operator="j",
+    )
+
+
+# Plans
+
+
+def test_tables_ordered_by_different_things(log: DataFrame, flights: ts.Table) -> None:
+    def ordered(column: str) -> ts.Table:
+        return ts.table(log, key="id", timestamp="at", order_by=column, columns=[], name=f"by_{column}")
+
+    mixed = flights.join(ordered("seats"))
+    refused(lambda: mixed.changes(), MixedPlanError, "flights: none", "by_seats")  # noqa: PLW0108
+    types = ordered("id").join(ordered("seats"))
+    refused(lambda: types.changes(), MixedPlanError, "long", "integer")  # noqa: PLW0108
+
+
+def test_words_that_are_not_known(flights: ts.Table) -> None:
+    refused(lambda: flights.changes(emit="last"), ArgumentError, "emit='last'")  # type: ignore[arg-type]
+    refused(lambda: flights.changes(compat="flink"), ArgumentError, "compat='flink'")  # type: ignore[arg-type]
+    refused(lambda: flights.changes(tombstones="no"), ArgumentError, "tombstones='no'")  # type: ignore[arg-type]
+    refused(lambda: flights.to(ts.memory("x"), emit="last"), ArgumentError, "emit='last'")  # type: ignore[arg-type]
+    refused(lambda: flights.changes(shards=0), ArgumentError, "shards=0")
+    refused(lambda: flights.changes(shards=5000), ArgumentError, "shards=5000")
+
+
+def test_a_session_that_keeps_its_state_elsewhere(
+    spark: SparkSession, flights: ts.Table, planes: ts.Table, tmp_path: Path
+) -> None:
+    joined = flights.join(planes.select(), on="plane")
+    rocks = spark.conf.get(PROVIDER)
+    spark.conf.unset(PROVIDER)
+    try:
+        error = refused(lambda: joined.changes(), SessionSettingError, PROVIDER, "RocksDB")  # noqa: PLW0108
+        assert isinstance(error, AnalysisException)
+        output = joined.to(ts.memory("x"))
+        refused(
+            lambda: ts.start(output, checkpoint=str(tmp_path / "c"), trigger=ALL),
+            SessionSettingError,
+            PROVIDER,
+        )
+        flights.changes()  # keeps no state
+    finally:
+        spark.conf.set(PROVIDER, rocks)
+
+
+def test_many_shuffle_partitions_on_one_machine_warn(
+    spark: SparkSession, flights: ts.Table, planes: ts.Table
+) -> None:
+    spark.conf.set("spark.sql.shuffle.partitions", "200")
+    try:
+        with pytest.warns(UserWarning, match=r"shuffle\.partitions is 200.* 2 rounds") as caught:
+            flights.join(planes.select(), on="plane").changes()
+        assert caught[0].filename == __file__
+    finally:
+        spark.conf.set("spark.sql.shuffle.partitions", "2")
+
+
+def test_outputs_that_cannot_be_told_apart(flights: ts.Table, tmp_path: Path) -> None:
+    checkpoint = str(tmp_path / "checkpoint")
+    one, two = flights.to(ts.memory("x")), flights.to(ts.memory("y"))
+    refused(lambda: ts.start(checkpoint=checkpoint), ArgumentError, "nothing to start")
+    refused(lambda: ts.start(one, two, checkpoint=checkpoint), ArgumentError, "the name 'flights'")
+    same_target = flights.to(ts.memory("x"), name="other")
+    refused(lambda: ts.start(one, same_target, checkpoint=checkpoint), ArgumentError, "the target 'memory x'")
+    assert not (tmp_path / "checkpoint").exists()
+
+
+# What a table says of itself
+
+
+def test_columns_schema_and_text(flights: ts.Table, planes: ts.Table) -> None:
+    assert (flights.name, flights.key_columns) == ("flights", ["id"])
+    assert planes.columns == planes.schema.names == ["plane", "seats"]
+    assert repr(planes) == "Table 'planes' [key plane: string] [seats: int]"
+    names = flights.changes().columns
+    assert names == [*flights.columns, "_change_type", "_timestamp", "_order"]
