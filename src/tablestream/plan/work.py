@@ -28,7 +28,7 @@ def work_off(
     inbox: Mapping[int, Sequence[pl.DataFrame]],
     state: ShardState,
     dropped: Counter[tuple[str, str]],
-    slice_rows: int = SLICE_ROWS,
+    slice_rows: int | None = None,
 ) -> Iterator[tuple[Port, pl.DataFrame]]:
     """Run the operators of a round over one shard's messages.
 
@@ -43,14 +43,15 @@ def work_off(
     dropped
         Counts what operators drop, by operator and reason.
     slice_rows
-        More messages than these are worked off in sorted slices, one after the other: an operator's memory is a
-        slice and what it touches. (Not where only final changes leave: what is final is known at the end.)
+        More messages than these (default `SLICE_ROWS`) are worked off in sorted slices, one after the other: an
+        operator's memory is a slice and what it touches. (Not where only final changes leave: what is final is known at the end.)
 
     Yields
     ------
     Port, DataFrame
         Messages with one hop more than those that came.
     """
+    slice_rows = slice_rows or SLICE_ROWS
     hops = hop_columns(work.number)
     arrived = {port: _concat(inbox.get(port, ()), schema, hops) for port, schema in work.schemas.items()}
     order, numbers = number_messages([arrived[port].select(*ROOT, *hops) for port in arrived], hops)
