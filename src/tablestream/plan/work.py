@@ -44,7 +44,8 @@ def work_off(
         Counts what operators drop, by operator and reason.
     slice_rows
         More messages than these (default `SLICE_ROWS`) are worked off in sorted slices, one after the other: an
-        operator's memory is a slice and what it touches. (Not where only final changes leave: what is final is known at the end.)
+        operator's memory is a slice and what it touches. Not where only final changes leave: what is final is
+        known at the end.
 
     Yields
     ------
