@@ -83,7 +83,7 @@ def demo(
     *,
     micro_batches: Annotated[
         int, typer.Option(min=1, max=50, help="How many micro-batches the logs are read in.")
-    ] = 8,
+    ] = 6,
     scale: Annotated[float, typer.Option(min=0.001, max=1.0, help="The share of the flights to use.")] = 1.0,
     output: Annotated[Path, typer.Option(help="Where to write; an earlier demo there is replaced.")] = Path(
         "tablestream-demo"

@@ -27,6 +27,9 @@ _AIRLINE = {"airline": "name"}
 _ORIGIN = {"origin_name": "name", "origin_tzone": "tzone"}
 _DESTINATION = {"dest_name": "name", "dest_lat": "lat", "dest_lon": "lon", "dest_alt": "alt"}
 
+SHARDS = 8
+"""Enough for the cores of one computer; every shard costs its share of a micro-batch's time."""
+
 # An airport's name may hold quotes, and CSV writers double them; Spark expects a backslash unless told.
 _READ_OPTIONS: Mapping[str, Mapping[str, str]] = {"csv": {"header": "true", "escape": '"'}}
 
@@ -63,6 +66,7 @@ def start(joined: ts.Table, changes: Path, checkpoint: Path) -> StreamingQuery:
         checkpoint=str(checkpoint),
         trigger={"availableNow": True},
         name="flights",
+        shards=SHARDS,
     )
 
 

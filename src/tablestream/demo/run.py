@@ -46,7 +46,7 @@ class DemoOptions:
     """
 
     output: Path
-    micro_batches: int = 8
+    micro_batches: int = 6
     scale: float = 1.0
     keep: bool = False
 
