@@ -68,12 +68,13 @@ def local_spark(scratch: Path, log: Path) -> Iterator[SparkSession]:
     Parameters
     ----------
     scratch
-        Where Spark may put what it needs while it runs.
+        Where Spark may put what it needs while it runs; made here, and removed at the end.
     log
         A file that takes what Spark's processes write to standard error, so that it does not run through the
         progress display.
     """
     check_java()
+    scratch.mkdir(parents=True, exist_ok=True)
     # Without this, workers are whatever python3 the PATH has.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     with _stderr_into(log):
@@ -82,6 +83,7 @@ def local_spark(scratch: Path, log: Path) -> Iterator[SparkSession]:
         yield spark
     finally:
         spark.stop()
+        shutil.rmtree(scratch, ignore_errors=True)
 
 
 def _session(scratch: Path) -> SparkSession:

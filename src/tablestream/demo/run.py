@@ -111,7 +111,8 @@ def run_flights(options: DemoOptions, display: Display, spark: SparkSession | No
     found = table_of_changes(options.changes, FLIGHTS.key)
     found.write_parquet(options.table)
     result = compare(found, joined_by_polars(options.inputs), FLIGHTS.key)
-    _clear(options)
+    if not options.keep:
+        shutil.rmtree(options.checkpoint, ignore_errors=True)
     _tell(options, display, found, result)
     display.summary(_facts(options, logs, reports, found, result))
     return result
@@ -139,7 +140,6 @@ def prepare(options: DemoOptions) -> None:
         shutil.rmtree(old, ignore_errors=True)
     for old in (options.table, options.log):
         old.unlink(missing_ok=True)
-    options.scratch.mkdir()
 
 
 def _write_inputs(logs: FlightLogs, options: DemoOptions, display: Display) -> None:
@@ -172,12 +172,6 @@ def _run_query(spark: SparkSession, options: DemoOptions, display: Display) -> l
     finally:
         query.stop()
     return reports
-
-
-def _clear(options: DemoOptions) -> None:
-    shutil.rmtree(options.scratch, ignore_errors=True)
-    if not options.keep:
-        shutil.rmtree(options.checkpoint, ignore_errors=True)
 
 
 def _tell(options: DemoOptions, display: Display, found: pl.DataFrame, result: Comparison) -> None:
