@@ -133,18 +133,19 @@ for one_how in KEPT:
 
 
 def _trees(first: How, second: How) -> None:
-    def tables() -> list[Node]:
-        return [source(name) for name in "ABCD"]
+    if HOWS.index(first) % 2 == HOWS.index(second) % 2:
 
-    @_add(COMPOSED, f"key (A {first} B) {second} C")
-    def _() -> tuple[Node, ...]:
-        a, b, c, _ = tables()
-        return (key_join(key_join(a, b, first), c, second),)
+        @_add(COMPOSED, f"key (A {first} B) {second} C")
+        def _() -> tuple[Node, ...]:
+            a, b, c = source("A"), source("B"), source("C")
+            return (key_join(key_join(a, b, first), c, second),)
 
-    @_add(COMPOSED, f"key A {second} (B {first} C)")
-    def _() -> tuple[Node, ...]:
-        a, b, c, _ = tables()
-        return (key_join(a, key_join(b, c, first), second),)
+    else:
+
+        @_add(COMPOSED, f"key A {second} (B {first} C)")
+        def _() -> tuple[Node, ...]:
+            a, b, c = source("A"), source("B"), source("C")
+            return (key_join(a, key_join(b, c, first), second),)
 
 
 for one_pair in product(HOWS, HOWS):
@@ -182,21 +183,20 @@ def _deleting_between() -> tuple[Node, ...]:
     return (key_join(key_join(a, source("B"), "outer", never_b_a), a, "outer"),)
 
 
-def _chains(first: How, second: How) -> None:
-    @_add(COMPOSED, f"foreign key (A {first} B) {second} C")
+def _chains(kept: How, how: How) -> None:
+    @_add(COMPOSED, f"foreign key (A {kept} B) {how} C")
     def _() -> tuple[Node, ...]:
-        middle = foreign_key_join(source("A"), source("B"), first)
-        return (foreign_key_join(middle, source("C"), second, points(1)), middle)
+        middle = foreign_key_join(source("A"), source("B"), kept)
+        return (foreign_key_join(middle, source("C"), how, points(1)), middle)
 
-    @_add(COMPOSED, f"foreign key (A {first} B) {second} B")
+    @_add(COMPOSED, f"foreign key (A {how} B) {kept} B")
     def _() -> tuple[Node, ...]:
         a, b = source("A"), source("B")
-        return (foreign_key_join(foreign_key_join(a, b, first), b, second, points(1)),)
+        return (foreign_key_join(foreign_key_join(a, b, how), b, kept, points(1)),)
 
 
-for one_pair in product(HOWS, HOWS):
-    if one_pair[0] in KEPT or one_pair[1] in KEPT:
-        _chains(*one_pair)
+for one_pair in product(KEPT, HOWS):
+    _chains(*one_pair)
 
 
 def _mixed(how: How) -> None:

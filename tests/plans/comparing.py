@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from tablestream.plan.work import SLICE_ROWS
 from tablestream.topology.graph import ancestors
 from tablestream.topology.nodes import Node, OneToMany, Source
 from tests.plans.engine import Engine, Hasher, Output, Step, stable_hash
@@ -27,6 +28,7 @@ def assert_like_twin(
     *,
     compat: bool = False,
     shards: int = 2,
+    slice_rows: int = SLICE_ROWS,
     hasher: Hasher = stable_hash,
     ordered: bool = False,
     restarts: bool = False,
@@ -38,7 +40,7 @@ def assert_like_twin(
     """
     lone_ones = any(isinstance(node, OneToMany) and node.keeps_lone_rows for node in ancestors(*nodes))
     outputs = [Output(node) for node in nodes]
-    engine, twin = Engine(outputs, compat, shards, hasher), Model(outputs, compat=compat)
+    engine, twin = Engine(outputs, compat, shards, slice_rows, hasher), Model(outputs, compat=compat)
     for piece in pieces:
         got, wanted = engine.steps(piece), twin.steps(piece)
         for node, mine, his in zip(nodes, got, wanted, strict=True):

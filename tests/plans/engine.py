@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import polars as pl
 
 from tablestream.plan.lower import Ending, Line, Mode, Output, Reader, Role, lower
-from tablestream.plan.rounds import Port, Round
 from tablestream.plan.order import in_order
-from tablestream.plan.work import work_off
+from tablestream.plan.rounds import Port, Round
+from tablestream.plan.work import SLICE_ROWS, work_off
 from tablestream.state.cache import NoCache
 from tablestream.state.changes import (
     FOREIGN_HASH,
@@ -104,6 +104,8 @@ class Engine:
         What is asked for.
     compat, shards
         The plan's mode.
+    slice_rows
+        As for `work_off`.
     hasher
         Makes the hash of a key; a constant one makes every key collide.
     stores
@@ -117,6 +119,7 @@ class Engine:
     outputs: Sequence[Output]
     compat: bool = False
     shards: int = 2
+    slice_rows: int = SLICE_ROWS
     hasher: Hasher = field(default_factory=lambda: stable_hash)
     stores: dict[tuple[int, int], MemoryStore] = field(default_factory=dict)
     dropped: Counter[tuple[str, str]] = field(default_factory=Counter)
@@ -131,9 +134,7 @@ class Engine:
     def restarted(self) -> Engine:
         """Return an engine that goes on from this one's checkpoint."""
         stores = {place: store.copy() for place, store in self.stores.items()}
-        return Engine(
-            self.outputs, self.compat, self.shards, self.hasher, stores, self.dropped.copy(), self.position
-        )
+        return replace(self, stores=stores, dropped=self.dropped.copy())
 
     def run(self, records: Sequence[Record]) -> list[list[Change]]:
         """Work off one micro-batch; per output the changes in the total order."""
@@ -160,7 +161,7 @@ class Engine:
             if record.parts is None:
                 self.dropped[record.source.name, "null-key"] += 1
                 continue
-            place = {TIME: self.position, PARTITION: record.source.name, POSITION: self.position}
+            place = _place(self.position)
             row = _Row(record.parts, {record.source: record.value})
             for reader in self.line.sources.get(record.source, ()):
                 message = {**place, "_h0": reader.port.rank, TS: record.ts}
@@ -170,7 +171,7 @@ class Engine:
     def _round(self, work: Round, shard: int, mine: dict[int, list[pl.DataFrame]], inbox: Inbox) -> None:
         store = self.stores.setdefault((work.number, shard), MemoryStore())
         state = ShardState(store, NoCache(), work.traces, work.fingerprint, work.text)
-        for port, frame in work_off(work, mine, state, self.dropped):
+        for port, frame in work_off(work, mine, state, self.dropped, self.slice_rows):
             self._deliver(port, frame, inbox)
         state.commit()
 
@@ -197,7 +198,7 @@ class Engine:
         if not frames:
             return []
         rows = in_order(frames, hop_columns(len(self.line.rounds) + 1))
-        return [Step(row[POSITION], self._change(ending, row)) for row in rows.to_dicts()]
+        return [Step(_number(row), self._change(ending, row)) for row in rows.to_dicts()]
 
     def _change(self, ending: Ending, row: FrameRow) -> Change:
         node = ending.output.node
@@ -253,6 +254,16 @@ def stable_hash(parts: Sequence[Value]) -> int:
     for byte in repr(tuple(parts)).encode():
         number = ((number ^ byte) * 1099511628211) % (1 << 64)
     return number - (1 << 64) if number >= 1 << 63 else number
+
+
+def _place(number: int) -> FrameRow:
+    """The root of a record: every column of it is needed to tell some records apart."""
+    return {TIME: number // 4, PARTITION: f"p{number % 4 // 2}", POSITION: number % 2}
+
+
+def _number(row: FrameRow) -> int:
+    """The number of the record with a root."""
+    return int(row[TIME]) * 4 + int(row[PARTITION][1:]) * 2 + int(row[POSITION])
 
 
 def _types(fields: Fields) -> pl.Schema:

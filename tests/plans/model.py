@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, cast
 
 from tablestream.testing import reference
 from tablestream.testing.reference import TableSource
@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 
     from tablestream.plan.lower import Output
 
+#: Place, role, and what is done with the changes of a base and its views.
+Reader: TypeAlias = "tuple[tuple[int, ...], int, Callable[[dict[Node, Moved]], None]]"
 #: Ports of the reference's joins that point at a row.
 POINTING, POINTED_AT = 0, 1
 
@@ -95,7 +97,7 @@ class Operator:
     def moved(self, outputs: Sequence[reference.Output]) -> list[Moved]:
         """Return outputs of the twin as changes of the node."""
         if isinstance(self.twin, reference.Filter):  # hands the times on
-            return [Moved(*output) for output in outputs]
+            return [Moved(key, value, cast("ChangeTime", ts)) for key, value, ts in outputs]
         changes = []
         for key, value, ts in outputs:
             row = self.twin._row(self.twin._tree, key) if isinstance(self.node, KeyJoin) else None
@@ -119,9 +121,7 @@ class Operator:
         return self.pending[port]
 
     def answer(self, port: int, change: Moved) -> list[Moved]:
-        """Answer one message; its port may have been written before."""
-        if isinstance(self.node, Filter):
-            return self.step([(port, change)])
+        """Answer one message to a join; its port may have been written before."""
         delta = (
             self.pending.pop(port) if port in self.pending else self.twin._inputs.tables[port].put(*change)
         )
@@ -153,6 +153,7 @@ class Model:
         self._silent = {node: _keeping_all(node) for node in views}
         self._position = 0
         self._answers: list[list[Step]] = []
+        self._readers: dict[Node, list[Reader]] = {}
 
     @property
     def dropped(self) -> int:
@@ -200,43 +201,57 @@ class Model:
 
     # Compat mode
 
-    def _emit(self, node: Node, change: Moved) -> None:
+    def _emit(self, base: Node, change: Moved) -> None:
         """Pass a change to all that read its table, each to its end before the next."""
-        self._answer(node, change)
-        if not isinstance(node, Select | Filter):
-            self._write_together(node, change)
-        for _, _, child in sorted(self._children(node), key=lambda entry: entry[:2]):
-            child(change)
+        self._answer(base, change)
+        self._write_together(base, change)
+        if base not in self._readers:
+            self._readers[base] = sorted(self._find_readers(base), key=lambda reader: reader[:2])
+        seen = {base: change}
+        for _, _, visit in self._readers[base]:
+            visit(seen)
 
-    def _children(self, node: Node) -> Iterator[tuple[tuple[int, ...], int, Callable[[Moved], None]]]:
-        """Find who reads a table: its place among the readers, and what it does with a change."""
-        for child in self._nodes:
-            if isinstance(child, Select) and child.parent is node:
-                yield (child.serial,), 0, partial(self._select, child)
+    def _find_readers(self, base: Node) -> Iterator[Reader]:
+        """Find views of a table and ports that read it or a view of it."""
+        for node in self._nodes:
+            if isinstance(node, Select | Filter) and base_of(node) is base:
+                yield _way(node), 0, partial(self._view, node)
         for operator in self._operators.values():
-            if _is_pointing_at_itself(operator.node):
-                if base_of(operator.reads[0]) is node:
-                    yield _first_place(operator), 0, partial(self._both_roles, operator)
-                continue
-            for port, read in enumerate(operator.reads):
-                if read is node:
-                    yield *_place(operator, port), partial(self._one_role, operator, port)
+            if base is base_of(operator.reads[0]) and _is_pointing_at_itself(operator.node):
+                first = min(_way(read) for read in operator.reads)
+                yield (*first, operator.node.serial), 0, partial(self._both_roles, operator)
+            elif isinstance(operator.node, Join) and not _is_pointing_at_itself(operator.node):
+                for port, read in enumerate(operator.reads):
+                    if base_of(read) is base:
+                        place, role = _place(operator, port)
+                        yield (*_way(read), *place), role, partial(self._one_role, operator, port)
 
-    def _select(self, node: Select, change: Moved) -> None:
-        self._emit(node, _selected(node, change))
+    def _view(self, node: Select | Filter, seen: dict[Node, Moved]) -> None:
+        if node.parent not in seen:
+            return
+        change = seen[node.parent]
+        if isinstance(node, Select):
+            seen[node] = _selected(node, change)
+        else:
+            for kept in self._operators[node].step([(0, change)]):
+                seen[node] = kept
+        if node in seen:
+            self._answer(node, seen[node])
 
-    def _one_role(self, operator: Operator, port: int, change: Moved) -> None:
-        for answer in operator.answer(port, change):
-            self._emit(operator.node, answer)
+    def _one_role(self, operator: Operator, port: int, seen: dict[Node, Moved]) -> None:
+        if operator.reads[port] in seen:
+            for answer in operator.answer(port, seen[operator.reads[port]]):
+                self._emit(operator.node, answer)
 
-    def _both_roles(self, operator: Operator, change: Moved) -> None:
+    def _both_roles(self, operator: Operator, seen: dict[Node, Moved]) -> None:
         """Pass a change to a join of a table with itself; filters keep tombstones for absent rows back."""
         messages = []
         for port, read in enumerate(operator.reads):
-            seen = _seen_through(read, base_of(read), change)
-            is_row = seen.value is not None or operator.twin._inputs.tables[port].get(seen.key) is not None
-            if is_row or not any(isinstance(step, Filter) for step in view_path(read)):
-                messages.append((port, seen))
+            base = base_of(read)
+            change = _seen_through(read, base, seen[base])
+            is_row = change.value is not None or operator.twin._inputs.tables[port].get(change.key)
+            if is_row or not is_filtered(read):
+                messages.append((port, change))
         for answer in operator.step(messages):
             self._emit(operator.node, answer)
 
@@ -328,17 +343,16 @@ def _is_pointing_at_itself(node: Node) -> bool:
     return base_of(node.left) is base_of(node.right)
 
 
+def _way(view: Node) -> tuple[int, ...]:
+    """The way to a view: the serials of its steps, the one on the base first."""
+    return tuple(step.serial for step in view_path(view))[-2::-1]
+
+
 def _place(operator: Operator, port: int) -> tuple[tuple[int, ...], int]:
     """The place of a port among the readers of its table: the way to its operator, and the role there."""
     if isinstance(operator.node, KeyJoin):
         return _leaves(operator.node)[port][1], port
-    return (operator.node.serial,), {POINTED_AT: 0, POINTING: 1}[port] if len(operator.reads) > 1 else 0
-
-
-def _first_place(operator: Operator) -> tuple[int, ...]:
-    """The place of a join of a table with itself: of the view that was declared first."""
-    ways = (tuple(step.serial for step in view_path(read))[-2::-1] for read in operator.reads)
-    return min((*way, operator.node.serial) for way in ways)
+    return (operator.node.serial,), {POINTED_AT: 0, POINTING: 1}[port]
 
 
 def _selected(node: Select, change: Moved) -> Moved:
@@ -377,7 +391,7 @@ def _inner_join(side: Node) -> tuple[KeyJoin, list[Select]] | None:
 
 def _leaves(join: KeyJoin) -> list[tuple[Node, tuple[int, ...]]]:
     """The tables that a tree of key joins reads, each with its way up to the tree's root."""
-    found = []
+    found: list[tuple[Node, tuple[int, ...]]] = []
     for side in join.parents:
         inner = _inner_join(side)
         if inner is None:

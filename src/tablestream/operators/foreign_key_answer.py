@@ -240,7 +240,7 @@ class ForeignKeyAnswer:
         if not self.atomic:
             return np.zeros(left.height, dtype=bool)
         step = pick(ints(rights[STEP]), meeting.found, never())
-        return (step == ints(left[STEP])) & ~pick(meeting.right_was, meeting.found, np.True_)
+        return np.asarray((step == ints(left[STEP])) & ~pick(meeting.right_was, meeting.found, np.True_))
 
     def _fan_out(
         self, left: pl.DataFrame, rights: pl.DataFrame, meeting: Meeting, context: Context

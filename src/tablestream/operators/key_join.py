@@ -36,7 +36,7 @@ from typing import Literal
 import numpy as np
 import polars as pl
 
-from tablestream.operators.events import Bools, Events, Ints, gather, never, touched_keys, with_state
+from tablestream.operators.events import Bools, Events, Ints, gather, never, pick, touched_keys, with_state
 from tablestream.operators.operator import PARENT, Context, Emission
 from tablestream.state.changes import KEY_HASH, LIVE, ROW_TS, SEQ, TS, last_by, number_keys
 from tablestream.state.trace import TraceSpec
@@ -126,10 +126,11 @@ class KeyJoin:
         kids = number_keys(KEY_HASH, list(self.keys), rows)
         events = Events.of(rows, kids).without_idle_tombstones(self.quiet)
         sides = _evaluate(self.tree, self._leaves(events))
-        chosen = np.flatnonzero(sides.emits)
+        at, chosen = self._emitting(events), np.flatnonzero(sides.emits)
         if self.final:
-            chosen = _last_of_each_key(events.kid[self._emitting(events)], chosen, sides)
-        yield Emission(0, self._rows(events, self._emitting(events)[chosen], sides, chosen, rows))
+            chosen = chosen[np.diff(events.kid[at[chosen]], append=-1) != 0]
+            chosen = chosen[sides.now[chosen] | self._stood(events, at[chosen])]
+        yield Emission(0, self._rows(events, at[chosen], sides, chosen, rows))
         for spec, frame, kid in zip(self.traces, rows, kids, strict=True):
             changed = last_by(frame, kid).filter(pl.col(SEQ) > 0)
             context.trace(spec.name).insert(changed.drop(TS).rename({ROW_TS: TS}).select(list(spec.schema)))
@@ -138,6 +139,12 @@ class KeyJoin:
         """The events that may emit: each change, or the last of each step."""
         arrived = events.seq > 0
         return np.flatnonzero(arrived & (events.step_end == events.at) if self.atomic else arrived)
+
+    def _stood(self, events: Events, at: Ints) -> Bools:
+        """Whether the key of each event had a row of the result when the micro-batch began."""
+        begin = np.maximum.accumulate(np.where(events.seq == 0, events.at, -1))[at]
+        last = (pick(events.last_of(j), begin, np.int64(-1)) for j in range(len(self.values)))
+        return _combined(self.tree, [(row >= events.key_start[at]) & events.live[row] for row in last])
 
     def _leaves(self, events: Events) -> list[_Side]:
         """What each emitting event finds on each input: whether it changed, and its row before and after."""
@@ -244,6 +251,13 @@ def _exists(how: How, left: Bools, right: Bools) -> Bools:
     return {"inner": left & right, "left": left, "right": right, "outer": left | right}[how]
 
 
+def _combined(tree: Branch | int, leaves: Sequence[Bools]) -> Bools:
+    """Whether the tree has a row, where it is known of each input."""
+    if isinstance(tree, int):
+        return leaves[tree]
+    return _exists(tree.how, _combined(tree.left, leaves), _combined(tree.right, leaves))
+
+
 def _emits_alone(how: How, left: _Side, right: _Side) -> tuple[Bools, Bools]:
     """Whether a change of the left side alone emits, and of the right side alone."""
     some_left, some_right = right.now | left.now | left.was, left.now | right.now | right.was
@@ -260,12 +274,3 @@ def _leaf_rows(side: _Side) -> list[Ints]:
     if side.row is not None:
         return [side.row]
     return [row for part in side.parts for row in _leaf_rows(part)]
-
-
-def _last_of_each_key(kid: Ints, chosen: Ints, sides: _Side) -> Ints:
-    """Of the emitting events (in order of key, then time) the last per key; none where no row was nor is."""
-    mine = kid[chosen]
-    first = np.flatnonzero(np.diff(mine, prepend=-1))
-    last = np.append(first[1:], len(mine)) - 1 if len(mine) else first
-    was, now = sides.was[chosen[first]], sides.now[chosen[last]]
-    return chosen[last[was | now]]

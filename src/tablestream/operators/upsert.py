@@ -5,7 +5,7 @@ before     change    emits
 =========  ========  ==============================================================================
 any        row       the row, beside the row before if that is kept
 row        tombston  the tombstone, beside the row before if that is kept
-none       tombston  nothing if `quiet`, else the tombstone
+none       tombston  nothing if `quiet` (it is no change at all), else the tombstone
 =========  ========  ==============================================================================
 
 `final`: of each key and micro-batch the last change only, nothing where no row was nor is, and "before" means
@@ -84,7 +84,8 @@ class Upsert:
             stored = stored.with_columns(pl.lit(None, self.value).alias("v"))
         rows = with_state(stored, arrived)
         (kid,) = number_keys(KEY_HASH, list(self.keys), [rows])
-        yield Emission(0, self._emitted(Events.of([rows], [kid]), rows))
+        events = Events.of([rows], [kid]).without_idle_tombstones([self.quiet])
+        yield Emission(0, self._emitted(events, rows))
         changed = last_by(rows, kid).filter(pl.col(SEQ) > 0)
         trace.insert(changed.drop(TS).rename({ROW_TS: TS}).select(list(spec.schema)))
 
@@ -98,7 +99,7 @@ class Upsert:
             before = np.where(events.seq[begin] == 0, begin, -1) if len(begin) else begin
             chosen &= np.append(events.kid[1:] != events.kid[:-1], True)[: len(place)]
         was = (before >= 0) & events.live[before] if len(place) else events.live
-        if self.quiet or self.final:
+        if self.final:
             chosen &= events.live | was
         row = rows[events.row[chosen]]
         old = np.where(was, events.row[before], -1)[chosen] if len(place) else events.row
