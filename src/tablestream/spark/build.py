@@ -236,10 +236,11 @@ class Builder:
     def _pointing(
         self, scope: Scope, node: Node, join: ForeignKeyJoin | OneToMany, name: str
     ) -> list[Column]:
-        """What a row points at: the join's ``on`` in the types that are compared."""
+        """What a row points at: the join's ``on`` in the types that are compared, as the other table's key is."""
+        kinds = [spark_type(one) for one in join.foreign]
         parts = {
-            f"{name}.{number}": column_of(part).cast(spark_type(kind))
-            for number, (part, kind) in enumerate(zip(join.on, join.foreign, strict=True))
+            f"{name}.{number}": normalised(column_of(part).cast(kind), kind)
+            for number, (part, kind) in enumerate(zip(join.on, kinds, strict=True))
         }
         return scope.add(parts, scope.visible(node))
 

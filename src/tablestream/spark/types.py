@@ -118,21 +118,39 @@ def check_key_type(kind: T.DataType, column: str, *, operator: str = "", where: 
 def common_type(left: T.DataType, right: T.DataType) -> T.DataType | None:
     """Return the type that both sides of a comparison are widened to, or none if there is none.
 
-    Integers widen to the larger, integers and floats to double, decimals to a decimal that holds both, char
-    and varchar to string; everything else has to be equal but for nullability.
+    Integers widen to the larger, integers and floats to double, decimals to a decimal that holds both, dates to
+    timestamps, day-time intervals to the units of both, char and varchar to string; arrays and structs with equal
+    names part by part. Everything else has to be equal but for nullability.
 
     Examples
     --------
     >>> common_type(T.IntegerType(), T.LongType())
     LongType()
     """
-    if _plain(left) == _plain(right):
-        return _plain(left)
+    one, other = _plain(left), _plain(right)
+    if one == other:
+        return one
     whole = (T.ByteType, T.ShortType, T.IntegerType, T.LongType)
-    if isinstance(left, whole) and isinstance(right, whole):
-        return max(left, right, key=lambda one: whole.index(type(one)))
-    if isinstance(left, T.FractionalType) or isinstance(right, T.FractionalType):
-        return _fractional(left, right)
+    if isinstance(one, whole) and isinstance(other, whole):
+        return max(one, other, key=lambda kind: whole.index(type(kind)))
+    if isinstance(one, T.FractionalType) or isinstance(other, T.FractionalType):
+        return _fractional(one, other)
+    if {type(one), type(other)} <= {T.DateType, T.TimestampType, T.TimestampNTZType}:
+        return next(kind for kind in (T.TimestampType(), T.TimestampNTZType()) if kind in {one, other})
+    return _by_parts(one, other)
+
+
+def _by_parts(one: T.DataType, other: T.DataType) -> T.DataType | None:
+    if isinstance(one, T.DayTimeIntervalType) and isinstance(other, T.DayTimeIntervalType):
+        return T.DayTimeIntervalType(min(one.startField, other.startField), max(one.endField, other.endField))
+    if isinstance(one, T.ArrayType) and isinstance(other, T.ArrayType):
+        element = common_type(one.elementType, other.elementType)
+        return None if element is None else T.ArrayType(element)
+    if isinstance(one, T.StructType) and isinstance(other, T.StructType) and one.names == other.names:
+        parts = [common_type(a.dataType, b.dataType) for a, b in zip(one, other, strict=True)]
+        found = [kind for kind in parts if kind is not None]
+        if len(found) == len(parts):
+            return T.StructType([T.StructField(a.name, kind) for a, kind in zip(one, found, strict=True)])
     return None
 
 
