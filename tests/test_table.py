@@ -444,7 +444,7 @@ def test_a_session_that_keeps_its_state_elsewhere(
     spark: SparkSession, flights: ts.Table, planes: ts.Table, tmp_path: Path
 ) -> None:
     joined = flights.join(planes.select(), on="plane")
-    rocks = spark.conf.get(PROVIDER)
+    rocks = spark.conf.get(PROVIDER) or ""
     spark.conf.unset(PROVIDER)
     try:
         error = refused(lambda: joined.changes(), SessionSettingError, PROVIDER, "RocksDB")  # noqa: PLW0108

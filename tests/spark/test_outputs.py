@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Self
 
 import pytest
-from pyspark.sql import functions as F  # noqa: N812 (PySpark's own habit)
+from pyspark.sql import functions as F
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
 from tablestream.connectors.files import files

@@ -1,0 +1,109 @@
+"""Plans over Python functions, as `tests.plans` declares them, said again with Spark's Columns."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import functions as F
+
+import tablestream as ts
+from tablestream.topology.graph import ancestors
+from tablestream.topology.nodes import Filter, ForeignKeyJoin, KeyJoin, Node, OneToMany, Select, Source
+from tests.plans import catalogue, tables
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import Column, DataFrame
+
+
+def _pair(left: Column, right: Column) -> Column:
+    shown = [F.coalesce(value, F.lit("null")) for value in (left, right)]
+    return F.concat(F.lit("("), shown[0], F.lit(","), shown[1], F.lit(")"))
+
+
+def _never_b_a(left: Column, right: Column) -> Column:
+    gone = F.coalesce(left, F.lit("")).startswith("b") & F.coalesce(right, F.lit("a")).startswith("a")
+    return F.when(~gone, _pair(left, right))
+
+
+def _without_b(value: Column) -> Column:
+    return F.when(~(value.startswith("b") | value.startswith("(b")), F.concat(value, F.lit("!")))
+
+
+TWINS: dict[Any, Callable[..., Column]] = {
+    catalogue.has_a: lambda value: value.contains("a"),
+    catalogue.without_b: _without_b,
+    catalogue.marked: lambda value: F.concat(value, F.lit("?")),
+    catalogue.never_b_a: _never_b_a,
+    tables.pair: _pair,
+}
+
+
+def translated(nodes: Sequence[Node], log: DataFrame) -> list[ts.Table]:
+    """Declare the tables of some nodes, in the same order.
+
+    Parameters
+    ----------
+    log
+        Records with ``source``, ``k0``, ``k1``, ``v``, ``ts`` (in seconds) and ``number``.
+    """
+    made: dict[Node, ts.Table] = {}
+    for node in ancestors(*nodes):
+        made[node] = _table(node, made, log)
+    return [made[node] for node in nodes]
+
+
+def _table(node: Node, made: dict[Node, ts.Table], log: DataFrame) -> ts.Table:
+    name = f"{node.name}_{node.serial}"
+    if isinstance(node, Source):
+        return ts.table(
+            log.where(F.col("source") == node.name),
+            key=[one.name for one in node.key],
+            timestamp=F.timestamp_seconds("ts"),
+            apply_as_deletes="v IS NULL",
+            columns=["v"],
+            order_by="number",
+            name=name,
+        )
+    if isinstance(node, Filter):
+        condition = _twin(node.condition)(F.col("v"))
+        table = made[node.parent]
+        return table.filter_not(condition) if node.negate else table.filter(condition)
+    if isinstance(node, Select):
+        value = _twin(node.columns[0].expression)(F.col("v"))
+        return made[node.parent].select(value.alias("v"), delete_when=value.isNull(), name=name)
+    assert isinstance(node, KeyJoin | ForeignKeyJoin | OneToMany)
+    return _join(node, made[node.left], made[node.right], name)
+
+
+def _join(node: KeyJoin | ForeignKeyJoin | OneToMany, left: ts.Table, right: ts.Table, name: str) -> ts.Table:
+    joiner = _twin(node.select[0].expression)
+
+    def select(one: ts.Row, other: ts.Row) -> Any:
+        value = joiner(one.v, other.v)
+        if node.delete_when is None:
+            return [value.alias("v")]
+        return F.when(value.isNotNull(), F.struct(value.alias("v")))
+
+    if isinstance(node, KeyJoin):
+        return left.join(right, how=node.how, select=select, name=name)
+    on = [_pointer(part) for part in node.on]
+    if isinstance(node, ForeignKeyJoin):
+        return left.join(right, on=on, how=node.how, select=select, name=name)
+    assert node.how in {"inner", "left"}
+    return left.one_to_many(right, on=on, how=node.how, select=select, name=name)
+
+
+def _twin(expression: Any) -> Callable[..., Column]:
+    return TWINS[expression.function]
+
+
+def _pointer(part: Any) -> Column:
+    """Say `tests.plans.tables.points` as a Column: the n-th of the pointers ``|x`` in a value."""
+    whole = inspect.getclosurevars(part.function).nonlocals["whole"]
+    number = inspect.getclosurevars(whole).nonlocals["number"]
+    found = F.regexp_extract_all("v", F.lit(r"\|([^|,()]*)"), F.lit(1))
+    return F.try_element_at(found, F.lit(number + 1))
