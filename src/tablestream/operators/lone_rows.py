@@ -6,9 +6,9 @@ A right key is *lone* when its row exists and nothing is subscribed to it. Per s
 was lone    is lone    right row changed       emits, keyed (null, right key)
 ==========  =========  ======================  ============================================
 any         yes        yes                     row, at the right change's time
-no          yes        no                      row, at max(left change, right row)
+no          yes        no                      row, at max(left changes, right row)
 yes         no         yes                     tombstone, at the right change's time
-yes         no         no                      tombstone, at max(left change, right row)
+yes         no         no                      tombstone, at max(left changes, right row)
 otherwise                                      nothing
 ==========  =========  ======================  ============================================
 """
@@ -96,7 +96,8 @@ class LoneRows:
         by_right = change >= first
         emits = (seq[first] > 0) & ((lone[end] & (by_right | ~was)) | (was & ~lone[end]))
         row_ts = pick(ints(rights[ROW_TS]), right[end], never())
-        time = np.where(by_right, ts[change], np.maximum(ts[end], row_ts))
+        left_ts = np.maximum.reduceat(np.where(is_right, never(), ts), first) if len(first) else first
+        time = np.where(by_right, ts[change], np.maximum(left_ts, row_ts))
         value = np.where(lone[end], right[end], -1)
         changes: pl.DataFrame = keys[first[emits]]
         return changes.with_columns(
