@@ -218,8 +218,8 @@ class Model:
                 yield _way(node), 0, partial(self._view, node)
         for operator in self._operators.values():
             if base is base_of(operator.reads[0]) and _is_pointing_at_itself(operator.node):
-                first = min(_way(read) for read in operator.reads)
-                yield (*first, operator.node.serial), 0, partial(self._both_roles, operator)
+                first = min((*_way(read), operator.node.serial) for read in operator.reads)
+                yield first, 0, partial(self._both_roles, operator)
             elif isinstance(operator.node, Join) and not _is_pointing_at_itself(operator.node):
                 for port, read in enumerate(operator.reads):
                     if base_of(read) is base:
