@@ -651,7 +651,11 @@ class Table:
         return tuple(one for one, _ in named.values()), tuple(one for _, one in named.values())
 
     def _joint_key(self, other: Table, operator: str, where: str) -> Fields:
-        """The key of a result that is keyed by both tables' keys; a name in both gets the table's name before it."""
+        """The key of a result that is keyed by both tables' keys; a name in both gets the table's name before it.
+
+        A key column whose name is a value column of the other table gets it, too: a foreign key often bears the
+        name of the key that it points at, and both are columns of the result.
+        """
         sides = (self._node, other._node)
         names = [base_of(node).name for node in sides]
         if names[0] == names[1]:
@@ -659,10 +663,10 @@ class Table:
         if names[0] == names[1]:
             names[1] += "_2"
         fold = folding(self._spark)
-        first, second = ({fold(one.name) for one in node.key} for node in sides)
+        columns = [{fold(one.name) for one in (*node.key, *node.value)} for node in sides]
         fields = [
-            Field(f"{name}_{one.name}" if fold(one.name) in first & second else one.name, one.type)
-            for name, node in zip(names, sides, strict=True)
+            Field(f"{name}_{one.name}" if fold(one.name) in others else one.name, one.type)
+            for name, node, others in zip(names, sides, reversed(columns), strict=True)
             for one in node.key
         ]
         if len({fold(one.name) for one in fields}) < len(fields):

@@ -460,6 +460,7 @@ class _Finishing:
         lines = [f"shards: {mode.shards}", f"compat: {'kafka-streams' if mode.compat else 'none'}"]
         for draft in drafts:
             lines.append(f"operator {draft.name}: {type(draft.operator).__name__}")
+            lines += [f"  remembers {spec.name}: {', '.join(spec.schema)}" for spec in draft.operator.traces]
             roots = [draft.base] if draft.base is not None else []
             roots += [end.output.node for end in self.endings if end.base is draft]
             lines += [f"  {self.lowering.names[node]}: {node.meaning}" for node in ancestors(*roots)]

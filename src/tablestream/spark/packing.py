@@ -159,7 +159,9 @@ class SourcePacker:
             )
 
     def _tell(self, port: Port, rejected: pl.DataFrame) -> Iterator[blobs.Blob]:
-        """Messages about records that were left out."""
+        """Messages about records that were left out; rows that could not be read only if they are to be kept."""
+        if self.malformed == "drop":
+            rejected = rejected.filter(pl.col(_REASON) != MALFORMED)
         partition, zero = pl.col(PARTITION), pl.lit(0, pl.Int64)
         told = rejected.select(
             pl.col(TIME).fill_null(strategy="zero") if rejected.schema[TIME].is_integer() else pl.col(TIME),

@@ -1,0 +1,94 @@
+"""What a source's packer does with records that are none; no session is needed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+import pytest
+
+from tablestream.errors import MalformedRecordError, OrderError
+from tablestream.plan.rounds import METRICS, Port
+from tablestream.spark import blobs
+from tablestream.spark.packing import Consumer, Malformed, SourcePacker
+
+PORT, TOLD = Port(1, 1, 1, "_kh", "rows"), Port(2, 2, 2, "_kh", "rejected")
+
+
+def packed(
+    *records: dict[str, Any], malformed: Malformed = "fail", compat: bool = False
+) -> dict[int, pl.DataFrame]:
+    """Pack records of one file; return the messages by port."""
+    packer = SourcePacker(
+        name="positions",
+        number=0,
+        marks=("__mark0",),
+        ordered=False,
+        consumers=(Consumer(PORT, ("_kh", "_k0", "_live"), 1),),
+        shards=1,
+        malformed=malformed,
+        rejecting=(TOLD,),
+        refuse_negative_time=compat,
+    )
+    schema = pa.schema(
+        [
+            ("__time", pa.int64()),
+            ("__ts", pa.int64()),
+            ("__null_key", pa.bool_()),
+            ("__malformed", pa.string()),
+            ("__mark0", pa.string()),
+            ("__position", pa.int64()),
+            ("__key_json", pa.string()),
+            ("__record", pa.string()),
+            ("__to1__kh", pa.int64()),
+            ("__to1__k0", pa.string()),
+            ("__to1__live", pa.bool_()),
+            ("__to1_c0", pa.string()),
+        ]
+    )
+    defaults = {"__null_key": False, "__mark0": "file", "__to1__kh": 7, "__to1__live": True, "__record": "{}"}
+    rows = [{**defaults, "__time": record.get("__ts"), **record} for record in records]
+    messages: dict[int, list[pl.DataFrame]] = {}
+    for batch in packer([pa.RecordBatch.from_pylist(rows, schema=schema)]):
+        for port, blob in zip(batch["port"].to_pylist(), batch["blob"].to_pylist(), strict=True):
+            messages.setdefault(port, []).append(blobs.decode(blob))
+    return {port: pl.concat(frames) for port, frames in messages.items()}
+
+
+def test_the_order_is_the_running_maximum_and_the_place_in_the_file() -> None:
+    rows = packed({"__ts": 5}, {"__ts": 3}, {"__ts": 9})[PORT.number]
+    assert rows.select("_t", "_o", "_ts").rows() == [(5, 0, 5), (5, 1, 3), (9, 2, 9)]
+
+
+def test_a_record_without_key_or_time_is_dropped_counted_and_told() -> None:
+    messages = packed({"__ts": 1}, {"__ts": 2, "__null_key": True}, {"__ts": None})
+    assert messages[PORT.number].height == 1
+    assert sorted(messages[METRICS].rows()) == [
+        ("positions", "null-key", 1),
+        ("positions", "null-timestamp", 1),
+    ]
+    assert messages[TOLD.number]["_reason"].to_list() == ["null-key", "null-timestamp"]
+
+
+def test_a_time_before_1970_is_a_time_like_any_other() -> None:
+    assert packed({"__ts": -1})[PORT.number]["_ts"].to_list() == [-1]
+
+
+def test_compat_refuses_a_time_before_1970() -> None:
+    with pytest.raises(OrderError, match="before 1970"):
+        packed({"__ts": -1}, compat=True)
+
+
+def test_fail_ends_at_a_row_that_cannot_be_read() -> None:
+    with pytest.raises(MalformedRecordError, match="nonsense"):
+        packed({"__ts": None, "__malformed": "nonsense"})
+
+
+@pytest.mark.parametrize(("mode", "told"), [("drop", []), ("keep", ["malformed"])])
+def test_drop_counts_and_keep_also_tells(mode: Malformed, told: list[str]) -> None:
+    messages = packed({"__ts": 1}, {"__ts": None, "__malformed": "nonsense"}, malformed=mode)
+    assert messages[METRICS].rows() == [("positions", "malformed", 1)]
+    assert [
+        reason for frame in [messages.get(TOLD.number)] if frame is not None for reason in frame["_reason"]
+    ] == told
