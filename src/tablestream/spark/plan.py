@@ -104,6 +104,7 @@ def query_frame(line: Line) -> DataFrame:
     """Return one frame for all outputs: ``__port``, and a struct ``__out<port>`` with the columns of each."""
     builder = Builder(line, worker_settings())
     frame = builder.build()
+    kept = [quoted(name) for name in frame.columns]
     for ending in line.endings:
         port = ending.port.number
         if ending.output.rejected:
@@ -111,7 +112,10 @@ def query_frame(line: Line) -> DataFrame:
         else:
             frame, result = builder.result(frame, ending)
             columns = [*shape(result, ending), *_before(result, ending)]
-        frame = frame.withColumn(f"__out{port}", F.when(F.col("__port") == port, F.struct(*columns)))
+        # What was computed on the way goes: another output of the same table has columns of the same names.
+        mine = F.when(F.col("__port") == port, F.struct(*columns)).alias(f"__out{port}")
+        frame = frame.select(*kept, mine)
+        kept.append(F.col(f"__out{port}"))
     return frame.select("__port", *(f"__out{ending.port.number}" for ending in line.endings))
 
 
