@@ -401,7 +401,10 @@ def test_columns_of_one_name(flights: ts.Table, planes: ts.Table) -> None:
 def test_a_key_of_two_tables_keeps_its_columns_apart(
     log: DataFrame, flights: ts.Table, planes: ts.Table
 ) -> None:
-    assert planes.one_to_many(flights, on="plane", suffixes=("_p", "_f")).key_columns == ["planes_plane", "id"]
+    assert planes.one_to_many(flights, on="plane", suffixes=("_p", "_f")).key_columns == [
+        "planes_plane",
+        "id",
+    ]
     twins = flights.select("seats", name="twins")
     assert flights.join(twins, on="id", how="outer", suffixes=("", "_2")).key_columns == [
         "flights_id",

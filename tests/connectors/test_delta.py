@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from pyspark.sql import functions as F  # noqa: N812 (PySpark's own habit)
+from pyspark.sql import functions as F
 
 from tablestream.connectors.delta import TXN_APP_ID, TXN_VERSION, delta
 from tablestream.errors import ArgumentError, PlanError, SessionSettingError

@@ -7,7 +7,7 @@ import os
 from typing import TYPE_CHECKING
 
 import pytest
-from pyspark.sql import functions as F  # noqa: N812 (PySpark's own habit)
+from pyspark.sql import functions as F
 
 from tablestream.connectors.files import CORRUPT_RECORD, on_malformed, read_files
 from tablestream.errors import ArgumentError, PlanError

@@ -25,7 +25,7 @@ COLUMNS: dict[str, tuple[pl.DataType, list[Any]]] = {
     "decimals": (pl.Decimal(38, 18), [Decimal("1.5"), Decimal("-99999999999999999999.1"), None, Decimal(0)]),
     "dates": (pl.Date(), [dt.date(1, 1, 1), dt.date(9999, 12, 31), None, dt.date(1970, 1, 1)]),
     "instants": (pl.Datetime("us", "UTC"), [dt.datetime(1, 1, 1, tzinfo=dt.UTC), None, None, None]),
-    "local times": (pl.Datetime("us"), [dt.datetime(9999, 12, 31, 23), None, None, None]),  # noqa: DTZ001
+    "local times": (pl.Datetime("us"), [dt.datetime(9999, 12, 31, 23), None, None, None]),
     "intervals": (pl.Duration("us"), [dt.timedelta(days=-1, microseconds=1), None, None, None]),
     "lists": (pl.List(pl.String()), [["a", None], [], None, ["z" * 40]]),
     "structs": (
