@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from tablestream.topology.graph import ancestors, base_of, is_filtered
@@ -111,6 +111,7 @@ def run(case: Case, *, compat: bool) -> None:
     assert_like_twin(case.nodes, case.pieces, compat=compat, shards=case.shards, hasher=hasher, restarts=True)
 
 
+@settings(max_examples=settings().max_examples * 2)
 @given(case=cases())
 def test_random_plans_by_default(case: Case) -> None:
     run(case, compat=False)
@@ -135,6 +136,7 @@ def is_settled(nodes: Sequence[Node]) -> bool:
     return True
 
 
+@settings(max_examples=settings().max_examples * 2)
 @given(case=cases())
 def test_random_plans_in_compat(case: Case) -> None:
     assume(is_settled(case.nodes))

@@ -36,16 +36,19 @@ class Join:
         sides = (self.left, self.right)
         return tuple(port for side in sides for port in ((side,) if isinstance(side, int) else side.ports))
 
-    def combine(self, left: Value, right: Value) -> Value:
-        """Return the result's value, None where the join has no row for these two sides."""
+    def has_row(self, left: Value, right: Value) -> bool:
+        """Return whether these two sides make a row, which the joiner may yet turn into a tombstone."""
         missing = (left is None, right is None)
-        has_row = {
+        return {
             "inner": not any(missing),
             "left": not missing[0],
             "right": not missing[1],
             "outer": not all(missing),
         }[self.how]
-        return self.joiner(left, right) if has_row else None
+
+    def combine(self, left: Value, right: Value) -> Value:
+        """Return the result's value, None where the join has no row for these two sides."""
+        return self.joiner(left, right) if self.has_row(left, right) else None
 
     def needs(self, *, right: bool) -> bool:
         """Whether there can be a result row only where the named side is present."""
@@ -75,7 +78,7 @@ class KeyJoin(Reference):
     - Tombstones are not minimal and equal values are emitted again, as in Kafka Streams.
     - In a tree, the row of a join read as `other` has the maximum timestamp of its present rows.
     - Both sides change in one step (default mode): emitted once, iff there is a row after the step or there
-      was one before; timestamp: the maximum of both changes'.
+      was one before (also one that the joiner deletes); timestamp: the maximum of both changes'.
     - Compat: one message after the other. Ports of one store id (a self-join) see their table already
       changed, so an update gives the result once per port, and an inner self-join emits nothing for a delete.
     - Outputs follow their messages; in default mode a key stands where its first message stood.
@@ -172,5 +175,7 @@ def _one_side(join: Join, change: Delta, other: Row | None, *, from_right: bool)
 
 
 def _both_sides(join: Join, left: Delta, right: Delta) -> Delta | None:
+    if not (join.has_row(left.new, right.new) or join.has_row(left.old, right.old)):
+        return None
     new, old = join.combine(left.new, right.new), join.combine(left.old, right.old)
-    return None if new is None and old is None else Delta(new, old, max(left.ts, right.ts))
+    return Delta(new, old, max(left.ts, right.ts))

@@ -121,11 +121,11 @@ def asked_for_old_values(nodes: Iterable[Node]) -> set[Node]:
 def knows_old_values(view: Node, asked: Container[Node]) -> bool:
     """Whether Kafka Streams' filter in a view knows the old row, and so keeps repeated tombstones to itself.
 
-    It does when the view is asked for old values, when it stands on a join, or when a join had already
+    It does when it is asked for old values, when the view stands on a join, or when a join had already
     materialized the source when a filter of the view was declared.
     """
     base = base_of(view)
-    if view in asked or not isinstance(base, Source):
+    filters = [step for step in view_path(view) if isinstance(step, Filter)]
+    if not isinstance(base, Source) or any(step in asked for step in filters):
         return True
-    last = max(step.serial for step in view_path(view) if isinstance(step, Filter))
-    return any(join < last for join in base.materialized_by)
+    return any(join < step.serial for join in base.materialized_by for step in filters)
