@@ -30,8 +30,8 @@ from tablestream.operators.operator import NUMBER, PARENT, Context, Operator
 from tablestream.operators.upsert import Upsert
 from tablestream.state.cache import NoCache
 from tablestream.state.changes import ROW_TS
+from tablestream.state.shard import ShardState
 from tablestream.state.store import MemoryStore
-from tablestream.state.trace import ShardState
 
 if TYPE_CHECKING:
     from tablestream.operators.key_join import Branch

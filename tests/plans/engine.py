@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import polars as pl
 
-from tablestream.plan.lower import Ending, Line, Mode, Output, Reader, Role, lower
+from tablestream.plan.line import Ending, Line, Mode, Output, Reader, Role
+from tablestream.plan.lower import lower
 from tablestream.plan.order import in_order
 from tablestream.plan.rounds import Port, Round
 from tablestream.plan.work import SLICE_ROWS, work_off
@@ -29,8 +30,8 @@ from tablestream.state.changes import (
     TS,
     hop_columns,
 )
+from tablestream.state.shard import ShardState
 from tablestream.state.store import MemoryStore
-from tablestream.state.trace import ShardState
 from tablestream.topology.graph import base_of, leaves_of
 from tablestream.topology.nodes import Fields, Filter, Join, KeyJoin, Node, OneToMany, Select
 from tests.plans.tables import Change, Key, Record, Value, call, foreign_key_of

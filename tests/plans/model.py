@@ -36,7 +36,7 @@ from tests.plans.tables import Change, Key, Record, Value, call, foreign_key_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from tablestream.plan.lower import Output
+    from tablestream.plan.line import Output
 
 #: Place, role, and what is done with the changes of a base and its views.
 Reader: TypeAlias = "tuple[tuple[int, ...], int, Callable[[dict[Node, Moved]], None]]"

@@ -13,7 +13,8 @@ import polars as pl
 import pytest
 
 from tablestream.plan.explain import explained
-from tablestream.plan.lower import Mode, Output, lower
+from tablestream.plan.line import Mode, Output
+from tablestream.plan.lower import lower
 from tablestream.topology.nodes import Fields
 from tests.plans.catalogue import has_a, own_key
 from tests.plans.tables import filtered, foreign_key_join, key_join, one_to_many, source

@@ -19,8 +19,9 @@ from tablestream.operators.operator import FAN_OUT_ROWS, Context
 from tablestream.plan.order import in_order, number_messages, slices
 from tablestream.state.cache import NoCache
 from tablestream.state.changes import ROOT, hop_columns
+from tablestream.state.shard import ShardState
 from tablestream.state.store import MemoryStore
-from tablestream.state.trace import Found, ShardState, Trace
+from tablestream.state.trace import Found, Trace
 from tests.plans.catalogue import COMPOSED, SINGLE
 from tests.plans.comparing import sources_of
 from tests.plans.engine import Engine, Output

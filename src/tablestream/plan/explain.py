@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import Enum
 
-from tablestream.plan.lower import Line, Reader
+from tablestream.plan.line import Line, Reader
 from tablestream.plan.rounds import Placed, Round
 
 

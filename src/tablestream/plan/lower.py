@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from enum import Enum
 from typing import Any
 
 import polars as pl
@@ -19,6 +18,7 @@ from tablestream.operators.key_join import Branch
 from tablestream.operators.key_join import KeyJoin as KeyJoinOperator
 from tablestream.operators.operator import Operator
 from tablestream.operators.upsert import Upsert
+from tablestream.plan.line import NOTHING, Between, Ending, Line, Mode, Output, Reader, Role
 from tablestream.plan.rounds import Placed, Port, Round
 from tablestream.state.changes import FOREIGN_HASH, KEY_HASH, foreign_columns, key_columns
 from tablestream.topology.graph import (
@@ -38,106 +38,6 @@ from tablestream.topology.nodes import Fields, ForeignKeyJoin, KeyJoin, Node, On
 
 #: Behind every declared node: outputs rank last.
 _LAST = 1 << 60
-#: The column of a struct for a value without columns.
-NOTHING = "__nothing"
-
-
-class Role(Enum):
-    """What a port needs of a change: which columns are computed for it."""
-
-    KEYED = "key, value"
-    SUBSCRIBING = "key, foreign key, value"
-    POINTED_AT = "key as foreign key, value"
-
-
-@dataclass(frozen=True)
-class Reader:
-    """A port that reads a view.
-
-    Attributes
-    ----------
-    port
-        Where the messages go.
-    node
-        The view.
-    role
-        Which columns are computed.
-    key, foreign
-        The key's types, and with `Role.SUBSCRIBING` the foreign key's.
-    join
-        With `Role.SUBSCRIBING`, the join whose ``on`` is evaluated.
-    """
-
-    port: Port
-    node: Node
-    role: Role
-    key: Fields
-    foreign: Fields = ()
-    join: ForeignKeyJoin | OneToMany | None = None
-
-
-@dataclass(frozen=True)
-class Between:
-    """Changes of a base that are read in later rounds: they are opened behind the round that makes them."""
-
-    port: Port
-    base: Node
-    after: int
-    readers: tuple[Reader, ...]
-
-
-@dataclass(frozen=True)
-class Output:
-    """What was asked for: the changes of a node, or with `rejected` the records that its sources reject."""
-
-    node: Node
-    final: bool = False
-    before: bool = False
-    minimal: bool = False
-    rejected: bool = False
-
-
-@dataclass(frozen=True)
-class Ending:
-    """An output's port: the node whose columns its messages have, and how.
-
-    Attributes
-    ----------
-    output, port
-        What was asked for, and where it arrives.
-    evaluated
-        Whether the value arrives computed, as column ``v`` (and ``old``); otherwise the columns of the base's
-        operator arrive.
-    """
-
-    output: Output
-    port: Port
-    evaluated: bool
-
-
-@dataclass(frozen=True)
-class Mode:
-    """How a plan behaves: compat with Kafka Streams, and the number of shards."""
-
-    compat: bool = False
-    shards: int = 16
-
-
-@dataclass(frozen=True)
-class Line:
-    """A lowered plan."""
-
-    mode: Mode
-    rounds: tuple[Round, ...]
-    sources: dict[Source, tuple[Reader, ...]]
-    between: tuple[Between, ...]
-    endings: tuple[Ending, ...]
-
-    def rejecting(self, source: Source) -> tuple[Port, ...]:
-        """The ports that want to know what a source rejects."""
-        rejections = (ending for ending in self.endings if ending.output.rejected)
-        return tuple(ending.port for ending in rejections if source in ancestors(ending.output.node))
-
 
 Types = Callable[[Fields], pl.Schema]
 

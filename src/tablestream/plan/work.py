@@ -17,7 +17,7 @@ from tablestream.operators.operator import NUMBER, PARENT, Context
 from tablestream.plan.order import number_messages, slices
 from tablestream.plan.rounds import RANKS, Placed, Port, Round
 from tablestream.state.changes import PARTITION, POSITION, ROOT, SEQ, STEP, TIME, hop_columns
-from tablestream.state.trace import ShardState
+from tablestream.state.shard import ShardState
 
 #: Messages of one shard that are worked off together.
 SLICE_ROWS = 1_000_000

@@ -12,7 +12,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from tablestream.plan.lower import Between, Ending, Line, Reader, Role
+from tablestream.plan.line import Between, Ending, Line, Reader, Role
 from tablestream.plan.rounds import METRICS, Round
 from tablestream.row import LEFT, RIGHT
 from tablestream.spark import blobs

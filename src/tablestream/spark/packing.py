@@ -16,7 +16,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 
 from tablestream.errors import MalformedRecordError, OrderError
-from tablestream.plan.lower import NOTHING
+from tablestream.plan.line import NOTHING
 from tablestream.plan.rounds import METRICS, Port
 from tablestream.spark import blobs
 from tablestream.state.changes import KEY_HASH, LIVE, PARTITION, POSITION, ROOT, TIME, TS, hop_columns

@@ -14,7 +14,8 @@ from pyspark.sql import functions as F
 from tablestream.calling import user_line, warn
 from tablestream.errors import MixedPlanError, SessionSettingError
 from tablestream.options import Compat, OutputSpec, checked_compat, checked_shards
-from tablestream.plan.lower import Ending, Line, Mode, Output, lower
+from tablestream.plan.line import Ending, Line, Mode, Output
+from tablestream.plan.lower import lower
 from tablestream.spark.build import Builder, Result, Settings, polars_types
 from tablestream.spark.columns import quoted
 from tablestream.topology.graph import ancestors

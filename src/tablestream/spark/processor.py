@@ -13,7 +13,7 @@ from tablestream.plan.work import work_off
 from tablestream.spark import blobs
 from tablestream.spark.caching import worker_cache
 from tablestream.spark.store import SparkStore
-from tablestream.state.trace import ShardState
+from tablestream.state.shard import ShardState
 
 if TYPE_CHECKING:
     import pandas as pd

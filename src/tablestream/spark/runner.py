@@ -15,11 +15,11 @@ from tablestream.calling import user_line
 from tablestream.connectors.sink import Sink
 from tablestream.errors import ArgumentError, MixedPlanError
 from tablestream.options import Compat, Emit, OutputSpec, Tombstones
-from tablestream.plan.lower import Ending, Line
+from tablestream.plan.line import Ending, Line
 from tablestream.spark.analysis import unlogged
 from tablestream.spark.outputs import Output, check_outputs, write_outputs
 from tablestream.spark.plan import check_session, lowered, query_frame, split
-from tablestream.state.trace import plan_changed
+from tablestream.state.shard import plan_changed
 from tablestream.topology.nodes import Node
 
 _PLAN = "tablestream"

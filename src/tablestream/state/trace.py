@@ -1,4 +1,4 @@
-"""Traces: what the inputs of operators remember, and the shard that holds them.
+"""Traces: what the inputs of operators remember.
 
 A trace is a list of immutable runs, oldest first, each sorted by the hash of the lookup key. A row is known
 by its key and unique columns; of several versions the one in the newest run counts, and a tombstone there
@@ -7,24 +7,17 @@ means that the row is gone.
 
 from __future__ import annotations
 
-import difflib
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 import polars as pl
 
-from tablestream.errors import PlanChangedError
-from tablestream.state import manifest as manifests
-from tablestream.state.manifest import Manifest
 from tablestream.state.merge import Piece, merge, newest_rows, runs_to_merge
-from tablestream.state.run import CHUNK_SIZE_BYTES, LIVE, RunInfo, RunStorage, compact
+from tablestream.state.run import LIVE, RunInfo, RunStorage, compact
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    from tablestream.state.cache import ChunkCache
-    from tablestream.state.store import StateStore
 
 # With this many stored rows to each key asked for, a binary search per key costs what a hash join over all
 # rows does (60,000 rows: 0.3 against 0.5 ms for 2,000 keys, 2.2 against 1.2 ms for 20,000).
@@ -106,7 +99,7 @@ class Found:
 
 
 class Trace:
-    """The memory of one operator input in one shard; `ShardState.trace` makes it.
+    """The memory of one operator input in one shard; `shard.ShardState.trace` makes it.
 
     Parameters
     ----------
@@ -284,7 +277,7 @@ class Trace:
         return pl.concat(frames) if frames else pl.DataFrame(schema=self.spec.schema)
 
     def remove_dropped(self) -> None:
-        """Remove the runs that merges replaced from the state of record; `ShardState.commit` calls it."""
+        """Remove the runs that merges replaced from the state of record; `shard.ShardState.commit` calls it."""
         for run in self._dropped:
             self._storage.remove(run)
         self._dropped = []
@@ -321,123 +314,3 @@ def _match(stored: pl.Series, asked: pl.Series) -> tuple[pl.Series, pl.Series]:
     if (bounds["end"] - bounds["row"] > 1).any():
         bounds = bounds.with_columns(pl.int_ranges("row", "end", dtype=pl.UInt32).alias("row")).explode("row")
     return bounds["row"], bounds["key"]
-
-
-class ShardState:
-    """All that one shard of one round remembers, as of one micro-batch.
-
-    Traces change in memory and write their new runs; `commit` makes the change known by writing the manifest.
-    Nothing is read before it is asked for.
-
-    Parameters
-    ----------
-    store
-        The state of record.
-    cache
-        Where decoded chunks are kept.
-    specs
-        The traces of the round, with distinct names and numbers.
-    fingerprint
-        Of the plan.
-    plan_text
-        The plan as text, to say what changed if the fingerprint is another one.
-    chunk_size_bytes
-        The bound of a chunk; smaller in tests.
-
-    Examples
-    --------
-    >>> from tablestream.state.cache import NoCache
-    >>> from tablestream.state.store import MemoryStore
-    >>> schema = pl.Schema({"_kh": pl.Int64, "_k0": pl.String, "_live": pl.Boolean})
-    >>> spec = TraceSpec("left", 0, schema, key=("_k0",))
-    >>> store = MemoryStore()
-    >>> state = ShardState(store, NoCache(), [spec], "f00d")
-    >>> state.trace("left").insert(pl.DataFrame({"_kh": [7], "_k0": ["a"], "_live": [True]}))
-    >>> state.commit()
-    >>> ShardState(store, NoCache(), [spec], "f00d").trace("left").scan().rows()
-    [(7, 'a', True)]
-    """
-
-    def __init__(
-        self,
-        store: StateStore,
-        cache: ChunkCache,
-        specs: Sequence[TraceSpec],
-        fingerprint: str,
-        plan_text: str = "",
-        *,
-        chunk_size_bytes: int = CHUNK_SIZE_BYTES,
-    ) -> None:
-        self._store = store
-        self._specs = {spec.name: spec for spec in specs}
-        if not len(self._specs) == len({spec.number for spec in specs}) == len(specs):
-            raise ValueError("two traces of a shard share a name or a number")
-        self._storages = {spec.name: RunStorage(spec, store, cache, chunk_size_bytes) for spec in specs}
-        self._fingerprint = fingerprint
-        self._plan_text = plan_text
-        self._traces: dict[str, Trace] = {}
-        self._is_new = False  # nothing in the store yet
-        self._committed: Manifest | None = None  # None until it is read
-        self._current = Manifest(fingerprint)
-
-    def trace(self, name: str) -> Trace:
-        """Return a trace by name; KeyError if the round has none of that name.
-
-        Raises
-        ------
-        PlanChangedError
-            If another plan made the state.
-        """
-        if name not in self._traces:
-            runs = self._manifest().runs(name)
-            self._traces[name] = Trace(self._storages[name], runs, self._next_number)
-        return self._traces[name]
-
-    def clock(self, name: str) -> int | None:
-        """Return a clock, or None before it is first set."""
-        return self._manifest().clocks.get(name)
-
-    def set_clock(self, name: str, value: int) -> None:
-        """Set a clock."""
-        self._current = self._manifest().with_clock(name, value)
-
-    def commit(self) -> None:
-        """Write the manifest and remove replaced runs; a shard in which nothing changed writes nothing."""
-        if self._committed is None:
-            return
-        manifest = self._current
-        for name, trace in self._traces.items():
-            manifest = manifest.with_runs(name, trace.runs)
-        if manifest != self._committed:
-            if self._is_new:
-                self._store.write_plan(self._plan_text)
-            self._store.write_manifest(manifests.encode(manifest))
-            self._committed, self._current, self._is_new = manifest, manifest, False
-        for trace in self._traces.values():
-            trace.remove_dropped()
-
-    def _next_number(self) -> int:
-        number = self._current.next_run
-        self._current = self._current.with_next_run()
-        return number
-
-    def _manifest(self) -> Manifest:
-        """Read the manifest when it is first needed, and refuse that of another plan."""
-        if self._committed is None:
-            data = self._store.read_manifest()
-            manifest = self._current if data is None else manifests.decode(data)
-            if manifest.fingerprint != self._fingerprint:
-                raise plan_changed(self._store.read_plan() or "", self._plan_text)
-            self._committed, self._current, self._is_new = manifest, manifest, data is None
-        return self._current
-
-
-def plan_changed(old: str, new: str) -> PlanChangedError:
-    """Say what two plans, as texts of a line per fact, have different."""
-    names = "plan in the checkpoint", "plan started now"
-    changes = "\n".join(difflib.unified_diff(old.splitlines(), new.splitlines(), *names, lineterm="", n=0))
-    return PlanChangedError(
-        "The plan is not the one that made the state in the checkpoint."
-        + (f"\n{changes}\n" if changes else ""),
-        hint="Start the old plan on this checkpoint, or the new plan with a new checkpoint.",
-    )

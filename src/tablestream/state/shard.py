@@ -1,0 +1,139 @@
+"""The shard that holds the traces of a round: what is read at its start and committed at its end."""
+
+from __future__ import annotations
+
+import difflib
+from typing import TYPE_CHECKING
+
+from tablestream.errors import PlanChangedError
+from tablestream.state import manifest as manifests
+from tablestream.state.manifest import Manifest
+from tablestream.state.run import CHUNK_SIZE_BYTES, RunStorage
+from tablestream.state.trace import Trace, TraceSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tablestream.state.cache import ChunkCache
+    from tablestream.state.store import StateStore
+
+
+class ShardState:
+    """All that one shard of one round remembers, as of one micro-batch.
+
+    Traces change in memory and write their new runs; `commit` makes the change known by writing the manifest.
+    Nothing is read before it is asked for.
+
+    Parameters
+    ----------
+    store
+        The state of record.
+    cache
+        Where decoded chunks are kept.
+    specs
+        The traces of the round, with distinct names and numbers.
+    fingerprint
+        Of the plan.
+    plan_text
+        The plan as text, to say what changed if the fingerprint is another one.
+    chunk_size_bytes
+        The bound of a chunk; smaller in tests.
+
+    Examples
+    --------
+    >>> import polars as pl
+    >>> from tablestream.state.cache import NoCache
+    >>> from tablestream.state.store import MemoryStore
+    >>> schema = pl.Schema({"_kh": pl.Int64, "_k0": pl.String, "_live": pl.Boolean})
+    >>> spec = TraceSpec("left", 0, schema, key=("_k0",))
+    >>> store = MemoryStore()
+    >>> state = ShardState(store, NoCache(), [spec], "f00d")
+    >>> state.trace("left").insert(pl.DataFrame({"_kh": [7], "_k0": ["a"], "_live": [True]}))
+    >>> state.commit()
+    >>> ShardState(store, NoCache(), [spec], "f00d").trace("left").scan().rows()
+    [(7, 'a', True)]
+    """
+
+    def __init__(
+        self,
+        store: StateStore,
+        cache: ChunkCache,
+        specs: Sequence[TraceSpec],
+        fingerprint: str,
+        plan_text: str = "",
+        *,
+        chunk_size_bytes: int = CHUNK_SIZE_BYTES,
+    ) -> None:
+        self._store = store
+        self._specs = {spec.name: spec for spec in specs}
+        if not len(self._specs) == len({spec.number for spec in specs}) == len(specs):
+            raise ValueError("two traces of a shard share a name or a number")
+        self._storages = {spec.name: RunStorage(spec, store, cache, chunk_size_bytes) for spec in specs}
+        self._fingerprint = fingerprint
+        self._plan_text = plan_text
+        self._traces: dict[str, Trace] = {}
+        self._is_new = False  # nothing in the store yet
+        self._committed: Manifest | None = None  # None until it is read
+        self._current = Manifest(fingerprint)
+
+    def trace(self, name: str) -> Trace:
+        """Return a trace by name; KeyError if the round has none of that name.
+
+        Raises
+        ------
+        PlanChangedError
+            If another plan made the state.
+        """
+        if name not in self._traces:
+            runs = self._manifest().runs(name)
+            self._traces[name] = Trace(self._storages[name], runs, self._next_number)
+        return self._traces[name]
+
+    def clock(self, name: str) -> int | None:
+        """Return a clock, or None before it is first set."""
+        return self._manifest().clocks.get(name)
+
+    def set_clock(self, name: str, value: int) -> None:
+        """Set a clock."""
+        self._current = self._manifest().with_clock(name, value)
+
+    def commit(self) -> None:
+        """Write the manifest and remove replaced runs; a shard in which nothing changed writes nothing."""
+        if self._committed is None:
+            return
+        manifest = self._current
+        for name, trace in self._traces.items():
+            manifest = manifest.with_runs(name, trace.runs)
+        if manifest != self._committed:
+            if self._is_new:
+                self._store.write_plan(self._plan_text)
+            self._store.write_manifest(manifests.encode(manifest))
+            self._committed, self._current, self._is_new = manifest, manifest, False
+        for trace in self._traces.values():
+            trace.remove_dropped()
+
+    def _next_number(self) -> int:
+        number = self._current.next_run
+        self._current = self._current.with_next_run()
+        return number
+
+    def _manifest(self) -> Manifest:
+        """Read the manifest when it is first needed, and refuse that of another plan."""
+        if self._committed is None:
+            data = self._store.read_manifest()
+            manifest = self._current if data is None else manifests.decode(data)
+            if manifest.fingerprint != self._fingerprint:
+                raise plan_changed(self._store.read_plan() or "", self._plan_text)
+            self._committed, self._current, self._is_new = manifest, manifest, data is None
+        return self._current
+
+
+def plan_changed(old: str, new: str) -> PlanChangedError:
+    """Say what two plans, as texts of a line per fact, have different."""
+    names = "plan in the checkpoint", "plan started now"
+    changes = "\n".join(difflib.unified_diff(old.splitlines(), new.splitlines(), *names, lineterm="", n=0))
+    return PlanChangedError(
+        "The plan is not the one that made the state in the checkpoint."
+        + (f"\n{changes}\n" if changes else ""),
+        hint="Start the old plan on this checkpoint, or the new plan with a new checkpoint.",
+    )
