@@ -488,6 +488,29 @@ def test_outputs_that_cannot_be_told_apart(flights: ts.Table, tmp_path: Path) ->
 # What a table says of itself
 
 
+def test_a_plan_that_is_built_again_says_the_same_of_itself(log: DataFrame) -> None:
+    """So that a restart is no change: lambdas are numbered through a process, and functions have addresses."""
+
+    def meanings() -> list[str]:
+        python = F.udf(lambda number: number, "int")
+        key = F.aggregate(F.array("id"), F.lit(0).cast("bigint"), lambda sum_, one: sum_ + one).alias("k")
+        table = ts.table(log, key=key, timestamp=F.coalesce("at", "at"), apply_as_deletes=python("seats") > 1)
+        view = table.select(
+            F.transform(F.array("seats"), lambda one: one + 1).alias("a"), F.lit(b"x").alias("b")
+        )
+        other = view.filter(python(F.size("a")) == 1).filter_not(F.exists("a", lambda one: one > 1))
+        joined = view.join(
+            other, on=F.lit(1).cast("bigint"), select=lambda one, _: [python(one.a[0]).alias("c")]
+        )
+        nodes = [one._node for one in (table, view, other, joined)]
+        return [node.meaning for node in nodes]
+
+    one, other = meanings(), meanings()
+    assert one == other
+    assert "lambda" in one[0]
+    assert "X'78'" in one[1]
+
+
 def test_columns_schema_and_text(flights: ts.Table, planes: ts.Table) -> None:
     assert (flights.name, flights.key_columns) == ("flights", ["id"])
     assert planes.columns == planes.schema.names == ["plane", "seats"]

@@ -16,7 +16,7 @@ from tablestream.connectors.sink import Sink
 from tablestream.errors import ArgumentError, ColumnCollisionError, PlanError, ReservedNameError
 from tablestream.options import Compat, Emit, OutputSpec, Tombstones
 from tablestream.row import LEFT, RIGHT, Row, side_column
-from tablestream.spark.analysis import analysed, folding
+from tablestream.spark.analysis import Analysed, analysed, folding
 from tablestream.spark.columns import SparkExpression, quoted, spark_type
 from tablestream.spark.plan import changes_of, explain
 from tablestream.spark.runner import OutputRequest, request
@@ -119,7 +119,7 @@ def table(
             where=where,
             key=keys,
             timestamp=None if timestamp is None else _column(timestamp),
-            deletes=None if apply_as_deletes is None else _condition(apply_as_deletes),
+            deletes=None if apply_as_deletes is None else _truth(apply_as_deletes, "apply_as_deletes"),
             columns=None if columns is None else tuple(_column(one) for one in columns),
             except_columns=tuple(except_columns or ()),
             order_by=None if order_by is None else _column(order_by),
@@ -197,15 +197,14 @@ class Table:
 
     def _filtered(self, condition: ColumnLike, *, negate: bool) -> Table:
         where = user_line()
-        column = _condition(condition)
-        self._analysed([column.cast("boolean").alias("condition")], where)
+        (holds,) = self._analysed([_truth(condition, "condition")], where)
         node = Filter(
             name=f"{self.name}_filter",
             where=where,
             key=self._node.key,
             value=self._node.value,
             parent=self._node,
-            condition=SparkExpression(column),
+            condition=_expression(holds),
             negate=negate,
         )
         return Table(node, self._spark)
@@ -233,20 +232,19 @@ class Table:
         chosen = [_column(one) for one in columns]
         gone = None if delete_when is None else _condition(delete_when)
         if len(columns) == 1 and isinstance(columns[0], Column):
-            kind = self._analysed(chosen, where)[0]
-            if isinstance(kind.dataType, T.StructType) and kind.nullable:
-                absent = chosen[0].isNull()
+            (struct,) = self._analysed(chosen, where)
+            if isinstance(struct.type, T.StructType) and struct.nullable:
+                absent = struct.column.isNull()
                 gone = absent if gone is None else gone | absent
-                chosen = [chosen[0][one].alias(one) for one in kind.dataType.names]
+                chosen = [struct.column[one].alias(one) for one in struct.type.names]
         return self._selected(chosen, gone, where, name)
 
     def _selected(self, chosen: Sequence[Column], gone: Column | None, where: str, name: str | None) -> Table:
         """The table with another value, and without a row where `gone` holds."""
-        schema = self._analysed(chosen, where)
-        if gone is not None:
-            self._analysed([gone.cast("boolean").alias("delete_when")], where)
+        columns = self._analysed(chosen, where)
+        deletes = [] if gone is None else self._analysed([_truth(gone, "delete_when")], where)
         keys = {one: (quoted(one),) for one in self.key_columns}
-        value, named = self._value(chosen, schema, keys, self.name, where)
+        value, named = self._value(columns, keys, self.name, where)
         node = Select(
             name=_checked_name(name) or f"{self.name}_select",
             where=where,
@@ -254,7 +252,7 @@ class Table:
             value=value,
             parent=self._node,
             columns=named,
-            delete_when=None if gone is None else SparkExpression(gone),
+            delete_when=_expression(deletes[0]) if deletes else None,
         )
         return Table(node, self._spark)
 
@@ -453,11 +451,11 @@ class Table:
             wants_key = len(inspect.signature(on).parameters) > 1
             on = on(row, Row(self.key_columns)) if wants_key else on(row)
         parts = [_column(one) for one in _listed(on)]
-        kinds = [one.dataType for one in self._analysed(parts, where, operator)]
+        pointers = self._analysed(parts, where, operator)
         key = other._node.key
-        common = common_key(kinds, _types(key), operator=operator, where=where)
+        common = common_key([one.type for one in pointers], _types(key), operator=operator, where=where)
         fields = tuple(Field(one.name, kind.json()) for one, kind in zip(key, common, strict=True))
-        return fields, tuple(SparkExpression(part) for part in parts)
+        return fields, tuple(_expression(one) for one in pointers)
 
     def _joined(
         self,
@@ -478,14 +476,14 @@ class Table:
         else:
             made = select(left, right)
         chosen = [_column(one) for one in _listed(made)]
-        schema = _analysed(frame, chosen, operator, where, _JOIN_HINT)
-        gone: Column | None = None
-        if isinstance(made, Column) and isinstance(schema[0].dataType, T.StructType):
-            gone = made.isNull()
-            chosen = [made[one].alias(one) for one in schema[0].dataType.names]
-            schema = _analysed(frame, chosen, operator, where, _JOIN_HINT)
-        value, named = self._value(chosen, schema, keys, operator, where)
-        return value, named, None if gone is None else SparkExpression(gone)
+        columns = _analysed(frame, chosen, operator, where, _JOIN_HINT)
+        gone: SparkExpression | None = None
+        if isinstance(made, Column) and isinstance(columns[0].type, T.StructType):
+            parts = [made[one].alias(one) for one in columns[0].type.names]
+            absent, *columns = _analysed(frame, [made.isNull(), *parts], operator, where, _JOIN_HINT)
+            gone = _expression(absent)
+        value, named = self._value(columns, keys, operator, where)
+        return value, named, gone
 
     def _all_columns(
         self,
@@ -610,14 +608,13 @@ class Table:
 
     # Help
 
-    def _analysed(self, columns: Sequence[Column], where: str, operator: str | None = None) -> T.StructType:
-        """The schema of some columns over this table's row."""
+    def _analysed(self, columns: Sequence[Column], where: str, operator: str | None = None) -> list[Analysed]:
+        """Let Spark look at some columns over this table's row."""
         return _analysed(_empty(self._spark, self.schema), columns, operator or self.name, where)
 
     def _value(
         self,
-        columns: Sequence[Column],
-        schema: T.StructType,
+        columns: Sequence[Analysed],
         keys: Mapping[str, Sequence[Column]],
         operator: str,
         where: str,
@@ -636,18 +633,18 @@ class Table:
         fold = folding(self._spark)
         by_name = {fold(name): same for name, same in keys.items()}
         named: dict[str, tuple[Field, Named]] = {}
-        for column, one in zip(columns, schema, strict=True):
+        for one in columns:
             name = fold(one.name)
             if name in by_name:
                 texts = {str(text) for same in by_name[name] for text in (same, same.alias(one.name))}
-                if fold(str(column)) not in {fold(text) for text in texts}:
+                if fold(str(one.column)) not in {fold(text) for text in texts}:
                     refuse(ColumnCollisionError, f"'{one.name}' is a key column, and this is another one.")
             elif name in named:
                 refuse(ColumnCollisionError, f"Two columns are called '{one.name}'.")
             elif is_reserved(one.name):
                 refuse(ReservedNameError, f"A column cannot be called '{one.name}'.")
             else:
-                named[name] = Field(one.name, one.dataType.json()), Named(one.name, SparkExpression(column))
+                named[name] = Field(one.name, one.type.json()), Named(one.name, _expression(one))
         return tuple(one for one, _ in named.values()), tuple(one for _, one in named.values())
 
     def _joint_key(self, other: Table, operator: str, where: str) -> Fields:
@@ -713,12 +710,16 @@ def _side_fields(side: str, schema: T.StructType) -> list[T.StructField]:
 
 def _analysed(
     frame: DataFrame, columns: Sequence[Column], operator: str, where: str, hint: str = ""
-) -> T.StructType:
+) -> list[Analysed]:
     """Let Spark look at columns, and refuse those that a table cannot carry."""
-    schema = analysed(frame, columns, operator=operator, where=where, hint=hint)
-    for one in schema:
-        arrow_type(one.dataType, one.name, operator=operator, where=where)
-    return schema
+    seen = analysed(frame, columns, operator=operator, where=where, hint=hint)
+    for one in seen:
+        arrow_type(one.type, one.name, operator=operator, where=where)
+    return seen
+
+
+def _expression(one: Analysed) -> SparkExpression:
+    return SparkExpression(one.column, one.text)
 
 
 def _schema(fields: Sequence[Field]) -> T.StructType:
@@ -741,6 +742,11 @@ def _column(given: ColumnLike) -> Column:
 def _condition(given: ColumnLike) -> Column:
     """A Column as it is, or a SQL expression."""
     return F.expr(given) if isinstance(given, str) else given
+
+
+def _truth(given: ColumnLike, name: str) -> Column:
+    """A condition as a boolean Column, under a name for errors."""
+    return _condition(given).cast("boolean").alias(name)
 
 
 def _checked_name(name: str | None) -> str | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -18,6 +19,24 @@ _NONDETERMINISTIC = "AGGREGATE_FUNCTION_WITH_NONDETERMINISTIC_EXPRESSION"
 _CASE_SENSITIVE = "spark.sql.caseSensitive"
 
 
+@dataclass(frozen=True)
+class Analysed:
+    """A column as Spark sees it.
+
+    Attributes
+    ----------
+    text
+        The expression as SQL, empty if it is not deterministic. The Column's own text will not do for telling a
+        plan from another: it numbers the lambdas of a process, and shows an object's address for a function's.
+    """
+
+    column: Column
+    name: str
+    type: T.DataType
+    nullable: bool
+    text: str
+
+
 def analysed(
     frame: DataFrame,
     columns: Sequence[Column],
@@ -26,7 +45,7 @@ def analysed(
     where: str,
     hint: str = "",
     deterministic: bool = True,
-) -> T.StructType:
+) -> list[Analysed]:
     """Let Spark look at columns over a frame.
 
     Parameters
@@ -42,8 +61,8 @@ def analysed(
 
     Returns
     -------
-    StructType
-        A field per expression.
+    list of Analysed
+        One per expression.
 
     Raises
     ------
@@ -73,28 +92,30 @@ def analysed(
             operator=operator,
             where=where,
         )
-    if _refusal(frame, columns) is not None:
+    texts = _counted(frame, columns)
+    if isinstance(texts, AnalysisException):
         for column, one in zip(columns, schema, strict=True):
-            _check_counted(frame, column, one.name, operator, where, deterministic=deterministic)
-    return schema
+            refusal = _counted(frame, [column])
+            if isinstance(refusal, AnalysisException):
+                _refuse(refusal, one.name, operator, where, deterministic=deterministic)
+        texts = [""] * len(columns)
+    return [
+        Analysed(column, one.name, one.dataType, one.nullable, text)
+        for column, one, text in zip(columns, schema, texts, strict=True)
+    ]
 
 
-def _refusal(frame: DataFrame, columns: Sequence[Column]) -> AnalysisException | None:
-    """What Spark has against counts of some expressions."""
+def _counted(frame: DataFrame, columns: Sequence[Column]) -> list[str] | AnalysisException:
+    """Have a count of each expression analysed: the expressions as SQL, or what Spark has against one of them."""
     try:
         with unlogged():
-            _ = frame.agg(F.count(F.lit(1)), *(F.count(column) for column in columns)).schema
+            names = frame.agg(F.count(F.lit(1)), *(F.count(column) for column in columns)).columns
     except AnalysisException as error:
         return error
-    return None
+    return [name.removeprefix("count(").removesuffix(")") for name in names[1:]]
 
 
-def _check_counted(
-    frame: DataFrame, column: Column, name: str, operator: str, where: str, *, deterministic: bool
-) -> None:
-    error = _refusal(frame, [column])
-    if error is None:
-        return
+def _refuse(error: AnalysisException, name: str, operator: str, where: str, *, deterministic: bool) -> None:
     if error.getCondition() != _NONDETERMINISTIC:
         raise PlanError(
             f"'{name}' is not an expression of one row: {_shown(error)}",

@@ -31,17 +31,10 @@ from tablestream.topology.nodes import (
 
 @dataclass(frozen=True)
 class SparkExpression:
-    """A Column as an expression of the logical plan."""
+    """A Column as an expression of the logical plan; its text is the same in every process that builds it."""
 
     column: Column
-    version: str = ""
-
-    @property
-    def text(self) -> str:
-        """The column's own text."""
-        shown = str(self.column)
-        shown = shown.removeprefix("Column<'").removesuffix("'>")
-        return f"{shown} [version {self.version}]" if self.version else shown
+    text: str
 
 
 def spark_type(one: Field) -> T.DataType:

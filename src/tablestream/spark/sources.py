@@ -35,8 +35,8 @@ from pyspark.sql import types as T
 from tablestream.calling import warn
 from tablestream.connectors.files import CORRUPT_RECORD, on_malformed
 from tablestream.errors import ArgumentError, ColumnCollisionError, PlanError, ReservedNameError
-from tablestream.spark.analysis import analysed, folding, unlogged
-from tablestream.spark.columns import quoted
+from tablestream.spark.analysis import Analysed, analysed, folding, unlogged
+from tablestream.spark.columns import quoted, truth
 from tablestream.spark.packing import Malformed
 from tablestream.spark.types import arrow_type, check_key_type
 from tablestream.topology.nodes import Field, Fields
@@ -112,56 +112,58 @@ def describe(df: DataFrame, said: Description) -> Described:
         )
     key = _analysed(df, said.key, said)
     for one in key:
-        check_key_type(one.dataType, one.name, operator=said.name, where=said.where)
-    value, columns = _value(df, said, key.names)
+        check_key_type(one.type, one.name, operator=said.name, where=said.where)
+    value = _value(df, said, [one.name for one in key])
     for one in value:
-        arrow_type(one.dataType, one.name, operator=said.name, where=said.where)
+        arrow_type(one.type, one.name, operator=said.name, where=said.where)
     corrupt, mode = _malformed(df)
     marks, position = _position(df, said)
-    time = _timestamp(df, said)
-    live = F.lit(True) if said.deletes is None else ~_condition(df, said.deletes, said)
-    ordered_by = None if said.order_by is None else _analysed(df, [said.order_by], said)[0].dataType.json()
+    timestamp, deletes, order_by = (
+        None if given is None else _analysed(df, [given], said)[0]
+        for given in (said.timestamp, said.deletes, said.order_by)
+    )
+    time = _microseconds(df, timestamp, said)
+    live = F.lit(True) if deletes is None else ~truth(deletes.column)
     null_key = reduce(lambda one, other: one | other, [part.isNull() for part in said.key])
     frame = df.select(
         *(part.alias(f"__key.{number}") for number, part in enumerate(said.key)),
         *(
-            (c if said.deletes is None else F.when(live, c)).alias(f"__value.{n}")
-            for n, c in enumerate(columns)
+            (one.column if deletes is None else F.when(live, one.column)).alias(f"__value.{number}")
+            for number, one in enumerate(value)
         ),
         live.alias("__live"),
         time.alias("__ts"),
-        (time if said.order_by is None else said.order_by).alias("__time"),
+        (time if order_by is None else order_by.column).alias("__time"),
         null_key.alias("__null_key"),
         (F.lit(None) if corrupt is None else quoted(corrupt)).cast("string").alias("__malformed"),
         *(mark.alias(f"__mark{number}") for number, mark in enumerate(marks)),
         position.cast("bigint").alias("__position"),
-        F.to_json(F.struct(*(part.alias(one.name) for part, one in zip(said.key, key, strict=True)))).alias(
-            "__key_json"
-        ),
+        F.to_json(F.struct(*(one.column.alias(one.name) for one in key))).alias("__key_json"),
         _record(df, corrupt).alias("__record"),
     )
+    expressions = {"timestamp": timestamp, "deletes": deletes, "order_by": order_by}
+    text = [f"key {', '.join(one.text for one in key)}"]
+    text += [f"{name} {one.text}" for name, one in expressions.items() if one is not None]
     return Described(
-        SourceFrame(frame, len(marks), mode), _fields(key), _fields(value), _text(said), ordered_by
+        SourceFrame(frame, len(marks), mode),
+        _fields(key),
+        _fields(value),
+        ", ".join(text),
+        None if order_by is None else order_by.type.json(),
     )
 
 
-def _fields(schema: T.StructType) -> Fields:
-    return tuple(Field(one.name, one.dataType.json()) for one in schema)
+def _fields(columns: Sequence[Analysed]) -> Fields:
+    return tuple(Field(one.name, one.type.json()) for one in columns)
 
 
 def _analysed(
     df: DataFrame, columns: Sequence[Column], said: Description, *, deterministic: bool = True
-) -> T.StructType:
+) -> list[Analysed]:
     return analysed(df, columns, operator=said.name, where=said.where, deterministic=deterministic)
 
 
-def _condition(df: DataFrame, given: Column, said: Description) -> Column:
-    """A condition that is false where it was null."""
-    _analysed(df, [given.cast("boolean").alias("apply_as_deletes")], said)
-    return F.coalesce(given.cast("boolean"), F.lit(False))
-
-
-def _value(df: DataFrame, said: Description, keys: Sequence[str]) -> tuple[T.StructType, list[Column]]:
+def _value(df: DataFrame, said: Description, keys: Sequence[str]) -> list[Analysed]:
     """The value's columns: those asked for, or all but the key's and the excepted ones."""
 
     def refuse(kind: type[ArgumentError | PlanError], message: str, hint: str) -> NoReturn:
@@ -177,10 +179,10 @@ def _value(df: DataFrame, said: Description, keys: Sequence[str]) -> tuple[T.Str
             f"Columns are: {', '.join(df.columns)}.",
         )
     chosen = [quoted(name) for name in df.columns] if said.columns is None else said.columns
-    schema = _analysed(df, chosen, said, deterministic=False)
     left_out = {fold(name) for name in (*keys, *said.except_columns, *filter(None, [corrupt]))}
-    kept = [pair for pair in zip(schema, chosen, strict=True) if fold(pair[0].name) not in left_out]
-    names = [one.name for one, _ in kept]
+    columns = _analysed(df, chosen, said, deterministic=False)
+    kept = [one for one in columns if fold(one.name) not in left_out]
+    names = [one.name for one in kept]
     twice = [name for name, times in Counter(map(fold, names)).items() if times > 1]
     if twice:
         refuse(ColumnCollisionError, f"Two columns are called '{twice[0]}'.", "Rename one.")
@@ -191,7 +193,7 @@ def _value(df: DataFrame, said: Description, keys: Sequence[str]) -> tuple[T.Str
             f"The library uses the names {', '.join(reserved)} itself.",
             "Leave the columns out with except_columns=, or rename them.",
         )
-    return T.StructType([one for one, _ in kept]), [column for _, column in kept]
+    return kept
 
 
 def is_reserved(name: str) -> bool:
@@ -199,20 +201,19 @@ def is_reserved(name: str) -> bool:
     return name.lower() in RESERVED or name.startswith("__")
 
 
-def _timestamp(df: DataFrame, said: Description) -> Column:
+def _microseconds(df: DataFrame, timestamp: Analysed | None, said: Description) -> Column:
     """The record's time in microseconds: as said, Kafka's, or the micro-batch's."""
-    if said.timestamp is None:
+    if timestamp is None:
         given = F.col("timestamp") if _is_kafka(df) and "timestamp" in df.columns else F.current_timestamp()
         return F.unix_micros(given)
-    kind = _analysed(df, [said.timestamp], said)[0].dataType
-    if not isinstance(kind, T.TimestampType | T.TimestampNTZType):
+    if not isinstance(timestamp.type, T.TimestampType | T.TimestampNTZType):
         raise ArgumentError(
-            f"timestamp= has the type {kind.simpleString()}, and has to be a timestamp.",
+            f"timestamp= has the type {timestamp.type.simpleString()}, and has to be a timestamp.",
             hint="Convert it, for instance with F.timestamp_millis or F.to_timestamp.",
             operator=said.name,
             where=said.where,
         )
-    return F.unix_micros(said.timestamp.cast("timestamp"))
+    return F.unix_micros(timestamp.column.cast("timestamp"))
 
 
 def _is_kafka(df: DataFrame) -> bool:
@@ -261,14 +262,3 @@ def _malformed(df: DataFrame) -> tuple[str | None, Malformed]:
     if told is not None:
         return told
     return (CORRUPT_RECORD if CORRUPT_RECORD in df.columns else None), "fail"
-
-
-def _text(said: Description) -> str:
-    """The expressions of a source, as part of the plan's fingerprint."""
-    parts = {
-        "key": ", ".join(str(part) for part in said.key),
-        "timestamp": said.timestamp,
-        "deletes": said.deletes,
-        "order_by": said.order_by,
-    }
-    return ", ".join(f"{name} {part}" for name, part in parts.items() if part is not None)
