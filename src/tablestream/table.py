@@ -119,7 +119,7 @@ def table(
             where=where,
             key=keys,
             timestamp=None if timestamp is None else _column(timestamp),
-            deletes=None if apply_as_deletes is None else _truth(apply_as_deletes, "apply_as_deletes"),
+            deletes=None if apply_as_deletes is None else _condition(apply_as_deletes),
             columns=None if columns is None else tuple(_column(one) for one in columns),
             except_columns=tuple(except_columns or ()),
             order_by=None if order_by is None else _column(order_by),
@@ -197,14 +197,13 @@ class Table:
 
     def _filtered(self, condition: ColumnLike, *, negate: bool) -> Table:
         where = user_line()
-        (holds,) = self._analysed([_truth(condition, "condition")], where)
         node = Filter(
             name=f"{self.name}_filter",
             where=where,
             key=self._node.key,
             value=self._node.value,
             parent=self._node,
-            condition=_expression(holds),
+            condition=self._condition(condition, "condition", where),
             negate=negate,
         )
         return Table(node, self._spark)
@@ -242,7 +241,6 @@ class Table:
     def _selected(self, chosen: Sequence[Column], gone: Column | None, where: str, name: str | None) -> Table:
         """The table with another value, and without a row where `gone` holds."""
         columns = self._analysed(chosen, where)
-        deletes = [] if gone is None else self._analysed([_truth(gone, "delete_when")], where)
         keys = {one: (quoted(one),) for one in self.key_columns}
         value, named = self._value(columns, keys, self.name, where)
         node = Select(
@@ -252,7 +250,7 @@ class Table:
             value=value,
             parent=self._node,
             columns=named,
-            delete_when=_expression(deletes[0]) if deletes else None,
+            delete_when=None if gone is None else self._condition(gone, "delete_when", where),
         )
         return Table(node, self._spark)
 
@@ -612,6 +610,12 @@ class Table:
         """Let Spark look at some columns over this table's row."""
         return _analysed(_empty(self._spark, self.schema), columns, operator or self.name, where)
 
+    def _condition(self, given: ColumnLike, name: str, where: str) -> SparkExpression:
+        """A condition over this table's row; `name` is for errors."""
+        column = _condition(given)
+        said, _ = self._analysed([column.alias(name), column.cast("boolean").alias(name)], where)
+        return _expression(said)
+
     def _value(
         self,
         columns: Sequence[Analysed],
@@ -742,11 +746,6 @@ def _column(given: ColumnLike) -> Column:
 def _condition(given: ColumnLike) -> Column:
     """A Column as it is, or a SQL expression."""
     return F.expr(given) if isinstance(given, str) else given
-
-
-def _truth(given: ColumnLike, name: str) -> Column:
-    """A condition as a boolean Column, under a name for errors."""
-    return _condition(given).cast("boolean").alias(name)
 
 
 def _checked_name(name: str | None) -> str | None:

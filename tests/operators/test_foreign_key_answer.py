@@ -30,6 +30,8 @@ def test_left_messages(messages: str, inner: list[str], left: list[str]) -> None
     for atomic in (True, False):
         assert results(answer(atomic=atomic), messages) == inner
         assert results(answer(keep_left=True, atomic=atomic), messages) == left
+        whole = Bench(answer(atomic=atomic)).run(messages)
+        assert whole[len(whole) - len(inner) :] == inner
 
 
 @pytest.mark.parametrize(

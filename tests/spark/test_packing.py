@@ -33,12 +33,10 @@ def packed(
     )
     schema = pa.schema(
         [
-            ("__time", pa.int64()),
             ("__ts", pa.int64()),
             ("__null_key", pa.bool_()),
             ("__malformed", pa.string()),
             ("__mark0", pa.string()),
-            ("__position", pa.int64()),
             ("__key_json", pa.string()),
             ("__record", pa.string()),
             ("__to1__kh", pa.int64()),
@@ -48,11 +46,12 @@ def packed(
         ]
     )
     defaults = {"__null_key": False, "__mark0": "file", "__to1__kh": 7, "__to1__live": True, "__record": "{}"}
-    rows = [{**defaults, "__time": record.get("__ts"), **record} for record in records]
+    rows = [{**defaults, **record} for record in records]
     messages: dict[int, list[pl.DataFrame]] = {}
     for batch in packer([pa.RecordBatch.from_pylist(rows, schema=schema)]):
-        for port, blob in zip(batch["port"].to_pylist(), batch["blob"].to_pylist(), strict=True):
-            messages.setdefault(port, []).append(blobs.decode(blob))
+        for _, port, rows, blob in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+            frame = pl.DataFrame({"counter": [blob.decode()], "count": [rows]}) if port == METRICS else None
+            messages.setdefault(port, []).append(blobs.decode(blob) if frame is None else frame)
     return {port: pl.concat(frames) for port, frames in messages.items()}
 
 
@@ -65,8 +64,8 @@ def test_a_record_without_key_or_time_is_dropped_counted_and_told() -> None:
     messages = packed({"__ts": 1}, {"__ts": 2, "__null_key": True}, {"__ts": None})
     assert messages[PORT.number].height == 1
     assert sorted(messages[METRICS].rows()) == [
-        ("positions", "null-key", 1),
-        ("positions", "null-timestamp", 1),
+        ("positions: null-key", 1),
+        ("positions: null-timestamp", 1),
     ]
     assert messages[TOLD.number]["_reason"].to_list() == ["null-key", "null-timestamp"]
 
@@ -88,7 +87,7 @@ def test_fail_ends_at_a_row_that_cannot_be_read() -> None:
 @pytest.mark.parametrize(("mode", "told"), [("drop", []), ("keep", ["malformed"])])
 def test_drop_counts_and_keep_also_tells(mode: Malformed, told: list[str]) -> None:
     messages = packed({"__ts": 1}, {"__ts": None, "__malformed": "nonsense"}, malformed=mode)
-    assert messages[METRICS].rows() == [("positions", "malformed", 1)]
+    assert messages[METRICS].rows() == [("positions: malformed", 1)]
     assert [
         reason for frame in [messages.get(TOLD.number)] if frame is not None for reason in frame["_reason"]
     ] == told

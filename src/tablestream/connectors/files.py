@@ -36,7 +36,7 @@ _OPTIONS_BY_ARGUMENT = {
     "columnnameofcorruptrecord": "mode",
     "maxfilespertrigger": "max_files_per_trigger",
 }
-_JSON_TIMES = {
+JSON_OPTIONS = {
     # Spark writes milliseconds by default, and order within a millisecond would be lost.
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
     "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
@@ -302,7 +302,7 @@ class FileSink:
     def write(self, changes: DataFrame, micro_batch_id: int, query_id: str, output_name: str) -> None:
         """Write the directory of one micro-batch, in place of what a failed attempt left of it."""
         self._claim(changes.sparkSession, f"{query_id}/{output_name}")
-        defaults = _JSON_TIMES if self.format == "json" else {}
+        defaults = JSON_OPTIONS if self.format == "json" else {}
         writer = changes.write.format(self.format).options(**(defaults | dict(self.options)))
         writer.mode("overwrite").save(f"{self.path.rstrip('/')}/micro_batch={micro_batch_id}")
 
@@ -314,7 +314,7 @@ class FileSink:
         if _OWNERS.get(self.path) == owner:
             return
         mark = f"{self.path.rstrip('/')}/{OWNER}"
-        found = _first_line(spark, mark)
+        found = first_line(spark, f"{mark}/part-*")
         if found is None:
             spark.createDataFrame([(owner,)], "value string").coalesce(1).write.mode("overwrite").text(mark)
         elif found != owner:
@@ -385,14 +385,14 @@ def files(
     return FileSink(os.fspath(path), format, dict(options or {}))
 
 
-def _first_line(spark: SparkSession, path: str) -> str | None:
+def first_line(spark: SparkSession, pattern: str) -> str | None:
     """Read the one line of a small text, or None where there is none.
 
     The pattern is given twice: Spark takes a single path for a possible sink of its own, looks for that
     sink's log and warns with a stack trace where there is none.
     """
     try:
-        rows = spark.read.text([f"{path}/part-*"] * 2).take(1)
+        rows = spark.read.text([pattern] * 2).take(1)
     except AnalysisException as error:
         if error.getCondition() == "PATH_NOT_FOUND":
             return None

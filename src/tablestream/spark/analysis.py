@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from tablestream.errors import ArgumentError, NondeterministicError, PlanError
 
 #: Spark's name of the error for an aggregate of what is not deterministic.
 _NONDETERMINISTIC = "AGGREGATE_FUNCTION_WITH_NONDETERMINISTIC_EXPRESSION"
+_ALIAS = re.compile(r" AS (`([^`]|``)+`|\w+)$")
 _CASE_SENSITIVE = "spark.sql.caseSensitive"
 
 
@@ -112,7 +114,7 @@ def _counted(frame: DataFrame, columns: Sequence[Column]) -> list[str] | Analysi
             names = frame.agg(F.count(F.lit(1)), *(F.count(column) for column in columns)).columns
     except AnalysisException as error:
         return error
-    return [name.removeprefix("count(").removesuffix(")") for name in names[1:]]
+    return [_ALIAS.sub("", name.removeprefix("count(").removesuffix(")")) for name in names[1:]]
 
 
 def _refuse(error: AnalysisException, name: str, operator: str, where: str, *, deterministic: bool) -> None:

@@ -1,32 +1,43 @@
 """Blobs: messages packed into Arrow IPC, one blob per port and shard, which is all that Spark moves.
 
-Spark sees ``(shard int, port int, blob binary)``. Moving a row costs microseconds, moving a blob costs its bytes.
+Spark sees ``(shard int, port int, rows bigint, blob binary)``. Moving a row costs microseconds, moving a blob costs
+its bytes, each of which is copied a dozen times on its way: so blobs are compressed, see
+``docs/decisions/006-compressed-blobs.md``.
 """
 
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
+from typing import NamedTuple
 
 import pandas as pd
 import polars as pl
 import pyarrow as pa
 
-from tablestream.plan.rounds import Port
+from tablestream.plan.rounds import METRICS, Port
 
-SCHEMA = "shard int, port int, blob binary"
+SCHEMA = "shard int, port int, rows bigint, blob binary"
 #: A blob is cut where it would hold more rows than this, so that none grows beyond what Spark moves with ease.
 MAX_ROWS = 250_000
 
-Blob = tuple[int, int, bytes]
 _BITS_32 = 0xFFFFFFFF
+
+
+class Blob(NamedTuple):
+    """Messages to one port and shard, and how many they are; for `METRICS` the name of a counter, and its count."""
+
+    shard: int
+    port: int
+    rows: int
+    blob: bytes
 
 
 def encode(frame: pl.DataFrame) -> bytes:
     """Write a frame as an Arrow IPC file."""
     out = io.BytesIO()
-    frame.write_ipc(out, compression="uncompressed")
+    frame.write_ipc(out, compression="lz4")
     return out.getvalue()
 
 
@@ -78,37 +89,34 @@ def pack(port: Port, frame: pl.DataFrame, shards: int) -> Iterator[Blob]:
     names = shard_names(shards)
     for (number,), part in parts.items():
         for piece in part.iter_slices(MAX_ROWS):
-            yield names[number], port.number, encode(piece)
+            yield Blob(names[number], port.number, piece.height, encode(piece))
 
 
 def record_batch(blobs: Iterable[Blob]) -> pa.RecordBatch:
     """Put blobs into a record batch for `mapInArrow`."""
-    shards, ports, data = zip(*blobs, strict=True)
-    return pa.RecordBatch.from_arrays(
-        [pa.array(shards, pa.int32()), pa.array(ports, pa.int32()), pa.array(data, pa.binary())],
-        names=["shard", "port", "blob"],
-    )
+    columns = zip(*blobs, strict=True)
+    kinds = (pa.int32(), pa.int32(), pa.int64(), pa.binary())
+    arrays = [pa.array(column, kind) for column, kind in zip(columns, kinds, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, names=list(Blob._fields))
 
 
 def data_frame(blobs: Iterable[Blob]) -> pd.DataFrame:
     """Put blobs into a pandas frame for a stateful stage."""
-    rows = list(blobs)
+    columns = zip(*blobs, strict=True)
+    kinds = zip(Blob._fields, ("int32", "int32", "int64", "object"), strict=True)
     return pd.DataFrame(
-        {
-            "shard": pd.Series([row[0] for row in rows], dtype="int32"),
-            "port": pd.Series([row[1] for row in rows], dtype="int32"),
-            "blob": pd.Series([row[2] for row in rows], dtype="object"),
-        }
+        {name: pd.Series(column, dtype=kind) for (name, kind), column in zip(kinds, columns, strict=True)}
     )
 
 
-def counters(counts: dict[tuple[str, str], int]) -> pl.DataFrame:
-    """Put counts by operator and reason into a frame, for the port of counters."""
-    return pl.DataFrame(
-        {
-            "operator": [operator for operator, _ in counts],
-            "reason": [reason for _, reason in counts],
-            "count": list(counts.values()),
-        },
-        schema={"operator": pl.String, "reason": pl.String, "count": pl.Int64},
-    )
+def counters(shard: int, counts: Mapping[tuple[str, str], int]) -> list[Blob]:
+    """Put counts by operator and reason into blobs for `METRICS`."""
+    return [
+        Blob(shard, METRICS, count, counter_name(operator, reason).encode())
+        for (operator, reason), count in counts.items()
+    ]
+
+
+def counter_name(operator: str, reason: str) -> str:
+    """Name the count of what an operator dropped for a reason, as a query's progress shows it."""
+    return f"{operator}: {reason}"

@@ -118,7 +118,8 @@ class Builder:
         )
         consumers = self._consumers(scope, readers, {})
         rejecting = self._line.rejecting(source)
-        order = ["__time", "__ts", "__null_key", "__malformed", *given.mark_columns, "__position"]
+        place = ("__time", "__ts", "__null_key", "__malformed", *given.mark_columns, "__position")
+        order = [name for name in place if name in given.frame.columns]
         order += ["__key_json", "__record"] if rejecting else []
         packer = SourcePacker(
             name=source.name,
@@ -143,33 +144,27 @@ class Builder:
 
     def _between(self, stream: DataFrame, behind: tuple[Between, ...], number: int) -> DataFrame:
         """Evaluate what later rounds read of the changes made in a round."""
-        layouts = {
-            between.port.number: self._layout(between.base, self._order_fields(number + 1))
-            for between in behind
-        }
+        place = [*self._order_fields(number + 1), T.StructField(ROW_TS, T.LongType())]
+        layouts = {between.port.number: self._layout(between.base, place) for between in behind}
         unpacker = ChangeUnpacker(tuple(layout.opened(port) for port, layout in layouts.items()))
-        head = [
-            T.StructField("shard", T.IntegerType()),
-            T.StructField("port", T.IntegerType()),
-            T.StructField("blob", T.BinaryType()),
-        ]
         columns = [one for port, layout in layouts.items() for one in layout.flat(port)]
-        frame = stream.mapInArrow(unpacker.__call__, T.StructType([*head, *columns]))
+        frame = stream.mapInArrow(unpacker.__call__, T.StructType([*stream.schema, *columns]))
         consumers: list[Consumer] = []
         for between in behind:
             scope, port = Scope(frame), between.port.number
             self._lay_out(scope, between.base, port)
-            place = [TIME, PARTITION, POSITION, *hop_columns(number + 1), TS]
-            carried = {name: opened(port, name) for name in place}
+            order = [TIME, PARTITION, POSITION, *hop_columns(number + 1), TS]
+            carried = {name: opened(port, name) for name in order}
             here = opened(port, LIVE).isNotNull()
             consumers += self._consumers(scope, between.readers, carried, here, opened(port, ROW_TS))
             frame = scope.frame
         names = [name for consumer in consumers for name in consumer.names]
         packer = ChangePacker(tuple(consumers), self._shards, number)
-        return frame.select("shard", "port", "blob", *names).mapInArrow(packer.__call__, blobs.SCHEMA)
+        return frame.select(*blobs.Blob._fields, *names).mapInArrow(packer.__call__, blobs.SCHEMA)
 
     def _opened(self, stream: DataFrame) -> DataFrame:
-        """Make the last shuffle and open what arrives."""
+        """Count what is on its way out, make the last shuffle and open what arrives."""
+        counted = stream.observe(OBSERVED, *self._observed()).where(F.col("port") != METRICS)
         layouts = {ending.port.number: self._ending_layout(ending) for ending in self._line.endings}
         unpacker = OutputUnpacker(
             tuple(layout.opened(port) for port, layout in layouts.items()), self._last + 1
@@ -178,13 +173,9 @@ class Builder:
             [
                 T.StructField("__port", T.IntegerType()),
                 *(one for port, layout in layouts.items() for one in layout.flat(port)),
-                T.StructField("__operator", T.StringType()),
-                T.StructField("__reason", T.StringType()),
-                T.StructField("__count", T.LongType()),
             ]
         )
-        frame = stream.groupBy("shard").applyInArrow(_unpacking(unpacker), schema)
-        return frame.observe(OBSERVED, *self._observed()).where(F.col("__port") != METRICS)
+        return counted.groupBy("shard").applyInArrow(_unpacking(unpacker), schema)
 
     # Expressions
 
@@ -301,7 +292,7 @@ class Builder:
         return [*columns, time, *texts, opened(port, ORDER).alias("_order")]
 
     def _observed(self) -> list[Column]:
-        """A count per operator and reason for which it can drop a record."""
+        """The changes that come out, and a count per operator and reason for which it can drop a record."""
         reasons = [
             (source.name, reason)
             for source in self._line.sources
@@ -313,12 +304,13 @@ class Builder:
             for placed in work.operators
             for reason in placed.operator.reasons
         ]
-        counted = [F.count(F.when(F.col("__port") != METRICS, 1)).alias("changes")]
+        changes = [ending.port.number for ending in self._line.endings if not ending.output.rejected]
+        counted = {"changes": F.col("port").isin(changes)}
         for operator, reason in reasons:
-            mine = (F.col("__operator") == operator) & (F.col("__reason") == reason)
-            total = F.coalesce(F.sum(F.when(mine, F.col("__count"))), F.lit(0))
-            counted.append(total.alias(f"{operator}: {reason}"))
-        return counted
+            name = blobs.counter_name(operator, reason)
+            counted[name] = (F.col("port") == METRICS) & (F.col("blob") == F.lit(name).cast("binary"))
+        rows = F.col("rows")
+        return [F.coalesce(F.sum(F.when(mine, rows)), F.lit(0)).alias(name) for name, mine in counted.items()]
 
     # Types
 
@@ -352,7 +344,7 @@ class Builder:
             many, one = (base.left, base.right) if is_left else (base.right, base.left)
             foreign = base.foreign if isinstance(base, OneToMany) or base.keeps_lone_rows else ()
             key, values = many.key, [many.value, one.value]
-        plain = [*place, T.StructField(ROW_TS, T.LongType()), *_CHANGE]
+        plain = [*place, *_CHANGE]
         plain += _typed(key_columns(len(key)), key) + _typed(foreign_columns(len(foreign)), foreign)
         return Layout(plain, {f"v{number}": value for number, value in enumerate(values)})
 

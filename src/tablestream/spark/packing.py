@@ -7,7 +7,7 @@ tasks the rows of one source partition come together and in order, and only ther
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -17,7 +17,7 @@ from pyspark import TaskContext
 
 from tablestream.errors import MalformedRecordError, OrderError
 from tablestream.plan.line import NOTHING
-from tablestream.plan.rounds import METRICS, Port
+from tablestream.plan.rounds import Port
 from tablestream.spark import blobs
 from tablestream.state.changes import KEY_HASH, LIVE, PARTITION, POSITION, ROOT, TIME, TS, hop_columns
 
@@ -74,8 +74,9 @@ class Consumer:
 class SourcePacker:
     """Packs the records of one source.
 
-    The record batches have ``__time``, ``__ts``, ``__null_key``, ``__malformed`` (text or null), the
-    columns that tell the source partition, ``__position`` (null: count), and the columns of every consumer.
+    The record batches have ``__ts``, ``__null_key``, the columns that tell the source partition, and the columns
+    of every consumer; ``__time`` if the user gave an order, ``__malformed`` (text or null) if a row can be
+    malformed, and ``__position`` if the source knows it: otherwise rows are counted.
 
     Parameters
     ----------
@@ -84,7 +85,7 @@ class SourcePacker:
     marks
         The columns that tell the source partition; none: the Spark task is taken for it.
     ordered
-        Whether ``__time`` is the user's order itself, of which no running maximum is taken.
+        Whether there is the user's own order, of which no running maximum is taken.
     consumers, shards
         Where messages go, and into how many shards.
     malformed
@@ -111,7 +112,8 @@ class SourcePacker:
         dropped: Counter[tuple[str, str]] = Counter()
         places = _Places(self.number, self.marks, self.ordered)
         for table in _gathered(batches):
-            frame = places.put(_from_arrow(table)).with_columns(self._reason().alias(_REASON))
+            frame = places.put(_from_arrow(table))
+            frame = frame.with_columns(self._reason(frame.columns).alias(_REASON))
             rejected = frame.filter(pl.col(_REASON).is_not_null())
             self._check(rejected)
             dropped.update(
@@ -124,16 +126,17 @@ class SourcePacker:
             if packed:
                 yield blobs.record_batch(packed)
         if dropped:
-            yield blobs.record_batch([(0, METRICS, blobs.encode(blobs.counters(dropped)))])
+            yield blobs.record_batch(blobs.counters(0, dropped))
 
-    def _reason(self) -> pl.Expr:
+    def _reason(self, columns: Sequence[str]) -> pl.Expr:
         """Why a record is none: it could not be read, or has no key or no time; null if it is one."""
+        malformed = pl.col("__malformed").is_not_null() if "__malformed" in columns else pl.lit(value=False)
         return (
-            pl.when(pl.col("__malformed").is_not_null())
+            pl.when(malformed)
             .then(pl.lit(MALFORMED))
             .when("__null_key")
             .then(pl.lit(NULL_KEY))
-            .when(pl.col("__ts").is_null() | pl.col("__time").is_null())
+            .when(pl.col(TS).is_null() | pl.col(TIME).is_null())
             .then(pl.lit(NULL_TIME))
         )
 
@@ -194,9 +197,8 @@ class _Places:
 
     def put(self, frame: pl.DataFrame) -> pl.DataFrame:
         """Add the order columns; the rows of each partition come in order, across calls too."""
-        frame = frame.with_columns(
-            self._partition(frame), pl.col("__ts").alias(TS), pl.col("__time").alias(TIME)
-        )
+        time = pl.col("__time" if self.ordered else "__ts").alias(TIME)
+        frame = frame.with_columns(self._partition(frame), pl.col("__ts").alias(TS), time)
         positions, times = [], []
         for (partition,), part in frame.group_by(PARTITION, maintain_order=True):
             counted = self._counted.get(str(partition), 0)
@@ -205,8 +207,10 @@ class _Places:
             if not self.ordered:
                 times.append(self._running_maximum(str(partition), part[TIME]))
         # Spark reads one source partition after the other: groups in order of appearance are the rows in order.
-        position = pl.concat(positions) if positions else pl.Series([], dtype=pl.Int64)
-        frame = frame.with_columns(pl.coalesce(pl.col("__position").cast(pl.Int64), position).alias(POSITION))
+        position = pl.lit(pl.concat(positions) if positions else pl.Series([], dtype=pl.Int64))
+        if "__position" in frame.columns:
+            position = pl.col("__position")
+        frame = frame.with_columns(position.alias(POSITION))
         return frame.with_columns(pl.concat(times).alias(TIME)) if times else frame
 
     def _running_maximum(self, partition: str, times: pl.Series) -> pl.Series:
@@ -244,7 +248,7 @@ class _Places:
 class ChangePacker:
     """Packs the changes of tables between two rounds, after their expressions were evaluated.
 
-    The record batches have ``shard``, ``port`` and ``blob`` of messages that only pass, and the columns of every
+    The record batches have the columns of blobs that only pass, and the columns of every
     consumer; its ``_live`` is null where the row is none of its messages.
     """
 
@@ -256,8 +260,8 @@ class ChangePacker:
         """Pack all record batches of a task."""
         for table in _gathered(batches):
             frame = _from_arrow(table)
-            passing = frame.filter(pl.col("blob").is_not_null()).select("shard", "port", "blob")
-            packed: list[blobs.Blob] = list(passing.iter_rows())
+            passing = frame.filter(pl.col("blob").is_not_null()).select(blobs.Blob._fields)
+            packed = [blobs.Blob(*row) for row in passing.iter_rows()]
             for consumer in self.consumers:
                 packed += self._pack(consumer, frame.filter(pl.col(consumer.prefix + LIVE).is_not_null()))
             if packed:

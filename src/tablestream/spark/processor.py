@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
-from tablestream.plan.rounds import METRICS, Round
+from tablestream.plan.rounds import Round
 from tablestream.plan.work import work_off
 from tablestream.spark import blobs
 from tablestream.spark.caching import worker_cache
@@ -67,7 +67,7 @@ class RoundProcessor(StatefulProcessor):
             yield blobs.data_frame(blobs.pack(port, messages, self._shards))
         state.commit()
         if dropped:
-            yield blobs.data_frame([(shard, METRICS, blobs.encode(blobs.counters(dropped)))])
+            yield blobs.data_frame(blobs.counters(shard, dropped))
 
     def close(self) -> None:
         """Nothing to close: runs are mapped files that go with the process."""

@@ -7,16 +7,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from tablestream.calling import user_line
+from tablestream.connectors.files import first_line
 from tablestream.connectors.sink import Sink
 from tablestream.errors import ArgumentError, MixedPlanError
 from tablestream.options import Compat, Emit, OutputSpec, Tombstones
 from tablestream.plan.line import Ending, Line
-from tablestream.spark.analysis import unlogged
 from tablestream.spark.outputs import Output, check_outputs, write_outputs
 from tablestream.spark.plan import check_session, lowered, query_frame, split
 from tablestream.state.shard import plan_changed
@@ -137,7 +136,9 @@ def _micro_batch_writer(
 
     def write(micro_batch: DataFrame, number: int) -> None:
         if "query" not in known:
-            known["query"] = _query_id(micro_batch.sparkSession, checkpoint)
+            query_id = _query_id(micro_batch.sparkSession, checkpoint)
+            assert query_id is not None  # noqa: S101 - Spark wrote it before it called this
+            known["query"] = query_id
         write_outputs(
             micro_batch,
             number,
@@ -149,23 +150,22 @@ def _micro_batch_writer(
     return write
 
 
-def _query_id(spark: SparkSession, checkpoint: str) -> str:
-    """Read the query's id, which lives as long as its checkpoint."""
-    (line,) = spark.read.text(f"{checkpoint}/metadata").collect()
-    identity: str = json.loads(line[0])["id"]
-    return identity
+def _query_id(spark: SparkSession, checkpoint: str) -> str | None:
+    """Read the query's id, which lives as long as its checkpoint; none where no query was started yet."""
+    line = first_line(spark, f"{checkpoint}/metadata")
+    return None if line is None else str(json.loads(line)["id"])
 
 
 def _check_plan(spark: SparkSession, checkpoint: str, line: Line) -> None:
-    """Compare the plan with the one that the checkpoint was started with; note it if it is the first."""
+    """Compare the plan with the one that the checkpoint was started with; note it if it is the first.
+
+    A plan that was noted, and whose query then did not start, binds nobody.
+    """
     path = f"{checkpoint}/{_PLAN}"
     text = "\n".join(fact for work in line.rounds for fact in (f"round {work.number}", *work.description))
-    try:
-        with unlogged():
-            stored = [row[0] for row in spark.read.schema("value string").json(path).collect()]
-    except AnalysisException:
-        stored = []
-    if stored and stored[0] != text:
-        raise plan_changed(stored[0], text)
-    if not stored:
+    noted = None if _query_id(spark, checkpoint) is None else first_line(spark, f"{path}/part-*")
+    stored = None if noted is None else json.loads(noted)["value"]
+    if stored is not None and stored != text:
+        raise plan_changed(stored, text)
+    if stored is None:
         spark.createDataFrame([(text,)], "value string").coalesce(1).write.mode("overwrite").json(path)

@@ -33,7 +33,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from tablestream.calling import warn
-from tablestream.connectors.files import CORRUPT_RECORD, on_malformed
+from tablestream.connectors.files import CORRUPT_RECORD, JSON_OPTIONS, on_malformed
 from tablestream.errors import ArgumentError, ColumnCollisionError, PlanError, ReservedNameError
 from tablestream.spark.analysis import Analysed, analysed, folding, unlogged
 from tablestream.spark.columns import quoted, truth
@@ -122,6 +122,8 @@ def describe(df: DataFrame, said: Description) -> Described:
         None if given is None else _analysed(df, [given], said)[0]
         for given in (said.timestamp, said.deletes, said.order_by)
     )
+    if deletes is not None:
+        _analysed(df, [deletes.column.cast("boolean").alias("apply_as_deletes")], said)
     time = _microseconds(df, timestamp, said)
     live = F.lit(True) if deletes is None else ~truth(deletes.column)
     null_key = reduce(lambda one, other: one | other, [part.isNull() for part in said.key])
@@ -133,12 +135,12 @@ def describe(df: DataFrame, said: Description) -> Described:
         ),
         live.alias("__live"),
         time.alias("__ts"),
-        (time if order_by is None else order_by.column).alias("__time"),
         null_key.alias("__null_key"),
-        (F.lit(None) if corrupt is None else quoted(corrupt)).cast("string").alias("__malformed"),
         *(mark.alias(f"__mark{number}") for number, mark in enumerate(marks)),
-        position.cast("bigint").alias("__position"),
-        F.to_json(F.struct(*(one.column.alias(one.name) for one in key))).alias("__key_json"),
+        *([] if order_by is None else [order_by.column.alias("__time")]),
+        *([] if corrupt is None else [quoted(corrupt).cast("string").alias("__malformed")]),
+        *([] if position is None else [position.cast("bigint").alias("__position")]),
+        _json([one.column.alias(one.name) for one in key]).alias("__key_json"),
         _record(df, corrupt).alias("__record"),
     )
     expressions = {"timestamp": timestamp, "deletes": deletes, "order_by": order_by}
@@ -221,23 +223,22 @@ def _is_kafka(df: DataFrame) -> bool:
     return [kinds.get(name) for name in ("topic", "partition", "offset")] == ["string", "int", "bigint"]
 
 
-def _position(df: DataFrame, said: Description) -> tuple[list[Column], Column]:
-    """What tells a source partition, and the place in it; a place that is null is counted."""
-    count = F.lit(None).cast("bigint")
+def _position(df: DataFrame, said: Description) -> tuple[list[Column], Column | None]:
+    """What tells a source partition, and the place in it; without one, rows are counted."""
     if _is_kafka(df):
         return [F.col("topic"), F.col("partition").cast("bigint")], F.col("offset")
     metadata = _metadata(df)
     if "file_path" in metadata:
         modified_us = F.unix_micros("_metadata.file_modification_time")
         mark = [modified_us, F.col("_metadata.file_path"), F.col("_metadata.file_block_start")]
-        return mark, F.col("_metadata.row_index") if "row_index" in metadata else count
+        return mark, F.col("_metadata.row_index") if "row_index" in metadata else None
     if said.order_by is None:
         warn(
             f"Table '{said.name}' ({said.where}) comes from a source without positions: its records are ordered by"
             " time, then as Spark's tasks read them, which a replay may do differently. Give order_by= a column"
             " that orders them."
         )
-    return [], count
+    return [], None
 
 
 def _metadata(df: DataFrame) -> list[str]:
@@ -252,8 +253,12 @@ def _metadata(df: DataFrame) -> list[str]:
 
 def _record(df: DataFrame, corrupt: str | None) -> Column:
     """A record as text."""
-    record = F.to_json(F.struct(*(quoted(name) for name in df.columns if name != corrupt)))
+    record = _json([quoted(name) for name in df.columns if name != corrupt])
     return record if corrupt is None else F.coalesce(quoted(corrupt), record)
+
+
+def _json(columns: Sequence[Column]) -> Column:
+    return F.to_json(F.struct(*columns), JSON_OPTIONS)
 
 
 def _malformed(df: DataFrame) -> tuple[str | None, Malformed]:

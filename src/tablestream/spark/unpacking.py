@@ -14,7 +14,6 @@ import pyarrow as pa
 from pyspark import TaskContext
 
 from tablestream.plan.order import in_order
-from tablestream.plan.rounds import METRICS
 from tablestream.spark import blobs
 from tablestream.state.changes import PARTITION, POSITION, TIME, hop_columns
 
@@ -82,7 +81,8 @@ def _take(frame: pl.DataFrame, source: str, part: str | None) -> pl.Expr:
 class ChangeUnpacker:
     """Opens the blobs of some ports between two rounds; blobs for others pass.
 
-    Gives ``shard``, ``port``, ``blob`` (null in rows that were opened) and the columns of the opened ports.
+    Gives the columns of blobs (``rows`` and ``blob`` are null in rows that were opened) and those of the opened
+    ports.
     """
 
     opened: tuple[Opened, ...]
@@ -98,15 +98,15 @@ class ChangeUnpacker:
                 yield self._wide(
                     passing.num_rows, dict(zip(passing.schema.names, passing.columns, strict=True))
                 )
-            for shard, port, blob in _rows(batch):
-                if port in by_port:
-                    for part in by_port[port].record_batches(blobs.decode(blob)):
+            for one in _blobs(batch):
+                if one.port in by_port:
+                    for part in by_port[one.port].record_batches(blobs.decode(one.blob)):
                         rows = len(next(iter(part.values())))
-                        head = {"shard": _repeat(shard, rows), "port": _repeat(port, rows)}
+                        head = {"shard": _repeat(one.shard, rows), "port": _repeat(one.port, rows)}
                         yield self._wide(rows, {**head, **part})
 
     def _wide(self, rows: int, columns: dict[str, pa.Array]) -> pa.RecordBatch:
-        kinds: dict[str, pa.DataType] = {"shard": pa.int32(), "port": pa.int32(), "blob": pa.binary()}
+        kinds = dict(zip(blobs.Blob._fields, (pa.int32(), pa.int32(), pa.int64(), pa.binary()), strict=True))
         kinds |= {one.name: one.type for opened in self.opened for one in opened.fields}
         return wide(kinds, rows, columns)
 
@@ -115,8 +115,7 @@ class ChangeUnpacker:
 class OutputUnpacker:
     """Opens the blobs of the plan's outputs, shard by shard, in the total order.
 
-    Gives ``__port``, the columns of the outputs, among them `ORDER`, and for counters ``__operator``, ``__reason``
-    and ``__count``.
+    Gives ``__port`` and the columns of the outputs, among them `ORDER`.
     """
 
     opened: tuple[Opened, ...]
@@ -127,11 +126,11 @@ class OutputUnpacker:
         shard = -1
         held: list[blobs.Blob] = []
         for batch in batches:
-            for row in _rows(batch):
-                if row[0] != shard:
+            for one in _blobs(batch):
+                if one.shard != shard:
                     yield from self._shard(held)
-                    shard, held = row[0], []
-                held.append(row)
+                    shard, held = one.shard, []
+                held.append(one)
         yield from self._shard(held)
 
     def _order(self) -> pl.Expr:
@@ -146,14 +145,9 @@ class OutputUnpacker:
 
     def _shard(self, held: list[blobs.Blob]) -> Iterator[pa.RecordBatch]:
         for one in self.opened:
-            frames = [blobs.decode(blob) for _, port, blob in held if port == one.port]
+            frames = [blobs.decode(other.blob) for other in held if other.port == one.port]
             if frames:
                 yield from self._output(one, frames)
-        for _, port, blob in held:
-            if port == METRICS:
-                counts = blobs.decode(blob)
-                columns = {f"__{name}": counts[name].to_arrow() for name in counts.columns}
-                yield self._wide(counts.height, {**columns, "__port": _repeat(METRICS, counts.height)})
 
     def _output(self, one: Opened, frames: list[pl.DataFrame]) -> Iterator[pa.RecordBatch]:
         changes = in_order(frames, hop_columns(self.hops))
@@ -164,7 +158,6 @@ class OutputUnpacker:
     def _wide(self, rows: int, columns: dict[str, pa.Array]) -> pa.RecordBatch:
         kinds: dict[str, pa.DataType] = {"__port": pa.int32()}
         kinds |= {one.name: one.type for opened in self.opened for one in opened.fields}
-        kinds |= {"__operator": pa.string(), "__reason": pa.string(), "__count": pa.int64()}
         return wide(kinds, rows, columns)
 
 
@@ -188,9 +181,9 @@ def wide(kinds: dict[str, pa.DataType], rows: int, columns: dict[str, pa.Array])
     return pa.RecordBatch.from_arrays(arrays, names=list(kinds))
 
 
-def _rows(batch: pa.RecordBatch) -> Iterator[blobs.Blob]:
-    for shard, port, blob in zip(batch["shard"], batch["port"], batch["blob"], strict=True):
-        yield shard.as_py(), port.as_py(), blob.as_py()
+def _blobs(batch: pa.RecordBatch) -> Iterator[blobs.Blob]:
+    for row in zip(*(batch[name] for name in blobs.Blob._fields), strict=True):
+        yield blobs.Blob(*(value.as_py() for value in row))
 
 
 def _repeat(number: int, rows: int) -> pa.Array:

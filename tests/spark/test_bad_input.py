@@ -1,0 +1,189 @@
+"""Records that are none: counted in the query's progress, kept apart where asked for, or the end of the query."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import functions as F
+
+import tablestream as ts
+from tests.spark.change_logs import ALL, START, ChangeLog, run
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame, SparkSession
+
+SCHEMA = "id int, part string, at timestamp, price decimal(5,2)"
+GOOD = '{"id": 1, "part": "a", "at": "2024-01-01T00:00:00Z", "price": 1.5}'
+NULL_KEY = '{"id": 2, "at": "2024-01-01T00:00:01Z", "price": 2.5}'
+NULL_TIME = '{"id": 3, "part": "b", "price": 3.5}'
+NEITHER = '{"part": "c"}'
+MALFORMED = '{"id": 4, "part": "d", "at": "2024-01-01T00:00:02Z", "price": 99999}'
+BROKEN = '{"id": 5, "part": "e'
+LINES = [GOOD, NULL_KEY, NULL_TIME, NEITHER, MALFORMED, BROKEN, GOOD.replace("1.5", "1.6")]
+CSV = [
+    "1,a,2024-01-01T00:00:00Z,1.5",
+    "2,,2024-01-01T00:00:01Z,2.5",
+    "3,b,,3.5",
+    ",c,,",
+    "4,d,2024-01-01T00:00:02Z,99999",
+    "5,e",
+    "1,a,2024-01-01T00:00:00Z,1.6",
+]
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> ChangeLog:
+    log = ChangeLog(tmp_path / "log", SCHEMA)
+    log.add(LINES)
+    return log
+
+
+def parts(frame: DataFrame, name: str = "parts") -> ts.Table:
+    return ts.table(frame, key=["id", "part"], timestamp="at", columns=["price"], name=name)
+
+
+@pytest.mark.parametrize("mode", ["drop", "keep"])
+def test_records_that_are_none_are_counted_and_told(
+    spark: SparkSession, log: ChangeLog, tmp_path: Path, mode: str
+) -> None:
+    table = parts(log.read(spark, mode=mode))
+    kept, apart = ts.memory("bad kept"), ts.memory("bad apart")
+    outputs = [table.to(kept), table.rejected().to(apart)]
+    counts = run(*outputs, checkpoint=tmp_path / "checkpoint")
+    assert counts == {
+        "changes": 2,
+        "parts: null-key": 2,
+        "parts: null-timestamp": 1,
+        "parts: malformed": 2,
+    }
+    assert [(row.id, row.part, str(row.price)) for row in kept.rows()] == [(1, "a", "1.50"), (1, "a", "1.60")]
+    rejected = apart.rows()
+    assert rejected[0].asDict().keys() == {
+        "operator", "reason", "source", "timestamp", "key", "record", "_order",
+    }  # fmt: skip
+    found = {(row.reason, row.record): row for row in rejected}
+    told_malformed = {("malformed", MALFORMED), ("malformed", BROKEN)} if mode == "keep" else set()
+    others = {reason for reason, _ in found} - {"malformed"}
+    assert {entry for entry in found if entry[0] == "malformed"} == told_malformed
+    assert others == {"null-key", "null-timestamp"}
+    records = [
+        (row.reason, json.loads(row.key), json.loads(row.record)) for row in rejected if row.reason in others
+    ]
+    assert records == [
+        (
+            "null-key",
+            {"id": 2, "part": None},
+            {"id": 2, "part": None, "at": "2024-01-01T00:00:01.000000Z", "price": 2.5},
+        ),
+        ("null-timestamp", {"id": 3, "part": "b"}, {"id": 3, "part": "b", "at": None, "price": 3.5}),
+        ("null-key", {"id": None, "part": "c"}, {"id": None, "part": "c", "at": None, "price": None}),
+    ]
+    assert {row.operator for row in rejected} == {"parts"}
+    assert all(row.source.startswith("0000/") and "0000.json" in row.source for row in rejected)
+    places = {row.record: row["_order"]["position"] for row in rejected}
+    assert {LINES.index(text): place for text, place in places.items() if text in LINES} == {
+        LINES.index(text): LINES.index(text) for _, text in told_malformed
+    }
+
+
+def test_csv_is_read_with_the_same_modes(spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "log").mkdir()
+    (tmp_path / "log" / "1.csv").write_text("\n".join(CSV))
+    table = parts(ts.read_files(spark, tmp_path / "log", "csv", SCHEMA, mode="keep"))
+    kept, apart = ts.memory("csv kept"), ts.memory("csv apart")
+    counts = run(table.to(kept), table.rejected().to(apart), checkpoint=tmp_path / "checkpoint")
+    assert [str(row.price) for row in kept.rows()] == ["1.50", "1.60"]
+    reasons = {reason: counts[f"parts: {reason}"] for reason in ("null-key", "null-timestamp", "malformed")}
+    assert reasons == {"null-key": 2, "null-timestamp": 1, "malformed": 2}
+    assert [row.record for row in apart.rows() if row.reason == "malformed"] == [CSV[4], CSV[5]]
+
+
+def test_a_malformed_row_ends_the_query(spark: SparkSession, log: ChangeLog, tmp_path: Path) -> None:
+    table = parts(log.read(spark))
+    with pytest.raises(StreamingQueryException) as caught:
+        run(table.to(ts.memory("bad fail")), checkpoint=tmp_path / "checkpoint")
+    text = str(caught.value)
+    assert "[TABLESTREAM_MALFORMED_RECORD] A row cannot be read: " in text
+    assert "99999" in text
+    assert "row 4" in text
+    assert "mode='keep'" in text
+    assert ts.memory("bad fail").rows() == []
+
+
+def test_a_renamed_column_of_malformed_rows_keeps_its_mode(
+    spark: SparkSession, log: ChangeLog, tmp_path: Path
+) -> None:
+    frame = log.read(spark, mode="drop").withColumnRenamed("_corrupt_record", "unreadable")
+    table = ts.table(frame, key=["id", "part"], timestamp="at", name="parts")
+    assert table.columns == ["id", "part", "at", "price"]
+    kept = ts.memory("bad renamed")
+    counts = run(table.to(kept), checkpoint=tmp_path / "checkpoint")
+    assert counts["parts: malformed"] == 2
+    assert len(kept.rows()) == 2
+
+
+@pytest.mark.parametrize("compat", [None, "kafka-streams"])
+def test_times_before_1970_are_refused_in_compat_only(
+    spark: SparkSession, tmp_path: Path, compat: Any
+) -> None:
+    log = ChangeLog(tmp_path / "log", SCHEMA)
+    log.add([GOOD, GOOD.replace("2024", "1969")])
+    kept = ts.memory("bad negative")
+    table = parts(log.read(spark))
+    if compat is None:
+        run(table.to(kept), checkpoint=tmp_path / "checkpoint")
+        assert [row["_timestamp"].year for row in kept.rows()] == [2024, 1969]
+        return
+    with pytest.raises(StreamingQueryException, match=r"TABLESTREAM_ORDER.*before 1970"):
+        run(table.to(kept), checkpoint=tmp_path / "checkpoint", compat=compat)
+
+
+def test_null_foreign_keys_are_counted_at_the_join(spark: SparkSession, tmp_path: Path) -> None:
+    """As Kafka Streams counts them: in an inner join, for a row that is there."""
+    log = ChangeLog(tmp_path / "log", "id int, other int, at bigint, gone boolean")
+    row = {"id": 1, "other": None, "at": START, "gone": False}
+    log.add([row, {**row, "gone": True}, {**row, "id": 2, "other": 1}])
+    frame = log.read(spark)
+    table = ts.table(
+        frame,
+        "id",
+        timestamp=F.timestamp_seconds("at"),
+        apply_as_deletes="gone",
+        columns=["other"],
+        name="rows",
+    )
+    joins = {how: table.join(table.select(), on="other", how=how, name=how) for how in ("inner", "left")}
+    outputs = [join.to(ts.memory(f"bad {how}")) for how, join in joins.items()]
+    counts = run(*outputs, checkpoint=tmp_path / "checkpoint")
+    assert {
+        place: count for place, count in counts.items() if place.startswith(("inner", "left")) and count
+    } == {"inner/subscribe: null-foreign-key": 1}
+    assert [(row.id, row["_change_type"]) for row in ts.memory("bad left").rows()] == [
+        (1, "upsert"),
+        (1, "delete"),
+        (2, "upsert"),
+    ]
+
+
+def test_rejected_records_as_a_frame(spark: SparkSession, log: ChangeLog, tmp_path: Path) -> None:
+    """Without the tables: nothing else of the plan runs."""
+    table = parts(log.read(spark, mode="keep"))
+    joined = table.join(parts(log.read(spark, mode="drop"), "others").select())
+    frame = joined.rejected().changes()
+    writer = frame.writeStream.format("memory").queryName("rejected_records")
+    writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(
+        **ALL
+    ).start().awaitTermination()
+    found = spark.table("rejected_records").groupBy("operator", "reason").count().collect()
+    assert {(row.operator, row.reason): row["count"] for row in found} == {
+        ("parts", "null-key"): 2,
+        ("parts", "null-timestamp"): 1,
+        ("parts", "malformed"): 2,
+        ("others", "null-key"): 2,
+        ("others", "null-timestamp"): 1,
+    }

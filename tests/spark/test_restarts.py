@@ -1,0 +1,122 @@
+"""A query that starts again: with another plan it is refused, and what it does again it does alike."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import functions as F
+
+import tablestream as ts
+from tablestream.errors import PlanChangedError
+from tests.spark.change_logs import ALL, START, ChangeLog, run
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+SCHEMA = "id int, to int, v int, ts bigint"
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> ChangeLog:
+    log = ChangeLog(tmp_path / "log", SCHEMA)
+    log.add(rows(1), rows(2))
+    return log
+
+
+def rows(number: int) -> list[dict[str, Any]]:
+    return [{"id": n, "to": (n + number) % 5, "v": n * number, "ts": START + n} for n in range(5)]
+
+
+def joined(
+    log: ChangeLog, spark: SparkSession, *, how: Any = "left", view: str = "v >= 0", name: str = "pointing"
+) -> ts.Table:
+    table = ts.table(log.read(spark), "id", timestamp=F.timestamp_seconds("ts"), name="rows")
+    other = table.filter(view).select(F.col("v").alias("found"))
+    return table.join(other, on="to", how=how, name=name)
+
+
+SHARDS: dict[str, Any] = {"shards": 3}
+CHANGES: dict[str, tuple[dict[str, Any], dict[str, Any], tuple[str, ...]]] = {
+    "kind of join": ({"how": "inner"}, {}, ("inner join of rows", "left join of rows")),
+    "expression": ({"view": "v > 0"}, {}, ("filter (v > 0)", "filter (v >= 0)")),
+    "name": ({"name": "renamed"}, {}, ("operator renamed/subscribe",)),
+    "shards": ({}, {"shards": 5}, ("shards: 5", "shards: 3")),
+    "compat": ({}, {"compat": "kafka-streams"}, ("compat: kafka-streams",)),
+}
+
+
+def test_a_changed_plan_is_refused(spark: SparkSession, log: ChangeLog, tmp_path: Path) -> None:
+    """By `start` before the query starts, and by the workers for a frame that Spark starts: it says what changed."""
+    sink, options = ts.memory("restarts"), SHARDS
+    run(joined(log, spark).to(sink), checkpoint=tmp_path / "started", **options)
+    offsets = sorted((tmp_path / "started" / "offsets").iterdir())
+    writer = joined(log, spark).changes(**options).writeStream.format("noop")
+    writer.option("checkpointLocation", str(tmp_path / "written")).trigger(**ALL).start().awaitTermination()
+    for what, (plan, other, words) in CHANGES.items():
+        with pytest.raises(PlanChangedError) as refused:
+            run(joined(log, spark, **plan).to(sink), checkpoint=tmp_path / "started", **options | other)
+        assert all(word in str(refused.value) for word in words), (what, str(refused.value))
+    assert sorted((tmp_path / "started" / "offsets").iterdir()) == offsets
+
+    log.add(rows(3))
+    plan, other, words = CHANGES["expression"]
+    writer = joined(log, spark, **plan).changes(**options | other).writeStream.format("noop")
+    query = writer.option("checkpointLocation", str(tmp_path / "written")).trigger(**ALL).start()
+    with pytest.raises(StreamingQueryException) as caught:
+        query.awaitTermination()
+    assert "[TABLESTREAM_PLAN_CHANGED]" in str(caught.value)
+    assert all(word in str(caught.value) for word in words)
+
+    run(joined(log, spark).to(sink), checkpoint=tmp_path / "started", **options)
+    assert {row["_order"]["micro_batch"] for row in sink.rows()} == {0, 1, 2}
+
+
+def test_what_holds_no_state_may_change(spark: SparkSession, log: ChangeLog, tmp_path: Path) -> None:
+    """An expression behind the last operator, an output's name and sink."""
+    one, other = ts.memory("restarts one"), ts.memory("restarts other")
+    run(joined(log, spark).to(one), checkpoint=tmp_path / "checkpoint")
+    log.add(rows(3))
+    changed = joined(log, spark).select((F.col("v") + 1).alias("more"))
+    run(changed.to(other, name="other"), checkpoint=tmp_path / "checkpoint")
+    assert {row.id: row.more for row in other.rows()} == {n: n * 3 + 1 for n in range(5)}
+
+
+def test_a_plan_that_never_ran_binds_nobody(spark: SparkSession, log: ChangeLog, tmp_path: Path) -> None:
+    with pytest.raises(Exception, match="trigger"):
+        ts.start(
+            joined(log, spark).to(ts.memory("x")), checkpoint=str(tmp_path / "c"), trigger={"trigger": 1}
+        )
+    run(joined(log, spark, how="inner").to(ts.memory("restarts")), checkpoint=tmp_path / "c")
+
+
+def forget_last_commit(checkpoint: Path) -> None:
+    """As if the query had ended before the last micro-batch was done, but after its sinks were written."""
+    commits = sorted(
+        (path for path in (checkpoint / "commits").iterdir() if path.name.isdigit()),
+        key=lambda p: int(p.name),
+    )
+    commits[-1].unlink()
+    (checkpoint / "commits" / f".{commits[-1].name}.crc").unlink(missing_ok=True)
+
+
+@pytest.mark.parametrize("how", ["left", "outer"])
+def test_a_micro_batch_that_is_done_again_gives_the_same(
+    spark: SparkSession, log: ChangeLog, tmp_path: Path, how: str
+) -> None:
+    """With and without the cache of the workers; the sink holds each change once."""
+    sink = ts.memory("restarts again")
+    run(joined(log, spark, how=how).to(sink), checkpoint=tmp_path / "checkpoint")
+    before = sink.rows()
+    forget_last_commit(tmp_path / "checkpoint")
+    log.add(rows(3))
+    run(joined(log, spark, how=how).to(sink), checkpoint=tmp_path / "checkpoint")
+    after = sink.rows()
+    assert after[: len(before)] == before
+    assert {row["_order"]["micro_batch"] for row in after[len(before) :]} == {2}
+    whole = ts.memory("restarts whole")
+    run(joined(log, spark, how=how).to(whole), checkpoint=tmp_path / "afresh")
+    assert whole.rows() == after
