@@ -157,7 +157,7 @@ class ForeignKeySubscribe:
     def _turns(self, rows: pl.DataFrame, kid: pl.Series) -> _Turns:
         """Put each change beside the row it replaces; `final`: the last one beside the row before the micro-batch."""
         kids, seq = ints(kid), ints(rows[SEQ])
-        now = np.lexsort((seq, kids))
+        now = np.argsort(kids * (int(seq.max(initial=0)) + 1) + seq)  # places differ within a key
         key, arrived = kids[now], seq[now] > 0
         live = bools(rows[LIVE])
         first = starts(key)
@@ -190,31 +190,24 @@ class ForeignKeySubscribe:
     def _messages(
         self, turns: _Turns, rows: pl.DataFrame, arrived: pl.DataFrame, stored: int
     ) -> pl.DataFrame:
-        """The messages to the old foreign keys, then those to the new ones."""
+        """The messages to old and to new foreign keys, in the order of the changes."""
         leaving, leave_kind = turns.leaving(self.rules)
         coming, come_kind = turns.coming(self.rules)
-        gone = self._addressed(rows, turns.before[leaving], turns.now[leaving], arrived, stored).with_columns(
-            pl.Series(KIND, leave_kind[leaving], dtype=pl.Int8),
-            pl.lit(value=None, dtype=self.value).alias("v"),
-            pl.lit(value=False).alias(NEW),
-            pl.lit(0, pl.Int64).alias(NUMBER),
+        turn = np.concatenate([np.flatnonzero(leaving), np.flatnonzero(coming)])
+        comes = np.arange(len(turn)) >= np.count_nonzero(leaving)
+        in_order = np.argsort(turns.now[turn] * 2 + comes)
+        turn, comes = turn[in_order], comes[in_order]
+        now = turns.now[turn]
+        address = rows.select(FOREIGN_HASH, *self.foreign_keys)[np.where(comes, now, turns.before[turn])]
+        change = arrived.select(pl.col(SEQ).alias(PARENT), KEY_HASH, *self.keys, TS)[now - stored]
+        messages: pl.DataFrame = address.hstack(change).with_columns(
+            gather(arrived["v"], np.where(comes, now - stored, -1)).alias("v"),
+            pl.Series(KIND, np.where(comes, come_kind[turn], leave_kind[turn]), dtype=pl.Int8),
+            pl.Series(NEW, comes & ~(turns.had & turns.same)[turn], dtype=pl.Boolean),
+            pl.Series(NUMBER, comes, dtype=pl.Boolean).cast(pl.Int64),
+            pl.Series(CHANGED, self._changed(turns, rows)[turn], dtype=pl.Boolean),
         )
-        come = self._addressed(rows, turns.now[coming], turns.now[coming], arrived, stored).with_columns(
-            pl.Series(KIND, come_kind[coming], dtype=pl.Int8),
-            pl.Series(NEW, ~(turns.had & turns.same)[coming], dtype=pl.Boolean),
-            pl.lit(1, pl.Int64).alias(NUMBER),
-        )
-        which = np.concatenate([np.flatnonzero(leaving), np.flatnonzero(coming)])
-        messages = pl.concat([gone, come.select(gone.columns)])
-        return messages.with_columns(pl.Series(CHANGED, self._changed(turns, rows)[which], dtype=pl.Boolean))
-
-    def _addressed(
-        self, rows: pl.DataFrame, to: Ints, changed: Ints, arrived: pl.DataFrame, stored: int
-    ) -> pl.DataFrame:
-        """Rows to the foreign keys of the rows `to`, about the changes `changed`."""
-        address = rows.select(FOREIGN_HASH, *self.foreign_keys)[to]
-        change = arrived.select(pl.col(SEQ).alias(PARENT), KEY_HASH, *self.keys, TS, "v")[changed - stored]
-        return address.hstack(change)
+        return messages
 
     def _changed(self, turns: _Turns, rows: pl.DataFrame) -> Bools:
         """Whether the row is another one than before."""

@@ -66,7 +66,7 @@ class Meeting:
         )
         right_at, left_at = _places(left, rights, atomic=atomic)
         kid, at = np.concatenate([right_id, left_id]), np.concatenate([right_at, left_at])
-        order = np.lexsort((at, kid))
+        order = np.argsort(kid * (int(at.max(initial=0)) + 1) + at)  # places differ within a key
         kid = kid[order]
         place = np.arange(len(order), dtype=np.int64)
         key_start = np.maximum.accumulate(np.where(starts(kid), place, 0)) if len(place) else place

@@ -31,21 +31,37 @@ def sorted_positions(places: pl.DataFrame, hops: Sequence[str]) -> Ints:
     same = time[1:] == time[:-1]
     tied = np.flatnonzero(np.append(same, False) | np.append(False, same)) if len(time) else positions
     if len(tied):
-        rest = places[positions[tied]]
-        if not _is_sorted(rest, hops):
-            within = ints(rest.select(pl.arg_sort_by(*_sort_keys(rest, hops))).to_series())
-            positions[tied] = positions[tied][within]
+        at = positions[tied]
+        time, partitions = time[tied], places[PARTITION].gather(at)
+        rest = [ints(places[name])[at] for name in (POSITION, *hops)]
+        if _differ_within(time, partitions) or not _are_sorted([time, *rest]):
+            keys = [time, _partition_numbers(partitions), *rest]
+            positions[tied] = at[np.lexsort(keys[::-1])]
     return positions
 
 
-def _is_sorted(places: pl.DataFrame, hops: Sequence[str]) -> bool:
-    """Whether messages sorted by time are in order also where times are equal."""
-    risen = pl.col(TIME) > pl.col(TIME).shift(1)
-    equal = pl.col(TIME) == pl.col(TIME).shift(1)
-    for name in (PARTITION, POSITION, *hops):
-        before = pl.col(name).shift(1)
-        risen, equal = risen | (equal & (pl.col(name) > before)), equal & (pl.col(name) == before)
-    return bool(places.select((risen | equal).all()).item())
+def _differ_within(time: Ints, partitions: pl.Series) -> bool:
+    """Whether two source partitions have a record of the same time."""
+    same = partitions.eq_missing(partitions.shift(1)).to_numpy()[1:]
+    return bool((~same & (time[1:] == time[:-1])).any())
+
+
+def _partition_numbers(partitions: pl.Series) -> Ints:
+    """Number source partitions in their order."""
+    distinct = partitions.unique().sort()
+    if len(distinct) == 1:
+        return np.zeros(len(partitions), dtype=np.int64)
+    return ints(partitions.replace_strict(distinct, range(len(distinct)), return_dtype=pl.Int64))
+
+
+def _are_sorted(keys: Sequence[Ints]) -> bool:
+    """Whether rows of some columns are in lexicographic order."""
+    undecided = np.ones(len(keys[0]) - 1, dtype=bool)
+    for key in keys:
+        if (undecided & (key[1:] < key[:-1])).any():
+            return False
+        undecided &= key[1:] == key[:-1]
+    return True
 
 
 def number_messages(

@@ -7,22 +7,27 @@ its bytes, each of which is copied a dozen times on its way: so blobs are compre
 
 from __future__ import annotations
 
-import io
+import json
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import pandas as pd
 import polars as pl
 import pyarrow as pa
 
 from tablestream.plan.rounds import METRICS, Port
+from tablestream.state.changes import PARTITION
 
 SCHEMA = "shard int, port int, rows bigint, blob binary"
 #: A blob is cut where it would hold more rows than this, so that none grows beyond what Spark moves with ease.
 MAX_ROWS = 250_000
 
 _BITS_32 = 0xFFFFFFFF
+_NARROWED = "narrowed"
+# Spark runs a worker per core: threads of its own would only get into each other's way.
+_WRITE = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
+_READ = pa.ipc.IpcReadOptions(use_threads=False)
 
 
 class Blob(NamedTuple):
@@ -35,15 +40,48 @@ class Blob(NamedTuple):
 
 
 def encode(frame: pl.DataFrame) -> bytes:
-    """Write a frame as an Arrow IPC file."""
-    out = io.BytesIO()
-    frame.write_ipc(out, compression="lz4")
-    return out.getvalue()
+    """Write messages as a compressed Arrow IPC stream.
+
+    Integers that lie within 32 bits of the smallest are written as what they are above it, and the few source
+    partitions as numbers: that is less to compress, and most columns are such.
+    """
+    lows: dict[str, int] = {}
+    partitions: list[str] = []
+    columns = []
+    for column in frame:
+        if column.name == PARTITION:
+            partitions = column.unique().sort().to_list()
+            column = _numbered(column, partitions)  # noqa: PLW2901
+        elif column.dtype == pl.Int64 and len(column) and not column.has_nulls():
+            low, high = cast("int", column.min()), cast("int", column.max())
+            if high - low <= _BITS_32:
+                lows[column.name] = low
+                column = (column - low).cast(pl.UInt32)  # noqa: PLW2901
+        columns.append(column)
+    table = pl.DataFrame(columns).to_arrow(compat_level=pl.CompatLevel.oldest())
+    metadata = {_NARROWED: json.dumps({"lows": lows, "partitions": partitions})}
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema.with_metadata(metadata), options=_WRITE) as writer:
+        writer.write_table(table)
+    return bytes(sink.getvalue())
+
+
+def _numbered(column: pl.Series, values: list[str]) -> pl.Series:
+    if len(values) <= 1:
+        return pl.repeat(0, len(column), dtype=pl.UInt32, eager=True).alias(column.name)
+    return column.replace_strict(values, range(len(values)), return_dtype=pl.UInt32)
 
 
 def decode(blob: bytes) -> pl.DataFrame:
-    """Read a frame."""
-    return pl.read_ipc(io.BytesIO(blob))
+    """Read messages that `encode` wrote."""
+    table = pa.ipc.open_stream(pa.py_buffer(blob), options=_READ).read_all()
+    narrowed = json.loads(table.schema.metadata[_NARROWED.encode()])
+    frame = cast("pl.DataFrame", pl.from_arrow(table.replace_schema_metadata(None)))
+    widened = [pl.col(name).cast(pl.Int64) + low for name, low in narrowed["lows"].items()]
+    if PARTITION in frame.columns:
+        partitions = pl.Series(narrowed["partitions"], dtype=pl.String)
+        widened.append(pl.lit(partitions).gather(PARTITION).alias(PARTITION))
+    return frame.with_columns(widened)
 
 
 @cache

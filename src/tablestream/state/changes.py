@@ -96,13 +96,14 @@ def _by_hash(every: pl.DataFrame, hashes: str, keys: Sequence[str]) -> pl.Series
         other=pl.any_horizontal(pl.col(key).ne_missing(pl.col(key).shift(1)) for key in keys),
     )
     if starts.select((pl.col("other") & ~pl.col("start")).any()).item():
-        distinct = every.select(keys).unique(keep="any").with_row_index("_kid")
+        distinct = every.select(keys).unique(keep="first", maintain_order=True).with_row_index("_kid")
         joined = every.select(keys).join(
             distinct, on=list(keys), how="left", nulls_equal=True, maintain_order="left"
         )
         return joined.get_column("_kid").cast(pl.Int64)
-    ids = starts.get_column("start").cast(pl.Int64).cum_sum()
-    return ids.gather(order.arg_sort()).alias("_kid")
+    ids = np.empty(len(order), dtype=np.int64)
+    ids[order.to_numpy()] = np.cumsum(starts.get_column("start").to_numpy())
+    return pl.Series("_kid", ids, dtype=pl.Int64)
 
 
 def last_by(frame: pl.DataFrame, group: pl.Series, also: Sequence[str] = ()) -> pl.DataFrame:

@@ -1,0 +1,54 @@
+"""Blobs: what is packed comes out again, whatever is written small on the way; no session is needed."""
+
+from __future__ import annotations
+
+import polars as pl
+from hypothesis import given
+from hypothesis import strategies as st
+from polars.testing import assert_frame_equal
+
+from tablestream.plan.rounds import METRICS, Port
+from tablestream.spark import blobs
+
+PORT = Port(3, 3, 1, "_kh", "rows")
+EDGES = [-(1 << 63), (1 << 63) - 1, 0, -1, 1 << 32, (1 << 32) - 1]
+INTS = st.sampled_from(EDGES) | st.integers(-(1 << 63), (1 << 63) - 1) | st.integers(-5, 5)
+ROWS = st.lists(
+    st.tuples(
+        INTS, st.none() | INTS, st.sampled_from(["0000/a", "0001/b", ""]), st.none() | st.text(max_size=20)
+    ),
+    max_size=12,
+)
+
+
+def frame(rows: list[tuple[int, int | None, str, str | None]]) -> pl.DataFrame:
+    types = {"_t": pl.Int64, "_k0": pl.Int64, "_p": pl.String, "text": pl.String}
+    flat = pl.DataFrame(rows, schema=types, orient="row")
+    return flat.with_columns(v=pl.when(pl.col("text").is_not_null()).then(pl.struct("_k0", "text")))
+
+
+@given(ROWS)
+def test_messages_come_out_as_they_went_in(rows: list[tuple[int, int | None, str, str | None]]) -> None:
+    messages = frame(rows)
+    assert_frame_equal(blobs.decode(blobs.encode(messages)), messages)
+
+
+def test_numbers_close_together_and_source_partitions_are_written_small() -> None:
+    scattered = [n * 0x9E3779B97F4A7C15 % (1 << 62) for n in range(5000)]
+    far, near = (pl.DataFrame({"_t": [n >> bits for n in scattered]}) for bits in (0, 31))
+    assert len(blobs.encode(near)) < 0.6 * len(blobs.encode(far))
+    short, long = (pl.DataFrame({"_p": [text] * 5000}) for text in ("f", "file" * 50))
+    assert len(blobs.encode(long)) < len(blobs.encode(short)) + 400
+
+
+def test_each_blob_says_how_many_rows_it_has() -> None:
+    hashes = pl.DataFrame({"_kh": list(range(-50, 50)), "_p": ["f"] * 100})
+    packed = list(blobs.pack(PORT, hashes, 4))
+    assert {one.shard for one in packed} == set(blobs.shard_names(4))
+    assert [one.rows for one in packed] == [blobs.decode(one.blob).height for one in packed]
+    assert sum(one.rows for one in packed) == 100
+
+
+def test_counters_are_rows_of_their_own() -> None:
+    (counter,) = blobs.counters(7, {("orders", "null-key"): 3})
+    assert counter == blobs.Blob(7, METRICS, 3, b"orders: null-key")
