@@ -98,6 +98,23 @@ def foreign_key(value: str, key: object = None) -> str | None:
     return right_key if bar else None
 
 
+def group(value: str, key: object = None) -> tuple[str | None, str | None]:
+    """Select the group and what is aggregated as the recorded topologies do."""
+    del key
+    name, _, item = value.partition(":")
+    return (None if name == "_" else name, item or None)
+
+
+def added(aggregate: str, item: str) -> str:
+    """Add to an aggregate as the recorded topologies do."""
+    return f"{aggregate}+{item}"
+
+
+def subtracted(aggregate: str, item: str) -> str:
+    """Subtract from an aggregate as the recorded topologies do."""
+    return f"{aggregate}-{item}"
+
+
 def joined(left: str | None, right: str | None) -> str:
     """Join two values as the recorded topologies do."""
     return f"({'null' if left is None else left},{'null' if right is None else right})"

@@ -21,8 +21,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tablestream.testing.reference_foreign_key import ForeignKeyJoin, OneToMany
+from tablestream.testing.reference_groups import Aggregate, GroupBy, StreamAggregate
 from tablestream.testing.reference_key_join import Join, KeyJoin
-from tablestream.testing.reference_steps import Inputs, Message, Output, Reference, Row, natural_order, pair
+from tablestream.testing.reference_steps import (
+    Change,
+    Inputs,
+    Message,
+    Output,
+    Reference,
+    Row,
+    natural_order,
+    pair,
+)
+from tablestream.testing.reference_streams import StreamGlobalTableJoin, ToTable
+from tablestream.testing.reference_suppress import Suppress
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -30,8 +42,11 @@ if TYPE_CHECKING:
     from tablestream.testing.reference_steps import Key, Value
 
 __all__ = [
+    "Aggregate",
+    "Change",
     "Filter",
     "ForeignKeyJoin",
+    "GroupBy",
     "Join",
     "KeyJoin",
     "MapValues",
@@ -40,7 +55,11 @@ __all__ = [
     "Output",
     "Reference",
     "Row",
+    "StreamAggregate",
+    "StreamGlobalTableJoin",
+    "Suppress",
     "TableSource",
+    "ToTable",
     "natural_order",
     "pair",
 ]

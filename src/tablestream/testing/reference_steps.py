@@ -63,6 +63,26 @@ class Delta(NamedTuple):
     ts: int
 
 
+class Change(NamedTuple):
+    """A change with the value before it, for operators that need both and keep no table; None: no row."""
+
+    key: Key
+    new: Value
+    old: Value
+    ts: int
+
+
+def is_null(key: Key) -> bool:
+    """Return whether a key is null: it is None, or a part of it is.
+
+    Examples
+    --------
+    >>> [is_null(key) for key in (None, ("a", None), ("a", 0), "")]
+    [True, True, False, False]
+    """
+    return key is None or (isinstance(key, tuple) and any(part is None for part in key))
+
+
 def pair(left: Value, right: Value) -> Value:
     """Join two values into a tuple: the default joiner."""
     return (left, right)
@@ -153,8 +173,8 @@ class Inputs:
         return self.tables[message.port].put(message.key, message.value, message.ts)
 
 
-class Reference(ABC):
-    """One operator of the reference: feed it steps, read its outputs and its count of dropped records.
+class Operator:
+    """What every operator of the reference has: its mode, and its count of dropped records.
 
     Attributes
     ----------
@@ -165,6 +185,10 @@ class Reference(ABC):
     def __init__(self, *, compat: bool) -> None:
         self.compat = compat
         self.dropped = 0
+
+
+class Reference(Operator, ABC):
+    """One operator of the reference: feed it steps, read its outputs and its count of dropped records."""
 
     @abstractmethod
     def step(self, messages: Sequence[tuple[int, Key, Value, int]]) -> list[Output]:
