@@ -190,14 +190,35 @@ def test_law_6_another_plan_is_refused() -> None:
         sharded.run([Record(left, key, "a|x", 1) for key in "abcdefgh"])
 
 
+def test_law_6_sees_which_tables_and_in_which_order() -> None:
+    """Two tables of one name and shape are two tables, and Spark knows sources by their place."""
+
+    def described(
+        joins: Sequence[tuple[int, int]], declared: Sequence[int], names: Sequence[str]
+    ) -> list[str]:
+        tables = {number: source(names[number]) for number in declared}
+        nodes = [foreign_key_join(tables[left], tables[right], "left") for left, right in joins]
+        line = Engine([Output(node) for node in nodes]).line
+        return [fact for work in line.rounds for fact in work.description]
+
+    alike, four = ("table", "table"), ("a", "b", "c", "d")
+    assert described([(0, 1)], (0, 1), alike) == described([(0, 1)], (0, 1), alike)
+    assert described([(0, 1)], (0, 1), alike) != described([(1, 0)], (0, 1), alike)
+    both = [(0, 1), (2, 3)]
+    assert described(both, (0, 1, 2, 3), four) != described(both, (2, 3, 0, 1), four)
+
+
 # Law 5: operators are pure.
 
 ALLOWED = (
     "__future__",
     "collections",
+    "abc",
     "dataclasses",
+    "decimal",
     "enum",
     "functools",
+    "math",
     "typing",
     "numpy",
     "polars",

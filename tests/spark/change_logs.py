@@ -63,7 +63,11 @@ def counted(query: StreamingQuery) -> Counter[str]:
     counts: Counter[str] = Counter()
     for progress in query.recentProgress:
         if "tablestream" in progress.observedMetrics:
-            counts.update(progress.observedMetrics["tablestream"].asDict())
+            observed = progress.observedMetrics["tablestream"].asDict()
+            if "schema" in observed:  # under Spark Connect a row is its values and their schema
+                names = [column["name"] for column in observed["schema"]["fields"]]
+                observed = dict(zip(names, observed["values"], strict=True))
+            counts.update(observed)
     return counts
 
 

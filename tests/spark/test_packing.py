@@ -60,6 +60,27 @@ def test_the_order_is_the_running_maximum_and_the_place_in_the_file() -> None:
     assert rows.select("_t", "_o", "_ts").rows() == [(5, 0, 5), (5, 1, 3), (9, 2, 9)]
 
 
+def test_source_partitions_may_come_mixed() -> None:
+    records = [
+        {"__ts": ts, "__mark0": file} for ts, file in ((1, "a"), (100, "b"), (2, "a"), (50, "b"), (0, "a"))
+    ]
+    rows = packed(*records)[PORT.number]
+    assert rows.select("_t", "_o", "_ts").rows() == [
+        (1, 0, 1),
+        (100, 0, 100),
+        (2, 1, 2),
+        (100, 1, 50),
+        (2, 2, 0),
+    ]
+
+
+def test_parts_of_a_source_partition_sort_before_what_follows_in_longer_ones() -> None:
+    names = [
+        packed({"__ts": 1, "__mark0": topic})[PORT.number]["_p"][0] for topic in ("a", "a-b", "a.b", "b")
+    ]
+    assert sorted(names) == names
+
+
 def test_a_record_without_key_or_time_is_dropped_counted_and_told() -> None:
     messages = packed({"__ts": 1}, {"__ts": 2, "__null_key": True}, {"__ts": None})
     assert messages[PORT.number].height == 1

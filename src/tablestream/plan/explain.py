@@ -18,7 +18,9 @@ def explained(line: Line) -> str:
     parts = [f"Plan: {_count(len(line.rounds), 'round')}, {line.mode.shards} shards, compat {compat}"]
     for source, readers in sorted(line.sources.items(), key=lambda entry: entry[0].serial):
         key = ", ".join(one.name for one in source.key)
-        parts.append(f"Source {source.name} (key {key})" + (f" -> {_ports(readers)}" if readers else ""))
+        parts.append(
+            f"Source {line.names[source]} (key {key})" + (f" -> {_ports(readers)}" if readers else "")
+        )
     for work in line.rounds:
         parts += _round(work)
         for between in line.between:
@@ -27,13 +29,13 @@ def explained(line: Line) -> str:
     parts.append("Last shuffle: by the output's key, in order")
     for ending in line.endings:
         if ending.output.rejected:
-            parts.append(f"Output {ending.output.node.name}: the records that its sources reject")
+            parts.append(f"Output {line.names[ending.output.node]}: the records that its sources reject")
             continue
         wanted = ["final change per key and micro-batch" if ending.output.final else "every change"]
         wanted += ["with the row before"] if ending.output.before else []
         wanted += ["minimal tombstones"] if ending.output.minimal else []
         key = ", ".join(one.name for one in ending.output.node.key)
-        parts.append(f"Output {ending.output.node.name} (key {key}): {', '.join(wanted)}")
+        parts.append(f"Output {line.names[ending.output.node]} (key {key}): {', '.join(wanted)}")
     return "\n".join(parts)
 
 

@@ -96,9 +96,10 @@ class Mode:
 
 @dataclass(frozen=True)
 class Line:
-    """A lowered plan."""
+    """A lowered plan; `names` are the nodes' names, unique in the plan."""
 
     mode: Mode
+    names: dict[Node, str]
     rounds: tuple[Round, ...]
     sources: dict[Source, tuple[Reader, ...]]
     between: tuple[Between, ...]

@@ -316,6 +316,7 @@ class _Finishing:
         }
         return Line(
             mode=self.lowering.mode,
+            names=self.lowering.names,
             rounds=self._rounds(ports, between),
             sources={source: tuple(readers.get(source, ())) for source in self._sources()},
             between=tuple(
@@ -356,12 +357,16 @@ class _Finishing:
 
     def _description(self, drafts: Sequence[_Draft]) -> tuple[str, ...]:
         """What the state of a round means: its operators, and every node they hang on."""
-        mode = self.lowering.mode
+        mode, names = self.lowering.mode, self.lowering.names
         lines = [f"shards: {mode.shards}", f"compat: {'kafka-streams' if mode.compat else 'none'}"]
+        # Spark knows the streams of a checkpoint by their place, and ties are broken by it.
+        lines.append(f"sources: {', '.join(names[source] for source in self._sources())}")
         for draft in drafts:
             lines.append(f"operator {draft.name}: {type(draft.operator).__name__}")
             lines += [f"  remembers {spec.name}: {', '.join(spec.schema)}" for spec in draft.operator.traces]
             roots = [draft.base] if draft.base is not None else []
             roots += [end.output.node for end in self.endings if end.base is draft]
-            lines += [f"  {self.lowering.names[node]}: {node.meaning}" for node in ancestors(*roots)]
+            for node in ancestors(*roots):
+                of = f" of {', '.join(names[parent] for parent in node.parents)}" if node.parents else ""
+                lines.append(f"  {names[node]}{of}: {node.meaning}")
         return tuple(lines)

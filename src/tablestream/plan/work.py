@@ -54,7 +54,10 @@ def work_off(
     """
     slice_rows = slice_rows or SLICE_ROWS
     hops = hop_columns(work.number)
-    arrived = {port: _concat(inbox.get(port, ()), schema, hops) for port, schema in work.schemas.items()}
+    time = next((frame.schema[TIME] for frames in inbox.values() for frame in frames), pl.Int64())
+    arrived = {
+        port: _concat(inbox.get(port, ()), schema, hops, time) for port, schema in work.schemas.items()
+    }
     order, numbers = number_messages([arrived[port].select(*ROOT, *hops) for port in arrived], hops)
     for (port, frame), number in zip(arrived.items(), numbers, strict=True):
         numbered = frame.drop(*ROOT, *hops).hstack(number)
@@ -93,8 +96,13 @@ def _run(
     dropped.update({(placed.name, reason): count for reason, count in context.dropped.items() if count})
 
 
-def _concat(frames: Sequence[pl.DataFrame], schema: pl.Schema, hops: Sequence[str]) -> pl.DataFrame:
-    """Put the messages of a port together; hops that a message did not take are 0, absent row times null."""
+def _concat(
+    frames: Sequence[pl.DataFrame], schema: pl.Schema, hops: Sequence[str], time: pl.DataType
+) -> pl.DataFrame:
+    """Put the messages of a port together; hops that a message did not take are 0, absent row times null.
+
+    Spark hands timestamps over in the zone of its session, and state keeps them in UTC.
+    """
     columns = [*ROOT, *hops, *schema]
     filled = [
         frame.select(
@@ -107,10 +115,13 @@ def _concat(frames: Sequence[pl.DataFrame], schema: pl.Schema, hops: Sequence[st
         )
         for frame in frames
     ]
-    if filled:
-        return pl.concat(filled, rechunk=False)
-    time = pl.Schema({TIME: pl.Int64(), PARTITION: pl.String(), POSITION: pl.Int64()})
-    return pl.DataFrame(schema={**time, **dict.fromkeys(hops, pl.Int64()), **schema})
+    types: dict[str, pl.DataType] = {TIME: time, PARTITION: pl.String(), POSITION: pl.Int64()}
+    types |= {**dict.fromkeys(hops, pl.Int64()), **schema}
+    if not filled:
+        return pl.DataFrame(schema=types)
+    return pl.concat(
+        [one if one.schema == types else one.cast(pl.Schema(types)) for one in filled], rechunk=False
+    )
 
 
 def _zero(name: str) -> pl.Expr:

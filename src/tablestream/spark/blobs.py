@@ -1,6 +1,6 @@
 """Blobs: messages packed into Arrow IPC, one blob per port and shard, which is all that Spark moves.
 
-Spark sees ``(shard int, port int, rows bigint, blob binary)``. Moving a row costs microseconds, moving a blob costs
+Spark sees `SCHEMA`: shard, port, number of rows, blob. Moving a row costs microseconds, moving a blob costs
 its bytes, each of which is copied a dozen times on its way: so blobs are compressed, see
 ``docs/decisions/006-compressed-blobs.md``.
 """
@@ -19,7 +19,9 @@ import pyarrow as pa
 from tablestream.plan.rounds import METRICS, Port
 from tablestream.state.changes import PARTITION
 
-SCHEMA = "shard int, port int, rows bigint, blob binary"
+# Users' columns stand beside these between two rounds. PySpark renames columns that begin with an underscore.
+COLUMNS = SHARD, PORT, ROWS, BLOB = tuple(f"tablestream_{name}" for name in ("shard", "port", "rows", "blob"))
+SCHEMA = f"{SHARD} int, {PORT} int, {ROWS} bigint, {BLOB} binary"
 #: A blob is cut where it would hold more rows than this, so that none grows beyond what Spark moves with ease.
 MAX_ROWS = 250_000
 
@@ -135,13 +137,13 @@ def record_batch(blobs: Iterable[Blob]) -> pa.RecordBatch:
     columns = zip(*blobs, strict=True)
     kinds = (pa.int32(), pa.int32(), pa.int64(), pa.binary())
     arrays = [pa.array(column, kind) for column, kind in zip(columns, kinds, strict=True)]
-    return pa.RecordBatch.from_arrays(arrays, names=list(Blob._fields))
+    return pa.RecordBatch.from_arrays(arrays, names=list(COLUMNS))
 
 
 def data_frame(blobs: Iterable[Blob]) -> pd.DataFrame:
     """Put blobs into a pandas frame for a stateful stage."""
     columns = zip(*blobs, strict=True)
-    kinds = zip(Blob._fields, ("int32", "int32", "int64", "object"), strict=True)
+    kinds = zip(COLUMNS, ("int32", "int32", "int64", "object"), strict=True)
     return pd.DataFrame(
         {name: pd.Series(column, dtype=kind) for (name, kind), column in zip(kinds, columns, strict=True)}
     )

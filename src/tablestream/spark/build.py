@@ -12,6 +12,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from tablestream.connectors.files import JSON_OPTIONS
 from tablestream.plan.line import Between, Ending, Line, Reader, Role
 from tablestream.plan.rounds import METRICS, Round
 from tablestream.row import LEFT, RIGHT
@@ -122,7 +123,7 @@ class Builder:
         order = [name for name in place if name in given.frame.columns]
         order += ["__key_json", "__record"] if rejecting else []
         packer = SourcePacker(
-            name=source.name,
+            name=self._line.names[source],
             number=self._number[source],
             marks=tuple(given.mark_columns),
             ordered=source.ordered_by is not None,
@@ -140,7 +141,9 @@ class Builder:
         processor = RoundProcessor(
             work, self._shards, self._settings.cache_directory, self._settings.cache_bytes
         )
-        return stream.groupBy("shard").transformWithStateInPandas(processor, blobs.SCHEMA, "append", "none")
+        return stream.groupBy(blobs.SHARD).transformWithStateInPandas(
+            processor, blobs.SCHEMA, "append", "none"
+        )
 
     def _between(self, stream: DataFrame, behind: tuple[Between, ...], number: int) -> DataFrame:
         """Evaluate what later rounds read of the changes made in a round."""
@@ -160,11 +163,11 @@ class Builder:
             frame = scope.frame
         names = [name for consumer in consumers for name in consumer.names]
         packer = ChangePacker(tuple(consumers), self._shards, number)
-        return frame.select(*blobs.Blob._fields, *names).mapInArrow(packer.__call__, blobs.SCHEMA)
+        return frame.select(*blobs.COLUMNS, *names).mapInArrow(packer.__call__, blobs.SCHEMA)
 
     def _opened(self, stream: DataFrame) -> DataFrame:
         """Count what is on its way out, make the last shuffle and open what arrives."""
-        counted = stream.observe(OBSERVED, *self._observed()).where(F.col("port") != METRICS)
+        counted = stream.observe(OBSERVED, *self._observed()).where(F.col(blobs.PORT) != METRICS)
         layouts = {ending.port.number: self._ending_layout(ending) for ending in self._line.endings}
         unpacker = OutputUnpacker(
             tuple(layout.opened(port) for port, layout in layouts.items()), self._last + 1
@@ -175,7 +178,7 @@ class Builder:
                 *(one for port, layout in layouts.items() for one in layout.flat(port)),
             ]
         )
-        return counted.groupBy("shard").applyInArrow(_unpacking(unpacker), schema)
+        return counted.groupBy(blobs.SHARD).applyInArrow(_unpacking(unpacker), schema)
 
     # Expressions
 
@@ -213,7 +216,7 @@ class Builder:
             message[ROW_TS] = row_ts
         message[LIVE] = table.exists
         if reader.role is Role.SUBSCRIBING and self._line.mode.compat:
-            message["_vh"] = F.xxhash64(F.to_json(F.struct(F.lit(1), *table.value)))
+            message["_vh"] = F.xxhash64(F.to_json(F.struct(F.lit(1), *table.value), JSON_OPTIONS))
         return message
 
     def _foreign_key(self, scope: Scope, reader: Reader, table: TableColumns) -> dict[str, Column]:
@@ -294,7 +297,7 @@ class Builder:
     def _observed(self) -> list[Column]:
         """The changes that come out, and a count per operator and reason for which it can drop a record."""
         reasons = [
-            (source.name, reason)
+            (self._line.names[source], reason)
             for source in self._line.sources
             for reason in (NULL_KEY, NULL_TIME, MALFORMED)
         ]
@@ -305,11 +308,11 @@ class Builder:
             for reason in placed.operator.reasons
         ]
         changes = [ending.port.number for ending in self._line.endings if not ending.output.rejected]
-        counted = {"changes": F.col("port").isin(changes)}
+        counted = {"changes": F.col(blobs.PORT).isin(changes)}
         for operator, reason in reasons:
             name = blobs.counter_name(operator, reason)
-            counted[name] = (F.col("port") == METRICS) & (F.col("blob") == F.lit(name).cast("binary"))
-        rows = F.col("rows")
+            counted[name] = (F.col(blobs.PORT) == METRICS) & (F.col(blobs.BLOB) == F.lit(name).cast("binary"))
+        rows = F.col(blobs.ROWS)
         return [F.coalesce(F.sum(F.when(mine, rows)), F.lit(0)).alias(name) for name, mine in counted.items()]
 
     # Types

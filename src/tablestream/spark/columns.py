@@ -10,6 +10,7 @@ Tables are kept as flat columns, never as structs made on the way: Spark would b
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -17,7 +18,9 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from tablestream.connectors import sink
 from tablestream.row import LEFT, RIGHT, side_column
+from tablestream.spark.types import nullable
 from tablestream.topology.nodes import (
     Expression,
     Field,
@@ -38,14 +41,9 @@ class SparkExpression:
 
 
 def spark_type(one: Field) -> T.DataType:
-    """Return the Spark type of a field."""
-    import json
-
-    return (
-        T.StructType.fromJson({"type": "struct", "fields": [_field_json(json.loads(one.type))]})
-        .fields[0]
-        .dataType
-    )
+    """Return the Spark type of a field, every part of it nullable: a row may be absent."""
+    described = {"type": "struct", "fields": [_field_json(json.loads(one.type))]}
+    return nullable(T.StructType.fromJson(described).fields[0].dataType)
 
 
 def _field_json(kind: object) -> dict[str, object]:
@@ -60,7 +58,7 @@ def column_of(expression: object) -> Column:
 
 def quoted(*names: str) -> Column:
     """Return the column of a (nested) name as it stands, whatever characters it has."""
-    return F.col(".".join(f"`{name.replace('`', '``')}`" for name in names))
+    return F.col(".".join(map(sink.quoted, names)))
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,8 @@ NULL_KEY, NULL_TIME, MALFORMED = "null-key", "null-timestamp", "malformed"
 ROWS = 100_000
 
 _REASON = "_reason"
+#: Between the parts of a source partition's name; sorts before all that a part may contain.
+_SEPARATOR = "\t"
 
 Malformed = Literal["fail", "drop", "keep"]
 
@@ -199,19 +201,23 @@ class _Places:
         """Add the order columns; the rows of each partition come in order, across calls too."""
         time = pl.col("__time" if self.ordered else "__ts").alias(TIME)
         frame = frame.with_columns(self._partition(frame), pl.col("__ts").alias(TS), time)
-        positions, times = [], []
-        for (partition,), part in frame.group_by(PARTITION, maintain_order=True):
-            counted = self._counted.get(str(partition), 0)
-            positions.append(pl.int_range(counted, counted + part.height, dtype=pl.Int64, eager=True))
-            self._counted[str(partition)] = counted + part.height
-            if not self.ordered:
-                times.append(self._running_maximum(str(partition), part[TIME]))
-        # Spark reads one source partition after the other: groups in order of appearance are the rows in order.
-        position = pl.lit(pl.concat(positions) if positions else pl.Series([], dtype=pl.Int64))
-        if "__position" in frame.columns:
+        parts = frame.with_row_index("__row").partition_by(PARTITION, maintain_order=True)
+        placed = pl.concat([self._place(part) for part in parts]) if parts else frame
+        # Spark reads one source partition after the other, but a frame may have been shuffled since.
+        in_order = len(parts) <= 1 or placed["__row"].is_sorted()
+        placed = placed if in_order else placed.sort("__row")
+        return placed.drop("__row", strict=False)
+
+    def _place(self, part: pl.DataFrame) -> pl.DataFrame:
+        """Do the same for rows of one source partition."""
+        partition = str(part[PARTITION][0])
+        counted = self._counted.get(partition, 0)
+        self._counted[partition] = counted + part.height
+        position = pl.int_range(counted, counted + part.height, dtype=pl.Int64)
+        if "__position" in part.columns:
             position = pl.col("__position")
-        frame = frame.with_columns(position.alias(POSITION))
-        return frame.with_columns(pl.concat(times).alias(TIME)) if times else frame
+        time = part[TIME] if self.ordered else self._running_maximum(partition, part[TIME])
+        return part.with_columns(position.alias(POSITION), time.alias(TIME))
 
     def _running_maximum(self, partition: str, times: pl.Series) -> pl.Series:
         """The maximum up to each record, from the first record of the partition in this task on."""
@@ -228,14 +234,14 @@ class _Places:
         if not self.marks:
             context = TaskContext.get()
             task = context.partitionId() if context is not None else 0
-            return pl.lit(f"{self.source:04d}/{task:08d}").alias(PARTITION)
+            return pl.lit(f"{self.source:04d}{_SEPARATOR}{task:08d}").alias(PARTITION)
         marks = frame.select(self.marks)
         parts = [
             pl.col(name) if dtype == pl.String else pl.col(name).cast(pl.String).str.zfill(20)
             for name, dtype in marks.schema.items()
         ]
         distinct = marks.unique(maintain_order=True).with_columns(
-            pl.concat_str(pl.lit(f"{self.source:04d}"), *parts, separator="/").alias(PARTITION)
+            pl.concat_str(pl.lit(f"{self.source:04d}"), *parts, separator=_SEPARATOR).alias(PARTITION)
         )
         if distinct.height == 1:
             return pl.lit(distinct[PARTITION][0]).alias(PARTITION)
@@ -260,7 +266,7 @@ class ChangePacker:
         """Pack all record batches of a task."""
         for table in _gathered(batches):
             frame = _from_arrow(table)
-            passing = frame.filter(pl.col("blob").is_not_null()).select(blobs.Blob._fields)
+            passing = frame.filter(pl.col(blobs.BLOB).is_not_null()).select(blobs.COLUMNS)
             packed = [blobs.Blob(*row) for row in passing.iter_rows()]
             for consumer in self.consumers:
                 packed += self._pack(consumer, frame.filter(pl.col(consumer.prefix + LIVE).is_not_null()))

@@ -51,10 +51,10 @@ class RoundProcessor(StatefulProcessor):
         inbox: dict[int, list[pl.DataFrame]] = {}
         mine = self._work.schemas
         for frame in rows:
-            passing = ~frame["port"].isin(list(mine))
+            passing = ~frame[blobs.PORT].isin(list(mine))
             if passing.any():
                 yield frame[passing]
-            for port, blob in zip(frame["port"][~passing], frame["blob"][~passing], strict=True):
+            for port, blob in zip(frame[blobs.PORT][~passing], frame[blobs.BLOB][~passing], strict=True):
                 inbox.setdefault(int(port), []).append(blobs.decode(blob))
         if inbox:
             yield from self._work_off(int(key[0]), inbox)

@@ -21,6 +21,8 @@ map                                map                         Map
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pyarrow as pa
 from pyspark.sql import types as T
 
@@ -75,15 +77,11 @@ def arrow_type(kind: T.DataType, column: str, *, operator: str = "", where: str 
     if isinstance(kind, T.DecimalType):
         return pa.decimal128(kind.precision, kind.scale)
     if isinstance(kind, T.ArrayType):
-        return pa.list_(pa.field("element", inside(kind.elementType, f"{column}.element"), kind.containsNull))
+        return pa.list_(inside(kind.elementType, f"{column}.element"))
     if isinstance(kind, T.MapType):
-        value = pa.field("value", inside(kind.valueType, f"{column}.value"), kind.valueContainsNull)
-        return pa.map_(pa.field("key", inside(kind.keyType, f"{column}.key"), nullable=False), value)
+        return pa.map_(inside(kind.keyType, f"{column}.key"), inside(kind.valueType, f"{column}.value"))
     if isinstance(kind, T.StructType) and type(kind) is T.StructType:
-        return pa.struct(
-            pa.field(one.name, inside(one.dataType, f"{column}.{one.name}"), one.nullable)
-            for one in kind.fields
-        )
+        return pa.struct((one.name, inside(one.dataType, f"{column}.{one.name}")) for one in kind.fields)
     raise UnsupportedTypeError(
         f"Column '{column}' has the type {kind.simpleString()}, which a table cannot carry unchanged.",
         hint="Leave the column out (except_columns=) or cast it, for instance to a string.",
@@ -172,15 +170,20 @@ def _as_decimal(kind: T.DataType) -> T.DecimalType:
 
 def _plain(kind: T.DataType) -> T.DataType:
     """The type with every part nullable and strings without a length, so that equal meanings are equal."""
-    if isinstance(kind, T.CharType | T.VarcharType):
-        return T.StringType()
+    return nullable(
+        kind, lambda leaf: T.StringType() if isinstance(leaf, T.CharType | T.VarcharType) else leaf
+    )
+
+
+def nullable(kind: T.DataType, leaf: Callable[[T.DataType], T.DataType] = lambda one: one) -> T.DataType:
+    """Return the type with every part nullable: the parts of a row that is not there are null."""
     if isinstance(kind, T.ArrayType):
-        return T.ArrayType(_plain(kind.elementType))
+        return T.ArrayType(nullable(kind.elementType, leaf))
     if isinstance(kind, T.MapType):
-        return T.MapType(_plain(kind.keyType), _plain(kind.valueType))
+        return T.MapType(nullable(kind.keyType, leaf), nullable(kind.valueType, leaf))
     if isinstance(kind, T.StructType):
-        return T.StructType([T.StructField(one.name, _plain(one.dataType)) for one in kind.fields])
-    return kind
+        return T.StructType([T.StructField(one.name, nullable(one.dataType, leaf)) for one in kind.fields])
+    return leaf(kind)
 
 
 def common_key(

@@ -92,7 +92,7 @@ class ChangeUnpacker:
         by_port = {one.port: one for one in self.opened}
         for batch in batches:
             passing = batch.filter(
-                pa.array([port not in by_port for port in batch["port"].to_pylist()], pa.bool_())
+                pa.array([port not in by_port for port in batch[blobs.PORT].to_pylist()], pa.bool_())
             )
             if passing.num_rows:
                 yield self._wide(
@@ -102,11 +102,11 @@ class ChangeUnpacker:
                 if one.port in by_port:
                     for part in by_port[one.port].record_batches(blobs.decode(one.blob)):
                         rows = len(next(iter(part.values())))
-                        head = {"shard": _repeat(one.shard, rows), "port": _repeat(one.port, rows)}
+                        head = {blobs.SHARD: _repeat(one.shard, rows), blobs.PORT: _repeat(one.port, rows)}
                         yield self._wide(rows, {**head, **part})
 
     def _wide(self, rows: int, columns: dict[str, pa.Array]) -> pa.RecordBatch:
-        kinds = dict(zip(blobs.Blob._fields, (pa.int32(), pa.int32(), pa.int64(), pa.binary()), strict=True))
+        kinds = dict(zip(blobs.COLUMNS, (pa.int32(), pa.int32(), pa.int64(), pa.binary()), strict=True))
         kinds |= {one.name: one.type for opened in self.opened for one in opened.fields}
         return wide(kinds, rows, columns)
 
@@ -182,7 +182,7 @@ def wide(kinds: dict[str, pa.DataType], rows: int, columns: dict[str, pa.Array])
 
 
 def _blobs(batch: pa.RecordBatch) -> Iterator[blobs.Blob]:
-    for row in zip(*(batch[name] for name in blobs.Blob._fields), strict=True):
+    for row in zip(*(batch[name] for name in blobs.COLUMNS), strict=True):
         yield blobs.Blob(*(value.as_py() for value in row))
 
 

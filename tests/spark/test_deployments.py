@@ -1,0 +1,92 @@
+"""The same plan gives the same changes under Spark Connect and on a cluster as in an ordinary local session."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.spark.deployment import SESSIONS, run_plan
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ROOT = Path(__file__).parent.parent.parent
+SECONDS = 240  # before a test's own time is over, so that what the process said is seen
+
+
+def run_apart(deployment: str, directory: Path) -> None:
+    """Run the plan in a process of its own; it ends, and all that it started, whatever happens."""
+    with subprocess.Popen(
+        [sys.executable, "-m", "tests.spark.deployment", deployment, str(directory)],
+        cwd=directory,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(map(str, (ROOT, ROOT / "src")))},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as running:
+        try:
+            _, errors = running.communicate(timeout=SECONDS)
+        except subprocess.TimeoutExpired:
+            end(running)
+            _, errors = running.communicate()
+        finally:
+            end(running)
+    assert running.returncode == 0, errors[-5000:]
+
+
+def end(running: subprocess.Popen[str]) -> None:
+    """Kill a process and those that it started."""
+    with suppress(ProcessLookupError):
+        os.killpg(running.pid, signal.SIGKILL)
+
+
+def changes(directory: Path, table: str) -> list[dict[str, Any]]:
+    """Read the changes in their order; the files of the logs have the same names in every directory."""
+    lines = [
+        line.replace(str(directory), "")
+        for file in (directory / table).glob("micro_batch=*/part-*.json")
+        for line in file.read_text(encoding="utf-8").splitlines()
+    ]
+    return sorted(map(json.loads, lines), key=lambda change: (*change["_order"].values(), change["id"]))
+
+
+def counts(directory: Path) -> object:
+    return json.loads((directory / "counts.json").read_text(encoding="utf-8"))
+
+
+def plan(directory: Path) -> list[str]:
+    """Read the text by which a restarted query knows its plan."""
+    return [
+        file.read_text(encoding="utf-8") for file in (directory / "checkpoint/tablestream").glob("part-*")
+    ]
+
+
+@pytest.fixture(scope="module")
+def ordinary(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("ordinary")
+    run_plan(spark, directory)
+    return directory
+
+
+@pytest.mark.parametrize("deployment", SESSIONS)
+def test_a_deployment_gives_the_changes_of_a_local_session(
+    ordinary: Path, tmp_path: Path, deployment: str
+) -> None:
+    """Over three micro-batches with a restart between them; the plan and what was counted are the same, too."""
+    run_apart(deployment, tmp_path)
+    for table in ("sold", "sent"):
+        expected = changes(ordinary, table)
+        assert {change["_order"]["micro_batch"] for change in expected} == {0, 1, 2}
+        assert {change["_change_type"] for change in expected} == {"upsert", "delete"}
+        assert changes(tmp_path, table) == expected
+    assert counts(tmp_path) == counts(ordinary)
+    assert plan(tmp_path) == plan(ordinary)

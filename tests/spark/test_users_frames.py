@@ -1,0 +1,129 @@
+"""Frames and names as users bring them: zones, orders, columns that are called like the library's own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pyspark.sql import functions as F
+
+import tablestream as ts
+from tests.spark.change_logs import ChangeLog, run
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+SCHEMA = "id int, port int, shard string, blob string, at timestamp, seq int"
+_ZONE = "spark.sql.session.timeZone"
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> ChangeLog:
+    log = ChangeLog(tmp_path / "log", SCHEMA)
+    log.add(rows(1), rows(2))
+    return log
+
+
+@pytest.fixture(params=["UTC", "America/New_York"])
+def zone(spark: SparkSession, request: pytest.FixtureRequest) -> Iterator[str]:
+    before = spark.conf.get(_ZONE)
+    spark.conf.set(_ZONE, request.param)
+    yield request.param
+    spark.conf.set(_ZONE, str(before))
+
+
+def rows(number: int) -> list[dict[str, Any]]:
+    at = f"2024-11-03T0{number}:30:00.000001Z"  # clocks go back in New York at 06:00
+    return [
+        {
+            "id": n,
+            "port": (n + number) % 3,
+            "shard": f"s{n}",
+            "blob": f"b{number}",
+            "at": at,
+            "seq": number * 10 + n,
+        }
+        for n in range(3)
+    ]
+
+
+def test_timestamps_are_the_same_in_every_zone(
+    spark: SparkSession, log: ChangeLog, tmp_path: Path, zone: str
+) -> None:
+    table = ts.table(
+        log.read(spark),
+        ["id", "at"],
+        timestamp="at",
+        columns=["port", F.col("at").alias("seen")],
+        name="seen",
+    )
+    joined = table.join(table.select("port", F.struct("seen").alias("in")), how="outer", suffixes=("", "_2"))
+    sink = ts.memory(f"zones {zone}")
+    run(joined.to(sink), checkpoint=tmp_path / "checkpoint")
+    same = [row.at == row.seen == row["in"].seen for row in sink.rows()]
+    assert same == [True] * 6
+    assert {row["_timestamp"].isoformat() for row in sink.rows()} == {
+        "2024-11-03T01:30:00.000001", "2024-11-03T02:30:00.000001",
+    }  # fmt: skip
+
+
+def test_an_order_that_is_no_bigint_with_one_side_empty(
+    spark: SparkSession, log: ChangeLog, tmp_path: Path
+) -> None:
+    """In the second micro-batch only one of two tables has records."""
+    other = ChangeLog(tmp_path / "other", SCHEMA)
+    other.add(rows(1))
+    left, right = (
+        ts.table(one.read(spark), "id", timestamp="at", columns=["port"], order_by="seq", name=name)
+        for one, name in ((log, "left"), (other, "right"))
+    )
+    sink = ts.memory("orders")
+    run(left.join(right, suffixes=("", "_2")).to(sink), checkpoint=tmp_path / "checkpoint")
+    assert [(row.id, row.port, row.port_2, row["_order"]["time"]) for row in sink.rows()] == [
+        (n, (n + number) % 3, (n + 1) % 3, number * 10 + n) for number in (1, 2) for n in range(3)
+    ]
+
+
+def test_columns_may_be_called_as_on_the_way_between_rounds(
+    spark: SparkSession, log: ChangeLog, tmp_path: Path
+) -> None:
+    ships = ts.table(log.read(spark), "id", timestamp="at", except_columns=["at", "seq"], name="ships")
+    ports = ts.table(
+        log.read(spark), "id", timestamp="at", columns=[F.col("shard").alias("place")], name="ports"
+    )
+    crews = ts.table(
+        log.read(spark), "id", timestamp="at", columns=[F.col("blob").alias("crew")], name="crews"
+    )
+    sink = ts.memory("ports")
+    run(ships.join(ports, on="port").join(crews).to(sink), checkpoint=tmp_path / "checkpoint")
+    last = {row.id: (row.port, row.shard, row.blob, row.place, row.crew) for row in sink.rows()}
+    assert last == {n: ((n + 2) % 3, f"s{n}", "b2", f"s{(n + 2) % 3}", "b2") for n in range(3)}
+
+
+def test_a_struct_whose_parts_are_never_null_may_be_absent(
+    spark: SparkSession, log: ChangeLog, tmp_path: Path
+) -> None:
+    table = ts.table(log.read(spark), "id", timestamp="at", columns=["port"], name="parts")
+    made = table.select(F.struct(F.lit("x").alias("kind"), "port").alias("made"), delete_when="port = 0")
+    sink = ts.memory("never null")
+    run(table.join(made, how="left").to(sink), checkpoint=tmp_path / "checkpoint")
+    last = {row.id: row.made and (row.made.kind, row.made.port) for row in sink.rows()}
+    assert last == {0: ("x", 2), 1: None, 2: ("x", 1)}
+
+
+def test_two_tables_of_one_name_are_counted_apart(
+    spark: SparkSession, log: ChangeLog, tmp_path: Path
+) -> None:
+    log.add([{"at": "2024-11-03T05:00:00Z"}])
+    tables = [
+        ts.table(log.read(spark), "id", timestamp="at", columns=[F.col("port").alias(f"p{n}")])
+        for n in range(2)
+    ]
+    counts = run(tables[0].join(tables[1]).to(ts.memory("twins")), checkpoint=tmp_path / "checkpoint")
+    assert {name: counts[name] for name in ("table: null-key", "table_2: null-key")} == {
+        "table: null-key": 1,
+        "table_2: null-key": 1,
+    }

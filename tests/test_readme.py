@@ -1,0 +1,58 @@
+"""What the documents show of the example is what the example has, does and prints."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import textwrap
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from examples import holdings
+
+if TYPE_CHECKING:
+    import pytest
+    from pyspark.sql import SparkSession
+
+ROOT = Path(__file__).parent.parent
+BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def block(document: str, beginning: str, language: str = "") -> str:
+    """Find the one block of code of a document that begins with a text."""
+    blocks = BLOCK.findall((ROOT / document).read_text(encoding="utf-8"))
+    (found,) = [code for named, code in blocks if named == language and code.startswith(beginning)]
+    return str(found)
+
+
+README_CODE = block("README.md", "import tablestream as ts\n", "python")
+# At the end of a line stand remarks that the example does not print.
+README_CHANGES = re.sub(r"(?<=\|)[^|\n]+$", "", block("README.md", "+--"), flags=re.MULTILINE)
+
+
+def test_the_readme_shows_the_lines_of_the_example() -> None:
+    imported, lines = README_CODE.split("\n\n", 1)
+    assert f"\n{imported}\n" in inspect.getsource(holdings)
+    body = inspect.getsource(holdings.main).split("\n", 1)[1]
+    assert f"\n{lines}\n" in textwrap.dedent(body)
+
+
+def test_the_lines_run_and_give_what_is_shown(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The changes in the README, and the plan in "How it works"."""
+    monkeypatch.chdir(tmp_path)
+    holdings.write_log("positions", holdings.POSITIONS)
+    holdings.write_log("tickers", holdings.TICKERS)
+    # Relative paths are Spark's from where it started.
+    code = re.sub(r'"(?=(logs|out)/)', f'"{tmp_path}/', README_CODE)
+    names: dict[str, Any] = {"spark": spark}
+    exec(code, names)  # noqa: S102 - the README's own lines
+    names["query"].processAllAvailable()
+    names["query"].stop()
+
+    changes = spark.read.parquet(str(tmp_path / "out" / "holdings")).orderBy("_order")
+    changes.drop("_order", "micro_batch").show(truncate=False)
+    assert capsys.readouterr().out.strip() == README_CHANGES.strip()
+    names["holdings"].explain()
+    assert capsys.readouterr().out.strip() == block("docs/how-it-works.md", "Plan: ").strip()
