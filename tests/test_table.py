@@ -122,6 +122,46 @@ def test_columns_and_except_columns(log: DataFrame) -> None:
     )
 
 
+def test_a_single_column_needs_no_list(log: DataFrame) -> None:
+    assert ts.table(log, "id", columns="seats").columns == ["id", "seats"]
+    assert ts.table(log, "id", columns=F.col("seats")).columns == ["id", "seats"]
+    assert "seats" not in ts.table(log, "id", except_columns="seats").columns
+
+
+def test_arguments_of_another_kind(log: DataFrame, flights: ts.Table) -> None:
+    refused(lambda: ts.table("logs", "id"), ArgumentError, "not from a str", operator="table")  # type: ignore[arg-type]
+    refused(lambda: ts.table(log, 5), ArgumentError, "5 is not a column")  # type: ignore[arg-type]
+    refused(lambda: ts.table(log, "id", name=5), ArgumentError, "name cannot be empty")  # type: ignore[arg-type]
+    refused(lambda: ts.table(log, "id", columns=[5]), ArgumentError, "5 is not a column")  # type: ignore[list-item]
+    excepted: Any = F.col("at")
+    refused(lambda: ts.table(log, "id", except_columns=excepted), ArgumentError, "no name", operator="table")
+    refused(lambda: flights.filter(True), ArgumentError, "True is not a column", "F.lit")  # type: ignore[arg-type]
+    refused(lambda: flights.with_columns(a=5), ArgumentError, "5 is not a column", "F.lit")  # type: ignore[arg-type]
+    refused(lambda: flights.to("out/x"), ArgumentError, "'out/x'", "tablestream.files")  # type: ignore[arg-type]
+    refused(lambda: flights.rejected().to("out/x"), ArgumentError, "'out/x'")  # type: ignore[arg-type]
+    refused(lambda: flights.changes(shards="4"), ArgumentError, "shards='4'")  # type: ignore[arg-type]
+
+
+def test_a_key_that_cannot_be_named(log: DataFrame) -> None:
+    double = F.col("id") + F.col("id")
+    refused(lambda: ts.table(log, double), ArgumentError, "(id + id)", "alias", operator="table")
+    refused(lambda: ts.table(log, ["at", F.upper("plane")]), ArgumentError, "upper(plane)", operator="table")
+    assert ts.table(log, double.alias("twice")).key_columns == ["twice"]
+    assert ts.table(log, [F.expr("id + 1 AS one"), F.col("ID")]).key_columns == ["one", "ID"]
+
+
+@pytest.mark.parametrize("name", ["_order", "_Timestamp", "__x"])
+def test_a_key_of_a_name_that_is_the_librarys(log: DataFrame, name: str) -> None:
+    named = log.withColumn(name, F.lit(1))
+    refused(lambda: ts.table(named, name), ReservedNameError, name, operator="table")
+    refused(lambda: ts.table(log, F.col("id").alias(name)), ReservedNameError, name, operator="table")
+
+
+def test_a_key_column_twice(log: DataFrame) -> None:
+    refused(lambda: ts.table(log, ["id", "id"]), ColumnCollisionError, "'id'", operator="table")
+    refused(lambda: ts.table(log, ["id", "ID"]), ColumnCollisionError, "'id'", operator="table")
+
+
 def test_a_timestamp_of_another_type(log: DataFrame) -> None:
     refused(lambda: ts.table(log, "id", timestamp="seats"), ArgumentError, "type int", operator="table")
 
@@ -279,10 +319,32 @@ def test_a_key_column_is_never_another_one(flights: ts.Table, planes: ts.Table) 
 def test_a_struct_is_taken_apart_only_where_it_is_the_one_column(flights: ts.Table) -> None:
     pair = F.when(F.col("seats") > 0, F.struct("seats", "plane"))
     assert flights.select(pair).columns == ["id", "seats", "plane"]
+    assert flights.select(F.struct("seats", "plane")).columns == ["id", "seats", "plane"]
+    assert flights.select(pair.alias("pair")).columns == ["id", "pair"]
     kept = flights.select(pair.alias("pair"), "at")
     assert kept.columns == ["id", "pair", "at"]
-    assert kept.select("pair").columns == ["id", "pair"]
+    assert kept.select("pair").columns == kept.select(F.col("pair")).columns == ["id", "pair"]
     assert kept.select("pair").with_columns(pair="pair").columns == ["id", "pair"]
+
+
+def test_a_joins_struct_is_taken_apart_like_a_selects(flights: ts.Table) -> None:
+    """An unnamed one that is all there is; where it may be null the row is gone."""
+    kept = flights.select(F.struct("seats", "plane").alias("pair"), "at", name="kept")
+
+    def joined(select: Callable[[ts.Row, ts.Row], object]) -> tuple[list[str], str]:
+        table = flights.join(kept, select=select)
+        return table.columns, table._node.meaning
+
+    columns, meaning = joined(lambda one, two: F.when(two.exists, F.struct(one.seats, two.at)))
+    assert columns == ["id", "seats", "at"]
+    assert "delete when" in meaning
+    columns, meaning = joined(lambda one, two: [F.struct(one.seats, two.at)])
+    assert columns == ["id", "seats", "at"]
+    assert "delete when" not in meaning
+    assert joined(lambda _, two: two.pair)[0] == ["id", "pair"]
+    assert joined(lambda one, two: F.struct(one.seats, two.at).alias("both"))[0] == ["id", "both"]
+    assert "delete when" in flights.select(F.when(F.col("seats") > 0, F.struct("seats")))._node.meaning
+    assert "delete when" not in flights.select(F.struct("seats"))._node.meaning
 
 
 # What cannot be retracted
@@ -352,6 +414,22 @@ def test_a_kind_of_join_that_is_not_known(flights: ts.Table, planes: ts.Table, o
     assert error.hint == "One of inner, left, right, outer."
 
 
+def test_what_cannot_be_joined(
+    spark: SparkSession, log: DataFrame, flights: ts.Table, planes: ts.Table, tmp_path: Path
+) -> None:
+    frame: Any = log
+    refused(lambda: flights.join(frame), ArgumentError, "DataFrame", "tablestream.table", operator="flights")
+    refused(lambda: flights.one_to_many(frame, on="id"), ArgumentError, "DataFrame", operator="flights")
+    columns: Any = ["seats"]
+    refused(lambda: flights.join(flights, select=columns, name="j"), ArgumentError, "a list", operator="j")
+    suffixes: Any = "_2"
+    refused(lambda: flights.join(planes, "plane", suffixes=suffixes, name="j"), ArgumentError, operator="j")
+    elsewhere = ts.read_files(spark.newSession(), tmp_path / "log", "json", COLUMNS)
+    other = ts.table(elsewhere, key="id", timestamp="at", name="other")
+    refused(lambda: flights.join(other), MixedPlanError, "'other'", "sessions", operator="flights")
+    refused(lambda: flights.one_to_many(other, on="id"), MixedPlanError, "sessions", operator="flights")
+
+
 def test_one_to_many_is_inner_or_left(flights: ts.Table, planes: ts.Table) -> None:
     refused(
         lambda: planes.one_to_many(flights, on="plane", how="right"),  # type: ignore[arg-type]
@@ -396,6 +474,35 @@ def test_columns_of_one_name(flights: ts.Table, planes: ts.Table) -> None:
         "'seats'",
         operator="j",
     )
+
+
+def test_a_right_column_is_the_key_only_where_it_is_that_part_of_it(
+    log: DataFrame, flights: ts.Table
+) -> None:
+    def refused_to_take(call: Callable[[], object]) -> None:
+        with pytest.raises(ColumnCollisionError, match=r"'(id|twins_id)' is a key column.*alias"):
+            call()
+
+    twins = flights.select("seats", name="twins")
+    refused_to_take(lambda: flights.join(twins, on="seats", select=lambda f, t: [f.at, t.id]))
+    found = flights.join(twins, on="seats", select=lambda f, t: [f.id, f.at, t.id.alias("found")])
+    assert found.columns == ["id", "at", "found"]
+    assert flights.join(twins, select=lambda f, t: [f.at, t.id]).columns == ["id", "at"]
+    assert flights.join(twins, "seats", "outer", lambda f, t: [f.at, t.id.alias("twins_id")]).columns == [
+        "flights_id",
+        "twins_id",
+        "at",
+    ]
+    refused_to_take(lambda: flights.join(twins, "seats", "outer", lambda f, _: [f.id.alias("twins_id")]))
+
+    other = ts.table(log, F.col("id").alias("k"), columns=["id", "seats"], timestamp="at")
+    refused_to_take(lambda: flights.join(other, select=lambda f, o: [f.at, o.id]))
+    left, right = (
+        ts.table(log, [F.col("id").alias(a), F.col("seats").cast("bigint").alias(b)], columns=["id"])
+        for a, b in (("id", "other"), ("other", "id"))
+    )
+    refused_to_take(lambda: left.join(right, select=lambda _, r: [r.id]))
+    assert left.join(right, select=lambda one, _: [one.id, one.other]).columns == ["id", "other"]
 
 
 def test_a_key_of_two_tables_keeps_its_columns_apart(
@@ -485,7 +592,77 @@ def test_outputs_that_cannot_be_told_apart(flights: ts.Table, tmp_path: Path) ->
     assert not (tmp_path / "checkpoint").exists()
 
 
+def test_what_cannot_be_started(flights: ts.Table, tmp_path: Path) -> None:
+    """Nothing is written before it is refused."""
+    checkpoint = str(tmp_path / "checkpoint")
+    output, table = flights.to(ts.memory("x")), flights
+    word: Any = "availableNow"
+    refused(lambda: ts.start(table, checkpoint=checkpoint), ArgumentError, "a Table", "table.to")  # type: ignore[arg-type]
+    refused(lambda: ts.start(output, checkpoint=""), ArgumentError, "checkpoint=''")
+    refused(lambda: ts.start(output, checkpoint=5), ArgumentError, "checkpoint=5")  # type: ignore[arg-type]
+    refused(
+        lambda: ts.start(output, checkpoint=checkpoint, trigger=word), ArgumentError, '"availableNow": True'
+    )
+    assert not (tmp_path / "checkpoint").exists()
+
+
+def test_rejected_records_need_a_log(flights: ts.Table) -> None:
+    table = ts.delta("out")
+    error = refused(
+        lambda: flights.rejected().to(table),
+        ArgumentError,
+        "delta out keeps a row per key",
+        operator="flights_rejected",
+    )
+    assert 'mode="changes"' in error.hint
+    flights.rejected().to(ts.delta("out", mode="changes"))
+
+
 # What a table says of itself
+
+
+def test_explain_has_one_mode_and_the_options_of_changes(
+    flights: ts.Table, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = flights.join(flights.select(), on="seats")
+    refused(lambda: table.explain("svg"), ArgumentError, "mode='svg'", "'text'")  # type: ignore[arg-type]
+    table.explain()
+    table.explain("text")
+    plain = capsys.readouterr().out
+    assert plain.count("Plan: 2 rounds, 16 shards, compat none\n") == 2
+    assert plain.count(": every change\n") == 2
+    table.explain(compat="kafka-streams", before=True, tombstones="minimal", shards=3)
+    table.explain(emit="final")
+    shown = capsys.readouterr().out
+    assert "3 shards, compat kafka-streams\n" in shown
+    assert ": every change, with the row before, minimal tombstones\n" in shown
+    assert ": final change per key and micro-batch" in shown
+
+
+def test_a_value_that_is_computed_otherwise_is_another_plan(log: DataFrame) -> None:
+    def meaning(*columns: Column | str) -> str:
+        return ts.table(log, "id", columns=columns)._node.meaning
+
+    less = (F.col("seats") - 1).alias("seats")
+    assert meaning("seats") != meaning(less)
+    assert meaning("seats", F.rand().alias("r")) != meaning(less, F.rand().alias("r"))
+
+
+def test_a_constant_in_sql_is_not_taken_for_a_column(log: DataFrame, flights: ts.Table) -> None:
+    def meanings(condition: str) -> list[str]:
+        tables = (
+            ts.table(log, "id", apply_as_deletes=condition),
+            flights.filter(condition),
+            flights.filter_not(condition),
+            flights.select("at", delete_when=condition),
+            flights.select(F.when(F.col("seats") > 0, F.struct("at")), delete_when=condition),
+            flights.with_columns(same=condition),
+        )
+        return [one._node.meaning for one in tables]
+
+    pairs = list(zip(meanings("plane = 'plane'"), meanings("plane = plane"), strict=True))
+    assert [one != other for one, other in pairs] == [True] * len(pairs)
+    assert flights.filter("seats >\n 1")._node.meaning == "filter seats >  1"
 
 
 def test_a_plan_that_is_built_again_says_the_same_of_itself(log: DataFrame) -> None:

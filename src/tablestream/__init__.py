@@ -1,11 +1,44 @@
 """Tables that stay right on Spark Structured Streaming."""
 
+from tablestream.aggregates import (
+    avg,
+    collect_list,
+    collect_set,
+    count,
+    count_distinct,
+    first,
+    last,
+    max,  # noqa: A004 - Spark's name
+    min,  # noqa: A004 - Spark's name
+    sum,  # noqa: A004 - Spark's name
+)
 from tablestream.connectors.delta import delta
 from tablestream.connectors.files import files, read_files
 from tablestream.connectors.memory import memory
+from tablestream.grouped import GroupedTable
 from tablestream.row import Row
 from tablestream.spark.runner import start
 from tablestream.table import Table, table
 
-__all__ = ["Row", "Table", "delta", "files", "memory", "read_files", "start", "table"]
+__all__ = [
+    "GroupedTable",
+    "Row",
+    "Table",
+    "avg",
+    "collect_list",
+    "collect_set",
+    "count",
+    "count_distinct",
+    "delta",
+    "files",
+    "first",
+    "last",
+    "max",
+    "memory",
+    "min",
+    "read_files",
+    "start",
+    "sum",
+    "table",
+]
 __version__ = "0.1.0"

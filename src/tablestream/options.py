@@ -43,12 +43,17 @@ def checked_compat(compat: Compat) -> bool:
     return compat is not None
 
 
+def check_mode(mode: str) -> None:
+    """Refuse what `Table.explain` cannot give."""
+    _known("mode", mode, ("text",))
+
+
 def checked_shards(shards: int | None) -> int:
     """Return the number of shards."""
     number = DEFAULT_SHARDS if shards is None else shards
-    if not 1 <= number <= 4096:
+    if type(number) is not int or not 1 <= number <= 4096:
         raise ArgumentError(
-            f"shards={number} is not between 1 and 4096.",
+            f"shards={number!r} is not a number between 1 and 4096.",
             hint="A shard is a part of the state; a few per core are enough.",
             where=user_line(),
         )

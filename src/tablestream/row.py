@@ -8,6 +8,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from tablestream.calling import user_line
+from tablestream.connectors.sink import quoted
 from tablestream.errors import ArgumentError
 
 #: The sides of a join: a side's column ``x`` stands beside the row as ``__left.x``, one name with a dot in it.
@@ -47,7 +48,7 @@ class Row:
     @property
     def exists(self) -> Column:
         """Whether there is such a row."""
-        return F.lit(True) if self._side is None else _exact(side_column(self._side, ""))
+        return F.lit(True) if self._side is None else F.col(quoted(side_column(self._side, "")))
 
     def __getattr__(self, name: str) -> Column:
         if name.startswith("__"):
@@ -61,9 +62,4 @@ class Row:
                 hint=f"Columns are: {', '.join(self._names)}.",
                 where=user_line(),
             )
-        return _exact(name if self._side is None else side_column(self._side, name)).alias(name)
-
-
-def _exact(name: str) -> Column:
-    """The column of this very name, dots included."""
-    return F.col(f"`{name.replace('`', '``')}`")
+        return F.col(quoted(name if self._side is None else side_column(self._side, name))).alias(name)

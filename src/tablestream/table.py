@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import reduce
 from typing import Any, Literal, NoReturn
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -13,15 +15,22 @@ from pyspark.sql import types as T
 
 from tablestream.calling import user_line
 from tablestream.connectors.sink import Sink
-from tablestream.errors import ArgumentError, ColumnCollisionError, PlanError, ReservedNameError
-from tablestream.options import Compat, Emit, OutputSpec, Tombstones
+from tablestream.errors import (
+    ArgumentError,
+    ColumnCollisionError,
+    MixedPlanError,
+    PlanError,
+    ReservedNameError,
+)
+from tablestream.grouped import GroupedTable
+from tablestream.options import Compat, Emit, OutputSpec, Tombstones, check_mode
 from tablestream.row import LEFT, RIGHT, Row, side_column
 from tablestream.spark.analysis import Analysed, analysed, folding
 from tablestream.spark.columns import SparkExpression, quoted, spark_type
 from tablestream.spark.plan import changes_of, explain
 from tablestream.spark.runner import OutputRequest, request
 from tablestream.spark.sources import Description, describe, is_reserved
-from tablestream.spark.types import arrow_type, common_key
+from tablestream.spark.types import arrow_type, check_key_type, common_key
 from tablestream.topology.graph import base_of
 from tablestream.topology.nodes import (
     Field,
@@ -50,8 +59,8 @@ def table(
     *,
     timestamp: ColumnLike | None = None,
     apply_as_deletes: ColumnLike | None = None,
-    columns: Sequence[ColumnLike] | None = None,
-    except_columns: Sequence[str] | None = None,
+    columns: ColumnLike | Sequence[ColumnLike] | None = None,
+    except_columns: str | Sequence[str] | None = None,
     order_by: ColumnLike | None = None,
     name: str | None = None,
 ) -> Table:
@@ -70,7 +79,7 @@ def table(
     apply_as_deletes
         Says which records are tombstones: the row of their key is gone. A SQL string or a Column.
     columns, except_columns
-        The columns of the value, or those to leave out. Default: all but the key's.
+        The columns of the value, or those to leave out; a single one or a list. Default: all but the key's.
     order_by
         An expression (a log sequence number, an offset) that puts the records in order, in place of their time.
         All tables of a plan give one, of one type, or none does.
@@ -84,7 +93,12 @@ def table(
     Raises
     ------
     ArgumentError
-        The frame does not stream, a column is not there, a timestamp has another type.
+        The frame does not stream, a timestamp has another type, a part of the key is an expression without an
+        alias, an argument is of another kind.
+    PlanError
+        A column is not there.
+    ColumnCollisionError
+        Two columns of the key, or two of the value, have one name.
     UnsupportedTypeError
         A column has a type that cannot be carried unchanged (variant, year-month interval), or cannot be a key
         (map). The message names the column.
@@ -103,6 +117,13 @@ def table(
     >>> latest = ts.table(clicks, key="value", timestamp="timestamp", name="clicks")  # doctest: +SKIP
     """
     where, shown = user_line(), _checked_name(name) or "table"
+    if not isinstance(df, DataFrame):
+        raise ArgumentError(
+            f"A table is made from a streaming DataFrame, not from a {type(df).__name__}.",
+            hint="Read one with spark.readStream, or with tablestream.read_files.",
+            operator=shown,
+            where=where,
+        )
     keys = tuple(_column(one) for one in _listed(key))
     if not keys:
         raise ArgumentError(
@@ -120,8 +141,9 @@ def table(
             key=keys,
             timestamp=None if timestamp is None else _column(timestamp),
             deletes=None if apply_as_deletes is None else _condition(apply_as_deletes),
-            columns=None if columns is None else tuple(_column(one) for one in columns),
-            except_columns=tuple(except_columns or ()),
+            deletes_sql=_sql(apply_as_deletes),
+            columns=None if columns is None else tuple(_column(one) for one in _listed(columns)),
+            except_columns=_names([] if except_columns is None else except_columns, shown, where),
             order_by=None if order_by is None else _column(order_by),
         ),
     )
@@ -216,8 +238,9 @@ class Table:
         Parameters
         ----------
         columns
-            Columns or names. Key columns among them are the key and not repeated in the value. One Column of a
-            nullable struct type is taken apart: where it is null, the row is deleted.
+            Columns or names. Key columns among them are the key and not repeated in the value. A struct alone
+            that bears no name (``F.struct(...)``, ``F.when(..., F.struct(...))``, without an alias) is the row: it
+            is taken apart, and where it is null the row is deleted. One with a name is a column like any other.
         delete_when
             Where this holds the row is deleted.
         name
@@ -228,19 +251,17 @@ class Table:
         Kafka Streams' ``KTable.mapValues``: every change is passed on, also one that changes nothing.
         """
         where = user_line()
-        chosen = [_column(one) for one in columns]
-        gone = None if delete_when is None else _condition(delete_when)
-        if len(columns) == 1 and isinstance(columns[0], Column):
-            (struct,) = self._analysed(chosen, where)
-            if isinstance(struct.type, T.StructType) and struct.nullable:
-                absent = struct.column.isNull()
-                gone = absent if gone is None else gone | absent
-                chosen = [struct.column[one].alias(one) for one in struct.type.names]
-        return self._selected(chosen, gone, where, name)
+        chosen = self._analysed([_column(one) for one in columns], where)
+        parts, absent = _taken_apart(chosen)
+        if parts is not None:
+            chosen = self._analysed(parts, where)
+        return self._selected(chosen, [delete_when, absent], where, name)
 
-    def _selected(self, chosen: Sequence[Column], gone: Column | None, where: str, name: str | None) -> Table:
-        """The table with another value, and without a row where `gone` holds."""
-        columns = self._analysed(chosen, where)
+    def _selected(
+        self, columns: Sequence[Analysed], gone: Sequence[ColumnLike | None], where: str, name: str | None
+    ) -> Table:
+        """The table with another value, and without a row where one of `gone` holds."""
+        conditions = [self._condition(one, "delete_when", where) for one in gone if one is not None]
         keys = {one: (quoted(one),) for one in self.key_columns}
         value, named = self._value(columns, keys, self.name, where)
         node = Select(
@@ -250,7 +271,7 @@ class Table:
             value=value,
             parent=self._node,
             columns=named,
-            delete_when=None if gone is None else self._condition(gone, "delete_when", where),
+            delete_when=reduce(_either, conditions) if conditions else None,
         )
         return Table(node, self._spark)
 
@@ -282,8 +303,9 @@ class Table:
         made = {fold(name): (name, _condition(column)) for name, column in columns.items()}
         kept = [(one.name, quoted(one.name)) for one in self._node.value]
         replaced = [made.pop(fold(name), (name, column)) for name, column in kept]
-        chosen = [column.alias(name) for name, column in [*replaced, *made.values()]]
-        return self._selected(chosen, None, where, None)
+        chosen = self._analysed([column.alias(name) for name, column in [*replaced, *made.values()]], where)
+        given = [replace(one, text=_sql(columns.get(one.name)) or one.text) for one in chosen]
+        return self._selected(given, [], where, None)
 
     # Joins
 
@@ -310,8 +332,9 @@ class Table:
             ``inner``, ``left``, ``right`` or ``outer``. By foreign key, right and outer also keep the right rows
             that nothing points at, and the result is keyed by (this key, other key).
         select
-            A function of the two rows (see `Row`) that returns the result's Columns, or one nullable struct
-            Column: where it is null there is no row. Default: all columns of both, the right key once.
+            A function of the two rows (see `Row`) that returns the result's Columns, or one struct Column without
+            a name, as in `select`: where it is null there is no row. Default: all columns of both, the right key
+            once.
         suffixes
             For columns of one name in both tables.
         name
@@ -324,6 +347,10 @@ class Table:
 
         Raises
         ------
+        ArgumentError
+            `other` is not a table, or another argument is of another kind.
+        MixedPlanError
+            The tables belong to different sessions.
         KeyMismatchError
             The compared columns have no common type.
         ColumnCollisionError
@@ -339,6 +366,7 @@ class Table:
         Kafka Streams ``KTable.join``, ``leftJoin``, ``outerJoin``; KIP-213; KIP-1104 (key in the extractor).
         """
         where = user_line()
+        self._check_other(other, where)
         shown = _checked_name(name) or f"{self.name}_{other.name}_join"
         _check_how(how, ("inner", "left", "right", "outer"), shown, where)
         if on is None:
@@ -346,7 +374,8 @@ class Table:
         foreign, expressions = self._pointing_at(other, on, shown, where)
         lone = how in {"right", "outer"}
         key = self._joint_key(other, shown, where) if lone else self._node.key
-        value, columns, gone = self._joined(other, select, suffixes, key, shown, where)
+        keys = self._key_columns(other, key, same=False)
+        value, columns, gone = self._joined(other, select, suffixes, keys, shown, where)
         node = ForeignKeyJoin(
             name=shown,
             where=where,
@@ -374,7 +403,8 @@ class Table:
         left, right = self._node, other._node
         kinds = common_key(_types(left.key), _types(right.key), operator=name, where=where)
         key = tuple(Field(one.name, kind.json()) for one, kind in zip(left.key, kinds, strict=True))
-        value, columns, gone = self._joined(other, select, suffixes, key, name, where)
+        keys = self._key_columns(other, key, same=True)
+        value, columns, gone = self._joined(other, select, suffixes, keys, name, where)
         node = KeyJoin(
             name=name,
             where=where,
@@ -420,11 +450,13 @@ class Table:
         KIP-213, first proposal: ``oneToManyJoin``.
         """
         where = user_line()
+        self._check_other(many, where)
         shown = _checked_name(name) or f"{self.name}_{many.name}_one_to_many"
         _check_how(how, ("inner", "left"), shown, where)
         foreign, expressions = many._pointing_at(self, on, shown, where)
         key = self._joint_key(many, shown, where)
-        value, columns, gone = self._joined(many, select, suffixes, key, shown, where)
+        keys = self._key_columns(many, key, same=False)
+        value, columns, gone = self._joined(many, select, suffixes, keys, shown, where)
         node = OneToMany(
             name=shown,
             where=where,
@@ -439,6 +471,87 @@ class Table:
             foreign=foreign,
         )
         return Table(node, self._spark)
+
+    def group_by(self, *keys: ColumnLike, value: Sequence[ColumnLike] | None = None) -> GroupedTable:
+        """Put the rows into groups.
+
+        Parameters
+        ----------
+        *keys
+            The group: names or Columns over the row; an expression needs an alias. A null is a group of its own
+            (with ``compat="kafka-streams"``, rows with a null in it count in none).
+        value
+            What `GroupedTable.aggregate` and ``reduce`` see of a row; default the columns that are not keys.
+
+        Returns
+        -------
+        GroupedTable
+            For `GroupedTable.agg`, ``count``, ``aggregate`` and ``reduce``.
+
+        Raises
+        ------
+        ArgumentError
+            Without a key.
+        UnsupportedTypeError
+            For a key without an equality.
+
+        References
+        ----------
+        KIP-904; ``KTable.groupBy``.
+        """
+        where = user_line()
+        if not keys:
+            raise ArgumentError("group_by() has no key.", hint="Name at least one column.", where=where)
+        key = self._analysed([_column(one) for one in keys], where)
+        for one in key:
+            check_key_type(one.type, one.name, operator=self.name, where=where)
+            if not one.named:
+                raise ArgumentError(
+                    f"The key {one.name} has no name.", hint="Give it one with alias.", where=where
+                )
+        folded = folding(self._spark)
+        taken = {folded(one.name) for one in key}
+        columns = [one.name for one in self._node.value] if value is None else value
+        chosen = self._analysed([_column(one) for one in columns], where)
+        values = [one for one in chosen if value is not None or folded(one.name) not in taken]
+
+        def analyse(columns: Sequence[Column], at: str, operator: str) -> list[Analysed]:
+            return self._analysed(columns, at, operator)
+
+        rows = _empty(self._spark, self.schema)
+        return GroupedTable(self._node, rows, key, values, analyse, lambda node: Table(node, self._spark))
+
+    def _check_other(self, other: Table, where: str) -> None:
+        """Refuse to join with what is no table, or one of another session."""
+        if not isinstance(other, Table):
+            raise ArgumentError(
+                f"A table is joined with a table, not with a {type(other).__name__}.",
+                hint="Make a table of it with tablestream.table.",
+                operator=self.name,
+                where=where,
+            )
+        if other._spark is not self._spark:
+            raise MixedPlanError(
+                f"'{self.name}' and '{other.name}' belong to different Spark sessions.",
+                hint="Make both from frames of one session.",
+                operator=self.name,
+                where=where,
+            )
+
+    def _key_columns(self, other: Table, key: Fields, *, same: bool) -> dict[str, tuple[Column, ...]]:
+        """The columns of both rows that are a part of a join's key, by the name that the part has in the result.
+
+        In a key join (`same`) the right column at the same place is it, too, if it has the same name.
+        """
+        fold, left, right = folding(self._spark), Row(self.columns, LEFT), Row(other.columns, RIGHT)
+        lefts = [(left[one],) for one in self.key_columns]
+        rights = [(right[one],) for one in other.key_columns]
+        if same:
+            pairs = zip(self.key_columns, other.key_columns, lefts, rights, strict=True)
+            parts = [(*one, *two) if fold(name) == fold(called) else one for name, called, one, two in pairs]
+        else:
+            parts = [*lefts, *rights]  # of these the key has all, or only those of the left
+        return {one.name: columns for one, columns in zip(key, parts, strict=False)}
 
     def _pointing_at(
         self, other: Table, on: On, operator: str, where: str
@@ -460,28 +573,32 @@ class Table:
         other: Table,
         select: SelectFunction | None,
         suffixes: tuple[str, str] | None,
-        key: Fields,
+        keys: Mapping[str, Sequence[Column]],
         operator: str,
         where: str,
     ) -> tuple[Fields, tuple[Named, ...], SparkExpression | None]:
         """The value of a join: its columns, their expressions, and when there is none after all."""
-        rows = left, right = Row(self.columns, LEFT), Row(other.columns, RIGHT)
-        keys = {one.name: tuple(row[one.name] for row in rows if one.name in row.names) for one in key}
+        if select is not None and not callable(select):
+            raise ArgumentError(
+                f"select= is a {type(select).__name__}, and has to be a function of the two rows.",
+                hint="Write it as in select=lambda left, right: [left.amount, right.price].",
+                operator=operator,
+                where=where,
+            )
         sides = [*_side_fields(LEFT, self.schema), *_side_fields(RIGHT, other.schema)]
         frame = _empty(self._spark, T.StructType(sides))
         if select is None:
             made: Any = self._all_columns(other, suffixes, list(keys), operator, where)
         else:
-            made = select(left, right)
+            made = select(Row(self.columns, LEFT), Row(other.columns, RIGHT))
         chosen = [_column(one) for one in _listed(made)]
         columns = _analysed(frame, chosen, operator, where, _JOIN_HINT)
-        gone: SparkExpression | None = None
-        if isinstance(made, Column) and isinstance(columns[0].type, T.StructType):
-            parts = [made[one].alias(one) for one in columns[0].type.names]
-            absent, *columns = _analysed(frame, [made.isNull(), *parts], operator, where, _JOIN_HINT)
-            gone = _expression(absent)
+        parts, absent = _taken_apart(columns)
+        if parts is not None:
+            columns = _analysed(frame, parts, operator, where, _JOIN_HINT)
+        gone = None if absent is None else _analysed(frame, [absent], operator, where, _JOIN_HINT)[0]
         value, named = self._value(columns, keys, operator, where)
-        return value, named, gone
+        return value, named, None if gone is None else _expression(gone)
 
     def _all_columns(
         self,
@@ -492,6 +609,13 @@ class Table:
         where: str,
     ) -> list[Column]:
         """The columns of both tables, each under its own name or with a suffix."""
+        if suffixes is not None and [type(one) for one in _listed(suffixes)] != [str, str]:
+            raise ArgumentError(
+                f"suffixes={suffixes!r} is not a pair of texts.",
+                hint="Give one for each table, such as suffixes=('_left', '_right').",
+                operator=operator,
+                where=where,
+            )
         fold, sides = folding(self._spark), ((LEFT, self._node.value), (RIGHT, other._node.value))
         seen = {fold(name) for name in keys}
         lefts, rights = ({fold(one.name) for one in fields} for _, fields in sides)
@@ -585,7 +709,7 @@ class Table:
         return request(
             self._node,
             self._spark,
-            sink,
+            _checked_sink(sink),
             emit=emit,
             before=before,
             tombstones=tombstones,
@@ -600,9 +724,33 @@ class Table:
         """
         return Rejected(self._node, self._spark)
 
-    def explain(self, compat: Compat = None, *, emit: Emit = "every") -> None:
-        """Print the rounds of the plan: its operators, what each remembers, and the shuffles."""
-        sys.stdout.write(explain(self._node, OutputSpec(emit=emit), compat) + "\n")
+    def explain(
+        self,
+        mode: Literal["text"] = "text",
+        *,
+        compat: Compat = None,
+        emit: Emit = "every",
+        before: bool = False,
+        tombstones: Tombstones = "all",
+        shards: int | None = None,
+    ) -> None:
+        """Print the rounds of the plan: its operators, what each remembers, and the shuffles.
+
+        Parameters
+        ----------
+        mode
+            ``text``; there is no other yet.
+        compat, emit, before, tombstones, shards
+            As for `changes`.
+
+        Raises
+        ------
+        ArgumentError
+            A word is not known.
+        """
+        check_mode(mode)
+        spec = OutputSpec(emit=emit, before=before, tombstones=tombstones)
+        sys.stdout.write(explain(self._node, spec, compat, shards) + "\n")
 
     # Help
 
@@ -614,7 +762,7 @@ class Table:
         """A condition over this table's row; `name` is for errors."""
         column = _condition(given)
         said, _ = self._analysed([column.alias(name), column.cast("boolean").alias(name)], where)
-        return _expression(said)
+        return SparkExpression(said.column, _sql(given) or said.text)
 
     def _value(
         self,
@@ -692,9 +840,29 @@ class Rejected:
         self._node, self._spark = node, spark
 
     def to(self, sink: Sink, *, name: str | None = None) -> OutputRequest:
-        """Describe an output of a query, for `tablestream.start`; a sink that takes a log, not a keyed table."""
-        spec = OutputSpec(rejected=True)
+        """Describe an output of a query, for `tablestream.start`.
+
+        Parameters
+        ----------
+        sink
+            Where the records go: one that keeps a log, not a table with a row per key.
+        name
+            Tells the outputs of a query apart.
+
+        Raises
+        ------
+        ArgumentError
+            The sink maintains a table: rejected records have no key.
+        """
         shown = _checked_name(name) or f"{self._node.name}_rejected"
+        if _checked_sink(sink).needs_final:
+            raise ArgumentError(
+                f"Rejected records have no key, and {sink.target} keeps a row per key.",
+                hint='Append them to a log, such as tablestream.delta(path, mode="changes").',
+                operator=shown,
+                where=user_line(),
+            )
+        spec = OutputSpec(rejected=True)
         return OutputRequest(self._node, self._spark, sink, spec, shown)
 
     def changes(self) -> DataFrame:
@@ -726,6 +894,10 @@ def _expression(one: Analysed) -> SparkExpression:
     return SparkExpression(one.column, one.text)
 
 
+def _either(one: SparkExpression, other: SparkExpression) -> SparkExpression:
+    return SparkExpression(one.column | other.column, f"{one.text} or {other.text}")
+
+
 def _schema(fields: Sequence[Field]) -> T.StructType:
     return T.StructType([T.StructField(one.name, spark_type(one)) for one in fields])
 
@@ -734,24 +906,72 @@ def _types(fields: Fields) -> list[T.DataType]:
     return [spark_type(one) for one in fields]
 
 
+def _taken_apart(columns: Sequence[Analysed]) -> tuple[list[Column] | None, Column | None]:
+    """If a struct without a name is all there is: its fields as columns, and where it is null, if it ever is."""
+    row = columns[0] if len(columns) == 1 else None
+    if row is None or row.named or not isinstance(row.type, T.StructType):
+        return None, None
+    parts = [row.column[one].alias(one) for one in row.type.names]
+    return parts, row.column.isNull() if row.nullable else None
+
+
 def _listed(given: Any) -> list[Any]:
-    return list(given) if isinstance(given, list | tuple) else [given]
+    single = isinstance(given, str | bytes | Column | Mapping) or not isinstance(given, Iterable)
+    return [given] if single else list(given)
 
 
 def _column(given: ColumnLike) -> Column:
     """A Column as it is, or the column of a name."""
-    return quoted(given) if isinstance(given, str) else given
+    return quoted(given) if isinstance(given, str) else _checked_column(given)
 
 
 def _condition(given: ColumnLike) -> Column:
     """A Column as it is, or a SQL expression."""
-    return F.expr(given) if isinstance(given, str) else given
+    return F.expr(given) if isinstance(given, str) else _checked_column(given)
 
 
-def _checked_name(name: str | None) -> str | None:
-    if name is not None and not name.strip():
+def _sql(given: object) -> str | None:
+    """The SQL that an expression was given as, on one line: what Spark shows of it does not tell 'a' from a."""
+    return " ".join(given.splitlines()) if isinstance(given, str) else None
+
+
+def _checked_column(given: Column) -> Column:
+    if not isinstance(given, Column):
         raise ArgumentError(
-            "A name cannot be empty.", hint="Leave name= out, or give one.", where=user_line()
+            f"{given!r} is not a column.",
+            hint="Give a Column or a text; a constant is written as F.lit(...).",
+            where=user_line(),
+        )
+    return given
+
+
+def _names(given: str | Sequence[str], operator: str, where: str) -> tuple[str, ...]:
+    names = _listed(given)
+    for one in names:
+        if not isinstance(one, str):
+            raise ArgumentError(
+                f"except_columns names columns, and {one!r} is no name.",
+                hint="Give their names as texts.",
+                operator=operator,
+                where=where,
+            )
+    return tuple(names)
+
+
+def _checked_sink(sink: Sink) -> Sink:
+    if not isinstance(sink, Sink):
+        raise ArgumentError(
+            f"{sink!r} is not a place for changes.",
+            hint="Give tablestream.delta(path), tablestream.files(path) or tablestream.memory(name).",
+            where=user_line(),
+        )
+    return sink
+
+
+def _checked_name(name: Any) -> str | None:
+    if name is not None and (not isinstance(name, str) or not name.strip()):
+        raise ArgumentError(
+            "A name cannot be empty.", hint="Leave name= out, or give a text.", where=user_line()
         )
     return name
 

@@ -43,6 +43,17 @@ def test_rows_are_sorted_unless_asked_for_as_written(spark: SparkSession, sink: 
     assert [row.v for row in sink.rows(as_written=True)] == ["3", "2", "1"]
 
 
+def test_rows_without_a_time_come_first(spark: SparkSession, sink: MemorySink) -> None:
+    """As of records that were rejected: an order that is no number has no place for them."""
+    times = [("b",), (None,), ("a",)]
+    frame = spark.createDataFrame(
+        [(f"{time}", (0, time and (time, [None, 1]), 7)) for (time,) in times],
+        "v string, _order struct<micro_batch: bigint, time: struct<s: string, a: array<int>>, position: bigint>",
+    )
+    sink.write(frame, 0, "query", "out")
+    assert values(sink) == ["None", "a", "b"]
+
+
 def test_another_query_starts_afresh(spark: SparkSession, sink: MemorySink) -> None:
     sink.write(changes(spark, 0, (1, "a", "x")), 0, "query", "out")
     sink.write(changes(spark, 0, (1, "a", "y")), 3, "another", "out")

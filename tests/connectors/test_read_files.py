@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from pyspark.sql import functions as F
+from pyspark.sql.types import IntegerType, StructField, StructType
 
 from tablestream.connectors.files import CORRUPT_RECORD, on_malformed, read_files
 from tablestream.errors import ArgumentError, PlanError
@@ -263,3 +264,11 @@ def test_missing_directory_is_a_plan_error(spark: SparkSession, tmp_path: Path) 
     with pytest.raises(PlanError, match=r"There is no directory .*absent") as caught:
         read_files(spark, tmp_path / "absent", "csv", "id INT")
     assert "Make it first" in str(caught.value)
+
+
+def test_a_schema_can_be_used_again(spark: SparkSession, tmp_path: Path) -> None:
+    schema = StructType([StructField("id", IntegerType())])
+    for _ in range(2):
+        assert read_files(spark, tmp_path, "json", schema).columns == ["id", CORRUPT_RECORD]
+        assert schema.names == schema.fieldNames() == ["id"]
+        assert len(schema.fields) == 1

@@ -84,7 +84,7 @@ def test_records_that_are_none_are_counted_and_told(
         ("null-key", {"id": None, "part": "c"}, {"id": None, "part": "c", "at": None, "price": None}),
     ]
     assert {row.operator for row in rejected} == {"parts"}
-    assert all(row.source.startswith("0000/") and "0000.json" in row.source for row in rejected)
+    assert all(row.source.startswith("0000\t") and "0000.json" in row.source for row in rejected)
     places = {row.record: row["_order"]["position"] for row in rejected}
     assert {LINES.index(text): place for text, place in places.items() if text in LINES} == {
         LINES.index(text): LINES.index(text) for _, text in told_malformed
@@ -113,6 +113,19 @@ def test_a_malformed_row_ends_the_query(spark: SparkSession, log: ChangeLog, tmp
     assert "row 4" in text
     assert "mode='keep'" in text
     assert ts.memory("bad fail").rows() == []
+
+
+def test_a_frame_of_another_reader_tells_malformed_rows_by_sparks_column(
+    spark: SparkSession, log: ChangeLog, tmp_path: Path
+) -> None:
+    """Else such a row would be a row of nulls; who wants that drops the column."""
+    frame = spark.readStream.schema(f"{SCHEMA}, _corrupt_record string").json(str(log.path))
+    with pytest.raises(StreamingQueryException, match=r"TABLESTREAM_MALFORMED_RECORD.*99999"):
+        run(parts(frame).to(ts.memory("bad others")), checkpoint=tmp_path / "told")
+    kept = ts.memory("bad others")
+    counts = run(parts(frame.drop("_corrupt_record")).to(kept), checkpoint=tmp_path / "untold")
+    assert counts["parts: malformed"] == 0
+    assert (4, "d", None) in [(row.id, row.part, row.price) for row in kept.rows()]
 
 
 def test_a_renamed_column_of_malformed_rows_keeps_its_mode(

@@ -81,7 +81,7 @@ def test_each_output_gets_its_rows(spark: SparkSession, tmp_path: Path) -> None:
     outputs = [Output("kept", kept), Output("logged", log)]
     frame = changes(spark, 4, (0, "a", "x"), (1, "b", "y"), (1, "b", None))
     for _ in range(2):
-        assert write_outputs(frame, 4, outputs, query_id="query", split=by_port) == 3
+        write_outputs(frame, 4, outputs, query_id="query", split=by_port)
     assert [row.v for row in kept.rows()] == ["x"]
     assert [row.v for row in spark.read.parquet(log.path).collect()] == ["y", None]
     assert not frame.is_cached
@@ -133,8 +133,6 @@ def test_stateful_stage_runs_once_for_sinks_that_look_twice_or_not_at_all(
 
 def test_outputs_that_would_overwrite_each_other_are_refused() -> None:
     check_outputs([Output("a", memory("a")), Output("b", memory("b"))])
-    with pytest.raises(ArgumentError, match="at least one"):
-        check_outputs([])
     with pytest.raises(ArgumentError, match="the name 'a'"):
         check_outputs([Output("a", memory("a")), Output("a", memory("b"))])
     with pytest.raises(ArgumentError, match="the target 'files x'"):

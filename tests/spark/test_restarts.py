@@ -42,7 +42,7 @@ def joined(
 SHARDS: dict[str, Any] = {"shards": 3}
 CHANGES: dict[str, tuple[dict[str, Any], dict[str, Any], tuple[str, ...]]] = {
     "kind of join": ({"how": "inner"}, {}, ("inner join of rows", "left join of rows")),
-    "expression": ({"view": "v > 0"}, {}, ("filter (v > 0)", "filter (v >= 0)")),
+    "expression": ({"view": "v > 0"}, {}, ("filter v > 0", "filter v >= 0")),
     "name": ({"name": "renamed"}, {}, ("operator renamed/subscribe",)),
     "shards": ({}, {"shards": 5}, ("shards: 5", "shards: 3")),
     "compat": ({}, {"compat": "kafka-streams"}, ("compat: kafka-streams",)),

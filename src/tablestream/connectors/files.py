@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal, Self, cast, get_args
 
 from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import functions as F
-from pyspark.sql.types import StringType, StructType
+from pyspark.sql.types import StringType, StructField, StructType
 
 from tablestream.connectors.sink import quoted
 from tablestream.errors import ArgumentError, PlanError
@@ -232,7 +232,7 @@ def _struct(schema: StructType | str) -> StructType:
 
 def _with_corrupt_record(columns: StructType) -> StructType:
     if CORRUPT_RECORD not in columns.fieldNames():
-        return StructType(columns.fields).add(CORRUPT_RECORD, StringType())
+        return StructType([*columns.fields, StructField(CORRUPT_RECORD, StringType())])
     if columns[CORRUPT_RECORD].dataType != StringType():
         raise ArgumentError(
             f"The column {CORRUPT_RECORD} is to hold the text of malformed rows.",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from tablestream.connectors.sink import ORDER
 from tablestream.errors import ArgumentError, PlanError
@@ -128,8 +128,15 @@ def memory(name: str) -> MemorySink:
 
 
 def _in_order(rows: list[Row]) -> list[Row]:
-    """Sort by ``_order``, of which the fields are never null; rows without it stay as they are."""
-    return sorted(rows, key=lambda row: row[ORDER]) if rows and ORDER in rows[0] else rows
+    """Sort by ``_order``, as Spark does; rows without it stay as they are."""
+    return sorted(rows, key=lambda row: _sortable(row[ORDER])) if rows and ORDER in rows[0] else rows
+
+
+def _sortable(value: Any) -> tuple[Any, ...]:
+    """Put nulls first, inside structs and arrays too: a rejected record may have no place in an ``order_by``."""
+    if value is None:
+        return (0,)
+    return (1, tuple(map(_sortable, value)) if isinstance(value, tuple | list) else value)
 
 
 def _no_connect() -> PlanError:

@@ -7,7 +7,7 @@ however often and after whatever crash it is called again with the same one.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, Self
+from typing import TYPE_CHECKING, Protocol, Self, runtime_checkable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,6 +21,7 @@ CHANGE_COLUMNS = (CHANGE_TYPE, TIMESTAMP, ORDER)
 """The columns of a frame of changes that belong neither to the key nor to the value."""
 
 
+@runtime_checkable
 class Sink(Protocol):
     """Where the changes of one output go.
 

@@ -7,7 +7,7 @@ from enum import Enum
 
 from tablestream.plan.rounds import Port, Round
 from tablestream.topology.graph import ancestors
-from tablestream.topology.nodes import Fields, ForeignKeyJoin, Node, OneToMany, Source
+from tablestream.topology.nodes import Aggregate, Fields, ForeignKeyJoin, Node, OneToMany, Source
 
 #: The column of a struct for a value without columns.
 NOTHING = "__nothing"
@@ -19,6 +19,7 @@ class Role(Enum):
     KEYED = "key, value"
     SUBSCRIBING = "key, foreign key, value"
     POINTED_AT = "key as foreign key, value"
+    GROUPING = "key, group, what is aggregated"
 
 
 @dataclass(frozen=True)
@@ -34,9 +35,9 @@ class Reader:
     role
         Which columns are computed.
     key, foreign
-        The key's types, and with `Role.SUBSCRIBING` the foreign key's.
+        The key's types, and with `Role.SUBSCRIBING` the foreign key's, with `Role.GROUPING` the group's.
     join
-        With `Role.SUBSCRIBING`, the join whose ``on`` is evaluated.
+        With `Role.SUBSCRIBING` and `Role.GROUPING`, the node whose ``on`` is evaluated.
     """
 
     port: Port
@@ -44,7 +45,7 @@ class Reader:
     role: Role
     key: Fields
     foreign: Fields = ()
-    join: ForeignKeyJoin | OneToMany | None = None
+    join: ForeignKeyJoin | OneToMany | Aggregate | None = None
 
 
 @dataclass(frozen=True)

@@ -12,11 +12,16 @@ from typing import Any
 
 import polars as pl
 
+from tablestream.operators.aggregate import Aggregate as AggregateOperator
+from tablestream.operators.collected import Collected, Kind
+from tablestream.operators.fold import Fold, UserFunctions
 from tablestream.operators.foreign_key_answer import ForeignKeyAnswer
 from tablestream.operators.foreign_key_subscribe import ForeignKeySubscribe, Rules
 from tablestream.operators.key_join import Branch
 from tablestream.operators.key_join import KeyJoin as KeyJoinOperator
 from tablestream.operators.operator import Operator
+from tablestream.operators.regroup import Regroup
+from tablestream.operators.totals import Count, Function, Sum
 from tablestream.operators.upsert import Upsert
 from tablestream.plan.line import NOTHING, Between, Ending, Line, Mode, Output, Reader, Role
 from tablestream.plan.rounds import Placed, Port, Round
@@ -34,7 +39,16 @@ from tablestream.topology.graph import (
     removes_rows,
     unique_names,
 )
-from tablestream.topology.nodes import Fields, ForeignKeyJoin, KeyJoin, Node, OneToMany, Source
+from tablestream.topology.nodes import (
+    Aggregate,
+    Fields,
+    ForeignKeyJoin,
+    KeyJoin,
+    Measure,
+    Node,
+    OneToMany,
+    Source,
+)
 
 #: Behind every declared node: outputs rank last.
 _LAST = 1 << 60
@@ -89,7 +103,7 @@ class _Lowering:
         want: _Want,
         role: Role,
         key: Fields,
-        join: ForeignKeyJoin | OneToMany | None = None,
+        join: ForeignKeyJoin | OneToMany | Aggregate | None = None,
     ) -> None:
         """Note that a port reads a view."""
         self.wants.append(want)
@@ -106,7 +120,11 @@ class _Lowering:
 
     def value_of(self, node: Node) -> pl.DataType:
         """The dtype of a table's value."""
-        kinds = {f"c{number}": kind for number, kind in enumerate(self.types(node.value).values())}
+        return self.struct_of(node.value)
+
+    def struct_of(self, fields: Fields) -> pl.DataType:
+        """The dtype in which columns travel."""
+        kinds = {f"c{number}": kind for number, kind in enumerate(self.types(fields).values())}
         return pl.Struct(kinds or {NOTHING: pl.Boolean()})
 
     def is_quiet(self, view: Node) -> bool:
@@ -194,11 +212,54 @@ def _pointing(
     return second
 
 
+def _aggregate(line: _Lowering, node: Aggregate) -> int:
+    """Rows by groups: two operators, one behind the other."""
+    name = line.names[node]
+    first = 1 + line.produce(base_of(node.parent))
+    keys, groups = line.key_of(node.parent), line.keys(node.key, foreign_columns(len(node.key)))
+    value = line.struct_of(node.input_fields)
+    rows = _Want(((*path_from_base(node.parent), node.serial), 1), first, KEY_HASH, f"{name}[rows]")
+    messages = _Want(((node.serial,), 2), first + 1, FOREIGN_HASH, f"{name}[groups]")
+    line.read(node.parent, rows, Role.GROUPING, node.parent.key, node)
+    line.wants.append(messages)
+    atomic = not line.mode.compat
+    regroup = Regroup(keys=keys, group_keys=groups, value=value, atomic=atomic)
+    keep_empty = node.keep_empty or line.mode.compat
+    aggregate: Operator
+    if node.functions is None:
+        inputs, results = line.types(node.input_fields), line.types(node.value)
+        functions = tuple(
+            _function(measure, list(inputs.values()), result)
+            for measure, result in zip(node.measures, results.values(), strict=True)
+        )
+        aggregate = AggregateOperator(keys, groups, value, functions, keep_empty=keep_empty, atomic=atomic)
+    else:
+        assert isinstance(node.functions, UserFunctions)  # noqa: S101 - the handles make it
+        result, user = line.value_of(node), node.functions
+        aggregate = Fold(keys, groups, value, result, user, keep_empty=keep_empty, atomic=atomic)
+    line.drafts.append(_Draft(node, f"{name}/regroup", first, regroup, [rows], inner=messages))
+    line.drafts.append(_Draft(node, f"{name}/aggregate", first + 1, aggregate, [messages]))
+    return first + 1
+
+
+def _function(measure: Measure, inputs: Sequence[pl.DataType], result: pl.DataType) -> Function | Collected:
+    """The way in which a declared aggregate is computed."""
+    if measure.column is None:
+        return Count()
+    column, of = f"c{measure.column}", inputs[measure.column]
+    if measure.function == "count":
+        return Count(column)
+    if measure.function in {"sum", "avg"}:
+        return Sum(column, of, result, average=measure.function == "avg")
+    return Collected(Kind(measure.function), column, result)
+
+
 _LOWER: dict[type[Node], Callable[[_Lowering, Any], int]] = {
     Source: _source,
     KeyJoin: _key_join,
     ForeignKeyJoin: _foreign_key_join,
     OneToMany: _one_to_many,
+    Aggregate: _aggregate,
 }
 
 
@@ -251,7 +312,7 @@ def _natively_final(line: _Lowering, outputs: Sequence[Output]) -> set[Node]:
     able: set[Node] = {
         base
         for base in line.made_in
-        if isinstance(base, KeyJoin) or (isinstance(base, ForeignKeyJoin) and base.how == "left")
+        if isinstance(base, KeyJoin | Aggregate) or (isinstance(base, ForeignKeyJoin) and base.how == "left")
     }
     able -= {base for base, _, _ in line.reads}
     for output in outputs:
@@ -351,7 +412,7 @@ class _Finishing:
         if draft.inner is not None:
             targets = ((ports[draft.inner],), tuple(ends))
         operator = draft.operator
-        if draft.base in self.final and not isinstance(operator, Upsert):
+        if draft.base in self.final and not isinstance(operator, Upsert | Regroup):
             operator = replace(operator, final=True)  # type: ignore[type-var]
         return Placed(draft.name, operator, tuple(ports[want].number for want in draft.inputs), targets)
 

@@ -27,6 +27,8 @@ class Analysed:
 
     Attributes
     ----------
+    named
+        Whether it bears a name: an alias, or that of a column. The others are called by their text.
     text
         The expression as SQL, empty if it is not deterministic. The Column's own text will not do for telling a
         plan from another: it numbers the lambdas of a process, and shows an object's address for a function's.
@@ -37,6 +39,7 @@ class Analysed:
     type: T.DataType
     nullable: bool
     text: str
+    named: bool
 
 
 def analysed(
@@ -96,13 +99,19 @@ def analysed(
         )
     texts = _counted(frame, columns)
     if isinstance(texts, AnalysisException):
+        texts = []
         for column, one in zip(columns, schema, strict=True):
-            refusal = _counted(frame, [column])
-            if isinstance(refusal, AnalysisException):
-                _refuse(refusal, one.name, operator, where, deterministic=deterministic)
-        texts = [""] * len(columns)
+            alone = _counted(frame, [column])
+            if isinstance(alone, AnalysisException):
+                _refuse(alone, one.name, operator, where, deterministic=deterministic)
+                alone = [""]
+            texts += alone
+    fold = folding(frame.sparkSession)
+    there = {fold(name) for name in frame.columns}
     return [
-        Analysed(column, one.name, one.dataType, one.nullable, text)
+        Analysed(
+            column, one.name, one.dataType, one.nullable, text, one.name != text or fold(one.name) in there
+        )
         for column, one, text in zip(columns, schema, texts, strict=True)
     ]
 

@@ -37,7 +37,7 @@ from tablestream.state.changes import (
     key_columns,
 )
 from tablestream.topology.graph import base_of, leaves_of
-from tablestream.topology.nodes import Fields, ForeignKeyJoin, KeyJoin, Node, OneToMany, Source
+from tablestream.topology.nodes import Aggregate, Fields, ForeignKeyJoin, KeyJoin, Node, OneToMany, Source
 
 
 def polars_types(fields: Fields) -> pl.Schema:
@@ -195,12 +195,23 @@ class Builder:
         for reader in readers:
             table = scope.table(reader.node)
             message = carried | self._message(scope, reader, table, row_ts)
-            consumer = Consumer(reader.port, tuple(message), len(table.value))
-            value = list(table.value) or [F.lit(None).cast("boolean")]
+            value = self._carried_value(scope, reader, table)
+            consumer = Consumer(reader.port, tuple(message), len(value))
+            value = value or [F.lit(None).cast("boolean")]
             columns = dict(zip(consumer.names, [*message.values(), *value], strict=True))
             scope.add({name: c if here is None else F.when(here, c) for name, c in columns.items()})
             consumers.append(consumer)
         return consumers
+
+    def _carried_value(self, scope: Scope, reader: Reader, table: TableColumns) -> list[Column]:
+        """The value of a message: the table's, or what is aggregated of it."""
+        if not isinstance(reader.join, Aggregate):
+            return list(table.value)
+        columns = {
+            f"__input{reader.port.number}.{number}": F.when(table.exists, column_of(one.expression))
+            for number, one in enumerate(reader.join.inputs)
+        }
+        return scope.add(columns, scope.visible(reader.node))
 
     def _message(
         self, scope: Scope, reader: Reader, table: TableColumns, row_ts: Column | None
@@ -210,7 +221,7 @@ class Builder:
         if reader.role is Role.POINTED_AT:
             names, hashed = foreign_columns(len(reader.key)), FOREIGN_HASH
         message = _key(table.key, reader.key, names, hashed)
-        if reader.role is Role.SUBSCRIBING:
+        if reader.join is not None:
             message |= self._foreign_key(scope, reader, table)
         elif row_ts is not None:
             message[ROW_TS] = row_ts
@@ -220,15 +231,20 @@ class Builder:
         return message
 
     def _foreign_key(self, scope: Scope, reader: Reader, table: TableColumns) -> dict[str, Column]:
-        """The foreign key's columns; all null where a part is null or there is no row."""
+        """The columns of a foreign key or a group; all null where there is no row.
+
+        And where a part is null; but a group may have one, unless Kafka Streams' rules are asked for.
+        """
         assert reader.join is not None  # noqa: S101
         parts = self._pointing(scope, reader.node, reader.join, f"__on{reader.port.number}")
-        there = reduce(lambda one, other: one & other, [part.isNotNull() for part in parts], table.exists)
+        nullable = reader.role is Role.GROUPING and not self._line.mode.compat
+        whole = [] if nullable else [part.isNotNull() for part in parts]
+        there = reduce(lambda one, other: one & other, whole, table.exists)
         columns = _key(parts, reader.foreign, foreign_columns(len(parts)), FOREIGN_HASH)
         return {name: F.when(there, column) for name, column in columns.items()}
 
     def _pointing(
-        self, scope: Scope, node: Node, join: ForeignKeyJoin | OneToMany, name: str
+        self, scope: Scope, node: Node, join: ForeignKeyJoin | OneToMany | Aggregate, name: str
     ) -> list[Column]:
         """What a row points at: the join's ``on`` in the types that are compared, as the other table's key is."""
         kinds = [spark_type(one) for one in join.foreign]
@@ -244,6 +260,9 @@ class Builder:
         if isinstance(base, KeyJoin):
             for number, (leaf, _) in enumerate(leaves_of(base)):
                 scope.tables[leaf] = _carried(port, f"v{number}", key, leaf)
+            return
+        if isinstance(base, Aggregate):
+            scope.tables[base] = _carried(port, "v0", key, base)
             return
         assert isinstance(base, ForeignKeyJoin | OneToMany)  # noqa: S101
         foreign = tuple(opened(port, name) for name in foreign_columns(len(base.foreign)))
@@ -341,6 +360,8 @@ class Builder:
         foreign: Fields = ()
         if isinstance(base, KeyJoin):
             key, values = base.key, [leaf.value for leaf, _ in leaves_of(base)]
+        elif isinstance(base, Aggregate):
+            key, values = base.key, [base.value]
         else:
             assert isinstance(base, ForeignKeyJoin | OneToMany)  # noqa: S101
             is_left = isinstance(base, ForeignKeyJoin)

@@ -32,12 +32,8 @@ def check_outputs(outputs: Sequence[Output]) -> None:
     Raises
     ------
     ArgumentError
-        When there is none, or two share a name (by which a replay is recognised) or a target.
+        When two share a name (by which a replay is recognised) or a target.
     """
-    if not outputs:
-        raise ArgumentError(
-            "A query needs at least one output.", hint="Give start(...) a table.to(sink).", where=user_line()
-        )
     for what, values in (
         ("name", [output.name for output in outputs]),
         ("target", [output.sink.target for output in outputs]),
@@ -58,7 +54,7 @@ def write_outputs(
     *,
     query_id: str,
     split: Callable[[DataFrame, int], DataFrame],
-) -> int:
+) -> None:
     """Write all outputs of one micro-batch.
 
     The rows are persisted and counted before any sink sees them. Without the one, each sink's actions would
@@ -80,11 +76,6 @@ def write_outputs(
         Takes the frame and the number of an output, gives that output's changes. Must keep partitions and
         their order: no shuffle.
 
-    Returns
-    -------
-    int
-        The number of rows of the whole frame.
-
     Notes
     -----
     When a sink fails, the query fails, and Spark hands the whole micro-batch over again after a restart:
@@ -92,9 +83,8 @@ def write_outputs(
     """
     micro_batch.persist(StorageLevel.MEMORY_AND_DISK_DESER)
     try:
-        rows = micro_batch.count()
+        micro_batch.count()
         for index, output in enumerate(outputs):
             output.sink.write(split(micro_batch, index), micro_batch_id, query_id, output.name)
-        return rows
     finally:
         micro_batch.unpersist()

@@ -151,7 +151,7 @@ class SourcePacker:
             raise MalformedRecordError(
                 f"A row cannot be read: {broken['__malformed'][0]!r} (source partition"
                 f" {broken[PARTITION][0]!r}, row {broken[POSITION][0]}).",
-                hint="Correct the file, or read it with mode='drop' or mode='keep'.",
+                hint="Correct the file, or read it with tablestream.read_files and mode='drop' or mode='keep'.",
                 operator=self.name,
             )
 

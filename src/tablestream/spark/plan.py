@@ -12,7 +12,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from tablestream.calling import user_line, warn
-from tablestream.errors import MixedPlanError, SessionSettingError
+from tablestream.errors import ArgumentError, MixedPlanError, SessionSettingError
 from tablestream.options import Compat, OutputSpec, checked_compat, checked_shards
 from tablestream.plan.line import Ending, Line, Mode, Output
 from tablestream.plan.lower import lower
@@ -94,11 +94,32 @@ def check_session(spark: SparkSession, line: Line) -> None:
 
 
 def worker_settings() -> Settings:
-    """Where workers cache runs: a directory of this user's, temporary unless the environment names one."""
+    """Where workers cache runs: a directory of this user's, temporary unless the environment names one.
+
+    Raises
+    ------
+    ArgumentError
+        If the size that the environment gives is no number.
+    """
     directory = os.environ.get("TABLESTREAM_CACHE_DIR")
     if directory is None:
-        directory = str(Path(tempfile.gettempdir()) / f"tablestream-{getpass.getuser()}")
-    return Settings(directory, int(os.environ.get("TABLESTREAM_CACHE_BYTES", _CACHE_BYTES)))
+        directory = str(Path(tempfile.gettempdir()) / f"tablestream-{_user()}")
+    size = os.environ.get("TABLESTREAM_CACHE_BYTES", str(_CACHE_BYTES))
+    if not size.isdecimal():
+        raise ArgumentError(
+            f"TABLESTREAM_CACHE_BYTES is {size!r}, which is not a number of bytes.",
+            hint=f"Write it in digits, such as {_CACHE_BYTES}.",
+            where=user_line(),
+        )
+    return Settings(directory, int(size))
+
+
+def _user() -> str:
+    """The user's name, or number: in a container a user often has no name."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return str(os.getuid())
 
 
 def query_frame(line: Line) -> DataFrame:
@@ -171,8 +192,8 @@ def _with_images(rows: DataFrame, ending: Ending) -> DataFrame:
     return shown.select(*key, *value, kind, "_timestamp", order)
 
 
-def explain(node: Node, spec: OutputSpec, compat: Compat) -> str:
+def explain(node: Node, spec: OutputSpec, compat: Compat, shards: int | None) -> str:
     """Return the plan of one table as text."""
     from tablestream.plan.explain import explained
 
-    return explained(lowered([(node, spec)], compat, None))
+    return explained(lowered([(node, spec)], compat, shards))

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
 from tablestream.calling import user_line
 from tablestream.connectors.files import first_line
-from tablestream.connectors.sink import Sink
+from tablestream.connectors.sink import ORDER, Sink
 from tablestream.errors import ArgumentError, MixedPlanError
 from tablestream.options import Compat, Emit, OutputSpec, Tombstones
 from tablestream.plan.line import Ending, Line
@@ -37,8 +39,8 @@ class OutputRequest:
 
 def start(
     *outputs: OutputRequest,
-    checkpoint: str,
-    trigger: dict[str, Any] | None = None,
+    checkpoint: str | os.PathLike[str],
+    trigger: Mapping[str, Any] | None = None,
     name: str | None = None,
     compat: Compat = None,
     shards: int | None = None,
@@ -67,7 +69,7 @@ def start(
     Raises
     ------
     ArgumentError
-        No output, or two with one name or target.
+        No output, or two with one name or target; an argument of another kind.
     MixedPlanError
         Tables of different sessions.
     PlanChangedError
@@ -82,6 +84,8 @@ def start(
         raise ArgumentError(
             "There is nothing to start.", hint="Give start(...) a table.to(sink).", where=user_line()
         )
+    _check_kinds(outputs, checkpoint, trigger)
+    checkpoint = os.fspath(checkpoint)
     spark = outputs[0].spark
     if any(output.spark is not spark for output in outputs):
         raise MixedPlanError(
@@ -124,6 +128,29 @@ def request(
     return OutputRequest(node, spark, sink, OutputSpec(chosen, before, tombstones), name)
 
 
+def _check_kinds(outputs: Sequence[Any], checkpoint: Any, trigger: Any) -> None:
+    """Refuse arguments of another kind while nothing is written yet."""
+    others = [one for one in outputs if not isinstance(one, OutputRequest)]
+    if others:
+        raise ArgumentError(
+            f"start(...) was given a {type(others[0]).__name__}, which is not an output.",
+            hint="Give it what table.to(sink) returns.",
+            where=user_line(),
+        )
+    if not isinstance(checkpoint, str | os.PathLike) or not os.fspath(checkpoint):
+        raise ArgumentError(
+            f"checkpoint={checkpoint!r} is not a directory.",
+            hint="Give the path of a directory that is this query's alone.",
+            where=user_line(),
+        )
+    if trigger is not None and not isinstance(trigger, Mapping):
+        raise ArgumentError(
+            f"trigger={trigger!r} is not a mapping.",
+            hint='Write it as {"availableNow": True} or {"processingTime": "10 seconds"}.',
+            where=user_line(),
+        )
+
+
 def _key(output: OutputRequest) -> list[str]:
     return [one.name for one in output.node.key]
 
@@ -144,10 +171,16 @@ def _micro_batch_writer(
             number,
             outputs,
             query_id=known["query"],
-            split=lambda frame, index: split(frame, endings[index]),
+            split=lambda frame, index: _numbered(split(frame, endings[index]), number),
         )
 
     return write
+
+
+def _numbered(changes: DataFrame, number: int) -> DataFrame:
+    """Put the micro-batch's number into the order: under Spark Connect the workers are not told it."""
+    order = F.col(ORDER).withField("micro_batch", F.lit(number).cast("bigint"))
+    return changes.withColumn(ORDER, order)
 
 
 def _query_id(spark: SparkSession, checkpoint: str) -> str | None:

@@ -13,7 +13,7 @@ column           type                  meaning
 ``__null_key``   boolean               whether a part of the key is null
 ``__malformed``  string or null        the text of a row that could not be read
 ``__mark0`` ..   bigint or string      what tells the source partition
-``__position``   bigint or null        the place in it; null: rows are counted
+``__position``   bigint                the place in it; without the column, rows are counted
 ``__key_json``   string                the key, for those who ask what was rejected
 ``__record``     string                the record as JSON, or the text of a row that could not be read
 ===============  ====================  ==================================================================
@@ -23,9 +23,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
-from typing import NoReturn
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame
@@ -34,14 +33,15 @@ from pyspark.sql import types as T
 
 from tablestream.calling import warn
 from tablestream.connectors.files import CORRUPT_RECORD, JSON_OPTIONS, on_malformed
-from tablestream.errors import ArgumentError, ColumnCollisionError, PlanError, ReservedNameError
+from tablestream.errors import ArgumentError, ColumnCollisionError, ReservedNameError
+from tablestream.spark import blobs
 from tablestream.spark.analysis import Analysed, analysed, folding, unlogged
 from tablestream.spark.columns import quoted, truth
 from tablestream.spark.packing import Malformed
 from tablestream.spark.types import arrow_type, check_key_type
 from tablestream.topology.nodes import Field, Fields
 
-RESERVED = ("_change_type", "_timestamp", "_order", "_is_latest")
+RESERVED = ("_change_type", "_timestamp", "_order", "_is_latest", *blobs.COLUMNS)
 
 
 @dataclass(frozen=True)
@@ -70,13 +70,20 @@ class SourceFrame:
 
 @dataclass(frozen=True)
 class Description:
-    """What a user says of a source, see `tablestream.table`."""
+    """What a user says of a source, see `tablestream.table`.
+
+    Attributes
+    ----------
+    deletes_sql
+        What `deletes` was given as, if that was SQL.
+    """
 
     name: str
     where: str
     key: tuple[Column, ...]
     timestamp: Column | None
     deletes: Column | None
+    deletes_sql: str | None
     columns: tuple[Column, ...] | None
     except_columns: tuple[str, ...]
     order_by: Column | None
@@ -99,9 +106,13 @@ def describe(df: DataFrame, said: Description) -> Described:
     Raises
     ------
     ArgumentError
-        If the frame does not stream, or a timestamp is none.
+        If the frame does not stream, a timestamp is none, or a part of the key has no name.
     UnsupportedTypeError
         If a column cannot be carried, or cannot be a key.
+    ReservedNameError
+        If a column is called as the library's are.
+    ColumnCollisionError
+        If two parts of the key, or two columns of the value, share a name.
     """
     if not df.isStreaming:
         raise ArgumentError(
@@ -112,7 +123,15 @@ def describe(df: DataFrame, said: Description) -> Described:
         )
     key = _analysed(df, said.key, said)
     for one in key:
+        if not one.named:
+            raise ArgumentError(
+                f"The key {one.name} is an expression without a name.",
+                hint="Give it one, with alias.",
+                operator=said.name,
+                where=said.where,
+            )
         check_key_type(one.type, one.name, operator=said.name, where=said.where)
+    _check_names(df, said, key)
     value = _value(df, said, [one.name for one in key])
     for one in value:
         arrow_type(one.type, one.name, operator=said.name, where=said.where)
@@ -145,7 +164,11 @@ def describe(df: DataFrame, said: Description) -> Described:
     )
     expressions = {"timestamp": timestamp, "deletes": deletes, "order_by": order_by}
     text = [f"key {', '.join(one.text for one in key)}"]
+    if deletes is not None and said.deletes_sql is not None:
+        expressions["deletes"] = replace(deletes, text=said.deletes_sql)
     text += [f"{name} {one.text}" for name, one in expressions.items() if one is not None]
+    if said.columns is not None:
+        text.append(f"columns {', '.join(one.text for one in value)}")
     return Described(
         SourceFrame(frame, len(marks), mode),
         _fields(key),
@@ -167,35 +190,43 @@ def _analysed(
 
 def _value(df: DataFrame, said: Description, keys: Sequence[str]) -> list[Analysed]:
     """The value's columns: those asked for, or all but the key's and the excepted ones."""
-
-    def refuse(kind: type[ArgumentError | PlanError], message: str, hint: str) -> NoReturn:
-        raise kind(message, hint=hint, operator=said.name, where=said.where)
-
     fold, corrupt = folding(df.sparkSession), _malformed(df)[0]
     there = {fold(name) for name in df.columns}
     unknown = [name for name in said.except_columns if fold(name) not in there]
     if unknown:
-        refuse(
-            ArgumentError,
+        raise ArgumentError(
             f"except_columns names columns that are not there: {', '.join(unknown)}.",
-            f"Columns are: {', '.join(df.columns)}.",
+            hint=f"Columns are: {', '.join(df.columns)}.",
+            operator=said.name,
+            where=said.where,
         )
     chosen = [quoted(name) for name in df.columns] if said.columns is None else said.columns
     left_out = {fold(name) for name in (*keys, *said.except_columns, *filter(None, [corrupt]))}
     columns = _analysed(df, chosen, said, deterministic=False)
     kept = [one for one in columns if fold(one.name) not in left_out]
-    names = [one.name for one in kept]
-    twice = [name for name, times in Counter(map(fold, names)).items() if times > 1]
+    _check_names(df, said, kept)
+    return kept
+
+
+def _check_names(df: DataFrame, said: Description, columns: Sequence[Analysed]) -> None:
+    """Names, of the key or of the value, have to be there once and not be ours."""
+    names = [one.name for one in columns]
+    twice = [name for name, times in Counter(map(folding(df.sparkSession), names)).items() if times > 1]
     if twice:
-        refuse(ColumnCollisionError, f"Two columns are called '{twice[0]}'.", "Rename one.")
+        raise ColumnCollisionError(
+            f"Two columns are called '{twice[0]}'.",
+            hint="Leave one out, or rename it.",
+            operator=said.name,
+            where=said.where,
+        )
     reserved = [name for name in names if is_reserved(name)]
     if reserved:
-        refuse(
-            ReservedNameError,
+        raise ReservedNameError(
             f"The library uses the names {', '.join(reserved)} itself.",
-            "Leave the columns out with except_columns=, or rename them.",
+            hint="Leave the columns out with except_columns=, or rename them.",
+            operator=said.name,
+            where=said.where,
         )
-    return kept
 
 
 def is_reserved(name: str) -> bool:
@@ -262,7 +293,11 @@ def _json(columns: Sequence[Column]) -> Column:
 
 
 def _malformed(df: DataFrame) -> tuple[str | None, Malformed]:
-    """The column of unreadable rows' texts, if there is one, and what becomes of such rows."""
+    """The column of unreadable rows' texts, if there is one, and what becomes of such rows.
+
+    A frame of another reader that has Spark's column for them says by it which rows are none; without a mode such a
+    row ends the query, since it would be a row of nulls.
+    """
     told = on_malformed(df.schema)
     if told is not None:
         return told

@@ -77,7 +77,7 @@ def arrow_type(kind: T.DataType, column: str, *, operator: str = "", where: str 
     if isinstance(kind, T.DecimalType):
         return pa.decimal128(kind.precision, kind.scale)
     if isinstance(kind, T.ArrayType):
-        return pa.list_(inside(kind.elementType, f"{column}.element"))
+        return pa.list_(pa.field("element", inside(kind.elementType, f"{column}.element")))
     if isinstance(kind, T.MapType):
         return pa.map_(inside(kind.keyType, f"{column}.key"), inside(kind.valueType, f"{column}.value"))
     if isinstance(kind, T.StructType) and type(kind) is T.StructType:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Iterator
 
 from tablestream.topology.nodes import (
+    Aggregate,
     Filter,
     ForeignKeyJoin,
     Join,
@@ -105,12 +106,13 @@ def leaf_paths(join: KeyJoin) -> list[tuple[int, ...]]:
 def asked_for_old_values(nodes: Iterable[Node]) -> set[Node]:
     """Return those of a plan's nodes that Kafka Streams' operators ask for old values.
 
-    Joins by a foreign key ask both sides, outer key joins too, left and right ones the side whose rows they
-    keep. Who is asked asks in turn, but for the result of a foreign-key join, which is a table of its own.
+    Groups ask their table, joins by a foreign key both sides, outer key joins too, left and right ones the side
+    whose rows they keep. Who is asked asks in turn, but for groups and the result of a foreign-key join, which are
+    tables of their own.
     """
     asked: set[Node] = set()
     for node in sorted(nodes, key=lambda one: one.serial, reverse=True):
-        if isinstance(node, ForeignKeyJoin | OneToMany) or node in asked:
+        if isinstance(node, ForeignKeyJoin | OneToMany | Aggregate) or node in asked:
             asked.update(node.parents)
         elif isinstance(node, KeyJoin):
             kept = {"inner": (), "left": (node.left,), "right": (node.right,), "outer": node.parents}
@@ -121,8 +123,8 @@ def asked_for_old_values(nodes: Iterable[Node]) -> set[Node]:
 def knows_old_values(view: Node, asked: Container[Node]) -> bool:
     """Whether Kafka Streams' filter in a view knows the old row, and so keeps repeated tombstones to itself.
 
-    It does when it is asked for old values, when the view stands on a join, or when a join had already
-    materialized the source when a filter of the view was declared.
+    It does when it is asked for old values, when the view stands on a join or on groups, or when one of these had
+    already materialized the source when a filter of the view was declared.
     """
     base = base_of(view)
     filters = [step for step in view_path(view) if isinstance(step, Filter)]

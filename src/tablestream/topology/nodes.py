@@ -8,7 +8,8 @@
     ├── Filter          the rows for which a condition holds
     ├── KeyJoin         two tables on their common key
     ├── ForeignKeyJoin  many rows of the left table to one row of the right
-    └── OneToMany       the same join seen from the one, keyed by both keys
+    ├── OneToMany       the same join seen from the one, keyed by both keys
+    └── Aggregate       the rows of a table by groups, and what is made of each group
 
 Expressions and data frames are opaque here: this package knows no Spark. An expression shows only its text, which
 is what a restarted plan is compared by.
@@ -103,7 +104,7 @@ class Source(Node):
     ordered_by
         The type of the user's ``order_by``, or none.
     materialized_by
-        The serials of the joins declared on this table or on a view of it.
+        The serials of the joins and groups declared on this table or on a view of it.
     """
 
     frame: object
@@ -162,12 +163,7 @@ class Join(Node):
     delete_when: Expression | None
 
     def __post_init__(self) -> None:
-        """Note at the sources that they are materialized from here on, as compat asks."""
-        for table in self.parents:
-            while isinstance(table, Select | Filter):
-                table = table.parent  # noqa: PLW2901 - goes down to what the view stands on
-            if isinstance(table, Source):
-                table.materialized_by.append(self.serial)
+        _materialize_sources(self)
 
     @property
     def parents(self) -> tuple[Node, ...]:
@@ -240,6 +236,90 @@ class OneToMany(Join):
     def meaning(self) -> str:
         on = ", ".join(expression.text for expression in self.on)
         return f"{self.how} join of {self.left.name} with the many {self.right.name} on {on}; {self._select_text}"
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A declared aggregate: its name in Spark, and the place among the aggregated columns of what it is of."""
+
+    function: str
+    column: int | None
+
+
+class GroupFunctions(Protocol):
+    """The user's own functions of a group; opaque here, they run in the workers."""
+
+    @property
+    def text(self) -> str:
+        """Their names and version: what a restarted plan is compared by."""
+
+
+@dataclass(frozen=True, eq=False)
+class Aggregate(Node):
+    """A table's rows by groups.
+
+    Attributes
+    ----------
+    parent
+        The table.
+    on
+        The group, an expression per column of the key, over a row of the table.
+    inputs
+        What is aggregated of a row.
+    input_fields
+        The names and types of `inputs`.
+    measures
+        A declared aggregate per column of the value; none with `functions`.
+    functions
+        The user's own.
+    keep_empty
+        Whether a group without rows stays.
+    """
+
+    parent: Node
+    on: tuple[Expression, ...]
+    inputs: tuple[Named, ...]
+    input_fields: Fields
+    measures: tuple[Measure, ...]
+    functions: GroupFunctions | None
+    keep_empty: bool
+
+    def __post_init__(self) -> None:
+        _materialize_sources(self)
+
+    @property
+    def parents(self) -> tuple[Node, ...]:
+        return (self.parent,)
+
+    @property
+    def foreign(self) -> Fields:
+        """The columns of the group's key."""
+        return self.key
+
+    @property
+    def meaning(self) -> str:
+        groups = ", ".join(expression.text for expression in self.on)
+        made = self.functions.text if self.functions is not None else self._measured
+        kept = ", empty groups stay" if self.keep_empty else ""
+        inputs = "; ".join(one.text for one in self.inputs)
+        return f"group {self.parent.name} by {groups}; {made} of {inputs or 'rows'}{kept}"
+
+    @property
+    def _measured(self) -> str:
+        shown = []
+        for made, measure in zip(self.value, self.measures, strict=True):
+            of = "" if measure.column is None else self.inputs[measure.column].name
+            shown.append(f"{made.name} {made.type} = {measure.function}({of})")
+        return "; ".join(shown)
+
+
+def _materialize_sources(node: Node) -> None:
+    """Note at the sources of a join or of groups that they are materialized from here on, as compat asks."""
+    for table in node.parents:
+        while isinstance(table, Select | Filter):
+            table = table.parent  # noqa: PLW2901 - goes down to what the view stands on
+        if isinstance(table, Source):
+            table.materialized_by.append(node.serial)
 
 
 def _names(fields: Fields) -> str:

@@ -1,0 +1,301 @@
+"""A table by groups: what `Table.group_by` gives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pyspark.errors import ParseException, PySparkException
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import types as T
+
+from tablestream.aggregates import SPARK, AggregateFunction
+from tablestream.aggregates import count as count_rows
+from tablestream.calling import user_line
+from tablestream.errors import ArgumentError, ColumnCollisionError, PlanError, UnsupportedTypeError
+from tablestream.operators.fold import UserFunctions
+from tablestream.spark.analysis import Analysed, folding
+from tablestream.spark.columns import SparkExpression, spark_type
+from tablestream.spark.sources import is_reserved
+from tablestream.spark.types import arrow_type
+from tablestream.topology.nodes import Aggregate, Field, Fields, Measure, Named, Node
+
+if TYPE_CHECKING:
+    from tablestream.table import Table
+
+_UNORDERED = (T.ArrayType, T.MapType, T.StructType, T.BinaryType, T.BooleanType)
+
+
+class GroupedTable:
+    """The rows of a table by groups; made by `Table.group_by`.
+
+    A row that changes inside its group is one change of the group, and one that moves to another group leaves the
+    one and comes to the other in one step: no reader ever sees it in both, or in neither (KIP-904, and beyond).
+    """
+
+    def __init__(
+        self,
+        node: Node,
+        rows: DataFrame,
+        key: Sequence[Analysed],
+        values: Sequence[Analysed],
+        analyse: Callable[[Sequence[Column], str, str], list[Analysed]],
+        make: Callable[[Node], Table],
+    ) -> None:
+        self._node, self._rows, self._key, self._values = node, rows, key, values
+        self._analyse, self._make = analyse, make
+
+    def __repr__(self) -> str:
+        return f"GroupedTable({self._node.name} by {', '.join(one.name for one in self._key)})"
+
+    def count(self, *, keep_empty: bool = False, name: str | None = None) -> Table:
+        """Count the rows of each group, in a column ``count``.
+
+        Parameters
+        ----------
+        keep_empty, name
+            As in `agg`.
+        """
+        return self._agg({"count": count_rows()}, keep_empty, name, user_line())
+
+    def agg(
+        self, *, keep_empty: bool = False, name: str | None = None, **columns: AggregateFunction
+    ) -> Table:
+        """Compute aggregates of each group.
+
+        Parameters
+        ----------
+        keep_empty
+            Whether a group stays when its last row leaves, with a count of 0 and sums that are null. By default,
+            and never with ``compat="kafka-streams"``, it is deleted.
+        name
+            Of the table; default ``<table>_agg``.
+        **columns
+            The aggregates by the names of their columns: ``n=ts.count(), total=ts.sum("amount")``.
+
+        Returns
+        -------
+        Table
+            Keyed by the group. Its timestamps are the greatest of the group's changes since it came to be.
+
+        Raises
+        ------
+        ArgumentError
+            For no column, or something that is no aggregate.
+        UnsupportedTypeError
+            For a least or greatest value of a type without an order.
+
+        References
+        ----------
+        KIP-904; ``KGroupedTable.aggregate``.
+        """
+        return self._agg(columns, keep_empty, name, user_line())
+
+    def aggregate(
+        self,
+        initializer: Callable[[], Any],
+        adder: Callable[[Any, Any, Any], Any],
+        subtractor: Callable[[Any, Any, Any], Any],
+        schema: T.StructType | str,
+        *,
+        keep_empty: bool = False,
+        version: str = "",
+        name: str | None = None,
+    ) -> Table:
+        """Aggregate each group by Python functions, called as Kafka Streams calls them.
+
+        Parameters
+        ----------
+        initializer
+            () -> the aggregate of a group without rows.
+        adder, subtractor
+            (group key, row, aggregate) -> aggregate; None deletes the group. The row is a named tuple of the
+            table's value columns, or of those given to ``group_by(value=)``. A key or an aggregate of one column
+            is its value, of several a named tuple. For a row that changes in its group, the old row is subtracted
+            first, then the new one added; the subtractor is not called where there is no aggregate.
+        schema
+            The columns of the aggregate, as a DDL string or a struct: ``"total double, n int"``.
+        version
+            Change it when you change what a function does: a plan is compared by the functions' names and this.
+        keep_empty, name
+            As in `agg`.
+        """
+        where = user_line()
+        fields = self._fields(schema, where)
+        user = UserFunctions(
+            initializer=initializer,
+            adder=adder,
+            subtractor=subtractor,
+            key=self._key_names,
+            row=tuple(one.name for one in self._values),
+            aggregate=tuple(one.name for one in fields),
+            text=_described((initializer, adder, subtractor), version),
+        )
+        return self._folded(fields, user, keep_empty, name or f"{self._node.name}_aggregate", where)
+
+    def reduce(
+        self,
+        adder: Callable[[Any, Any], Any],
+        subtractor: Callable[[Any, Any], Any],
+        *,
+        keep_empty: bool = False,
+        version: str = "",
+        name: str | None = None,
+    ) -> Table:
+        """Combine the rows of each group by Python functions.
+
+        Parameters
+        ----------
+        adder, subtractor
+            (aggregate, row) -> aggregate; both are named tuples of the table's value columns, or of those given to
+            ``group_by(value=)``. None deletes the group. The first row is the aggregate as it is.
+        keep_empty, version, name
+            As in `aggregate`.
+        """
+        where = user_line()
+        user = UserFunctions(
+            initializer=None,
+            adder=_Swapped(adder),
+            subtractor=_Swapped(subtractor),
+            key=self._key_names,
+            row=tuple(one.name for one in self._values),
+            aggregate=tuple(one.name for one in self._values),
+            text=_described((adder, subtractor), version),
+        )
+        fields = tuple(Field(one.name, one.type.json()) for one in self._values)
+        return self._folded(fields, user, keep_empty, name or f"{self._node.name}_reduce", where)
+
+    @property
+    def _key_names(self) -> tuple[str, ...]:
+        return tuple(one.name for one in self._key)
+
+    def _agg(
+        self, columns: Mapping[str, AggregateFunction], keep_empty: bool, name: str | None, where: str
+    ) -> Table:
+        shown = name or f"{self._node.name}_agg"
+        if not columns:
+            raise ArgumentError(
+                "agg() has nothing to compute.",
+                hint='Write agg(n=ts.count(), total=ts.sum("amount")).',
+                where=where,
+            )
+        for one, function in columns.items():
+            if not isinstance(function, AggregateFunction):
+                raise ArgumentError(
+                    f"{one}={function!r} is no aggregate.",
+                    hint='Use those of this library, such as ts.sum("amount"): they can take rows away again.',
+                    operator=shown,
+                    where=where,
+                )
+        of = [(one, function.column) for one, function in columns.items() if function.column is not None]
+        inputs = self._analyse([column.alias(one) for one, column in of], where, shown) if of else []
+        for given in inputs:
+            _check_input(columns[given.name], given, shown, where)
+        places = {one: place for place, (one, _) in enumerate(of)}
+        value = tuple(self._result(one, function, shown, where) for one, function in columns.items())
+        self._check_names(value, shown, where)
+        measures = tuple(Measure(function.name, places.get(one)) for one, function in columns.items())
+        return self._made(value, inputs, measures, None, keep_empty, shown, where)
+
+    def _result(self, name: str, function: AggregateFunction, operator: str, where: str) -> Field:
+        """The column of an aggregate, with the type that Spark gives it."""
+        spark = SPARK[function.name]
+        try:
+            made = self._rows.agg(spark("*" if function.column is None else function.column).alias(name))
+            kind = made.schema[0].dataType
+        except PySparkException as error:
+            raise PlanError(
+                f"Spark cannot compute {name} = {function.name}(...): {str(error).splitlines()[0]}",
+                hint=f"Columns are: {', '.join(self._rows.columns)}.",
+                operator=operator,
+                where=where,
+            ) from error
+        arrow_type(kind, name, operator=operator, where=where)
+        return Field(name, kind.json())
+
+    def _fields(self, schema: T.StructType | str, where: str) -> Fields:
+        try:
+            parsed = T.StructType.fromDDL(schema) if isinstance(schema, str) else schema
+        except ParseException as error:
+            raise ArgumentError(
+                f"The schema {schema!r} cannot be parsed.",
+                hint="Write it as in 'total double, n int'.",
+                where=where,
+            ) from error
+        if not isinstance(parsed, T.StructType) or not parsed.fields:
+            raise ArgumentError(
+                "The aggregate has no columns.", hint="Write schema='total double'.", where=where
+            )
+        return tuple(Field(one.name, one.dataType.json()) for one in parsed.fields)
+
+    def _folded(self, fields: Fields, user: UserFunctions, keep_empty: bool, name: str, where: str) -> Table:
+        self._check_names(fields, name, where)
+        for one in fields:
+            arrow_type(spark_type(one), one.name, operator=name, where=where)
+        return self._made(fields, self._values, (), user, keep_empty, name, where)
+
+    def _check_names(self, fields: Fields, operator: str, where: str) -> None:
+        fold = folding(self._rows.sparkSession)
+        taken = {fold(one) for one in self._key_names}
+        for one in fields:
+            if fold(one.name) in taken or is_reserved(one.name):
+                raise ColumnCollisionError(
+                    f"There is a column '{one.name}' already, or the name is the library's.",
+                    hint="Give it another name.",
+                    operator=operator,
+                    where=where,
+                )
+            taken.add(fold(one.name))
+
+    def _made(
+        self,
+        value: Fields,
+        inputs: Sequence[Analysed],
+        measures: tuple[Measure, ...],
+        functions: UserFunctions | None,
+        keep_empty: bool,
+        name: str,
+        where: str,
+    ) -> Table:
+        return self._make(
+            Aggregate(
+                name=name,
+                where=where,
+                key=tuple(Field(one.name, one.type.json()) for one in self._key),
+                value=value,
+                parent=self._node,
+                on=tuple(SparkExpression(one.column, one.text) for one in self._key),
+                inputs=tuple(Named(one.name, SparkExpression(one.column, one.text)) for one in inputs),
+                input_fields=tuple(Field(f"i{number}", one.type.json()) for number, one in enumerate(inputs)),
+                measures=measures,
+                functions=functions,
+                keep_empty=keep_empty,
+            )
+        )
+
+
+def _check_input(function: AggregateFunction, one: Analysed, operator: str, where: str) -> None:
+    """Refuse types that have no sum, or no order."""
+    summed, ordered = function.name in {"sum", "avg"}, function.name in {"min", "max"}
+    if (summed and not isinstance(one.type, T.NumericType)) or (ordered and isinstance(one.type, _UNORDERED)):
+        raise UnsupportedTypeError(
+            f"{one.name} = {function.name}(...) of type {one.type.simpleString()} is not supported.",
+            hint="Take numbers; min and max also take text, dates and times.",
+            operator=operator,
+            where=where,
+        )
+
+
+class _Swapped:
+    """A reducer as an adder: (key, row, aggregate) -> reducer(aggregate, row)."""
+
+    def __init__(self, reducer: Callable[[Any, Any], Any]) -> None:
+        self._reducer = reducer
+
+    def __call__(self, _: Any, row: Any, aggregate: Any) -> Any:
+        return self._reducer(aggregate, row)
+
+
+def _described(functions: Sequence[Callable[..., Any]], version: str) -> str:
+    names = ", ".join(getattr(one, "__qualname__", type(one).__qualname__) for one in functions)
+    return f"functions {names}" + (f" version {version}" if version else "")

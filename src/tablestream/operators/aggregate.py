@@ -1,0 +1,154 @@
+"""Second half of a grouping: declared aggregates of the rows of each group.
+
+A *turn* is one message, or with ``atomic`` all messages of a step to one group. Each turn emits once.
+
+============  ===========================  ====================================================
+rows before   rows after                   emits, at the time that `groups` gives
+============  ===========================  ====================================================
+any           some                         the aggregates, also where they are the same
+any           none                         a tombstone; with ``keep_empty`` the aggregates
+============  ===========================  ====================================================
+
+References
+----------
+KIP-904; Kafka Streams ``KGroupedTable``; ``docs/semantics.md``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from tablestream.operators.collected import Collected, Members
+from tablestream.operators.events import Bools, Ints, touched_keys
+from tablestream.operators.groups import GroupEvents, message_schema, place_of_rows
+from tablestream.operators.operator import Context, Emission
+from tablestream.operators.totals import Function, Totals
+from tablestream.state.changes import FOREIGN_HASH, LIVE, TS
+from tablestream.state.trace import TraceSpec
+
+ROWS = "_rows"
+
+
+@dataclass(frozen=True)
+class Aggregate:
+    """Keep declared aggregates of groups.
+
+    Parameters
+    ----------
+    keys, group_keys
+        The columns and dtypes of the table's key and of the group's.
+    value
+        The dtype of what is aggregated of a row.
+    functions
+        The aggregates: running totals, and what needs the rows of the group.
+    keep_empty
+        Whether a group without rows stays.
+    atomic
+        Whether a step emits once per group.
+    final
+        Whether only the last change per group and micro-batch leaves.
+
+    Notes
+    -----
+    Input: the messages of `Regroup`. Output 0: ``_kh``, group key as ``_k0``, ..., ``_ts``, ``_live``, ``v0``
+    with a field ``c0``, ``c1``, ... per function. Cost: the messages; with `Collected` functions also all rows
+    of the groups that have messages.
+    """
+
+    keys: pl.Schema
+    group_keys: pl.Schema
+    value: pl.DataType
+    functions: tuple[Function | Collected, ...]
+    keep_empty: bool = False
+    atomic: bool = True
+    final: bool = False
+
+    @property
+    def inputs(self) -> tuple[pl.Schema, ...]:
+        return (message_schema(self.keys, self.group_keys, self.value),)
+
+    @property
+    def _totals(self) -> list[tuple[int, Function]]:
+        return [(n, one) for n, one in enumerate(self.functions) if isinstance(one, Function)]
+
+    @property
+    def _collected(self) -> list[tuple[int, Collected]]:
+        return [(n, one) for n, one in enumerate(self.functions) if isinstance(one, Collected)]
+
+    @property
+    def _groups(self) -> TraceSpec:
+        columns = {
+            FOREIGN_HASH: pl.Int64(),
+            **self.group_keys,
+            TS: pl.Int64(),
+            LIVE: pl.Boolean(),
+            ROWS: pl.Int64(),
+        }
+        for number, function in self._totals:
+            columns |= {f"a{number}_{name}": kind for name, kind in function.state.items()}
+        return TraceSpec(
+            name="groups", number=0, hash=FOREIGN_HASH, key=tuple(self.group_keys), schema=pl.Schema(columns)
+        )
+
+    @property
+    def _members(self) -> Members:
+        return Members(self.keys, self.group_keys, self.value, tuple(one for _, one in self._collected))
+
+    @property
+    def traces(self) -> tuple[TraceSpec, ...]:
+        return (self._groups, *([self._members.trace] if self._collected else []))
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        return ()
+
+    def run(self, inputs: Sequence[pl.DataFrame], context: Context) -> Iterator[Emission]:
+        """Apply the messages, emit what each turn leaves, and remember it."""
+        (arrived,) = inputs
+        trace = context.trace(self._groups.name)
+        touched = touched_keys([arrived.select(FOREIGN_HASH, *self.group_keys)])
+        events = GroupEvents.of(arrived, trace.lookup(touched), list(self.group_keys), atomic=self.atomic)
+        rows = events.running(events.adds.astype(np.int64) - events.removes, events.remembered(ROWS))
+        after = (rows[events.turn_end] > 0) | self.keep_empty
+        time = events.times(events.before(after))
+        turns = self._shown(events, after)
+        results = self._results(events, rows, events.turn_end[turns], touched, context)
+        values = pl.struct(pl.lit(results[n].result).alias(f"c{n}") for n in range(len(self.functions)))
+        live = pl.Series(LIVE, after[turns], dtype=pl.Boolean)
+        emitted = place_of_rows(events, turns, time, self.group_keys).with_columns(live)
+        yield Emission(0, emitted.with_columns(pl.when(LIVE).then(values).alias("v0")))
+        last = np.searchsorted(events.turn_end, events.last)
+        kept = events.messages.select(FOREIGN_HASH, *self.group_keys)[events.last].with_columns(
+            pl.Series(TS, time[last], dtype=pl.Int64),
+            pl.Series(LIVE, after[last], dtype=pl.Boolean),
+            pl.Series(ROWS, rows[events.last], dtype=pl.Int64),
+            *(
+                series.alias(f"a{number}_{name}")
+                for number, function in self._totals
+                for name, series in zip(function.state, results[number].state, strict=True)
+            ),
+        )
+        trace.insert(kept.select(list(self._groups.schema)))
+
+    def _shown(self, events: GroupEvents, after: Bools) -> Ints:
+        """The turns that emit."""
+        return events.final_turns(after) if self.final else np.arange(len(after), dtype=np.int64)
+
+    def _results(
+        self, events: GroupEvents, rows: Ints, shown: Ints, touched: pl.DataFrame, context: Context
+    ) -> list[Totals]:
+        """The aggregates at some messages, and what is to be remembered of them."""
+        results: dict[int, Totals] = {}
+        for number, function in self._totals:
+            base = [events.groups[f"a{number}_{name}"] for name in function.state]
+            results[number] = function.run(events, base, rows, shown)
+        if self._collected:
+            members = self._members
+            columns = members.run(events, shown, touched, context.trace(members.trace.name))
+            for (number, _), column in zip(self._collected, columns, strict=True):
+                results[number] = Totals(column, [])
+        return [results[number] for number in range(len(self.functions))]

@@ -1,0 +1,225 @@
+"""Second half of a grouping with the user's own functions, called as Kafka Streams calls them.
+
+A message may bear an old row, a new row, or both; the old one is subtracted first.
+
+===================  =====================================================================
+message              effect
+===================  =====================================================================
+old, no aggregate    none: the subtractor is not called
+old, an aggregate    ``subtractor(key, old, aggregate)``
+new, no aggregate    ``adder(key, new, initializer())``; a reduction: the new row itself
+new, an aggregate    ``adder(key, new, aggregate)``
+===================  =====================================================================
+
+A function that returns None deletes the group: a tombstone. So does, unless ``keep_empty``, the last row that leaves.
+A *turn* (one message, or with ``atomic`` all of a step to one group) emits once.
+
+References
+----------
+KIP-904; Kafka Streams ``KGroupedTable.aggregate``, ``reduce``; ``docs/semantics.md``.
+"""
+
+from __future__ import annotations
+
+from collections import namedtuple
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from tablestream.operators.aggregate import ROWS
+from tablestream.operators.events import Bools, Ints, touched_keys
+from tablestream.operators.groups import GroupEvents, message_schema, place_of_rows
+from tablestream.operators.operator import Context, Emission
+from tablestream.operators.regroup import OLD
+from tablestream.state.changes import FOREIGN_HASH, LIVE, TS
+from tablestream.state.trace import TraceSpec
+
+AGGREGATE = "aggregate"
+
+
+@dataclass(frozen=True)
+class UserFunctions:
+    """What a user gave: functions of (group key, row, aggregate).
+
+    Parameters
+    ----------
+    initializer
+        () -> aggregate of a group without rows; None: the first row is the aggregate.
+    adder, subtractor
+        (group key, row, aggregate) -> aggregate, or None to delete the group. Rows, and keys and aggregates of
+        several columns, are named tuples; a key or an aggregate of one column is its value.
+    key, row, aggregate
+        The names of the columns.
+    text
+        The functions' names and version: what a restarted plan is compared by.
+    """
+
+    initializer: Callable[[], Any] | None
+    adder: Callable[[Any, Any, Any], Any]
+    subtractor: Callable[[Any, Any, Any], Any]
+    key: tuple[str, ...]
+    row: tuple[str, ...]
+    aggregate: tuple[str, ...]
+    text: str = "functions"
+
+
+@dataclass(frozen=True)
+class Fold:
+    """Keep an aggregate per group by the user's functions.
+
+    Parameters
+    ----------
+    keys, group_keys
+        The columns and dtypes of the table's key and of the group's.
+    value, aggregate
+        The dtypes of what is aggregated of a row, and of the aggregate: structs of ``c0``, ``c1``, ...
+    functions
+        The user's.
+    keep_empty, atomic, final
+        As for `Aggregate`.
+
+    Notes
+    -----
+    Input: the messages of `Regroup`. Output 0: as `Aggregate`'s. One Python call per row that comes or goes.
+    """
+
+    keys: pl.Schema
+    group_keys: pl.Schema
+    value: pl.DataType
+    aggregate: pl.DataType
+    functions: UserFunctions
+    keep_empty: bool = False
+    atomic: bool = True
+    final: bool = False
+
+    @property
+    def inputs(self) -> tuple[pl.Schema, ...]:
+        return (message_schema(self.keys, self.group_keys, self.value),)
+
+    @property
+    def traces(self) -> tuple[TraceSpec, ...]:
+        columns = {FOREIGN_HASH: pl.Int64(), **self.group_keys, TS: pl.Int64(), LIVE: pl.Boolean()}
+        schema = pl.Schema({**columns, ROWS: pl.Int64(), AGGREGATE: self.aggregate})
+        key = tuple(self.group_keys)
+        return (TraceSpec(name="groups", number=0, hash=FOREIGN_HASH, key=key, schema=schema),)
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        return ()
+
+    def run(self, inputs: Sequence[pl.DataFrame], context: Context) -> Iterator[Emission]:
+        """Apply the messages, emit what each turn leaves, and remember it."""
+        (arrived,) = inputs
+        trace = context.trace("groups")
+        stored = trace.lookup(touched_keys([arrived.select(FOREIGN_HASH, *self.group_keys)]))
+        # A group that a function deleted is remembered for its number of rows.
+        stored = stored.with_columns(pl.col(AGGREGATE).is_not_null().alias(LIVE))
+        events = GroupEvents.of(arrived, stored, list(self.group_keys), atomic=self.atomic)
+        rows = events.running(events.adds.astype(np.int64) - events.removes, events.remembered(ROWS))
+        results = self._folded(events, rows)
+        after = np.array([result is not None for result in results], dtype=bool)
+        time = events.times(events.before(after))
+        turns = self._shown(events, after)
+        column = pl.Series(results, dtype=self.aggregate, strict=True)
+        live = pl.Series(LIVE, after[turns], dtype=pl.Boolean)
+        yield Emission(
+            0,
+            place_of_rows(events, turns, time, self.group_keys).with_columns(
+                live, column.gather(turns).alias("v0")
+            ),
+        )
+        last = np.searchsorted(events.turn_end, events.last)
+        kept = events.messages.select(FOREIGN_HASH, *self.group_keys)[events.last].with_columns(
+            pl.Series(TS, time[last], dtype=pl.Int64),
+            pl.Series(LIVE, after[last] | (rows[events.last] > 0), dtype=pl.Boolean),
+            pl.Series(ROWS, rows[events.last], dtype=pl.Int64),
+            column.gather(last).alias(AGGREGATE),
+        )
+        trace.insert(kept.select(list(self.traces[0].schema)))
+
+    def _shown(self, events: GroupEvents, after: Bools) -> Ints:
+        """The turns that emit."""
+        return events.final_turns(after) if self.final else np.arange(len(after), dtype=np.int64)
+
+    def _folded(self, events: GroupEvents, rows: Ints) -> list[dict[str, Any] | None]:
+        """Call the functions; return the aggregate after each turn, as the fields of a struct."""
+        user = self.functions
+        row, group_key = _Shape("Row", user.row, always=True), _Shape("Key", user.key)
+        shape = row if user.initializer is None else _Shape("Aggregate", user.aggregate)
+        old, new = ([row.seen(one) for one in _parts(events.messages[name])] for name in (OLD, "v"))
+        keys = [
+            group_key.seen(one) for one in events.messages[events.first].select(list(self.group_keys)).rows()
+        ]
+        known = [
+            shape.seen(parts) if there else None
+            for parts, there in zip(_parts(events.groups[AGGREGATE]), events.existed.tolist(), strict=True)
+        ]
+        adds, removes = events.adds.tolist(), events.removes.tolist()
+        ends, empty = set(events.turn_end.tolist()), (rows <= 0).tolist()
+        results: list[dict[str, Any] | None] = []
+        current, aggregate = -1, None
+        for at, group in enumerate(events.group.tolist()):
+            if group != current:
+                current, aggregate = group, known[group]
+            if removes[at] and aggregate is not None:
+                aggregate = shape.taken(user.subtractor(keys[group], old[at], aggregate))
+            if adds[at]:
+                aggregate = shape.taken(self._added(keys[group], new[at], aggregate))
+            if at in ends:
+                if empty[at] and not self.keep_empty:
+                    aggregate = None
+                results.append(None if aggregate is None else shape.fields(aggregate))
+        return results
+
+    def _added(self, key: Any, row: Any, aggregate: Any) -> Any:
+        user = self.functions
+        if aggregate is None:
+            if user.initializer is None:
+                return row
+            aggregate = user.initializer()
+        return user.adder(key, row, aggregate)
+
+
+class _Shape:
+    """What users see of some columns: the value of a single one, or a named tuple.
+
+    Parameters
+    ----------
+    name
+        Of the tuple.
+    columns
+        Its fields.
+    always
+        Whether a single column is a tuple, too.
+    """
+
+    def __init__(self, name: str, columns: tuple[str, ...], *, always: bool = False) -> None:
+        self._columns = columns
+        self._fields = [f"c{number}" for number in range(len(columns))]
+        self._tuple: Any = namedtuple(name, columns, rename=True)  # type: ignore[misc]  # noqa: PYI024
+        self._single = len(columns) == 1 and not always
+
+    def seen(self, parts: tuple[Any, ...]) -> Any:
+        """What is handed to a function."""
+        return parts[0] if self._single else self._tuple._make(parts)
+
+    def taken(self, value: Any) -> Any:
+        """What a function returned, a dictionary or a tuple of any kind, as it is handed to the next."""
+        if value is None or self._single or type(value) is self._tuple:
+            return value
+        if isinstance(value, dict):
+            return self._tuple._make([value[column] for column in self._columns])
+        return self._tuple._make(value if isinstance(value, tuple | list) else (value,))
+
+    def fields(self, value: Any) -> dict[str, Any]:
+        """The fields of a struct."""
+        parts = (value,) if self._single else value
+        return dict(zip(self._fields, parts, strict=True))
+
+
+def _parts(values: pl.Series) -> list[tuple[Any, ...]]:
+    """Structs as tuples; one that is null is a tuple of nulls."""
+    return values.struct.unnest().rows()

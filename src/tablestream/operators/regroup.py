@@ -1,0 +1,133 @@
+"""First half of a grouping: a change of a row becomes messages to the groups concerned.
+
+Keyed by the table's key. It remembers of every row its group and what is aggregated of it.
+
+``g`` is the group that the row counted in before (none if there was no row, or it counted in none), ``n`` the one now.
+
+======  ======  ================================================
+before  now     messages
+======  ======  ================================================
+none    none    nothing
+none    n       the new row to n
+g       none    the old row to g
+g       n = g   one message to g, with the old row and the new
+g       n       the old row to g, then the new row to n
+======  ======  ================================================
+
+``atomic``: a step's changes of a row are one change, from the row before the step to the row after it.
+
+References
+----------
+KIP-904; Kafka Streams ``KTable.groupBy``; ``docs/semantics.md``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from tablestream.operators.events import Bools, Ints, bools, gather, ints, starts, touched_keys
+from tablestream.operators.operator import NUMBER, PARENT, Context, Emission
+from tablestream.state.changes import FOREIGN_HASH, KEY_HASH, LIVE, SEQ, STEP, TS, last_by, number_keys
+from tablestream.state.trace import TraceSpec
+
+#: Columns of a message: the row before, and whether it has an old row and a new one.
+OLD, WAS, IS = "old", "_was", "_is"
+
+
+@dataclass(frozen=True)
+class Regroup:
+    """Tell groups of the changes of their rows.
+
+    Parameters
+    ----------
+    keys, group_keys
+        The columns and dtypes of the table's key and of the group's.
+    value
+        The dtype of what is aggregated of a row.
+    atomic
+        Whether a step's changes of a row are one.
+
+    Notes
+    -----
+    Input: ``_kh``, key, ``_ts``, ``_live``, ``_fh`` (hash of the group; null: the row counts in none), group key,
+    ``v``. Output 0: ``_fh``, group key, ``_kh``, key, ``_ts``, ``_was``, ``_is``, ``old``, ``v``.
+    """
+
+    keys: pl.Schema
+    group_keys: pl.Schema
+    value: pl.DataType
+    atomic: bool = True
+
+    @property
+    def inputs(self) -> tuple[pl.Schema, ...]:
+        head = {KEY_HASH: pl.Int64(), **self.keys, TS: pl.Int64(), LIVE: pl.Boolean()}
+        return (pl.Schema({**head, FOREIGN_HASH: pl.Int64(), **self.group_keys, "v": self.value}),)
+
+    @property
+    def traces(self) -> tuple[TraceSpec, ...]:
+        columns = {KEY_HASH: pl.Int64(), **self.keys, LIVE: pl.Boolean(), FOREIGN_HASH: pl.Int64()}
+        schema = pl.Schema({**columns, **self.group_keys, "v": self.value})
+        return (TraceSpec(name="grouped rows", number=0, hash=KEY_HASH, key=tuple(self.keys), schema=schema),)
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        return ()
+
+    def run(self, inputs: Sequence[pl.DataFrame], context: Context) -> Iterator[Emission]:
+        """Send each change to the row's groups, before and now."""
+        (arrived,) = inputs
+        (spec,) = self.traces
+        trace = context.trace(spec.name)
+        stored = trace.lookup(touched_keys([arrived.select(KEY_HASH, *self.keys)]))
+        zero = pl.lit(0, pl.Int64)
+        old = stored.with_columns(zero.alias(SEQ), zero.alias(STEP), zero.alias(TS))
+        columns = [SEQ, STEP, TS, *spec.schema]
+        rows = pl.concat([old.select(columns), arrived.select(columns)])
+        (kid,) = number_keys(KEY_HASH, list(self.keys), [rows])
+        yield Emission(0, self._messages(rows, *self._turns(rows, ints(kid))))
+        trace.insert(last_by(rows, kid).filter(pl.col(SEQ) > 0).select(list(spec.schema)))
+
+    def _turns(self, rows: pl.DataFrame, kid: Ints) -> tuple[Ints, Ints, Ints]:
+        """Each change as positions: of its first message, of its row, and of the row it replaces (-1: none)."""
+        seq, step = ints(rows[SEQ]), ints(rows[STEP])
+        order = np.lexsort((seq, kid))
+        turn = starts(kid[order], step[order]) if self.atomic else np.ones(len(order), dtype=bool)
+        last = np.append(turn[1:], True)[: len(order)]
+        now, begun = order[last], np.flatnonzero(turn)
+        before = np.where(starts(kid[order])[begun], -1, order[begun - 1])
+        first = order[begun]
+        by_place = np.flatnonzero(seq[first] > 0)
+        by_place = by_place[np.argsort(seq[first[by_place]])]
+        return first[by_place], now[by_place], before[by_place]
+
+    def _messages(self, rows: pl.DataFrame, first: Ints, now: Ints, before: Ints) -> pl.DataFrame:
+        """The messages, in the order of the changes."""
+        counts = bools(rows[FOREIGN_HASH].is_not_null()) & bools(rows[LIVE])
+        has, had = counts[now], counts[before] & (before >= 0)
+        stays = has & had & self._same_group(rows, now, before)
+        leaves, comes = np.flatnonzero(had & ~stays), np.flatnonzero(has)
+        turn = np.concatenate([leaves, comes])
+        new = np.arange(len(turn)) >= len(leaves)
+        in_order = np.argsort(turn * 2 + new)
+        turn, new = turn[in_order], new[in_order]
+        was = ~new | stays[turn]
+        group = rows.select(FOREIGN_HASH, *self.group_keys)[np.where(new, now[turn], before[turn])]
+        change = rows.select(KEY_HASH, *self.keys, TS)[now[turn]]
+        messages: pl.DataFrame = group.hstack(change).with_columns(
+            pl.Series(PARENT, ints(rows[SEQ])[first[turn]], dtype=pl.Int64),
+            pl.Series(NUMBER, new, dtype=pl.Boolean).cast(pl.Int64),
+            pl.Series(WAS, was, dtype=pl.Boolean),
+            pl.Series(IS, new, dtype=pl.Boolean),
+            gather(rows["v"], np.where(was, before[turn], -1)).alias(OLD),
+            gather(rows["v"], np.where(new, now[turn], -1)).alias("v"),
+        )
+        return messages
+
+    def _same_group(self, rows: pl.DataFrame, now: Ints, before: Ints) -> Bools:
+        names = [FOREIGN_HASH, *self.group_keys]
+        pairs = ((gather(rows[name], now), gather(rows[name], before)) for name in names)
+        return bools(pl.select(pl.all_horizontal(one.eq_missing(other) for one, other in pairs)).to_series())

@@ -1,0 +1,302 @@
+"""Grouping: both halves together, against the record-at-a-time reference, cut anywhere."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tablestream.operators.aggregate import Aggregate
+from tablestream.operators.collected import Collected, Kind
+from tablestream.operators.fold import Fold, UserFunctions
+from tablestream.operators.operator import NUMBER, PARENT, Context, Operator
+from tablestream.operators.regroup import Regroup
+from tablestream.operators.totals import Count, Function, Sum
+from tablestream.state.cache import NoCache
+from tablestream.state.shard import ShardState
+from tablestream.state.store import MemoryStore
+from tablestream.testing import reference
+from tablestream.testing.reference_groups import Aggregate as TwinAggregate
+from tablestream.testing.reference_groups import GroupBy
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+KEYS, GROUPS = pl.Schema({"_k0": pl.String()}), pl.Schema({"_f0": pl.String()})
+INTS = pl.Struct({"c0": pl.Int64()})
+
+#: (key, (group or null, number or null) or a tombstone, time, whether it is of the step before)
+Record = tuple[str, tuple[str | None, int | None] | None, int, bool]
+RECORDS = st.lists(
+    st.tuples(
+        st.sampled_from("abcd"),
+        st.none() | st.tuples(st.sampled_from(["g", "h", "i", None]), st.none() | st.integers(-3, 3)),
+        st.integers(0, 9),
+        st.booleans(),
+    ),
+    max_size=25,
+)
+
+
+class Chain:
+    """`Regroup` and what comes behind it, with their state."""
+
+    def __init__(self, aggregate: Aggregate | Fold, *, compat: bool) -> None:
+        self.compat = compat
+        self.stages: list[tuple[Operator, MemoryStore]] = [
+            (Regroup(KEYS, GROUPS, aggregate.value, atomic=not compat), MemoryStore()),
+            (aggregate, MemoryStore()),
+        ]
+
+    def run(self, records: Sequence[tuple[str, str | None, dict[str, Any] | None, int, int]]) -> list[Any]:
+        """Work off (key, group, value, time, step) as one micro-batch; return (step, group, values, time)."""
+        rows = [
+            {
+                "_kh": hash_of(key),
+                "_k0": key,
+                "_ts": ts,
+                "_live": value is not None,
+                "_fh": None if value is None or (group is None and self.compat) else hash_of(group),
+                "_f0": group,
+                "v": value,
+                "_seq": seq,
+                "_step": step,
+            }
+            for seq, (key, group, value, ts, step) in enumerate(records, start=1)
+        ]
+        (schema,) = self.stages[0][0].inputs
+        frame = pl.DataFrame(rows, schema={**schema, "_seq": pl.Int64, "_step": pl.Int64})
+        steps = {seq: record[4] for seq, record in enumerate(records, start=1)}
+        messages = self._stage(0, frame).sort(PARENT, NUMBER)
+        step = pl.Series([steps[parent] for parent in messages[PARENT]], dtype=pl.Int64)
+        numbered = messages.drop(PARENT, NUMBER).with_columns(
+            pl.int_range(1, 1 + pl.len(), dtype=pl.Int64).alias("_seq"), step.alias("_step")
+        )
+        results = self._stage(1, numbered).with_columns(pl.col(PARENT)).sort(PARENT)
+        return [(step[row[PARENT] - 1], row["_k0"], row["v0"], row["_ts"]) for row in results.to_dicts()]
+
+    def _stage(self, number: int, frame: pl.DataFrame) -> pl.DataFrame:
+        operator, store = self.stages[number]
+        state = ShardState(store, NoCache(), operator.traces, "f00d")
+        emissions = list(operator.run([frame], Context(trace=state.trace, dropped=Counter())))
+        state.commit()
+        return pl.concat([emission.rows for emission in emissions])
+
+
+def hash_of(text: str | None) -> int:
+    """A hash under which some keys collide."""
+    return 7 if text in {"a", "g", None} else sum(map(ord, text or ""))
+
+
+def stepped(records: Sequence[Record]) -> list[tuple[str, str | None, dict[str, Any] | None, int, int]]:
+    """Number the steps; a record of the step before has its number."""
+    step = 0
+    found: list[tuple[str, str | None, dict[str, Any] | None, int, int]] = []
+    for key, value, ts, joins in records:
+        step += not (joins and found)
+        group, number = value if value is not None else (None, None)
+        found.append((key, group, None if value is None else {"c0": number}, ts, step))
+    return found
+
+
+def twin(
+    records: Sequence[tuple[str, str | None, dict[str, Any] | None, int, int]],
+    aggregate: TwinAggregate,
+    *,
+    compat: bool,
+) -> list[Any]:
+    """The same by the reference: (step, group, aggregate, time)."""
+    groups = GroupBy(lambda value, _: (value[0], value), compat=compat)
+    steps: dict[int, list[Any]] = {}
+    for key, group, value, ts, step in records:
+        steps.setdefault(step, []).append((0, key, None if value is None else (group, value["c0"]), ts))
+    return [
+        (step, *output)
+        for step, messages in steps.items()
+        for output in aggregate.step(groups.step(messages))
+    ]
+
+
+def cut(records: list[Any], places: set[int]) -> list[list[Any]]:
+    """Cut between steps."""
+    parts: list[list[Any]] = [[]]
+    for before, record in zip([None, *records], records, strict=False):
+        if before is not None and before[4] != record[4] and record[4] in places:
+            parts.append([])
+        parts[-1].append(record)
+    return parts
+
+
+def both(
+    records: Sequence[Record],
+    places: set[int],
+    made: Aggregate | Fold,
+    model: TwinAggregate,
+    show: Callable[[Any], Any],
+    *,
+    compat: bool,
+) -> None:
+    """Compare whole and cut; within a step groups may come in any order."""
+    log = stepped(records)
+    expected = sorted(((s, g, show(v), t) for s, g, v, t in twin(log, model, compat=compat)), key=repr)
+    chain = Chain(made, compat=compat)
+    found = [
+        (step, group, None if value is None else tuple(value.values()), ts)
+        for part in cut(log, places)
+        for step, group, value, ts in chain.run(part)
+    ]
+    assert sorted(found, key=repr) == expected
+
+
+def declared(*, compat: bool, final: bool = False) -> Aggregate:
+    """A bit of everything."""
+    functions: tuple[Function | Collected, ...] = (
+        Count(),
+        Count("c0"),
+        Sum("c0", pl.Int64(), pl.Int64()),
+        Sum("c0", pl.Int64(), pl.Float64(), average=True),
+        *(Collected(kind, "c0", pl.Int64()) for kind in (Kind.MIN, Kind.MAX, Kind.FIRST, Kind.LAST)),
+        Collected(Kind.COLLECT_LIST, "c0", pl.List(pl.Int64())),
+        Collected(Kind.COUNT_DISTINCT, "c0", pl.Int64()),
+    )
+    return Aggregate(KEYS, GROUPS, INTS, functions, keep_empty=compat, atomic=not compat, final=final)
+
+
+def summed_up(values: tuple[int | None, ...] | None) -> tuple[Any, ...] | None:
+    """What `declared` gives for values in the order in which their rows came."""
+    if values is None:
+        return None
+    present = [value for value in values if value is not None]
+    return (
+        len(values),
+        len(present),
+        sum(present) if present else None,
+        sum(present) / len(present) if present else None,
+        min(present, default=None),
+        max(present, default=None),
+        next(iter(values), None),
+        next(reversed(values), None),
+        present,
+        len(set(present)),
+    )
+
+
+def listed(*, compat: bool) -> TwinAggregate:
+    """The reference's aggregate of (number, ...) in order."""
+
+    def without(_: Any, row: Any, values: Any) -> Any:
+        at = values.index(row[1])
+        return values[:at] + values[at + 1 :]
+
+    return TwinAggregate(tuple, lambda _, row, values: (*values, row[1]), without, compat=compat)
+
+
+@pytest.mark.parametrize("compat", [False, True])
+@given(records=RECORDS, places=st.sets(st.integers(2, 20)))
+def test_declared_aggregates(records: list[Record], places: set[int], *, compat: bool) -> None:
+    unordered = [
+        (k, v if v is None else (v[0], None if v[1] is None else 2 * v[1] + (k > "b")), t, j)
+        for k, v, t, j in records
+    ]
+    made, model = declared(compat=compat), listed(compat=compat)
+    plain = {0, 1, 2, 3, 4, 5, 9}
+
+    def show(values: Any) -> Any:
+        return (
+            values
+            if values is None
+            else tuple(x for n, x in enumerate(summed_up(values) or ()) if n in plain)
+        )
+
+    log = stepped(unordered)
+    expected = sorted(((s, g, show(v), t) for s, g, v, t in twin(log, model, compat=compat)), key=repr)
+    chain = Chain(made, compat=compat)
+    found = [
+        (s, g, None if v is None else tuple(x for n, x in enumerate(v.values()) if n in plain), t)
+        for part in cut(log, places)
+        for s, g, v, t in chain.run(part)
+    ]
+    assert sorted(found, key=repr) == expected
+
+
+def concatenated(*, compat: bool) -> tuple[Fold, TwinAggregate]:
+    """A function whose order shows, in both."""
+    user = UserFunctions(
+        initializer=lambda: "0",
+        adder=lambda _, row, text: f"{text}+{row.number}" if row.number != 3 else None,
+        subtractor=lambda _, row, text: f"{text}-{row.number}",
+        key=("group",),
+        row=("number",),
+        aggregate=("text",),
+    )
+    made = Fold(
+        KEYS, GROUPS, INTS, pl.Struct({"c0": pl.String()}), user, keep_empty=compat, atomic=not compat
+    )
+    model = TwinAggregate(
+        lambda: "0",
+        lambda _, row, text: f"{text}+{row[1]}" if row[1] != 3 else None,
+        lambda _, row, text: f"{text}-{row[1]}",
+        compat=compat,
+    )
+    return made, model
+
+
+@pytest.mark.parametrize("compat", [False, True])
+@given(records=RECORDS, places=st.sets(st.integers(2, 20)))
+def test_the_users_functions(records: list[Record], places: set[int], *, compat: bool) -> None:
+    made, model = concatenated(compat=compat)
+    both(records, places, made, model, lambda text: None if text is None else (text,), compat=compat)
+
+
+def test_the_twin_is_the_exported_one() -> None:
+    assert reference.Aggregate is TwinAggregate
+
+
+def chain_of(function: Any, dtype: pl.DataType) -> Chain:
+    return Chain(Aggregate(KEYS, GROUPS, pl.Struct({"c0": dtype}), (function,)), compat=False)
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ([("a", 1e300), ("b", 1.0), ("a", None)], 1.0),
+        ([("a", 0.1), ("b", 0.2), ("c", 0.3), ("a", None), ("b", None)], 0.3),
+        ([("a", math.inf), ("b", 1.5), ("a", None)], 1.5),
+        ([("a", math.inf), ("b", -math.inf)], math.nan),
+        ([("a", math.nan), ("b", 2.0), ("a", None)], 2.0),
+        ([("a", 5e-324), ("b", 1.7976931348623157e308), ("b", None)], 5e-324),
+        ([("a", 1.7976931348623157e308), ("b", 1.7976931348623157e308)], math.inf),
+    ],
+)
+def test_sums_of_floats_leave_no_residue(changes: list[tuple[str, float | None]], expected: float) -> None:
+    for cuts in (1, len(changes)):
+        chain = chain_of(Sum("c0", pl.Float64(), pl.Float64()), pl.Float64())
+        log = [(k, "g", None if v is None else {"c0": v}, 1, n) for n, (k, v) in enumerate(changes, start=1)]
+        parts = [log] if cuts == 1 else [[one] for one in log]
+        *_, (_, _, value, _) = [row for part in parts for row in chain.run(part)]
+        assert value["c0"] == expected or (math.isnan(expected) and math.isnan(value["c0"]))
+
+
+def test_decimals_keep_their_scale_and_averages_round_half_up() -> None:
+    dtype = pl.Decimal(10, 2)
+    log = [
+        (k, "g", {"c0": Decimal(v)}, 1, n)
+        for n, (k, v) in enumerate([("a", "0.01"), ("b", "0.02"), ("c", "0.02")])
+    ]
+    total = chain_of(Sum("c0", dtype, pl.Decimal(20, 2)), dtype).run(log)
+    mean = chain_of(Sum("c0", dtype, pl.Decimal(14, 6), average=True), dtype).run(log)
+    assert [row[2]["c0"] for row in total] == [Decimal("0.01"), Decimal("0.03"), Decimal("0.05")]
+    assert [row[2]["c0"] for row in mean] == [Decimal("0.010000"), Decimal("0.015000"), Decimal("0.016667")]
+
+
+def test_a_sum_beyond_64_bits_on_the_way_is_right_again_when_it_is_back() -> None:
+    big = (1 << 63) - 1
+    log = [("a", "g", {"c0": big}, 1, 1), ("b", "g", {"c0": -big}, 1, 2), ("c", "g", {"c0": 5}, 1, 3)]
+    chain = chain_of(Sum("c0", pl.Int64(), pl.Int64()), pl.Int64())
+    assert [row[2]["c0"] for row in chain.run(log)] == [big, 0, 5]

@@ -1,0 +1,195 @@
+"""Groups through Spark: declared aggregates with Spark's types, user functions, chains, restarts."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pyspark.sql import functions as F
+
+import tablestream as ts
+from tablestream.errors import ArgumentError, ColumnCollisionError, PlanError, UnsupportedTypeError
+from tests.spark.change_logs import START, ChangeLog, run
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import Row, SparkSession
+
+SCHEMA = "id int, client string, amount double, price decimal(6,2), n int, ts bigint, gone boolean"
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> ChangeLog:
+    log = ChangeLog(tmp_path / "log", SCHEMA)
+    log.add(
+        [row(1, "a", 1), row(2, "a", 2), row(3, "b", 3), row(4, None, 4)],
+        [row(1, "b", 5), row(2, "a", 6), row(3, "b", 7, gone=True)],
+        [row(1, "c", 8), row(2, "a", 9, gone=True), row(5, "a", 10)],
+    )
+    return log
+
+
+def row(id_: int, client: str | None, at: int, *, gone: bool = False) -> dict[str, Any]:
+    return {
+        "id": id_, "client": client, "amount": at / 10, "price": at + 0.25, "n": at, "ts": START + at, "gone": gone,
+    }  # fmt: skip
+
+
+def positions(log: ChangeLog, spark: SparkSession) -> ts.Table:
+    return ts.table(
+        log.read(spark),
+        "id",
+        timestamp=F.timestamp_seconds("ts"),
+        apply_as_deletes="gone",
+        except_columns=["ts", "gone"],
+        name="positions",
+    )
+
+
+def last_rows(rows: list[Row], key: str) -> dict[Any, Row | None]:
+    """The table that changes lead to."""
+    table: dict[Any, Row | None] = {}
+    for one in rows:
+        table[one[key]] = one if one["_change_type"] == "upsert" else None
+    return {name: one for name, one in table.items() if one is not None}
+
+
+def test_declared_aggregates_have_sparks_types_and_values(
+    spark: SparkSession, log: ChangeLog, tmp_path: Path
+) -> None:
+    table = (
+        positions(log, spark)
+        .group_by("client")
+        .agg(
+            n=ts.count(),
+            amount=ts.sum("amount"),
+            price=ts.sum("price"),
+            mean=ts.avg("price"),
+            total=ts.sum("n"),
+            least=ts.min("n"),
+            most=ts.max(F.col("n") * 2),
+            prices=ts.collect_list("price"),
+            different=ts.count_distinct("n % 2"),
+        )
+    )
+    sink = ts.memory("groups declared")
+    run(table.to(sink), checkpoint=tmp_path / "checkpoint")
+    left = [
+        (n, client, n / 10, Decimal(n) + Decimal("0.25"), n) for n, client in ((8, "c"), (10, "a"), (4, None))
+    ]
+    rows = spark.createDataFrame(left, "id int, client string, amount double, price decimal(6,2), n int")
+    batch = rows.groupBy("client").agg(
+        F.count("*").alias("n"), F.sum("amount").alias("amount"), F.sum("price").alias("price"),
+        F.avg("price").alias("mean"), F.sum("n").alias("total"), F.min("n").alias("least"),
+        F.max(F.col("n") * 2).alias("most"), F.collect_list("price").alias("prices"),
+        F.countDistinct(F.expr("n % 2")).alias("different"),
+    )  # fmt: skip
+    assert [(one.name, one.dataType.simpleString()) for one in table.schema] == [
+        (one.name, one.dataType.simpleString()) for one in batch.schema
+    ]
+    found = last_rows(sink.rows(), "client")
+    expected = {one.client: one for one in batch.collect()}
+    names = batch.columns
+    assert {key: [one[name] for name in names] for key, one in found.items() if one} == {
+        key: [one[name] for name in names] for key, one in expected.items()
+    }
+
+
+def test_a_row_that_moves_leaves_and_comes_in_one_step(
+    spark: SparkSession, log: ChangeLog, tmp_path: Path
+) -> None:
+    sink = ts.memory("groups moves")
+    run(positions(log, spark).group_by("client").count().to(sink), checkpoint=tmp_path / "checkpoint")
+    seen = [(one["_order"]["position"], one.client, one["count"], one["_change_type"]) for one in sink.rows()]
+    places = [(one["_order"]["micro_batch"], *entry) for one, entry in zip(sink.rows(), seen, strict=True)]
+    assert places == [
+        (0, 0, "a", 1, "upsert"), (0, 1, "a", 2, "upsert"), (0, 2, "b", 1, "upsert"), (0, 3, None, 1, "upsert"),
+        (1, 0, "a", 1, "upsert"), (1, 0, "b", 2, "upsert"), (1, 1, "a", 1, "upsert"), (1, 2, "b", 1, "upsert"),
+        (2, 0, "b", None, "delete"), (2, 0, "c", 1, "upsert"), (2, 1, "a", None, "delete"),
+        (2, 2, "a", 1, "upsert"),
+    ]  # fmt: skip
+
+
+def test_functions_of_the_user_as_kafka_streams_calls_them(
+    spark: SparkSession, log: ChangeLog, tmp_path: Path
+) -> None:
+    groups = positions(log, spark).group_by("client", value=["n"])
+    texts = groups.aggregate(
+        lambda: "0",
+        lambda _, row, text: f"{text}+{row.n}",
+        lambda _, row, text: f"{text}-{row.n}",
+        "text string",
+    )
+    added = groups.reduce(lambda one, other: (one.n + other.n,), lambda one, other: (one.n - other.n,))
+    outputs = {"text": ts.memory("groups text"), "n": ts.memory("groups n")}
+    run(
+        texts.to(outputs["text"]),
+        added.to(outputs["n"]),
+        checkpoint=tmp_path / "checkpoint",
+        compat="kafka-streams",
+    )
+    shown = {
+        name: [(one.client, one[name], int(one["_timestamp"].timestamp()) - START) for one in sink.rows()]
+        for name, sink in outputs.items()
+    }
+    assert sorted(shown["text"], key=repr) == sorted(
+        [
+            ("a", "0+1", 1), ("a", "0+1+2", 2), ("b", "0+3", 3),
+            ("a", "0+1+2-1", 5), ("b", "0+3+5", 5), ("a", "0+1+2-1-2+6", 6), ("b", "0+3+5-3", 7),
+            ("b", "0+3+5-3-5", 8), ("c", "0+8", 8), ("a", "0+1+2-1-2+6-6", 9), ("a", "0+1+2-1-2+6-6+10", 10),
+        ],
+        key=repr,
+    )  # fmt: skip
+    assert [n for client, n, _ in shown["n"] if client == "a"] == [1, 3, 2, 6, 0, 10]
+
+
+def test_groups_join_and_are_grouped_again(spark: SparkSession, log: ChangeLog, tmp_path: Path) -> None:
+    """Positions, counted by client, joined to the positions, counted by that count."""
+    table = positions(log, spark)
+    counts = table.group_by("client").count()
+    joined = table.join(
+        counts, on="client", select=lambda row, group: [row.client, group["count"].alias("held")]
+    )
+    again = joined.group_by("held").agg(clients=ts.collect_set("client"), n=ts.count())
+    every, final = ts.memory("groups every"), ts.memory("groups final")
+    run(
+        again.to(every),
+        again.to(final, emit="final", name="final"),
+        checkpoint=tmp_path / "checkpoint",
+        shards=3,
+    )
+    expected = {1: (["c", "a"], 2)}
+    for sink in (every, final):
+        found = {
+            key: one and (sorted(one.clients), one.n) for key, one in last_rows(sink.rows(), "held").items()
+        }
+        assert found == {key: (sorted(names), n) for key, (names, n) in expected.items()}
+    assert all(one.n >= 1 for one in every.rows() if one["_change_type"] == "upsert")
+    assert len(final.rows()) < len(every.rows())
+
+
+def test_bad_groups_are_refused_when_the_plan_is_built(spark: SparkSession, log: ChangeLog) -> None:
+    table = positions(log, spark)
+    with pytest.raises(ArgumentError, match="no key"):
+        table.group_by()
+    with pytest.raises(ArgumentError, match="alias"):
+        table.group_by(F.upper("client"))
+    with pytest.raises(PlanError, match="nobody"):
+        table.group_by("nobody")
+    groups = table.group_by("client")
+    with pytest.raises(ArgumentError, match="nothing to compute"):
+        groups.agg()
+    with pytest.raises(ArgumentError, match="is no aggregate"):
+        groups.agg(total=F.sum("amount"))  # type: ignore[arg-type]
+    with pytest.raises(ColumnCollisionError, match="client"):
+        groups.agg(client=ts.count())
+    with pytest.raises(UnsupportedTypeError, match="least"):
+        groups.agg(least=ts.min(F.array("n")))
+    with pytest.raises(PlanError, match="nobody"):
+        groups.agg(total=ts.sum("nobody"))
+    with pytest.raises(UnsupportedTypeError, match="total"):
+        groups.agg(total=ts.sum(F.lit("1")))
+    with pytest.raises(ArgumentError, match="parsed"):
+        groups.aggregate(int, lambda *_: 0, lambda *_: 0, "total strin g")

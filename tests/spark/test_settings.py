@@ -1,0 +1,31 @@
+"""What the environment says of the workers' cache."""
+
+from __future__ import annotations
+
+import getpass
+import os
+
+import pytest
+
+from tablestream.errors import ArgumentError
+from tablestream.spark.plan import worker_settings
+
+
+def test_a_user_without_a_name_has_a_directory_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a container that runs under a number."""
+    monkeypatch.delenv("TABLESTREAM_CACHE_DIR", raising=False)
+
+    def nameless() -> str:
+        raise KeyError("getpwuid(): uid not found: 12345")
+
+    monkeypatch.setattr(getpass, "getuser", nameless)
+    assert worker_settings().cache_directory.endswith(f"/tablestream-{os.getuid()}")
+
+
+@pytest.mark.parametrize("size", ["8G", "", "-1", "1.5"])
+def test_a_size_that_is_no_number_is_refused(monkeypatch: pytest.MonkeyPatch, size: str) -> None:
+    monkeypatch.setenv("TABLESTREAM_CACHE_BYTES", "1000")
+    assert worker_settings().cache_bytes == 1000
+    monkeypatch.setenv("TABLESTREAM_CACHE_BYTES", size)
+    with pytest.raises(ArgumentError, match=f"TABLESTREAM_CACHE_BYTES is {size!r}"):
+        worker_settings()
