@@ -29,8 +29,18 @@ def frame(rows: list[tuple[int, int | None, str, str | None]]) -> pl.DataFrame:
 
 @given(ROWS)
 def test_messages_come_out_as_they_went_in(rows: list[tuple[int, int | None, str, str | None]]) -> None:
-    messages = frame(rows)
-    assert_frame_equal(blobs.decode(blobs.encode(messages)), messages)
+    for times in (1, 1000):  # few messages, and so many that they are narrowed
+        messages = pl.concat([frame(rows)] * times)
+        (found,) = blobs.decode([blobs.encode(messages)])
+        assert_frame_equal(found, messages)
+
+
+def test_blobs_of_a_port_come_out_together() -> None:
+    few, many = (pl.DataFrame({"_k0": range(count), "_p": ["f"] * count}) for count in (3, 5000))
+    found = blobs.decode([blobs.encode(one) for one in (few, many, few, many, few)])
+    assert sorted(one.height for one in found) == [9, 5000, 5000]
+    wider = few.with_columns(more=1)
+    assert [one.width for one in blobs.decode([blobs.encode(few), blobs.encode(wider)])] == [2, 3]
 
 
 def test_numbers_close_together_and_source_partitions_are_written_small() -> None:
@@ -45,7 +55,7 @@ def test_each_blob_says_how_many_rows_it_has() -> None:
     hashes = pl.DataFrame({"_kh": list(range(-50, 50)), "_p": ["f"] * 100})
     packed = list(blobs.pack(PORT, hashes, 4))
     assert {one.shard for one in packed} == set(blobs.shard_names(4))
-    assert [one.rows for one in packed] == [blobs.decode(one.blob).height for one in packed]
+    assert [one.rows for one in packed] == [blobs.decode([one.blob])[0].height for one in packed]
     assert sum(one.rows for one in packed) == 100
 
 

@@ -51,7 +51,7 @@ def packed(
     for batch in packer([pa.RecordBatch.from_pylist(rows, schema=schema)]):
         for _, port, rows, blob in zip(*(column.to_pylist() for column in batch.columns), strict=True):
             frame = pl.DataFrame({"counter": [blob.decode()], "count": [rows]}) if port == METRICS else None
-            messages.setdefault(port, []).append(blobs.decode(blob) if frame is None else frame)
+            messages.setdefault(port, []).append(blobs.decode([blob])[0] if frame is None else frame)
     return {port: pl.concat(frames) for port, frames in messages.items()}
 
 

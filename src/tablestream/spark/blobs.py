@@ -10,8 +10,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
+from itertools import pairwise
 from typing import NamedTuple, cast
 
+import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow as pa
@@ -27,6 +29,9 @@ MAX_ROWS = 250_000
 
 _BITS_32 = 0xFFFFFFFF
 _NARROWED = "narrowed"
+#: Fewer messages are written as they are: a small blob costs its calls, not its bytes.
+_FEW = 1000
+_LEVEL = pl.CompatLevel.oldest()
 # Spark runs a worker per core: threads of its own would only get into each other's way.
 _WRITE = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
 _READ = pa.ipc.IpcReadOptions(use_threads=False)
@@ -38,15 +43,22 @@ class Blob(NamedTuple):
     shard: int
     port: int
     rows: int
-    blob: bytes
+    blob: bytes | pa.Buffer
 
 
 def encode(frame: pl.DataFrame) -> bytes:
-    """Write messages as a compressed Arrow IPC stream.
+    """Write messages as a compressed Arrow IPC stream."""
+    return _written(_table(frame))
 
-    Integers that lie within 32 bits of the smallest are written as what they are above it, and the few source
-    partitions as numbers: that is less to compress, and most columns are such.
+
+def _table(frame: pl.DataFrame) -> pa.Table:
+    """Messages as Arrow, and if they are many, in fewer bytes.
+
+    Integers that lie within 32 bits of the smallest become what they are above it, and the few source partitions
+    numbers: that is less to compress, and most columns are such. What was done stands in the schema's metadata.
     """
+    if frame.height < _FEW:
+        return frame.to_arrow(compat_level=_LEVEL)
     lows: dict[str, int] = {}
     partitions: list[str] = []
     columns = []
@@ -54,29 +66,46 @@ def encode(frame: pl.DataFrame) -> bytes:
         if column.name == PARTITION:
             partitions = column.unique().sort().to_list()
             column = _numbered(column, partitions)  # noqa: PLW2901
-        elif column.dtype == pl.Int64 and len(column) and not column.has_nulls():
+        elif column.dtype == pl.Int64 and not column.has_nulls():
             low, high = cast("int", column.min()), cast("int", column.max())
             if high - low <= _BITS_32:
                 lows[column.name] = low
                 column = (column - low).cast(pl.UInt32)  # noqa: PLW2901
         columns.append(column)
-    table = pl.DataFrame(columns).to_arrow(compat_level=pl.CompatLevel.oldest())
+    table = pl.DataFrame(columns).to_arrow(compat_level=_LEVEL)
     metadata = {_NARROWED: json.dumps({"lows": lows, "partitions": partitions})}
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema.with_metadata(metadata), options=_WRITE) as writer:
-        writer.write_table(table)
-    return bytes(sink.getvalue())
+    return table.replace_schema_metadata(metadata)
 
 
 def _numbered(column: pl.Series, values: list[str]) -> pl.Series:
-    if len(values) <= 1:
+    if len(values) == 1:
         return pl.repeat(0, len(column), dtype=pl.UInt32, eager=True).alias(column.name)
     return column.replace_strict(values, range(len(values)), return_dtype=pl.UInt32)
 
 
-def decode(blob: bytes) -> pl.DataFrame:
-    """Read messages that `encode` wrote."""
-    table = pa.ipc.open_stream(pa.py_buffer(blob), options=_READ).read_all()
+def _written(table: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema, options=_WRITE) as writer:
+        writer.write_table(table)
+    return bytes(sink.getvalue())
+
+
+def decode(blobs: Iterable[bytes | pa.Buffer]) -> list[pl.DataFrame]:
+    """Read messages of one port: a frame for each large blob, and one for all small ones of the same columns."""
+    frames: list[pl.DataFrame] = []
+    small: dict[tuple[str, ...], list[pa.Table]] = {}
+    for blob in blobs:
+        table = pa.ipc.open_stream(blob, options=_READ).read_all()
+        if table.schema.metadata:
+            frames.append(_widened(table))
+        else:
+            small.setdefault(tuple(table.column_names), []).append(table)
+    return frames + [
+        cast("pl.DataFrame", pl.from_arrow(pa.concat_tables(tables))) for tables in small.values()
+    ]
+
+
+def _widened(table: pa.Table) -> pl.DataFrame:
     narrowed = json.loads(table.schema.metadata[_NARROWED.encode()])
     frame = cast("pl.DataFrame", pl.from_arrow(table.replace_schema_metadata(None)))
     widened = [pl.col(name).cast(pl.Int64) + low for name, low in narrowed["lows"].items()]
@@ -124,12 +153,14 @@ def _rotated(number: int, bits: int) -> int:
 
 def pack(port: Port, frame: pl.DataFrame, shards: int) -> Iterator[Blob]:
     """Cut messages to a port into blobs by the shard of their route."""
-    shard = (pl.col(port.route).reinterpret(signed=False) % shards).cast(pl.Int32)
-    parts = frame.with_columns(_shard=shard).partition_by("_shard", as_dict=True, include_key=False)
-    names = shard_names(shards)
-    for (number,), part in parts.items():
-        for piece in part.iter_slices(MAX_ROWS):
-            yield Blob(names[number], port.number, piece.height, encode(piece))
+    shard = (frame[port.route].reinterpret(signed=False) % shards).to_numpy()
+    order = np.argsort(shard, kind="stable")
+    table = _table(frame[order])
+    names, bounds = shard_names(shards), np.searchsorted(shard[order], np.arange(shards + 1))
+    for number, (begin, end) in enumerate(pairwise(bounds.tolist())):
+        for start in range(begin, end, MAX_ROWS):
+            rows = min(MAX_ROWS, end - start)
+            yield Blob(names[number], port.number, rows, _written(table.slice(start, rows)))
 
 
 def record_batch(blobs: Iterable[Blob]) -> pa.RecordBatch:

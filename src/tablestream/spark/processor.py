@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     import polars as pl
 
 
+#: Blobs leave together until they are that large: handing a frame over costs as much as 100 kB of it.
+_HELD_BYTES = 4 << 20
+
+
 class RoundProcessor(StatefulProcessor):
     """Works off the messages of one shard in one round.
 
@@ -48,26 +52,32 @@ class RoundProcessor(StatefulProcessor):
         timerValues: Any,  # noqa: N803, ARG002 - Spark's name
     ) -> Iterator[pd.DataFrame]:
         """Run the round for one shard: read all of its messages, then yield blobs as operators emit."""
-        inbox: dict[int, list[pl.DataFrame]] = {}
+        packed: dict[int, list[bytes]] = {}
         mine = self._work.schemas
         for frame in rows:
             passing = ~frame[blobs.PORT].isin(list(mine))
             if passing.any():
                 yield frame[passing]
             for port, blob in zip(frame[blobs.PORT][~passing], frame[blobs.BLOB][~passing], strict=True):
-                inbox.setdefault(int(port), []).append(blobs.decode(blob))
-        if inbox:
+                packed.setdefault(int(port), []).append(blob)
+        if packed:
+            inbox = {port: blobs.decode(packed.pop(port)) for port in list(packed)}
             yield from self._work_off(int(key[0]), inbox)
 
     def _work_off(self, shard: int, inbox: dict[int, list[pl.DataFrame]]) -> Iterator[pd.DataFrame]:
         cache = worker_cache(self._cache_directory, self._cache_bytes)
         state = ShardState(self._store, cache, self._work.traces, self._work.fingerprint, self._work.text)
         dropped: Counter[tuple[str, str]] = Counter()
+        held: list[blobs.Blob] = []
         for port, messages in work_off(self._work, inbox, state, dropped):
-            yield blobs.data_frame(blobs.pack(port, messages, self._shards))
+            held += blobs.pack(port, messages, self._shards)
+            if sum(len(one.blob) for one in held) > _HELD_BYTES:
+                yield blobs.data_frame(held)
+                held = []
         state.commit()
-        if dropped:
-            yield blobs.data_frame(blobs.counters(shard, dropped))
+        held += blobs.counters(shard, dropped)
+        if held:
+            yield blobs.data_frame(held)
 
     def close(self) -> None:
         """Nothing to close: runs are mapped files that go with the process."""

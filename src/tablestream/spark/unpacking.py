@@ -100,7 +100,8 @@ class ChangeUnpacker:
                 )
             for one in _blobs(batch):
                 if one.port in by_port:
-                    for part in by_port[one.port].record_batches(blobs.decode(one.blob)):
+                    (messages,) = blobs.decode([one.blob])
+                    for part in by_port[one.port].record_batches(messages):
                         rows = len(next(iter(part.values())))
                         head = {blobs.SHARD: _repeat(one.shard, rows), blobs.PORT: _repeat(one.port, rows)}
                         yield self._wide(rows, {**head, **part})
@@ -145,7 +146,7 @@ class OutputUnpacker:
 
     def _shard(self, held: list[blobs.Blob]) -> Iterator[pa.RecordBatch]:
         for one in self.opened:
-            frames = [blobs.decode(other.blob) for other in held if other.port == one.port]
+            frames = blobs.decode(other.blob for other in held if other.port == one.port)
             if frames:
                 yield from self._output(one, frames)
 
@@ -182,8 +183,8 @@ def wide(kinds: dict[str, pa.DataType], rows: int, columns: dict[str, pa.Array])
 
 
 def _blobs(batch: pa.RecordBatch) -> Iterator[blobs.Blob]:
-    for row in zip(*(batch[name] for name in blobs.COLUMNS), strict=True):
-        yield blobs.Blob(*(value.as_py() for value in row))
+    for shard, port, rows, blob in zip(*(batch[name] for name in blobs.COLUMNS), strict=True):
+        yield blobs.Blob(shard.as_py(), port.as_py(), rows.as_py(), blob.as_buffer())
 
 
 def _repeat(number: int, rows: int) -> pa.Array:
