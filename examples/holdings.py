@@ -32,7 +32,7 @@ TICKERS = """
 def write_log(name: str, lines: str) -> None:
     """Write a change log of one file."""
     file = Path("logs", name, "0.json")
-    file.parent.mkdir(parents=True)
+    file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(lines.lstrip(), encoding="utf-8")
 
 
@@ -59,10 +59,15 @@ def main() -> None:
     """Write the logs, maintain the join, show its changes."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     # Relative paths are Spark's from the directory in which it starts.
-    os.chdir(sys.argv[1] if len(sys.argv) > 1 else tempfile.mkdtemp(prefix="holdings-"))
+    directory = Path(sys.argv[1] if len(sys.argv) > 1 else tempfile.mkdtemp(prefix="holdings-"))
+    directory.mkdir(parents=True, exist_ok=True)
+    if any(directory.iterdir()):
+        sys.exit(f"{directory} is not empty: give a directory of its own, or none.")
+    os.chdir(directory)
     write_log("positions", POSITIONS)
     write_log("tickers", TICKERS)
     spark = local_session()
+    spark.sparkContext.setLogLevel("ERROR")
 
     # The README shows the lines from here to `ts.start`.
     position = "position_id int, ticker string, amount int, op string, at timestamp"

@@ -80,7 +80,7 @@ def check_session(spark: SparkSession, line: Line) -> None:
     provider = spark.conf.get(_PROVIDER, "")
     if provider != _ROCKSDB:
         raise SessionSettingError(
-            f"The session keeps streaming state in '{provider}'; stateful Python needs RocksDB.",
+            f"The session keeps streaming state in {provider or 'its default store'}; stateful Python needs RocksDB.",
             hint=f'Set it with spark.conf.set("{_PROVIDER}", "{_ROCKSDB}").',
             where=user_line(),
         )
