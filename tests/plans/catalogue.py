@@ -8,10 +8,16 @@ from typing import TypeAlias
 
 from tablestream.topology.nodes import How, Node
 from tests.plans.tables import (
+    DELETING,
+    REDUCED,
+    SORTED,
+    ForeignKey,
     Key,
     Value,
+    counted,
     filtered,
     foreign_key_join,
+    grouped,
     key_join,
     mapped,
     one_to_many,
@@ -61,6 +67,28 @@ def both_pointers(value: str, key: Key) -> Key | None:
 def own_key(value: str, key: Key) -> str | None:
     """Point at the row with the same key, by an expression of the key."""
     return None if value.startswith("b") else key[0]
+
+
+def by_letter(value: str, key: Key) -> str:
+    """Group by the first letter."""
+    del key
+    return value[0]
+
+
+def by_key(value: str, key: Key) -> str | None:
+    """Group by the last part of the key."""
+    del value
+    return key[-1]
+
+
+def by_both(value: str, key: Key) -> Key:
+    """Group by two parts, one of the value and one of the key."""
+    return points(0)(value, key), key[-1]  # type: ignore[return-value]
+
+
+def odd(value: str) -> bool:
+    """Keep about half of the groups."""
+    return len(value) % 2 == 1
 
 
 def _add(into: dict[str, Plan], name: str) -> Callable[[Plan], Plan]:
@@ -289,3 +317,103 @@ def _views() -> tuple[Node, ...]:
 def _bare_views() -> tuple[Node, ...]:
     a = source("A")
     return (filtered(a, has_a), mapped(filtered(a, has_a, negate=True), without_b))
+
+
+def _groups(name: str, by: ForeignKey) -> None:
+    _add(SINGLE, f"groups by {name}")(lambda: (grouped(source("A"), by),))
+    _add(SINGLE, f"groups by {name}, reduced")(lambda: (grouped(source("A"), by, REDUCED),))
+    _add(SINGLE, f"groups by {name}, counted")(lambda: (counted(source("A"), by),))
+
+
+for one_name, one_by in {"pointer": points(0), "letter": by_letter, "key": by_key}.items():
+    _groups(one_name, one_by)
+_add(SINGLE, "groups by two parts")(lambda: (grouped(source("A"), by_both, width=2),))
+_add(SINGLE, "groups by two parts, counted")(lambda: (counted(source("A"), by_both, width=2),))
+_add(SINGLE, "groups that delete")(lambda: (grouped(source("A"), by_letter, DELETING),))
+_add(SINGLE, "groups that stay when empty")(lambda: (grouped(source("A"), keep_empty=True),))
+_add(SINGLE, "groups that stay when empty, counted")(lambda: (counted(source("A"), keep_empty=True),))
+_add(SINGLE, "groups of a filtered table")(lambda: (grouped(filtered(source("A"), has_a)),))
+_add(SINGLE, "groups of a mapped table, counted")(lambda: (counted(mapped(source("A"), without_b)),))
+_add(SINGLE, "groups, filtered")(lambda: (filtered(grouped(source("A")), odd),))
+_add(SINGLE, "groups, mapped and filtered")(
+    lambda: (filtered(mapped(counted(source("A")), without_b), odd, negate=True),)
+)
+
+
+def _groups_of_joins(how: How) -> None:
+    @_add(COMPOSED, f"groups of A foreign key {how} B")
+    def _() -> tuple[Node, ...]:
+        joined = foreign_key_join(source("A"), source("B"), how)
+        return (grouped(joined, points(1), SORTED), joined)
+
+    @_add(COMPOSED, f"groups of A foreign key {how} B, counted")
+    def _() -> tuple[Node, ...]:
+        return (counted(foreign_key_join(source("A"), source("B"), how), by_key),)
+
+    @_add(COMPOSED, f"groups of A key {how} B")
+    def _() -> tuple[Node, ...]:
+        return (grouped(key_join(source("A"), source("B"), how), functions=SORTED),)
+
+    @_add(COMPOSED, f"A foreign key {how} (groups of B)")
+    def _() -> tuple[Node, ...]:
+        return (foreign_key_join(source("A"), grouped(source("B")), how),)
+
+    @_add(COMPOSED, f"(groups of A) foreign key {how} B")
+    def _() -> tuple[Node, ...]:
+        groups = grouped(source("A"), by_key)
+        return (foreign_key_join(groups, source("B"), how), groups)
+
+    @_add(COMPOSED, f"A foreign key {how} (groups of A)")
+    def _() -> tuple[Node, ...]:
+        table = source("A")
+        return (foreign_key_join(table, grouped(table), how),)
+
+    @_add(COMPOSED, f"groups of A foreign key {how} A")
+    def _() -> tuple[Node, ...]:
+        table = source("A")
+        return (grouped(foreign_key_join(table, table, how), functions=SORTED),)
+
+    @_add(COMPOSED, f"A key {how} (groups of A, counted)")
+    def _() -> tuple[Node, ...]:
+        table = source("A")
+        return (key_join(table, counted(table), how),)
+
+    @_add(COMPOSED, f"(groups of A) key {how} (other groups of A)")
+    def _() -> tuple[Node, ...]:
+        table = source("A")
+        return (key_join(grouped(table), filtered(grouped(table, points(1), REDUCED), odd), how),)
+
+
+for one_how in HOWS:
+    _groups_of_joins(one_how)
+
+
+@_add(COMPOSED, "groups of groups")
+def _groups_of_groups() -> tuple[Node, ...]:
+    groups = grouped(source("A"))
+    return (grouped(groups, by_letter, SORTED), counted(groups, points(1)), groups)
+
+
+@_add(COMPOSED, "groups of groups that delete")
+def _groups_of_deleted_groups() -> tuple[Node, ...]:
+    return (grouped(grouped(source("A"), by_letter, DELETING), points(1), SORTED),)
+
+
+@_add(COMPOSED, "groups of pairs")
+def _groups_of_pairs() -> tuple[Node, ...]:
+    pairs = one_to_many(source("A"), source("B"))
+    return (grouped(pairs, lambda _, key: key[0], SORTED), counted(pairs, by_both, width=2))
+
+
+@_add(COMPOSED, "pairs of groups")
+def _pairs_of_groups() -> tuple[Node, ...]:
+    table = source("A")
+    return (one_to_many(grouped(table), table, "left", points(1)),)
+
+
+@_add(COMPOSED, "groups of a table that filters of it are declared around")
+def _filters_around_groups() -> tuple[Node, ...]:
+    table = source("A")
+    before, of_groups = filtered(table, has_a), filtered(table, has_a, negate=True)
+    groups = grouped(of_groups)
+    return (before, of_groups, groups, filtered(table, has_a))

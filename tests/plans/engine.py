@@ -9,11 +9,12 @@ from __future__ import annotations
 import random
 from collections import Counter
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import polars as pl
 
-from tablestream.plan.line import Ending, Line, Mode, Output, Reader, Role
+from tablestream.plan.line import NOTHING, Ending, Line, Mode, Output, Reader, Role
 from tablestream.plan.lower import lower
 from tablestream.plan.order import in_order
 from tablestream.plan.rounds import Port, Round
@@ -33,8 +34,8 @@ from tablestream.state.changes import (
 from tablestream.state.shard import ShardState
 from tablestream.state.store import MemoryStore
 from tablestream.topology.graph import base_of, leaves_of
-from tablestream.topology.nodes import Fields, Filter, Join, KeyJoin, Node, OneToMany, Select
-from tests.plans.tables import Change, Key, Record, Value, call, foreign_key_of
+from tablestream.topology.nodes import Aggregate, Fields, Filter, Join, KeyJoin, Node, OneToMany, Select
+from tests.plans.tables import LONG, STRING, Change, Key, Record, Value, call, foreign_key_of, group_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -129,6 +130,12 @@ class Engine:
     def __post_init__(self) -> None:
         """Lower the plan."""
         self.line: Line = lower(self.outputs, _types, Mode(self.compat, self.shards))
+        readers = [*self.line.sources.values(), *(between.readers for between in self.line.between)]
+        self._bare = {
+            reader.port.number
+            for reader in chain.from_iterable(readers)
+            if isinstance(reader.join, Aggregate) and not reader.join.inputs
+        }
         self._random = random.Random(0)
         self._seen: dict[int, set[tuple[str, pl.DataType]]] = {}
 
@@ -215,6 +222,8 @@ class Engine:
         value = row.value(reader.node)
         names, hashed = ("_f", FOREIGN_HASH) if reader.role is Role.POINTED_AT else ("_k", KEY_HASH)
         message = {hashed: self.hasher(row.key), **_named(names, row.key)}
+        if isinstance(reader.join, Aggregate):
+            return message | self._grouping(reader.join, value, row.key)
         if reader.role is Role.SUBSCRIBING:
             assert reader.join is not None
             pointed = foreign_key_of(reader.join, value, row.key)
@@ -224,9 +233,24 @@ class Engine:
                 message["_vh"] = stable_hash((value,))
         return {**message, LIVE: value is not None, "v": None if value is None else {"c0": value}}
 
+    def _grouping(self, node: Aggregate, value: Value, key: Key) -> FrameRow:
+        """The group of a row and what is aggregated of it; in compat a group is null if a part of it is."""
+        parts = (None,) * len(node.key) if value is None else group_of(node, value, key)
+        nowhere = value is None or (self.compat and None in parts)
+        inputs = enumerate(node.inputs if value is not None else ())
+        of = {f"c{number}": call(one.expression, value) for number, one in inputs}
+        return {
+            FOREIGN_HASH: None if nowhere else self.hasher(parts),
+            **_named("_f", (None,) * len(parts) if nowhere else parts),
+            LIVE: value is not None,
+            "v": None if value is None else of or {NOTHING: None},
+        }
+
     def _send(self, outgoing: dict[Port, list[FrameRow]], inbox: Inbox) -> None:
         for port, rows in outgoing.items():
             schema = {name: _dtype(name) for name in rows[0]}
+            if port.number in self._bare:
+                schema["v"] = pl.Struct({NOTHING: pl.Boolean()})
             self._deliver(port, pl.DataFrame(rows, schema=schema), inbox)
 
     def _deliver(self, port: Port, frame: pl.DataFrame, inbox: Inbox) -> None:
@@ -268,7 +292,7 @@ def _number(row: FrameRow) -> int:
 
 
 def _types(fields: Fields) -> pl.Schema:
-    return pl.Schema({one.name: pl.String() for one in fields})
+    return pl.Schema({one.name: {STRING: pl.String(), LONG: pl.Int64()}[one.type] for one in fields})
 
 
 def _dtype(column: str) -> pl.DataType:
@@ -285,6 +309,8 @@ def _laid_out(base: Node, row: FrameRow) -> _Row:
     if isinstance(base, KeyJoin):
         tables = {leaf: _value(row[f"v{number}"]) for number, (leaf, _) in enumerate(leaves_of(base))}
         return _Row(key, tables)
+    if isinstance(base, Aggregate):
+        return _Row(key, {base: _value(row["v0"])})
     many, one = _value(row["v0"]), _value(row["v1"])
     if isinstance(base, OneToMany):
         return _Row(foreign + key, {}, (base, one, many))
@@ -300,5 +326,8 @@ def _parts(row: FrameRow, prefix: str) -> Key:
     return tuple(row[name] for name in names)
 
 
-def _value(struct: dict[str, str] | None) -> Value:
-    return None if struct is None else struct["c0"]
+def _value(struct: dict[str, Any] | None) -> Any:
+    """A value of one column, or a tuple of several."""
+    if struct is None:
+        return None
+    return struct["c0"] if len(struct) == 1 else tuple(struct.values())

@@ -7,7 +7,8 @@ Default mode
     messages of the step at once. Where a table reaches an operator by several ways (a diamond), that means: all
     effects of the record on the operator are applied, then each output key emits at most once. A view with a
     filter tells nothing of a row that it has neither before nor after, also where a select on top of the filter
-    deletes (in compat such a select repeats its tombstones).
+    deletes (in compat such a select repeats its tombstones). The order in which one step's rows of a group change
+    is not settled.
 
 Compat mode
     One message after the other, each to its end before the next (depth first): the children of a table in the
@@ -25,13 +26,25 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, cast
 
+from tablestream.operators.fold import UserFunctions
 from tablestream.testing import reference
 from tablestream.testing.reference import TableSource
-from tablestream.testing.reference_steps import Delta, LatestRows, Row
+from tablestream.testing.reference_steps import Delta, LatestRows
+from tablestream.testing.reference_steps import Row as StoredRow
 from tablestream.topology.graph import ancestors, base_of, is_filtered, view_path
-from tablestream.topology.nodes import Filter, ForeignKeyJoin, Join, KeyJoin, Node, OneToMany, Select, Source
+from tablestream.topology.nodes import (
+    Aggregate,
+    Filter,
+    ForeignKeyJoin,
+    Join,
+    KeyJoin,
+    Node,
+    OneToMany,
+    Select,
+    Source,
+)
 from tests.plans.engine import Step
-from tests.plans.tables import Change, Key, Record, Value, call, foreign_key_of
+from tests.plans.tables import Change, Key, Record, Row, Value, call, foreign_key_of, group_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -72,7 +85,7 @@ class RowTimes(LatestRows):
         """Write a row."""
         delta = super().put(key, value, ts)
         if value is not None:
-            self._rows[key] = Row(value, ts.row_ts if isinstance(ts, ChangeTime) else ts)
+            self._rows[key] = StoredRow(value, ts.row_ts if isinstance(ts, ChangeTime) else ts)
         return delta
 
 
@@ -87,7 +100,7 @@ class Operator:
 
     def __post_init__(self) -> None:
         """Let its tables keep the rows' own times."""
-        if isinstance(self.twin, reference.Filter):
+        if not isinstance(self.node, Join):
             return
         tables = [RowTimes() for _ in self.reads]
         self.twin._inputs.tables[:] = tables
@@ -122,6 +135,8 @@ class Operator:
 
     def answer(self, port: int, change: Moved) -> list[Moved]:
         """Answer one message to a join; its port may have been written before."""
+        if isinstance(self.node, Aggregate):
+            return self.step([(port, change)])
         delta = (
             self.pending.pop(port) if port in self.pending else self.twin._inputs.tables[port].put(*change)
         )
@@ -130,6 +145,64 @@ class Operator:
         one: dict[Key, Delta] = {change.key: delta}
         sides = (one, {}) if port == POINTED_AT else ({}, one)
         return self.moved(list(self.twin._settle(*sides)))
+
+
+class Groups(reference.Reference):
+    """A table by groups: both halves of the reference's."""
+
+    def __init__(self, node: Aggregate, *, compat: bool) -> None:
+        super().__init__(compat=compat)
+        self._node = node
+
+        def selected(value: Value, key: Key) -> tuple[Key, Any] | None:
+            assert value is not None
+            return group_of(node, value, key), tuple(call(one.expression, value) for one in node.inputs)
+
+        user, listed = node.functions, (tuple, _with, _without)
+        if isinstance(user, UserFunctions):
+            listed = (_started(user), _called(user, user.adder), _called(user, user.subtractor))
+        self._rows = reference.GroupBy(selected, compat=compat)
+        self._groups = reference.Aggregate(*listed, keep_empty=node.keep_empty, compat=compat)
+
+    def step(self, messages: Sequence[tuple[int, Any, Any, int]]) -> list[reference.Output]:
+        """Answer a step."""
+        outputs = self._groups.step(self._rows.step(messages))
+        return [output._replace(value=self._shown(output.value)) for output in outputs]
+
+    def _shown(self, aggregate: Any) -> Any:
+        """One column, or a tuple of several; declared aggregates are made of all rows of the group."""
+        if aggregate is None or self._node.functions is not None:
+            return aggregate[0] if isinstance(aggregate, tuple) else aggregate
+        parts = tuple(
+            len(aggregate)
+            if measure.function == "count"
+            else max((row[measure.column or 0] for row in aggregate), default=None)
+            for measure in self._node.measures
+        )
+        return parts if len(parts) > 1 else parts[0]
+
+
+def _with(_: Key, row: Any, rows: tuple[Any, ...]) -> Any:
+    return (*rows, row)
+
+
+def _without(_: Key, row: Any, rows: tuple[Any, ...]) -> Any:
+    at = rows.index(row)
+    return rows[:at] + rows[at + 1 :]
+
+
+def _started(user: UserFunctions) -> Any:
+    return user.initializer
+
+
+def _called(user: UserFunctions, function: Callable[[Any, Any, Any], Any]) -> Any:
+    """A function as a user's is called: with a row, and a key of one part as its value."""
+
+    def called(key: Key, row: Any, aggregate: Any) -> Any:
+        seen = Row(*aggregate) if user.initializer is None else aggregate
+        return function(key[0] if len(key) == 1 else key, Row(*row), seen)
+
+    return called
 
 
 class Model:
@@ -220,7 +293,7 @@ class Model:
             if base is base_of(operator.reads[0]) and _is_pointing_at_itself(operator.node):
                 first = min((*_way(read), operator.node.serial) for read in operator.reads)
                 yield first, 0, partial(self._both_roles, operator)
-            elif isinstance(operator.node, Join) and not _is_pointing_at_itself(operator.node):
+            elif isinstance(operator.node, Join | Aggregate) and not _is_pointing_at_itself(operator.node):
                 for port, read in enumerate(operator.reads):
                     if base_of(read) is base:
                         place, role = _place(operator, port)
@@ -272,6 +345,8 @@ class Model:
             return Operator(node, keep, (node.parent,))
         if isinstance(node, KeyJoin):
             return self._key_join(node)
+        if isinstance(node, Aggregate):
+            return Operator(node, Groups(node, compat=self.compat), node.parents)
         assert isinstance(node, ForeignKeyJoin | OneToMany)
 
         def points_at(value: Value, key: Key) -> Key | None:
@@ -301,29 +376,29 @@ class Model:
         """Whether Kafka Streams' filter has the old row at hand (semantics: which tables send old values).
 
         It has if its input is no bare source, if something behind it asks for old values, or if it, or a filter
-        on top of it, was declared when a join had already made the source keep its rows.
+        on top of it, was declared when a join or groups had already made the source keep its rows.
         """
         base = base_of(node)
         if not isinstance(base, Source) or self._asked(node):
             return True
-        joins = [join for join in self._nodes if isinstance(join, Join)]
-        keeping = [join.serial for join in joins if base in map(base_of, join.parents)]
+        readers = [reader for reader in self._nodes if isinstance(reader, Join | Aggregate)]
+        keeping = [reader.serial for reader in readers if base in map(base_of, reader.parents)]
         filters = [one.serial for one in self._nodes if isinstance(one, Filter) and node in view_path(one)]
-        return any(join < one for join in keeping for one in filters)
+        return any(reader < one for reader in keeping for one in filters)
 
     def _asked(self, node: Node) -> bool:
         """Whether a reader of a table asks it for old values."""
         for child in self._nodes:
             if node not in child.parents:
                 continue
-            if isinstance(child, ForeignKeyJoin | OneToMany):
+            if isinstance(child, ForeignKeyJoin | OneToMany | Aggregate):
                 return True
             if isinstance(child, KeyJoin):
                 kept = {"inner": (), "left": (0,), "right": (1,), "outer": (0, 1)}[child.how]
                 if any(child.parents[side] is node for side in kept):
                     return True
             if self._asked(child):
-                return not isinstance(child, ForeignKeyJoin | OneToMany)
+                return True
         return False
 
 
@@ -352,6 +427,8 @@ def _place(operator: Operator, port: int) -> tuple[tuple[int, ...], int]:
     """The place of a port among the readers of its table: the way to its operator, and the role there."""
     if isinstance(operator.node, KeyJoin):
         return _leaves(operator.node)[port][1], port
+    if isinstance(operator.node, Aggregate):
+        return (operator.node.serial,), 1
     return (operator.node.serial,), {POINTED_AT: 0, POINTING: 1}[port]
 
 

@@ -7,16 +7,20 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
+import zlib
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
+from tablestream.operators.fold import UserFunctions
 from tablestream.topology.nodes import (
+    Aggregate,
     Field,
     Fields,
     Filter,
     ForeignKeyJoin,
     How,
     KeyJoin,
+    Measure,
     Named,
     Node,
     OneToMany,
@@ -33,7 +37,7 @@ Joiner: TypeAlias = "Callable[[Value, Value], Value]"
 ForeignKey: TypeAlias = "Callable[[str, Key], str | Key | None]"
 """(value, key) -> the key pointed at; a single string for a key of one part."""
 
-STRING = json.dumps("string")
+STRING, LONG = json.dumps("string"), json.dumps("long")
 VALUE = (Field("v", STRING),)
 
 
@@ -116,9 +120,8 @@ def foreign_key_join(
     """Declare a foreign-key join, by default on the value's first pointer."""
     width = len(left.key) + (len(right.key) if how in {"right", "outer"} else 0)
     name, select, gone = f"{left.name}_{right.name}", *_select(joiner)
-    return ForeignKeyJoin(
-        name, "", _key(width), VALUE, left, right, how, select, gone, _on(on, right), right.key
-    )
+    parts = _on(on, len(right.key))
+    return ForeignKeyJoin(name, "", _key(width), VALUE, left, right, how, select, gone, parts, right.key)
 
 
 def one_to_many(
@@ -127,7 +130,108 @@ def one_to_many(
     """Declare the join seen from the one, by default on the first pointer of the many's value."""
     width = len(one.key) + len(many.key)
     name, select, gone = f"{one.name}_{many.name}", *_select(joiner)
-    return OneToMany(name, "", _key(width), VALUE, one, many, how, select, gone, _on(on, one), one.key)
+    return OneToMany(
+        name, "", _key(width), VALUE, one, many, how, select, gone, _on(on, len(one.key)), one.key
+    )
+
+
+class Row(NamedTuple):
+    """What the functions of a group see of a row."""
+
+    v: str
+
+
+def aggregated(
+    initializer: Callable[[], str] | None,
+    adder: Callable[[str, str, str], Value],
+    subtractor: Callable[[str, str, str], Value],
+) -> UserFunctions:
+    """Functions of (group, row, aggregate), all as text; without an initializer a reduction."""
+
+    def called(function: Callable[[str, str, str], Value]) -> Callable[[Any, Any, Any], Any]:
+        def of_rows(key: Any, row: Any, aggregate: Any) -> Any:
+            text = aggregate.v if initializer is None else aggregate
+            made = function("/".join(map(str, key)) if isinstance(key, tuple) else str(key), row.v, text)
+            return (made,) if initializer is None and made is not None else made
+
+        return of_rows
+
+    return UserFunctions(initializer, called(adder), called(subtractor), ("k0",), ("v",), ("v",))
+
+
+def _short(text: str) -> str:
+    """Stand for a row in an aggregate: its first letter and its pointers, and a digest if it is long."""
+    if len(text) <= 12 and "," not in text:
+        return text
+    pointers = re.findall(r"\|[^|,()]*", text)[:2]
+    return f"{text[0]}{zlib.crc32(text.encode()) % 1000}{''.join(pointers)}"
+
+
+def _signed(sign: str, *, ordered: bool = True) -> Callable[[str, str, str], str]:
+    """Write a row down with a sign."""
+
+    def noted(group: str, row: str, text: str) -> str:
+        one = f"{sign}{group}:{_short(row)}"
+        return f"{text},{one}" if ordered else ",".join(sorted([*text.split(","), one]))
+
+    return noted
+
+
+_ADDED, _SUBTRACTED = _signed("+"), _signed("-")
+#: Write down what comes and what goes, in order.
+HISTORY = aggregated(lambda: "a", _ADDED, _SUBTRACTED)
+#: The same, whatever the order.
+SORTED = aggregated(lambda: "a", _signed("+", ordered=False), _signed("-", ordered=False))
+#: A reduction.
+REDUCED = aggregated(None, _ADDED, _SUBTRACTED)
+#: Some rows delete their group as they come, others as they go.
+DELETING = aggregated(
+    lambda: "a",
+    lambda group, row, text: None if row.endswith("1") else _ADDED(group, row, text),
+    lambda group, row, text: None if row.startswith("b") else _SUBTRACTED(group, row, text),
+)
+
+
+def grouped(
+    parent: Node,
+    by: ForeignKey | None = None,
+    functions: UserFunctions = HISTORY,
+    *,
+    of: Callable[[str], Value] | None = None,
+    width: int = 1,
+    keep_empty: bool = False,
+) -> Aggregate:
+    """Declare groups by a key of `width` parts, by default the value's first pointer; `of`: what is aggregated."""
+    inputs = (Named("v", Python(of or (lambda value: value))),)
+    key = _key(width)
+    functions = replace(functions, key=tuple(one.name for one in key))
+    return Aggregate(
+        f"{parent.name}_by", "", key, VALUE, parent, _on(by, width), inputs, VALUE, (), functions, keep_empty
+    )
+
+
+def counts(
+    parent: Node, by: ForeignKey | None = None, *, width: int = 1, keep_empty: bool = False
+) -> Aggregate:
+    """Declare groups and count their rows; the value is a number."""
+    return Aggregate(
+        f"{parent.name}_n", "", _key(width), (Field("n", LONG),), parent, _on(by, width), (), (),
+        (Measure("count", None),), None, keep_empty,
+    )  # fmt: skip
+
+
+def counted(
+    parent: Node, by: ForeignKey | None = None, *, width: int = 1, keep_empty: bool = False
+) -> Select:
+    """Declare groups with the greatest of their rows and their number, as text."""
+    value, measures = (Field("most", STRING), Field("n", LONG)), (Measure("max", 0), Measure("count", None))
+    inputs = (Named("most", Python(lambda value: value)),)
+    node = Aggregate(
+        f"{parent.name}_n", "", _key(width), value, parent, _on(by, width), inputs, VALUE, measures, None,
+        keep_empty,
+    )  # fmt: skip
+    columns = (Named("v", Python(lambda row: f"{row[0] or 'null'},{row[1]}")),)
+    return Select(f"{node.name}_text", "", node.key, VALUE, node, columns)
 
 
 def _key(width: int) -> Fields:
@@ -139,7 +243,7 @@ def _select(joiner: Joiner | None) -> tuple[tuple[Named, ...], Python | None]:
     return (Named("v", Python(joiner or pair)),), gone
 
 
-def _on(on: ForeignKey | None, pointed_at: Node) -> tuple[Python, ...]:
+def _on(on: ForeignKey | None, width: int) -> tuple[Python, ...]:
     """One expression per part of the key pointed at, over value and key."""
     whole = on or points(0)
 
@@ -150,7 +254,12 @@ def _on(on: ForeignKey | None, pointed_at: Node) -> tuple[Python, ...]:
 
         return Python(nth)
 
-    return tuple(part(number) for number in range(len(pointed_at.key)))
+    return tuple(part(number) for number in range(width))
+
+
+def group_of(node: Aggregate, value: str, key: Key) -> Key:
+    """Evaluate the group of a row; parts of it may be null."""
+    return tuple(call(part, value, key) for part in node.on)
 
 
 def foreign_key_of(join: ForeignKeyJoin | OneToMany, value: Value, key: Key) -> Key | None:

@@ -16,14 +16,23 @@ from tablestream.plan.explain import explained
 from tablestream.plan.line import Mode, Output
 from tablestream.plan.lower import lower
 from tablestream.topology.nodes import Fields
-from tests.plans.catalogue import has_a, own_key
-from tests.plans.tables import filtered, foreign_key_join, key_join, one_to_many, source
+from tests.plans.catalogue import by_both, has_a, own_key
+from tests.plans.tables import (
+    LONG,
+    counted,
+    filtered,
+    foreign_key_join,
+    grouped,
+    key_join,
+    one_to_many,
+    source,
+)
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 
 
 def _types(fields: Fields) -> pl.Schema:
-    return pl.Schema({one.name: pl.String() for one in fields})
+    return pl.Schema({one.name: pl.Int64() if one.type == LONG else pl.String() for one in fields})
 
 
 def _left_join() -> list[Output]:
@@ -57,6 +66,16 @@ def _two_outputs() -> list[Output]:
     return [Output(joined, final=True), Output(pairs, before=True), Output(joined, rejected=True)]
 
 
+def _groups() -> list[Output]:
+    positions = source("positions")
+    joined = foreign_key_join(positions, source("tickers"), "left")
+    by_ticker = counted(joined)
+    return [
+        Output(grouped(joined, by_both, width=2), final=True),
+        Output(foreign_key_join(positions, by_ticker, "left")),
+    ]
+
+
 PLANS: dict[str, Callable[[], list[Output]]] = {
     "left_join": _left_join,
     "joins_on_one_key": _joins_on_one_key,
@@ -64,6 +83,7 @@ PLANS: dict[str, Callable[[], list[Output]]] = {
     "self_join": _self_join,
     "filtered_minimal": _filtered_minimal,
     "two_outputs": _two_outputs,
+    "groups": _groups,
 }
 
 

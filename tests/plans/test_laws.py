@@ -44,6 +44,10 @@ PLANS = [
     "outer foreign key as left table",
     "A five times",
     "views of a source and of a join, asked for",
+    "groups by two parts, counted",
+    "groups of A foreign key outer B",
+    "A key outer (groups of A, counted)",
+    "groups of groups",
 ]
 both_modes = pytest.mark.parametrize("compat", [False, True], ids=["default", "compat"])
 every_plan = pytest.mark.parametrize("plan", PLANS)
@@ -212,6 +216,7 @@ def test_law_6_sees_which_tables_and_in_which_order() -> None:
 
 ALLOWED = (
     "__future__",
+    "bisect",
     "collections",
     "abc",
     "dataclasses",

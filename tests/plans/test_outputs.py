@@ -46,6 +46,12 @@ NATIVE = [
     "foreign key self left",
     "A foreign key left (A key left B), mapped",
     "both foreign keys of A into B, each joined, then key join",
+    "groups by pointer",
+    "groups by pointer, counted",
+    "groups that delete",
+    "groups that stay when empty",
+    "groups of A foreign key inner B, counted",
+    "groups of groups that delete",
 ]
 OTHER = [
     "foreign key inner",
@@ -54,6 +60,15 @@ OTHER = [
     "one to many left",
     "views of a source and of a join, asked for",
     "key outer that deletes",
+]
+WITH_BEFORE = [
+    "foreign key left",
+    "key outer",
+    "one to many inner",
+    "groups by pointer",
+    "groups that delete",
+    "groups, mapped and filtered",
+    *OTHER[4:],
 ]
 both_modes = pytest.mark.parametrize("compat", [False, True], ids=["default", "compat"])
 
@@ -129,7 +144,7 @@ def test_final_changes_through_a_memory_of_the_output(plan: str, *, compat: bool
 
 
 @both_modes
-@pytest.mark.parametrize("plan", ["foreign key left", "key outer", "one to many inner", *OTHER[4:]])
+@pytest.mark.parametrize("plan", WITH_BEFORE)
 def test_the_row_before_and_minimal_tombstones(plan: str, *, compat: bool) -> None:
     check(
         lambda node: [

@@ -46,6 +46,9 @@ def test_a_plan_gives_what_its_reference_operators_give(name: str, *, compat: bo
         "foreign key self inner",
         "outer foreign keys joined by both their keys",
         "pairs pointed at",
+        "groups by two parts",
+        "groups by pointer, counted",
+        "groups of groups",
     ],
 )
 @pytest.mark.parametrize("shards", [1, 5])
@@ -57,7 +60,18 @@ def test_keys_are_told_apart_though_all_hashes_are_equal(name: str, shards: int,
 
 
 @both_modes
-@pytest.mark.parametrize("name", ["key outer", "foreign key outer", "one to many self left", "A five times"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "key outer",
+        "foreign key outer",
+        "one to many self left",
+        "A five times",
+        "groups by pointer",
+        "groups by key, counted",
+        "A foreign key left (groups of A)",
+    ],
+)
 def test_slices_of_a_micro_batch_do_not_show(name: str, *, compat: bool) -> None:
     nodes = (SINGLE | COMPOSED)[name]()
     log = random_log(sources_of(nodes), seed=4, size=SIZE)

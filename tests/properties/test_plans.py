@@ -9,14 +9,42 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from tablestream.topology.graph import ancestors, base_of, is_filtered
-from tablestream.topology.nodes import Filter, ForeignKeyJoin, KeyJoin, Node, OneToMany, Select, Source
-from tests.plans.catalogue import HOWS, KEPT, both_pointers, has_a, marked, never_b_a, own_key, without_b
+from tablestream.topology.nodes import (
+    Aggregate,
+    Filter,
+    ForeignKeyJoin,
+    KeyJoin,
+    Node,
+    OneToMany,
+    Select,
+    Source,
+)
+from tests.plans.catalogue import (
+    HOWS,
+    KEPT,
+    both_pointers,
+    by_both,
+    by_key,
+    by_letter,
+    has_a,
+    marked,
+    never_b_a,
+    odd,
+    own_key,
+    without_b,
+)
 from tests.plans.comparing import assert_like_twin, sources_of
 from tests.plans.engine import stable_hash
 from tests.plans.tables import (
+    DELETING,
+    HISTORY,
+    REDUCED,
+    SORTED,
     Record,
+    counted,
     filtered,
     foreign_key_join,
+    grouped,
     key_join,
     mapped,
     one_to_many,
@@ -47,14 +75,17 @@ class Case(NamedTuple):
 
 
 @st.composite
-def plans(draw: st.DrawFn) -> tuple[Node, ...]:
-    """One to four operators over up to three sources; any table may be read again and again."""
+def plans(draw: st.DrawFn, *, ordered: bool) -> tuple[Node, ...]:
+    """One to four operators over up to three sources; any table may be read again and again.
+
+    `ordered`: aggregates may show the order in which their rows change.
+    """
     names = "ABC"[: draw(st.integers(1, 3))]
     tables: list[Node] = [
         source(name, width=2 if name == "C" and draw(st.booleans()) else 1) for name in names
     ]
     for _ in range(draw(st.integers(1, 4))):
-        tables.append(draw(_operator(tables)))
+        tables.append(draw(_operator(tables, ordered=ordered)))
     # All that is declared is part of the plan: in compat an earlier join shows in a later filter.
     read = {parent for table in tables for parent in table.parents}
     asked = {draw(st.sampled_from(tables)), *(table for table in tables if table not in read)}
@@ -62,15 +93,16 @@ def plans(draw: st.DrawFn) -> tuple[Node, ...]:
 
 
 @st.composite
-def _operator(draw: st.DrawFn, tables: Sequence[Node]) -> Node:
+def _operator(draw: st.DrawFn, tables: Sequence[Node], *, ordered: bool) -> Node:
     recent = st.sampled_from(tables[-3:])
     table, other = draw(recent), draw(st.one_of(recent, st.sampled_from(tables)))
-    kind = draw(st.sampled_from(["key", "foreign key", "foreign key", "one to many", "filter", "map"]))
+    kinds = ["key", "foreign key", "foreign key", "one to many", "view", "view", "groups", "groups"]
+    kind = draw(st.sampled_from(kinds))
     joiner = draw(st.sampled_from([None, None, None, None, never_b_a]))
-    if kind == "filter":
-        return filtered(table, has_a, negate=draw(st.booleans()))
-    if kind == "map":
-        return draw(st.sampled_from([mapped(table, without_b), mapped(table, marked, total=True)]))
+    if kind == "view":
+        return draw(_view(table))
+    if kind == "groups":
+        return draw(_groups(table, ordered=ordered))
     if kind == "key":
         other = draw(st.sampled_from([one for one in tables if len(one.key) == len(table.key)]))
         return key_join(table, other, draw(st.sampled_from(HOWS)), joiner)
@@ -78,14 +110,33 @@ def _operator(draw: st.DrawFn, tables: Sequence[Node]) -> Node:
         return key_join(other, other, draw(st.sampled_from(HOWS)))
     on = both_pointers if len(other.key) == 2 else draw(st.sampled_from([points(0), points(1), own_key]))
     if kind == "one to many":
-        return one_to_many(other, table, draw(st.sampled_from(KEPT)), on, joiner)
+        # The pair of one with the null group has the key of the lone one.
+        kept = KEPT[:1] if any(isinstance(one, Aggregate) for one in ancestors(table)) else KEPT
+        return one_to_many(other, table, draw(st.sampled_from(kept)), on, joiner)
     return foreign_key_join(table, other, draw(st.sampled_from(HOWS)), on, joiner)
 
 
 @st.composite
-def cases(draw: st.DrawFn, *, max_size: int = 24) -> Case:
+def _view(draw: st.DrawFn, table: Node) -> Node:
+    if draw(st.booleans()):
+        return filtered(table, draw(st.sampled_from([has_a, odd])), negate=draw(st.booleans()))
+    return draw(st.sampled_from([mapped(table, without_b), mapped(table, marked, total=True)]))
+
+
+@st.composite
+def _groups(draw: st.DrawFn, table: Node, *, ordered: bool) -> Node:
+    by, width = draw(st.sampled_from([(points(0), 1), (by_letter, 1), (by_key, 1), (by_both, 2)]))
+    keep_empty = draw(st.booleans())
+    if draw(st.booleans()):
+        return counted(table, by, width=width, keep_empty=keep_empty)
+    functions = draw(st.sampled_from([HISTORY, REDUCED, DELETING] if ordered else [SORTED]))
+    return grouped(table, by, functions, width=width, keep_empty=keep_empty)
+
+
+@st.composite
+def cases(draw: st.DrawFn, *, ordered: bool, max_size: int = 24) -> Case:
     """A plan with a log that is cut at random places."""
-    nodes = draw(plans())
+    nodes = draw(plans(ordered=ordered))
     pointers = st.lists(st.sampled_from(KEYS), max_size=2)
     value = st.builds(lambda letter, to: "|".join([letter, *to]), st.sampled_from("ab"), pointers)
     record = st.builds(
@@ -112,7 +163,7 @@ def run(case: Case, *, compat: bool) -> None:
 
 
 @settings(max_examples=settings().max_examples * 2)
-@given(case=cases())
+@given(case=cases(ordered=False))
 def test_random_plans_by_default(case: Case) -> None:
     run(case, compat=False)
 
@@ -121,11 +172,15 @@ def is_settled(nodes: Sequence[Node]) -> bool:
     """Whether compat is settled for a plan: see the docstring of `tests.plans.model`.
 
     It is not where a table that can change a key twice in one step is joined with itself on the key, nor for
-    a select that deletes, or a second filter, on top of a filter.
+    a select that deletes, or a second filter, on top of a filter. Groups show the order of lone rows of the one.
     """
     for node in ancestors(*nodes):
+        if isinstance(node, Aggregate) and any(
+            isinstance(one, OneToMany) and one.keeps_lone_rows for one in ancestors(node)
+        ):
+            return False
         if isinstance(node, KeyJoin) and any(
-            isinstance(one, ForeignKeyJoin | OneToMany) for one in ancestors(node)
+            isinstance(one, ForeignKeyJoin | OneToMany | Aggregate) for one in ancestors(node)
         ):
             bases = [base_of(parent) for parent in node.parents]
             if bases[0] is bases[1]:
@@ -137,7 +192,7 @@ def is_settled(nodes: Sequence[Node]) -> bool:
 
 
 @settings(max_examples=settings().max_examples * 2)
-@given(case=cases())
+@given(case=cases(ordered=True))
 def test_random_plans_in_compat(case: Case) -> None:
     assume(is_settled(case.nodes))
     run(case, compat=True)

@@ -10,10 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.plans.catalogue import has_a
+from tests.plans.catalogue import by_key, has_a
 from tests.plans.engine import Engine, Output
 from tests.plans.tables import (
     Record,
+    counted,
     filtered,
     foreign_key_join,
     key_join,
@@ -101,10 +102,48 @@ PLANS = {
         SELECT NULL, ab.k, pair(NULL, ab.v) FROM ab ANTI JOIN c ON ab.k = pointer(c.v, 1)
         """,
     ),
+    "groups of a": Plan(
+        lambda a, _, __: counted(a),
+        "SELECT pointer(v, 1), counted(v) FROM a GROUP BY pointer(v, 1)",
+    ),
+    "groups of a by a pointer that may be null, filtered": Plan(
+        lambda a, _, __: filtered(counted(filtered(a, has_a), points(1)), has_a),
+        """
+        SELECT pointer(v, 2), counted(v) FROM a WHERE contains(v, 'a') GROUP BY pointer(v, 2)
+        HAVING contains(counted(v), 'a')
+        """,
+    ),
+    "groups of a to b by foreign key": Plan(
+        lambda a, b, _: counted(foreign_key_join(a, b, "outer"), by_key),
+        """
+        WITH ab AS (
+            SELECT NULL AS k, pair(a.v, b.v) AS v FROM a LEFT JOIN b ON b.k = pointer(a.v, 1)
+            UNION ALL
+            SELECT b.k, pair(NULL, b.v) FROM b ANTI JOIN a ON b.k = pointer(a.v, 1)
+        )
+        SELECT k, counted(v) FROM ab GROUP BY k
+        """,
+    ),
+    "a to the groups of itself": Plan(
+        lambda a, _, __: foreign_key_join(a, counted(a, points(1)), "left"),
+        """
+        WITH groups AS (SELECT pointer(v, 2) AS k, counted(v) AS v FROM a GROUP BY pointer(v, 2))
+        SELECT a.k, pair(a.v, groups.v) FROM a LEFT JOIN groups ON groups.k = pointer(a.v, 1)
+        """,
+    ),
+    "b with the groups of a, grouped again": Plan(
+        lambda a, b, _: counted(key_join(b, counted(a), "left"), points(1)),
+        """
+        WITH groups AS (SELECT pointer(v, 1) AS k, counted(v) AS v FROM a GROUP BY pointer(v, 1)),
+        joined AS (SELECT pair(b.v, groups.v) AS v FROM b LEFT JOIN groups ON groups.k = b.k)
+        SELECT pointer(v, 2), counted(v) FROM joined GROUP BY pointer(v, 2)
+        """,
+    ),
 }
 
 MACROS = """
 CREATE MACRO pair(l, r) AS '(' || coalesce(l, 'null') || ',' || coalesce(r, 'null') || ')';
+CREATE MACRO counted(v) AS max(v) || ',' || count(*);
 CREATE MACRO pointer(v, n) AS regexp_extract_all(v, '\\|([^|,()]*)', 1)[n];
 """
 

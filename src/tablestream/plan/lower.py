@@ -408,10 +408,11 @@ class _Finishing:
         ]
         if draft.base in between:
             ends.append(between[draft.base])
+        operator = draft.operator
         targets: tuple[tuple[Port, ...], ...] = (tuple(ends),)
         if draft.inner is not None:
-            targets = ((ports[draft.inner],), tuple(ends))
-        operator = draft.operator
+            inner = (ports[draft.inner],)
+            targets = (inner,) if isinstance(operator, Regroup) else (inner, tuple(ends))
         if draft.base in self.final and not isinstance(operator, Upsert | Regroup):
             operator = replace(operator, final=True)  # type: ignore[type-var]
         return Placed(draft.name, operator, tuple(ports[want].number for want in draft.inputs), targets)
