@@ -159,6 +159,12 @@ class OrderError(TablestreamError, PySparkRuntimeError):
     code = "TABLESTREAM_ORDER"
 
 
+class BufferFullError(TablestreamError, PySparkRuntimeError):
+    """`Table.suppress` holds more than it may, and was told to fail then."""
+
+    code = "TABLESTREAM_BUFFER_FULL"
+
+
 class MalformedRecordError(TablestreamError, PySparkRuntimeError):
     """A row of a source cannot be read, and the source's mode is ``fail``."""
 

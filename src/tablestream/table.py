@@ -6,9 +6,11 @@ import inspect
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from datetime import timedelta
 from functools import reduce
 from typing import Any, Literal, NoReturn
 
+import pandas as pd
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
@@ -44,6 +46,7 @@ from tablestream.topology.nodes import (
     OneToMany,
     Select,
     Source,
+    Suppress,
 )
 
 ColumnLike = Column | str
@@ -521,6 +524,65 @@ class Table:
         rows = _empty(self._spark, self.schema)
         return GroupedTable(self._node, rows, key, values, analyse, lambda node: Table(node, self._spark))
 
+    def suppress(
+        self,
+        until: str | timedelta,
+        max_records: int | None = None,
+        max_bytes: int | None = None,
+        on_full: Literal["emit", "fail"] = "emit",
+        name: str | None = None,
+    ) -> Table:
+        """Hold changes back and let through the last one of each key.
+
+        A key waits from the time of its first change until the shard has seen a change that is `until` later; what
+        leaves then is its last change, a tombstone too. Time is that of the records: without new ones nothing leaves.
+
+        Parameters
+        ----------
+        until
+            How long, as a text such as ``"5 minutes"`` or a timedelta.
+        max_records, max_bytes
+            How much a shard may hold; the bytes of a row are those of its key and value as JSON. Default: any amount.
+        on_full
+            ``"emit"`` lets through those that have waited longest until the rest fits; ``"fail"`` ends the query.
+        name
+            Of the table.
+
+        Raises
+        ------
+        ArgumentError
+            For a time that is none or negative, a limit below one, or limits that cannot be kept.
+
+        References
+        ----------
+        Kafka Streams ``KTable.suppress(untilTimeLimit)``.
+        """
+        where = user_line()
+        shown = _checked_name(name) or f"{self.name}_suppress"
+
+        def refuse(message: str, hint: str) -> NoReturn:
+            raise ArgumentError(message, hint=hint, operator=shown, where=where)
+
+        until_us = _microseconds(until)
+        if until_us is None or until_us < 0:
+            refuse(f"until={until!r} is no length of time.", "Write it as '5 minutes'.")
+        for limit, given in (("max_records", max_records), ("max_bytes", max_bytes)):
+            if given is not None and given < 1:
+                refuse(f"{limit}={given!r} is no limit.", "Give a whole number from 1 on, or leave it out.")
+        _check_how(on_full, ("emit", "fail"), shown, where, "on_full")
+        node = Suppress(
+            name=shown,
+            where=where,
+            key=self._node.key,
+            value=self._node.value,
+            parent=self._node,
+            until_us=until_us,
+            max_records=max_records,
+            max_bytes=max_bytes,
+            fail_when_full=on_full == "fail",
+        )
+        return Table(node, self._spark)
+
     def _check_other(self, other: Table, where: str) -> None:
         """Refuse to join with what is no table, or one of another session."""
         if not isinstance(other, Table):
@@ -976,8 +1038,22 @@ def _checked_name(name: Any) -> str | None:
     return name
 
 
-def _check_how(how: str, known: Sequence[str], operator: str, where: str) -> None:
+def _microseconds(given: object) -> int | None:
+    """A length of time in microseconds; none if it is no such."""
+    if not isinstance(given, str | timedelta):
+        return None
+    try:
+        length = pd.Timedelta(given)
+    except ValueError:
+        return None
+    return int(length.value // 1000) if isinstance(length, pd.Timedelta) else None
+
+
+def _check_how(how: str, known: Sequence[str], operator: str, where: str, argument: str = "how") -> None:
     if how not in known:
         raise ArgumentError(
-            f"how='{how}' is not known.", hint=f"One of {', '.join(known)}.", operator=operator, where=where
+            f"{argument}='{how}' is not known.",
+            hint=f"One of {', '.join(known)}.",
+            operator=operator,
+            where=where,
         )

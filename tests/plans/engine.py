@@ -34,7 +34,17 @@ from tablestream.state.changes import (
 from tablestream.state.shard import ShardState
 from tablestream.state.store import MemoryStore
 from tablestream.topology.graph import base_of, leaves_of
-from tablestream.topology.nodes import Aggregate, Fields, Filter, Join, KeyJoin, Node, OneToMany, Select
+from tablestream.topology.nodes import (
+    Aggregate,
+    Fields,
+    Filter,
+    Join,
+    KeyJoin,
+    Node,
+    OneToMany,
+    Select,
+    Suppress,
+)
 from tests.plans.tables import LONG, STRING, Change, Key, Record, Value, call, foreign_key_of, group_of
 
 if TYPE_CHECKING:
@@ -309,7 +319,7 @@ def _laid_out(base: Node, row: FrameRow) -> _Row:
     if isinstance(base, KeyJoin):
         tables = {leaf: _value(row[f"v{number}"]) for number, (leaf, _) in enumerate(leaves_of(base))}
         return _Row(key, tables)
-    if isinstance(base, Aggregate):
+    if isinstance(base, Aggregate | Suppress):
         return _Row(key, {base: _value(row["v0"])})
     many, one = _value(row["v0"]), _value(row["v1"])
     if isinstance(base, OneToMany):

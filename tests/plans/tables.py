@@ -26,6 +26,7 @@ from tablestream.topology.nodes import (
     OneToMany,
     Select,
     Source,
+    Suppress,
 )
 
 if TYPE_CHECKING:
@@ -274,3 +275,18 @@ def call(expression: object, *arguments: Any) -> Any:
     """Evaluate an expression."""
     assert isinstance(expression, Python)
     return expression.function(*arguments)
+
+
+def suppressed(
+    table: Node,
+    until: int,
+    *,
+    max_records: int | None = None,
+    max_bytes: int | None = None,
+    fail_when_full: bool = False,
+) -> Suppress:
+    """Hold the changes of a table back, in the unit of its timestamps."""
+    limits = {"max_records": max_records, "max_bytes": max_bytes}
+    return Suppress(
+        "suppressed", "test", table.key, table.value, table, until, **limits, fail_when_full=fail_when_full
+    )

@@ -8,7 +8,7 @@ Who owes what
     The round numbers the messages (``_seq``, ``_step``) before, and gives the emitted rows their place in the
     total order afterwards: a row says only which message caused it (``_parent``, a ``_seq``) and, where one
     message causes several rows at one output, their order (``_n``, Int64, rising). The operator looks inside no
-    value, reads no clock and touches nothing but the traces it declared.
+    value, reads no clock and touches nothing but the traces it declared and its observed time.
 """
 
 from __future__ import annotations
@@ -46,10 +46,13 @@ class Context:
         Gives the trace of a name that the operator declared.
     dropped
         Records dropped so far, by reason.
+    observed
+        The largest time that the operator has seen in its shard; it survives a restart. None: no record yet.
     """
 
     trace: Callable[[str], Trace]
     dropped: Counter[str]
+    observed: int | None = None
 
 
 class Operator(Protocol):

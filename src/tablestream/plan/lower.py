@@ -21,6 +21,7 @@ from tablestream.operators.key_join import Branch
 from tablestream.operators.key_join import KeyJoin as KeyJoinOperator
 from tablestream.operators.operator import Operator
 from tablestream.operators.regroup import Regroup
+from tablestream.operators.suppress import Suppress as SuppressOperator
 from tablestream.operators.totals import Count, Function, Sum
 from tablestream.operators.upsert import Upsert
 from tablestream.plan.line import NOTHING, Between, Ending, Line, Mode, Output, Reader, Role
@@ -48,6 +49,7 @@ from tablestream.topology.nodes import (
     Node,
     OneToMany,
     Source,
+    Suppress,
 )
 
 #: Behind every declared node: outputs rank last.
@@ -242,6 +244,24 @@ def _aggregate(line: _Lowering, node: Aggregate) -> int:
     return first + 1
 
 
+def _suppress(line: _Lowering, node: Suppress) -> int:
+    number = 1 + line.produce(base_of(node.parent))
+    name = line.names[node]
+    want = _Want(((*path_from_base(node.parent), node.serial), 0), number, KEY_HASH, f"{name}[changes]")
+    line.read(node.parent, want, Role.KEYED, node.key)
+    operator = SuppressOperator(
+        keys=line.key_of(node),
+        value=line.value_of(node),
+        until_us=node.until_us,
+        max_records=node.max_records,
+        max_bytes=node.max_bytes,
+        fail_when_full=node.fail_when_full,
+        atomic=not line.mode.compat,
+    )
+    line.drafts.append(_Draft(node, name, number, operator, [want]))
+    return number
+
+
 def _function(measure: Measure, inputs: Sequence[pl.DataType], result: pl.DataType) -> Function | Collected:
     """The way in which a declared aggregate is computed."""
     if measure.column is None:
@@ -260,6 +280,7 @@ _LOWER: dict[type[Node], Callable[[_Lowering, Any], int]] = {
     ForeignKeyJoin: _foreign_key_join,
     OneToMany: _one_to_many,
     Aggregate: _aggregate,
+    Suppress: _suppress,
 }
 
 

@@ -84,7 +84,8 @@ def _run(
     dropped: Counter[tuple[str, str]],
 ) -> Iterator[tuple[Port, pl.DataFrame]]:
     """Run one operator and give what it emits a place in the order."""
-    context = Context(trace=lambda name: state.trace(f"{placed.name}/{name}"), dropped=Counter())
+    observed = state.clock(placed.name)
+    context = Context(lambda name: state.trace(f"{placed.name}/{name}"), Counter(), observed)
     for emission in placed.operator.run(inputs, context):
         if emission.rows.is_empty():
             continue
@@ -93,6 +94,8 @@ def _run(
         for port in placed.targets[emission.output]:
             last = (rows[NUMBER] * RANKS + port.rank).alias(f"_h{hop}")
             yield port, place.with_columns(last).hstack(rows.drop(PARENT, NUMBER))
+    if context.observed is not None and context.observed != observed:
+        state.set_clock(placed.name, context.observed)
     dropped.update({(placed.name, reason): count for reason, count in context.dropped.items() if count})
 
 

@@ -37,7 +37,16 @@ from tablestream.state.changes import (
     key_columns,
 )
 from tablestream.topology.graph import base_of, leaves_of
-from tablestream.topology.nodes import Aggregate, Fields, ForeignKeyJoin, KeyJoin, Node, OneToMany, Source
+from tablestream.topology.nodes import (
+    Aggregate,
+    Fields,
+    ForeignKeyJoin,
+    KeyJoin,
+    Node,
+    OneToMany,
+    Source,
+    Suppress,
+)
 
 
 def polars_types(fields: Fields) -> pl.Schema:
@@ -261,7 +270,7 @@ class Builder:
             for number, (leaf, _) in enumerate(leaves_of(base)):
                 scope.tables[leaf] = _carried(port, f"v{number}", key, leaf)
             return
-        if isinstance(base, Aggregate):
+        if isinstance(base, Aggregate | Suppress):
             scope.tables[base] = _carried(port, "v0", key, base)
             return
         assert isinstance(base, ForeignKeyJoin | OneToMany)  # noqa: S101
@@ -360,7 +369,7 @@ class Builder:
         foreign: Fields = ()
         if isinstance(base, KeyJoin):
             key, values = base.key, [leaf.value for leaf, _ in leaves_of(base)]
-        elif isinstance(base, Aggregate):
+        elif isinstance(base, Aggregate | Suppress):
             key, values = base.key, [base.value]
         else:
             assert isinstance(base, ForeignKeyJoin | OneToMany)  # noqa: S101

@@ -9,7 +9,8 @@
     ├── KeyJoin         two tables on their common key
     ├── ForeignKeyJoin  many rows of the left table to one row of the right
     ├── OneToMany       the same join seen from the one, keyed by both keys
-    └── Aggregate       the rows of a table by groups, and what is made of each group
+    ├── Aggregate       the rows of a table by groups, and what is made of each group
+    └── Suppress        a table whose changes are held back
 
 Expressions and data frames are opaque here: this package knows no Spark. An expression shows only its text, which
 is what a restarted plan is compared by.
@@ -320,6 +321,40 @@ def _materialize_sources(node: Node) -> None:
             table = table.parent  # noqa: PLW2901 - goes down to what the view stands on
         if isinstance(table, Source):
             table.materialized_by.append(node.serial)
+
+
+@dataclass(frozen=True, eq=False)
+class Suppress(Node):
+    """A table whose changes are held back; the last one of each key is let through.
+
+    Attributes
+    ----------
+    parent
+        The table.
+    until_us
+        How long a key waits, in microseconds.
+    max_records, max_bytes
+        How much a shard may hold; None: any amount.
+    fail_when_full
+        Whether holding more is an error.
+    """
+
+    parent: Node
+    until_us: int
+    max_records: int | None
+    max_bytes: int | None
+    fail_when_full: bool
+
+    @property
+    def parents(self) -> tuple[Node, ...]:
+        return (self.parent,)
+
+    @property
+    def meaning(self) -> str:
+        limits = (f"{self.max_records} records", f"{self.max_bytes} bytes")
+        most = [text for text in limits if not text.startswith("None")]
+        held = f", at most {' and '.join(most)}" if most else ""
+        return f"suppress until {self.until_us} us{held}{', else fail' if self.fail_when_full else ''}"
 
 
 def _names(fields: Fields) -> str:

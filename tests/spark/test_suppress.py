@@ -1,0 +1,69 @@
+"""Changes held back, through Spark: time is the records', and it survives a restart."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pyspark.sql import functions as F
+
+import tablestream as ts
+from tablestream.errors import ArgumentError
+from tests.spark.change_logs import START, ChangeLog, run
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+
+def row(key: str, value: int | None, at: int) -> dict[str, Any]:
+    return {"key": key, "value": value, "at": START + at}
+
+
+def table(log: ChangeLog, spark: SparkSession) -> ts.Table:
+    return ts.table(
+        log.read(spark),
+        "key",
+        timestamp=F.timestamp_seconds("at"),
+        apply_as_deletes="value is null",
+        columns=["value"],
+        name="rows",
+    )
+
+
+def test_the_last_change_of_each_key_leaves_when_its_time_has_come(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    log = ChangeLog(tmp_path / "log", "key string, value int, at bigint")
+    log.add([row("a", 1, 0), row("b", 1, 2), row("a", 2, 3)], [row("c", 1, 4), row("d", 9, 5)])
+    sink = ts.memory("suppressed")
+
+    def go() -> None:
+        held = table(log, spark).suppress("5 seconds")
+        run(held.to(sink), checkpoint=tmp_path / "checkpoint", shards=1)
+
+    go()
+    assert [(one.key, one.value) for one in sink.rows()] == [("a", 2)]
+    log.add([row("a", 3, 6), row("a", None, 7)], [row("e", 9, 12)])
+    go()
+    assert [(one.key, one.value, int(one["_timestamp"].timestamp()) - START) for one in sink.rows()] == [
+        ("a", 2, 3),
+        ("b", 1, 2),
+        ("c", 1, 4),
+        ("d", 9, 5),
+        ("a", None, 7),
+    ]
+
+
+def test_bad_limits_are_refused_when_the_plan_is_built(spark: SparkSession, tmp_path: Path) -> None:
+    rows = table(ChangeLog(tmp_path / "log", "key string, value int, at bigint"), spark)
+    assert rows.suppress(timedelta(minutes=5), max_records=10).columns == rows.columns
+    for until in ("soon", "-1 second", 5, None):
+        with pytest.raises(ArgumentError, match="no length of time"):
+            rows.suppress(until)  # type: ignore[arg-type]
+    with pytest.raises(ArgumentError, match="max_records=0"):
+        rows.suppress("1 hour", max_records=0)
+    with pytest.raises(ArgumentError, match="on_full"):
+        rows.suppress("1 hour", on_full="wait")  # type: ignore[arg-type]
