@@ -18,9 +18,10 @@ from tablestream.connectors.memory import memory
 from tablestream.grouped import GroupedTable
 from tablestream.row import Row
 from tablestream.spark.runner import start
-from tablestream.table import Table, table
+from tablestream.table import GlobalTable, Table, global_table, table
 
 __all__ = [
+    "GlobalTable",
     "GroupedTable",
     "Row",
     "Table",
@@ -32,6 +33,7 @@ __all__ = [
     "delta",
     "files",
     "first",
+    "global_table",
     "last",
     "max",
     "memory",

@@ -326,7 +326,7 @@ class Table:
         Parameters
         ----------
         other
-            The right table.
+            The right table, or a `global_table` (with `on`, and only ``inner`` or ``left``).
         on
             None: both tables have the same key. Otherwise the foreign key: what of this table's row points at the
             key of `other`: a name, a Column, a list of them, or a function of the row (or of row and key) that
@@ -372,10 +372,19 @@ class Table:
         self._check_other(other, where)
         shown = _checked_name(name) or f"{self.name}_{other.name}_join"
         _check_how(how, ("inner", "left", "right", "outer"), shown, where)
+        if on is None and isinstance(other, GlobalTable):
+            raise ArgumentError(
+                "A join with a global table needs on=.",
+                hint="Say what of this table's row points at the global table's key.",
+                operator=shown,
+                where=where,
+            )
         if on is None:
             return self._key_join(other, how, select, suffixes, shown, where)
         foreign, expressions = self._pointing_at(other, on, shown, where)
         lone = how in {"right", "outer"}
+        if isinstance(other, GlobalTable):
+            _check_how(how, ("inner", "left"), shown, where)
         key = self._joint_key(other, shown, where) if lone else self._node.key
         keys = self._key_columns(other, key, same=False)
         value, columns, gone = self._joined(other, select, suffixes, keys, shown, where)
@@ -391,6 +400,7 @@ class Table:
             delete_when=gone,
             on=expressions,
             foreign=foreign,
+            copied=isinstance(other, GlobalTable),
         )
         return Table(node, self._spark)
 
@@ -888,6 +898,57 @@ class Table:
                 where=where,
             )
         return tuple(fields)
+
+
+class GlobalTable(Table):
+    """A table of which every shard has a copy; `global_table` makes it, and it can only be joined to.
+
+    A join with it takes one round, and does not move the other table's rows to where the foreign key lives. The
+    changes are those of the same join with a `table`.
+    """
+
+    def __repr__(self) -> str:
+        return f"Global{super().__repr__()}"
+
+
+def global_table(
+    df: DataFrame,
+    key: ColumnLike | Sequence[ColumnLike],
+    *,
+    timestamp: ColumnLike | None = None,
+    apply_as_deletes: ColumnLike | None = None,
+    columns: ColumnLike | Sequence[ColumnLike] | None = None,
+    except_columns: str | Sequence[str] | None = None,
+    order_by: ColumnLike | None = None,
+    name: str | None = None,
+) -> GlobalTable:
+    """Read a change log as a table that is copied to every shard.
+
+    For small tables that many rows point at. Its state is kept once per shard, so `shards` times in all, and each of
+    its changes goes to every shard. ``left.join(it, on=...)`` reacts to changes of both sides, which Kafka Streams'
+    tables cannot (KIP-314); the word that makes the same join a distributed one is `table`.
+
+    Parameters
+    ----------
+    df, key, timestamp, apply_as_deletes, columns, except_columns, order_by, name
+        As for `table`.
+
+    Returns
+    -------
+    GlobalTable
+        The right side of `Table.join`.
+    """
+    made = table(
+        df,
+        key,
+        timestamp=timestamp,
+        apply_as_deletes=apply_as_deletes,
+        columns=columns,
+        except_columns=except_columns,
+        order_by=order_by,
+        name=name,
+    )
+    return GlobalTable(made._node, made._spark)  # noqa: SLF001 - its own
 
 
 class Rejected:

@@ -17,7 +17,7 @@ import polars as pl
 from tablestream.plan.line import NOTHING, Ending, Line, Mode, Output, Reader, Role
 from tablestream.plan.lower import lower
 from tablestream.plan.order import in_order
-from tablestream.plan.rounds import Port, Round
+from tablestream.plan.rounds import EVERY_SHARD, Port, Round
 from tablestream.plan.work import SLICE_ROWS, work_off
 from tablestream.state.cache import NoCache
 from tablestream.state.changes import (
@@ -270,10 +270,13 @@ class Engine:
         assert self._seen.setdefault(port.number, columns) == columns
         order = self._random.sample(range(frame.height), frame.height)
         mixed = frame[order]
-        shards = mixed[port.route] % self.shards
-        for shard in shards.unique():
+        copied = port.route == EVERY_SHARD
+        shards = pl.Series([None] * frame.height) if copied else mixed[port.route] % self.shards
+        for shard in range(self.shards) if copied else shards.unique():
             boxes = inbox.setdefault((port.round, shard), {}).setdefault(port.number, [])
-            boxes.insert(self._random.randint(0, len(boxes)), mixed.filter(shards == shard))
+            boxes.insert(
+                self._random.randint(0, len(boxes)), mixed if copied else mixed.filter(shards == shard)
+            )
 
     def _frames(self, port: Port, inbox: Inbox) -> list[pl.DataFrame]:
         boxes = (inbox.get((port.round, shard), {}) for shard in range(self.shards))

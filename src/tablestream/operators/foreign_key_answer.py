@@ -74,7 +74,7 @@ from tablestream.state.trace import TraceSpec
 
 STALE = "stale-answer"
 #: Emission number of an answer to a left message: behind the fan-out of a right change.
-_AFTER_FAN_OUT = 1 << 38
+AFTER_FAN_OUT = 1 << 38
 
 
 @dataclass(frozen=True)
@@ -227,7 +227,7 @@ class ForeignKeyAnswer:
         right_ts = gather(rights[ROW_TS], found).fill_null(never())
         return left[chosen].select(
             pl.col(SEQ).alias(PARENT),
-            pl.lit(_AFTER_FAN_OUT, pl.Int64).alias(NUMBER),
+            pl.lit(AFTER_FAN_OUT, pl.Int64).alias(NUMBER),
             *self._keyed(),
             pl.max_horizontal(TS, pl.lit(right_ts)).alias(TS),
             live.alias(LIVE),

@@ -17,6 +17,7 @@ from tablestream.operators.collected import Collected, Kind
 from tablestream.operators.fold import Fold, UserFunctions
 from tablestream.operators.foreign_key_answer import ForeignKeyAnswer
 from tablestream.operators.foreign_key_subscribe import ForeignKeySubscribe, Rules
+from tablestream.operators.global_join import GlobalJoin
 from tablestream.operators.key_join import Branch
 from tablestream.operators.key_join import KeyJoin as KeyJoinOperator
 from tablestream.operators.operator import Operator
@@ -25,7 +26,7 @@ from tablestream.operators.suppress import Suppress as SuppressOperator
 from tablestream.operators.totals import Count, Function, Sum
 from tablestream.operators.upsert import Upsert
 from tablestream.plan.line import NOTHING, Between, Ending, Line, Mode, Output, Reader, Role
-from tablestream.plan.rounds import Placed, Port, Round
+from tablestream.plan.rounds import EVERY_SHARD, Placed, Port, Round
 from tablestream.state.changes import FOREIGN_HASH, KEY_HASH, foreign_columns, key_columns
 from tablestream.topology.graph import (
     ancestors,
@@ -186,7 +187,7 @@ def _pointing(
     messages = _Want(((node.serial,), 2), second, FOREIGN_HASH, f"{name}[subscriptions]")
     line.read(many, pointing, Role.SUBSCRIBING, many.key, node)
     line.read(one, pointed, Role.POINTED_AT, node.foreign)
-    line.wants.append(messages)
+    copied = isinstance(node, ForeignKeyJoin) and node.copied
     stale = line.mode.compat and shared and rules is not Rules.PAIR
     subscribe = ForeignKeySubscribe(
         rules=rules,
@@ -209,6 +210,13 @@ def _pointing(
         atomic=not line.mode.compat,
         stale=stale,
     )
+    if copied:
+        pointing.round = pointed.round = max(first, 1 + line.produce(base_of(one)))
+        pointed.route = EVERY_SHARD
+        both = GlobalJoin(subscribe, answer)
+        line.drafts.append(_Draft(node, name, pointed.round, both, [pointing, pointed]))
+        return pointed.round
+    line.wants.append(messages)
     line.drafts.append(_Draft(node, f"{name}/subscribe", first, subscribe, [pointing], inner=messages))
     line.drafts.append(_Draft(node, f"{name}/answer", second, answer, [messages, pointed]))
     return second

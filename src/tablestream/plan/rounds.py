@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 #: The port of counters: what operators dropped, by reason.
 METRICS = -1
+#: The route of messages that go to every shard.
+EVERY_SHARD = "*"
 #: More than a plan has ports: a hop column is the emission number times this, plus the port's rank.
 RANKS = 1 << 20
 
@@ -41,7 +43,7 @@ class Port:
     round
         The round that reads it; one more than the last round for outputs.
     route
-        The hash column that decides a message's shard.
+        The hash column that decides a message's shard; `EVERY_SHARD`: a copy goes to each.
     label
         For people: ``operator.input``.
     """

@@ -18,7 +18,7 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 
-from tablestream.plan.rounds import METRICS, Port
+from tablestream.plan.rounds import EVERY_SHARD, METRICS, Port
 from tablestream.state.changes import PARTITION
 
 # Users' columns stand beside these between two rounds. PySpark renames columns that begin with an underscore.
@@ -152,7 +152,12 @@ def _rotated(number: int, bits: int) -> int:
 
 
 def pack(port: Port, frame: pl.DataFrame, shards: int) -> Iterator[Blob]:
-    """Cut messages to a port into blobs by the shard of their route."""
+    """Cut messages to a port into blobs by the shard of their route, or copy them for every shard."""
+    if port.route == EVERY_SHARD:
+        for piece in frame.iter_slices(MAX_ROWS):
+            blob = encode(piece)
+            yield from (Blob(name, port.number, piece.height, blob) for name in shard_names(shards))
+        return
     shard = (frame[port.route].reinterpret(signed=False) % shards).to_numpy()
     order = np.argsort(shard, kind="stable")
     table = _table(frame[order])

@@ -197,10 +197,13 @@ class ForeignKeyJoin(Join):
         The foreign key, an expression per column of the right table's key, over a row of the left table.
     foreign
         The columns of the right table's key, in the types that both sides are compared as.
+    copied
+        Whether every shard has a copy of the right table (a global table).
     """
 
     on: tuple[Expression, ...]
     foreign: Fields
+    copied: bool = field(default=False, kw_only=True)
 
     @property
     def keeps_lone_rows(self) -> bool:
@@ -210,7 +213,8 @@ class ForeignKeyJoin(Join):
     @property
     def meaning(self) -> str:
         on = ", ".join(expression.text for expression in self.on)
-        return f"{self.how} join of {self.left.name} to {self.right.name} on {on}; {self._select_text}"
+        right = f"the copies of {self.right.name}" if self.copied else self.right.name
+        return f"{self.how} join of {self.left.name} to {right} on {on}; {self._select_text}"
 
 
 @dataclass(frozen=True, eq=False)
