@@ -17,8 +17,9 @@ from tablestream.connectors.files import files, read_files
 from tablestream.connectors.memory import memory
 from tablestream.grouped import GroupedTable
 from tablestream.row import Row
+from tablestream.sources import global_table, table
 from tablestream.spark.runner import start
-from tablestream.table import GlobalTable, Table, global_table, table
+from tablestream.table import GlobalTable, Table
 
 __all__ = [
     "GlobalTable",

@@ -4,17 +4,26 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from functools import reduce
 from typing import Any, Literal, NoReturn
 
-import pandas as pd
 from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from tablestream.arguments import (
+    ColumnLike,
+    as_column,
+    as_condition,
+    check_how,
+    checked_name,
+    checked_sink,
+    listed,
+    microseconds,
+    sql_text,
+)
 from tablestream.calling import user_line
 from tablestream.connectors.sink import Sink
 from tablestream.errors import (
@@ -31,7 +40,7 @@ from tablestream.spark.analysis import Analysed, analysed, folding
 from tablestream.spark.columns import SparkExpression, quoted, spark_type
 from tablestream.spark.plan import changes_of, explain
 from tablestream.spark.runner import OutputRequest, request
-from tablestream.spark.sources import Description, describe, is_reserved
+from tablestream.spark.sources import is_reserved
 from tablestream.spark.types import arrow_type, check_key_type, common_key
 from tablestream.topology.graph import base_of
 from tablestream.topology.nodes import (
@@ -45,121 +54,13 @@ from tablestream.topology.nodes import (
     Node,
     OneToMany,
     Select,
-    Source,
     Suppress,
 )
 
-ColumnLike = Column | str
 On = ColumnLike | Sequence[ColumnLike] | Callable[..., Any]
 SelectFunction = Callable[[Row, Row], Any]
 
 _JOIN_HINT = "Take the columns from the two rows that select= is given, such as left.amount."
-
-
-def table(
-    df: DataFrame,
-    key: ColumnLike | Sequence[ColumnLike],
-    *,
-    timestamp: ColumnLike | None = None,
-    apply_as_deletes: ColumnLike | None = None,
-    columns: ColumnLike | Sequence[ColumnLike] | None = None,
-    except_columns: str | Sequence[str] | None = None,
-    order_by: ColumnLike | None = None,
-    name: str | None = None,
-) -> Table:
-    """Read a change log as a table: the last record of a key is its row.
-
-    Parameters
-    ----------
-    df
-        A streaming DataFrame: files, Kafka, Delta, or any other source.
-    key
-        The column or columns that identify a row. An expression needs an alias. A record with a null in its key
-        is dropped and counted.
-    timestamp
-        When the change happened, of type timestamp. Default: Kafka's ``timestamp`` column, else the time of the
-        micro-batch. A record without a time is dropped and counted.
-    apply_as_deletes
-        Says which records are tombstones: the row of their key is gone. A SQL string or a Column.
-    columns, except_columns
-        The columns of the value, or those to leave out; a single one or a list. Default: all but the key's.
-    order_by
-        An expression (a log sequence number, an offset) that puts the records in order, in place of their time.
-        All tables of a plan give one, of one type, or none does.
-    name
-        For `Table.explain`, metrics and errors, and part of what makes a restarted plan the same plan.
-
-    Returns
-    -------
-    Table
-
-    Raises
-    ------
-    ArgumentError
-        The frame does not stream, a timestamp has another type, a part of the key is an expression without an
-        alias, an argument is of another kind.
-    PlanError
-        A column is not there.
-    ColumnCollisionError
-        Two columns of the key, or two of the value, have one name.
-    UnsupportedTypeError
-        A column has a type that cannot be carried unchanged (variant, year-month interval), or cannot be a key
-        (map). The message names the column.
-    ReservedNameError
-        A column is called ``_change_type``, ``_timestamp``, ``_order`` or ``_is_latest``.
-
-    Notes
-    -----
-    Records of one micro-batch are ordered by (running maximum of the time within their source partition, source,
-    source partition, position). A source partition is a topic partition or a file. See ``docs/semantics.md``.
-
-    Examples
-    --------
-    >>> import tablestream as ts
-    >>> clicks = spark.readStream.format("rate").load()  # doctest: +SKIP
-    >>> latest = ts.table(clicks, key="value", timestamp="timestamp", name="clicks")  # doctest: +SKIP
-    """
-    where, shown = user_line(), _checked_name(name) or "table"
-    if not isinstance(df, DataFrame):
-        raise ArgumentError(
-            f"A table is made from a streaming DataFrame, not from a {type(df).__name__}.",
-            hint="Read one with spark.readStream, or with tablestream.read_files.",
-            operator=shown,
-            where=where,
-        )
-    keys = tuple(_column(one) for one in _listed(key))
-    if not keys:
-        raise ArgumentError(
-            "A table needs a key.", hint="Give key= at least one column.", operator=shown, where=where
-        )
-    if columns is not None and except_columns is not None:
-        raise ArgumentError(
-            "columns= and except_columns= are both given.", hint="Give one.", operator=shown, where=where
-        )
-    described = describe(
-        df,
-        Description(
-            name=shown,
-            where=where,
-            key=keys,
-            timestamp=None if timestamp is None else _column(timestamp),
-            deletes=None if apply_as_deletes is None else _condition(apply_as_deletes),
-            deletes_sql=_sql(apply_as_deletes),
-            columns=None if columns is None else tuple(_column(one) for one in _listed(columns)),
-            except_columns=_names([] if except_columns is None else except_columns, shown, where),
-            order_by=None if order_by is None else _column(order_by),
-        ),
-    )
-    node = Source(
-        name=shown,
-        where=where,
-        key=described.key,
-        value=described.value,
-        frame=described.frame,
-        text=described.text,
-        ordered_by=described.ordered_by,
-    )
-    return Table(node, df.sparkSession)
 
 
 class Table:
@@ -254,7 +155,7 @@ class Table:
         Kafka Streams' ``KTable.mapValues``: every change is passed on, also one that changes nothing.
         """
         where = user_line()
-        chosen = self._analysed([_column(one) for one in columns], where)
+        chosen = self._analysed([as_column(one) for one in columns], where)
         parts, absent = _taken_apart(chosen)
         if parts is not None:
             chosen = self._analysed(parts, where)
@@ -268,7 +169,7 @@ class Table:
         keys = {one: (quoted(one),) for one in self.key_columns}
         value, named = self._value(columns, keys, self.name, where)
         node = Select(
-            name=_checked_name(name) or f"{self.name}_select",
+            name=checked_name(name) or f"{self.name}_select",
             where=where,
             key=self._node.key,
             value=value,
@@ -303,11 +204,11 @@ class Table:
                 operator=self.name,
                 where=where,
             )
-        made = {fold(name): (name, _condition(column)) for name, column in columns.items()}
+        made = {fold(name): (name, as_condition(column)) for name, column in columns.items()}
         kept = [(one.name, quoted(one.name)) for one in self._node.value]
         replaced = [made.pop(fold(name), (name, column)) for name, column in kept]
         chosen = self._analysed([column.alias(name) for name, column in [*replaced, *made.values()]], where)
-        given = [replace(one, text=_sql(columns.get(one.name)) or one.text) for one in chosen]
+        given = [replace(one, text=sql_text(columns.get(one.name)) or one.text) for one in chosen]
         return self._selected(given, [], where, None)
 
     # Joins
@@ -370,8 +271,8 @@ class Table:
         """
         where = user_line()
         self._check_other(other, where)
-        shown = _checked_name(name) or f"{self.name}_{other.name}_join"
-        _check_how(how, ("inner", "left", "right", "outer"), shown, where)
+        shown = checked_name(name) or f"{self.name}_{other.name}_join"
+        check_how(how, ("inner", "left", "right", "outer"), shown, where)
         if on is None and isinstance(other, GlobalTable):
             raise ArgumentError(
                 "A join with a global table needs on=.",
@@ -384,7 +285,7 @@ class Table:
         foreign, expressions = self._pointing_at(other, on, shown, where)
         lone = how in {"right", "outer"}
         if isinstance(other, GlobalTable):
-            _check_how(how, ("inner", "left"), shown, where)
+            check_how(how, ("inner", "left"), shown, where)
         key = self._joint_key(other, shown, where) if lone else self._node.key
         keys = self._key_columns(other, key, same=False)
         value, columns, gone = self._joined(other, select, suffixes, keys, shown, where)
@@ -464,8 +365,8 @@ class Table:
         """
         where = user_line()
         self._check_other(many, where)
-        shown = _checked_name(name) or f"{self.name}_{many.name}_one_to_many"
-        _check_how(how, ("inner", "left"), shown, where)
+        shown = checked_name(name) or f"{self.name}_{many.name}_one_to_many"
+        check_how(how, ("inner", "left"), shown, where)
         foreign, expressions = many._pointing_at(self, on, shown, where)
         key = self._joint_key(many, shown, where)
         keys = self._key_columns(many, key, same=False)
@@ -515,7 +416,7 @@ class Table:
         where = user_line()
         if not keys:
             raise ArgumentError("group_by() has no key.", hint="Name at least one column.", where=where)
-        key = self._analysed([_column(one) for one in keys], where)
+        key = self._analysed([as_column(one) for one in keys], where)
         for one in key:
             check_key_type(one.type, one.name, operator=self.name, where=where)
             if not one.named:
@@ -525,7 +426,7 @@ class Table:
         folded = folding(self._spark)
         taken = {folded(one.name) for one in key}
         columns = [one.name for one in self._node.value] if value is None else value
-        chosen = self._analysed([_column(one) for one in columns], where)
+        chosen = self._analysed([as_column(one) for one in columns], where)
         values = [one for one in chosen if value is not None or folded(one.name) not in taken]
 
         def analyse(columns: Sequence[Column], at: str, operator: str) -> list[Analysed]:
@@ -568,18 +469,18 @@ class Table:
         Kafka Streams ``KTable.suppress(untilTimeLimit)``.
         """
         where = user_line()
-        shown = _checked_name(name) or f"{self.name}_suppress"
+        shown = checked_name(name) or f"{self.name}_suppress"
 
         def refuse(message: str, hint: str) -> NoReturn:
             raise ArgumentError(message, hint=hint, operator=shown, where=where)
 
-        until_us = _microseconds(until)
+        until_us = microseconds(until)
         if until_us is None or until_us < 0:
             refuse(f"until={until!r} is no length of time.", "Write it as '5 minutes'.")
         for limit, given in (("max_records", max_records), ("max_bytes", max_bytes)):
             if given is not None and given < 1:
                 refuse(f"{limit}={given!r} is no limit.", "Give a whole number from 1 on, or leave it out.")
-        _check_how(on_full, ("emit", "fail"), shown, where, "on_full")
+        check_how(on_full, ("emit", "fail"), shown, where, "on_full")
         node = Suppress(
             name=shown,
             where=where,
@@ -633,7 +534,7 @@ class Table:
         if callable(on) and not isinstance(on, Column | str):
             wants_key = len(inspect.signature(on).parameters) > 1
             on = on(row, Row(self.key_columns)) if wants_key else on(row)
-        parts = [_column(one) for one in _listed(on)]
+        parts = [as_column(one) for one in listed(on)]
         pointers = self._analysed(parts, where, operator)
         key = other._node.key
         common = common_key([one.type for one in pointers], _types(key), operator=operator, where=where)
@@ -663,7 +564,7 @@ class Table:
             made: Any = self._all_columns(other, suffixes, list(keys), operator, where)
         else:
             made = select(Row(self.columns, LEFT), Row(other.columns, RIGHT))
-        chosen = [_column(one) for one in _listed(made)]
+        chosen = [as_column(one) for one in listed(made)]
         columns = _analysed(frame, chosen, operator, where, _JOIN_HINT)
         parts, absent = _taken_apart(columns)
         if parts is not None:
@@ -681,7 +582,7 @@ class Table:
         where: str,
     ) -> list[Column]:
         """The columns of both tables, each under its own name or with a suffix."""
-        if suffixes is not None and [type(one) for one in _listed(suffixes)] != [str, str]:
+        if suffixes is not None and [type(one) for one in listed(suffixes)] != [str, str]:
             raise ArgumentError(
                 f"suffixes={suffixes!r} is not a pair of texts.",
                 hint="Give one for each table, such as suffixes=('_left', '_right').",
@@ -781,11 +682,11 @@ class Table:
         return request(
             self._node,
             self._spark,
-            _checked_sink(sink),
+            checked_sink(sink),
             emit=emit,
             before=before,
             tombstones=tombstones,
-            name=_checked_name(name) or self.name,
+            name=checked_name(name) or self.name,
         )
 
     def rejected(self) -> Rejected:
@@ -832,9 +733,9 @@ class Table:
 
     def _condition(self, given: ColumnLike, name: str, where: str) -> SparkExpression:
         """A condition over this table's row; `name` is for errors."""
-        column = _condition(given)
+        column = as_condition(given)
         said, _ = self._analysed([column.alias(name), column.cast("boolean").alias(name)], where)
-        return SparkExpression(said.column, _sql(given) or said.text)
+        return SparkExpression(said.column, sql_text(given) or said.text)
 
     def _value(
         self,
@@ -911,46 +812,6 @@ class GlobalTable(Table):
         return f"Global{super().__repr__()}"
 
 
-def global_table(
-    df: DataFrame,
-    key: ColumnLike | Sequence[ColumnLike],
-    *,
-    timestamp: ColumnLike | None = None,
-    apply_as_deletes: ColumnLike | None = None,
-    columns: ColumnLike | Sequence[ColumnLike] | None = None,
-    except_columns: str | Sequence[str] | None = None,
-    order_by: ColumnLike | None = None,
-    name: str | None = None,
-) -> GlobalTable:
-    """Read a change log as a table that is copied to every shard.
-
-    For small tables that many rows point at. Its state is kept once per shard, so `shards` times in all, and each of
-    its changes goes to every shard. ``left.join(it, on=...)`` reacts to changes of both sides, which Kafka Streams'
-    tables cannot (KIP-314); the word that makes the same join a distributed one is `table`.
-
-    Parameters
-    ----------
-    df, key, timestamp, apply_as_deletes, columns, except_columns, order_by, name
-        As for `table`.
-
-    Returns
-    -------
-    GlobalTable
-        The right side of `Table.join`.
-    """
-    made = table(
-        df,
-        key,
-        timestamp=timestamp,
-        apply_as_deletes=apply_as_deletes,
-        columns=columns,
-        except_columns=except_columns,
-        order_by=order_by,
-        name=name,
-    )
-    return GlobalTable(made._node, made._spark)  # noqa: SLF001 - its own
-
-
 class Rejected:
     """Records that the sources of a table leave out: ``table.rejected()``.
 
@@ -977,8 +838,8 @@ class Rejected:
         ArgumentError
             The sink maintains a table: rejected records have no key.
         """
-        shown = _checked_name(name) or f"{self._node.name}_rejected"
-        if _checked_sink(sink).needs_final:
+        shown = checked_name(name) or f"{self._node.name}_rejected"
+        if checked_sink(sink).needs_final:
             raise ArgumentError(
                 f"Rejected records have no key, and {sink.target} keeps a row per key.",
                 hint='Append them to a log, such as tablestream.delta(path, mode="changes").',
@@ -1036,85 +897,3 @@ def _taken_apart(columns: Sequence[Analysed]) -> tuple[list[Column] | None, Colu
         return None, None
     parts = [row.column[one].alias(one) for one in row.type.names]
     return parts, row.column.isNull() if row.nullable else None
-
-
-def _listed(given: Any) -> list[Any]:
-    single = isinstance(given, str | bytes | Column | Mapping) or not isinstance(given, Iterable)
-    return [given] if single else list(given)
-
-
-def _column(given: ColumnLike) -> Column:
-    """A Column as it is, or the column of a name."""
-    return quoted(given) if isinstance(given, str) else _checked_column(given)
-
-
-def _condition(given: ColumnLike) -> Column:
-    """A Column as it is, or a SQL expression."""
-    return F.expr(given) if isinstance(given, str) else _checked_column(given)
-
-
-def _sql(given: object) -> str | None:
-    """The SQL that an expression was given as, on one line: what Spark shows of it does not tell 'a' from a."""
-    return " ".join(given.splitlines()) if isinstance(given, str) else None
-
-
-def _checked_column(given: Column) -> Column:
-    if not isinstance(given, Column):
-        raise ArgumentError(
-            f"{given!r} is not a column.",
-            hint="Give a Column or a text; a constant is written as F.lit(...).",
-            where=user_line(),
-        )
-    return given
-
-
-def _names(given: str | Sequence[str], operator: str, where: str) -> tuple[str, ...]:
-    names = _listed(given)
-    for one in names:
-        if not isinstance(one, str):
-            raise ArgumentError(
-                f"except_columns names columns, and {one!r} is no name.",
-                hint="Give their names as texts.",
-                operator=operator,
-                where=where,
-            )
-    return tuple(names)
-
-
-def _checked_sink(sink: Sink) -> Sink:
-    if not isinstance(sink, Sink):
-        raise ArgumentError(
-            f"{sink!r} is not a place for changes.",
-            hint="Give tablestream.delta(path), tablestream.files(path) or tablestream.memory(name).",
-            where=user_line(),
-        )
-    return sink
-
-
-def _checked_name(name: Any) -> str | None:
-    if name is not None and (not isinstance(name, str) or not name.strip()):
-        raise ArgumentError(
-            "A name cannot be empty.", hint="Leave name= out, or give a text.", where=user_line()
-        )
-    return name
-
-
-def _microseconds(given: object) -> int | None:
-    """A length of time in microseconds; none if it is no such."""
-    if not isinstance(given, str | timedelta):
-        return None
-    try:
-        length = pd.Timedelta(given)
-    except ValueError:
-        return None
-    return int(length.value // 1000) if isinstance(length, pd.Timedelta) else None
-
-
-def _check_how(how: str, known: Sequence[str], operator: str, where: str, argument: str = "how") -> None:
-    if how not in known:
-        raise ArgumentError(
-            f"{argument}='{how}' is not known.",
-            hint=f"One of {', '.join(known)}.",
-            operator=operator,
-            where=where,
-        )

@@ -1,0 +1,106 @@
+"""Arguments as users give them: checked, and brought into one form."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import timedelta
+from typing import Any
+
+import pandas as pd
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+from tablestream.calling import user_line
+from tablestream.connectors.sink import Sink
+from tablestream.errors import ArgumentError
+from tablestream.spark.columns import quoted
+
+ColumnLike = Column | str
+
+
+def listed(given: Any) -> list[Any]:
+    """A list of what was given alone or as a list."""
+    single = isinstance(given, str | bytes | Column | Mapping) or not isinstance(given, Iterable)
+    return [given] if single else list(given)
+
+
+def as_column(given: ColumnLike) -> Column:
+    """A Column as it is, or the column of a name."""
+    return quoted(given) if isinstance(given, str) else checked_column(given)
+
+
+def as_condition(given: ColumnLike) -> Column:
+    """A Column as it is, or a SQL expression."""
+    return F.expr(given) if isinstance(given, str) else checked_column(given)
+
+
+def sql_text(given: object) -> str | None:
+    """The SQL that an expression was given as, on one line: what Spark shows of it does not tell 'a' from a."""
+    return " ".join(given.splitlines()) if isinstance(given, str) else None
+
+
+def checked_column(given: Column) -> Column:
+    """Refuse what is no Column."""
+    if not isinstance(given, Column):
+        raise ArgumentError(
+            f"{given!r} is not a column.",
+            hint="Give a Column or a text; a constant is written as F.lit(...).",
+            where=user_line(),
+        )
+    return given
+
+
+def names(given: str | Sequence[str], operator: str, where: str) -> tuple[str, ...]:
+    """One name or several."""
+    given_names = listed(given)
+    for one in given_names:
+        if not isinstance(one, str):
+            raise ArgumentError(
+                f"except_columns names columns, and {one!r} is no name.",
+                hint="Give their names as texts.",
+                operator=operator,
+                where=where,
+            )
+    return tuple(given_names)
+
+
+def checked_sink(sink: Sink) -> Sink:
+    """Refuse what is no sink."""
+    if not isinstance(sink, Sink):
+        raise ArgumentError(
+            f"{sink!r} is not a place for changes.",
+            hint="Give tablestream.delta(path), tablestream.files(path) or tablestream.memory(name).",
+            where=user_line(),
+        )
+    return sink
+
+
+def checked_name(name: Any) -> str | None:
+    """Refuse a name that is empty or no text."""
+    if name is not None and (not isinstance(name, str) or not name.strip()):
+        raise ArgumentError(
+            "A name cannot be empty.", hint="Leave name= out, or give a text.", where=user_line()
+        )
+    return name
+
+
+def microseconds(given: object) -> int | None:
+    """A length of time in microseconds; none if it is no such."""
+    if not isinstance(given, str | timedelta):
+        return None
+    try:
+        length = pd.Timedelta(given)
+    except ValueError:
+        return None
+    return int(length.value // 1000) if isinstance(length, pd.Timedelta) else None
+
+
+def check_how(how: str, known: Sequence[str], operator: str, where: str, argument: str = "how") -> None:
+    """Refuse a word that is not among those known."""
+    if how not in known:
+        raise ArgumentError(
+            f"{argument}='{how}' is not known.",
+            hint=f"One of {', '.join(known)}.",
+            operator=operator,
+            where=where,
+        )
