@@ -225,6 +225,7 @@ ALLOWED = (
     "functools",
     "heapq",
     "math",
+    "operator",
     "typing",
     "numpy",
     "polars",

@@ -24,6 +24,7 @@ from __future__ import annotations
 from collections import namedtuple
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -149,7 +150,6 @@ class Fold:
         user = self.functions
         row, group_key = _Shape("Row", user.row, always=True), _Shape("Key", user.key)
         shape = row if user.initializer is None else _Shape("Aggregate", user.aggregate)
-        old, new = ([row.seen(one) for one in _parts(events.messages[name])] for name in (OLD, "v"))
         keys = [
             group_key.seen(one) for one in events.messages[events.first].select(list(self.group_keys)).rows()
         ]
@@ -157,30 +157,31 @@ class Fold:
             shape.seen(parts) if there else None
             for parts, there in zip(_parts(events.groups[AGGREGATE]), events.existed.tolist(), strict=True)
         ]
-        adds, removes = events.adds.tolist(), events.removes.tolist()
-        ends, empty = set(events.turn_end.tolist()), (rows <= 0).tolist()
+        old = row.list_where(events.messages[OLD], events.removes)
+        new = row.list_where(events.messages["v"], events.adds)
+        ends = np.zeros(len(events), dtype=bool)
+        ends[events.turn_end] = True
+        gone = (rows <= 0) & (not self.keep_empty)
         results: list[dict[str, Any] | None] = []
-        current, aggregate = -1, None
-        for at, group in enumerate(events.group.tolist()):
+        current, aggregate, key = -1, None, None
+        # The names are local: a message costs its calls.
+        initializer, adder, subtractor, taken = user.initializer, user.adder, user.subtractor, shape.taken
+        messages = zip(events.group.tolist(), old, new, ends.tolist(), gone.tolist(), strict=True)
+        for group, removed, added, is_end, is_gone in messages:
             if group != current:
-                current, aggregate = group, known[group]
-            if removes[at] and aggregate is not None:
-                aggregate = shape.taken(user.subtractor(keys[group], old[at], aggregate))
-            if adds[at]:
-                aggregate = shape.taken(self._added(keys[group], new[at], aggregate))
-            if at in ends:
-                if empty[at] and not self.keep_empty:
-                    aggregate = None
+                current, aggregate, key = group, known[group], keys[group]
+            if removed is not None and aggregate is not None:
+                aggregate = taken(subtractor(key, removed, aggregate))
+            if added is not None:
+                if aggregate is None and initializer is None:
+                    aggregate = added
+                else:
+                    before = initializer() if aggregate is None and initializer is not None else aggregate
+                    aggregate = taken(adder(key, added, before))
+            if is_end:
+                aggregate = None if is_gone else aggregate
                 results.append(None if aggregate is None else shape.fields(aggregate))
         return results
-
-    def _added(self, key: Any, row: Any, aggregate: Any) -> Any:
-        user = self.functions
-        if aggregate is None:
-            if user.initializer is None:
-                return row
-            aggregate = user.initializer()
-        return user.adder(key, row, aggregate)
 
 
 class _Shape:
@@ -201,10 +202,16 @@ class _Shape:
         self._fields = [f"c{number}" for number in range(len(columns))]
         self._tuple: Any = namedtuple(name, columns, rename=True)  # type: ignore[misc]  # noqa: PYI024
         self._single = len(columns) == 1 and not always
+        #: What is handed to a function.
+        self.seen: Callable[[tuple[Any, ...]], Any] = itemgetter(0) if self._single else _maker(self._tuple)
 
-    def seen(self, parts: tuple[Any, ...]) -> Any:
-        """What is handed to a function."""
-        return parts[0] if self._single else self._tuple._make(parts)
+    def list_where(self, values: pl.Series, wanted: Bools) -> list[Any]:
+        """Structs as they are handed to a function, None where they are not wanted."""
+        places = np.flatnonzero(wanted)
+        seen: list[Any] = [None] * len(wanted)
+        for place, one in zip(places.tolist(), map(self.seen, _parts(values.gather(places))), strict=True):
+            seen[place] = one
+        return seen
 
     def taken(self, value: Any) -> Any:
         """What a function returned, a dictionary or a tuple of any kind, as it is handed to the next."""
@@ -218,6 +225,10 @@ class _Shape:
         """The fields of a struct."""
         parts = (value,) if self._single else value
         return dict(zip(self._fields, parts, strict=True))
+
+
+def _maker(named: Any) -> Callable[[tuple[Any, ...]], Any]:
+    return named._make  # type: ignore[no-any-return]
 
 
 def _parts(values: pl.Series) -> list[tuple[Any, ...]]:
