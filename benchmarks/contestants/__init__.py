@@ -1,4 +1,4 @@
-"""The contestants, one file each: every one joins the same logs by foreign key."""
+"""The contestants, one file each: they join the same logs by foreign key, or group one of them."""
 
 from __future__ import annotations
 
@@ -23,6 +23,9 @@ CONTESTANTS = {
     ),
     "batch-sql": ("batch_sql", "whole_history", "Spark batch SQL over the whole history"),
     "empty": ("empty_query", "pass_through", "empty stateful query of the same shape, small micro-batches"),
+    "groups": ("groups", "every_change", "tablestream, groups, every change"),
+    "groups-final": ("groups", "final_changes", 'tablestream, groups, emit="final"'),
+    "native-groups": ("groups", "native", "Spark's own streaming aggregation of the same records"),
     "memory": ("maintained_join", "many_micro_batches", "tablestream, every change, more micro-batches"),
 }
 """Name on the command line: module, function and title."""

@@ -30,7 +30,9 @@ def counters(task: Task, timestamp: str) -> list[Column]:
     return columns
 
 
-def run_to_end(result: DataFrame, task: Task, timestamp: str) -> tuple[float, list[MicroBatch]]:
+def run_to_end(
+    result: DataFrame, task: Task, timestamp: str, output_mode: str = "append"
+) -> tuple[float, list[MicroBatch]]:
     """Write a streaming result to the noop sink until its input ends; return seconds and micro-batches.
 
     Started again in the same working directory, it goes on where it ended.
@@ -39,7 +41,7 @@ def run_to_end(result: DataFrame, task: Task, timestamp: str) -> tuple[float, li
     start = time.perf_counter()
     query = (
         counted.writeStream.format("noop")
-        .outputMode("append")
+        .outputMode(output_mode)
         .option("checkpointLocation", str(Path(task.work) / "checkpoint"))
         .trigger(availableNow=True)
         .start()
