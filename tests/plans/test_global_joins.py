@@ -29,9 +29,11 @@ EVENTS = st.lists(
 )
 
 
-def changes(node: Node, records: Sequence[Record], seed: int, **options: Any) -> list[Step]:
+def changes(
+    node: Node, records: Sequence[Record], seed: int, *, final: bool = False, **options: Any
+) -> list[Step]:
     """Work off records in random micro-batches, starting anew before each."""
-    engine, found = Engine([Output(node)], **options), []
+    engine, found = Engine([Output(node, final=final)], **options), []
     for piece in random_cuts(records, seed, 4):
         found += engine.steps(piece)[0]
         engine = engine.restarted()
@@ -49,12 +51,19 @@ def joined(how: Any, *, copied: bool, chained: bool) -> tuple[Node, Source, Sour
 
 @pytest.mark.parametrize("compat", [False, True])
 @pytest.mark.parametrize("how", ["inner", "left"])
-@given(events=EVENTS, seed=st.integers(0, 99), shards=st.integers(1, 3), chained=st.booleans())
+@given(
+    events=EVENTS,
+    seed=st.integers(0, 99),
+    shards=st.integers(1, 3),
+    chained=st.booleans(),
+    final=st.booleans(),
+)
 def test_copied_and_distributed_joins_give_the_same(
     events: list[tuple[bool, str, str | None, int]],
     seed: int,
     shards: int,
     chained: bool,
+    final: bool,
     how: str,
     *,
     compat: bool,
@@ -63,7 +72,7 @@ def test_copied_and_distributed_joins_give_the_same(
     for copied in (True, False):
         node, left, right = joined(how, copied=copied, chained=chained)
         records = [Record(left if to_left else right, key, value, ts) for to_left, key, value, ts in events]
-        steps = changes(node, records, seed, shards=shards, compat=compat)
+        steps = changes(node, records, seed, final=final, shards=shards, compat=compat)
         found.append([(step.number, step.change.key, step.change.value, step.change.ts) for step in steps])
     assert found[0] == found[1]
 
