@@ -201,12 +201,11 @@ class _Places:
         """Add the order columns; the rows of each partition come in order, across calls too."""
         time = pl.col("__time" if self.ordered else "__ts").alias(TIME)
         frame = frame.with_columns(self._partition(frame), pl.col("__ts").alias(TS), time)
-        parts = frame.with_row_index("__row").partition_by(PARTITION, maintain_order=True)
-        placed = pl.concat([self._place(part) for part in parts]) if parts else frame
+        if frame[PARTITION].n_unique() == 1:
+            return self._place(frame)
         # Spark reads one source partition after the other, but a frame may have been shuffled since.
-        in_order = len(parts) <= 1 or placed["__row"].is_sorted()
-        placed = placed if in_order else placed.sort("__row")
-        return placed.drop("__row", strict=False)
+        parts = frame.with_row_index("__row").partition_by(PARTITION, maintain_order=True)
+        return pl.concat([self._place(part) for part in parts]).sort("__row").drop("__row")
 
     def _place(self, part: pl.DataFrame) -> pl.DataFrame:
         """Do the same for rows of one source partition."""
