@@ -19,18 +19,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-import numpy as np
 import polars as pl
 
 from tablestream.operators.collected import Collected, Members
-from tablestream.operators.events import Bools, Ints, touched_keys
-from tablestream.operators.groups import GroupEvents, message_schema, place_of_rows
+from tablestream.operators.events import Ints, touched_keys
+from tablestream.operators.groups import GroupEvents, groups_trace, message_schema
 from tablestream.operators.operator import Context, Emission
 from tablestream.operators.totals import Function, Totals
-from tablestream.state.changes import FOREIGN_HASH, LIVE, TS
+from tablestream.state.changes import FOREIGN_HASH, LIVE
 from tablestream.state.trace import TraceSpec
-
-ROWS = "_rows"
 
 
 @dataclass(frozen=True)
@@ -81,17 +78,13 @@ class Aggregate:
 
     @property
     def _groups(self) -> TraceSpec:
-        columns = {
-            FOREIGN_HASH: pl.Int64(),
-            **self.group_keys,
-            TS: pl.Int64(),
-            LIVE: pl.Boolean(),
-            ROWS: pl.Int64(),
-        }
-        for number, function in self._totals:
-            columns |= {f"a{number}_{name}": kind for name, kind in function.state.items()}
-        return TraceSpec(
-            name="groups", number=0, hash=FOREIGN_HASH, key=tuple(self.group_keys), schema=pl.Schema(columns)
+        return groups_trace(
+            self.group_keys,
+            {
+                f"a{number}_{name}": kind
+                for number, function in self._totals
+                for name, kind in function.state.items()
+            },
         )
 
     @property
@@ -112,40 +105,26 @@ class Aggregate:
         trace = context.trace(self._groups.name)
         touched = touched_keys([arrived.select(FOREIGN_HASH, *self.group_keys)])
         events = GroupEvents.of(arrived, trace.lookup(touched), list(self.group_keys), atomic=self.atomic)
-        rows = events.running(events.adds.astype(np.int64) - events.removes, events.remembered(ROWS))
-        after = (rows[events.turn_end] > 0) | self.keep_empty
-        time = events.times(events.before(after))
-        turns = self._shown(events, after)
-        results = self._results(events, rows, events.turn_end[turns], touched, context)
+        after = (events.rows[events.turn_end] > 0) | self.keep_empty
+        answer = events.answered(after, list(self.group_keys), final=self.final)
+        results = self._results(events, events.turn_end[answer.turns], touched, context)
         values = pl.struct(pl.lit(results[n].result).alias(f"c{n}") for n in range(len(self.functions)))
-        live = pl.Series(LIVE, after[turns], dtype=pl.Boolean)
-        emitted = place_of_rows(events, turns, time, self.group_keys).with_columns(live)
-        yield Emission(0, emitted.with_columns(pl.when(LIVE).then(values).alias("v0")))
-        last = np.searchsorted(events.turn_end, events.last)
-        kept = events.messages.select(FOREIGN_HASH, *self.group_keys)[events.last].with_columns(
-            pl.Series(TS, time[last], dtype=pl.Int64),
-            pl.Series(LIVE, after[last], dtype=pl.Boolean),
-            pl.Series(ROWS, rows[events.last], dtype=pl.Int64),
-            *(
-                series.alias(f"a{number}_{name}")
-                for number, function in self._totals
-                for name, series in zip(function.state, results[number].state, strict=True)
-            ),
+        yield Emission(0, answer.emitted.with_columns(pl.when(LIVE).then(values).alias("v0")))
+        state = (
+            series.alias(f"a{number}_{name}")
+            for number, function in self._totals
+            for name, series in zip(function.state, results[number].state, strict=True)
         )
-        trace.insert(kept.select(list(self._groups.schema)))
-
-    def _shown(self, events: GroupEvents, after: Bools) -> Ints:
-        """The turns that emit."""
-        return events.final_turns(after) if self.final else np.arange(len(after), dtype=np.int64)
+        trace.insert(answer.kept.with_columns(state))
 
     def _results(
-        self, events: GroupEvents, rows: Ints, shown: Ints, touched: pl.DataFrame, context: Context
+        self, events: GroupEvents, shown: Ints, touched: pl.DataFrame, context: Context
     ) -> list[Totals]:
         """The aggregates at some messages, and what is to be remembered of them."""
         results: dict[int, Totals] = {}
         for number, function in self._totals:
             base = [events.groups[f"a{number}_{name}"] for name in function.state]
-            results[number] = function.run(events, base, rows, shown)
+            results[number] = function.run(events, base, shown)
         if self._collected:
             members = self._members
             columns = members.run(events, shown, touched, context.trace(members.trace.name))

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from tablestream.state.changes import LIVE, ROW_TS, SEQ, STEP, TS
+from tablestream.state.changes import LIVE, ROW_TS, SEQ, STEP, TS, last_by
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -66,6 +66,12 @@ def with_state(stored: pl.DataFrame, arrived: pl.DataFrame) -> pl.DataFrame:
     return pl.concat([old.select(new.columns), new], rechunk=False)
 
 
+def newest(rows: pl.DataFrame, kid: pl.Series, schema: pl.Schema) -> pl.DataFrame:
+    """Take the last row of each key that changed, at the row's own time: what `with_state` is to find next time."""
+    changed = last_by(rows, kid).filter(pl.col(SEQ) > 0)
+    return changed.drop(TS).rename({ROW_TS: TS}).select(list(schema))
+
+
 def chunks(low: Ints, high: Ints, rows: int) -> Iterator[tuple[Ints, Ints]]:
     """Unfold half-open ranges of positions, about `rows` positions at a time.
 
@@ -96,9 +102,53 @@ def starts(*columns: Ints) -> Bools:
     return changed
 
 
+def ends(*columns: Ints) -> Bools:
+    """Return whether each row differs from the row behind it; the last one does."""
+    return np.append(starts(*columns)[1:], True)[: len(columns[0])]
+
+
 def run_start(start: Bools) -> Ints:
     """The position where the run of each row starts."""
     return np.maximum.accumulate(np.where(start, np.arange(len(start), dtype=np.int64), 0))
+
+
+def running(moves: Ints, start: Bools) -> Ints:
+    """Sum up moves, integers of any kind, anew from each start."""
+    total = np.cumsum(moves)
+    before = (total - moves)[start]
+    return np.asarray(total - before[np.cumsum(start) - 1])
+
+
+def by_key(kid: Ints, place: Ints) -> Ints:
+    """Return the positions sorted by key and place; places are not negative and differ within a key."""
+    return np.argsort(kid * (int(place.max(initial=0)) + 1) + place)
+
+
+def same_rows(rows: pl.DataFrame, one: Ints, other: Ints) -> Bools:
+    """Compare rows at two lists of positions; nulls are equal, and so is a position -1."""
+    pairs = (gather(column, one).eq_missing(gather(column, other)) for column in rows)
+    return bools(pl.select(pl.all_horizontal(pairs)).to_series())
+
+
+def left_and_reached(place: Ints, leaves: Bools, reaches: Bools) -> tuple[Ints, Bools]:
+    """List, change by change in the order of their places, what each leaves and then what it reaches.
+
+    Returns
+    -------
+    change, reached
+        The number of the change, and whether the entry is about what it reaches.
+
+    Examples
+    --------
+    >>> leaves, reaches = np.array([False, True]), np.array([True, True])
+    >>> changes, reached = left_and_reached(np.array([7, 5]), leaves, reaches)
+    >>> changes.tolist(), reached.tolist()
+    ([1, 1, 0], [False, True, True])
+    """
+    change = np.concatenate([np.flatnonzero(leaves), np.flatnonzero(reaches)])
+    reached = np.arange(len(change)) >= np.count_nonzero(leaves)
+    in_order = np.argsort(place[change] * 2 + reached)
+    return change[in_order], reached[in_order]
 
 
 @dataclass(frozen=True)

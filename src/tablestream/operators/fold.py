@@ -30,12 +30,11 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from tablestream.operators.aggregate import ROWS
-from tablestream.operators.events import Bools, Ints, touched_keys
-from tablestream.operators.groups import GroupEvents, message_schema, place_of_rows
+from tablestream.operators.events import Bools, touched_keys
+from tablestream.operators.groups import GroupEvents, groups_trace, message_schema
 from tablestream.operators.operator import Context, Emission
 from tablestream.operators.regroup import OLD
-from tablestream.state.changes import FOREIGN_HASH, LIVE, TS
+from tablestream.state.changes import FOREIGN_HASH, LIVE
 from tablestream.state.trace import TraceSpec
 
 AGGREGATE = "aggregate"
@@ -102,10 +101,7 @@ class Fold:
 
     @property
     def traces(self) -> tuple[TraceSpec, ...]:
-        columns = {FOREIGN_HASH: pl.Int64(), **self.group_keys, TS: pl.Int64(), LIVE: pl.Boolean()}
-        schema = pl.Schema({**columns, ROWS: pl.Int64(), AGGREGATE: self.aggregate})
-        key = tuple(self.group_keys)
-        return (TraceSpec(name="groups", number=0, hash=FOREIGN_HASH, key=key, schema=schema),)
+        return (groups_trace(self.group_keys, {AGGREGATE: self.aggregate}),)
 
     @property
     def reasons(self) -> tuple[str, ...]:
@@ -119,33 +115,17 @@ class Fold:
         # A group that a function deleted is remembered for its number of rows.
         stored = stored.with_columns(pl.col(AGGREGATE).is_not_null().alias(LIVE))
         events = GroupEvents.of(arrived, stored, list(self.group_keys), atomic=self.atomic)
-        rows = events.running(events.adds.astype(np.int64) - events.removes, events.remembered(ROWS))
-        results = self._folded(events, rows)
-        after = np.array([result is not None for result in results], dtype=bool)
-        time = events.times(events.before(after))
-        turns = self._shown(events, after)
+        results = self._folded(events)
+        answer = events.answered(
+            np.array([result is not None for result in results], dtype=bool),
+            list(self.group_keys),
+            final=self.final,
+        )
         column = pl.Series(results, dtype=self.aggregate, strict=True)
-        live = pl.Series(LIVE, after[turns], dtype=pl.Boolean)
-        yield Emission(
-            0,
-            place_of_rows(events, turns, time, self.group_keys).with_columns(
-                live, column.gather(turns).alias("v0")
-            ),
-        )
-        last = np.searchsorted(events.turn_end, events.last)
-        kept = events.messages.select(FOREIGN_HASH, *self.group_keys)[events.last].with_columns(
-            pl.Series(TS, time[last], dtype=pl.Int64),
-            pl.Series(LIVE, after[last] | (rows[events.last] > 0), dtype=pl.Boolean),
-            pl.Series(ROWS, rows[events.last], dtype=pl.Int64),
-            column.gather(last).alias(AGGREGATE),
-        )
-        trace.insert(kept.select(list(self.traces[0].schema)))
+        yield Emission(0, answer.emitted.with_columns(column.gather(answer.turns).alias("v0")))
+        trace.insert(answer.kept.with_columns(column.gather(answer.last).alias(AGGREGATE)))
 
-    def _shown(self, events: GroupEvents, after: Bools) -> Ints:
-        """The turns that emit."""
-        return events.final_turns(after) if self.final else np.arange(len(after), dtype=np.int64)
-
-    def _folded(self, events: GroupEvents, rows: Ints) -> list[dict[str, Any] | None]:
+    def _folded(self, events: GroupEvents) -> list[dict[str, Any] | None]:
         """Call the functions; return the aggregate after each turn, as the fields of a struct."""
         user = self.functions
         row, group_key = _Shape("Row", user.row, always=True), _Shape("Key", user.key)
@@ -161,7 +141,7 @@ class Fold:
         new = row.list_where(events.messages["v"], events.adds)
         ends = np.zeros(len(events), dtype=bool)
         ends[events.turn_end] = True
-        gone = (rows <= 0) & (not self.keep_empty)
+        gone = (events.rows <= 0) & (not self.keep_empty)
         results: list[dict[str, Any] | None] = []
         current, aggregate, key = -1, None, None
         # The names are local: a message costs its calls.

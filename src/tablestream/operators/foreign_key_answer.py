@@ -51,6 +51,7 @@ from tablestream.operators.events import (
     gather,
     ints,
     never,
+    newest,
     pick,
     touched_keys,
     with_state,
@@ -192,10 +193,7 @@ class ForeignKeyAnswer:
                 *self._foreign, KEY_HASH, *self.keys, (pl.col(KIND) >= Kind.ANSWER_ALWAYS).alias(LIVE), "v"
             )
         )
-        changed = last_by(rights, pl.Series(meeting.right_id)).filter(pl.col(SEQ) > 0)
-        context.trace("right rows").insert(
-            changed.drop(TS).rename({ROW_TS: TS}).select(list(self._right.schema))
-        )
+        context.trace("right rows").insert(newest(rights, pl.Series(meeting.right_id), self._right.schema))
 
     def _lone_rows(self, changes: pl.DataFrame) -> pl.DataFrame:
         """Lone rows as rows of the result: no left key, no left value."""

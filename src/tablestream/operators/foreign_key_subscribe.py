@@ -44,7 +44,20 @@ from enum import Enum, IntEnum
 import numpy as np
 import polars as pl
 
-from tablestream.operators.events import Bools, Ints, bools, gather, ints, run_start, starts, touched_keys
+from tablestream.operators.events import (
+    Bools,
+    Ints,
+    bools,
+    by_key,
+    ends,
+    gather,
+    ints,
+    left_and_reached,
+    run_start,
+    same_rows,
+    starts,
+    touched_keys,
+)
 from tablestream.operators.operator import NUMBER, PARENT, Context, Emission
 from tablestream.state.changes import FOREIGN_HASH, KEY_HASH, LIVE, SEQ, TS, last_by, number_keys
 from tablestream.state.trace import TraceSpec
@@ -157,7 +170,7 @@ class ForeignKeySubscribe:
     def _turns(self, rows: pl.DataFrame, kid: pl.Series) -> _Turns:
         """Put each change beside the row it replaces; `final`: the last one beside the row before the micro-batch."""
         kids, seq = ints(kid), ints(rows[SEQ])
-        now = np.argsort(kids * (int(seq.max(initial=0)) + 1) + seq)  # places differ within a key
+        now = by_key(kids, seq)
         key, arrived = kids[now], seq[now] > 0
         live = bools(rows[LIVE])
         first = starts(key)
@@ -179,13 +192,8 @@ class ForeignKeySubscribe:
             answered=answered,
             has=has[now],
             had=has[before] & was_live,
-            same=self._same_foreign_key(rows, now, before),
+            same=same_rows(rows.select(FOREIGN_HASH, *self.foreign_keys), now, before),
         )
-
-    def _same_foreign_key(self, rows: pl.DataFrame, now: Ints, before: Ints) -> Bools:
-        names = [FOREIGN_HASH, *self.foreign_keys]
-        pairs = ((gather(rows[name], now), gather(rows[name], before)) for name in names)
-        return bools(pl.select(pl.all_horizontal(one.eq_missing(other) for one, other in pairs)).to_series())
 
     def _messages(
         self, turns: _Turns, rows: pl.DataFrame, arrived: pl.DataFrame, stored: int
@@ -193,10 +201,7 @@ class ForeignKeySubscribe:
         """The messages to old and to new foreign keys, in the order of the changes."""
         leaving, leave_kind = turns.leaving(self.rules)
         coming, come_kind = turns.coming(self.rules)
-        turn = np.concatenate([np.flatnonzero(leaving), np.flatnonzero(coming)])
-        comes = np.arange(len(turn)) >= np.count_nonzero(leaving)
-        in_order = np.argsort(turns.now[turn] * 2 + comes)
-        turn, comes = turn[in_order], comes[in_order]
+        turn, comes = left_and_reached(turns.now, leaving, coming)
         now = turns.now[turn]
         address = rows.select(FOREIGN_HASH, *self.foreign_keys)[np.where(comes, now, turns.before[turn])]
         change = arrived.select(pl.col(SEQ).alias(PARENT), KEY_HASH, *self.keys, TS)[now - stored]
@@ -275,6 +280,5 @@ def _last_true(wanted: Bools, key: Ints) -> Bools:
     """Mark, of each run of one key, the last wanted position."""
     marks = np.zeros(len(key), dtype=bool)
     positions = np.flatnonzero(wanted)
-    last = np.append(key[positions][1:] != key[positions][:-1], True)[: len(positions)]
-    marks[positions[last]] = True
+    marks[positions[ends(key[positions])]] = True
     return marks

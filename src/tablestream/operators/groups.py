@@ -20,7 +20,18 @@ from functools import cached_property
 import numpy as np
 import polars as pl
 
-from tablestream.operators.events import Bools, Ints, bools, gather, ints, never, starts
+from tablestream.operators.events import (
+    Bools,
+    Ints,
+    bools,
+    by_key,
+    ends,
+    gather,
+    ints,
+    never,
+    running,
+    starts,
+)
 from tablestream.operators.operator import PARENT
 from tablestream.operators.regroup import IS, OLD, WAS
 from tablestream.state.changes import (
@@ -33,6 +44,10 @@ from tablestream.state.changes import (
     key_columns,
     number_keys,
 )
+from tablestream.state.trace import TraceSpec
+
+#: How many rows a group has.
+ROWS = "_rows"
 
 
 @dataclass(frozen=True)
@@ -65,7 +80,7 @@ class GroupEvents:
         ids, stored_ids = (
             ints(one) for one in number_keys(FOREIGN_HASH, list(group_keys), [arrived, stored])
         )
-        order = np.lexsort((ints(arrived[SEQ]), ids))
+        order = by_key(ids, ints(arrived[SEQ]))
         ids = ids[order]
         place = np.full(int(max(ids.max(initial=-1), stored_ids.max(initial=-1))) + 1, -1, dtype=np.int64)
         place[stored_ids] = np.arange(len(stored_ids))
@@ -85,7 +100,7 @@ class GroupEvents:
     @cached_property
     def last(self) -> Ints:
         """The position of each group's last message."""
-        return np.append(self.first[1:], len(self))[: len(self.first)] - 1
+        return np.flatnonzero(ends(self.group))
 
     @cached_property
     def turn_start(self) -> Ints:
@@ -97,7 +112,9 @@ class GroupEvents:
     @cached_property
     def turn_end(self) -> Ints:
         """The position of each turn's last message."""
-        return np.append(self.turn_start[1:], len(self))[: len(self.turn_start)] - 1
+        if not self.atomic:
+            return np.arange(len(self), dtype=np.int64)
+        return np.flatnonzero(ends(self.group, ints(self.messages[STEP])))
 
     @cached_property
     def removes(self) -> Bools:
@@ -128,9 +145,12 @@ class GroupEvents:
 
     def running(self, moves: Ints, base: Ints) -> Ints:
         """Sum up moves within each group, from what was remembered; integers of any kind."""
-        total = np.cumsum(moves)
-        before = (total - moves)[self.first]
-        return np.asarray(total - before[self.group] + base[self.group])
+        return np.asarray(running(moves, starts(self.group)) + base[self.group])
+
+    @cached_property
+    def rows(self) -> Ints:
+        """How many rows the group has after each message."""
+        return self.running(self.adds.astype(np.int64) - self.removes, self.remembered(ROWS))
 
     def before(self, after: Bools) -> Bools:
         """From whether groups exist after each turn to whether they exist before it."""
@@ -140,8 +160,26 @@ class GroupEvents:
     def final_turns(self, after: Bools) -> Ints:
         """The last turn of each group that exists after it, or did before the micro-batch."""
         group = self.group[self.turn_end]
-        last = np.append(group[1:] != group[:-1], True)[: len(group)]
-        return np.flatnonzero(last & (after | self.existed[group]))
+        return np.flatnonzero(ends(group) & (after | self.existed[group]))
+
+    def answered(self, after: Bools, group_keys: Sequence[str], *, final: bool) -> Answered:
+        """From whether groups exist after each turn to what is emitted and remembered of them."""
+        time = self.times(self.before(after))
+        turns = self.final_turns(after) if final else np.arange(len(after), dtype=np.int64)
+        last = np.searchsorted(self.turn_end, self.last)
+        key = pl.col(FOREIGN_HASH), *map(pl.col, group_keys)
+        names = (KEY_HASH, *key_columns(len(group_keys)))
+        emitted = self.messages[self.turn_end[turns]].select(
+            pl.col(SEQ).alias(PARENT), *(part.alias(name) for part, name in zip(key, names, strict=True))
+        )
+        kept = self.messages[self.last].select(key)
+        rows = self.rows[self.last]
+        return Answered(
+            turns=turns,
+            last=last,
+            emitted=_timed(emitted, time[turns], after[turns]),
+            kept=_timed(kept, time[last], after[last] | (rows > 0)).with_columns(pl.Series(ROWS, rows)),
+        )
 
     def times(self, before: Bools) -> Ints:
         """Return the time of each turn; `before` says whether its group exists before it."""
@@ -164,12 +202,40 @@ def message_schema(keys: pl.Schema, group_keys: pl.Schema, value: pl.DataType) -
     return pl.Schema({**head, WAS: pl.Boolean(), IS: pl.Boolean(), OLD: value, "v": value})
 
 
-def place_of_rows(events: GroupEvents, turns: Ints, time: Ints, group_keys: pl.Schema) -> pl.DataFrame:
-    """The columns of result rows but their values: cause, group key as the result's key, time."""
-    renamed = zip(group_keys, key_columns(len(group_keys)), strict=True)
-    rows: pl.DataFrame = events.messages[events.turn_end[turns]].select(
-        pl.col(SEQ).alias(PARENT),
-        pl.col(FOREIGN_HASH).alias(KEY_HASH),
-        *(pl.col(name).alias(key) for name, key in renamed),
+@dataclass(frozen=True)
+class Answered:
+    """What turns leave, but for the aggregates.
+
+    Attributes
+    ----------
+    turns
+        The turns that emit.
+    last
+        The last turn of each group.
+    emitted
+        Per turn that emits: ``_parent``, ``_kh``, group key as ``_k0``, ..., ``_ts``, ``_live``.
+    kept
+        Per group what is remembered: ``_fh``, group key, ``_ts``, ``_live``, ``_rows``. A group that a function
+        deleted is remembered for its rows.
+    """
+
+    turns: Ints
+    last: Ints
+    emitted: pl.DataFrame
+    kept: pl.DataFrame
+
+
+def groups_trace(group_keys: pl.Schema, aggregates: dict[str, pl.DataType]) -> TraceSpec:
+    """The trace of groups: what `Answered.kept` has, and the aggregates."""
+    columns = {FOREIGN_HASH: pl.Int64(), **group_keys, TS: pl.Int64(), LIVE: pl.Boolean(), ROWS: pl.Int64()}
+    return TraceSpec(
+        name="groups",
+        number=0,
+        hash=FOREIGN_HASH,
+        key=tuple(group_keys),
+        schema=pl.Schema({**columns, **aggregates}),
     )
-    return rows.with_columns(pl.Series(TS, time[turns], dtype=pl.Int64))
+
+
+def _timed(rows: pl.DataFrame, time: Ints, live: Bools) -> pl.DataFrame:
+    return rows.with_columns(pl.Series(TS, time, dtype=pl.Int64), pl.Series(LIVE, live, dtype=pl.Boolean))

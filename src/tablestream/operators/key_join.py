@@ -36,9 +36,19 @@ from typing import Literal
 import numpy as np
 import polars as pl
 
-from tablestream.operators.events import Bools, Events, Ints, gather, never, pick, touched_keys, with_state
+from tablestream.operators.events import (
+    Bools,
+    Events,
+    Ints,
+    gather,
+    never,
+    newest,
+    pick,
+    touched_keys,
+    with_state,
+)
 from tablestream.operators.operator import PARENT, Context, Emission
-from tablestream.state.changes import KEY_HASH, LIVE, ROW_TS, SEQ, TS, last_by, number_keys
+from tablestream.state.changes import KEY_HASH, LIVE, ROW_TS, TS, number_keys
 from tablestream.state.trace import TraceSpec
 
 How = Literal["inner", "left", "right", "outer"]
@@ -132,8 +142,7 @@ class KeyJoin:
             chosen = chosen[sides.now[chosen] | self._stood(events, at[chosen])]
         yield Emission(0, self._rows(events, at[chosen], sides, chosen, rows))
         for spec, frame, kid in zip(self.traces, rows, kids, strict=True):
-            changed = last_by(frame, kid).filter(pl.col(SEQ) > 0)
-            context.trace(spec.name).insert(changed.drop(TS).rename({ROW_TS: TS}).select(list(spec.schema)))
+            context.trace(spec.name).insert(newest(frame, kid, spec.schema))
 
     def _emitting(self, events: Events) -> Ints:
         """The events that may emit: each change, or the last of each step."""

@@ -20,7 +20,19 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from tablestream.operators.events import Bools, Ints, gather, ints, never, pick, starts, touched_keys
+from tablestream.operators.events import (
+    Bools,
+    Ints,
+    ends,
+    gather,
+    ints,
+    never,
+    pick,
+    run_start,
+    running,
+    starts,
+    touched_keys,
+)
 from tablestream.operators.foreign_key_subscribe import KIND, NEW, Kind
 from tablestream.operators.meeting import Meeting
 from tablestream.operators.operator import PARENT
@@ -67,8 +79,8 @@ class LoneRows:
         coming = (ints(left[KIND]) >= Kind.ANSWER_ALWAYS) & left[NEW].to_numpy()
         leaving = ints(left[KIND]) < Kind.ANSWER_ALWAYS
         moves = np.concatenate([np.zeros(rights.height, dtype=np.int64), coming.astype(np.int64) - leaving])
-        count = base + _running(moves[meeting.order], meeting.kid)
-        last = np.flatnonzero(np.append(meeting.kid[1:] != meeting.kid[:-1], True)[: len(count)])
+        count = base + running(moves[meeting.order], starts(meeting.kid))
+        last = np.flatnonzero(ends(meeting.kid))
         counted = keys[last].with_columns(
             pl.Series(LIVE, count[last] > 0, dtype=pl.Boolean), pl.Series(COUNT, count[last], dtype=pl.Int64)
         )
@@ -88,7 +100,7 @@ class LoneRows:
         lone = pick(meeting.right_live, right, np.False_) & (count == 0)
         begins = starts(kid, step) if self.atomic else np.ones(len(kid), dtype=bool)
         first = np.flatnonzero(begins)
-        end = np.append(first[1:], len(kid))[: len(first)] - 1
+        end = np.flatnonzero(np.append(begins[1:], True)[: len(kid)])
         was = np.where(starts(kid)[first], False, lone[first - 1])
         changed = is_right.copy()
         changed[is_right] = meeting.right_changed[order[is_right]]
@@ -108,17 +120,8 @@ class LoneRows:
         )
 
 
-def _running(moves: Ints, kid: Ints) -> Ints:
-    """Sum up the moves within each key."""
-    total = np.cumsum(moves)
-    start = np.flatnonzero(starts(kid))
-    before = total[start] - moves[start]
-    return np.asarray(total - np.repeat(before, np.diff(np.append(start, len(kid)))))
-
-
 def _latest(marked: Bools, kid: Ints) -> Ints:
     """The last marked position of the same key up to each position, or -1."""
     place = np.arange(len(kid), dtype=np.int64)
     last = np.maximum.accumulate(np.where(marked, place, -1))
-    key_start = np.maximum.accumulate(np.where(starts(kid), place, 0))
-    return np.where(last >= key_start, last, -1)
+    return np.where(last >= run_start(starts(kid)), last, -1)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from tablestream.operators.events import Bools, Ints, bools, ints, pick, starts
+from tablestream.operators.events import Bools, Ints, bools, by_key, ints, pick, run_start, starts
 from tablestream.state.changes import FOREIGN_HASH, LIVE, SEQ, STEP, number_keys
 
 #: The place after all places.
@@ -66,12 +66,12 @@ class Meeting:
         )
         right_at, left_at = _places(left, rights, atomic=atomic)
         kid, at = np.concatenate([right_id, left_id]), np.concatenate([right_at, left_at])
-        order = np.argsort(kid * (int(at.max(initial=0)) + 1) + at)  # places differ within a key
+        order = by_key(kid, at)
         kid = kid[order]
         place = np.arange(len(order), dtype=np.int64)
-        key_start = np.maximum.accumulate(np.where(starts(kid), place, 0)) if len(place) else place
+        key_start = run_start(starts(kid))
         is_right = order < len(right_id)
-        last = np.maximum.accumulate(np.where(is_right, place, -1)) if len(place) else place
+        last = np.maximum.accumulate(np.where(is_right, place, -1))
         live = bools(rights[LIVE])
         at_or_before = np.where(last >= key_start, order[last], -1)
         earlier = np.append(-1, last)[:-1]

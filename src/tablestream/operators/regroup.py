@@ -29,7 +29,17 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from tablestream.operators.events import Bools, Ints, bools, gather, ints, starts, touched_keys
+from tablestream.operators.events import (
+    Ints,
+    bools,
+    by_key,
+    gather,
+    ints,
+    left_and_reached,
+    same_rows,
+    starts,
+    touched_keys,
+)
 from tablestream.operators.operator import NUMBER, PARENT, Context, Emission
 from tablestream.state.changes import FOREIGN_HASH, KEY_HASH, LIVE, SEQ, STEP, TS, last_by, number_keys
 from tablestream.state.trace import TraceSpec
@@ -94,7 +104,7 @@ class Regroup:
     def _turns(self, rows: pl.DataFrame, kid: Ints) -> tuple[Ints, Ints, Ints]:
         """Each change as positions: of its first message, of its row, and of the row it replaces (-1: none)."""
         seq, step = ints(rows[SEQ]), ints(rows[STEP])
-        order = np.lexsort((seq, kid))
+        order = by_key(kid, seq)
         turn = starts(kid[order], step[order]) if self.atomic else np.ones(len(order), dtype=bool)
         last = np.append(turn[1:], True)[: len(order)]
         now, begun = order[last], np.flatnonzero(turn)
@@ -108,17 +118,14 @@ class Regroup:
         """The messages, in the order of the changes."""
         counts = bools(rows[FOREIGN_HASH].is_not_null()) & bools(rows[LIVE])
         has, had = counts[now], counts[before] & (before >= 0)
-        stays = has & had & self._same_group(rows, now, before)
-        leaves, comes = np.flatnonzero(had & ~stays), np.flatnonzero(has)
-        turn = np.concatenate([leaves, comes])
-        new = np.arange(len(turn)) >= len(leaves)
-        in_order = np.argsort(turn * 2 + new)
-        turn, new = turn[in_order], new[in_order]
+        stays = has & had & same_rows(rows.select(FOREIGN_HASH, *self.group_keys), now, before)
+        cause = ints(rows[SEQ])[first]
+        turn, new = left_and_reached(cause, had & ~stays, has)
         was = ~new | stays[turn]
         group = rows.select(FOREIGN_HASH, *self.group_keys)[np.where(new, now[turn], before[turn])]
         change = rows.select(KEY_HASH, *self.keys, TS)[now[turn]]
         messages: pl.DataFrame = group.hstack(change).with_columns(
-            pl.Series(PARENT, ints(rows[SEQ])[first[turn]], dtype=pl.Int64),
+            pl.Series(PARENT, cause[turn], dtype=pl.Int64),
             pl.Series(NUMBER, new, dtype=pl.Boolean).cast(pl.Int64),
             pl.Series(WAS, was, dtype=pl.Boolean),
             pl.Series(IS, new, dtype=pl.Boolean),
@@ -126,8 +133,3 @@ class Regroup:
             gather(rows["v"], np.where(new, now[turn], -1)).alias("v"),
         )
         return messages
-
-    def _same_group(self, rows: pl.DataFrame, now: Ints, before: Ints) -> Bools:
-        names = [FOREIGN_HASH, *self.group_keys]
-        pairs = ((gather(rows[name], now), gather(rows[name], before)) for name in names)
-        return bools(pl.select(pl.all_horizontal(one.eq_missing(other) for one, other in pairs)).to_series())

@@ -30,7 +30,7 @@ import numpy as np
 import polars as pl
 
 from tablestream.errors import BufferFullError
-from tablestream.operators.events import Ints, ints, starts
+from tablestream.operators.events import Ints, ends, ints
 from tablestream.operators.operator import NUMBER, PARENT, Context, Emission
 from tablestream.state.changes import KEY_HASH, LIVE, SEQ, STEP, TS, number_keys
 from tablestream.state.trace import TraceSpec
@@ -168,12 +168,12 @@ class _Buffer:
         keys, times, since = kid.tolist(), rows[TS].to_list(), rows[SINCE].to_list()
         for position in range(stored):
             self._hold(keys[position], since[position], position)
-        ends = np.append(starts(ints(rows[STEP]))[1:], True)[: len(keys)] | (not self.limits.atomic)
+        turn_ends = ends(ints(rows[STEP])) | (not self.limits.atomic)
         seqs = rows[SEQ].to_list()
         for position in range(stored, len(keys)):
             self.observed = times[position] if self.observed is None else max(self.observed, times[position])
             self._hold(keys[position], times[position], position)
-            if ends[position]:
+            if turn_ends[position]:
                 self._let_through(seqs[position])
 
     def _hold(self, key: int, since: int, position: int) -> None:

@@ -27,7 +27,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from tablestream.operators.events import Bools, Ints, ints
+from tablestream.operators.events import Ints, ints
 from tablestream.operators.groups import GroupEvents
 
 Objects = npt.NDArray[np.object_]
@@ -60,7 +60,7 @@ class Function(ABC):
         """What is remembered of a group, beside its number of rows."""
 
     @abstractmethod
-    def run(self, events: GroupEvents, base: Sequence[pl.Series], rows: Ints, shown: Ints) -> Totals:
+    def run(self, events: GroupEvents, base: Sequence[pl.Series], shown: Ints) -> Totals:
         """Work through all messages.
 
         Parameters
@@ -69,8 +69,6 @@ class Function(ABC):
             The messages.
         base
             What was remembered, as `state` says.
-        rows
-            How many rows the group has after each message.
         shown
             The messages for which results are wanted.
         """
@@ -90,10 +88,10 @@ class Count(Function):
     def state(self) -> dict[str, pl.DataType]:
         return {} if self.column is None else {"count": pl.Int64()}
 
-    def run(self, events: GroupEvents, base: Sequence[pl.Series], rows: Ints, shown: Ints) -> Totals:
+    def run(self, events: GroupEvents, base: Sequence[pl.Series], shown: Ints) -> Totals:
         """Count."""
         if self.column is None:
-            return Totals(pl.Series(rows[shown], dtype=pl.Int64), [])
+            return Totals(pl.Series(events.rows[shown], dtype=pl.Int64), [])
         counts = events.running(_present(events, self.column), ints(base[0].fill_null(0)))
         return Totals(
             pl.Series(counts[shown], dtype=pl.Int64), [pl.Series(counts[events.last], dtype=pl.Int64)]
@@ -133,7 +131,7 @@ class Sum(Function):
         total: pl.DataType = pl.Int64() if self.of.is_integer() else pl.Binary()
         return {"count": pl.Int64(), "total": total, **special}
 
-    def run(self, events: GroupEvents, base: Sequence[pl.Series], rows: Ints, shown: Ints) -> Totals:  # noqa: ARG002
+    def run(self, events: GroupEvents, base: Sequence[pl.Series], shown: Ints) -> Totals:
         """Add up."""
         counts = events.running(_present(events, self.column), ints(base[0].fill_null(0)))
         totals = self._totals(events, base[1])
@@ -262,6 +260,3 @@ def _from_bytes(data: bytes | None) -> int:
     if data is None:
         return 0
     return int.from_bytes(data[2:], "big", signed=True) << int.from_bytes(data[:2], "big")
-
-
-__all__ = ["Bools", "Count", "Function", "Sum", "Totals"]

@@ -20,9 +20,9 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from tablestream.operators.events import Events, gather, touched_keys, with_state
+from tablestream.operators.events import Events, ends, gather, newest, touched_keys, with_state
 from tablestream.operators.operator import PARENT, Context, Emission
-from tablestream.state.changes import KEY_HASH, LIVE, ROW_TS, SEQ, TS, last_by, number_keys
+from tablestream.state.changes import KEY_HASH, LIVE, ROW_TS, SEQ, TS, number_keys
 from tablestream.state.trace import TraceSpec
 
 OLD = "old"
@@ -86,8 +86,7 @@ class Upsert:
         (kid,) = number_keys(KEY_HASH, list(self.keys), [rows])
         events = Events.of([rows], [kid]).without_idle_tombstones([self.quiet])
         yield Emission(0, self._emitted(events, rows))
-        changed = last_by(rows, kid).filter(pl.col(SEQ) > 0)
-        trace.insert(changed.drop(TS).rename({ROW_TS: TS}).select(list(spec.schema)))
+        trace.insert(newest(rows, kid, spec.schema))
 
     def _emitted(self, events: Events, rows: pl.DataFrame) -> pl.DataFrame:
         """Put each change beside the row before it."""
@@ -97,7 +96,7 @@ class Upsert:
         if self.final:
             begin = events.key_start
             before = np.where(events.seq[begin] == 0, begin, -1) if len(begin) else begin
-            chosen &= np.append(events.kid[1:] != events.kid[:-1], True)[: len(place)]
+            chosen &= ends(events.kid)
         was = (before >= 0) & events.live[before] if len(place) else events.live
         if self.final:
             chosen &= events.live | was
