@@ -15,7 +15,7 @@ from tablestream.calling import user_line
 from tablestream.errors import ArgumentError, ColumnCollisionError, PlanError, UnsupportedTypeError
 from tablestream.operators.fold import UserFunctions
 from tablestream.spark.analysis import Analysed, folding
-from tablestream.spark.columns import SparkExpression, spark_type
+from tablestream.spark.columns import spark_type
 from tablestream.spark.sources import is_reserved
 from tablestream.spark.types import arrow_type
 from tablestream.topology.nodes import Aggregate, Field, Fields, Measure, Named, Node
@@ -162,7 +162,7 @@ class GroupedTable:
             aggregate=tuple(one.name for one in self._values),
             text=_described((adder, subtractor), version),
         )
-        fields = tuple(Field(one.name, one.type.json()) for one in self._values)
+        fields = tuple(one.field for one in self._values)
         return self._folded(fields, user, keep_empty, name or f"{self._node.name}_reduce", where)
 
     @property
@@ -261,11 +261,11 @@ class GroupedTable:
             Aggregate(
                 name=name,
                 where=where,
-                key=tuple(Field(one.name, one.type.json()) for one in self._key),
+                key=tuple(one.field for one in self._key),
                 value=value,
                 parent=self._node,
-                on=tuple(SparkExpression(one.column, one.text) for one in self._key),
-                inputs=tuple(Named(one.name, SparkExpression(one.column, one.text)) for one in inputs),
+                on=tuple(one.expression for one in self._key),
+                inputs=tuple(Named(one.name, one.expression) for one in inputs),
                 input_fields=tuple(Field(f"i{number}", one.type.json()) for number, one in enumerate(inputs)),
                 measures=measures,
                 functions=functions,

@@ -539,7 +539,7 @@ class Table:
         key = other._node.key
         common = common_key([one.type for one in pointers], _types(key), operator=operator, where=where)
         fields = tuple(Field(one.name, kind.json()) for one, kind in zip(key, common, strict=True))
-        return fields, tuple(_expression(one) for one in pointers)
+        return fields, tuple(one.expression for one in pointers)
 
     def _joined(
         self,
@@ -571,7 +571,7 @@ class Table:
             columns = _analysed(frame, parts, operator, where, _JOIN_HINT)
         gone = None if absent is None else _analysed(frame, [absent], operator, where, _JOIN_HINT)[0]
         value, named = self._value(columns, keys, operator, where)
-        return value, named, None if gone is None else _expression(gone)
+        return value, named, None if gone is None else gone.expression
 
     def _all_columns(
         self,
@@ -769,7 +769,7 @@ class Table:
             elif is_reserved(one.name):
                 refuse(ReservedNameError, f"A column cannot be called '{one.name}'.")
             else:
-                named[name] = Field(one.name, one.type.json()), Named(one.name, _expression(one))
+                named[name] = one.field, Named(one.name, one.expression)
         return tuple(one for one, _ in named.values()), tuple(one for _, one in named.values())
 
     def _joint_key(self, other: Table, operator: str, where: str) -> Fields:
@@ -872,10 +872,6 @@ def _analysed(
     for one in seen:
         arrow_type(one.type, one.name, operator=operator, where=where)
     return seen
-
-
-def _expression(one: Analysed) -> SparkExpression:
-    return SparkExpression(one.column, one.text)
 
 
 def _either(one: SparkExpression, other: SparkExpression) -> SparkExpression:

@@ -71,7 +71,7 @@ class _Want:
 
 @dataclass
 class _Draft:
-    """An operator before it is known who reads its result."""
+    """An operator before it is known who reads its result: `inner` does, and if it `answers` the readers of `base`."""
 
     base: Node | None
     name: str
@@ -79,6 +79,7 @@ class _Draft:
     operator: Operator
     inputs: list[_Want]
     inner: _Want | None = None
+    answers: bool = True
 
 
 @dataclass
@@ -247,7 +248,7 @@ def _aggregate(line: _Lowering, node: Aggregate) -> int:
         assert isinstance(node.functions, UserFunctions)  # noqa: S101 - the handles make it
         result, user = line.value_of(node), node.functions
         aggregate = Fold(keys, groups, value, result, user, keep_empty=keep_empty, atomic=atomic)
-    line.drafts.append(_Draft(node, f"{name}/regroup", first, regroup, [rows], inner=messages))
+    line.drafts.append(_Draft(node, f"{name}/regroup", first, regroup, [rows], messages, answers=False))
     line.drafts.append(_Draft(node, f"{name}/aggregate", first + 1, aggregate, [messages]))
     return first + 1
 
@@ -441,8 +442,8 @@ class _Finishing:
         targets: tuple[tuple[Port, ...], ...] = (tuple(ends),)
         if draft.inner is not None:
             inner = (ports[draft.inner],)
-            targets = (inner,) if isinstance(operator, Regroup) else (inner, tuple(ends))
-        if draft.base in self.final and not isinstance(operator, Upsert | Regroup):
+            targets = (inner, tuple(ends)) if draft.answers else (inner,)
+        if draft.base in self.final and hasattr(operator, "final"):
             operator = replace(operator, final=True)  # type: ignore[type-var]
         return Placed(draft.name, operator, tuple(ports[want].number for want in draft.inputs), targets)
 

@@ -14,6 +14,8 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from tablestream.errors import ArgumentError, NondeterministicError, PlanError
+from tablestream.spark.columns import SparkExpression
+from tablestream.topology.nodes import Field
 
 #: Spark's name of the error for an aggregate of what is not deterministic.
 _NONDETERMINISTIC = "AGGREGATE_FUNCTION_WITH_NONDETERMINISTIC_EXPRESSION"
@@ -40,6 +42,16 @@ class Analysed:
     nullable: bool
     text: str
     named: bool
+
+    @property
+    def field(self) -> Field:
+        """The column it makes."""
+        return Field(self.name, self.type.json())
+
+    @property
+    def expression(self) -> SparkExpression:
+        """The expression of the logical plan."""
+        return SparkExpression(self.column, self.text)
 
 
 def analysed(

@@ -39,7 +39,7 @@ from tablestream.spark.analysis import Analysed, analysed, folding, unlogged
 from tablestream.spark.columns import quoted, truth
 from tablestream.spark.packing import Malformed
 from tablestream.spark.types import arrow_type, check_key_type
-from tablestream.topology.nodes import Field, Fields
+from tablestream.topology.nodes import Fields
 
 RESERVED = ("_change_type", "_timestamp", "_order", "_is_latest", *blobs.COLUMNS)
 
@@ -179,7 +179,7 @@ def describe(df: DataFrame, said: Description) -> Described:
 
 
 def _fields(columns: Sequence[Analysed]) -> Fields:
-    return tuple(Field(one.name, one.type.json()) for one in columns)
+    return tuple(one.field for one in columns)
 
 
 def _analysed(
