@@ -15,16 +15,19 @@ from tablestream.aggregates import (
 from tablestream.connectors.delta import delta
 from tablestream.connectors.files import files, read_files
 from tablestream.connectors.memory import memory
-from tablestream.grouped import GroupedTable
+from tablestream.grouped import GroupedStream, GroupedTable
 from tablestream.row import Row
-from tablestream.sources import global_table, table
+from tablestream.sources import global_table, stream, table
 from tablestream.spark.runner import start
+from tablestream.stream import Stream
 from tablestream.table import GlobalTable, Table
 
 __all__ = [
     "GlobalTable",
+    "GroupedStream",
     "GroupedTable",
     "Row",
+    "Stream",
     "Table",
     "avg",
     "collect_list",
@@ -41,6 +44,7 @@ __all__ = [
     "min",
     "read_files",
     "start",
+    "stream",
     "sum",
     "table",
 ]

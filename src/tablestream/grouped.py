@@ -1,24 +1,25 @@
-"""A table by groups: what `Table.group_by` gives."""
+"""Rows by groups: what `Table.group_by` and `Stream.group_by` give."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pyspark.errors import ParseException, PySparkException
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
 from tablestream.aggregates import SPARK, AggregateFunction
 from tablestream.aggregates import count as count_rows
 from tablestream.calling import user_line
-from tablestream.errors import ArgumentError, ColumnCollisionError, PlanError, UnsupportedTypeError
+from tablestream.errors import ArgumentError, PlanError, UnsupportedTypeError
 from tablestream.operators.fold import UserFunctions
-from tablestream.spark.analysis import Analysed, folding
+from tablestream.spark.analysis import Analysed
 from tablestream.spark.columns import spark_type
-from tablestream.spark.sources import is_reserved
 from tablestream.spark.types import arrow_type
 from tablestream.topology.nodes import Aggregate, Field, Fields, Measure, Named, Node
+from tablestream.values import carried, check_names
 
 if TYPE_CHECKING:
     from tablestream.table import Table
@@ -26,27 +27,153 @@ if TYPE_CHECKING:
 _UNORDERED = (T.ArrayType, T.MapType, T.StructType, T.BinaryType, T.BooleanType)
 
 
-class GroupedTable:
+@dataclass(frozen=True)
+class Grouping:
+    """What is grouped, and how.
+
+    Attributes
+    ----------
+    node
+        The table or stream.
+    rows
+        A data frame of its columns, without rows.
+    key, values
+        The group, and what is seen of a row.
+    """
+
+    node: Node
+    rows: DataFrame
+    key: tuple[Analysed, ...]
+    values: tuple[Analysed, ...]
+
+
+class _Grouped:
+    """Rows by groups."""
+
+    def __init__(self, grouping: Grouping, make: Callable[[Node], Table]) -> None:
+        self._node, self._rows = grouping.node, grouping.rows
+        self._key, self._values, self._make = grouping.key, grouping.values, make
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._node.name} by {', '.join(one.name for one in self._key)})"
+
+    def _user(
+        self,
+        initializer: Callable[[], Any] | None,
+        adder: Callable[[Any, Any, Any], Any],
+        subtractor: Callable[[Any, Any, Any], Any],
+        aggregate: Sequence[str],
+        text: str,
+    ) -> UserFunctions:
+        """The user's functions, with the columns that they see."""
+        return UserFunctions(
+            initializer=initializer,
+            adder=adder,
+            subtractor=subtractor,
+            key=tuple(one.name for one in self._key),
+            row=tuple(one.name for one in self._values),
+            aggregate=tuple(aggregate),
+            text=text,
+        )
+
+    def _agg(
+        self, columns: Mapping[str, AggregateFunction], keep_empty: bool, name: str | None, where: str
+    ) -> Table:
+        shown = name or f"{self._node.name}_agg"
+        if not columns:
+            raise ArgumentError(
+                "agg() has nothing to compute.",
+                hint='Write agg(n=ts.count(), total=ts.sum("amount")).',
+                where=where,
+            )
+        for one, function in columns.items():
+            if not isinstance(function, AggregateFunction):
+                raise ArgumentError(
+                    f"{one}={function!r} is no aggregate.",
+                    hint='Use those of this library, such as ts.sum("amount"): they can take rows away again.',
+                    operator=shown,
+                    where=where,
+                )
+        of = [(one, function.column) for one, function in columns.items() if function.column is not None]
+        inputs = carried(self._rows, [column.alias(one) for one, column in of], shown, where) if of else []
+        for given in inputs:
+            _check_input(columns[given.name], given, shown, where)
+        places = {one: place for place, (one, _) in enumerate(of)}
+        value = tuple(self._result(one, function, shown, where) for one, function in columns.items())
+        check_names(self._rows.sparkSession, [one.name for one in self._key], value, shown, where)
+        measures = tuple(Measure(function.name, places.get(one)) for one, function in columns.items())
+        return self._made(value, inputs, measures, None, keep_empty, shown, where)
+
+    def _result(self, name: str, function: AggregateFunction, operator: str, where: str) -> Field:
+        """The column of an aggregate, with the type that Spark gives it."""
+        spark = SPARK[function.name]
+        try:
+            made = self._rows.agg(spark("*" if function.column is None else function.column).alias(name))
+            kind = made.schema[0].dataType
+        except PySparkException as error:
+            raise PlanError(
+                f"Spark cannot compute {name} = {function.name}(...): {str(error).splitlines()[0]}",
+                hint=f"Columns are: {', '.join(self._rows.columns)}.",
+                operator=operator,
+                where=where,
+            ) from error
+        arrow_type(kind, name, operator=operator, where=where)
+        return Field(name, kind.json())
+
+    def _fields(self, schema: T.StructType | str, where: str) -> Fields:
+        try:
+            parsed = T.StructType.fromDDL(schema) if isinstance(schema, str) else schema
+        except ParseException as error:
+            raise ArgumentError(
+                f"The schema {schema!r} cannot be parsed.",
+                hint="Write it as in 'total double, n int'.",
+                where=where,
+            ) from error
+        if not isinstance(parsed, T.StructType) or not parsed.fields:
+            raise ArgumentError(
+                "The aggregate has no columns.", hint="Write schema='total double'.", where=where
+            )
+        return tuple(Field(one.name, one.dataType.json()) for one in parsed.fields)
+
+    def _folded(self, fields: Fields, user: UserFunctions, keep_empty: bool, name: str, where: str) -> Table:
+        check_names(self._rows.sparkSession, [one.name for one in self._key], fields, name, where)
+        for one in fields:
+            arrow_type(spark_type(one), one.name, operator=name, where=where)
+        return self._made(fields, self._values, (), user, keep_empty, name, where)
+
+    def _made(
+        self,
+        value: Fields,
+        inputs: Sequence[Analysed],
+        measures: tuple[Measure, ...],
+        functions: UserFunctions | None,
+        keep_empty: bool,
+        name: str,
+        where: str,
+    ) -> Table:
+        return self._make(
+            Aggregate(
+                name=name,
+                where=where,
+                key=tuple(one.field for one in self._key),
+                value=value,
+                parent=self._node,
+                on=tuple(one.expression for one in self._key),
+                inputs=tuple(Named(one.name, one.expression) for one in inputs),
+                input_fields=tuple(Field(f"i{number}", one.type.json()) for number, one in enumerate(inputs)),
+                measures=measures,
+                functions=functions,
+                keep_empty=keep_empty,
+            )
+        )
+
+
+class GroupedTable(_Grouped):
     """The rows of a table by groups; made by `Table.group_by`.
 
     A row that changes inside its group is one change of the group, and one that moves to another group leaves the
     one and comes to the other in one step: no reader ever sees it in both, or in neither (KIP-904, and beyond).
     """
-
-    def __init__(
-        self,
-        node: Node,
-        rows: DataFrame,
-        key: Sequence[Analysed],
-        values: Sequence[Analysed],
-        analyse: Callable[[Sequence[Column], str, str], list[Analysed]],
-        make: Callable[[Node], Table],
-    ) -> None:
-        self._node, self._rows, self._key, self._values = node, rows, key, values
-        self._analyse, self._make = analyse, make
-
-    def __repr__(self) -> str:
-        return f"GroupedTable({self._node.name} by {', '.join(one.name for one in self._key)})"
 
     def count(self, *, keep_empty: bool = False, name: str | None = None) -> Table:
         """Count the rows of each group, in a column ``count``.
@@ -122,15 +249,8 @@ class GroupedTable:
         """
         where = user_line()
         fields = self._fields(schema, where)
-        user = UserFunctions(
-            initializer=initializer,
-            adder=adder,
-            subtractor=subtractor,
-            key=self._key_names,
-            row=tuple(one.name for one in self._values),
-            aggregate=tuple(one.name for one in fields),
-            text=_described((initializer, adder, subtractor), version),
-        )
+        text = _described((initializer, adder, subtractor), version)
+        user = self._user(initializer, adder, subtractor, [one.name for one in fields], text)
         return self._folded(fields, user, keep_empty, name or f"{self._node.name}_aggregate", where)
 
     def reduce(
@@ -153,125 +273,92 @@ class GroupedTable:
             As in `aggregate`.
         """
         where = user_line()
-        user = UserFunctions(
-            initializer=None,
-            adder=_Swapped(adder),
-            subtractor=_Swapped(subtractor),
-            key=self._key_names,
-            row=tuple(one.name for one in self._values),
-            aggregate=tuple(one.name for one in self._values),
-            text=_described((adder, subtractor), version),
-        )
+        names, text = [one.name for one in self._values], _described((adder, subtractor), version)
+        user = self._user(None, _Swapped(adder), _Swapped(subtractor), names, text)
         fields = tuple(one.field for one in self._values)
         return self._folded(fields, user, keep_empty, name or f"{self._node.name}_reduce", where)
 
-    @property
-    def _key_names(self) -> tuple[str, ...]:
-        return tuple(one.name for one in self._key)
 
-    def _agg(
-        self, columns: Mapping[str, AggregateFunction], keep_empty: bool, name: str | None, where: str
-    ) -> Table:
-        shown = name or f"{self._node.name}_agg"
-        if not columns:
-            raise ArgumentError(
-                "agg() has nothing to compute.",
-                hint='Write agg(n=ts.count(), total=ts.sum("amount")).',
-                where=where,
-            )
-        for one, function in columns.items():
-            if not isinstance(function, AggregateFunction):
-                raise ArgumentError(
-                    f"{one}={function!r} is no aggregate.",
-                    hint='Use those of this library, such as ts.sum("amount"): they can take rows away again.',
-                    operator=shown,
-                    where=where,
-                )
-        of = [(one, function.column) for one, function in columns.items() if function.column is not None]
-        inputs = self._analyse([column.alias(one) for one, column in of], where, shown) if of else []
-        for given in inputs:
-            _check_input(columns[given.name], given, shown, where)
-        places = {one: place for place, (one, _) in enumerate(of)}
-        value = tuple(self._result(one, function, shown, where) for one, function in columns.items())
-        self._check_names(value, shown, where)
-        measures = tuple(Measure(function.name, places.get(one)) for one, function in columns.items())
-        return self._made(value, inputs, measures, None, keep_empty, shown, where)
+class GroupedStream(_Grouped):
+    """The records of a stream by groups; made by `Stream.group_by` and `Stream.group_by_key`.
 
-    def _result(self, name: str, function: AggregateFunction, operator: str, where: str) -> Field:
-        """The column of an aggregate, with the type that Spark gives it."""
-        spark = SPARK[function.name]
-        try:
-            made = self._rows.agg(spark("*" if function.column is None else function.column).alias(name))
-            kind = made.schema[0].dataType
-        except PySparkException as error:
-            raise PlanError(
-                f"Spark cannot compute {name} = {function.name}(...): {str(error).splitlines()[0]}",
-                hint=f"Columns are: {', '.join(self._rows.columns)}.",
-                operator=operator,
-                where=where,
-            ) from error
-        arrow_type(kind, name, operator=operator, where=where)
-        return Field(name, kind.json())
+    Each record adds to its group and is never taken out again. What comes out is a table.
+    """
 
-    def _fields(self, schema: T.StructType | str, where: str) -> Fields:
-        try:
-            parsed = T.StructType.fromDDL(schema) if isinstance(schema, str) else schema
-        except ParseException as error:
-            raise ArgumentError(
-                f"The schema {schema!r} cannot be parsed.",
-                hint="Write it as in 'total double, n int'.",
-                where=where,
-            ) from error
-        if not isinstance(parsed, T.StructType) or not parsed.fields:
-            raise ArgumentError(
-                "The aggregate has no columns.", hint="Write schema='total double'.", where=where
-            )
-        return tuple(Field(one.name, one.dataType.json()) for one in parsed.fields)
+    def count(self, *, name: str | None = None) -> Table:
+        """Count the records of each group, in a column ``count``.
 
-    def _folded(self, fields: Fields, user: UserFunctions, keep_empty: bool, name: str, where: str) -> Table:
-        self._check_names(fields, name, where)
-        for one in fields:
-            arrow_type(spark_type(one), one.name, operator=name, where=where)
-        return self._made(fields, self._values, (), user, keep_empty, name, where)
+        Parameters
+        ----------
+        name
+            As in `agg`.
+        """
+        return self._agg({"count": count_rows()}, False, name, user_line())
 
-    def _check_names(self, fields: Fields, operator: str, where: str) -> None:
-        fold = folding(self._rows.sparkSession)
-        taken = {fold(one) for one in self._key_names}
-        for one in fields:
-            if fold(one.name) in taken or is_reserved(one.name):
-                raise ColumnCollisionError(
-                    f"There is a column '{one.name}' already, or the name is the library's.",
-                    hint="Give it another name.",
-                    operator=operator,
-                    where=where,
-                )
-            taken.add(fold(one.name))
+    def agg(self, *, name: str | None = None, **columns: AggregateFunction) -> Table:
+        """Compute aggregates of each group, also approximate ones.
 
-    def _made(
+        Parameters
+        ----------
+        name
+            Of the table; default ``<stream>_agg``.
+        **columns
+            The aggregates by the names of their columns: ``n=ts.count(), total=ts.sum("amount")``.
+
+        Returns
+        -------
+        Table
+            Keyed by the group. Its timestamps are the greatest of the group's records.
+
+        Notes
+        -----
+        Records without a value are dropped and counted. A null is a group of its own; with
+        ``compat="kafka-streams"``, records with a null in their group are dropped and counted.
+
+        References
+        ----------
+        ``KGroupedStream.aggregate``.
+        """
+        return self._agg(columns, False, name, user_line())
+
+    def aggregate(
         self,
-        value: Fields,
-        inputs: Sequence[Analysed],
-        measures: tuple[Measure, ...],
-        functions: UserFunctions | None,
-        keep_empty: bool,
-        name: str,
-        where: str,
+        initializer: Callable[[], Any],
+        adder: Callable[[Any, Any, Any], Any],
+        schema: T.StructType | str,
+        *,
+        version: str = "",
+        name: str | None = None,
     ) -> Table:
-        return self._make(
-            Aggregate(
-                name=name,
-                where=where,
-                key=tuple(one.field for one in self._key),
-                value=value,
-                parent=self._node,
-                on=tuple(one.expression for one in self._key),
-                inputs=tuple(Named(one.name, one.expression) for one in inputs),
-                input_fields=tuple(Field(f"i{number}", one.type.json()) for number, one in enumerate(inputs)),
-                measures=measures,
-                functions=functions,
-                keep_empty=keep_empty,
-            )
-        )
+        """Aggregate each group by Python functions, as in `GroupedTable.aggregate` without a subtractor.
+
+        Parameters
+        ----------
+        initializer, adder, schema, version, name
+            As there.
+        """
+        where = user_line()
+        fields = self._fields(schema, where)
+        text = _described((initializer, adder), version)
+        user = self._user(initializer, adder, adder, [one.name for one in fields], text)
+        return self._folded(fields, user, False, name or f"{self._node.name}_aggregate", where)
+
+    def reduce(
+        self, adder: Callable[[Any, Any], Any], *, version: str = "", name: str | None = None
+    ) -> Table:
+        """Combine the records of each group by a Python function, as in `GroupedTable.reduce`.
+
+        Parameters
+        ----------
+        adder, version, name
+            As there.
+        """
+        where = user_line()
+        fields = tuple(one.field for one in self._values)
+        swapped = _Swapped(adder)
+        names = [one.name for one in self._values]
+        user = self._user(None, swapped, swapped, names, _described((adder,), version))
+        return self._folded(fields, user, False, name or f"{self._node.name}_reduce", where)
 
 
 def _check_input(function: AggregateFunction, one: Analysed, operator: str, where: str) -> None:

@@ -1,8 +1,9 @@
-"""Sources: a change log becomes a table."""
+"""Sources: a change log becomes a table, a log of records a stream."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from pyspark.sql import DataFrame
 
@@ -10,6 +11,7 @@ from tablestream.arguments import ColumnLike, as_column, as_condition, checked_n
 from tablestream.calling import user_line
 from tablestream.errors import ArgumentError
 from tablestream.spark.sources import Description, describe
+from tablestream.stream import Stream
 from tablestream.table import GlobalTable, Table
 from tablestream.topology.nodes import Source
 
@@ -77,47 +79,8 @@ def table(
     >>> clicks = spark.readStream.format("rate").load()  # doctest: +SKIP
     >>> latest = ts.table(clicks, key="value", timestamp="timestamp", name="clicks")  # doctest: +SKIP
     """
-    where, shown = user_line(), checked_name(name) or "table"
-    if not isinstance(df, DataFrame):
-        raise ArgumentError(
-            f"A table is made from a streaming DataFrame, not from a {type(df).__name__}.",
-            hint="Read one with spark.readStream, or with tablestream.read_files.",
-            operator=shown,
-            where=where,
-        )
-    keys = tuple(as_column(one) for one in listed(key))
-    if not keys:
-        raise ArgumentError(
-            "A table needs a key.", hint="Give key= at least one column.", operator=shown, where=where
-        )
-    if columns is not None and except_columns is not None:
-        raise ArgumentError(
-            "columns= and except_columns= are both given.", hint="Give one.", operator=shown, where=where
-        )
-    described = describe(
-        df,
-        Description(
-            name=shown,
-            where=where,
-            key=keys,
-            timestamp=None if timestamp is None else as_column(timestamp),
-            deletes=None if apply_as_deletes is None else as_condition(apply_as_deletes),
-            deletes_sql=sql_text(apply_as_deletes),
-            columns=None if columns is None else tuple(as_column(one) for one in listed(columns)),
-            except_columns=names([] if except_columns is None else except_columns, shown, where),
-            order_by=None if order_by is None else as_column(order_by),
-        ),
-    )
-    node = Source(
-        name=shown,
-        where=where,
-        key=described.key,
-        value=described.value,
-        frame=described.frame,
-        text=described.text,
-        ordered_by=described.ordered_by,
-    )
-    return Table(node, df.sparkSession)
+    said = _Said(timestamp, apply_as_deletes, columns, except_columns, order_by, name)
+    return Table(_source(df, key, said, records=False), df.sparkSession)
 
 
 def global_table(
@@ -147,14 +110,106 @@ def global_table(
     GlobalTable
         The right side of `Table.join`.
     """
-    made = table(
+    said = _Said(timestamp, apply_as_deletes, columns, except_columns, order_by, name)
+    return GlobalTable(_source(df, key, said, records=False), df.sparkSession)
+
+
+def stream(
+    df: DataFrame,
+    key: ColumnLike | Sequence[ColumnLike] | None = None,
+    *,
+    timestamp: ColumnLike | None = None,
+    apply_as_deletes: ColumnLike | None = None,
+    columns: ColumnLike | Sequence[ColumnLike] | None = None,
+    except_columns: str | Sequence[str] | None = None,
+    order_by: ColumnLike | None = None,
+    name: str | None = None,
+) -> Stream:
+    """Read a streaming DataFrame as records, each for itself: no upserts.
+
+    Parameters
+    ----------
+    df
+        As for `table`.
+    key
+        The column or columns of the records' key; it may be null, and there may be none at all.
+    apply_as_deletes
+        Says which records have no value: what `Stream.to_table` reads as a tombstone. A SQL string or a Column.
+    timestamp, columns, except_columns, order_by, name
+        As for `table`.
+
+    Returns
+    -------
+    Stream
+
+    Raises
+    ------
+    ArgumentError, PlanError, ColumnCollisionError, UnsupportedTypeError, ReservedNameError
+        As for `table`.
+
+    References
+    ----------
+    Kafka Streams ``StreamsBuilder.stream``.
+    """
+    said = _Said(timestamp, apply_as_deletes, columns, except_columns, order_by, name)
+    return Stream(_source(df, [] if key is None else key, said, records=True), df.sparkSession)
+
+
+@dataclass(frozen=True)
+class _Said:
+    """What is said of every kind of source."""
+
+    timestamp: ColumnLike | None
+    apply_as_deletes: ColumnLike | None
+    columns: ColumnLike | Sequence[ColumnLike] | None
+    except_columns: str | Sequence[str] | None
+    order_by: ColumnLike | None
+    name: str | None
+
+
+def _source(df: DataFrame, key: ColumnLike | Sequence[ColumnLike], said: _Said, *, records: bool) -> Source:
+    """Make the node of a table, or of a stream."""
+    kind = "stream" if records else "table"
+    where, shown = user_line(), checked_name(said.name) or kind
+    if not isinstance(df, DataFrame):
+        raise ArgumentError(
+            f"A {kind} is made from a streaming DataFrame, not from a {type(df).__name__}.",
+            hint="Read one with spark.readStream, or with tablestream.read_files.",
+            operator=shown,
+            where=where,
+        )
+    keys = tuple(as_column(one) for one in listed(key))
+    if not (keys or records):
+        raise ArgumentError(
+            "A table needs a key.", hint="Give key= at least one column.", operator=shown, where=where
+        )
+    if said.columns is not None and said.except_columns is not None:
+        raise ArgumentError(
+            "columns= and except_columns= are both given.", hint="Give one.", operator=shown, where=where
+        )
+    except_columns = [] if said.except_columns is None else said.except_columns
+    described = describe(
         df,
-        key,
-        timestamp=timestamp,
-        apply_as_deletes=apply_as_deletes,
-        columns=columns,
-        except_columns=except_columns,
-        order_by=order_by,
-        name=name,
+        Description(
+            name=shown,
+            where=where,
+            key=keys,
+            timestamp=None if said.timestamp is None else as_column(said.timestamp),
+            deletes=None if said.apply_as_deletes is None else as_condition(said.apply_as_deletes),
+            deletes_sql=sql_text(said.apply_as_deletes),
+            columns=None if said.columns is None else tuple(as_column(one) for one in listed(said.columns)),
+            except_columns=names(except_columns, shown, where),
+            order_by=None if said.order_by is None else as_column(said.order_by),
+            records=records,
+        ),
     )
-    return GlobalTable(made._node, made._spark)  # noqa: SLF001 - a handle of the same node
+    return Source(
+        name=shown,
+        where=where,
+        key=described.key,
+        value=described.value,
+        frame=described.frame,
+        text=described.text,
+        ordered_by=described.ordered_by,
+        records=records,
+    )

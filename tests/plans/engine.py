@@ -43,9 +43,24 @@ from tablestream.topology.nodes import (
     Node,
     OneToMany,
     Select,
+    SelectKey,
+    StreamJoin,
     Suppress,
+    ToStream,
 )
-from tests.plans.tables import LONG, STRING, Change, Key, Record, Value, call, foreign_key_of, group_of
+from tests.plans.tables import (
+    LONG,
+    STRING,
+    STRINGS,
+    Change,
+    Key,
+    Record,
+    Value,
+    call,
+    foreign_key_of,
+    group_of,
+    new_key,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -81,8 +96,27 @@ class _Row:
     tables: Mapping[Node, Value]
     sides: tuple[Node, Value, Value] | None = None
 
+    def record(self, node: Node) -> tuple[Key, Value] | None:
+        """Evaluate a view: key and value; none where a stream has no record."""
+        if node in self.tables or not node.is_stream or isinstance(node, Join):
+            return self.key, self.value(node)
+        assert isinstance(node, Select | Filter | SelectKey | ToStream)
+        below = self.record(node.parent)
+        if below is None or isinstance(node, ToStream):
+            return below
+        key, value = below
+        if isinstance(node, Select):
+            return key, None if value is None else call(node.columns[0].expression, value)
+        if isinstance(node, Filter):
+            return (
+                below
+                if (value is not None and bool(call(node.condition, value))) is not node.negate
+                else None
+            )
+        return new_key(node, value, key), value
+
     def value(self, node: Node) -> Value:
-        """Evaluate a view."""
+        """Evaluate a view of a table."""
         if node in self.tables:
             return self.tables[node]
         if isinstance(node, Select):
@@ -141,10 +175,11 @@ class Engine:
         """Lower the plan."""
         self.line: Line = lower(self.outputs, _types, Mode(self.compat, self.shards))
         readers = [*self.line.sources.values(), *(between.readers for between in self.line.between)]
-        self._bare = {
-            reader.port.number
+        self._values = {
+            reader.port.number: _struct(
+                reader.join.input_fields if isinstance(reader.join, Aggregate) else reader.node.value
+            )
             for reader in chain.from_iterable(readers)
-            if isinstance(reader.join, Aggregate) and not reader.join.inputs
         }
         self._random = random.Random(0)
         self._seen: dict[int, set[tuple[str, pl.DataType]]] = {}
@@ -176,14 +211,15 @@ class Engine:
         outgoing: dict[Port, list[FrameRow]] = {}
         for record in records:
             self.position += 1
-            if record.parts is None:
+            key = record.whole if record.source.records else record.parts
+            if key is None:
                 self.dropped[record.source.name, "null-key"] += 1
                 continue
             place = _place(self.position)
-            row = _Row(record.parts, {record.source: record.value})
+            row = _Row(key, {record.source: record.value})
             for reader in self.line.sources.get(record.source, ()):
                 message = {**place, "_h0": reader.port.rank, TS: record.ts}
-                outgoing.setdefault(reader.port, []).append(message | self._message(reader, row))
+                self._put(outgoing, reader, message, row)
         self._send(outgoing, inbox)
 
     def _round(self, work: Round, shard: int, mine: dict[int, list[pl.DataFrame]], inbox: Inbox) -> None:
@@ -207,8 +243,7 @@ class Engine:
                     message[f"_h{number}"] += reader.port.rank
                     if reader.role is not Role.SUBSCRIBING:
                         message[ROW_TS] = row.get(ROW_TS)
-                    message |= self._message(reader, laid_out)
-                    outgoing.setdefault(reader.port, []).append(message)
+                    self._put(outgoing, reader, message, laid_out)
         self._send(outgoing, inbox)
 
     def _ending(self, ending: Ending, inbox: Inbox) -> list[Step]:
@@ -221,25 +256,33 @@ class Engine:
     def _change(self, ending: Ending, row: FrameRow) -> Change:
         node = ending.output.node
         if not ending.evaluated:
-            laid_out = _laid_out(base_of(node), row)
-            return Change(laid_out.key, laid_out.value(node), row[TS])
+            record = _laid_out(base_of(node), row).record(node)
+            assert record is not None
+            return Change(*record, row[TS])
         value = _value(row["v"])
         return Change(_parts(row, "_k"), (_value(row["old"]), value) if "old" in row else value, row[TS])
 
     # Messages
 
-    def _message(self, reader: Reader, row: _Row) -> FrameRow:
-        value = row.value(reader.node)
+    def _put(
+        self, outgoing: dict[Port, list[FrameRow]], reader: Reader, message: FrameRow, row: _Row
+    ) -> None:
+        """Send what a reader sees of a change, if that is a message."""
+        record = row.record(reader.node)
+        if record is not None:
+            outgoing.setdefault(reader.port, []).append(message | self._message(reader, *record))
+
+    def _message(self, reader: Reader, key: Key, value: Value) -> FrameRow:
         names, hashed = ("_f", FOREIGN_HASH) if reader.role is Role.POINTED_AT else ("_k", KEY_HASH)
-        message = {hashed: self.hasher(row.key), **_named(names, row.key)}
+        message = {hashed: self.hasher(key), **_named(names, key)}
         if isinstance(reader.join, Aggregate):
-            return message | self._grouping(reader.join, value, row.key)
+            return message | self._grouping(reader.join, value, key)
         if reader.role is Role.SUBSCRIBING:
             assert reader.join is not None
-            pointed = foreign_key_of(reader.join, value, row.key)
+            pointed = foreign_key_of(reader.join, value, key)
             message[FOREIGN_HASH] = None if pointed is None else self.hasher(pointed)
             message |= _named("_f", pointed or (None,) * len(reader.foreign))
-            if self.compat:
+            if self.compat and not isinstance(reader.join, StreamJoin):
                 message["_vh"] = stable_hash((value,))
         return {**message, LIVE: value is not None, "v": None if value is None else {"c0": value}}
 
@@ -259,8 +302,7 @@ class Engine:
     def _send(self, outgoing: dict[Port, list[FrameRow]], inbox: Inbox) -> None:
         for port, rows in outgoing.items():
             schema = {name: _dtype(name) for name in rows[0]}
-            if port.number in self._bare:
-                schema["v"] = pl.Struct({NOTHING: pl.Boolean()})
+            schema["v"] = self._values[port.number]
             self._deliver(port, pl.DataFrame(rows, schema=schema), inbox)
 
     def _deliver(self, port: Port, frame: pl.DataFrame, inbox: Inbox) -> None:
@@ -271,7 +313,7 @@ class Engine:
         order = self._random.sample(range(frame.height), frame.height)
         mixed = frame[order]
         copied = port.route == EVERY_SHARD
-        shards = pl.Series([None] * frame.height) if copied else mixed[port.route] % self.shards
+        shards = pl.Series([None] * frame.height) if copied else _route(mixed, port) % self.shards
         for shard in range(self.shards) if copied else shards.unique():
             boxes = inbox.setdefault((port.round, shard), {}).setdefault(port.number, [])
             boxes.insert(
@@ -284,6 +326,18 @@ class Engine:
 
     def _collected(self, port: Port, inbox: Inbox) -> list[FrameRow]:
         return [row for frame in self._frames(port, inbox) for row in frame.to_dicts()]
+
+
+def _route(frame: pl.DataFrame, port: Port) -> pl.Series:
+    """What decides the shard: a record that points at nothing goes where its key lives."""
+    route = frame[port.route]
+    return route if not route.has_nulls() else frame.select(pl.coalesce(port.route, KEY_HASH)).to_series()
+
+
+def _struct(fields: Fields) -> pl.Struct:
+    """The dtype of a value; its columns go by their number."""
+    kinds = {f"c{number}": kind for number, kind in enumerate(_types(fields).values())}
+    return pl.Struct(kinds or {NOTHING: pl.Boolean()})
 
 
 def stable_hash(parts: Sequence[Value]) -> int:
@@ -305,12 +359,11 @@ def _number(row: FrameRow) -> int:
 
 
 def _types(fields: Fields) -> pl.Schema:
-    return pl.Schema({one.name: {STRING: pl.String(), LONG: pl.Int64()}[one.type] for one in fields})
+    kinds = {STRING: pl.String(), LONG: pl.Int64(), STRINGS: pl.List(pl.String())}
+    return pl.Schema({one.name: kinds[one.type] for one in fields})
 
 
 def _dtype(column: str) -> pl.DataType:
-    if column == "v":
-        return pl.Struct({"c0": pl.String()})  # columns go by their number
     if column == LIVE:
         return pl.Boolean()
     is_key = column[:2] in {"_k", "_f"} and column[2:].isdigit()
@@ -324,6 +377,8 @@ def _laid_out(base: Node, row: FrameRow) -> _Row:
         return _Row(key, tables)
     if isinstance(base, Aggregate | Suppress):
         return _Row(key, {base: _value(row["v0"])})
+    if not isinstance(base, Join):
+        return _Row(key, {base: _value(row["v"])})
     many, one = _value(row["v0"]), _value(row["v1"])
     if isinstance(base, OneToMany):
         return _Row(foreign + key, {}, (base, one, many))

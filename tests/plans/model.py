@@ -35,16 +35,22 @@ from tablestream.topology.graph import ancestors, base_of, is_filtered, view_pat
 from tablestream.topology.nodes import (
     Aggregate,
     Filter,
+    FlatMap,
     ForeignKeyJoin,
     Join,
     KeyJoin,
+    Materialize,
     Node,
     OneToMany,
     Select,
+    SelectKey,
     Source,
+    StreamJoin,
+    ToStream,
+    ToTable,
 )
 from tests.plans.engine import Step
-from tests.plans.tables import Change, Key, Record, Row, Value, call, foreign_key_of, group_of
+from tests.plans.tables import Change, Key, Record, Row, Value, call, foreign_key_of, group_of, new_key
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -100,7 +106,7 @@ class Operator:
 
     def __post_init__(self) -> None:
         """Let its tables keep the rows' own times."""
-        if not isinstance(self.node, Join):
+        if not isinstance(self.node, Join) or isinstance(self.node, StreamJoin):
             return
         tables = [RowTimes() for _ in self.reads]
         self.twin._inputs.tables[:] = tables
@@ -109,7 +115,7 @@ class Operator:
 
     def moved(self, outputs: Sequence[reference.Output]) -> list[Moved]:
         """Return outputs of the twin as changes of the node."""
-        if isinstance(self.twin, reference.Filter):  # hands the times on
+        if isinstance(self.twin, reference.Filter | Passing | Kept | Unfolded):  # hands the times on
             return [Moved(key, value, cast("ChangeTime", ts)) for key, value, ts in outputs]
         changes = []
         for key, value, ts in outputs:
@@ -135,7 +141,7 @@ class Operator:
 
     def answer(self, port: int, change: Moved) -> list[Moved]:
         """Answer one message to a join; its port may have been written before."""
-        if isinstance(self.node, Aggregate):
+        if not isinstance(self.node, Join) or isinstance(self.node, StreamJoin):
             return self.step([(port, change)])
         delta = (
             self.pending.pop(port) if port in self.pending else self.twin._inputs.tables[port].put(*change)
@@ -167,19 +173,20 @@ class Groups(reference.Reference):
     def step(self, messages: Sequence[tuple[int, Any, Any, int]]) -> list[reference.Output]:
         """Answer a step."""
         outputs = self._groups.step(self._rows.step(messages))
-        return [output._replace(value=self._shown(output.value)) for output in outputs]
+        return [output._replace(value=shown(self._node, output.value)) for output in outputs]
 
-    def _shown(self, aggregate: Any) -> Any:
-        """One column, or a tuple of several; declared aggregates are made of all rows of the group."""
-        if aggregate is None or self._node.functions is not None:
-            return aggregate[0] if isinstance(aggregate, tuple) else aggregate
-        parts = tuple(
-            len(aggregate)
-            if measure.function == "count"
-            else max((row[measure.column or 0] for row in aggregate), default=None)
-            for measure in self._node.measures
-        )
-        return parts if len(parts) > 1 else parts[0]
+
+def shown(node: Aggregate, aggregate: Any) -> Any:
+    """One column, or a tuple of several; declared aggregates are made of all rows of the group."""
+    if aggregate is None or node.functions is not None:
+        return aggregate[0] if isinstance(aggregate, tuple) else aggregate
+    parts = tuple(
+        len(aggregate)
+        if measure.function == "count"
+        else max((row[measure.column or 0] for row in aggregate), default=None)
+        for measure in node.measures
+    )
+    return parts if len(parts) > 1 else parts[0]
 
 
 def _with(_: Key, row: Any, rows: tuple[Any, ...]) -> Any:
@@ -205,6 +212,80 @@ def _called(user: UserFunctions, function: Callable[[Any, Any, Any], Any]) -> An
     return called
 
 
+class RecordGroups(reference.Reference):
+    """A stream's records by groups."""
+
+    def __init__(self, node: Aggregate, *, compat: bool) -> None:
+        super().__init__(compat=compat)
+        self._node = node
+        user = node.functions
+        functions: tuple[Any, Any] = (tuple, _with)
+        if isinstance(user, UserFunctions):
+            functions = _started(user), _called(user, user.adder)
+        self._groups = reference.StreamAggregate(*functions, compat=compat)
+
+    def step(self, messages: Sequence[tuple[int, Any, Any, int]]) -> list[reference.Output]:
+        """Answer a step."""
+        node = self._node
+        records = [
+            (0, (None,), None, ts)
+            if value is None
+            else (
+                0,
+                group_of(node, value, key),
+                tuple(call(one.expression, value) for one in node.inputs),
+                ts,
+            )
+            for _, key, value, ts in messages
+        ]
+        outputs = self._groups.step(records)
+        self.dropped = self._groups.dropped
+        return [output._replace(value=shown(node, output.value)) for output in outputs]
+
+
+class Unfolded(reference.Reference):
+    """Several records in place of each."""
+
+    def __init__(self, *, compat: bool) -> None:
+        super().__init__(compat=compat)
+
+    def step(self, messages: Sequence[tuple[int, Any, Any, int]]) -> list[reference.Output]:
+        """Answer a step."""
+        return [
+            reference.Output(key, element, ts)
+            for _, key, elements, ts in messages
+            for element in elements or ()
+        ]
+
+
+class Kept(reference.Reference):
+    """The records for which a condition holds."""
+
+    def __init__(self, node: Filter, *, compat: bool) -> None:
+        super().__init__(compat=compat)
+        self._node = node
+
+    def step(self, messages: Sequence[tuple[int, Any, Any, int]]) -> list[reference.Output]:
+        """Answer a step."""
+        condition = self._node.condition
+        return [
+            reference.Output(key, value, ts)
+            for _, key, value, ts in messages
+            if (value is not None and bool(call(condition, value))) is not self._node.negate
+        ]
+
+
+class Passing(reference.Reference):
+    """Changes or records as they come: what two streams are merged by, and a table becomes one."""
+
+    def __init__(self, *, compat: bool) -> None:
+        super().__init__(compat=compat)
+
+    def step(self, messages: Sequence[tuple[int, Any, Any, int]]) -> list[reference.Output]:
+        """Answer a step."""
+        return [reference.Output(*change) for _, *change in messages]
+
+
 class Model:
     """Runs a plan of reference operators; the twin of `Engine`.
 
@@ -222,7 +303,8 @@ class Model:
         self._nodes = ancestors(*self._outputs)
         self._sources = {node: TableSource(compat=compat) for node in self._nodes if isinstance(node, Source)}
         self._operators = {node: self._operator(node) for node in self._nodes if _has_operator(node)}
-        views = (node for node in self._nodes if isinstance(node, Select) and is_filtered(node))
+        selects = (node for node in self._nodes if isinstance(node, Select) and not node.is_stream)
+        views = (node for node in selects if is_filtered(node))
         self._silent = {node: _keeping_all(node) for node in views}
         self._position = 0
         self._answers: list[list[Step]] = []
@@ -241,7 +323,10 @@ class Model:
             self._position += 1
             if record.source not in self._sources:
                 continue
-            read = self._sources[record.source].change(0, record.parts, record.value, record.ts)
+            if record.source.records:
+                read = [reference.Output(record.whole, record.value, record.ts)]
+            else:
+                read = self._sources[record.source].change(0, record.parts, record.value, record.ts)
             changes = [Moved(key, value, ChangeTime.of(ts, ts)) for key, value, ts in read]
             if self.compat:
                 for change in changes:
@@ -264,6 +349,10 @@ class Model:
                 selected = [_selected(node, change) for change in made.get(node.parent, ())]
                 keep = self._silent.get(node)
                 made[node] = keep.step([(0, change) for change in selected]) if keep else selected
+            elif isinstance(node, SelectKey):
+                made[node] = [_rekeyed(node, change) for change in made.get(node.parent, ())]
+            elif isinstance(node, ToStream) and not is_filtered(node.parent):
+                made[node] = made.get(node.parent, [])
             elif node in self._operators:
                 operator = self._operators[node]
                 ports = enumerate(operator.reads)
@@ -287,24 +376,30 @@ class Model:
     def _find_readers(self, base: Node) -> Iterator[Reader]:
         """Find views of a table and ports that read it or a view of it."""
         for node in self._nodes:
-            if isinstance(node, Select | Filter) and base_of(node) is base:
+            is_view = isinstance(node, Filter) or not _has_operator(node)
+            if is_view and node is not base and base_of(node) is base:
                 yield _way(node), 0, partial(self._view, node)
         for operator in self._operators.values():
             if base is base_of(operator.reads[0]) and _is_pointing_at_itself(operator.node):
                 first = min((*_way(read), operator.node.serial) for read in operator.reads)
                 yield first, 0, partial(self._both_roles, operator)
-            elif isinstance(operator.node, Join | Aggregate) and not _is_pointing_at_itself(operator.node):
+            elif not isinstance(operator.node, Filter) and not _is_pointing_at_itself(operator.node):
                 for port, read in enumerate(operator.reads):
                     if base_of(read) is base:
                         place, role = _place(operator, port)
-                        yield (*_way(read), *place), role, partial(self._one_role, operator, port)
+                        way = place if place[0] == 0 else (*_way(read), *place)
+                        yield way, role, partial(self._one_role, operator, port)
 
-    def _view(self, node: Select | Filter, seen: dict[Node, Moved]) -> None:
+    def _view(self, node: Any, seen: dict[Node, Moved]) -> None:
         if node.parent not in seen:
             return
         change = seen[node.parent]
         if isinstance(node, Select):
             seen[node] = _selected(node, change)
+        elif isinstance(node, SelectKey):
+            seen[node] = _rekeyed(node, change)
+        elif isinstance(node, ToStream):
+            seen[node] = change
         else:
             for kept in self._operators[node].step([(0, change)]):
                 seen[node] = kept
@@ -339,6 +434,8 @@ class Model:
     # Operators
 
     def _operator(self, node: Node) -> Operator:
+        if node.is_stream or isinstance(node, ToTable | Materialize):
+            return self._of_records(node)
         if isinstance(node, Filter):
             old_values = self._knows_old_values(node)
             keep = reference.Filter(_condition(node), old_values=old_values, compat=self.compat)
@@ -346,8 +443,12 @@ class Model:
         if isinstance(node, KeyJoin):
             return self._key_join(node)
         if isinstance(node, Aggregate):
-            return Operator(node, Groups(node, compat=self.compat), node.parents)
+            groups = RecordGroups if node.parent.is_stream else Groups
+            return Operator(node, groups(node, compat=self.compat), node.parents)
         assert isinstance(node, ForeignKeyJoin | OneToMany)
+        return self._pointing(node)
+
+    def _pointing(self, node: ForeignKeyJoin | OneToMany) -> Operator:
 
         def points_at(value: Value, key: Key) -> Key | None:
             return foreign_key_of(node, value, key)
@@ -361,6 +462,23 @@ class Model:
         join = reference.ForeignKeyJoin(
             points_at, node.how, joiner=joiner, store_ids=stores, compat=self.compat
         )
+        return Operator(node, join, node.parents)
+
+    def _of_records(self, node: Node) -> Operator:
+        """What makes records, or a table of them; none of these but a join remembers anything."""
+        if isinstance(node, StreamJoin):
+            return self._stream_join(node)
+        if isinstance(node, Filter):
+            return Operator(node, Kept(node, compat=self.compat), node.parents)
+        twins: dict[type[Node], Callable[..., Any]] = {FlatMap: Unfolded, ToTable: reference.ToTable}
+        return Operator(node, twins.get(type(node), Passing)(compat=self.compat), node.parents)
+
+    def _stream_join(self, node: StreamJoin) -> Operator:
+        def points_at(value: Value, key: Key) -> Key | None:
+            return foreign_key_of(node, value, key)
+
+        how: Literal["inner", "left"] = "inner" if node.how == "inner" else "left"
+        join = reference.StreamGlobalTableJoin(points_at, how, joiner=_joiner(node), compat=self.compat)
         return Operator(node, join, node.parents)
 
     def _key_join(self, node: KeyJoin) -> Operator:
@@ -379,7 +497,7 @@ class Model:
         on top of it, was declared when a join or groups had already made the source keep its rows.
         """
         base = base_of(node)
-        if not isinstance(base, Source) or self._asked(node):
+        if not isinstance(base, Source | ToTable) or self._asked(node):
             return True
         readers = [reader for reader in self._nodes if isinstance(reader, Join | Aggregate)]
         keeping = [reader.serial for reader in readers if base in map(base_of, reader.parents)]
@@ -389,7 +507,7 @@ class Model:
     def _asked(self, node: Node) -> bool:
         """Whether a reader of a table asks it for old values."""
         for child in self._nodes:
-            if node not in child.parents:
+            if node not in child.parents or child.is_stream:
                 continue
             if isinstance(child, ForeignKeyJoin | OneToMany | Aggregate):
                 return True
@@ -408,7 +526,9 @@ def _keeping_all(node: Node) -> Operator:
 
 
 def _has_operator(node: Node) -> bool:
-    return not isinstance(node, Source | Select)
+    if isinstance(node, ToStream):
+        return is_filtered(node.parent)
+    return not isinstance(node, Source | Select | SelectKey)
 
 
 def _is_pointing_at_itself(node: Node) -> bool:
@@ -427,9 +547,16 @@ def _place(operator: Operator, port: int) -> tuple[tuple[int, ...], int]:
     """The place of a port among the readers of its table: the way to its operator, and the role there."""
     if isinstance(operator.node, KeyJoin):
         return _leaves(operator.node)[port][1], port
-    if isinstance(operator.node, Aggregate):
+    if isinstance(operator.node, StreamJoin):
+        # The table is written before anyone else reads it.
+        return ((operator.node.serial,), 1) if port == 0 else ((0, operator.node.serial), 0)
+    if not isinstance(operator.node, Join):
         return (operator.node.serial,), 1
     return (operator.node.serial,), {POINTED_AT: 0, POINTING: 1}[port]
+
+
+def _rekeyed(node: SelectKey, change: Moved) -> Moved:
+    return change._replace(key=new_key(node, change.value, change.key))
 
 
 def _selected(node: Select, change: Moved) -> Moved:

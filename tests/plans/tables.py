@@ -17,16 +17,23 @@ from tablestream.topology.nodes import (
     Field,
     Fields,
     Filter,
+    FlatMap,
     ForeignKeyJoin,
     How,
     KeyJoin,
+    Materialize,
     Measure,
+    Merge,
     Named,
     Node,
     OneToMany,
     Select,
+    SelectKey,
     Source,
+    StreamJoin,
     Suppress,
+    ToStream,
+    ToTable,
 )
 
 if TYPE_CHECKING:
@@ -39,6 +46,7 @@ ForeignKey: TypeAlias = "Callable[[str, Key], str | Key | None]"
 """(value, key) -> the key pointed at; a single string for a key of one part."""
 
 STRING, LONG = json.dumps("string"), json.dumps("long")
+STRINGS = json.dumps({"type": "array", "elementType": "string", "containsNull": True})
 VALUE = (Field("v", STRING),)
 
 
@@ -53,8 +61,12 @@ class Record(NamedTuple):
     @property
     def parts(self) -> Key | None:
         """The key as a tuple; none if a part is null."""
-        parts = self.key if isinstance(self.key, tuple) else (self.key,)
-        return None if None in parts else parts
+        return None if None in self.whole else self.whole
+
+    @property
+    def whole(self) -> Key:
+        """The key as a tuple, with nulls."""
+        return self.key if isinstance(self.key, tuple) else (self.key,)
 
 
 class Change(NamedTuple):
@@ -80,6 +92,66 @@ class Python:
 def source(name: str, *, width: int = 1) -> Source:
     """Declare a change log whose key has `width` parts."""
     return Source(name, "", _key(width), VALUE, frame=None, text="")
+
+
+def stream(name: str, *, width: int = 1) -> Source:
+    """Declare a stream of records whose key has `width` parts."""
+    return Source(name, "", _key(width), VALUE, frame=None, text="", records=True)
+
+
+def rekeyed(parent: Node, by: ForeignKey | None = None, *, width: int = 1) -> SelectKey:
+    """Give records another key, by default the value's first pointer."""
+    key = _key(width)
+    named = (Named(one.name, part) for one, part in zip(key, _on(by, width), strict=True))
+    return SelectKey(f"{parent.name}_key", "", key, VALUE, parent, tuple(named))
+
+
+def unfolded(parent: Node, function: Callable[[str], list[str | None] | None]) -> FlatMap:
+    """Put several records, or none, in place of each."""
+    arrays = (Named("elements", Python(function)),)
+    array = Select(f"{parent.name}_array", "", parent.key, (Field("elements", STRINGS),), parent, arrays)
+    return FlatMap(f"{parent.name}_flat", "", parent.key, VALUE, array, takes_apart=False)
+
+
+def merged(left: Node, right: Node) -> Merge:
+    """Put the records of two streams together."""
+    return Merge(f"{left.name}_{right.name}", "", left.key, VALUE, left, right)
+
+
+def to_stream(table: Node) -> ToStream:
+    """Take the changes of a table as records."""
+    return ToStream(f"{table.name}_stream", "", table.key, VALUE, table)
+
+
+def to_table(records: Node) -> ToTable:
+    """Read records as a table."""
+    return ToTable(f"{records.name}_table", "", records.key, VALUE, records)
+
+
+def materialized(table: Node) -> Materialize:
+    """Keep a table."""
+    return Materialize(f"{table.name}_kept", "", table.key, VALUE, table)
+
+
+def looked_up(
+    records: Node,
+    table: Node,
+    how: How = "inner",
+    on: ForeignKey | None = None,
+    *,
+    copied: bool = False,
+) -> StreamJoin:
+    """Join records with the rows that they point at, by default with the value's first pointer."""
+    name, select, gone = f"{records.name}_{table.name}", *_select(None)
+    parts = _on(on, len(table.key))
+    return StreamJoin(
+        name, "", records.key, VALUE, records, table, how, select, gone, parts, table.key, copied=copied
+    )
+
+
+def new_key(node: SelectKey, value: Value, key: Key) -> Key:
+    """Evaluate a record's new key; without a value it is null."""
+    return tuple(None if value is None else call(one.expression, value, key) for one in node.columns)
 
 
 def filtered(parent: Node, condition: Callable[[str], bool], *, negate: bool = False) -> Filter:
@@ -263,7 +335,7 @@ def group_of(node: Aggregate, value: str, key: Key) -> Key:
     return tuple(call(part, value, key) for part in node.on)
 
 
-def foreign_key_of(join: ForeignKeyJoin | OneToMany, value: Value, key: Key) -> Key | None:
+def foreign_key_of(join: ForeignKeyJoin | OneToMany | StreamJoin, value: Value, key: Key) -> Key | None:
     """Evaluate a join's foreign key; none if the row is absent or a part is null."""
     if value is None:
         return None

@@ -193,19 +193,19 @@ class _Ordered(_Collection):
     def add(self, key: int, value: Any) -> None:  # noqa: ARG002
         if value is None:
             return
-        comparable = _comparable(value)
-        self._counts[comparable] += 1
-        if self._counts[comparable] == 1:
-            insort(self._sorted, comparable)
+        ordered = comparable(value)
+        self._counts[ordered] += 1
+        if self._counts[ordered] == 1:
+            insort(self._sorted, ordered)
 
     def remove(self, key: int, value: Any) -> None:  # noqa: ARG002
         if value is None:
             return
-        comparable = _comparable(value)
-        self._counts[comparable] -= 1
-        if not self._counts[comparable]:
-            del self._counts[comparable]
-            del self._sorted[bisect_left(self._sorted, comparable)]
+        ordered = comparable(value)
+        self._counts[ordered] -= 1
+        if not self._counts[ordered]:
+            del self._counts[ordered]
+            del self._sorted[bisect_left(self._sorted, ordered)]
 
     def result(self) -> Any:
         if not self._sorted:
@@ -235,7 +235,7 @@ class _Rows(_Collection):
         present = [value for value in self._values.values() if value is not None]
         if self._kind is Kind.COLLECT_LIST:
             return present
-        return list({_hashable(value): value for value in reversed(present)}.values())[::-1]
+        return list({hashable(value): value for value in reversed(present)}.values())[::-1]
 
 
 class _Distinct(_Collection):
@@ -246,13 +246,13 @@ class _Distinct(_Collection):
 
     def add(self, key: int, value: Any) -> None:  # noqa: ARG002
         if value is not None:
-            self._counts[_hashable(value)] += 1
+            self._counts[hashable(value)] += 1
 
     def remove(self, key: int, value: Any) -> None:  # noqa: ARG002
         if value is not None:
-            self._counts[_hashable(value)] -= 1
-            if not self._counts[_hashable(value)]:
-                del self._counts[_hashable(value)]
+            self._counts[hashable(value)] -= 1
+            if not self._counts[hashable(value)]:
+                del self._counts[hashable(value)]
 
     def result(self) -> Any:
         return len(self._counts)
@@ -264,16 +264,17 @@ def _collection(kind: Kind) -> _Collection:
     return _Distinct() if kind is Kind.COUNT_DISTINCT else _Rows(kind)
 
 
-def _comparable(value: Any) -> Any:
+def comparable(value: Any) -> Any:
     """A value that has an order and one equality: NaN equals itself and is greatest, text sorts by its bytes."""
     if isinstance(value, float):
         return (1, math.nan) if math.isnan(value) else (0, value + 0.0)
     return (value.encode(), value) if isinstance(value, str) else value
 
 
-def _hashable(value: Any) -> Any:
+def hashable(value: Any) -> Any:
+    """A value that can be a member of a set, equal where Spark's values are: NaN to itself, 0.0 to -0.0."""
     if isinstance(value, float):
         return "NaN" if math.isnan(value) else value + 0.0
     if isinstance(value, dict):
-        return tuple((name, _hashable(part)) for name, part in value.items())
-    return tuple(map(_hashable, value)) if isinstance(value, list) else value
+        return tuple((name, hashable(part)) for name, part in value.items())
+    return tuple(map(hashable, value)) if isinstance(value, list) else value

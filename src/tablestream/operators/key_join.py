@@ -56,11 +56,15 @@ How = Literal["inner", "left", "right", "outer"]
 
 @dataclass(frozen=True)
 class Branch:
-    """A join of two sides, each an input's number or a further join."""
+    """A join of two sides, each an input's number or a further join.
+
+    With `own_times` a change has its own time, whatever that of the row it meets.
+    """
 
     left: Branch | int
     right: Branch | int
     how: How
+    own_times: bool = False
 
 
 @dataclass(frozen=True)
@@ -244,7 +248,9 @@ def _evaluate(tree: Branch | int, leaves: Sequence[_Side]) -> _Side:
     was = _exists(tree.how, left_was, right_was)
     for_left, for_right = _emits_alone(tree.how, left, right)
     emits = (only_left & for_left) | (only_right & for_right) | (both & (now | was))
-    other = np.select([only_left, only_right], [right.row_ts, left.row_ts], never())
+    other = np.full(len(now), never())
+    if not tree.own_times:
+        other = np.select([only_left, only_right], [right.row_ts, left.row_ts], never())
     return _Side(
         emits=emits,
         now=now,

@@ -7,10 +7,21 @@ from enum import Enum
 
 from tablestream.plan.rounds import Port, Round
 from tablestream.topology.graph import ancestors
-from tablestream.topology.nodes import Aggregate, Fields, ForeignKeyJoin, Node, OneToMany, Source
+from tablestream.topology.nodes import (
+    Aggregate,
+    Fields,
+    ForeignKeyJoin,
+    Node,
+    OneToMany,
+    Source,
+    StreamJoin,
+)
 
 #: The column of a struct for a value without columns.
 NOTHING = "__nothing"
+
+#: The nodes whose ``on`` points at another key.
+Pointing = ForeignKeyJoin | OneToMany | StreamJoin | Aggregate
 
 
 class Role(Enum):
@@ -45,7 +56,7 @@ class Reader:
     role: Role
     key: Fields
     foreign: Fields = ()
-    join: ForeignKeyJoin | OneToMany | Aggregate | None = None
+    join: Pointing | None = None
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,10 @@ from typing import Any
 
 import polars as pl
 
+from tablestream.operators.accumulated import Accumulated
 from tablestream.operators.aggregate import Aggregate as AggregateOperator
 from tablestream.operators.collected import Collected, Kind
+from tablestream.operators.flat_map import FlatMap as FlatMapOperator
 from tablestream.operators.fold import Fold, UserFunctions
 from tablestream.operators.foreign_key_answer import ForeignKeyAnswer
 from tablestream.operators.foreign_key_subscribe import ForeignKeySubscribe, Rules
@@ -21,11 +23,14 @@ from tablestream.operators.global_join import GlobalJoin
 from tablestream.operators.key_join import Branch
 from tablestream.operators.key_join import KeyJoin as KeyJoinOperator
 from tablestream.operators.operator import Operator
+from tablestream.operators.record_groups import RecordGroups
 from tablestream.operators.regroup import Regroup
+from tablestream.operators.stream_table_join import StreamTableJoin
 from tablestream.operators.suppress import Suppress as SuppressOperator
+from tablestream.operators.to_table import ToTable as ToTableOperator
 from tablestream.operators.totals import Count, Function, Sum
 from tablestream.operators.upsert import Upsert
-from tablestream.plan.line import NOTHING, Between, Ending, Line, Mode, Output, Reader, Role
+from tablestream.plan.line import NOTHING, Between, Ending, Line, Mode, Output, Pointing, Reader, Role
 from tablestream.plan.rounds import EVERY_SHARD, Placed, Port, Round
 from tablestream.state.changes import FOREIGN_HASH, KEY_HASH, foreign_columns, key_columns
 from tablestream.topology.graph import (
@@ -40,17 +45,24 @@ from tablestream.topology.graph import (
     path_from_base,
     removes_rows,
     unique_names,
+    ways,
 )
 from tablestream.topology.nodes import (
     Aggregate,
     Fields,
+    FlatMap,
     ForeignKeyJoin,
     KeyJoin,
+    Materialize,
     Measure,
+    Merge,
     Node,
     OneToMany,
     Source,
+    StreamJoin,
     Suppress,
+    ToStream,
+    ToTable,
 )
 
 #: Behind every declared node: outputs rank last.
@@ -61,12 +73,16 @@ Types = Callable[[Fields], pl.Schema]
 
 @dataclass(eq=False)
 class _Want:
-    """A port before its number is its rank: `order` decides that, the way from its base and the role there."""
+    """A port before its number is its rank: `order` decides that, the way from its base and the role there.
 
-    order: tuple[tuple[int, ...], int]
+    `into`: the port that another of several merged streams goes to.
+    """
+
+    order: tuple[tuple[int, ...], int] | tuple[tuple[int, ...], int, int]
     round: int
     route: str
     label: str
+    into: _Want | None = None
 
 
 @dataclass
@@ -107,12 +123,32 @@ class _Lowering:
         want: _Want,
         role: Role,
         key: Fields,
-        join: ForeignKeyJoin | OneToMany | Aggregate | None = None,
+        join: Pointing | None = None,
     ) -> None:
         """Note that a port reads a view."""
         self.wants.append(want)
         foreign = join.foreign if join is not None else ()
         self.reads.append((base_of(view), want, lambda port: Reader(port, view, role, key, foreign, join)))
+
+    def read_stream(
+        self, view: Node, want: _Want, role: Role, key: Fields, join: Pointing | None = None
+    ) -> None:
+        """Note that a port reads a stream, on every way on which its records come.
+
+        The order of `want` says what lies above the view.
+        """
+        above, side = want.order[:2]
+        for number, (way, path) in enumerate(ways(view)):
+            order = ((*path, *above), side, number)
+            if number:
+                further = replace(want, order=order, into=want)
+            else:
+                want.order, further = order, want
+            self.read(way, further, role, key, join)
+
+    def produce_stream(self, view: Node) -> int:
+        """Place what makes the records of a stream; return the last round in which some appear."""
+        return max(self.produce(base_of(way)) for way, _ in ways(view))
 
     def keys(self, fields: Fields, names: tuple[str, ...]) -> pl.Schema:
         """Key columns and their dtypes."""
@@ -133,7 +169,11 @@ class _Lowering:
 
     def is_quiet(self, view: Node) -> bool:
         """Whether tombstones for absent rows are no changes to the reader of a view."""
-        return is_filtered(view) and (not self.mode.compat or knows_old_values(view, self.asked))
+        return (
+            not view.is_stream
+            and is_filtered(view)
+            and (not self.mode.compat or knows_old_values(view, self.asked))
+        )
 
 
 def _source(_: _Lowering, __: Source) -> int:
@@ -156,7 +196,8 @@ def _key_join(line: _Lowering, node: KeyJoin) -> int:
         stores=tuple(stores.index(store) for store in stores),
         quiet=tuple(line.is_quiet(leaf) for leaf, _ in leaves),
         early=tuple(line.mode.compat and isinstance(base_of(leaf), Source) for leaf, _ in leaves),
-        atomic=not line.mode.compat,
+        # A star join has no counterpart in Kafka Streams: it is one join, in compat mode, too.
+        atomic=not line.mode.compat or any(join.own_times for _, join in leaves),
     )
     line.drafts.append(_Draft(node, line.names[node], number, operator, wants))
     return number
@@ -224,33 +265,45 @@ def _pointing(
 
 
 def _aggregate(line: _Lowering, node: Aggregate) -> int:
-    """Rows by groups: two operators, one behind the other."""
+    """Rows by groups: two operators, one behind the other; records need only the second."""
     name = line.names[node]
+    if node.parent.is_stream:
+        number = 1 + line.produce_stream(node.parent)
+        records = _Want(((node.serial,), 1), number, FOREIGN_HASH, f"{name}[records]")
+        line.read_stream(node.parent, records, Role.GROUPING, node.parent.key, node)
+        groups = RecordGroups(_groups(line, node), line.key_of(node.parent))
+        line.drafts.append(_Draft(node, name, number, groups, [records]))
+        return number
     first = 1 + line.produce(base_of(node.parent))
-    keys, groups = line.key_of(node.parent), line.keys(node.key, foreign_columns(len(node.key)))
-    value = line.struct_of(node.input_fields)
     rows = _Want(((*path_from_base(node.parent), node.serial), 1), first, KEY_HASH, f"{name}[rows]")
     messages = _Want(((node.serial,), 2), first + 1, FOREIGN_HASH, f"{name}[groups]")
     line.read(node.parent, rows, Role.GROUPING, node.parent.key, node)
     line.wants.append(messages)
-    atomic = not line.mode.compat
-    regroup = Regroup(keys=keys, group_keys=groups, value=value, atomic=atomic)
-    keep_empty = node.keep_empty or line.mode.compat
-    aggregate: Operator
-    if node.functions is None:
-        inputs, results = line.types(node.input_fields), line.types(node.value)
-        functions = tuple(
-            _function(measure, list(inputs.values()), result)
-            for measure, result in zip(node.measures, results.values(), strict=True)
-        )
-        aggregate = AggregateOperator(keys, groups, value, functions, keep_empty=keep_empty, atomic=atomic)
-    else:
-        assert isinstance(node.functions, UserFunctions)  # noqa: S101 - the handles make it
-        result, user = line.value_of(node), node.functions
-        aggregate = Fold(keys, groups, value, result, user, keep_empty=keep_empty, atomic=atomic)
+    aggregate = _groups(line, node)
+    regroup = Regroup(
+        keys=aggregate.keys, group_keys=aggregate.group_keys, value=aggregate.value, atomic=aggregate.atomic
+    )
     line.drafts.append(_Draft(node, f"{name}/regroup", first, regroup, [rows], messages, answers=False))
     line.drafts.append(_Draft(node, f"{name}/aggregate", first + 1, aggregate, [messages]))
     return first + 1
+
+
+def _groups(line: _Lowering, node: Aggregate) -> AggregateOperator | Fold:
+    """The operator that keeps the aggregate of each group."""
+    records = node.parent.is_stream
+    keys = pl.Schema() if records else line.key_of(node.parent)
+    groups, value = line.keys(node.key, foreign_columns(len(node.key))), line.struct_of(node.input_fields)
+    keep_empty, atomic = node.keep_empty or line.mode.compat, not line.mode.compat
+    if node.functions is not None:
+        assert isinstance(node.functions, UserFunctions)  # noqa: S101 - the handles make it
+        result, user = line.value_of(node), node.functions
+        return Fold(keys, groups, value, result, user, keep_empty=keep_empty, atomic=atomic)
+    inputs, results = line.types(node.input_fields), line.types(node.value)
+    functions = tuple(
+        _function(measure, list(inputs.values()), result, records=records)
+        for measure, result in zip(node.measures, results.values(), strict=True)
+    )
+    return AggregateOperator(keys, groups, value, functions, keep_empty=keep_empty, atomic=atomic)
 
 
 def _suppress(line: _Lowering, node: Suppress) -> int:
@@ -271,7 +324,64 @@ def _suppress(line: _Lowering, node: Suppress) -> int:
     return number
 
 
-def _function(measure: Measure, inputs: Sequence[pl.DataType], result: pl.DataType) -> Function | Collected:
+def _stream_join(line: _Lowering, node: StreamJoin) -> int:
+    """Records meet the rows of a table where these are: at what they point at, or, of a global table, anywhere."""
+    name = line.names[node]
+    number = 1 + max(line.produce_stream(node.left), line.produce(base_of(node.right)))
+    route = KEY_HASH if node.copied else FOREIGN_HASH
+    records = _Want(((node.serial,), 1), number, route, f"{name}[records]")
+    # A change of the table is written before anyone else reads it; it emits nothing here.
+    rows = _Want(
+        ((0, node.serial), 0), number, EVERY_SHARD if node.copied else FOREIGN_HASH, f"{name}[table]"
+    )
+    line.read_stream(node.left, records, Role.SUBSCRIBING, node.left.key, node)
+    line.read(node.right, rows, Role.POINTED_AT, node.foreign)
+    operator = StreamTableJoin(
+        keys=line.key_of(node.left),
+        foreign_keys=line.keys(node.foreign, foreign_columns(len(node.foreign))),
+        value=line.value_of(node.left),
+        right_value=line.value_of(node.right),
+        keep_left=node.how == "left",
+        atomic=not line.mode.compat,
+    )
+    line.drafts.append(_Draft(node, name, number, operator, [records, rows]))
+    return number
+
+
+def _kept(line: _Lowering, node: ToStream | Materialize) -> int:
+    """A table that is remembered: which of its changes are any is known."""
+    number, name = 1 + line.produce(base_of(node.parent)), line.names[node]
+    want = _Want(((*path_from_base(node.parent), node.serial), 0), number, KEY_HASH, f"{name}[rows]")
+    line.read(node.parent, want, Role.KEYED, node.key)
+    operator = Upsert(keys=line.key_of(node), value=line.value_of(node), quiet=line.is_quiet(node.parent))
+    line.drafts.append(_Draft(node, name, number, operator, [want]))
+    return number
+
+
+def _flat_map(line: _Lowering, node: FlatMap) -> int:
+    operator = FlatMapOperator(
+        line.key_of(node), line.value_of(node.parent), line.value_of(node), takes_apart=node.takes_apart
+    )
+    return _records(line, node, operator)
+
+
+def _to_table(line: _Lowering, node: ToTable) -> int:
+    operator = ToTableOperator(line.key_of(node), line.value_of(node), atomic=not line.mode.compat)
+    return _records(line, node, operator)
+
+
+def _records(line: _Lowering, node: FlatMap | ToTable, operator: Operator) -> int:
+    """Place an operator that reads the records of one stream."""
+    number, name = 1 + line.produce_stream(node.parent), line.names[node]
+    want = _Want(((node.serial,), 0), number, KEY_HASH, f"{name}[records]")
+    line.read_stream(node.parent, want, Role.KEYED, node.key)
+    line.drafts.append(_Draft(node, name, number, operator, [want]))
+    return number
+
+
+def _function(
+    measure: Measure, inputs: Sequence[pl.DataType], result: pl.DataType, *, records: bool
+) -> Function | Collected:
     """The way in which a declared aggregate is computed."""
     if measure.column is None:
         return Count()
@@ -280,6 +390,8 @@ def _function(measure: Measure, inputs: Sequence[pl.DataType], result: pl.DataTy
         return Count(column)
     if measure.function in {"sum", "avg"}:
         return Sum(column, of, result, average=measure.function == "avg")
+    if records:
+        return Accumulated(Kind(measure.function), column, of, result)
     return Collected(Kind(measure.function), column, result)
 
 
@@ -288,8 +400,13 @@ _LOWER: dict[type[Node], Callable[[_Lowering, Any], int]] = {
     KeyJoin: _key_join,
     ForeignKeyJoin: _foreign_key_join,
     OneToMany: _one_to_many,
+    StreamJoin: _stream_join,
     Aggregate: _aggregate,
     Suppress: _suppress,
+    Materialize: _kept,
+    ToStream: _kept,
+    FlatMap: _flat_map,
+    ToTable: _to_table,
 }
 
 
@@ -299,7 +416,7 @@ def _tree(join: KeyJoin, numbers: Iterator[int]) -> Branch:
     for side in join.parents:
         inner = fused(side)
         sides.append(_tree(inner, numbers) if inner is not None else next(numbers))
-    return Branch(sides[0], sides[1], join.how)
+    return Branch(sides[0], sides[1], join.how, join.own_times)
 
 
 def lower(outputs: Sequence[Output], types: Types, mode: Mode) -> Line:
@@ -318,18 +435,23 @@ def lower(outputs: Sequence[Output], types: Types, mode: Mode) -> Line:
     line = _Lowering(mode, types, unique_names(nodes), asked_for_old_values(nodes))
     for output in outputs:
         if not output.rejected:
-            line.produce(base_of(output.node))
+            line.produce_stream(output.node)
     final = _natively_final(line, outputs)
     endings = [_ending(line, output, index, final) for index, output in enumerate(outputs)]
     last = max([draft.round for draft in line.drafts], default=0)
-    for end in endings:
-        end.want.round = last + 1
+    ending = {end.want for end in endings}
+    for want in line.wants:
+        if want in ending or want.into in ending:
+            want.round = last + 1
     return _Finishing(line, endings, final, last).line()
 
 
 @dataclass(frozen=True)
 class _End:
-    """An output before its port is numbered; `base` is the operator that sends to it, its `Upsert`, or none."""
+    """An output before its port is numbered.
+
+    `base` is the operator that sends to it, its `Upsert`, or none if the port reads a view, or what is rejected.
+    """
 
     output: Output
     want: _Want
@@ -358,12 +480,16 @@ def _ending(line: _Lowering, output: Output, index: int, final: set[Node]) -> _E
     base = base_of(output.node)
     want = _Want(((_LAST,), index), 0, KEY_HASH, f"output {index + 1}")
     if output.rejected:
+        line.wants.append(want)
         return _End(output, want, None, evaluated=True)
     quiet = output.minimal or line.is_quiet(output.node)
     if not (output.before or quiet or (output.final and base not in final)):
-        if isinstance(base, Source):
-            line.read(output.node, want, Role.KEYED, output.node.key)
-        return _End(output, want, base, evaluated=isinstance(base, Source))
+        # What a view of a stream leaves out, or gives another key, has to be known before the last shuffle.
+        if isinstance(base, Source | Merge) or (output.node.is_stream and base is not output.node):
+            line.read_stream(output.node, want, Role.KEYED, output.node.key)
+            return _End(output, want, None, evaluated=True)
+        line.wants.append(want)
+        return _End(output, want, base, evaluated=False)
     number = 1 + line.produce(base)
     path = (*path_from_base(output.node), _LAST)
     read = _Want((path, index), number, KEY_HASH, f"output {index + 1}[rows]")
@@ -377,6 +503,7 @@ def _ending(line: _Lowering, output: Output, index: int, final: set[Node]) -> _E
     )
     draft = _Draft(None, f"output {index + 1}", number, operator, [read])
     line.drafts.append(draft)
+    line.wants.append(want)
     return _End(output, want, draft, evaluated=True)
 
 
@@ -391,11 +518,11 @@ class _Finishing:
 
     def line(self) -> Line:
         """Make the line of rounds."""
-        wants = self.lowering.wants + [end.want for end in self.endings if not isinstance(end.base, Source)]
-        ranked = sorted(wants, key=lambda want: want.order)
+        ranked = sorted(self.lowering.wants, key=lambda want: want.order)
+        ranks = {want: rank for rank, want in enumerate(ranked, start=1)}
         ports = {
-            want: Port(number, number, want.round, want.route, want.label)
-            for number, want in enumerate(ranked, start=1)
+            want: Port(ranks[want.into or want], rank, want.round, want.route, want.label)
+            for want, rank in ranks.items()
         }
         readers: dict[Node, list[Reader]] = {}
         for base, want, make in self.lowering.reads:

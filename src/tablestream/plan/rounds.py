@@ -39,7 +39,7 @@ class Port:
     Attributes
     ----------
     number, rank
-        Its name in messages, and its place among the ports.
+        Its name in messages, and its place among the ports. Merged streams go to one number, each with its rank.
     round
         The round that reads it; one more than the last round for outputs.
     route

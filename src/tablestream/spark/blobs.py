@@ -19,7 +19,7 @@ import polars as pl
 import pyarrow as pa
 
 from tablestream.plan.rounds import EVERY_SHARD, METRICS, Port
-from tablestream.state.changes import PARTITION
+from tablestream.state.changes import KEY_HASH, PARTITION
 
 # Users' columns stand beside these between two rounds. PySpark renames columns that begin with an underscore.
 COLUMNS = SHARD, PORT, ROWS, BLOB = tuple(f"tablestream_{name}" for name in ("shard", "port", "rows", "blob"))
@@ -158,7 +158,10 @@ def pack(port: Port, frame: pl.DataFrame, shards: int) -> Iterator[Blob]:
             blob = encode(piece)
             yield from (Blob(name, port.number, piece.height, blob) for name in shard_names(shards))
         return
-    shard = (frame[port.route].reinterpret(signed=False) % shards).to_numpy()
+    route = frame[port.route]
+    if route.has_nulls():  # a record that points at nothing goes where its key lives
+        route = frame.select(pl.coalesce(port.route, KEY_HASH)).to_series()
+    shard = (route.reinterpret(signed=False) % shards).to_numpy()
     order = np.argsort(shard, kind="stable")
     table = _table(frame[order])
     names, bounds = shard_names(shards), np.searchsorted(shard[order], np.arange(shards + 1))

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from tablestream.connectors.files import JSON_OPTIONS
-from tablestream.plan.line import Between, Ending, Line, Reader, Role
+from tablestream.plan.line import Between, Ending, Line, Pointing, Reader, Role
 from tablestream.plan.rounds import METRICS, Round
 from tablestream.row import LEFT, RIGHT
 from tablestream.spark import blobs
@@ -41,10 +41,12 @@ from tablestream.topology.nodes import (
     Aggregate,
     Fields,
     ForeignKeyJoin,
+    Join,
     KeyJoin,
     Node,
     OneToMany,
     Source,
+    StreamJoin,
     Suppress,
 )
 
@@ -204,6 +206,8 @@ class Builder:
         for reader in readers:
             table = scope.table(reader.node)
             message = carried | self._message(scope, reader, table, row_ts)
+            if not reader.key:  # nothing has to stay together
+                message[KEY_HASH] = F.xxhash64(carried.get(TS, F.col(_TIMESTAMP)))
             value = self._carried_value(scope, reader, table)
             consumer = Consumer(reader.port, tuple(message), len(value))
             value = value or [F.lit(None).cast("boolean")]
@@ -213,11 +217,11 @@ class Builder:
         return consumers
 
     def _carried_value(self, scope: Scope, reader: Reader, table: TableColumns) -> list[Column]:
-        """The value of a message: the table's, or what is aggregated of it."""
+        """The value of a message: that of the row, or what is aggregated of it."""
         if not isinstance(reader.join, Aggregate):
             return list(table.value)
         columns = {
-            f"__input{reader.port.number}.{number}": F.when(table.exists, column_of(one.expression))
+            f"__input{reader.port.rank}.{number}": F.when(table.exists, column_of(one.expression))
             for number, one in enumerate(reader.join.inputs)
         }
         return scope.add(columns, scope.visible(reader.node))
@@ -235,7 +239,7 @@ class Builder:
         elif row_ts is not None:
             message[ROW_TS] = row_ts
         message[LIVE] = table.exists
-        if reader.role is Role.SUBSCRIBING and self._line.mode.compat:
+        if isinstance(reader.join, ForeignKeyJoin | OneToMany) and self._line.mode.compat:
             message["_vh"] = F.xxhash64(F.to_json(F.struct(F.lit(1), *table.value), JSON_OPTIONS))
         return message
 
@@ -245,16 +249,14 @@ class Builder:
         And where a part is null; but a group may have one, unless Kafka Streams' rules are asked for.
         """
         assert reader.join is not None  # noqa: S101
-        parts = self._pointing(scope, reader.node, reader.join, f"__on{reader.port.number}")
+        parts = self._pointing(scope, reader.node, reader.join, f"__on{reader.port.rank}")
         nullable = reader.role is Role.GROUPING and not self._line.mode.compat
         whole = [] if nullable else [part.isNotNull() for part in parts]
         there = reduce(lambda one, other: one & other, whole, table.exists)
         columns = _key(parts, reader.foreign, foreign_columns(len(parts)), FOREIGN_HASH)
         return {name: F.when(there, column) for name, column in columns.items()}
 
-    def _pointing(
-        self, scope: Scope, node: Node, join: ForeignKeyJoin | OneToMany | Aggregate, name: str
-    ) -> list[Column]:
+    def _pointing(self, scope: Scope, node: Node, join: Pointing, name: str) -> list[Column]:
         """What a row points at: the join's ``on`` in the types that are compared, as the other table's key is."""
         kinds = [spark_type(one) for one in join.foreign]
         parts = {
@@ -270,10 +272,10 @@ class Builder:
             for number, (leaf, _) in enumerate(leaves_of(base)):
                 scope.tables[leaf] = _carried(port, f"v{number}", key, leaf)
             return
-        if isinstance(base, Aggregate | Suppress):
-            scope.tables[base] = _carried(port, "v0", key, base)
+        if not isinstance(base, Join):
+            scope.tables[base] = _carried(port, _value_of(base), key, base)
             return
-        assert isinstance(base, ForeignKeyJoin | OneToMany)  # noqa: S101
+        assert isinstance(base, ForeignKeyJoin | OneToMany | StreamJoin)  # noqa: S101
         foreign = tuple(opened(port, name) for name in foreign_columns(len(base.foreign)))
         if isinstance(base, OneToMany):
             scope.keys[base] = (*foreign, *key)
@@ -285,7 +287,7 @@ class Builder:
         inner = Scope(scope.frame, {base.left: left})
         pointed = self._pointing(inner, base.left, base, f"__pointed{base.serial}")
         scope.frame = inner.frame
-        if base.keeps_lone_rows:
+        if isinstance(base, ForeignKeyJoin) and base.keeps_lone_rows:
             scope.keys[base] = (*key, *foreign)
             pointed = [F.coalesce(lone, part) for lone, part in zip(foreign, pointed, strict=True)]
         scope.sides[base, RIGHT] = _carried(port, "v1", tuple(pointed), base.right)
@@ -369,13 +371,14 @@ class Builder:
         foreign: Fields = ()
         if isinstance(base, KeyJoin):
             key, values = base.key, [leaf.value for leaf, _ in leaves_of(base)]
-        elif isinstance(base, Aggregate | Suppress):
-            key, values = base.key, [base.value]
+        elif not isinstance(base, Join):
+            plain = [*place, *_CHANGE, *_typed(key_columns(len(base.key)), base.key)]
+            return Layout(plain, {_value_of(base): base.value})
         else:
-            assert isinstance(base, ForeignKeyJoin | OneToMany)  # noqa: S101
-            is_left = isinstance(base, ForeignKeyJoin)
-            many, one = (base.left, base.right) if is_left else (base.right, base.left)
-            foreign = base.foreign if isinstance(base, OneToMany) or base.keeps_lone_rows else ()
+            assert isinstance(base, ForeignKeyJoin | OneToMany | StreamJoin)  # noqa: S101
+            many, one = (base.right, base.left) if isinstance(base, OneToMany) else (base.left, base.right)
+            if isinstance(base, OneToMany) or (isinstance(base, ForeignKeyJoin) and base.keeps_lone_rows):
+                foreign = base.foreign
             key, values = many.key, [many.value, one.value]
         plain = [*place, *_CHANGE]
         plain += _typed(key_columns(len(key)), key) + _typed(foreign_columns(len(foreign)), foreign)
@@ -434,6 +437,8 @@ REJECTED = [
     T.StructField(TS, T.LongType()),
     *(T.StructField(name, T.StringType()) for name in ("_operator", "_reason", "_source", "_key", "_record")),
 ]
+#: The column of sources with a record's time.
+_TIMESTAMP = "__ts"
 #: The name under which a query's progress shows what was dropped.
 OBSERVED = "tablestream"
 
@@ -464,7 +469,12 @@ def _key(columns: Sequence[Column], fields: Fields, names: tuple[str, ...], hash
     """Key columns in their compared types, normalised, and their hash before them."""
     kinds = [spark_type(one) for one in fields]
     parts = [normalised(column.cast(kind), kind) for column, kind in zip(columns, kinds, strict=True)]
-    return {hashed: F.xxhash64(*parts), **dict(zip(names, parts, strict=True))}
+    return {hashed: F.xxhash64(*parts) if parts else F.lit(0), **dict(zip(names, parts, strict=True))}
+
+
+def _value_of(base: Node) -> str:
+    """The column with the value in what the operator of a node emits, where it emits one."""
+    return "v0" if isinstance(base, Aggregate | Suppress) else "v"
 
 
 def _key_width(base: Node) -> int:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -29,6 +29,8 @@ from tablestream.topology.nodes import (
     Named,
     Node,
     Select,
+    SelectKey,
+    ToStream,
 )
 
 
@@ -63,12 +65,12 @@ def quoted(*names: str) -> Column:
 
 @dataclass(frozen=True)
 class TableColumns:
-    """The columns of a table inside a data frame.
+    """The columns of a table or a stream inside a data frame.
 
     Attributes
     ----------
     exists
-        Whether there is a row.
+        Whether there is a row. Of a stream, whether the record has a value, and null where there is no record.
     key, value
         The columns, in the order of the node's fields; those of the value are null where there is no row.
     """
@@ -125,6 +127,10 @@ class Scope:
                 self.tables[node] = self._select(node)
             elif isinstance(node, Filter):
                 self.tables[node] = self._filter(node)
+            elif isinstance(node, SelectKey):
+                self.tables[node] = self._select_key(node)
+            elif isinstance(node, ToStream):
+                self.tables[node] = self.table(node.parent)
             else:
                 assert isinstance(node, Join)  # noqa: S101 - sources are given
                 self.tables[node] = self._join(node)
@@ -139,11 +145,23 @@ class Scope:
     def _filter(self, node: Filter) -> TableColumns:
         parent = self.table(node.parent)
         holds = truth(column_of(node.condition))
-        there = parent.exists & (~holds if node.negate else holds)
+        holds = ~holds if node.negate else holds
+        there = F.when(holds, parent.exists) if node.is_stream else parent.exists & holds
         columns = {_internal(node, ""): there}
         columns |= {_internal(node, n): F.when(there, value) for n, value in enumerate(parent.value)}
         exists, *value = self.add(columns, self.visible(node.parent))
         return TableColumns(exists, parent.key, tuple(value))
+
+    def _select_key(self, node: SelectKey) -> TableColumns:
+        parent = self.table(node.parent)
+        columns = {
+            _internal(node, n): F.when(parent.exists.isNotNull(), column_of(one.expression))
+            for n, one in enumerate(node.columns)
+        }
+        kept = {one.name for one in node.value}
+        fields = zip(node.parent.value, parent.value, strict=True)
+        value = tuple(column for one, column in fields if one.name in kept)
+        return replace(parent, key=tuple(self.add(columns, self.visible(node.parent))), value=value)
 
     def _side(self, join: Join, side: str) -> TableColumns:
         given = self.sides.get((join, side))
@@ -171,7 +189,7 @@ class Scope:
     ) -> TableColumns:
         """The columns of a table whose value is computed."""
         if delete_when is not None:
-            there &= ~truth(column_of(delete_when))
+            there = F.when(there, ~truth(column_of(delete_when))).otherwise(there)
         made = {_internal(node, ""): there}
         for number, (one, kind) in enumerate(zip(columns, node.value, strict=True)):
             made[_internal(node, number)] = F.when(there, column_of(one.expression).cast(spark_type(kind)))

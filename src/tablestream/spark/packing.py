@@ -50,8 +50,8 @@ class Consumer:
 
     @property
     def prefix(self) -> str:
-        """What stands before the port's columns."""
-        return f"__to{self.port.number}_"
+        """What stands before the port's columns; of merged streams the number is the same."""
+        return f"__to{self.port.rank}_"
 
     @property
     def names(self) -> list[str]:
@@ -61,6 +61,11 @@ class Consumer:
     @property
     def _fields(self) -> list[str]:
         return [f"c{number}" for number in range(self.value)] or [NOTHING]
+
+    def of(self, frame: pl.DataFrame) -> pl.DataFrame:
+        """The rows that are messages: others are a stream's records that were filtered out, or no changes at all."""
+        live = self.prefix + LIVE
+        return frame.filter(pl.col(live).is_not_null()) if frame[live].has_nulls() else frame
 
     def messages(self, frame: pl.DataFrame, *further: pl.Expr | str) -> pl.DataFrame:
         """Put the messages together, the value as one struct."""
@@ -124,7 +129,7 @@ class SourcePacker:
             accepted = frame.filter(pl.col(_REASON).is_null())
             self._check_times(accepted)
             packed = [blob for port in self.rejecting for blob in self._tell(port, rejected)]
-            packed += [blob for consumer in self.consumers for blob in self._pack(consumer, accepted)]
+            packed += [blob for one in self.consumers for blob in self._pack(one, one.of(accepted))]
             if packed:
                 yield blobs.record_batch(packed)
         if dropped:
@@ -268,7 +273,7 @@ class ChangePacker:
             passing = frame.filter(pl.col(blobs.BLOB).is_not_null()).select(blobs.COLUMNS)
             packed = [blobs.Blob(*row) for row in passing.iter_rows()]
             for consumer in self.consumers:
-                packed += self._pack(consumer, frame.filter(pl.col(consumer.prefix + LIVE).is_not_null()))
+                packed += self._pack(consumer, consumer.of(frame))
             if packed:
                 yield blobs.record_batch(packed)
 

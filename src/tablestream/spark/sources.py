@@ -7,10 +7,10 @@ column           type                  meaning
 ===============  ====================  ==================================================================
 ``__key.0`` ...  any                   the key
 ``__value.0``..  any                   the value; null in a tombstone
-``__live``       boolean               false: a tombstone
+``__live``       boolean               false: a tombstone, or a record without a value
 ``__ts``         bigint                microseconds since 1970
 ``__time``       bigint, or any        the same, or ``order_by``: what the order begins with
-``__null_key``   boolean               whether a part of the key is null
+``__null_key``   boolean               whether a part of the key is null; of a stream false, it may be
 ``__malformed``  string or null        the text of a row that could not be read
 ``__mark0`` ..   bigint or string      what tells the source partition
 ``__position``   bigint                the place in it; without the column, rows are counted
@@ -25,6 +25,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
+from operator import or_
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame
@@ -70,12 +71,14 @@ class SourceFrame:
 
 @dataclass(frozen=True)
 class Description:
-    """What a user says of a source, see `tablestream.table`.
+    """What a user says of a source, see `tablestream.table` and `tablestream.stream`.
 
     Attributes
     ----------
     deletes_sql
         What `deletes` was given as, if that was SQL.
+    records
+        Whether it is a stream.
     """
 
     name: str
@@ -87,6 +90,12 @@ class Description:
     columns: tuple[Column, ...] | None
     except_columns: tuple[str, ...]
     order_by: Column | None
+    records: bool = False
+
+    @property
+    def kind(self) -> str:
+        """What it becomes."""
+        return "stream" if self.records else "table"
 
 
 @dataclass(frozen=True)
@@ -116,7 +125,7 @@ def describe(df: DataFrame, said: Description) -> Described:
     """
     if not df.isStreaming:
         raise ArgumentError(
-            "A table is made from a streaming DataFrame, and this one is not.",
+            f"A {said.kind} is made from a streaming DataFrame, and this one is not.",
             hint="Read it with spark.readStream, or with tablestream.read_files.",
             operator=said.name,
             where=said.where,
@@ -145,7 +154,7 @@ def describe(df: DataFrame, said: Description) -> Described:
         _analysed(df, [deletes.column.cast("boolean").alias("apply_as_deletes")], said)
     time = _microseconds(df, timestamp, said)
     live = F.lit(True) if deletes is None else ~truth(deletes.column)
-    null_key = reduce(lambda one, other: one | other, [part.isNull() for part in said.key])
+    null_key = reduce(or_, [] if said.records else [part.isNull() for part in said.key], F.lit(False))
     frame = df.select(
         *(part.alias(f"__key.{number}") for number, part in enumerate(said.key)),
         *(
@@ -265,9 +274,9 @@ def _position(df: DataFrame, said: Description) -> tuple[list[Column], Column | 
         return mark, F.col("_metadata.row_index") if "row_index" in metadata else None
     if said.order_by is None:
         warn(
-            f"Table '{said.name}' ({said.where}) comes from a source without positions: its records are ordered by"
-            " time, then as Spark's tasks read them, which a replay may do differently. Give order_by= a column"
-            " that orders them."
+            f"{said.kind.capitalize()} '{said.name}' ({said.where}) comes from a source without positions: its records"
+            " are ordered by time, then as Spark's tasks read them, which a replay may do differently. Give order_by="
+            " a column that orders them."
         )
     return [], None
 
@@ -289,7 +298,7 @@ def _record(df: DataFrame, corrupt: str | None) -> Column:
 
 
 def _json(columns: Sequence[Column]) -> Column:
-    return F.to_json(F.struct(*columns), JSON_OPTIONS)
+    return F.to_json(F.struct(*columns), JSON_OPTIONS) if columns else F.lit("{}")
 
 
 def _malformed(df: DataFrame) -> tuple[str | None, Malformed]:

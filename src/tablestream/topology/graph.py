@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator
+from dataclasses import replace
 
 from tablestream.topology.nodes import (
     Aggregate,
@@ -10,10 +11,14 @@ from tablestream.topology.nodes import (
     ForeignKeyJoin,
     Join,
     KeyJoin,
+    Merge,
     Node,
     OneToMany,
     Select,
+    SelectKey,
     Source,
+    ToStream,
+    ToTable,
 )
 
 
@@ -30,11 +35,37 @@ def ancestors(*nodes: Node) -> list[Node]:
 
 
 def view_path(node: Node) -> Iterator[Node]:
-    """Walk from a node down its selects and filters to the node whose changes they are a view of."""
+    """Walk from a node down its selects and filters to the node whose changes they are a view of.
+
+    Of a stream also down what gives its records another key. The changes of a filtered table become records where it
+    is known which of them are any: that is no view.
+    """
     yield node
-    while isinstance(node, Select | Filter):
+    while isinstance(node, Select | Filter | SelectKey) or (
+        isinstance(node, ToStream) and not is_filtered(node.parent)
+    ):
         node = node.parent
         yield node
+
+
+def ways(view: Node) -> list[tuple[Node, tuple[int, ...]]]:
+    """Return every way on which records reach a view of a stream: one, and for each merged stream another.
+
+    Returns
+    -------
+    list of (Node, tuple of int)
+        The same view without merges in it, and the serials of its steps, the one on the base first.
+    """
+    *steps, base = view_path(view)
+    if not isinstance(base, Merge):
+        return [(view, path_from_base(view))]
+    found = []
+    for parent in base.parents:
+        for node, path in ways(parent):
+            for step in reversed(steps):
+                node = replace(step, parent=node)  # type: ignore[call-arg]  # noqa: PLW2901 - every view has one
+            found.append((node, (*path, base.serial, *path_from_base(view))))
+    return found
 
 
 def base_of(node: Node) -> Node:
@@ -113,7 +144,7 @@ def asked_for_old_values(nodes: Iterable[Node]) -> set[Node]:
     asked: set[Node] = set()
     for node in sorted(nodes, key=lambda one: one.serial, reverse=True):
         if isinstance(node, ForeignKeyJoin | OneToMany | Aggregate) or node in asked:
-            asked.update(node.parents)
+            asked.update(parent for parent in node.parents if not parent.is_stream)
         elif isinstance(node, KeyJoin):
             kept = {"inner": (), "left": (node.left,), "right": (node.right,), "outer": node.parents}
             asked.update(kept[node.how])
@@ -128,6 +159,6 @@ def knows_old_values(view: Node, asked: Container[Node]) -> bool:
     """
     base = base_of(view)
     filters = [step for step in view_path(view) if isinstance(step, Filter)]
-    if not isinstance(base, Source) or any(step in asked for step in filters):
+    if not isinstance(base, Source | ToTable) or any(step in asked for step in filters):
         return True
     return any(join < step.serial for join in base.materialized_by for step in filters)

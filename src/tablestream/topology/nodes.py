@@ -3,14 +3,21 @@
 ::
 
     Node
-    ├── Source          a change log: a key, a value, a time, an order
+    ├── Source          a change log: a key, a value, a time, an order; or a stream of records
     ├── Select          another value, computed from the row
     ├── Filter          the rows for which a condition holds
     ├── KeyJoin         two tables on their common key
     ├── ForeignKeyJoin  many rows of the left table to one row of the right
     ├── OneToMany       the same join seen from the one, keyed by both keys
-    ├── Aggregate       the rows of a table by groups, and what is made of each group
-    └── Suppress        a table whose changes are held back
+    ├── StreamJoin      the records of a stream, each with the row of a table that it points at
+    ├── Aggregate       the rows of a table, or the records of a stream, by groups, and what is made of each group
+    ├── Suppress        a table whose changes are held back
+    ├── Materialize     a table that is kept as it is
+    ├── SelectKey       a stream with another key
+    ├── FlatMap         a stream with several records, or none, in place of each
+    ├── Merge           the records of two streams
+    ├── ToStream        the changes of a table as records
+    └── ToTable         the records of a stream as the changes of a table
 
 Expressions and data frames are opaque here: this package knows no Spark. An expression shows only its text, which
 is what a restarted plan is compared by.
@@ -61,7 +68,7 @@ class Named:
 
 @dataclass(frozen=True, eq=False)
 class Node:
-    """A table of the plan.
+    """A table or a stream of the plan.
 
     Attributes
     ----------
@@ -91,10 +98,15 @@ class Node:
         """What the node does, on one line; part of the fingerprint of all that hangs on it."""
         raise NotImplementedError
 
+    @property
+    def is_stream(self) -> bool:
+        """Whether what comes out are records, each for itself, and not the changes of rows."""
+        return False
+
 
 @dataclass(frozen=True, eq=False)
 class Source(Node):
-    """A table whose changes come from outside.
+    """A table, or with `records` a stream, that comes from outside.
 
     Attributes
     ----------
@@ -104,6 +116,8 @@ class Source(Node):
         Its expressions as text.
     ordered_by
         The type of the user's ``order_by``, or none.
+    records
+        Whether it is a stream.
     materialized_by
         The serials of the joins and groups declared on this table or on a view of it.
     """
@@ -111,46 +125,61 @@ class Source(Node):
     frame: object
     text: str
     ordered_by: str | None = None
+    records: bool = False
     materialized_by: list[int] = field(default_factory=list)
 
     @property
     def meaning(self) -> str:
-        return f"source {self.name}: key {_names(self.key)}, value {_names(self.value)}; {self.text}"
+        kind = "stream" if self.records else "source"
+        return f"{kind} {self.name}: key {_names(self.key)}, value {_names(self.value)}; {self.text}"
+
+    @property
+    def is_stream(self) -> bool:
+        return self.records
 
 
 @dataclass(frozen=True, eq=False)
-class Select(Node):
-    """A table with another value; where ``delete_when`` holds the row is gone."""
+class _OneParent(Node):
+    """What is made of one table or stream."""
 
     parent: Node
-    columns: tuple[Named, ...]
-    delete_when: Expression | None = None
 
     @property
     def parents(self) -> tuple[Node, ...]:
         return (self.parent,)
+
+
+@dataclass(frozen=True, eq=False)
+class Select(_OneParent):
+    """A table with another value; where ``delete_when`` holds the row is gone."""
+
+    columns: tuple[Named, ...]
+    delete_when: Expression | None = None
 
     @property
     def meaning(self) -> str:
         gone = f", delete when {self.delete_when.text}" if self.delete_when else ""
         return f"select {'; '.join(column.text for column in self.columns)}{gone}"
 
+    @property
+    def is_stream(self) -> bool:
+        return self.parent.is_stream
+
 
 @dataclass(frozen=True, eq=False)
-class Filter(Node):
+class Filter(_OneParent):
     """The rows for which a condition holds, or with `negate` the others (null counts as not holding)."""
 
-    parent: Node
     condition: Expression
     negate: bool
 
     @property
-    def parents(self) -> tuple[Node, ...]:
-        return (self.parent,)
-
-    @property
     def meaning(self) -> str:
         return f"filter{'_not' if self.negate else ''} {self.condition.text}"
+
+    @property
+    def is_stream(self) -> bool:
+        return self.parent.is_stream
 
 
 @dataclass(frozen=True, eq=False)
@@ -178,11 +207,21 @@ class Join(Node):
 
 @dataclass(frozen=True, eq=False)
 class KeyJoin(Join):
-    """Two tables on their common key."""
+    """Two tables on their common key.
+
+    Attributes
+    ----------
+    own_times
+        Whether a change has its own time, whatever that of the row it meets.
+    """
+
+    own_times: bool = field(default=False, kw_only=True)
 
     @property
     def meaning(self) -> str:
-        return f"{self.how} join of {self.left.name} and {self.right.name} on {_names(self.key)}; {self._select_text}"
+        timed = ", own times" if self.own_times else ""
+        sides = f"{self.left.name} and {self.right.name}"
+        return f"{self.how} join of {sides} on {_names(self.key)}{timed}; {self._select_text}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -243,6 +282,35 @@ class OneToMany(Join):
         return f"{self.how} join of {self.left.name} with the many {self.right.name} on {on}; {self._select_text}"
 
 
+@dataclass(frozen=True, eq=False)
+class StreamJoin(Join):
+    """The records of a stream (``left``), each with the row of a table (``right``) that ``on`` points at.
+
+    Attributes
+    ----------
+    on
+        What a record points at, an expression per column of the table's key.
+    foreign
+        The columns of the table's key, in the types that both sides are compared as.
+    copied
+        Whether every shard has a copy of the table (a global table).
+    """
+
+    on: tuple[Expression, ...]
+    foreign: Fields
+    copied: bool = field(default=False, kw_only=True)
+
+    @property
+    def is_stream(self) -> bool:
+        return True
+
+    @property
+    def meaning(self) -> str:
+        on = ", ".join(expression.text for expression in self.on)
+        right = f"the copies of {self.right.name}" if self.copied else self.right.name
+        return f"{self.how} join of the records of {self.left.name} to {right} on {on}; {self._select_text}"
+
+
 @dataclass(frozen=True)
 class Measure:
     """A declared aggregate: its name in Spark, and the place among the aggregated columns of what it is of."""
@@ -260,15 +328,13 @@ class GroupFunctions(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class Aggregate(Node):
-    """A table's rows by groups.
+class Aggregate(_OneParent):
+    """A table's rows, or a stream's records, by groups.
 
     Attributes
     ----------
-    parent
-        The table.
     on
-        The group, an expression per column of the key, over a row of the table.
+        The group, an expression per column of the key, over a row.
     inputs
         What is aggregated of a row.
     input_fields
@@ -281,7 +347,6 @@ class Aggregate(Node):
         Whether a group without rows stays.
     """
 
-    parent: Node
     on: tuple[Expression, ...]
     inputs: tuple[Named, ...]
     input_fields: Fields
@@ -291,10 +356,6 @@ class Aggregate(Node):
 
     def __post_init__(self) -> None:
         _materialize_sources(self)
-
-    @property
-    def parents(self) -> tuple[Node, ...]:
-        return (self.parent,)
 
     @property
     def foreign(self) -> Fields:
@@ -323,18 +384,16 @@ def _materialize_sources(node: Node) -> None:
     for table in node.parents:
         while isinstance(table, Select | Filter):
             table = table.parent  # noqa: PLW2901 - goes down to what the view stands on
-        if isinstance(table, Source):
+        if isinstance(table, Source | ToTable):
             table.materialized_by.append(node.serial)
 
 
 @dataclass(frozen=True, eq=False)
-class Suppress(Node):
+class Suppress(_OneParent):
     """A table whose changes are held back; the last one of each key is let through.
 
     Attributes
     ----------
-    parent
-        The table.
     until_us
         How long a key waits, in microseconds.
     max_records, max_bytes
@@ -343,15 +402,10 @@ class Suppress(Node):
         Whether holding more is an error.
     """
 
-    parent: Node
     until_us: int
     max_records: int | None
     max_bytes: int | None
     fail_when_full: bool
-
-    @property
-    def parents(self) -> tuple[Node, ...]:
-        return (self.parent,)
 
     @property
     def meaning(self) -> str:
@@ -359,6 +413,103 @@ class Suppress(Node):
         most = [text for text in limits if not text.startswith("None")]
         held = f", at most {' and '.join(most)}" if most else ""
         return f"suppress until {self.until_us} us{held}{', else fail' if self.fail_when_full else ''}"
+
+
+@dataclass(frozen=True, eq=False)
+class Materialize(_OneParent):
+    """A table that is kept as it is, under a name of its own."""
+
+    @property
+    def meaning(self) -> str:
+        return "materialize"
+
+
+@dataclass(frozen=True, eq=False)
+class SelectKey(_OneParent):
+    """A stream with another key, an expression per column of it; the value has no column of one's name."""
+
+    columns: tuple[Named, ...]
+
+    @property
+    def is_stream(self) -> bool:
+        return True
+
+    @property
+    def meaning(self) -> str:
+        return f"select_key {'; '.join(column.text for column in self.columns)}"
+
+
+@dataclass(frozen=True, eq=False)
+class FlatMap(_OneParent):
+    """A stream with a record for each element of an array, in place of each record.
+
+    The array is the only column of `parent`. An element that is a struct is taken apart into the columns of the value.
+
+    Attributes
+    ----------
+    takes_apart
+        Whether elements are structs.
+    """
+
+    takes_apart: bool
+
+    @property
+    def is_stream(self) -> bool:
+        return True
+
+    @property
+    def meaning(self) -> str:
+        return "flat_map"
+
+
+@dataclass(frozen=True, eq=False)
+class Merge(Node):
+    """The records of two streams with the same columns."""
+
+    left: Node
+    right: Node
+
+    @property
+    def parents(self) -> tuple[Node, ...]:
+        return (self.left, self.right)
+
+    @property
+    def is_stream(self) -> bool:
+        return True
+
+    @property
+    def meaning(self) -> str:
+        return f"merge {self.left.name} and {self.right.name}"
+
+
+@dataclass(frozen=True, eq=False)
+class ToStream(_OneParent):
+    """The changes of a table as records: a tombstone is a record without a value."""
+
+    @property
+    def is_stream(self) -> bool:
+        return True
+
+    @property
+    def meaning(self) -> str:
+        return "to_stream"
+
+
+@dataclass(frozen=True, eq=False)
+class ToTable(_OneParent):
+    """The records of a stream as the changes of a table.
+
+    Attributes
+    ----------
+    materialized_by
+        As for `Source`.
+    """
+
+    materialized_by: list[int] = field(default_factory=list)
+
+    @property
+    def meaning(self) -> str:
+        return "to_table"
 
 
 def _names(fields: Fields) -> str:

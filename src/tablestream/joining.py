@@ -1,0 +1,177 @@
+"""A join as a user describes it: what points where, and what is made of both rows."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import Column, SparkSession
+from pyspark.sql import types as T
+
+from tablestream.arguments import ColumnLike, as_column, listed
+from tablestream.errors import ArgumentError, ColumnCollisionError
+from tablestream.row import LEFT, RIGHT, Row, side_column
+from tablestream.spark.analysis import folding
+from tablestream.spark.columns import SparkExpression, quoted
+from tablestream.spark.types import common_key
+from tablestream.topology.graph import base_of
+from tablestream.topology.nodes import Field, Fields, Named, Node
+from tablestream.values import carried, checked_value, empty, schema_of, taken_apart, types_of
+
+On = ColumnLike | Sequence[ColumnLike] | Callable[..., Any]
+SelectFunction = Callable[[Row, Row], Any]
+Suffixes = tuple[str, str] | None
+
+_HINT = "Take the columns from the two rows that select= is given, such as left.amount."
+
+
+@dataclass(frozen=True)
+class Joining:
+    """Two sides that are to be joined.
+
+    Attributes
+    ----------
+    left, right
+        The sides.
+    spark
+        The session.
+    operator, where
+        For errors.
+    """
+
+    left: Node
+    right: Node
+    spark: SparkSession
+    operator: str
+    where: str
+
+    def common_key(self) -> Fields:
+        """The key of both sides, under the names of the left, in the types that both are compared as."""
+        left, right = types_of(self.left.key), types_of(self.right.key)
+        kinds = common_key(left, right, operator=self.operator, where=self.where)
+        return tuple(Field(one.name, kind.json()) for one, kind in zip(self.left.key, kinds, strict=True))
+
+    def pointing(self, on: On) -> tuple[Fields, tuple[SparkExpression, ...]]:
+        """What of the left row points at the right key: the columns in the types compared, and expressions."""
+        if callable(on) and not isinstance(on, Column | str):
+            row, wants_key = Row(_names(self.left)), len(inspect.signature(on).parameters) > 1
+            on = on(row, Row([one.name for one in self.left.key])) if wants_key else on(row)
+        rows = empty(self.spark, schema_of([*self.left.key, *self.left.value]))
+        pointers = carried(rows, [as_column(one) for one in listed(on)], self.operator, self.where)
+        key = self.right.key
+        common = common_key(
+            [one.type for one in pointers], types_of(key), operator=self.operator, where=self.where
+        )
+        fields = tuple(Field(one.name, kind.json()) for one, kind in zip(key, common, strict=True))
+        return fields, tuple(one.expression for one in pointers)
+
+    def key_columns(self, key: Fields, *, same: bool) -> dict[str, tuple[Column, ...]]:
+        """The columns of both rows that are a part of a join's key, by the name that the part has in the result.
+
+        In a key join (`same`) the right column at the same place is it, too, if it has the same name.
+        """
+        fold = folding(self.spark)
+        left, right = Row(_names(self.left), LEFT), Row(_names(self.right), RIGHT)
+        lefts, rights = [one.name for one in self.left.key], [one.name for one in self.right.key]
+        if same:
+            parts = [
+                (left[one], right[other]) if fold(one) == fold(other) else (left[one],)
+                for one, other in zip(lefts, rights, strict=True)
+            ]
+        else:  # of these the key has all, or only those of the left
+            parts = [*((left[one],) for one in lefts), *((right[one],) for one in rights)]
+        return {one.name: columns for one, columns in zip(key, parts, strict=False)}
+
+    def value(
+        self, select: SelectFunction | None, suffixes: Suffixes, keys: Mapping[str, Sequence[Column]]
+    ) -> tuple[Fields, tuple[Named, ...], SparkExpression | None]:
+        """The value of the join: its columns, their expressions, and when there is none after all."""
+        if select is not None and not callable(select):
+            raise ArgumentError(
+                f"select= is a {type(select).__name__}, and has to be a function of the two rows.",
+                hint="Write it as in select=lambda left, right: [left.amount, right.price].",
+                operator=self.operator,
+                where=self.where,
+            )
+        sides = [*_side_fields(LEFT, self.left), *_side_fields(RIGHT, self.right)]
+        frame = empty(self.spark, T.StructType(sides))
+        if select is None:
+            made: Any = self._all_columns(suffixes, list(keys))
+        else:
+            made = select(Row(_names(self.left), LEFT), Row(_names(self.right), RIGHT))
+        place = (self.operator, self.where, _HINT)
+        columns = carried(frame, [as_column(one) for one in listed(made)], *place)
+        parts, absent = taken_apart(columns)
+        if parts is not None:
+            columns = carried(frame, parts, *place)
+        gone = None if absent is None else carried(frame, [absent], *place)[0]
+        value, named = checked_value(self.spark, columns, keys, self.operator, self.where)
+        return value, named, None if gone is None else gone.expression
+
+    def _all_columns(self, suffixes: Suffixes, keys: Sequence[str]) -> list[Column]:
+        """The columns of both sides, each under its own name or with a suffix."""
+        if suffixes is not None and [type(one) for one in listed(suffixes)] != [str, str]:
+            raise ArgumentError(
+                f"suffixes={suffixes!r} is not a pair of texts.",
+                hint="Give one for each table, such as suffixes=('_left', '_right').",
+                operator=self.operator,
+                where=self.where,
+            )
+        fold, sides = folding(self.spark), ((LEFT, self.left.value), (RIGHT, self.right.value))
+        seen = {fold(name) for name in keys}
+        lefts, rights = ({fold(one.name) for one in fields} for _, fields in sides)
+        shared, columns = (lefts & rights) | seen, []
+        for (side, fields), suffix in zip(sides, suffixes or ("", ""), strict=True):
+            for one in fields:
+                shown = one.name + suffix if fold(one.name) in shared else one.name
+                if fold(shown) in seen:
+                    raise ColumnCollisionError(
+                        f"The join has two columns called '{shown}'.",
+                        hint="Give suffixes=('_left', '_right'), or select= the columns you want.",
+                        operator=self.operator,
+                        where=self.where,
+                    )
+                seen.add(fold(shown))
+                columns.append(quoted(side_column(side, one.name)).alias(shown))
+        return columns
+
+    def joint_key(self) -> Fields:
+        """The key of a result that is keyed by both keys; a name in both gets the table's name before it.
+
+        A key column whose name is a value column of the other table gets it, too: a foreign key often bears the
+        name of the key that it points at, and both are columns of the result.
+        """
+        sides = (self.left, self.right)
+        names = [base_of(node).name for node in sides]
+        if names[0] == names[1]:
+            names = [node.name for node in sides]
+        if names[0] == names[1]:
+            names[1] += "_2"
+        fold = folding(self.spark)
+        columns = [{fold(name) for name in _names(node)} for node in sides]
+        fields = [
+            Field(f"{name}_{one.name}" if fold(one.name) in others else one.name, one.type)
+            for name, node, others in zip(names, sides, reversed(columns), strict=True)
+            for one in node.key
+        ]
+        if len({fold(one.name) for one in fields}) < len(fields):
+            raise ColumnCollisionError(
+                f"The result's key ({', '.join(one.name for one in fields)}) would have one column twice.",
+                hint="Give the tables different names (name=).",
+                operator=self.operator,
+                where=self.where,
+            )
+        return tuple(fields)
+
+
+def _names(node: Node) -> list[str]:
+    return [one.name for one in (*node.key, *node.value)]
+
+
+def _side_fields(side: str, node: Node) -> list[T.StructField]:
+    """The columns of one side of a join, and whether it has a row, as `Row` names them."""
+    exists = T.StructField(side_column(side, ""), T.BooleanType())
+    schema = schema_of([*node.key, *node.value])
+    return [exists, *(T.StructField(side_column(side, one.name), one.dataType) for one in schema)]

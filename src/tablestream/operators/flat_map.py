@@ -1,0 +1,86 @@
+"""A record becomes several, or none: one for each element of an array.
+
+====================================  ==============================================================
+record                                emits, with the record's key and time
+====================================  ==============================================================
+no value, or no array, or an empty    nothing
+any other                             a record for each element, in order; one that is null has no value
+====================================  ==============================================================
+
+References
+----------
+Kafka Streams ``KStream.flatMapValues``; ``docs/semantics.md``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import polars as pl
+
+from tablestream.operators.operator import NUMBER, PARENT, Context, Emission
+from tablestream.state.changes import KEY_HASH, LIVE, SEQ, STEP, TS
+from tablestream.state.trace import TraceSpec
+
+
+@dataclass(frozen=True)
+class FlatMap:
+    """Unfold arrays; remembers nothing.
+
+    Parameters
+    ----------
+    keys
+        The key columns and their dtypes.
+    arrays, value
+        The dtypes of a record's value, which has the array alone, and of what comes out.
+    takes_apart
+        Whether elements are structs, whose fields are the columns that come out.
+
+    Notes
+    -----
+    Input and output 0: ``_kh``, key, ``_ts``, ``_live``, ``v``.
+    """
+
+    keys: pl.Schema
+    arrays: pl.DataType
+    value: pl.DataType
+    takes_apart: bool
+
+    @property
+    def inputs(self) -> tuple[pl.Schema, ...]:
+        head = {KEY_HASH: pl.Int64(), **self.keys, TS: pl.Int64(), LIVE: pl.Boolean()}
+        return (pl.Schema({**head, "v": self.arrays}),)
+
+    @property
+    def traces(self) -> tuple[TraceSpec, ...]:
+        return ()
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        return ()
+
+    def run(self, inputs: Sequence[pl.DataFrame], context: Context) -> Iterator[Emission]:  # noqa: ARG002
+        """Emit the elements."""
+        (arrived,) = inputs
+        unfolded = (
+            arrived.drop(STEP)
+            .with_columns(pl.col("v").struct.field("c0").alias("v"))
+            .filter(pl.col("v").list.len() > 0)
+            .with_columns(pl.int_ranges(pl.col("v").list.len()).alias(NUMBER))
+            .explode("v", NUMBER)
+        )
+        element = pl.col("v")
+        parts = [element]
+        if self.takes_apart:
+            fields = unfolded.schema["v"]
+            assert isinstance(fields, pl.Struct)  # noqa: S101 - that is when elements are taken apart
+            parts = [element.struct.field(one.name) for one in fields.fields]
+        made = pl.struct(part.alias(f"c{number}") for number, part in enumerate(parts))
+        there = element.is_not_null()
+        yield Emission(
+            0,
+            unfolded.rename({SEQ: PARENT}).with_columns(
+                there.alias(LIVE), pl.when(there).then(made).alias("v")
+            ),
+        )

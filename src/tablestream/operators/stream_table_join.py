@@ -1,0 +1,151 @@
+"""The records of a stream, each with the row of a table that it points at.
+
+=================================  ==================  =================================
+record                             inner               left
+=================================  ==================  =================================
+no value                           dropped, counted    dropped, counted
+points at nothing                  dropped, counted    itself, without a row
+points at an absent row            nothing             itself, without a row
+points at a row                    both                both
+=================================  ==================  =================================
+
+The result has the record's key and time. Changes of the table emit nothing; a record meets the row that was written
+last, whatever its time.
+
+``atomic``: a step's changes of the table come before its records. Otherwise message after message.
+
+References
+----------
+Kafka Streams ``KStream.join`` and ``leftJoin`` with a ``KTable`` or a ``GlobalKTable``; KIP-962;
+``docs/semantics.md``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from tablestream.operators.events import Events, Ints, gather, ints, newest, touched_keys, with_state
+from tablestream.operators.operator import PARENT, Context, Emission
+from tablestream.state.changes import (
+    FOREIGN_HASH,
+    KEY_HASH,
+    LIVE,
+    ROW_TS,
+    SEQ,
+    STEP,
+    TS,
+    number_keys,
+)
+from tablestream.state.trace import TraceSpec
+
+NULL = "null-key-or-value"
+_TABLE, _STREAM = 0, 1
+
+
+@dataclass(frozen=True)
+class StreamTableJoin:
+    """Look up a row for every record.
+
+    Parameters
+    ----------
+    keys, foreign_keys
+        The columns and dtypes of the stream's key and of what records point at, the table's key.
+    value, right_value
+        The dtypes of a record's value and of a row's.
+    keep_left
+        Whether a record without a row stays.
+    atomic
+        Whether the table's changes of a step come before its records.
+
+    Notes
+    -----
+    Input 0, the stream: ``_kh``, key, ``_ts``, ``_live``, ``_fh`` (null: it points at nothing), foreign key, ``v``.
+    Input 1, the table: ``_fh``, foreign key, ``_ts``, ``_row_ts``, ``_live``, ``v``. Output 0: ``_kh``, key,
+    ``_ts``, ``_live``, ``v0``, ``v1``.
+    """
+
+    keys: pl.Schema
+    foreign_keys: pl.Schema
+    value: pl.DataType
+    right_value: pl.DataType
+    keep_left: bool = False
+    atomic: bool = True
+
+    @property
+    def inputs(self) -> tuple[pl.Schema, ...]:
+        record = {KEY_HASH: pl.Int64(), **self.keys, TS: pl.Int64(), LIVE: pl.Boolean()}
+        row = {FOREIGN_HASH: pl.Int64(), **self.foreign_keys}
+        times = {TS: pl.Int64(), ROW_TS: pl.Int64(), LIVE: pl.Boolean()}
+        return (
+            pl.Schema({**record, **row, "v": self.value}),
+            pl.Schema({**row, **times, "v": self.right_value}),
+        )
+
+    @property
+    def _table(self) -> TraceSpec:
+        columns = {FOREIGN_HASH: pl.Int64(), **self.foreign_keys, TS: pl.Int64(), LIVE: pl.Boolean()}
+        return TraceSpec(
+            name="table",
+            number=0,
+            hash=FOREIGN_HASH,
+            key=tuple(self.foreign_keys),
+            schema=pl.Schema({**columns, "v": self.right_value}),
+        )
+
+    @property
+    def traces(self) -> tuple[TraceSpec, ...]:
+        return (self._table,)
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        return (NULL,)
+
+    def run(self, inputs: Sequence[pl.DataFrame], context: Context) -> Iterator[Emission]:
+        """Join the records of the micro-batch, and remember the table."""
+        arrived, changes = inputs
+        records = arrived.filter(LIVE)
+        if not self.keep_left:
+            records = records.filter(pl.col(FOREIGN_HASH).is_not_null())
+        context.dropped[NULL] += arrived.height - records.height
+        trace = context.trace(self._table.name)
+        columns = [FOREIGN_HASH, *self.foreign_keys]
+        pointing = records.filter(pl.col(FOREIGN_HASH).is_not_null()).select(columns)
+        stored = trace.lookup(touched_keys([pointing, changes.select(columns)]))
+        rows = with_state(stored, changes)
+        kids = number_keys(FOREIGN_HASH, list(self.foreign_keys), [rows, records])
+        found = self._found(rows, records, kids)
+        if not self.keep_left:
+            records, found = records.filter(pl.Series(found >= 0)), found[found >= 0]
+        joined = records.select(
+            pl.col(SEQ).alias(PARENT), KEY_HASH, *self.keys, TS, LIVE, pl.col("v").alias("v0")
+        )
+        yield Emission(0, joined.with_columns(gather(rows["v"], found).alias("v1")))
+        trace.insert(newest(rows, kids[_TABLE], self._table.schema))
+
+    def _found(self, rows: pl.DataFrame, records: pl.DataFrame, kids: Sequence[pl.Series]) -> Ints:
+        """The position of the row that each record meets; -1 where it meets none."""
+        asked = records.select(
+            self._place(rows, records).alias(SEQ), STEP, TS, pl.col(TS).alias(ROW_TS), LIVE
+        )
+        events = Events.of([rows, asked], kids)
+        last = events.last_of(_TABLE)
+        there = (last >= events.key_start) & events.live[last]
+        mine = np.flatnonzero(events.input == _STREAM)
+        found = np.full(records.height, -1, dtype=np.int64)
+        found[events.row[mine]] = np.where(there, events.row[last], -1)[mine]
+        found[records[FOREIGN_HASH].is_null().to_numpy()] = -1
+        return found
+
+    def _place(self, rows: pl.DataFrame, records: pl.DataFrame) -> pl.Series:
+        """The last place of a change that each record sees."""
+        if not self.atomic:
+            return records[SEQ]
+        steps = np.concatenate([ints(frame[STEP]) for frame in (rows, records)])
+        places = np.concatenate([ints(frame[SEQ]) for frame in (rows, records)])
+        last = np.zeros(int(steps.max(initial=0)) + 1, dtype=np.int64)
+        np.maximum.at(last, steps, places)
+        return pl.Series(last[ints(records[STEP])], dtype=pl.Int64)

@@ -1,0 +1,73 @@
+"""The records of a stream become the changes of a table.
+
+==========================  ====================================================================
+record                      emits
+==========================  ====================================================================
+a part of the key is null   nothing; counted
+any other                   itself: a row, or a tombstone where it has no value
+==========================  ====================================================================
+
+``atomic``: of several records of a step with one key, the last.
+
+References
+----------
+Kafka Streams ``KStream.toTable``; ``docs/semantics.md``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import polars as pl
+
+from tablestream.operators.operator import PARENT, Context, Emission
+from tablestream.state.changes import KEY_HASH, LIVE, SEQ, STEP, TS
+from tablestream.state.trace import TraceSpec
+
+NULL_KEY = "null-key"
+
+
+@dataclass(frozen=True)
+class ToTable:
+    """Read records as upserts and tombstones; remembers nothing.
+
+    Parameters
+    ----------
+    keys
+        The key columns and their dtypes.
+    value
+        The dtype of the value.
+    atomic
+        Whether a step emits once per key.
+
+    Notes
+    -----
+    Input and output 0: ``_kh``, key, ``_ts``, ``_live``, ``v``.
+    """
+
+    keys: pl.Schema
+    value: pl.DataType
+    atomic: bool = True
+
+    @property
+    def inputs(self) -> tuple[pl.Schema, ...]:
+        head = {KEY_HASH: pl.Int64(), **self.keys, TS: pl.Int64(), LIVE: pl.Boolean()}
+        return (pl.Schema({**head, "v": self.value}),)
+
+    @property
+    def traces(self) -> tuple[TraceSpec, ...]:
+        return ()
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        return (NULL_KEY,)
+
+    def run(self, inputs: Sequence[pl.DataFrame], context: Context) -> Iterator[Emission]:
+        """Pass records on."""
+        (arrived,) = inputs
+        keyed = arrived.drop_nulls(list(self.keys))
+        context.dropped[NULL_KEY] += arrived.height - keyed.height
+        if self.atomic:
+            keyed = keyed.unique([STEP, *self.keys], keep="last", maintain_order=True)
+        yield Emission(0, keyed.rename({SEQ: PARENT}).drop(STEP))

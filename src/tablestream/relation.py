@@ -1,0 +1,284 @@
+"""What tables and streams have in common: columns, values computed row by row, and what is rejected."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import reduce
+from typing import Self
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import types as T
+
+from tablestream.arguments import ColumnLike, as_column, as_condition, checked_name, checked_sink, sql_text
+from tablestream.calling import user_line
+from tablestream.connectors.sink import Sink
+from tablestream.errors import ArgumentError, MixedPlanError
+from tablestream.grouped import Grouping
+from tablestream.options import OutputSpec
+from tablestream.spark.analysis import Analysed, folding
+from tablestream.spark.columns import SparkExpression, quoted, spark_type
+from tablestream.spark.plan import changes_of
+from tablestream.spark.runner import OutputRequest
+from tablestream.spark.types import check_key_type
+from tablestream.topology.nodes import Filter, Node, Select
+from tablestream.values import carried, checked_value, empty, schema_of, taken_apart
+
+
+class Relation:
+    """A table or a stream; a method returns another one and starts nothing."""
+
+    def __init__(self, node: Node, spark: SparkSession) -> None:
+        self._node, self._spark = node, spark
+
+    def __repr__(self) -> str:
+        key = ", ".join(f"{one.name}: {spark_type(one).simpleString()}" for one in self._node.key)
+        value = ", ".join(f"{one.name}: {spark_type(one).simpleString()}" for one in self._node.value)
+        return f"{type(self).__name__} '{self.name}' [key {key}] [{value}]"
+
+    @property
+    def name(self) -> str:
+        """The table's name."""
+        return self._node.name
+
+    @property
+    def key_columns(self) -> list[str]:
+        """The names of the key columns."""
+        return [one.name for one in self._node.key]
+
+    @property
+    def columns(self) -> list[str]:
+        """The names of all columns, the key's first."""
+        return [*self.key_columns, *(one.name for one in self._node.value)]
+
+    @property
+    def schema(self) -> T.StructType:
+        """The columns with their types, the key's first."""
+        return schema_of([*self._node.key, *self._node.value])
+
+    # Stateless
+
+    def filter(self, condition: ColumnLike) -> Self:
+        """Keep the rows for which a condition holds.
+
+        A row that ceases to fulfil it is deleted from the result; one that never did leaves no trace.
+
+        Parameters
+        ----------
+        condition
+            A Column or SQL string over the columns of the table. Null counts as not fulfilled.
+
+        Notes
+        -----
+        Kafka Streams' ``KTable.filter``; in compat mode it emits a tombstone for every filtered-out record of a
+        source that is not materialized.
+        """
+        return self._filtered(condition, negate=False)
+
+    def filter_not(self, condition: ColumnLike) -> Self:
+        """Keep the rows for which a condition does not hold: exactly those that `filter` leaves out."""
+        return self._filtered(condition, negate=True)
+
+    def _filtered(self, condition: ColumnLike, *, negate: bool) -> Self:
+        where = user_line()
+        node = Filter(
+            name=f"{self.name}_filter",
+            where=where,
+            key=self._node.key,
+            value=self._node.value,
+            parent=self._node,
+            condition=self._condition(condition, "condition", where),
+            negate=negate,
+        )
+        return self._derived(node)
+
+    def select(
+        self, *columns: ColumnLike, delete_when: ColumnLike | None = None, name: str | None = None
+    ) -> Self:
+        """Compute another value; the key stays.
+
+        Parameters
+        ----------
+        columns
+            Columns or names. Key columns among them are the key and not repeated in the value. A struct alone
+            that bears no name (``F.struct(...)``, ``F.when(..., F.struct(...))``, without an alias) is the row: it
+            is taken apart, and where it is null the row is deleted. One with a name is a column like any other.
+        delete_when
+            Where this holds the row is deleted.
+        name
+            The result's name.
+
+        Notes
+        -----
+        Kafka Streams' ``KTable.mapValues``: every change is passed on, also one that changes nothing.
+        """
+        where = user_line()
+        chosen = self._analysed([as_column(one) for one in columns], where)
+        parts, absent = taken_apart(chosen)
+        if parts is not None:
+            chosen = self._analysed(parts, where)
+        return self._selected(chosen, [delete_when, absent], where, name)
+
+    def _selected(
+        self, columns: Sequence[Analysed], gone: Sequence[ColumnLike | None], where: str, name: str | None
+    ) -> Self:
+        """The table with another value, and without a row where one of `gone` holds."""
+        conditions = [self._condition(one, "delete_when", where) for one in gone if one is not None]
+        keys = {one: (quoted(one),) for one in self.key_columns}
+        value, named = checked_value(self._spark, columns, keys, self.name, where)
+        node = Select(
+            name=checked_name(name) or f"{self.name}_select",
+            where=where,
+            key=self._node.key,
+            value=value,
+            parent=self._node,
+            columns=named,
+            delete_when=reduce(_either, conditions) if conditions else None,
+        )
+        return self._derived(node)
+
+    def map_values(
+        self, *columns: ColumnLike, delete_when: ColumnLike | None = None, name: str | None = None
+    ) -> Self:
+        """Compute another value: Kafka Streams' word for `select`."""
+        return self.select(*columns, delete_when=delete_when, name=name)
+
+    def with_columns(self, **columns: ColumnLike) -> Self:
+        """Add columns to the value, or replace some.
+
+        Parameters
+        ----------
+        columns
+            A Column or SQL string by name.
+        """
+        where = user_line()
+        fold = folding(self._spark)
+        keys = {fold(one) for one in self.key_columns}
+        taken = [name for name in columns if fold(name) in keys]
+        if taken:
+            raise ArgumentError(
+                f"with_columns cannot replace the key columns {', '.join(taken)}.",
+                hint="A key never changes; give the new column another name.",
+                operator=self.name,
+                where=where,
+            )
+        made = {fold(name): (name, as_condition(column)) for name, column in columns.items()}
+        kept = [(one.name, quoted(one.name)) for one in self._node.value]
+        replaced = [made.pop(fold(name), (name, column)) for name, column in kept]
+        chosen = self._analysed([column.alias(name) for name, column in [*replaced, *made.values()]], where)
+        given = [replace(one, text=sql_text(columns.get(one.name)) or one.text) for one in chosen]
+        return self._selected(given, [], where, None)
+
+    def rejected(self) -> Rejected:
+        """Return the records that its sources leave out, as an output of the plan.
+
+        These are records with a null in the key, without a time, and rows that could not be read (of
+        `tablestream.read_files` in mode ``keep``).
+        """
+        return Rejected(self._node, self._spark)
+
+    # Help
+
+    def _derived(self, node: Node) -> Self:
+        """The same kind of handle for another node."""
+        return type(self)(node, self._spark)
+
+    def _analysed(self, columns: Sequence[Column], where: str, operator: str | None = None) -> list[Analysed]:
+        """Let Spark look at some columns over a row."""
+        return carried(self._empty_rows, columns, operator or self.name, where)
+
+    def _condition(self, given: ColumnLike, name: str, where: str) -> SparkExpression:
+        """A condition over a row; `name` is for errors."""
+        column = as_condition(given)
+        said, _ = self._analysed([column.alias(name), column.cast("boolean").alias(name)], where)
+        return SparkExpression(said.column, sql_text(given) or said.text)
+
+    def _grouping(
+        self, keys: Sequence[ColumnLike], value: Sequence[ColumnLike] | None, where: str
+    ) -> Grouping:
+        """The rows by groups; `value` is what of a row is aggregated, by default what is not the group."""
+        if not keys:
+            raise ArgumentError("group_by() has no key.", hint="Name at least one column.", where=where)
+        key = self._analysed([as_column(one) for one in keys], where)
+        for one in key:
+            check_key_type(one.type, one.name, operator=self.name, where=where)
+            if not one.named:
+                raise ArgumentError(
+                    f"The key {one.name} has no name.", hint="Give it one with alias.", where=where
+                )
+        fold = folding(self._spark)
+        taken = {fold(one.name) for one in key}
+        columns = [one.name for one in self._node.value] if value is None else value
+        chosen = self._analysed([as_column(one) for one in columns], where)
+        values = [one for one in chosen if value is not None or fold(one.name) not in taken]
+        return Grouping(self._node, self._empty_rows, tuple(key), tuple(values))
+
+    def _node_of(self, other: Relation, kind: type[Relation], where: str) -> Node:
+        """The node of what this one goes together with: of that kind, and of the same session."""
+        if not isinstance(other, kind):
+            word = kind.__name__.lower()
+            raise ArgumentError(
+                f"'{self.name}' goes with a {word}, not with a {type(other).__name__}.",
+                hint=f"Make one with tablestream.{word}.",
+                operator=self.name,
+                where=where,
+            )
+        if other._spark is not self._spark:
+            raise MixedPlanError(
+                f"'{self.name}' and '{other.name}' belong to different Spark sessions.",
+                hint="Make both from frames of one session.",
+                operator=self.name,
+                where=where,
+            )
+        return other._node
+
+    @property
+    def _empty_rows(self) -> DataFrame:
+        """A data frame of these columns, for Spark to look at expressions over them."""
+        return empty(self._spark, self.schema)
+
+
+class Rejected:
+    """Records that the sources of a table leave out: ``table.rejected()``.
+
+    Columns: ``operator`` (the table), ``reason`` (``null-key``, ``null-timestamp``, ``malformed``), ``source`` (the
+    source partition), ``timestamp``, ``key`` and ``record`` (JSON; of a row that could not be read its text), and
+    ``_order``.
+    """
+
+    def __init__(self, node: Node, spark: SparkSession) -> None:
+        self._node, self._spark = node, spark
+
+    def to(self, sink: Sink, *, name: str | None = None) -> OutputRequest:
+        """Describe an output of a query, for `tablestream.start`.
+
+        Parameters
+        ----------
+        sink
+            Where the records go: one that keeps a log, not a table with a row per key.
+        name
+            Tells the outputs of a query apart.
+
+        Raises
+        ------
+        ArgumentError
+            The sink maintains a table: rejected records have no key.
+        """
+        shown = checked_name(name) or f"{self._node.name}_rejected"
+        if checked_sink(sink).needs_final:
+            raise ArgumentError(
+                f"Rejected records have no key, and {sink.target} keeps a row per key.",
+                hint='Append them to a log, such as tablestream.delta(path, mode="changes").',
+                operator=shown,
+                where=user_line(),
+            )
+        spec = OutputSpec(rejected=True)
+        return OutputRequest(self._node, self._spark, sink, spec, shown)
+
+    def changes(self) -> DataFrame:
+        """Return the rejected records as a streaming DataFrame; nothing else of the plan runs."""
+        return changes_of(self._node, self._spark, OutputSpec(rejected=True), None, None)
+
+
+def _either(one: SparkExpression, other: SparkExpression) -> SparkExpression:
+    return SparkExpression(one.column | other.column, f"{one.text} or {other.text}")

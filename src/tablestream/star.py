@@ -1,0 +1,100 @@
+"""Star joins: one table joined to several by foreign keys of its own, made of the joins that there are.
+
+Each right table is looked up by the foreign key alone, which gives a table with this table's key and the right row as
+its value. These and the table itself are then joined on the key they have in common, which is one operator, however
+many they are.
+"""
+
+from __future__ import annotations
+
+from tablestream.joining import Joining, SelectFunction
+from tablestream.row import RIGHT, Row
+from tablestream.spark.columns import SparkExpression, quoted
+from tablestream.topology.nodes import (
+    Expression,
+    Field,
+    Fields,
+    ForeignKeyJoin,
+    How,
+    KeyJoin,
+    Named,
+    Node,
+    Select,
+)
+
+
+def star_join(
+    center: Node,
+    joining: Joining,
+    pointing: tuple[Fields, tuple[Expression, ...]],
+    how: How,
+    select: SelectFunction | None,
+    *,
+    copied: bool,
+) -> KeyJoin:
+    """Join one more table to what the center was joined to so far.
+
+    Parameters
+    ----------
+    center
+        The table whose rows point.
+    joining
+        What was made so far, and the right table.
+    pointing
+        The right table's key in the types compared, and what of a row of the center points at it.
+    how, select
+        As for `Table.join_many`.
+    copied
+        Whether the right table is a global one.
+    """
+    so_far = joining.left
+    value, columns, gone = joining.value(select, None, joining.key_columns(so_far.key, same=False))
+    return KeyJoin(
+        name=joining.operator,
+        where=joining.where,
+        key=so_far.key,
+        value=value,
+        left=so_far,
+        right=_looked_up(center, joining, pointing, copied=copied),
+        how=how,
+        select=columns,
+        delete_when=gone,
+        own_times=True,
+    )
+
+
+def _looked_up(
+    center: Node, joining: Joining, pointing: tuple[Fields, tuple[Expression, ...]], *, copied: bool
+) -> ForeignKeyJoin:
+    """The right rows by the center's key: where a row points at none there is none."""
+    right, (foreign, expressions) = joining.right, pointing
+    name = f"{joining.operator}[{right.name}]"
+    # The right key is a part of the value here, and may bear the name of the left one.
+    key = tuple(Field(f"__center_{one.name}", one.type) for one in center.key)
+    pointers = tuple(Field(f"__on{number}", one.type) for number, one in enumerate(foreign))
+    pointer = Select(
+        name=f"{name}/on",
+        where=joining.where,
+        key=key,
+        value=pointers,
+        parent=center,
+        columns=tuple(
+            Named(one.name, expression) for one, expression in zip(pointers, expressions, strict=True)
+        ),
+    )
+    fields = (*right.key, *right.value)
+    row = Row([one.name for one in fields], RIGHT)
+    return ForeignKeyJoin(
+        name=name,
+        where=joining.where,
+        key=key,
+        value=fields,
+        left=pointer,
+        right=right,
+        how="left",
+        select=tuple(Named(one.name, SparkExpression(row[one.name], one.name)) for one in fields),
+        delete_when=SparkExpression(~row.exists, "absent"),
+        on=tuple(SparkExpression(quoted(one.name), one.name) for one in pointers),
+        foreign=foreign,
+        copied=copied,
+    )

@@ -1,0 +1,390 @@
+"""Streams: records that are no upserts, each for itself."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Literal
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import types as T
+
+from tablestream.arguments import ColumnLike, as_condition, check_how, checked_name, checked_sink
+from tablestream.calling import user_line
+from tablestream.connectors.sink import Sink
+from tablestream.errors import ArgumentError
+from tablestream.grouped import GroupedStream
+from tablestream.joining import Joining, On, SelectFunction, Suffixes
+from tablestream.options import Compat, OutputSpec, check_mode
+from tablestream.relation import Relation
+from tablestream.spark.analysis import folding
+from tablestream.spark.columns import spark_type
+from tablestream.spark.plan import changes_of, explain
+from tablestream.spark.runner import OutputRequest, request
+from tablestream.table import GlobalTable, Table
+from tablestream.topology.nodes import (
+    Field,
+    Fields,
+    FlatMap,
+    Merge,
+    Named,
+    Select,
+    SelectKey,
+    StreamJoin,
+    ToTable,
+)
+from tablestream.values import check_names
+
+
+class Stream(Relation):
+    """Records, each for itself: what happened, not what is.
+
+    Made by `stream` and by `Table.to_stream`. A record has a key, which may be null, a value, or none, and a time.
+    A method returns another stream and starts nothing.
+    """
+
+    def select_key(self, *keys: ColumnLike, name: str | None = None) -> Stream:
+        """Give the records another key; the value stays, without columns that the key has now.
+
+        Parameters
+        ----------
+        *keys
+            Names or Columns over the record; an expression needs an alias.
+        name
+            The result's name.
+
+        Raises
+        ------
+        ArgumentError
+            Without a key, or for an expression without a name.
+        UnsupportedTypeError
+            For a key without an equality.
+
+        References
+        ----------
+        Kafka Streams ``KStream.selectKey``.
+        """
+        where = user_line()
+        grouping = self._grouping(keys, None, where)
+        fold = folding(self._spark)
+        taken = {fold(one.name) for one in grouping.key}
+        node = SelectKey(
+            name=checked_name(name) or f"{self.name}_select_key",
+            where=where,
+            key=tuple(one.field for one in grouping.key),
+            value=tuple(one for one in self._node.value if fold(one.name) not in taken),
+            parent=self._node,
+            columns=tuple(Named(one.name, one.expression) for one in grouping.key),
+        )
+        return Stream(node, self._spark)
+
+    def flat_map(self, elements: ColumnLike, name: str | None = None) -> Stream:
+        """Put a record for each element of an array in place of each record, with its key and time.
+
+        Parameters
+        ----------
+        elements
+            A Column or SQL string that gives an array: ``F.split("text", " ")``, ``"transform(lines, x -> ...)"``.
+            Elements that are structs become the value's columns; others become one column, with the expression's
+            alias for a name. An element that is null is a record without a value; an array that is null or empty
+            leaves nothing.
+        name
+            The result's name.
+
+        Notes
+        -----
+        It takes a round. What comes from a DataFrame can as well be unfolded there, with ``F.explode``, before
+        `stream` reads it.
+
+        References
+        ----------
+        Kafka Streams ``KStream.flatMapValues``.
+        """
+        where = user_line()
+        shown = checked_name(name) or f"{self.name}_flat_map"
+        (array,) = self._analysed([as_condition(elements)], where, shown)
+        if not isinstance(array.type, T.ArrayType):
+            raise ArgumentError(
+                f"flat_map was given {array.type.simpleString()}, and needs an array.",
+                hint='Such as F.split("text", " ") or F.array(...).',
+                operator=shown,
+                where=where,
+            )
+        element = array.type.elementType
+        named = Field(
+            array.name if array.named or isinstance(elements, Column) else "element", element.json()
+        )
+        fields = (
+            tuple(Field(one.name, one.dataType.json()) for one in element.fields)
+            if isinstance(element, T.StructType)
+            else (named,)
+        )
+        check_names(self._spark, self.key_columns, fields, shown, where)
+        arrays = Select(
+            name=f"{shown}/array",
+            where=where,
+            key=self._node.key,
+            value=(Field("elements", array.type.json()),),
+            parent=self._node,
+            columns=(Named("elements", array.expression),),
+        )
+        node = FlatMap(
+            name=shown,
+            where=where,
+            key=self._node.key,
+            value=fields,
+            parent=arrays,
+            takes_apart=isinstance(element, T.StructType),
+        )
+        return Stream(node, self._spark)
+
+    def merge(self, other: Stream, name: str | None = None) -> Stream:
+        """Put the records of another stream beside those of this one.
+
+        Parameters
+        ----------
+        other
+            A stream with the same key and value columns, in any order.
+        name
+            The result's name.
+
+        Raises
+        ------
+        ArgumentError
+            Their columns differ.
+
+        Notes
+        -----
+        Records come in the order of the plan, whichever stream they are of: by time, then in the order in which
+        the sources were declared.
+
+        References
+        ----------
+        Kafka Streams ``KStream.merge``.
+        """
+        where = user_line()
+        shown = checked_name(name) or f"{self.name}_merge"
+        right = self._node_of(other, Stream, where)
+        sides = (self._node, right)
+        keys, values = ([_typed(node.key) for node in sides], [sorted(_typed(node.value)) for node in sides])
+        if keys[0] != keys[1] or values[0] != values[1]:
+            raise ArgumentError(
+                f"The streams have different columns: {self!r} and {other!r}.",
+                hint="Bring them into one form with select and select_key.",
+                operator=shown,
+                where=where,
+            )
+        names = [one.name for one in self._node.value]
+        if [one.name for one in right.value] != names:
+            right = self._node_of(other.select(*names), Stream, where)
+        node = Merge(
+            name=shown,
+            where=where,
+            key=self._node.key,
+            value=self._node.value,
+            left=self._node,
+            right=right,
+        )
+        return Stream(node, self._spark)
+
+    def join(
+        self,
+        table: Table,
+        on: On | None = None,
+        how: Literal["inner", "left"] = "inner",
+        select: SelectFunction | None = None,
+        suffixes: Suffixes = None,
+        name: str | None = None,
+    ) -> Stream:
+        """Look up for each record the row of a table that it points at, as it is at that place of the order.
+
+        Parameters
+        ----------
+        table
+            A table or a `global_table`; its changes alone bring nothing about.
+        on
+            None: what has the record's key. Otherwise what of the record points at the table's key, as in
+            `Table.join`; for a global table it has to be said.
+        how
+            ``inner``, or ``left``: records without a row are kept.
+        select, suffixes, name
+            As in `Table.join`; the first row is the record.
+
+        Returns
+        -------
+        Stream
+            With the records' keys and times.
+
+        Notes
+        -----
+        A record without a value, and for ``inner`` one that points at nothing, is dropped and counted. The key may
+        be null. The table's changes that one input record makes come before the records that it makes.
+
+        References
+        ----------
+        Kafka Streams ``KStream.join``, ``leftJoin`` with ``KTable`` and ``GlobalKTable``; KIP-955 (by foreign key);
+        KIP-962.
+        """
+        where = user_line()
+        right = self._node_of(table, Table, where)
+        shown = checked_name(name) or f"{self.name}_{table.name}_join"
+        check_how(how, ("inner", "left"), shown, where)
+        copied = isinstance(table, GlobalTable)
+        if on is None and (copied or not self.key_columns):
+            raise ArgumentError(
+                f"A join {'with a global table' if copied else 'of a stream without a key'} needs on=.",
+                hint="Say what of a record points at the table's key.",
+                operator=shown,
+                where=where,
+            )
+        joining = Joining(self._node, right, self._spark, shown, where)
+        foreign, expressions = joining.pointing(self.key_columns if on is None else on)
+        value, columns, gone = joining.value(
+            select, suffixes, joining.key_columns(self._node.key, same=on is None)
+        )
+        node = StreamJoin(
+            name=shown,
+            where=where,
+            key=self._node.key,
+            value=value,
+            left=self._node,
+            right=right,
+            how=how,
+            select=columns,
+            delete_when=gone,
+            on=expressions,
+            foreign=foreign,
+            copied=copied,
+        )
+        return Stream(node, self._spark)
+
+    def group_by(self, *keys: ColumnLike, value: Sequence[ColumnLike] | None = None) -> GroupedStream:
+        """Put the records into groups.
+
+        Parameters
+        ----------
+        *keys
+            The group: names or Columns over the record; an expression needs an alias.
+        value
+            What `GroupedStream.aggregate` and ``reduce`` see of a record; default the columns that are not keys.
+
+        References
+        ----------
+        Kafka Streams ``KStream.groupBy``.
+        """
+        return GroupedStream(self._grouping(keys, value, user_line()), lambda node: Table(node, self._spark))
+
+    def group_by_key(self, *, value: Sequence[ColumnLike] | None = None) -> GroupedStream:
+        """Put the records into groups by their key.
+
+        Parameters
+        ----------
+        value
+            As in `group_by`.
+
+        References
+        ----------
+        Kafka Streams ``KStream.groupByKey``.
+        """
+        where = user_line()
+        self._check_keyed("group_by_key", where)
+        return GroupedStream(
+            self._grouping(self.key_columns, value, where), lambda node: Table(node, self._spark)
+        )
+
+    def to_table(self, name: str | None = None) -> Table:
+        """Read the records as a table: the last one of a key is its row, and one without a value deletes it.
+
+        Parameters
+        ----------
+        name
+            Of the table.
+
+        Notes
+        -----
+        A record with a null in its key is dropped and counted.
+
+        References
+        ----------
+        Kafka Streams ``KStream.toTable``.
+        """
+        where = user_line()
+        self._check_keyed("to_table", where)
+        node = ToTable(
+            name=checked_name(name) or f"{self.name}_table",
+            where=where,
+            key=self._node.key,
+            value=self._node.value,
+            parent=self._node,
+        )
+        return Table(node, self._spark)
+
+    def _check_keyed(self, method: str, where: str) -> None:
+        if not self.key_columns:
+            raise ArgumentError(
+                f"{method}() needs the records' key, and they have none.",
+                hint="Give stream(...) a key=, or the records one with select_key.",
+                operator=self.name,
+                where=where,
+            )
+
+    # Results
+
+    def changes(self, compat: Compat = None, *, shards: int | None = None) -> DataFrame:
+        """Return the records as a streaming DataFrame.
+
+        Parameters
+        ----------
+        compat, shards
+            As for `Table.changes`.
+
+        Returns
+        -------
+        DataFrame
+            As `Table.changes` gives it: the ``_change_type`` is ``upsert``, or ``delete`` for a record without a
+            value.
+        """
+        return changes_of(self._node, self._spark, OutputSpec(), compat, shards)
+
+    def to(self, sink: Sink, *, name: str | None = None) -> OutputRequest:
+        """Describe an output of a query, for `tablestream.start`.
+
+        Parameters
+        ----------
+        sink
+            Where the records go: one that keeps a log, not a table with a row per key.
+        name
+            As for `Table.to`.
+
+        Raises
+        ------
+        ArgumentError
+            The sink maintains a table.
+        """
+        shown = checked_name(name) or self.name
+        if checked_sink(sink).needs_final:
+            raise ArgumentError(
+                f"Records are no rows of a table, and {sink.target} keeps a row per key.",
+                hint='Append them to a log, such as tablestream.delta(path, mode="changes"), or use to_table().',
+                operator=shown,
+                where=user_line(),
+            )
+        return request(self._node, self._spark, sink, emit=None, before=False, tombstones="all", name=shown)
+
+    def explain(
+        self, mode: Literal["text"] = "text", *, compat: Compat = None, shards: int | None = None
+    ) -> None:
+        """Print the rounds of the plan, as `Table.explain`.
+
+        Parameters
+        ----------
+        mode, compat, shards
+            As there.
+        """
+        check_mode(mode)
+        sys.stdout.write(explain(self._node, OutputSpec(), compat, shards) + "\n")
+
+
+def _typed(fields: Fields) -> list[tuple[str, str]]:
+    """Names and types; whether a column may be null makes no difference."""
+    return [(one.name, spark_type(one).simpleString()) for one in fields]

@@ -1,0 +1,101 @@
+"""Columns that a user chose, looked at by Spark and checked: what can be the value of a table or a stream."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NoReturn
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import types as T
+
+from tablestream.errors import ArgumentError, ColumnCollisionError, PlanError, ReservedNameError
+from tablestream.spark.analysis import Analysed, analysed, folding
+from tablestream.spark.columns import spark_type
+from tablestream.spark.sources import is_reserved
+from tablestream.spark.types import arrow_type
+from tablestream.topology.nodes import Field, Fields, Named
+
+
+def empty(spark: SparkSession, schema: T.StructType) -> DataFrame:
+    """A data frame without rows."""
+    return spark.createDataFrame([], schema)
+
+
+def carried(
+    frame: DataFrame, columns: Sequence[Column], operator: str, where: str, hint: str = ""
+) -> list[Analysed]:
+    """Let Spark look at columns, and refuse those that a table cannot carry."""
+    seen = analysed(frame, columns, operator=operator, where=where, hint=hint)
+    for one in seen:
+        arrow_type(one.type, one.name, operator=operator, where=where)
+    return seen
+
+
+def schema_of(fields: Sequence[Field]) -> T.StructType:
+    """The schema of some columns."""
+    return T.StructType([T.StructField(one.name, spark_type(one)) for one in fields])
+
+
+def types_of(fields: Fields) -> list[T.DataType]:
+    """The types of some columns."""
+    return [spark_type(one) for one in fields]
+
+
+def taken_apart(columns: Sequence[Analysed]) -> tuple[list[Column] | None, Column | None]:
+    """If a struct without a name is all there is: its fields as columns, and where it is null, if it ever is."""
+    row = columns[0] if len(columns) == 1 else None
+    if row is None or row.named or not isinstance(row.type, T.StructType):
+        return None, None
+    parts = [row.column[one].alias(one) for one in row.type.names]
+    return parts, row.column.isNull() if row.nullable else None
+
+
+def checked_value(
+    spark: SparkSession,
+    columns: Sequence[Analysed],
+    keys: Mapping[str, Sequence[Column]],
+    operator: str,
+    where: str,
+) -> tuple[Fields, tuple[Named, ...]]:
+    """The columns of a value: key columns are left out, names have to be there once, and not be ours.
+
+    Parameters
+    ----------
+    keys
+        By name the columns that are the key.
+    """
+
+    def refuse(kind: type[ArgumentError | PlanError], message: str) -> NoReturn:
+        raise kind(message, hint="Give it another name, with alias.", operator=operator, where=where)
+
+    fold = folding(spark)
+    by_name = {fold(name): same for name, same in keys.items()}
+    named: dict[str, tuple[Field, Named]] = {}
+    for one in columns:
+        name = fold(one.name)
+        if name in by_name:
+            texts = {str(text) for same in by_name[name] for text in (same, same.alias(one.name))}
+            if fold(str(one.column)) not in {fold(text) for text in texts}:
+                refuse(ColumnCollisionError, f"'{one.name}' is a key column, and this is another one.")
+        elif name in named:
+            refuse(ColumnCollisionError, f"Two columns are called '{one.name}'.")
+        elif is_reserved(one.name):
+            refuse(ReservedNameError, f"A column cannot be called '{one.name}'.")
+        else:
+            named[name] = one.field, Named(one.name, one.expression)
+    return tuple(one for one, _ in named.values()), tuple(one for _, one in named.values())
+
+
+def check_names(spark: SparkSession, key: Sequence[str], fields: Fields, operator: str, where: str) -> None:
+    """Refuse columns of a value that bear the name of another one, of the key, or of the library's."""
+    fold = folding(spark)
+    taken = {fold(name) for name in key}
+    for one in fields:
+        if fold(one.name) in taken or is_reserved(one.name):
+            raise ColumnCollisionError(
+                f"There is a column '{one.name}' already, or the name is the library's.",
+                hint="Give it another name.",
+                operator=operator,
+                where=where,
+            )
+        taken.add(fold(one.name))
