@@ -138,11 +138,12 @@ def looked_up(
     table: Node,
     how: How = "inner",
     on: ForeignKey | None = None,
+    joiner: Joiner | None = None,
     *,
     copied: bool = False,
 ) -> StreamJoin:
     """Join records with the rows that they point at, by default with the value's first pointer."""
-    name, select, gone = f"{records.name}_{table.name}", *_select(None)
+    name, select, gone = f"{records.name}_{table.name}", *_select(joiner)
     parts = _on(on, len(table.key))
     return StreamJoin(
         name, "", records.key, VALUE, records, table, how, select, gone, parts, table.key, copied=copied
@@ -179,6 +180,16 @@ def points(number: int) -> ForeignKey:
         return found[number] if number < len(found) else None
 
     return pointer
+
+
+def pointers(value: str) -> list[str | None]:
+    """Give all pointers of a value, each as a value."""
+    return [f"|{found}" for found in re.findall(r"\|([^|,()]*)", value)]
+
+
+def as_text(number: str) -> str:
+    """Give a value, such as a number, as one that points at it."""
+    return f"|{number}"
 
 
 def key_join(left: Node, right: Node, how: How = "inner", joiner: Joiner | None = None) -> KeyJoin:

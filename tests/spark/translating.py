@@ -10,7 +10,24 @@ from pyspark.sql import functions as F
 
 import tablestream as ts
 from tablestream.topology.graph import ancestors
-from tablestream.topology.nodes import Filter, ForeignKeyJoin, KeyJoin, Node, OneToMany, Select, Source
+from tablestream.topology.nodes import (
+    Aggregate,
+    Filter,
+    FlatMap,
+    ForeignKeyJoin,
+    Join,
+    KeyJoin,
+    Materialize,
+    Merge,
+    Node,
+    OneToMany,
+    Select,
+    SelectKey,
+    Source,
+    StreamJoin,
+    ToStream,
+    ToTable,
+)
 from tests.plans import catalogue, tables
 
 if TYPE_CHECKING:
@@ -39,27 +56,33 @@ TWINS: dict[Any, Callable[..., Column]] = {
     catalogue.marked: lambda value: F.concat(value, F.lit("?")),
     catalogue.never_b_a: _never_b_a,
     tables.pair: _pair,
+    tables.as_text: lambda value: F.concat(F.lit("|"), value.cast("string")),
+    tables.pointers: lambda value: F.transform(
+        F.regexp_extract_all(value, F.lit(r"\|([^|,()]*)"), F.lit(1)),
+        lambda one: F.concat(F.lit("|"), one),
+    ),
 }
 
 
-def translated(nodes: Sequence[Node], log: DataFrame) -> list[ts.Table]:
-    """Declare the tables of some nodes, in the same order.
+def translated(nodes: Sequence[Node], log: DataFrame) -> list[Any]:
+    """Declare the tables and streams of some nodes, in the same order.
 
     Parameters
     ----------
     log
         Records with ``source``, ``k0``, ``k1``, ``v``, ``ts`` (in seconds) and ``number``.
     """
-    made: dict[Node, ts.Table] = {}
+    made: dict[Node, Any] = {}
     for node in ancestors(*nodes):
         made[node] = _table(node, made, log)
     return [made[node] for node in nodes]
 
 
-def _table(node: Node, made: dict[Node, ts.Table], log: DataFrame) -> ts.Table:
+def _table(node: Node, made: dict[Node, Any], log: DataFrame) -> Any:
     name = f"{node.name}_{node.serial}"
     if isinstance(node, Source):
-        return ts.table(
+        read = ts.stream if node.records else ts.table
+        return read(
             log.where(F.col("source") == node.name),
             key=[one.name for one in node.key],
             timestamp=F.timestamp_seconds("ts"),
@@ -68,18 +91,43 @@ def _table(node: Node, made: dict[Node, ts.Table], log: DataFrame) -> ts.Table:
             order_by="number",
             name=name,
         )
+    if isinstance(node, Aggregate | FlatMap | ToStream | ToTable | Materialize | Merge | SelectKey):
+        return _shaped(node, made, name)
     if isinstance(node, Filter):
         condition = _twin(node.condition)(F.col("v"))
         table = made[node.parent]
         return table.filter_not(condition) if node.negate else table.filter(condition)
     if isinstance(node, Select):
-        value = _twin(node.columns[0].expression)(F.col("v"))
+        if node.value[0].type == tables.STRINGS:
+            return made[node.parent]  # is a part of the flat_map
+        value = _twin(node.columns[0].expression)(F.col(node.parent.value[0].name))
         return made[node.parent].select(value.alias("v"), delete_when=value.isNull(), name=name)
-    assert isinstance(node, KeyJoin | ForeignKeyJoin | OneToMany)
+    assert isinstance(node, Join)
     return _join(node, made[node.left], made[node.right], name)
 
 
-def _join(node: KeyJoin | ForeignKeyJoin | OneToMany, left: ts.Table, right: ts.Table, name: str) -> ts.Table:
+def _shaped(node: Node, made: dict[Node, Any], name: str) -> Any:
+    """Declare what takes rows or records as they are."""
+    parent = made[node.parents[0]]
+    if isinstance(node, FlatMap):
+        assert isinstance(node.parent, Select)
+        array = _twin(node.parent.columns[0].expression)(F.col("v"))
+        return parent.flat_map(array.alias("v"), name=name)
+    if isinstance(node, Merge):
+        return parent.merge(made[node.right], name=name)
+    if isinstance(node, SelectKey):
+        keys = zip((one.expression for one in node.columns), node.key, strict=True)
+        return parent.select_key(*(_pointer(part).alias(one.name) for part, one in keys), name=name)
+    if isinstance(node, Aggregate):
+        keys = zip(node.on, node.key, strict=True)
+        return parent.group_by(*(_pointer(part).alias(one.name) for part, one in keys)).agg(
+            n=ts.count(), name=name
+        )
+    method = {ToStream: "to_stream", ToTable: "to_table", Materialize: "materialize"}[type(node)]
+    return getattr(parent, method)(name=name)
+
+
+def _join(node: Join, left: Any, right: Any, name: str) -> Any:
     joiner = _twin(node.select[0].expression)
 
     def select(one: ts.Row, other: ts.Row) -> Any:
@@ -90,8 +138,11 @@ def _join(node: KeyJoin | ForeignKeyJoin | OneToMany, left: ts.Table, right: ts.
 
     if isinstance(node, KeyJoin):
         return left.join(right, how=node.how, select=select, name=name)
+    assert isinstance(node, ForeignKeyJoin | OneToMany | StreamJoin)
     on = [_pointer(part) for part in node.on]
-    if isinstance(node, ForeignKeyJoin):
+    if isinstance(node, StreamJoin) and node.copied:
+        right = ts.GlobalTable(right._node, right._spark)
+    if isinstance(node, ForeignKeyJoin | StreamJoin):
         return left.join(right, on=on, how=node.how, select=select, name=name)
     assert node.how in {"inner", "left"}
     return left.one_to_many(right, on=on, how=node.how, select=select, name=name)
