@@ -208,6 +208,31 @@ def foreign_key_join(
     return ForeignKeyJoin(name, "", _key(width), VALUE, left, right, how, select, gone, parts, right.key)
 
 
+def starred(center: Node, *joins: tuple[Node, How, ForeignKey], copied: bool = False) -> Node:
+    """Declare a star join, as `tablestream.star` makes it: a lookup for each table, and one join on the key."""
+    node = center
+    for table, how, on in joins:
+        looked_up = ForeignKeyJoin(
+            f"{table.name}_looked_up", "", center.key, VALUE, center, table, "left",
+            (Named("v", Python(lambda _, right: right)),), Python(lambda _, right: right is None),
+            _on(on, len(table.key)), table.key, copied=copied,
+        )  # fmt: skip
+        select, gone = _select(None)
+        node = KeyJoin(
+            f"{node.name}_{table.name}",
+            "",
+            center.key,
+            VALUE,
+            node,
+            looked_up,
+            how,
+            select,
+            gone,
+            own_times=True,
+        )
+    return node
+
+
 def one_to_many(
     one: Node, many: Node, how: How = "inner", on: ForeignKey | None = None, joiner: Joiner | None = None
 ) -> OneToMany:
