@@ -300,12 +300,14 @@ class Table(Relation):
         max_records: int | None = None,
         max_bytes: int | None = None,
         on_full: Literal["emit", "fail"] = "emit",
+        wall_clock: str | timedelta | None = None,
         name: str | None = None,
     ) -> Table:
         """Hold changes back and let through the last one of each key.
 
         A key waits from the time of its first change until the shard has seen a change that is `until` later; what
-        leaves then is its last change, a tombstone too. Time is that of the records: without new ones nothing leaves.
+        leaves then is its last change, a tombstone too. Time is that of the records: without new ones nothing leaves,
+        unless `wall_clock` says so.
 
         Parameters
         ----------
@@ -315,6 +317,10 @@ class Table(Relation):
             How much a shard may hold; the bytes of a row are those of its key and value as JSON. Default: any amount.
         on_full
             ``"emit"`` lets through those that have waited longest until the rest fits; ``"fail"`` ends the query.
+        wall_clock
+            How long a key waits at most by the clock, so that an input that falls silent still gives what is held.
+            Spark then runs a micro-batch at every trigger; it does not go with ``availableNow``, which would never
+            end. When such a change leaves depends on the clock, and a replay may order it differently.
         name
             Of the table.
 
@@ -336,6 +342,9 @@ class Table(Relation):
         until_us = microseconds(until)
         if until_us is None or until_us < 0:
             refuse(f"until={until!r} is no length of time.", "Write it as '5 minutes'.")
+        wall_clock_us = microseconds(wall_clock)
+        if wall_clock is not None and (wall_clock_us is None or wall_clock_us < 0):
+            refuse(f"wall_clock={wall_clock!r} is no length of time.", "Write it as '1 minute'.")
         for limit, given in (("max_records", max_records), ("max_bytes", max_bytes)):
             if given is not None and given < 1:
                 refuse(f"{limit}={given!r} is no limit.", "Give a whole number from 1 on, or leave it out.")
@@ -350,6 +359,7 @@ class Table(Relation):
             max_records=max_records,
             max_bytes=max_bytes,
             fail_when_full=on_full == "fail",
+            wall_clock_us=wall_clock_us,
         )
         return Table(node, self._spark)
 

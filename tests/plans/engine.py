@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import polars as pl
 
+from tablestream.operators.operator import WallClock
 from tablestream.plan.line import NOTHING, Ending, Line, Mode, Output, Reader, Role
 from tablestream.plan.lower import lower
 from tablestream.plan.order import in_order
@@ -71,6 +72,8 @@ Hasher: TypeAlias = "Callable[[Sequence[Value]], int]"
 FrameRow: TypeAlias = dict[str, Any]
 Inbox: TypeAlias = dict[tuple[int, int], dict[int, list[pl.DataFrame]]]
 """(round, shard) -> port -> frames of messages."""
+#: The number of what the wall clock brings about.
+TICK = -1
 
 
 class Step(NamedTuple):
@@ -189,19 +192,19 @@ class Engine:
         stores = {place: store.copy() for place, store in self.stores.items()}
         return replace(self, stores=stores, dropped=self.dropped.copy())
 
-    def run(self, records: Sequence[Record]) -> list[list[Change]]:
+    def run(self, records: Sequence[Record], now: int = 0) -> list[list[Change]]:
         """Work off one micro-batch; per output the changes in the total order."""
-        return [[step.change for step in steps] for steps in self.steps(records)]
+        return [[step.change for step in steps] for steps in self.steps(records, now)]
 
-    def steps(self, records: Sequence[Record]) -> list[list[Step]]:
-        """Do the same, each change with the number of its record, from 1."""
+    def steps(self, records: Sequence[Record], now: int = 0) -> list[list[Step]]:
+        """Do the same, each change with the number of its record, from 1; `now` is the wall clock's time."""
         inbox: Inbox = {}
         self._enter(records, inbox)
         for work in self.line.rounds:
             for shard in range(self.shards):
                 mine = inbox.pop((work.number, shard), {})
-                if mine:
-                    self._round(work, shard, mine, inbox)
+                if mine or work.needs_clock:
+                    self._round(work, shard, mine, inbox, now)
             self._between(work.number, inbox)
         return [self._ending(ending, inbox) for ending in self.line.endings]
 
@@ -222,10 +225,13 @@ class Engine:
                 self._put(outgoing, reader, message, row)
         self._send(outgoing, inbox)
 
-    def _round(self, work: Round, shard: int, mine: dict[int, list[pl.DataFrame]], inbox: Inbox) -> None:
+    def _round(
+        self, work: Round, shard: int, mine: dict[int, list[pl.DataFrame]], inbox: Inbox, now: int
+    ) -> None:
         store = self.stores.setdefault((work.number, shard), MemoryStore())
         state = ShardState(store, NoCache(), work.traces, work.fingerprint, work.text)
-        for port, frame in work_off(work, mine, state, self.dropped, self.slice_rows):
+        clock = WallClock(now) if work.needs_clock else None
+        for port, frame in work_off(work, mine, state, self.dropped, self.slice_rows, clock):
             self._deliver(port, frame, inbox)
         state.commit()
 
@@ -355,6 +361,8 @@ def _place(number: int) -> FrameRow:
 
 def _number(row: FrameRow) -> int:
     """The number of the record with a root."""
+    if row[PARTITION] == "~":
+        return TICK
     return int(row[TIME]) * 4 + int(row[PARTITION][1:]) * 2 + int(row[POSITION])
 
 

@@ -392,9 +392,11 @@ def suppressed(
     max_records: int | None = None,
     max_bytes: int | None = None,
     fail_when_full: bool = False,
+    wall_clock: int | None = None,
 ) -> Suppress:
     """Hold the changes of a table back, in the unit of its timestamps."""
     limits = {"max_records": max_records, "max_bytes": max_bytes}
     return Suppress(
-        "suppressed", "test", table.key, table.value, table, until, **limits, fail_when_full=fail_when_full
-    )
+        "suppressed", "test", table.key, table.value, table, until, **limits, fail_when_full=fail_when_full,
+        wall_clock_us=wall_clock,
+    )  # fmt: skip

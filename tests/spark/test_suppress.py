@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -67,3 +68,22 @@ def test_bad_limits_are_refused_when_the_plan_is_built(spark: SparkSession, tmp_
         rows.suppress("1 hour", max_records=0)
     with pytest.raises(ArgumentError, match="on_full"):
         rows.suppress("1 hour", on_full="wait")  # type: ignore[arg-type]
+
+
+def test_the_wall_clock_releases_what_an_idle_input_left(spark: SparkSession, tmp_path: Path) -> None:
+    log = ChangeLog(tmp_path / "log", "key string, value int, at bigint")
+    log.add([row("a", 1, 0), row("b", 1, 2), row("a", 2, 3)])
+    sink = ts.memory("by the clock")
+    held = table(log, spark).suppress("1 hour", wall_clock="2 seconds").group_by("value").count()
+    with pytest.raises(ArgumentError, match="availableNow"):
+        ts.start(held.to(sink), checkpoint=tmp_path / "checkpoint", trigger={"availableNow": True})
+    query = ts.start(held.to(sink), checkpoint=tmp_path / "checkpoint", shards=2)
+    try:
+        deadline = time.monotonic() + 120
+        while len(sink.rows()) < 2 and time.monotonic() < deadline:
+            time.sleep(0.5)
+            assert query.exception() is None
+    finally:
+        query.stop()
+    assert sorted((one.value, one["count"]) for one in sink.rows()) == [(1, 1), (2, 1)]
+    assert {one["_order"]["partition"] for one in sink.rows()} == {"~"}

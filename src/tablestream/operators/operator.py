@@ -37,6 +37,29 @@ class Emission:
 
 
 @dataclass
+class WallClock:
+    """The time of the micro-batch, for operators that let something go though nothing came.
+
+    Attributes
+    ----------
+    now_us
+        Microseconds since 1970.
+    tick
+        The place behind all messages, where what the clock brings about has its parent; none if more is to come.
+    wake_us
+        When an operator wants to run again at the latest; it sets this.
+    """
+
+    now_us: int
+    tick: int | None = None
+    wake_us: int | None = None
+
+    def wake(self, at_us: int) -> None:
+        """Ask to run again."""
+        self.wake_us = at_us if self.wake_us is None else min(self.wake_us, at_us)
+
+
+@dataclass
 class Context:
     """What a round lends an operator: its traces by name, and a place to count what it drops.
 
@@ -48,11 +71,14 @@ class Context:
         Records dropped so far, by reason.
     observed
         The largest time that the operator has seen in its shard; it survives a restart. None: no record yet.
+    clock
+        For operators with a ``wall_clock_us``.
     """
 
     trace: Callable[[str], Trace]
     dropped: Counter[str]
     observed: int | None = None
+    clock: WallClock | None = None
 
 
 class Operator(Protocol):

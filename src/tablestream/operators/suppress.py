@@ -11,6 +11,7 @@ change of a key that is held                takes the held one's place; since st
 since <= observed - ``until_us``            let through, a tombstone too: the held row at its own time
 more than ``max_records``, ``max_bytes``    the first to wait is let through until the rest fits; with
                                             ``fail_when_full`` it is an error
+held for ``wall_clock_us`` on the clock     let through, whatever the times of records
 ==========================================  ===========================================================
 
 Keys leave in the order of (since, key). ``atomic``: all changes of a step are held before any leaves.
@@ -25,17 +26,18 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
 
 from tablestream.errors import BufferFullError
 from tablestream.operators.events import Ints, ends, ints
-from tablestream.operators.operator import NUMBER, PARENT, Context, Emission
+from tablestream.operators.operator import NUMBER, PARENT, Context, Emission, WallClock
 from tablestream.state.changes import KEY_HASH, LIVE, SEQ, STEP, TS, number_keys
 from tablestream.state.trace import TraceSpec
 
-SINCE, EXISTS = "_since", "_exists"
+SINCE, EXISTS, ARRIVED = "_since", "_exists", "_arrived"
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,8 @@ class Suppress:
         Whether holding more is an error.
     atomic
         Whether a step is held as a whole.
+    wall_clock_us
+        How long a key waits at most on the wall clock, in microseconds; None: however long.
 
     Notes
     -----
@@ -68,6 +72,7 @@ class Suppress:
     max_bytes: int | None = None
     fail_when_full: bool = False
     atomic: bool = True
+    wall_clock_us: int | None = None
 
     @property
     def inputs(self) -> tuple[pl.Schema, ...]:
@@ -77,7 +82,8 @@ class Suppress:
     @property
     def traces(self) -> tuple[TraceSpec, ...]:
         head = {KEY_HASH: pl.Int64(), **self.keys, TS: pl.Int64(), LIVE: pl.Boolean()}
-        schema = pl.Schema({**head, SINCE: pl.Int64(), EXISTS: pl.Boolean(), "v": self.value})
+        clocked = {} if self.wall_clock_us is None else {ARRIVED: pl.Int64()}
+        schema = pl.Schema({**head, SINCE: pl.Int64(), **clocked, EXISTS: pl.Boolean(), "v": self.value})
         return (TraceSpec(name="held", number=0, hash=KEY_HASH, key=tuple(self.keys), schema=schema),)
 
     @property
@@ -92,12 +98,17 @@ class Suppress:
         new = arrived.rename({LIVE: EXISTS}).with_columns(pl.col(TS).alias(SINCE))
         zero = pl.lit(0, pl.Int64)
         columns = [KEY_HASH, *self.keys, TS, SINCE, EXISTS, "v", SEQ, STEP]
+        if context.clock is not None and self.wall_clock_us is not None:
+            columns.append(ARRIVED)
+            new = new.with_columns(pl.lit(context.clock.now_us, pl.Int64).alias(ARRIVED))
         rows = pl.concat(
             [held.with_columns(zero.alias(SEQ), zero.alias(STEP)).select(columns), new.select(columns)]
         )
         (kid,) = number_keys(KEY_HASH, list(self.keys), [rows])
         buffer = _Buffer(self, self._ranks(rows, ints(kid)), self._sizes(rows), context.observed)
         buffer.work(rows, ints(kid), held.height)
+        if context.clock is not None and self.wall_clock_us is not None:
+            buffer.let_through_by(context.clock, self.wall_clock_us, rows[ARRIVED].to_list())
         context.observed = buffer.observed
         emitted = rows[buffer.rows].select(
             KEY_HASH, *self.keys, TS, pl.col(EXISTS).alias(LIVE), pl.col("v").alias("v0")
@@ -119,12 +130,22 @@ class Suppress:
         known = np.flatnonzero(last >= 0).tolist()
         touched = [k for k in known if seq[last[k]] > 0 or k not in buffer.held]
         held = [buffer.held.get(k) for k in touched]
-        place = [last[k] if one is None else one[1] for k, one in zip(touched, held, strict=True)]
+        place = [last[k] if one is None else one.row for k, one in zip(touched, held, strict=True)]
         remembered = rows[place].with_columns(
             pl.Series(LIVE, [one is not None for one in held], dtype=pl.Boolean),
-            pl.Series(SINCE, [0 if one is None else one[0] for one in held], dtype=pl.Int64),
+            pl.Series(SINCE, [0 if one is None else one.since for one in held], dtype=pl.Int64),
+            *self._arrived(rows, held),
         )
         return remembered.with_columns(pl.when(LIVE).then("v").alias("v")).select(list(self.traces[0].schema))
+
+    def _arrived(self, rows: pl.DataFrame, held: Sequence[_Held | None]) -> list[pl.Series]:
+        """When what is held was first held, on the wall clock."""
+        if self.wall_clock_us is None:
+            return []
+        arrived = rows[ARRIVED].to_list()
+        return [
+            pl.Series(ARRIVED, [0 if one is None else arrived[one.first] for one in held], dtype=pl.Int64)
+        ]
 
     def _ranks(self, rows: pl.DataFrame, kid: Ints) -> list[int]:
         """The place of each key among the keys."""
@@ -140,6 +161,14 @@ class Suppress:
         return rows.select(text.cast(pl.Int64)).to_series().to_list()
 
 
+class _Held(NamedTuple):
+    """What is held of a key: since when, and the positions of its row and of the one that came first."""
+
+    since: int
+    row: int
+    first: int
+
+
 @dataclass
 class _Buffer:
     """What a shard holds while its changes are worked off.
@@ -147,7 +176,7 @@ class _Buffer:
     Attributes
     ----------
     held
-        By key its (since, position of its row).
+        By key.
     rows, causes, numbers
         Of what was let through: positions, the messages that let them through, and their order there.
     """
@@ -156,7 +185,7 @@ class _Buffer:
     ranks: list[int]
     sizes: list[int] | None
     observed: int | None
-    held: dict[int, tuple[int, int]] = field(default_factory=dict)
+    held: dict[int, _Held] = field(default_factory=dict)
     rows: list[int] = field(default_factory=list)
     causes: list[int] = field(default_factory=list)
     numbers: list[int] = field(default_factory=list)
@@ -181,9 +210,21 @@ class _Buffer:
         if before is None:
             heapq.heappush(self._waiting, (since, self.ranks[key], key))
         elif self.sizes is not None:
-            self._bytes -= self.sizes[before[1]]
-        self.held[key] = (since if before is None else before[0], position)
+            self._bytes -= self.sizes[before.row]
+        self.held[key] = _Held(since, position, position) if before is None else before._replace(row=position)
         self._bytes += 0 if self.sizes is None else self.sizes[position]
+
+    def let_through_by(self, clock: WallClock, wait_us: int, arrived: Sequence[int]) -> None:
+        """Let through what has waited long enough on the wall clock, and ask to be woken for the rest."""
+        if clock.tick is not None:
+            waiting = sorted((one.since, self.ranks[key], key) for key, one in self.held.items())
+            overdue = [
+                key for _, _, key in waiting if arrived[self.held[key].first] <= clock.now_us - wait_us
+            ]
+            for number, key in enumerate(overdue):
+                self._leave(key, clock.tick, number)
+        if self.held:
+            clock.wake(min(arrived[one.first] for one in self.held.values()) + wait_us)
 
     def _let_through(self, cause: int) -> None:
         assert self.observed is not None  # noqa: S101 - a change came
@@ -191,13 +232,15 @@ class _Buffer:
         while self._waiting and (
             self._waiting[0][0] <= self.observed - self.limits.until_us or self._is_full()
         ):
-            _, _, key = heapq.heappop(self._waiting)
-            _, row = self.held.pop(key)
-            self._bytes -= 0 if self.sizes is None else self.sizes[row]
-            self.rows.append(row)
-            self.causes.append(cause)
-            self.numbers.append(number)
+            self._leave(heapq.heappop(self._waiting)[2], cause, number)
             number += 1
+
+    def _leave(self, key: int, cause: int, number: int) -> None:
+        row = self.held.pop(key).row
+        self._bytes -= 0 if self.sizes is None else self.sizes[row]
+        self.rows.append(row)
+        self.causes.append(cause)
+        self.numbers.append(number)
 
     def _is_full(self) -> bool:
         limits = self.limits

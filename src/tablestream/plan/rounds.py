@@ -65,6 +65,11 @@ class Placed:
     targets: tuple[tuple[Port, ...], ...]
 
     @property
+    def needs_clock(self) -> bool:
+        """Whether it goes by the wall clock, and so has something to do where nothing came."""
+        return getattr(self.operator, "wall_clock_us", None) is not None
+
+    @property
     def trace_specs(self) -> tuple[TraceSpec, ...]:
         """The traces of the operator under names that are unique in the round."""
         return tuple(replace(spec, name=f"{self.name}/{spec.name}") for spec in self.operator.traces)
@@ -102,6 +107,11 @@ class Round:
             for placed in self.operators
             for port, schema in zip(placed.inputs, placed.operator.inputs, strict=True)
         }
+
+    @property
+    def needs_clock(self) -> bool:
+        """Whether an operator here goes by the wall clock."""
+        return any(placed.needs_clock for placed in self.operators)
 
     @property
     def is_final(self) -> bool:

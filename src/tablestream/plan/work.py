@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import polars as pl
 
 from tablestream.operators.events import ints
-from tablestream.operators.operator import NUMBER, PARENT, Context
+from tablestream.operators.operator import NUMBER, PARENT, Context, WallClock
 from tablestream.plan.order import number_messages, slices
 from tablestream.plan.rounds import RANKS, Placed, Port, Round
 from tablestream.state.changes import PARTITION, POSITION, ROOT, SEQ, STEP, TIME, hop_columns
@@ -21,6 +21,8 @@ from tablestream.state.shard import ShardState
 
 #: Messages of one shard that are worked off together.
 SLICE_ROWS = 1_000_000
+#: Behind every time that a record can have.
+_LAST_TIME = (1 << 63) - 1
 
 
 def work_off(
@@ -29,6 +31,7 @@ def work_off(
     state: ShardState,
     dropped: Counter[tuple[str, str]],
     slice_rows: int | None = None,
+    clock: WallClock | None = None,
 ) -> Iterator[tuple[Port, pl.DataFrame]]:
     """Run the operators of a round over one shard's messages.
 
@@ -46,6 +49,8 @@ def work_off(
         More messages than these (default `SLICE_ROWS`) are worked off in sorted slices, one after the other: an
         operator's memory is a slice and what it touches. Not where only final changes leave: what is final is
         known at the end.
+    clock
+        The time, for a round that goes by it. What it brings about comes behind all messages.
 
     Yields
     ------
@@ -64,6 +69,8 @@ def work_off(
         arrived[port] = numbered if number[SEQ].is_sorted() else numbered.sort(SEQ)
     sliced = sum(frame.height for frame in arrived.values()) > slice_rows and not work.is_final
     parts = slices([frame[STEP] for frame in arrived.values()], slice_rows) if sliced else [(0, len(order))]
+    if clock is not None:
+        order = pl.concat([order, _tick(order)])
     for first, last in parts:
         part = {
             port: frame.filter(pl.col(STEP).is_between(first, last)) if sliced else frame
@@ -72,7 +79,20 @@ def work_off(
         for placed in work.operators:
             inputs = [part[port] for port in placed.inputs]
             if any(frame.height for frame in inputs):
-                yield from _run(placed, inputs, order, work.number, state, dropped)
+                yield from _run(placed, inputs, order, work.number, state, dropped, clock)
+    if clock is not None:
+        clock.tick = len(order)
+        empty = {port: frame.clear() for port, frame in arrived.items()}
+        for placed in work.operators:
+            if placed.needs_clock:
+                inputs = [empty[port] for port in placed.inputs]
+                yield from _run(placed, inputs, order, work.number, state, dropped, clock)
+
+
+def _tick(order: pl.DataFrame) -> pl.DataFrame:
+    """A place behind all others of the micro-batch; times are integers where a plan goes by the wall clock."""
+    place = dict.fromkeys(order.columns, 0) | {TIME: _LAST_TIME, PARTITION: "~"}
+    return pl.DataFrame([place], schema=order.schema)
 
 
 def _run(
@@ -82,10 +102,11 @@ def _run(
     hop: int,
     state: ShardState,
     dropped: Counter[tuple[str, str]],
+    clock: WallClock | None,
 ) -> Iterator[tuple[Port, pl.DataFrame]]:
     """Run one operator and give what it emits a place in the order."""
     observed = state.clock(placed.name)
-    context = Context(lambda name: state.trace(f"{placed.name}/{name}"), Counter(), observed)
+    context = Context(lambda name: state.trace(f"{placed.name}/{name}"), Counter(), observed, clock)
     for emission in placed.operator.run(inputs, context):
         if emission.rows.is_empty():
             continue

@@ -153,7 +153,7 @@ class Builder:
             work, self._shards, self._settings.cache_directory, self._settings.cache_bytes
         )
         return stream.groupBy(blobs.SHARD).transformWithStateInPandas(
-            processor, blobs.SCHEMA, "append", "none"
+            processor, blobs.SCHEMA, "append", "ProcessingTime" if work.needs_clock else "none"
         )
 
     def _between(self, stream: DataFrame, behind: tuple[Between, ...], number: int) -> DataFrame:

@@ -25,6 +25,7 @@ _PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 _ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 _PARTITIONS = "spark.sql.shuffle.partitions"
 _MANY_PARTITIONS = 100
+_LONG = '"long"'
 _CACHE_BYTES = 8 << 30
 
 
@@ -50,6 +51,8 @@ def lowered(wanted: Sequence[tuple[Node, OutputSpec]], compat: Compat, shards: i
     ------
     MixedPlanError
         If some sources have an ``order_by`` and others none, or of another type.
+    ArgumentError
+        If the plan goes by the wall clock, and its ``order_by`` is no bigint.
     """
     sources = [node for node in ancestors(*(node for node, _ in wanted)) if isinstance(node, Source)]
     orders = {source.ordered_by for source in sources}
@@ -64,7 +67,14 @@ def lowered(wanted: Sequence[tuple[Node, OutputSpec]], compat: Compat, shards: i
         Output(node, spec.emit == "final", spec.before, spec.tombstones == "minimal", spec.rejected)
         for node, spec in wanted
     ]
-    return lower(outputs, polars_types, Mode(checked_compat(compat), checked_shards(shards)))
+    line = lower(outputs, polars_types, Mode(checked_compat(compat), checked_shards(shards)))
+    if orders - {None, _LONG} and any(work.needs_clock for work in line.rounds):
+        raise ArgumentError(
+            f"A plan with a wall clock is ordered by {orders.pop()}, and can be only by bigint.",
+            hint='Give order_by= a bigint, as in F.col("lsn").cast("bigint").',
+            where=user_line(),
+        )
+    return line
 
 
 def check_session(spark: SparkSession, line: Line) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
+from tablestream.operators.operator import WallClock
 from tablestream.plan.rounds import Round
 from tablestream.plan.work import work_off
 from tablestream.spark import blobs
@@ -43,13 +44,13 @@ class RoundProcessor(StatefulProcessor):
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         """Make the state variables."""
-        self._store = SparkStore(handle, self._work.number)
+        self._handle, self._store = handle, SparkStore(handle, self._work.number)
 
     def handleInputRows(  # noqa: N802 - Spark's name
         self,
         key: Any,
         rows: Iterator[pd.DataFrame],
-        timerValues: Any,  # noqa: N803, ARG002 - Spark's name
+        timerValues: Any,  # noqa: N803 - Spark's name
     ) -> Iterator[pd.DataFrame]:
         """Run the round for one shard: read all of its messages, then yield blobs as operators emit."""
         packed: dict[int, list[bytes]] = {}
@@ -62,19 +63,35 @@ class RoundProcessor(StatefulProcessor):
                 packed.setdefault(int(port), []).append(blob)
         if packed:
             inbox = {port: blobs.decode(packed.pop(port)) for port in list(packed)}
-            yield from self._work_off(int(key[0]), inbox)
+            yield from self._work_off(int(key[0]), inbox, timerValues)
 
-    def _work_off(self, shard: int, inbox: dict[int, list[pl.DataFrame]]) -> Iterator[pd.DataFrame]:
+    def handleExpiredTimer(  # noqa: N802 - Spark's name
+        self,
+        key: Any,
+        timerValues: Any,  # noqa: N803 - Spark's name
+        expiredTimerInfo: Any,  # noqa: N803, ARG002 - Spark's name
+    ) -> Iterator[pd.DataFrame]:
+        """Run the round for a shard that nothing came to, and in which something has waited long enough."""
+        yield from self._work_off(int(key[0]), {}, timerValues)
+
+    def _work_off(
+        self, shard: int, inbox: dict[int, list[pl.DataFrame]], timer_values: Any
+    ) -> Iterator[pd.DataFrame]:
         cache = worker_cache(self._cache_directory, self._cache_bytes)
         state = ShardState(self._store, cache, self._work.traces, self._work.fingerprint, self._work.text)
         dropped: Counter[tuple[str, str]] = Counter()
+        clock = None
+        if self._work.needs_clock:
+            clock = WallClock(timer_values.getCurrentProcessingTimeInMs() * 1000)
         held: list[blobs.Blob] = []
-        for port, messages in work_off(self._work, inbox, state, dropped):
+        for port, messages in work_off(self._work, inbox, state, dropped, clock=clock):
             held += blobs.pack(port, messages, self._shards)
             if sum(len(one.blob) for one in held) > _HELD_BYTES:
                 yield blobs.data_frame(held)
                 held = []
         state.commit()
+        if clock is not None and clock.wake_us is not None:
+            self._handle.registerTimer(-(-clock.wake_us // 1000))
         held += blobs.counters(shard, dropped)
         if held:
             yield blobs.data_frame(held)

@@ -55,7 +55,8 @@ def start(
         The directory of the query's checkpoint. A restarted query goes on where it was.
     trigger
         As for ``DataStreamWriter.trigger``, such as ``{"availableNow": True}`` or
-        ``{"processingTime": "10 seconds"}``. Default: as soon as there is something to do.
+        ``{"processingTime": "10 seconds"}``. Default: as soon as there is something to do; where something is let
+        through by the wall clock, every second.
     name
         The query's name.
     compat, shards
@@ -69,7 +70,7 @@ def start(
     Raises
     ------
     ArgumentError
-        No output, or two with one name or target; an argument of another kind.
+        No output, or two with one name or target; an argument of another kind; ``availableNow`` with a wall clock.
     MixedPlanError
         Tables of different sessions.
     PlanChangedError
@@ -95,6 +96,13 @@ def start(
         )
     line = lowered([(output.node, output.spec) for output in outputs], compat, shards)
     check_session(spark, line)
+    clocked = any(work.needs_clock for work in line.rounds)
+    if clocked and {"availableNow", "once"} & set(trigger or {}):
+        raise ArgumentError(
+            "A plan with a wall clock does not go with availableNow: it always has something to wait for.",
+            hint='Give trigger={"processingTime": "10 seconds"}, or leave wall_clock= out.',
+            where=user_line(),
+        )
     keyed = [
         Output(output.name, output.sink if output.spec.rejected else output.sink.keyed_by(_key(output)))
         for output in outputs
@@ -107,7 +115,7 @@ def start(
     if name is not None:
         writer = writer.queryName(name)
     return (
-        writer.trigger(**(trigger or {"processingTime": "0 seconds"}))
+        writer.trigger(**(trigger or {"processingTime": "1 second" if clocked else "0 seconds"}))
         .foreachBatch(_micro_batch_writer(line.endings, keyed, checkpoint))
         .start()
     )

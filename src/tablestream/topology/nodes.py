@@ -400,19 +400,23 @@ class Suppress(_OneParent):
         How much a shard may hold; None: any amount.
     fail_when_full
         Whether holding more is an error.
+    wall_clock_us
+        How long a key waits at most on the wall clock, in microseconds; None: however long.
     """
 
     until_us: int
     max_records: int | None
     max_bytes: int | None
     fail_when_full: bool
+    wall_clock_us: int | None = None
 
     @property
     def meaning(self) -> str:
         limits = (f"{self.max_records} records", f"{self.max_bytes} bytes")
         most = [text for text in limits if not text.startswith("None")]
         held = f", at most {' and '.join(most)}" if most else ""
-        return f"suppress until {self.until_us} us{held}{', else fail' if self.fail_when_full else ''}"
+        clock = "" if self.wall_clock_us is None else f", {self.wall_clock_us} us on the clock"
+        return f"suppress until {self.until_us} us{clock}{held}{', else fail' if self.fail_when_full else ''}"
 
 
 @dataclass(frozen=True, eq=False)
