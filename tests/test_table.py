@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -27,7 +28,6 @@ from tests.spark.change_logs import ALL
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from pyspark.sql import Column, DataFrame, SparkSession
 
@@ -46,7 +46,7 @@ def refused(
     assert str(error).startswith(f"[{kind.code}] "), str(error)
     assert all(word in str(error) for word in words), str(error)
     assert error.operator == operator
-    assert error.where == f"test_table.py:{call.__code__.co_firstlineno}"
+    assert error.where == f"{Path(call.__code__.co_filename).name}:{call.__code__.co_firstlineno}"
     assert re.search(r"\S\.$", error.hint), str(error)
     return error
 

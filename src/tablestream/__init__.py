@@ -1,6 +1,8 @@
 """Tables that stay right on Spark Structured Streaming."""
 
 from tablestream.aggregates import (
+    approx_count_distinct,
+    approx_percentile,
     avg,
     collect_list,
     collect_set,
@@ -29,6 +31,8 @@ __all__ = [
     "Row",
     "Stream",
     "Table",
+    "approx_count_distinct",
+    "approx_percentile",
     "avg",
     "collect_list",
     "collect_set",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from pyspark.errors import ParseException, PySparkException
@@ -94,6 +95,8 @@ class _Grouped:
                     operator=shown,
                     where=where,
                 )
+            if function.parameter is not None:
+                self._check_approximate(one, function, shown, where)
         of = [(one, function.column) for one, function in columns.items() if function.column is not None]
         inputs = carried(self._rows, [column.alias(one) for one, column in of], shown, where) if of else []
         for given in inputs:
@@ -101,8 +104,27 @@ class _Grouped:
         places = {one: place for place, (one, _) in enumerate(of)}
         value = tuple(self._result(one, function, shown, where) for one, function in columns.items())
         check_names(self._rows.sparkSession, [one.name for one in self._key], value, shown, where)
-        measures = tuple(Measure(function.name, places.get(one)) for one, function in columns.items())
+        measures = tuple(
+            Measure(function.name, places.get(one), function.parameter) for one, function in columns.items()
+        )
         return self._made(value, inputs, measures, None, keep_empty, shown, where)
+
+    def _check_approximate(self, name: str, function: AggregateFunction, operator: str, where: str) -> None:
+        """Refuse estimates of rows that can go again, and without the library that makes them."""
+        if not self._node.is_stream:
+            raise ArgumentError(
+                f"{name} = {function.name}(...) is an estimate, and a sketch cannot take a row away again.",
+                hint="Use ts.count_distinct, or group a stream.",
+                operator=operator,
+                where=where,
+            )
+        if find_spec("datasketches") is None:
+            raise ArgumentError(
+                f"{name} = {function.name}(...) needs the package datasketches.",
+                hint="Install it with: pip install 'tablestream[sketches]'.",
+                operator=operator,
+                where=where,
+            )
 
     def _result(self, name: str, function: AggregateFunction, operator: str, where: str) -> Field:
         """The column of an aggregate, with the type that Spark gives it."""
@@ -363,7 +385,8 @@ class GroupedStream(_Grouped):
 
 def _check_input(function: AggregateFunction, one: Analysed, operator: str, where: str) -> None:
     """Refuse types that have no sum, or no order."""
-    summed, ordered = function.name in {"sum", "avg"}, function.name in {"min", "max"}
+    summed = function.name in {"sum", "avg", "approx_percentile"}
+    ordered = function.name in {"min", "max"}
     if (summed and not isinstance(one.type, T.NumericType)) or (ordered and isinstance(one.type, _UNORDERED)):
         raise UnsupportedTypeError(
             f"{one.name} = {function.name}(...) of type {one.type.simpleString()} is not supported.",

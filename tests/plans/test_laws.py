@@ -220,6 +220,7 @@ ALLOWED = (
     "collections",
     "abc",
     "dataclasses",
+    "datasketches",
     "decimal",
     "enum",
     "functools",

@@ -391,6 +391,11 @@ def _function(
         return Count(column)
     if measure.function in {"sum", "avg"}:
         return Sum(column, of, result, average=measure.function == "avg")
+    if measure.parameter is not None:
+        # The library of sketches is an extra: only plans with one need it.
+        from tablestream.operators.sketched import Sketch, Sketched
+
+        return Sketched(Sketch(measure.function), column, measure.parameter, result)
     if records:
         return Accumulated(Kind(measure.function), column, of, result)
     return Collected(Kind(measure.function), column, result)
@@ -573,7 +578,9 @@ class _Finishing:
             targets = (inner, tuple(ends)) if draft.answers else (inner,)
         if draft.base in self.final and hasattr(operator, "final"):
             operator = replace(operator, final=True)  # type: ignore[type-var]
-        return Placed(draft.name, operator, tuple(ports[want].number for want in draft.inputs), targets)
+        inputs = tuple(ports[want].number for want in draft.inputs)
+        copied = any(want.route == EVERY_SHARD for want in draft.inputs)
+        return Placed(draft.name, operator, inputs, targets, copied)
 
     def _description(self, drafts: Sequence[_Draft]) -> tuple[str, ...]:
         """What the state of a round means: its operators, and every node they hang on."""

@@ -57,12 +57,21 @@ class Port:
 
 @dataclass(frozen=True)
 class Placed:
-    """An operator in its round: whence its inputs come and where each of its outputs goes."""
+    """An operator in its round: whence its inputs come and where each of its outputs goes.
+
+    `copied`: every shard has a copy of the table that it looks rows up in, in its last trace.
+    """
 
     name: str
     operator: Operator
     inputs: tuple[int, ...]
     targets: tuple[tuple[Port, ...], ...]
+    copied: bool = False
+
+    @property
+    def copy_trace(self) -> str | None:
+        """The trace with the copy of a global table."""
+        return self.trace_specs[-1].name if self.copied else None
 
     @property
     def needs_clock(self) -> bool:
@@ -127,3 +136,8 @@ class Round:
     def text(self) -> str:
         """The description as one text."""
         return json.dumps(self.description, indent=0)
+
+
+def copied_name(operator: str) -> str:
+    """Name the metric with the size of all copies of the global table that an operator looks rows up in."""
+    return f"copied bytes of {operator}"

@@ -14,7 +14,7 @@ from pyspark.sql import types as T
 
 from tablestream.connectors.files import JSON_OPTIONS
 from tablestream.plan.line import Between, Ending, Line, Pointing, Reader, Role
-from tablestream.plan.rounds import METRICS, Round
+from tablestream.plan.rounds import METRICS, Round, copied_name
 from tablestream.row import LEFT, RIGHT
 from tablestream.spark import blobs
 from tablestream.spark.columns import Scope, TableColumns, column_of, normalised, opened, quoted, spark_type
@@ -331,16 +331,13 @@ class Builder:
             for source in self._line.sources
             for reason in (NULL_KEY, NULL_TIME, MALFORMED)
         ]
-        reasons += [
-            (placed.name, reason)
-            for work in self._line.rounds
-            for placed in work.operators
-            for reason in placed.operator.reasons
-        ]
+        operators = [placed for work in self._line.rounds for placed in work.operators]
+        reasons += [(placed.name, reason) for placed in operators for reason in placed.operator.reasons]
         changes = [ending.port.number for ending in self._line.endings if not ending.output.rejected]
         counted = {"changes": F.col(blobs.PORT).isin(changes)}
-        for operator, reason in reasons:
-            name = blobs.counter_name(operator, reason)
+        names = [blobs.counter_name(operator, reason) for operator, reason in reasons]
+        names += [copied_name(placed.name) for placed in operators if placed.copied]
+        for name in names:
             counted[name] = (F.col(blobs.PORT) == METRICS) & (F.col(blobs.BLOB) == F.lit(name).cast("binary"))
         rows = F.col(blobs.ROWS)
         return [F.coalesce(F.sum(F.when(mine, rows)), F.lit(0)).alias(name) for name, mine in counted.items()]

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
 from tablestream.operators.operator import WallClock
-from tablestream.plan.rounds import Round
+from tablestream.plan.rounds import METRICS, Placed, Round, copied_name
 from tablestream.plan.work import work_off
 from tablestream.spark import blobs
 from tablestream.spark.caching import worker_cache
@@ -23,6 +24,11 @@ if TYPE_CHECKING:
 
 #: Blobs leave together until they are that large: handing a frame over costs as much as 100 kB of it.
 _HELD_BYTES = 4 << 20
+#: A copy of a global table in a shard that is worth a warning; in the state it is compressed.
+_LARGE_COPY_BYTES = 64 << 20
+
+_log = logging.getLogger(__name__)
+_warned: set[str] = set()
 
 
 class RoundProcessor(StatefulProcessor):
@@ -93,8 +99,28 @@ class RoundProcessor(StatefulProcessor):
         if clock is not None and clock.wake_us is not None:
             self._handle.registerTimer(-(-clock.wake_us // 1000))
         held += blobs.counters(shard, dropped)
+        held += [one for placed in self._work.operators for one in _copied(placed, shard, inbox, state)]
         if held:
             yield blobs.data_frame(held)
 
     def close(self) -> None:
         """Nothing to close: runs are mapped files that go with the process."""
+
+
+def _copied(
+    placed: Placed, shard: int, inbox: Mapping[int, object], state: ShardState
+) -> Iterator[blobs.Blob]:
+    """Tell the size of a shard's copy of a global table that changed, and warn of one that is large."""
+    trace = placed.copy_trace
+    if trace is None or placed.inputs[-1] not in inbox:
+        return
+    size_bytes = state.size_bytes(trace)
+    if size_bytes > _LARGE_COPY_BYTES and placed.name not in _warned:
+        _warned.add(placed.name)
+        _log.warning(
+            "%s: a shard's copy of the global table has %d MB, and every shard has one. Make it a"
+            " tablestream.table, whose rows are kept once.",
+            placed.name,
+            size_bytes >> 20,
+        )
+    yield blobs.Blob(shard, METRICS, size_bytes, copied_name(placed.name).encode())

@@ -89,6 +89,10 @@ class ShardState:
             self._traces[name] = Trace(self._storages[name], runs, self._next_number)
         return self._traces[name]
 
+    def size_bytes(self, name: str) -> int:
+        """Return the bytes of a trace in the state of record."""
+        return sum(run.size_bytes for run in self.trace(name).runs)
+
     def clock(self, name: str) -> int | None:
         """Return a clock, or None before it is first set."""
         return self._manifest().clocks.get(name)

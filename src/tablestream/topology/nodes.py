@@ -313,10 +313,14 @@ class StreamJoin(Join):
 
 @dataclass(frozen=True)
 class Measure:
-    """A declared aggregate: its name in Spark, and the place among the aggregated columns of what it is of."""
+    """A declared aggregate: its name in Spark, and the place among the aggregated columns of what it is of.
+
+    An approximate one has a parameter.
+    """
 
     function: str
     column: int | None
+    parameter: float | None = None
 
 
 class GroupFunctions(Protocol):
@@ -375,6 +379,7 @@ class Aggregate(_OneParent):
         shown = []
         for made, measure in zip(self.value, self.measures, strict=True):
             of = "" if measure.column is None else self.inputs[measure.column].name
+            of += "" if measure.parameter is None else f", {measure.parameter}"
             shown.append(f"{made.name} {made.type} = {measure.function}({of})")
         return "; ".join(shown)
 

@@ -1,0 +1,141 @@
+"""Approximate aggregates of records: sketches, which take values in and never give one back.
+
+==========================  =========================================================  ===============================
+function                    result                                                     remembered
+==========================  =========================================================  ===============================
+``COUNT_DISTINCT``          about how many different values that are not null          a HyperLogLog sketch
+``PERCENTILE``              about the value with a share of the values at or below it;  a KLL sketch
+.                           null if there is none
+==========================  =========================================================  ===============================
+
+References
+----------
+Flajolet et al., "HyperLogLog" (2007); Karnin, Lang, Liberty, "Optimal quantile approximation in streams" (2016);
+Apache DataSketches.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Protocol
+
+import datasketches
+import polars as pl
+
+from tablestream.operators.collected import hashable
+from tablestream.operators.events import Ints
+from tablestream.operators.groups import GroupEvents
+from tablestream.operators.totals import Function, Totals
+
+#: Size of a KLL sketch; its rank error is about 1.3 %.
+_KLL_SIZE = 200
+
+
+class Sketch(Enum):
+    """What is estimated."""
+
+    COUNT_DISTINCT = "approx_count_distinct"
+    PERCENTILE = "approx_percentile"
+
+
+@dataclass(frozen=True)
+class Sketched(Function):
+    """An approximate aggregate of a column of records.
+
+    Parameters
+    ----------
+    sketch
+        What is estimated.
+    column
+        The column.
+    parameter
+        The relative standard deviation of a count, or the share of a percentile.
+    into
+        The dtype of the result.
+    """
+
+    sketch: Sketch
+    column: str
+    parameter: float
+    into: pl.DataType
+
+    @property
+    def result(self) -> pl.DataType:
+        return self.into
+
+    @property
+    def state(self) -> dict[str, pl.DataType]:
+        return {"sketch": pl.Binary()}
+
+    def run(self, events: GroupEvents, base: Sequence[pl.Series], shown: Ints) -> Totals:
+        """Take in the records of each group, one by one."""
+        stored, wanted = base[0].to_list(), set(shown.tolist())
+        groups, values = events.group.tolist(), events.new(self.column).to_list()
+        results: list[Any] = []
+        sketches: list[_Estimate] = []
+        for at, (group, value) in enumerate(zip(groups, values, strict=True)):
+            if group == len(sketches):
+                sketches.append(self._made(stored[group]))
+            if value is not None:
+                sketches[group].take(value)
+            if at in wanted:
+                results.append(sketches[group].result())
+        state = pl.Series([one.stored() for one in sketches], dtype=pl.Binary)
+        return Totals(pl.Series(results, dtype=self.into, strict=True), [state])
+
+    def _made(self, stored: bytes | None) -> _Estimate:
+        kind = _Distinct if self.sketch is Sketch.COUNT_DISTINCT else _Percentile
+        return kind(self.parameter, stored)
+
+
+class _Estimate(Protocol):
+    """The sketch of one group."""
+
+    def take(self, value: Any) -> None:
+        """Take a value in."""
+
+    def result(self) -> Any:
+        """What is estimated now."""
+
+    def stored(self) -> bytes:
+        """What is to be remembered."""
+
+
+class _Distinct:
+    """How many different values."""
+
+    def __init__(self, deviation: float, stored: bytes | None) -> None:
+        bits = math.ceil(2 * math.log2(1.04 / deviation))
+        fresh = datasketches.hll_sketch(min(max(bits, 4), 21), datasketches.tgt_hll_type.HLL_8)
+        self._sketch = fresh if stored is None else datasketches.hll_sketch.deserialize(stored)
+
+    def take(self, value: Any) -> None:
+        self._sketch.update(value if isinstance(value, int | str) else repr(hashable(value)))
+
+    def result(self) -> int:
+        return round(float(self._sketch.get_estimate()))
+
+    def stored(self) -> bytes:
+        return bytes(self._sketch.serialize_compact())
+
+
+class _Percentile:
+    """The value at a share of all values."""
+
+    def __init__(self, share: float, stored: bytes | None) -> None:
+        self._share = share
+        fresh = datasketches.kll_doubles_sketch(_KLL_SIZE)
+        self._sketch = fresh if stored is None else datasketches.kll_doubles_sketch.deserialize(stored)
+
+    def take(self, value: Any) -> None:
+        if not math.isnan(value):
+            self._sketch.update(float(value))
+
+    def result(self) -> float | None:
+        return None if self._sketch.is_empty() else float(self._sketch.get_quantile(self._share))
+
+    def stored(self) -> bytes:
+        return bytes(self._sketch.serialize())

@@ -1,0 +1,194 @@
+"""Streams and star joins: what is refused when the plan is built, and the columns that come out."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pyspark.sql import functions as F
+
+import tablestream as ts
+from tablestream.errors import (
+    ArgumentError,
+    ColumnCollisionError,
+    KeyMismatchError,
+    ReservedNameError,
+    UnsupportedTypeError,
+)
+from tests.test_table import refused
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame, SparkSession
+
+COLUMNS = "id bigint, plane string, seats int, words array<string>, legs array<struct<a: int, b: string>>, at timestamp"
+
+
+@pytest.fixture
+def log(spark: SparkSession, tmp_path: Path) -> DataFrame:
+    (tmp_path / "log").mkdir()
+    return ts.read_files(spark, tmp_path / "log", "json", COLUMNS)
+
+
+@pytest.fixture
+def flights(log: DataFrame) -> ts.Stream:
+    return ts.stream(log, key="id", timestamp="at", name="flights")
+
+
+@pytest.fixture
+def planes(log: DataFrame) -> ts.Table:
+    return ts.table(log, key="plane", columns=["seats"], timestamp="at", name="planes")
+
+
+# Columns
+
+
+def test_a_stream_tells_what_it_is(flights: ts.Stream) -> None:
+    assert flights.columns == ["id", "plane", "seats", "words", "legs", "at"]
+    assert repr(flights).startswith("Stream 'flights' [key id: bigint] [plane: string, seats: int")
+
+
+def test_a_stream_needs_no_key(log: DataFrame) -> None:
+    assert ts.stream(log, timestamp="at").key_columns == []
+
+
+def test_a_key_chosen_anew_is_no_part_of_the_value(flights: ts.Stream) -> None:
+    by_plane = flights.select("plane", "seats").select_key("plane")
+    assert (by_plane.key_columns, by_plane.columns) == (["plane"], ["plane", "seats"])
+    upper = flights.select("plane", "seats").select_key(F.upper("plane").alias("PLANE"), "seats")
+    assert upper.columns == ["PLANE", "seats"]
+
+
+def test_elements_become_columns(flights: ts.Stream) -> None:
+    assert flights.flat_map("legs").columns == ["id", "a", "b"]
+    assert flights.flat_map(F.col("words").alias("word")).columns == ["id", "word"]
+    assert flights.flat_map("transform(words, x -> upper(x))").columns == ["id", "element"]
+
+
+def test_a_stream_joined_has_its_own_key(flights: ts.Stream, planes: ts.Table) -> None:
+    joined = flights.select("plane").join(planes, on="plane", how="left")
+    assert isinstance(joined, ts.Stream)
+    assert joined.columns == ["id", "plane", "seats"]
+
+
+def test_groups_of_records_are_a_table(flights: ts.Stream) -> None:
+    table = flights.group_by("plane").agg(
+        n=ts.count(), seats=ts.max("seats"), some=ts.approx_percentile("seats", 0.5)
+    )
+    assert isinstance(table, ts.Table)
+    assert [(one.name, one.dataType.simpleString()) for one in table.schema] == [
+        ("plane", "string"),
+        ("n", "bigint"),
+        ("seats", "int"),
+        ("some", "double"),
+    ]
+    assert flights.group_by_key().count().columns == ["id", "count"]
+
+
+# What is refused
+
+
+def test_what_is_no_stream(spark: SparkSession) -> None:
+    refused(lambda: ts.stream(spark.range(3)), ArgumentError, "A stream is made", operator="stream")
+
+
+def test_records_without_a_key_are_no_table(log: DataFrame) -> None:
+    records = ts.stream(log, timestamp="at", name="r")
+    refused(lambda: records.to_table("t"), ArgumentError, "need", "key", operator="r")
+    refused(lambda: records.group_by_key(value=None), ArgumentError, "need", "key", operator="r")
+
+
+def test_a_new_key_needs_a_name_and_an_equality(flights: ts.Stream) -> None:
+    refused(lambda: flights.select_key(name="k"), ArgumentError, "no key")
+    refused(lambda: flights.select_key(F.upper("plane")), ArgumentError, "no name")
+    refused(
+        lambda: flights.select_key(F.create_map("plane", "id").alias("m")),
+        UnsupportedTypeError,
+        operator="flights",
+    )
+
+
+def test_flat_map_takes_arrays(flights: ts.Stream) -> None:
+    refused(lambda: flights.flat_map("plane"), ArgumentError, "string", "array", operator="flights_flat_map")
+    elements = F.array(F.struct(F.col("id"))).alias("e")
+    refused(lambda: flights.flat_map(elements), ColumnCollisionError, "'id'", operator="flights_flat_map")
+    hidden = F.array(F.struct(F.col("id").alias("__x"))).alias("e")
+    refused(lambda: flights.flat_map(hidden), ColumnCollisionError, "'__x'", operator="flights_flat_map")
+
+
+def test_streams_that_differ_are_not_merged(flights: ts.Stream, planes: ts.Table) -> None:
+    other = flights.select("plane")
+    refused(lambda: flights.merge(other), ArgumentError, "different columns", operator="flights_merge")
+    refused(lambda: flights.merge(planes), ArgumentError, "stream", operator="flights")  # type: ignore[arg-type]
+    assert flights.select("plane", "seats").merge(flights.select("seats", "plane")).columns == [
+        "id",
+        "plane",
+        "seats",
+    ]
+
+
+def test_joins_of_streams(flights: ts.Stream, planes: ts.Table, log: DataFrame) -> None:
+    everywhere = ts.global_table(log, key="plane", columns=["seats"], timestamp="at", name="all")
+    few = flights.select("plane")
+    refused(lambda: few.join(everywhere), ArgumentError, "needs on=", operator="flights_select_all_join")
+    refused(lambda: few.join(planes), KeyMismatchError, operator="flights_select_planes_join")
+    how: Any = "outer"
+    refused(
+        lambda: few.join(planes, on="plane", how=how),
+        ArgumentError,
+        "outer",
+        operator="flights_select_planes_join",
+    )
+    refused(lambda: few.join(few, on="id"), ArgumentError, "table", operator="flights_select")  # type: ignore[arg-type]
+    keyless = ts.stream(log, columns=["seats"], timestamp="at", name="r")
+    refused(lambda: keyless.join(planes), ArgumentError, "without a key", operator="r_planes_join")
+
+
+def test_a_stream_keeps_no_row_per_key(flights: ts.Stream, tmp_path: Path) -> None:
+    sink = ts.delta(str(tmp_path / "table"))
+    refused(lambda: flights.to(sink), ArgumentError, "Append", operator="flights")
+
+
+def test_estimates_are_of_streams(flights: ts.Stream, planes: ts.Table) -> None:
+    refused(
+        lambda: planes.group_by("seats").agg(n=ts.approx_count_distinct("plane")),
+        ArgumentError, "sketch", operator="planes_agg",
+    )  # fmt: skip
+    refused(lambda: ts.approx_count_distinct("plane", 0), ArgumentError, "rsd=0")
+    refused(lambda: ts.approx_percentile("seats", 2), ArgumentError, "percentage=2")
+    refused(
+        lambda: flights.group_by("id").agg(p=ts.approx_percentile("plane", 0.5)), UnsupportedTypeError,
+        operator="flights_agg",
+    )  # fmt: skip
+
+
+def test_reserved_names(flights: ts.Stream) -> None:
+    refused(lambda: flights.select(F.lit(1).alias("_timestamp")), ReservedNameError, operator="flights")
+
+
+# Star joins
+
+
+def test_a_star_join_names_its_columns(planes: ts.Table, log: DataFrame) -> None:
+    flights = ts.table(log, key="id", columns=["plane"], timestamp="at", name="flights")
+    owners = ts.table(log, key="plane", columns=["at"], timestamp="at", name="owners")
+    joined = flights.join_many([(planes, "plane", "left"), (owners, lambda row: F.upper(row.plane), "inner")])
+    assert joined.columns == ["id", "plane", "seats", "at"]
+    chosen = flights.join_many([(planes, "plane", "left", lambda _, p: [p.plane.alias("found"), p.seats])])
+    assert chosen.columns == ["id", "found", "seats"]
+
+
+def test_what_is_no_star_join(planes: ts.Table, log: DataFrame) -> None:
+    flights = ts.table(log, key="id", columns=["plane"], timestamp="at", name="flights")
+    star = "flights_join_many"
+    refused(lambda: flights.join_many([]), ArgumentError, "given tables", operator=star)
+    refused(lambda: flights.join_many([planes]), ArgumentError, "given tables", operator=star)  # type: ignore[list-item]
+    refused(lambda: flights.join_many([(planes, "plane", "outer")]), ArgumentError, "outer", operator=star)
+    refused(lambda: flights.join_many([("planes", "plane")]), ArgumentError, "table", operator="flights")  # type: ignore[list-item]
+    refused(
+        lambda: flights.join_many([(planes, "plane"), (planes, "plane")]),
+        ColumnCollisionError,
+        "'seats'",
+        operator=star,
+    )
