@@ -1,0 +1,138 @@
+"""Aggregates of records, which are never taken out again: exact ones against lists, estimates against the truth."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections import Counter
+from typing import Any
+
+import polars as pl
+import pytest
+
+from tablestream.operators.accumulated import Accumulated
+from tablestream.operators.aggregate import Aggregate
+from tablestream.operators.collected import Kind
+from tablestream.operators.operator import Context
+from tablestream.operators.record_groups import RecordGroups
+from tablestream.operators.sketched import Sketch, Sketched
+from tablestream.operators.stream_table_join import NULL
+from tablestream.operators.totals import Count, Function, Sum
+from tablestream.state.cache import NoCache
+from tablestream.state.shard import ShardState
+from tablestream.state.store import MemoryStore
+
+GROUP = pl.Schema({"_f0": pl.String()})
+
+
+class Groups:
+    """The operator with a state that outlives it."""
+
+    def __init__(self, of: pl.DataType, *functions: Function, atomic: bool = False) -> None:
+        value = pl.Struct({"c0": of})
+        groups = Aggregate(pl.Schema(), GROUP, value, functions, keep_empty=True, atomic=atomic)
+        self.operator = RecordGroups(groups, pl.Schema({"_k0": pl.String()}))
+        self.store, self.dropped = MemoryStore(), Counter[str]()
+
+    def run(self, records: list[tuple[str | None, Any]]) -> list[tuple[str, Any]]:
+        """Work off a micro-batch; a record is (group, value), a group of none has no hash."""
+        (schema,) = self.operator.inputs
+        rows = [
+            {
+                "_kh": 0, "_k0": None, "_ts": number, "_live": value != "gone",
+                "_fh": None if group is None else sum(group.encode()), "_f0": group,
+                "v": None if value == "gone" else {"c0": value}, "_seq": number, "_step": number,
+            }
+            for number, (group, value) in enumerate(records, 1)
+        ]  # fmt: skip
+        frame = pl.DataFrame(rows, schema={**schema, "_seq": pl.Int64, "_step": pl.Int64})
+        state = ShardState(self.store, NoCache(), self.operator.traces, "plan")
+        found: list[tuple[str, Any]] = []
+        for emission in self.operator.run([frame], Context(state.trace, self.dropped)):
+            rows = emission.rows.sort("_parent").to_dicts()
+            found += [(row["_k0"], tuple(row["v0"].values())) for row in rows]
+        state.commit()
+        return found
+
+
+ALL = [
+    (kind, pl.List(pl.Int64())) if kind in {Kind.COLLECT_LIST, Kind.COLLECT_SET} else (kind, pl.Int64())
+    for kind in Kind
+]
+
+
+def by_hand(kind: Kind, values: list[int | None]) -> Any:
+    present = [value for value in values if value is not None]
+    return {
+        Kind.MIN: min(present, default=None),
+        Kind.MAX: max(present, default=None),
+        Kind.FIRST: values[0],
+        Kind.LAST: values[-1],
+        Kind.COLLECT_LIST: present,
+        Kind.COLLECT_SET: list(dict.fromkeys(present)),
+        Kind.COUNT_DISTINCT: len(set(present)),
+    }[kind]
+
+
+@pytest.mark.parametrize("pieces", [1, 7])
+def test_what_is_remembered_of_records_is_enough(pieces: int) -> None:
+    rng = random.Random(pieces)
+    records = [(rng.choice("gh"), rng.choice([None, 1, 2, 3, 4, 5])) for _ in range(200)]
+    groups = Groups(pl.Int64(), *(Accumulated(kind, "c0", pl.Int64(), into) for kind, into in ALL))
+    got = []
+    size = -(-len(records) // pieces)
+    for start in range(0, len(records), size):
+        got += groups.run(list(records[start : start + size]))
+    seen: dict[str, list[int | None]] = {}
+    wanted = []
+    for group, value in records:
+        seen.setdefault(group, []).append(value)
+        wanted.append((group, tuple(by_hand(kind, seen[group]) for kind, _ in ALL)))
+    assert got == wanted
+
+
+def test_nan_is_the_greatest_and_equals_itself() -> None:
+    kinds = (Kind.MIN, Kind.MAX, Kind.COUNT_DISTINCT)
+    into = (pl.Float64(), pl.Float64(), pl.Int64())
+    functions = (
+        Accumulated(kind, "c0", pl.Float64(), kind_into) for kind, kind_into in zip(kinds, into, strict=True)
+    )
+    groups = Groups(pl.Float64(), *functions)
+    (*_, (_, (least, most, different))) = groups.run(
+        [("g", math.nan), ("g", 1.0), ("g", math.nan), ("g", 0.0), ("g", -0.0)]
+    )
+    assert (least, different) == (0.0, 3)
+    assert math.isnan(most)
+
+
+def test_records_without_a_group_or_a_value_are_dropped_and_counted() -> None:
+    groups = Groups(pl.Int64(), Count(), Sum("c0", pl.Int64(), pl.Int64()))
+    assert groups.run([("g", 1), (None, 2), ("g", "gone"), ("g", None), ("g", 5)]) == [
+        ("g", (1, 1)), ("g", (2, 1)), ("g", (3, 6)),
+    ]  # fmt: skip
+    assert groups.dropped == {NULL: 2}
+
+
+def test_estimates_survive_in_the_state_and_are_near() -> None:
+    rng = random.Random(1)
+    groups = Groups(
+        pl.Float64(),
+        Sketched(Sketch.COUNT_DISTINCT, "c0", 0.02, pl.Int64()),
+        Sketched(Sketch.PERCENTILE, "c0", 0.5, pl.Float64()),
+        atomic=True,
+    )
+    values = [float(rng.randrange(5000)) for _ in range(20_000)]
+    for start in range(0, len(values), 5000):
+        found = groups.run([("g", value) for value in values[start : start + 5000]])
+    _, (different, median) = found[-1]
+    assert different == pytest.approx(len(set(values)), rel=0.06)
+    assert median == pytest.approx(2500, rel=0.05)
+
+
+def test_an_estimate_of_nothing() -> None:
+    groups = Groups(
+        pl.Float64(),
+        Sketched(Sketch.COUNT_DISTINCT, "c0", 0.05, pl.Int64()),
+        Sketched(Sketch.PERCENTILE, "c0", 0.5, pl.Float64()),
+    )
+    assert groups.run([("g", None), ("g", math.nan)]) == [("g", (0, None)), ("g", (1, None))]
