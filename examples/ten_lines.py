@@ -1,6 +1,6 @@
 """Ten lines of use: change logs in files become a joined table, and every change of it comes out.
 
-``python examples/holdings.py [DIRECTORY]`` writes two small logs, maintains their join until they are read,
+``python examples/ten_lines.py [DIRECTORY]`` writes two small logs, maintains their join until they are read,
 and prints the plan and the changes. It needs Java 17 or newer.
 Without a directory it works in a temporary one.
 """
@@ -49,7 +49,7 @@ def local_session() -> SparkSession:
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
     }
-    builder = SparkSession.builder.master("local[2]").appName("holdings")
+    builder = SparkSession.builder.master("local[2]").appName("ten lines")
     for name, value in settings.items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
@@ -59,7 +59,7 @@ def main() -> None:
     """Write the logs, maintain the join, show its changes."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     # Relative paths are Spark's from the directory in which it starts.
-    directory = Path(sys.argv[1] if len(sys.argv) > 1 else tempfile.mkdtemp(prefix="holdings-"))
+    directory = Path(sys.argv[1] if len(sys.argv) > 1 else tempfile.mkdtemp(prefix="ten-lines-"))
     directory.mkdir(parents=True, exist_ok=True)
     if any(directory.iterdir()):
         sys.exit(f"{directory} is not empty: give a directory of its own, or none.")
