@@ -39,7 +39,7 @@ def test_the_maintained_table_is_the_batch_join(spark: SparkSession, tmp_path: P
 
 
 def test_the_mailing_list_is_the_batch_computation_by_both_joins(spark: SparkSession, tmp_path: Path) -> None:
-    options = DemoOptions(tmp_path / "demo", micro_batches=2, scale=0.01)
+    options = DemoOptions(tmp_path / "demo", micro_batches=2, scale=0.016)
     file = io.StringIO()
     result = run_demo(HOLDINGS_LIST, options, JsonDisplay(file), spark)
     *reports, summary = [json.loads(line) for line in file.getvalue().splitlines()]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from datetime import timedelta
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,7 @@ from tablestream.demo.holdings_list import mailing_list_by_polars
 if TYPE_CHECKING:
     from pathlib import Path
 
-STEPS, SCALE = 4, 0.05
+STEPS, SCALE = 4, 0.08
 
 
 @cache
@@ -43,7 +44,7 @@ def test_every_hazard_happens_in_bulk() -> None:
 
 
 @pytest.mark.parametrize("steps", [1, 3])
-@pytest.mark.parametrize("scale", [0.005, 0.02])
+@pytest.mark.parametrize("scale", [0.008, 0.032])
 def test_no_hazard_is_missing_from_a_small_log(steps: int, scale: float) -> None:
     counts = dict(holding_logs(steps, scale=scale).counts)
     later = counts.pop("positions inserted again in a later step")
@@ -77,6 +78,19 @@ def test_the_small_tables_change_in_the_steps_in_which_the_positions_do(log: Cha
     for step, start in starts.rows()[1:]:
         belongs = (pl.col("step") >= step) == (pl.col("changed_at") >= start)
         assert log.rows.select(belongs.all()).item()
+
+
+def test_deletes_and_moves_back_follow_within_seconds() -> None:
+    rows = logs().positions.rows.with_columns(
+        pl.col("op", "ticker", "changed_at").shift(1).over("position_id").name.suffix("_before"),
+        back=pl.col("ticker") == pl.col("ticker").shift(2).over("position_id"),
+        waited=pl.col("changed_at").diff().over("position_id"),
+    )
+    followed = (pl.col("op") == "d") & (pl.col("op_before") == "u")
+    at_once = rows.filter(followed & (pl.col("waited") == timedelta(seconds=1)))
+    assert at_once.height > 100
+    moved_back = pl.col("back") & (pl.col("ticker") != pl.col("ticker_before"))
+    assert rows.filter(moved_back & (pl.col("waited") == timedelta(seconds=2))).height > 150
 
 
 def test_some_positions_point_at_what_nobody_lists() -> None:

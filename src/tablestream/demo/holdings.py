@@ -39,7 +39,7 @@ _EXCHANGES = pl.Series(["XNYS", "XNAS", "XLON", "XETR", "XPAR", "XTKS", "XHKG", 
 _NAMES = pl.Series(["Ann", "Bob", "Cleo", "Dan", "Eve", "Finn", "Gus", "Hana", "Ivo", "June"])
 _SURNAMES = pl.Series(["Archer", "Baker", "Cook", "Dyer", "Ellis", "Fisher", "Gray", "Hunt", "Irving"])
 
-_POSITIONS, _TICKERS, _CLIENTS, _FEWEST = 40_000, 400, 8_000, 20
+_POSITIONS, _TICKERS, _CLIENTS, _FEWEST = 25_000, 250, 5_000, 20
 _SECOND, _DAY, _YEAR_S = timedelta(seconds=1), timedelta(days=1), 365 * 86_400
 _NEW_YEAR = datetime(2024, 1, 1, tzinfo=UTC)
 
@@ -72,7 +72,7 @@ def holding_logs(steps: int, *, scale: float = 1.0, seed: int = 2024) -> Holding
         How many files each log is cut into (positions: times their parts), with about as many changes of positions
         in each; the same step of two logs covers the same stretch of time.
     scale
-        The size: 1.0 is 40,000 positions of 8,000 clients in 400 tickers.
+        The size: 1.0 is 25,000 positions of 5,000 clients in 250 tickers.
     seed
         What all chance is drawn from. Equal arguments give equal logs.
     """
