@@ -8,38 +8,50 @@ import sys
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
+import polars as pl
 import pytest
 from typer.testing import CliRunner, Result
 
-from tablestream.cli import app
+from tablestream.cli import DemoName, app
 from tablestream.demo import run as demo_run
 from tablestream.demo.compare import Comparison
+from tablestream.demo.scenarios import SCENARIOS
+from tablestream.demo.verdict import Check, Verdict
 from tablestream.errors import PlanError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from tablestream.demo.run import DemoOptions
+    from tablestream.demo.scenario import Scenario
 
-EQUAL = Comparison(3, 0, 0, 0, ())
-DIFFERENT = Comparison(2, 1, 0, 0, ("flight_id 7: seats is 1, expected 2",))
+
+def verdict(*results: Comparison) -> Verdict:
+    return Verdict(pl.DataFrame(), tuple(Check("one", "other", "rows", result) for result in results))
+
+
+SAME = Comparison(3, 0, 0, 0, ())
+EQUAL = verdict(SAME, SAME)
+DIFFERENT = verdict(SAME, Comparison(2, 1, 0, 0, ("flight_id 7: seats is 1, expected 2",)))
 
 
 def run(*arguments: str) -> Result:
     return CliRunner().invoke(app, list(arguments))
 
 
-def demo_that(monkeypatch: pytest.MonkeyPatch, outcome: Comparison | BaseException) -> list[DemoOptions]:
-    """Put `outcome` in the place of the demo; return a list that gets the options it was called with."""
-    called: list[DemoOptions] = []
+def demo_that(
+    monkeypatch: pytest.MonkeyPatch, outcome: Verdict | BaseException
+) -> list[tuple[str, DemoOptions]]:
+    """Put `outcome` in the place of every demo; return a list that gets their names and options."""
+    called: list[tuple[str, DemoOptions]] = []
 
-    def run_flights(options: DemoOptions, _: object) -> Comparison:
-        called.append(options)
+    def run_demo(scenario: Scenario, options: DemoOptions, _: object) -> Verdict:
+        called.append((scenario.name, options))
         if isinstance(outcome, BaseException):
             raise outcome
         return outcome
 
-    monkeypatch.setattr(demo_run, "run_flights", run_flights)
+    monkeypatch.setattr(demo_run, "run_demo", run_demo)
     return called
 
 
@@ -53,7 +65,10 @@ def test_the_version() -> None:
     ("arguments", "words"),
     [
         (("--help",), ("demo", "explain", "--version")),
-        (("demo", "--help"), ("--micro-batches", "--scale", "--output", "--json", "--keep", "--debug")),
+        (
+            ("demo", "--help"),
+            ("flights", "holdings", "--micro-batches", "--scale", "--output", "--json", "--keep", "--debug"),
+        ),
         (("explain", "--help"), ("MODULE:OBJECT", "--json")),
     ],
 )
@@ -77,21 +92,22 @@ def test_wrong_use_is_refused(arguments: tuple[str, ...]) -> None:
     assert run(*arguments).exit_code == 2
 
 
-def test_an_equal_comparison_is_success(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["flights", "holdings"])
+def test_an_equal_comparison_is_success(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str) -> None:
     called = demo_that(monkeypatch, EQUAL)
-    arguments = (
-        "demo",
-        "flights",
-        "--micro-batches",
-        "3",
-        "--scale",
-        "0.5",
-        "--output",
-        str(tmp_path),
-        "--keep",
-    )
-    assert run(*arguments).exit_code == 0
-    assert called == [demo_run.DemoOptions(tmp_path, micro_batches=3, scale=0.5, keep=True)]
+    sizes = ("--micro-batches", "3", "--scale", "0.5")
+    assert run("demo", name, *sizes, "--output", str(tmp_path), "--keep").exit_code == 0
+    assert called == [(name, demo_run.DemoOptions(tmp_path, micro_batches=3, scale=0.5, keep=True))]
+
+
+def test_without_a_name_the_flights_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    called = demo_that(monkeypatch, EQUAL)
+    assert run("demo").exit_code == 0
+    assert [name for name, _ in called] == ["flights"]
+
+
+def test_every_demo_that_can_be_named_is_there() -> None:
+    assert sorted(SCENARIOS) == sorted(DemoName)
 
 
 def test_a_difference_is_exit_code_1(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from examples import holdings
+from examples import ten_lines
 
 if TYPE_CHECKING:
     import pytest
@@ -32,8 +32,8 @@ README_CHANGES = re.sub(r"(?<=\|)[^|\n]+$", "", block("README.md", "+--"), flags
 
 def test_the_readme_shows_the_lines_of_the_example() -> None:
     imported, lines = README_CODE.split("\n\n", 1)
-    assert f"\n{imported}\n" in inspect.getsource(holdings)
-    body = inspect.getsource(holdings.main).split("\n", 1)[1]
+    assert f"\n{imported}\n" in inspect.getsource(ten_lines)
+    body = inspect.getsource(ten_lines.main).split("\n", 1)[1]
     assert f"\n{lines}\n" in textwrap.dedent(body)
 
 
@@ -42,8 +42,8 @@ def test_the_lines_run_and_give_what_is_shown(
 ) -> None:
     """The changes in the README, and the plan in "How it works"."""
     monkeypatch.chdir(tmp_path)
-    holdings.write_log("positions", holdings.POSITIONS)
-    holdings.write_log("tickers", holdings.TICKERS)
+    ten_lines.write_log("positions", ten_lines.POSITIONS)
+    ten_lines.write_log("tickers", ten_lines.TICKERS)
     # Relative paths are Spark's from where it started.
     code = re.sub(r'"(?=(logs|out)/)', f'"{tmp_path}/', README_CODE)
     names: dict[str, Any] = {"spark": spark}

@@ -55,6 +55,7 @@ class DemoName(StrEnum):
     """The demos there are."""
 
     FLIGHTS = "flights"
+    HOLDINGS = "holdings"
 
 
 def main() -> None:
@@ -84,7 +85,7 @@ def demo(
     micro_batches: Annotated[
         int, typer.Option(min=1, max=50, help="How many micro-batches the logs are read in.")
     ] = 6,
-    scale: Annotated[float, typer.Option(min=0.001, max=1.0, help="The share of the flights to use.")] = 1.0,
+    scale: Annotated[float, typer.Option(min=0.001, max=1.0, help="The share of the data to use.")] = 1.0,
     output: Annotated[Path, typer.Option(help="Where to write; an earlier demo there is replaced.")] = Path(
         "tablestream-demo"
     ),
@@ -92,23 +93,28 @@ def demo(
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Join a year of flights to planes, airlines and airports while all of them change; check the result.
+    """Maintain a result while all its tables change, and check it.
 
-    The flights that left New York City in 2013 are written as change logs with corrections, moves and
-    deletes, joined by four foreign keys, and compared with a batch join of the final tables.
+    flights: the flights that left New York City in 2013, written as change logs with corrections, moves and
+    deletes, joined to planes, airlines and airports by four foreign keys.
+
+    holdings: which clients hold something on an exchange, how much, and whom to e-mail. The logs are full of what
+    makes joins race; the tickers are joined twice, distributed and as a global table.
+
+    Each result is compared with a batch computation from the final tables, and where there are two, with each other.
     """
-    from tablestream.demo.run import DemoOptions, run_flights
+    from tablestream.demo.run import DemoOptions, run_demo
+    from tablestream.demo.scenarios import SCENARIOS
 
-    assert name is DemoName.FLIGHTS  # noqa: S101  # the only one there is
     display: Display = JsonDisplay() if as_json else TextDisplay()
     options = DemoOptions(output, micro_batches=micro_batches, scale=scale, keep=keep)
     with _clear_errors(debug=debug, as_json=as_json, log=options.log):
         try:
-            result = run_flights(options, display)
+            verdict = run_demo(SCENARIOS[name], options, display)
         except KeyboardInterrupt:
             display.say(f"Stopped. What was written so far lies in {output}.")
             raise typer.Exit(EXIT_INTERRUPTED) from None
-    if not result.ok:
+    if not verdict.ok:
         raise typer.Exit(EXIT_DIFFERENT)
 
 

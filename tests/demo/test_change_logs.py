@@ -19,13 +19,12 @@ START = datetime(2013, 1, 1, tzinfo=UTC)
 FORMATS = get_args(Format)
 
 
-def spec(file_format: Format) -> LogSpec:
-    return LogSpec(
-        "towns", "code", file_format, {"name": pl.String(), "people": pl.Int32(), "area": pl.Float64()}
-    )
+def spec(file_format: Format, parts: int = 1) -> LogSpec:
+    values = {"name": pl.String(), "people": pl.Int32(), "area": pl.Float64()}
+    return LogSpec("towns", "code", file_format, values, parts=parts)
 
 
-def log(file_format: Format, changes: list[tuple[int, str, str | None]]) -> ChangeLog:
+def log(file_format: Format, changes: list[tuple[int, str, str | None]], parts: int = 1) -> ChangeLog:
     """Make a log of (step, key, name); no name is a delete."""
     rows = pl.DataFrame(
         {
@@ -40,7 +39,7 @@ def log(file_format: Format, changes: list[tuple[int, str, str | None]]) -> Chan
         },
         schema={**spec(file_format).schema, "step": pl.Int32(), "part": pl.Int32()},
     )
-    return ChangeLog(spec(file_format), rows)
+    return ChangeLog(spec(file_format, parts), rows)
 
 
 CHANGES = [
@@ -73,7 +72,7 @@ def test_a_name_with_quotes_commas_and_backslashes_survives(tmp_path: Path, file
 
 @pytest.mark.parametrize("file_format", FORMATS)
 def test_every_step_has_its_files_and_later_ones_are_newer(tmp_path: Path, file_format: Format) -> None:
-    files = write_log(log(file_format, CHANGES), tmp_path / "towns", steps=3, parts=2)
+    files = write_log(log(file_format, CHANGES, parts=2), tmp_path / "towns", steps=3)
     assert [file.name for file in files] == [
         f"step-{step:03}-part-{part}.{file_format}" for step in range(3) for part in range(2)
     ]

@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 import pytest
 
-from tablestream.demo.change_logs import write_log
-from tablestream.demo.compare import compare, joined_by_polars, table_of_changes
-from tablestream.demo.flights import FLIGHT_PARTS, FLIGHTS, flight_logs
+from tablestream.demo.compare import compare, compare_changes, table_of_changes
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -45,7 +43,7 @@ def test_a_missing_and_an_additional_row_are_found() -> None:
     missing = compare(TABLE.head(2), TABLE, "id")
     assert not missing.ok
     assert (missing.equal, missing.only_expected) == (2, 1)
-    assert missing.examples == ("id 3: only in the batch join",)
+    assert missing.examples == ("id 3: only in the batch computation",)
     additional = compare(TABLE, TABLE.tail(2), "id")
     assert not additional.ok
     assert (additional.equal, additional.only_found) == (2, 1)
@@ -65,6 +63,17 @@ def test_only_the_first_differences_are_told() -> None:
     assert [line.partition(":")[0] for line in result.examples] == [f"id {number}" for number in range(5)]
 
 
+def test_a_key_of_several_columns_and_other_names_are_told() -> None:
+    table = pl.DataFrame({"client": ["ann", "ann"], "exchange": ["X", "Y"], "amount": [1, 2]})
+    assert compare(table, table, "client", "exchange").equal == 2
+    planted = table.with_columns(amount=pl.Series([1, 3]))
+    result = compare(planted.tail(1), table, "client", "exchange", names=("this", "that"))
+    assert result.examples == (
+        "client ann, exchange X: only in that",
+        "client ann, exchange Y: amount is 3, expected 2",
+    )
+
+
 def test_tables_of_different_columns_are_not_compared() -> None:
     with pytest.raises(ValueError, match="different columns"):
         compare(TABLE, TABLE.drop("seats"), "id")
@@ -73,6 +82,14 @@ def test_tables_of_different_columns_are_not_compared() -> None:
 def change(micro_batch: int, number: int, key: int, kind: str, value: str | None) -> dict[str, object]:
     order = {"micro_batch": micro_batch, "number": number}
     return {"id": key, "v": value, "_change_type": kind, "_timestamp": None, "_order": order}
+
+
+def write(directory: Path, *micro_batches: list[dict[str, object]]) -> Path:
+    for number, changes in enumerate(micro_batches):
+        into = directory / f"micro_batch={number}"
+        into.mkdir(parents=True)
+        pl.DataFrame(changes, schema_overrides={"v": pl.String}).write_parquet(into / "part-0.parquet")
+    return directory
 
 
 def test_a_change_log_comes_to_the_last_change_of_each_key_by_order(tmp_path: Path) -> None:
@@ -86,27 +103,19 @@ def test_a_change_log_comes_to_the_last_change_of_each_key_by_order(tmp_path: Pa
         change(1, 0, 3, "upsert", "y"),
         change(1, 1, 4, "delete", None),
     ]
-    for number, changes in ((0, second), (1, first)):
-        directory = tmp_path / f"micro_batch={number}"
-        directory.mkdir()
-        pl.DataFrame(changes, schema_overrides={"v": pl.String}).write_parquet(directory / "part-0.parquet")
-    table = table_of_changes(tmp_path, "id")
+    table = table_of_changes(write(tmp_path, second, first), "id")
     assert table.columns == ["id", "v"]
     assert table.rows() == [(1, "new"), (3, "y")]
 
 
-def test_the_batch_join_keeps_every_living_flight_once(tmp_path: Path) -> None:
-    logs = flight_logs(2, scale=0.01)
-    for log in logs.all:
-        write_log(log, tmp_path / log.spec.name, 2, FLIGHT_PARTS if log.spec is FLIGHTS else 1)
-    joined = joined_by_polars(tmp_path)
-    last = logs.flights.rows.unique("flight_id", keep="last", maintain_order=True)
-    assert joined["flight_id"].to_list() == sorted(last.filter(pl.col("op") == "u")["flight_id"])
-    unknown = joined.filter(pl.col("dest").is_in(["STT", "PSE"]))
-    assert unknown.height > 0
-    assert unknown["dest_name"].null_count() == unknown.height
-    found = joined.filter(pl.col("dest") == "SJU")
-    assert found["dest_name"].unique().to_list() == ["Luis Munoz Marin Intl"]
-    assert joined["built"].null_count() > 0
-    assert set(joined["origin"]) == {"EWR", "JFK", "LGA"}
-    assert joined.columns[:2] == ["flight_id", "carrier"]
+def test_change_logs_are_the_same_when_each_key_has_the_same_changes_in_its_order(tmp_path: Path) -> None:
+    one = [change(0, 1, 1, "upsert", "a"), change(0, 2, 2, "upsert", "x"), change(0, 3, 1, "delete", None)]
+    other = [change(0, 7, 2, "upsert", "x"), change(0, 8, 1, "upsert", "a"), change(0, 9, 1, "delete", None)]
+    turned = [change(0, 7, 2, "upsert", "x"), change(0, 9, 1, "upsert", "a"), change(0, 8, 1, "delete", None)]
+    names = ("other", "one")
+    expected = write(tmp_path / "one", one)
+    assert compare_changes(write(tmp_path / "other", other), expected, "id", names=names).equal == 3
+    result = compare_changes(write(tmp_path / "turned", turned), expected, "id", names=names)
+    assert (result.equal, result.differing) == (1, 2)
+    shorter = compare_changes(write(tmp_path / "shorter", other[:2]), expected, "id", names=names)
+    assert shorter.examples == ("id 1, change 1: only in one",)

@@ -14,7 +14,9 @@ import polars as pl
 import pytest
 
 from tablestream.demo.display import JsonDisplay
-from tablestream.demo.run import DemoOptions, run_flights
+from tablestream.demo.flights_join import FLIGHTS_JOIN
+from tablestream.demo.holdings_list import HOLDINGS_LIST
+from tablestream.demo.run import DemoOptions, run_demo
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,15 +27,28 @@ if TYPE_CHECKING:
 def test_the_maintained_table_is_the_batch_join(spark: SparkSession, tmp_path: Path) -> None:
     options = DemoOptions(tmp_path / "demo", micro_batches=2, scale=0.005)
     file = io.StringIO()
-    result = run_flights(options, JsonDisplay(file), spark)
+    result = run_demo(FLIGHTS_JOIN, options, JsonDisplay(file), spark)
     *reports, summary = [json.loads(line) for line in file.getvalue().splitlines()]
-    assert result.ok, result.examples
-    assert result.equal > 1_000
+    assert result.ok, list(result.lines())
+    assert result.table.height > 1_000
     assert [report["micro_batch"] for report in reports] == [0, 1]
     assert summary["rows_in"] == sum(summary["inputs"].values())
     log = pl.read_parquet(options.changes / "**" / "*.parquet", hive_partitioning=False)
     assert summary["changes_out"] == log.height
     assert log.filter(pl.col("_change_type") == "delete").height > 0
+
+
+def test_the_mailing_list_is_the_batch_computation_by_both_joins(spark: SparkSession, tmp_path: Path) -> None:
+    options = DemoOptions(tmp_path / "demo", micro_batches=2, scale=0.016)
+    file = io.StringIO()
+    result = run_demo(HOLDINGS_LIST, options, JsonDisplay(file), spark)
+    *reports, summary = [json.loads(line) for line in file.getvalue().splitlines()]
+    assert result.ok, list(result.lines())
+    assert result.table.height > 200
+    assert [report["micro_batch"] for report in reports] == [0, 1]
+    assert min(summary["counts"].values()) > 0
+    changes = [one for one in summary["comparisons"] if one["of"] == "changes"]
+    assert summary["changes_out"] == 2 * changes[0]["equal"] > 2 * result.table.height
 
 
 @pytest.mark.spark

@@ -5,13 +5,12 @@ from __future__ import annotations
 import importlib.util
 from functools import cache
 
-import numpy as np
 import polars as pl
 import pytest
 
 from tablestream.demo import flights as module
 from tablestream.demo.change_logs import ChangeLog
-from tablestream.demo.flights import FLIGHT_PARTS, SPECS, FlightLogs, MissingDataError, flight_logs
+from tablestream.demo.flights import FLIGHTS, SPECS, FlightLogs, MissingDataError, flight_logs
 
 STEPS, SCALE = 4, 0.05
 
@@ -85,14 +84,6 @@ def test_moves_are_counted_between_rows_of_one_key_only() -> None:
     assert ChangeLog(logs().flights.spec, rows).moves("tailnum") == 1
 
 
-def test_a_moved_flight_names_another_plane_than_before() -> None:
-    pool = pl.Series(["A", "B"])
-    rows = pl.DataFrame({"tailnum": ["A", "B", None, "A", "B", "A"]})
-    moved = module._moved(rows, "tailnum", pool, np.random.default_rng(1))["tailnum"]
-    assert moved.null_count() == 0
-    assert moved.ne_missing(rows["tailnum"]).all()
-
-
 def test_some_changes_repeat_the_row_and_some_deletes_are_of_flights_that_never_were() -> None:
     log = logs().flights
     repeated = [pl.col(name).eq_missing(previous(name, log)) for name in (*log.spec.values, "op")]
@@ -111,7 +102,7 @@ def test_some_changes_are_late_but_a_later_file_never_starts_before_an_earlier_o
     )
     ends = files.group_by("step").agg(pl.col("last").max())
     followed = files.join(ends.with_columns(pl.col("step") + 1), on="step", suffix="_before")
-    assert followed.height == (STEPS - 1) * FLIGHT_PARTS
+    assert followed.height == (STEPS - 1) * FLIGHTS.parts
     assert (followed["first"] >= followed["last_before"]).all()
 
 

@@ -50,7 +50,7 @@ def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def followed(query: FakeQuery, changes: Path) -> list[MicroBatchReport | float]:
-    return list(follow(cast("StreamingQuery", query), changes))
+    return list(follow(cast("StreamingQuery", query), [changes / "one", changes / "other"]))
 
 
 def test_every_micro_batch_is_reported_once_and_the_last_too(tmp_path: Path) -> None:
@@ -64,17 +64,18 @@ def test_a_micro_batch_without_rows_is_none(tmp_path: Path) -> None:
     assert [event.micro_batch for event in events if isinstance(event, MicroBatchReport)] == [1]
 
 
-def test_changes_are_counted_in_the_files_of_the_micro_batch(tmp_path: Path) -> None:
-    directory = tmp_path / "micro_batch=0"
-    directory.mkdir()
-    for number, rows in enumerate((3, 4)):
-        pl.DataFrame({"v": range(rows)}).write_parquet(directory / f"part-{number}.parquet")
-    assert rows_written(directory) == 7
-    assert rows_written(tmp_path / "micro_batch=1") == 0
+def test_changes_of_all_outputs_are_counted_in_the_files_of_the_micro_batch(tmp_path: Path) -> None:
+    for output, counts in (("one", (3, 4)), ("other", (2,))):
+        directory = tmp_path / output / "micro_batch=0"
+        directory.mkdir(parents=True)
+        for number, rows in enumerate(counts):
+            pl.DataFrame({"v": range(rows)}).write_parquet(directory / f"part-{number}.parquet")
+    assert rows_written(tmp_path / "one" / "micro_batch=0") == 7
+    assert rows_written(tmp_path / "one" / "micro_batch=1") == 0
     report = followed(FakeQuery([[told(0, 5)]]), tmp_path)[0]
     assert isinstance(report, MicroBatchReport)
-    assert report.changes_out == 7
-    assert report.changes_per_s == 3.5
+    assert report.changes_out == 9
+    assert report.changes_per_s == 4.5
 
 
 def test_time_passes_between_reports(tmp_path: Path) -> None:

@@ -1,25 +1,29 @@
-"""The demo without the engine: its directory, its verdict, and what it does when it is stopped."""
+"""A demo without the engine: its directory, its verdict, and what it does when it is stopped."""
 
 from __future__ import annotations
 
 import io
 import json
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import polars as pl
 import pytest
 
 from tablestream.demo import run as module
-from tablestream.demo.compare import joined_by_polars
 from tablestream.demo.display import JsonDisplay, TextDisplay
-from tablestream.demo.run import DemoOptions, prepare, run_flights
+from tablestream.demo.flights_join import FLIGHTS_JOIN, joined_by_polars
+from tablestream.demo.holdings_list import HOLDINGS_LIST, mailing_list_by_polars
+from tablestream.demo.run import DemoOptions, prepare, run_demo
 from tablestream.errors import ArgumentError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
     from pyspark.sql import SparkSession
+
+    from tablestream.table import Table
 
 NO_SPARK = cast("SparkSession", object())
 
@@ -47,29 +51,45 @@ class StoppableQuery:
         self.stopped = True
 
 
+Spoil = Callable[[pl.DataFrame], pl.DataFrame]
+
+FLIGHTS = replace(FLIGHTS_JOIN, outputs=lambda *_: {"flights": cast("Table", None)})
+HOLDINGS = replace(
+    HOLDINGS_LIST, outputs=lambda *_: dict.fromkeys(("distributed", "global"), cast("Table", None))
+)
+
+
+def as_it_is(table: pl.DataFrame) -> pl.DataFrame:
+    return table
+
+
 def engine(
     monkeypatch: pytest.MonkeyPatch,
     options: DemoOptions,
-    spoil: Callable[[pl.DataFrame], pl.DataFrame] = lambda table: table,
+    spoil: Spoil | dict[str, Spoil] = as_it_is,
     *,
+    batch: Callable[[Path], pl.DataFrame] = joined_by_polars,
     interrupted: bool = False,
 ) -> StoppableQuery:
-    """Put a batch join in the place of the engine: it writes all rows as one micro-batch."""
+    """Put a batch computation in the place of the engine: it writes all rows as one micro-batch.
+
+    `spoil` changes the rows of all outputs, or those of some, by their names.
+    """
     progress = {"batchId": 0, "numInputRows": 9, "batchDuration": 1000, "observedMetrics": {}}
     query = StoppableQuery([progress], interrupted=interrupted)
 
-    def start(_: object, changes: Path, checkpoint: Path) -> StoppableQuery:
-        rows = spoil(joined_by_polars(options.inputs))
-        directory = changes / "micro_batch=0"
-        directory.mkdir(parents=True)
+    def start(outputs: dict[str, object], changes: Path, checkpoint: Path, *, name: str) -> StoppableQuery:
+        assert name in {"flights", "holdings"}
         checkpoint.mkdir()
-        order = pl.struct(micro_batch=pl.lit(0), number=pl.int_range(pl.len()))
-        rows.with_columns(_change_type=pl.lit("upsert"), _timestamp=pl.lit(None), _order=order).write_parquet(
-            directory / "part-0.parquet"
-        )
+        for output in outputs:
+            rows = (spoil.get(output, as_it_is) if isinstance(spoil, dict) else spoil)(batch(options.inputs))
+            directory = changes / output / "micro_batch=0"
+            directory.mkdir(parents=True)
+            order = pl.struct(micro_batch=pl.lit(0), number=pl.int_range(pl.len()))
+            told = rows.with_columns(_change_type=pl.lit("upsert"), _timestamp=pl.lit(None), _order=order)
+            told.write_parquet(directory / "part-0.parquet")
         return query
 
-    monkeypatch.setattr(module, "joined_flights", lambda *_: None)
     monkeypatch.setattr(module, "start", start)
     return query
 
@@ -83,15 +103,15 @@ def test_an_equal_table_is_called_equal_and_all_is_told(
     monkeypatch: pytest.MonkeyPatch, options: DemoOptions
 ) -> None:
     query, file = engine(monkeypatch, options), io.StringIO()
-    result = run_flights(options, TextDisplay(file), NO_SPARK)
+    result = run_demo(FLIGHTS, options, TextDisplay(file), NO_SPARK)
     text = file.getvalue()
     assert result.ok
     assert query.stopped
-    assert f"equal, all {result.equal:,} rows" in text
-    assert f"8 of {result.equal:,} joined flights" in text
-    assert "to another plane" in text
+    assert f"equal, all {result.table.height:,} rows" in text
+    assert f"8 of {result.table.height:,} joined flights" in text
+    assert re.search(r"flights that move to another plane: [1-9]", text)
     assert all(str(path) in text for path in (options.table, options.changes, options.inputs))
-    assert pl.read_parquet(options.table).height == result.equal
+    assert pl.read_parquet(options.table).height == result.table.height
 
 
 def test_a_planted_difference_is_told_row_by_row(
@@ -99,12 +119,13 @@ def test_a_planted_difference_is_told_row_by_row(
 ) -> None:
     engine(monkeypatch, options, lambda table: table.tail(-1).with_columns(pl.col("seats") + 1))
     file = io.StringIO()
-    result = run_flights(options, TextDisplay(file), NO_SPARK)
+    result = run_demo(FLIGHTS, options, TextDisplay(file), NO_SPARK)
     assert not result.ok
-    assert result.differing > 0
-    assert result.only_expected == 1
+    (check,) = result.checks
+    assert check.result.differing > 0
+    assert check.result.only_expected == 1
     assert "NOT EQUAL" in file.getvalue()
-    assert "only in the batch join" in file.getvalue()
+    assert "only in the batch computation" in file.getvalue()
     assert "seats is" in file.getvalue()
 
 
@@ -113,19 +134,65 @@ def test_programs_get_the_verdict_in_the_last_line(
 ) -> None:
     engine(monkeypatch, options)
     file = io.StringIO()
-    result = run_flights(options, JsonDisplay(file), NO_SPARK)
+    result = run_demo(FLIGHTS, options, JsonDisplay(file), NO_SPARK)
     lines = [json.loads(line) for line in file.getvalue().splitlines()]
     assert [line["event"] for line in lines] == ["micro_batch", "summary"]
     assert lines[-1]["ok"] is True
-    assert lines[-1]["comparison"] == {
-        "equal": result.equal,
-        "differing": 0,
-        "only_found": 0,
-        "only_expected": 0,
-    }
-    assert lines[-1]["changes_out"] == lines[0]["changes_out"] == result.equal
+    assert lines[-1]["comparisons"] == [
+        {
+            "found": "flights",
+            "expected": "the batch computation",
+            "of": "rows",
+            "equal": result.table.height,
+            "differing": 0,
+            "only_found": 0,
+            "only_expected": 0,
+        }
+    ]
+    assert lines[-1]["differences"] == []
+    assert lines[-1]["changes_out"] == lines[0]["changes_out"] == result.table.height
     assert lines[-1]["outputs"]["table"] == str(options.table)
     assert len(lines[-1]["sample"]) == 8
+
+
+def test_every_output_is_compared_and_all_with_the_first(
+    monkeypatch: pytest.MonkeyPatch, options: DemoOptions
+) -> None:
+    engine(monkeypatch, options, batch=mailing_list_by_polars)
+    file = io.StringIO()
+    result = run_demo(HOLDINGS, options, TextDisplay(file), NO_SPARK)
+    text, count = file.getvalue(), result.table.height
+    assert result.ok
+    assert count > 50
+    assert f"distributed compared with the batch computation: equal, all {count:,} rows." in text
+    assert f"global compared with the batch computation: equal, all {count:,} rows." in text
+    assert f"global compared with distributed: equal, all {count:,} changes." in text
+    assert re.search(r"moves to another ticker and back in one step: [1-9]", text)
+
+
+def test_an_output_that_differs_from_the_first_is_a_difference(
+    monkeypatch: pytest.MonkeyPatch, options: DemoOptions
+) -> None:
+    """Also where both come to the same table: here one of them says each row twice."""
+    engine(
+        monkeypatch,
+        options,
+        {"global": lambda table: pl.concat([table, table])},
+        batch=mailing_list_by_polars,
+    )
+    result = run_demo(HOLDINGS, options, JsonDisplay(io.StringIO()), NO_SPARK)
+    assert [check.result.ok for check in result.checks] == [True, True, False]
+    assert not result.ok
+
+
+def test_a_difference_in_any_output_is_a_difference(
+    monkeypatch: pytest.MonkeyPatch, options: DemoOptions
+) -> None:
+    engine(monkeypatch, options, {"global": lambda table: table.head(-1)}, batch=mailing_list_by_polars)
+    file = io.StringIO()
+    assert not run_demo(HOLDINGS, options, TextDisplay(file), NO_SPARK).ok
+    assert "global compared with the batch computation: NOT EQUAL." in file.getvalue()
+    assert "distributed compared with the batch computation: equal" in file.getvalue()
 
 
 @pytest.mark.parametrize("keep", [True, False])
@@ -134,7 +201,7 @@ def test_the_checkpoint_stays_only_when_it_is_wanted(
 ) -> None:
     options = DemoOptions(tmp_path / "demo", micro_batches=1, scale=0.005, keep=keep)
     engine(monkeypatch, options)
-    run_flights(options, JsonDisplay(io.StringIO()), NO_SPARK)
+    run_demo(FLIGHTS, options, JsonDisplay(io.StringIO()), NO_SPARK)
     assert options.checkpoint.exists() is keep
     assert not options.scratch.exists()
 
@@ -144,7 +211,7 @@ def test_an_interrupt_stops_the_query_and_goes_on(
 ) -> None:
     query = engine(monkeypatch, options, interrupted=True)
     with pytest.raises(KeyboardInterrupt):
-        run_flights(options, TextDisplay(io.StringIO()), NO_SPARK)
+        run_demo(FLIGHTS, options, TextDisplay(io.StringIO()), NO_SPARK)
     assert query.stopped
 
 

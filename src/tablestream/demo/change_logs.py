@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, Protocol
 
 import polars as pl
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
 UPSERT, DELETE = "u", "d"
@@ -48,6 +48,10 @@ class LogSpec:
         The format of the files.
     values
         The value columns and their types.
+    key_type
+        The key's type.
+    parts
+        Files per step; a key keeps its part, as a record keeps its topic partition.
     """
 
     name: str
@@ -55,6 +59,7 @@ class LogSpec:
     format: Format
     values: Mapping[str, pl.DataType]
     key_type: pl.DataType = field(default_factory=pl.String)
+    parts: int = 1
 
     @property
     def schema(self) -> pl.Schema:
@@ -104,8 +109,20 @@ class ChangeLog:
         return self.rows.filter(moved).height
 
 
-def write_log(log: ChangeLog, directory: Path, steps: int, parts: int = 1) -> list[Path]:
-    """Write a log as ``steps * parts`` files, empty ones included, and return them in order.
+class Logs(Protocol):
+    """The change logs of a scenario."""
+
+    @property
+    def all(self) -> Sequence[ChangeLog]:
+        """Every log."""
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """What there is to know about them: how often something happens, by what it is."""
+
+
+def write_log(log: ChangeLog, directory: Path, steps: int) -> list[Path]:
+    """Write a log as files, one per step and part, empty ones included, and return them in order.
 
     Every step has its files, so that a reader of ``parts`` files at a time has all logs of a step together.
     A file's modification time grows with its step and part.
@@ -113,7 +130,7 @@ def write_log(log: ChangeLog, directory: Path, steps: int, parts: int = 1) -> li
     directory.mkdir(parents=True)
     files = []
     for step in range(steps):
-        for part in range(parts):
+        for part in range(log.spec.parts):
             rows = log.rows.filter((pl.col("step") == step) & (pl.col("part") == part))
             path = directory / f"step-{step:03}-part-{part}.{log.spec.format}"
             _write_file(rows.select(log.spec.schema.names()), path, log.spec.format)

@@ -1,7 +1,8 @@
-"""The proof of the demo: the maintained table against a batch join of the final tables.
+"""The proof of a demo: the maintained table against a batch computation from the final tables.
 
 Two ways to the same rows that share no code but the reading of Parquet: the table that the query maintained,
-taken from its change log, and Polars joins over what each input log comes to.
+taken from its change log, and Polars over what each input log comes to. Where a query has several outputs that
+are to be the same, their change logs are compared, too.
 """
 
 from __future__ import annotations
@@ -11,14 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from tablestream.demo.change_logs import MOMENT, final_table
-from tablestream.demo.flights import AIRLINES, AIRPORTS, FLIGHTS, PLANES
+from tablestream.demo.change_logs import MOMENT
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
 _ORDER = "_order"
 _CHANGE = "_change_type"
+_NUMBER = "change"
 _SHOWN = 5
 
 
@@ -50,21 +52,24 @@ class Comparison:
         return not (self.differing or self.only_found or self.only_expected)
 
 
-def table_of_changes(directory: Path, key: str) -> pl.DataFrame:
+def table_of_changes(directory: Path, *key: str) -> pl.DataFrame:
     """Return the table that a change log in Parquet files comes to.
 
     That is per key its last change, unless it is a delete. The library's own columns are left out, and the
     rows sorted by `key`.
     """
-    log = pl.read_parquet(directory / "**" / "*.parquet", hive_partitioning=False)
-    order = log.select(pl.col(_ORDER).struct.unnest()).columns
-    ordered = log.with_columns(pl.col(_ORDER).struct.field(name).alias(f"{_ORDER}.{name}") for name in order)
-    last = ordered.sort(f"{_ORDER}.{name}" for name in order).unique(subset=key, keep="last")
-    living = last.filter(pl.col(_CHANGE) != "delete")
+    log = _in_order(directory)
+    living = log.unique(subset=key, keep="last").filter(pl.col(_CHANGE) != "delete")
     values = living.select(name for name in log.columns if not name.startswith("_")).sort(key)
     return values.with_columns(
         _as_moment(name) for name, dtype in values.schema.items() if isinstance(dtype, pl.Datetime)
     )
+
+
+def _in_order(directory: Path) -> pl.DataFrame:
+    """Read a change log and sort it by the place of each change, which is left out."""
+    log = pl.read_parquet(directory / "**" / "*.parquet", hive_partitioning=False)
+    return log.sort(pl.col(_ORDER).struct.unnest()).drop(_ORDER)
 
 
 def _as_moment(name: str) -> pl.Expr:
@@ -72,26 +77,15 @@ def _as_moment(name: str) -> pl.Expr:
     return pl.col(name).dt.replace_time_zone("UTC").cast(MOMENT)
 
 
-def joined_by_polars(directory: Path) -> pl.DataFrame:
-    """Return the batch join of the final tables below `directory`, sorted by flight."""
-    flights, planes, airlines, airports = (
-        final_table(spec, directory / spec.name) for spec in (FLIGHTS, PLANES, AIRLINES, AIRPORTS)
-    )
-    origins = airports.select(origin="faa", origin_name="name", origin_tzone="tzone")
-    destinations = airports.select(
-        dest="faa", dest_name="name", dest_lat="lat", dest_lon="lon", dest_alt="alt"
-    )
-    return (
-        flights.join(planes.rename({"year": "built"}), on="tailnum", how="left")
-        .join(airlines.rename({"name": "airline"}), on="carrier", how="left")
-        .join(origins, on="origin", how="left")
-        .join(destinations, on="dest", how="left")
-        .sort(FLIGHTS.key)
-    )
-
-
-def compare(found: pl.DataFrame, expected: pl.DataFrame, key: str) -> Comparison:
+def compare(
+    found: pl.DataFrame,
+    expected: pl.DataFrame,
+    *key: str,
+    names: tuple[str, str] = ("the maintained table", "the batch computation"),
+) -> Comparison:
     """Compare two tables row by row; nulls equal nulls, and the order of columns and rows does not count.
+
+    The examples call the two tables by `names`.
 
     Examples
     --------
@@ -101,13 +95,13 @@ def compare(found: pl.DataFrame, expected: pl.DataFrame, key: str) -> Comparison
     >>> result.ok, result.equal, result.differing, result.only_found, result.only_expected
     (False, 2, 0, 1, 1)
     >>> result.examples
-    ('k 3: only in the maintained table', 'k 4: only in the batch join')
+    ('k 3: only in the maintained table', 'k 4: only in the batch computation')
     """
-    values = [name for name in expected.columns if name != key]
+    values = [name for name in expected.columns if name not in key]
     if sorted(found.columns) != sorted(expected.columns):
         raise ValueError(f"the tables have different columns: {found.columns} and {expected.columns}")
-    ours = found.select(key, pl.struct(values).alias("found"))
-    theirs = expected.select(key, pl.struct(values).alias("expected"))
+    ours = found.select(*key, pl.struct(values).alias("found"))
+    theirs = expected.select(*key, pl.struct(values).alias("expected"))
     both = ours.join(theirs, on=key, how="full", coalesce=True, nulls_equal=True)
     here = pl.col("found").is_not_null()
     there = pl.col("expected").is_not_null()
@@ -118,7 +112,9 @@ def compare(found: pl.DataFrame, expected: pl.DataFrame, key: str) -> Comparison
         differing=both.filter(here & there & ~same).height,
         only_found=both.filter(here & ~there).height,
         only_expected=both.filter(there & ~here).height,
-        examples=_examples(unequal, key),
+        examples=tuple(
+            _example(key, row, names) for row in unequal.sort(key).head(_SHOWN).iter_rows(named=True)
+        ),
     )
 
 
@@ -126,16 +122,20 @@ def _field_equal(name: str) -> pl.Expr:
     return pl.col("found").struct.field(name).eq_missing(pl.col("expected").struct.field(name))
 
 
-def _examples(unequal: pl.DataFrame, key: str) -> tuple[str, ...]:
-    return tuple(_example(key, row) for row in unequal.sort(key).head(_SHOWN).iter_rows(named=True))
+def compare_changes(found: Path, expected: Path, *key: str, names: tuple[str, str]) -> Comparison:
+    """Compare two change logs: per key the same changes, in the same order, at the same times."""
+    number = pl.int_range(pl.len()).over(key).alias(_NUMBER)
+    ours, theirs = (_in_order(directory).with_columns(number) for directory in (found, expected))
+    return compare(ours, theirs, *key, _NUMBER, names=names)
 
 
-def _example(key: str, row: dict[str, Any]) -> str:
+def _example(key: Sequence[str], row: dict[str, Any], names: tuple[str, str]) -> str:
     found, expected = row["found"], row["expected"]
+    shown = ", ".join(f"{name} {row[name]}" for name in key)
     if expected is None:
-        return f"{key} {row[key]}: only in the maintained table"
+        return f"{shown}: only in {names[0]}"
     if found is None:
-        return f"{key} {row[key]}: only in the batch join"
+        return f"{shown}: only in {names[1]}"
     differing = [name for name in expected if found[name] != expected[name]]
     parts = (f"{name} is {found[name]!r}, expected {expected[name]!r}" for name in differing)
-    return f"{key} {row[key]}: {'; '.join(parts)}"
+    return f"{shown}: {'; '.join(parts)}"

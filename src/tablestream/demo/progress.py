@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from pyspark.sql.streaming.query import StreamingQuery
@@ -63,16 +63,16 @@ class MicroBatchReport:
         return {"event": "micro_batch", **report}
 
 
-def follow(query: StreamingQuery, changes: Path) -> Iterator[MicroBatchReport | float]:
+def follow(query: StreamingQuery, outputs: Sequence[Path]) -> Iterator[MicroBatchReport | float]:
     """Yield a report for every micro-batch as it ends, and between them the seconds since the start.
 
     Parameters
     ----------
     query
         A running query; when it fails, so does this iterator, with the query's error.
-    changes
-        Where the query writes its changes, a directory per micro-batch: changes are counted there, in the
-        footers of the files, because a query that writes through ``foreachBatch`` does not count them itself.
+    outputs
+        Where the query writes its changes, each with a directory per micro-batch: changes are counted there, in
+        the footers of the files, because a query that writes through ``foreachBatch`` does not count them itself.
     """
     started_s = time.monotonic()
     seen = -1
@@ -84,7 +84,7 @@ def follow(query: StreamingQuery, changes: Path) -> Iterator[MicroBatchReport | 
         for progress in _since(query, seen):
             seen = int(progress["batchId"])
             if int(progress["numInputRows"]) > 0:
-                yield _report(progress, changes, elapsed_s)
+                yield _report(progress, outputs, elapsed_s)
         yield elapsed_s
     query.awaitTermination()
 
@@ -97,12 +97,12 @@ def _since(query: StreamingQuery, seen: int) -> list[Mapping[str, Any]]:
     return [progress for progress in query.recentProgress if int(progress["batchId"]) > seen]
 
 
-def _report(progress: Mapping[str, Any], changes: Path, elapsed_s: float) -> MicroBatchReport:
+def _report(progress: Mapping[str, Any], outputs: Sequence[Path], elapsed_s: float) -> MicroBatchReport:
     number = int(progress["batchId"])
     return MicroBatchReport(
         micro_batch=number,
         rows_in=int(progress["numInputRows"]),
-        changes_out=rows_written(changes / f"micro_batch={number}"),
+        changes_out=sum(rows_written(output / f"micro_batch={number}") for output in outputs),
         duration_s=int(progress["batchDuration"]) / 1000,
         elapsed_s=round(elapsed_s, 3),
         observed={name: _plain(row) for name, row in progress["observedMetrics"].items()},

@@ -4,26 +4,27 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tablestream.demo.change_logs import write_log
-from tablestream.demo.compare import compare, joined_by_polars, table_of_changes
-from tablestream.demo.flights import FLIGHT_PARTS, FLIGHTS, FlightLogs, flight_logs
 from tablestream.demo.local_spark import local_spark
-from tablestream.demo.pipeline import joined_flights, start
+from tablestream.demo.pipeline import start
 from tablestream.demo.progress import MicroBatchReport, follow
+from tablestream.demo.verdict import Verdict, judge
 from tablestream.errors import ArgumentError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from contextlib import AbstractContextManager
     from pathlib import Path
 
     import polars as pl
     from pyspark.sql import SparkSession
 
-    from tablestream.demo.compare import Comparison
+    from tablestream.demo.change_logs import Logs
     from tablestream.demo.display import Display
+    from tablestream.demo.scenario import Scenario
 
 _MARK = ".tablestream-demo"
 _SAMPLE_ROWS = 8
@@ -31,7 +32,7 @@ _SAMPLE_ROWS = 8
 
 @dataclass(frozen=True)
 class DemoOptions:
-    """What the user of the demo can choose.
+    """What the user of a demo can choose.
 
     Parameters
     ----------
@@ -40,7 +41,7 @@ class DemoOptions:
     micro_batches
         How many micro-batches the logs are read in.
     scale
-        The share of the flights to use.
+        The share of the data to use.
     keep
         Whether the checkpoint, with the query's state, stays.
     """
@@ -57,7 +58,7 @@ class DemoOptions:
 
     @property
     def changes(self) -> Path:
-        """Where the query writes its changes."""
+        """Where the query writes its changes, each output in a directory of its name."""
         return self.output / "changes"
 
     @property
@@ -81,13 +82,17 @@ class DemoOptions:
         return self.output / "spark.log"
 
 
-def run_flights(options: DemoOptions, display: Display, spark: SparkSession | None = None) -> Comparison:
-    """Run the demo of the flights.
+def run_demo(
+    scenario: Scenario, options: DemoOptions, display: Display, spark: SparkSession | None = None
+) -> Verdict:
+    """Run a demo.
 
     Parameters
     ----------
+    scenario
+        What to show.
     options
-        What to run, and where.
+        How, and where.
     display
         Whom to tell.
     spark
@@ -95,11 +100,11 @@ def run_flights(options: DemoOptions, display: Display, spark: SparkSession | No
 
     Returns
     -------
-    Comparison
-        Whether the maintained table is what a batch join gives.
+    Verdict
+        Whether every output is what the batch computation gives, and all outputs are the same.
     """
     prepare(options)
-    logs = flight_logs(options.micro_batches, scale=options.scale)
+    logs = scenario.logs(options.micro_batches, options.scale)
     _write_inputs(logs, options, display)
     session: AbstractContextManager[SparkSession] = (
         local_spark(options.scratch, options.log) if spark is None else contextlib.nullcontext(spark)
@@ -107,15 +112,15 @@ def run_flights(options: DemoOptions, display: Display, spark: SparkSession | No
     if spark is None:
         display.say("Starting Spark on this machine ...")
     with session as running:
-        reports = _run_query(running, options, display)
-    found = table_of_changes(options.changes, FLIGHTS.key)
-    found.write_parquet(options.table)
-    result = compare(found, joined_by_polars(options.inputs), FLIGHTS.key)
+        outputs, reports = _run_query(scenario, running, options, display)
+    verdict = judge(outputs, scenario.batch(options.inputs), scenario.key)
+    verdict.table.write_parquet(options.table)
     if not options.keep:
         shutil.rmtree(options.checkpoint, ignore_errors=True)
-    _tell(options, display, found, result)
-    display.summary(_facts(options, logs, reports, found, result))
-    return result
+    sample = _sample(verdict.table, scenario.shown)
+    _tell(scenario, options, display, sample, verdict)
+    display.summary({**_facts(options, logs, reports, verdict), "sample": sample.to_dicts()})
+    return verdict
 
 
 def prepare(options: DemoOptions) -> None:
@@ -142,28 +147,29 @@ def prepare(options: DemoOptions) -> None:
         old.unlink(missing_ok=True)
 
 
-def _write_inputs(logs: FlightLogs, options: DemoOptions, display: Display) -> None:
+def _write_inputs(logs: Logs, options: DemoOptions, display: Display) -> None:
     display.say(f"Change logs in {options.inputs}, {options.micro_batches} steps:")
     for log in logs.all:
-        parts = FLIGHT_PARTS if log.spec is FLIGHTS else 1
-        files = write_log(log, options.inputs / log.spec.name, options.micro_batches, parts)
+        files = write_log(log, options.inputs / log.spec.name, options.micro_batches)
         display.say(
             f"  {log.spec.name}: {log.rows.height:,} changes of {log.rows[log.spec.key].n_unique():,} keys, "
             f"{log.deletes:,} of them deletes; {len(files)} {log.spec.format} files"
         )
-    planes, airlines, airports = (logs.flights.moves(column) for column in ("tailnum", "carrier", "dest"))
-    display.say(
-        f"  flights that move: {planes:,} to another plane, {airlines:,} to another airline, "
-        f"{airports:,} to another destination"
-    )
+    for what, count in logs.counts.items():
+        display.say(f"  {what}: {count:,}")
 
 
-def _run_query(spark: SparkSession, options: DemoOptions, display: Display) -> list[MicroBatchReport]:
-    query = start(joined_flights(spark, options.inputs), options.changes, options.checkpoint)
+def _run_query(
+    scenario: Scenario, spark: SparkSession, options: DemoOptions, display: Display
+) -> tuple[list[Path], list[MicroBatchReport]]:
+    """Run the query to its end; return where its outputs lie, and its reports."""
+    tables = scenario.outputs(spark, options.inputs)
+    outputs = [options.changes / name for name in tables]
+    query = start(tables, options.changes, options.checkpoint, name=scenario.name)
     reports = []
     try:
         with display.progress(options.micro_batches) as progress:
-            for event in follow(query, options.changes):
+            for event in follow(query, outputs):
                 if isinstance(event, MicroBatchReport):
                     reports.append(event)
                     progress.micro_batch(event)
@@ -171,21 +177,15 @@ def _run_query(spark: SparkSession, options: DemoOptions, display: Display) -> l
                     progress.tick(event)
     finally:
         query.stop()
-    return reports
+    return outputs, reports
 
 
-def _tell(options: DemoOptions, display: Display, found: pl.DataFrame, result: Comparison) -> None:
-    display.rows(f"{_SAMPLE_ROWS} of {found.height:,} joined flights", _sample(found))
-    if result.ok:
-        display.say(f"Compared with a batch join of the final tables: equal, all {result.equal:,} rows.")
-    else:
-        display.say(
-            f"Compared with a batch join of the final tables: NOT EQUAL. {result.equal:,} rows are equal, "
-            f"{result.differing:,} differ, {result.only_found:,} are only in the maintained table, "
-            f"{result.only_expected:,} only in the batch join. The first of them:"
-        )
-        for line in result.examples:
-            display.say(f"  {line}")
+def _tell(
+    scenario: Scenario, options: DemoOptions, display: Display, sample: pl.DataFrame, verdict: Verdict
+) -> None:
+    display.rows(f"{sample.height} of {verdict.table.height:,} {scenario.rows}", sample)
+    for line in verdict.lines():
+        display.say(line)
     display.say(f"The joined table:   {options.table}")
     display.say(f"Its change log:     {options.changes}")
     display.say(f"The input logs:     {options.inputs}")
@@ -193,28 +193,13 @@ def _tell(options: DemoOptions, display: Display, found: pl.DataFrame, result: C
         display.say(f"The query's state:  {options.checkpoint}")
 
 
-def _sample(table: pl.DataFrame) -> pl.DataFrame:
-    """Return a few rows, evenly over the year, with the columns that say most."""
-    shown = table.gather_every(max(1, table.height // _SAMPLE_ROWS)).head(_SAMPLE_ROWS)
-    columns = (
-        "flight_id",
-        "airline",
-        "flight",
-        "tailnum",
-        "manufacturer",
-        "model",
-        "origin_name",
-        "dest_name",
-    )
-    return shown.select(*columns, "arr_delay")
+def _sample(table: pl.DataFrame, columns: Sequence[str]) -> pl.DataFrame:
+    """Return a few rows, evenly over the table."""
+    return table.gather_every(max(1, table.height // _SAMPLE_ROWS)).head(_SAMPLE_ROWS).select(columns)
 
 
 def _facts(
-    options: DemoOptions,
-    logs: FlightLogs,
-    reports: list[MicroBatchReport],
-    found: pl.DataFrame,
-    result: Comparison,
+    options: DemoOptions, logs: Logs, reports: list[MicroBatchReport], verdict: Verdict
 ) -> dict[str, Any]:
     elapsed_s = reports[-1].elapsed_s if reports else 0.0
     changes_out = sum(report.changes_out for report in reports)
@@ -222,15 +207,13 @@ def _facts(
     if options.keep:
         outputs["checkpoint"] = options.checkpoint
     return {
-        "ok": result.ok,
-        "comparison": {name: value for name, value in asdict(result).items() if name != "examples"},
-        "differences": list(result.examples),
+        **verdict.facts(),
         "micro_batches": len(reports),
         "rows_in": sum(report.rows_in for report in reports),
         "changes_out": changes_out,
         "elapsed_s": elapsed_s,
         "changes_per_s": round(changes_out / elapsed_s, 1) if elapsed_s else 0.0,
         "inputs": {log.spec.name: log.rows.height for log in logs.all},
+        "counts": dict(logs.counts),
         "outputs": {name: str(path) for name, path in outputs.items()},
-        "sample": _sample(found).to_dicts(),
     }
