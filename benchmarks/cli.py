@@ -8,7 +8,7 @@ import os
 import shutil
 import signal
 import tempfile
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -85,6 +85,8 @@ def _workload(name: str, options: argparse.Namespace) -> Workload:
     )
     if name == "plain-python":
         return full.scaled_down_to(options.plain_changes)
+    if name in {"star", "chain"}:
+        return replace(full.scaled_down_to(options.star_changes), items_move=True)
     return full.cut_into(options.memory_micro_batches) if name == "memory" else full
 
 
@@ -122,6 +124,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--memory-micro-batches", type=int, default=12, metavar="N", help="12 by default")
     parser.add_argument(
         "--plain-changes", type=int, default=60_000, metavar="N", help="60,000 for plain-python"
+    )
+    parser.add_argument(
+        "--star-changes", type=int, default=330_000, metavar="N", help="330,000 for star and chain"
     )
     parser.add_argument("--driver-memory", default="6g", help="heap of the JVM, 6g by default")
     parser.add_argument("--profile", action="store_true", help="print all observed metrics and durations")

@@ -42,6 +42,13 @@ def ratios_of(runs: dict[str, Run]) -> list[Ratio]:
     native = ("native-groups", "rate")
     ratio.add("groups, every change / Spark's own aggregation", ("groups", "rate"), native, 0.0)
     ratio.add("groups, final / Spark's own aggregation", ("groups-final", "rate"), native, 0.5)
+    ratio.add(
+        "star join / chain of four joins, seconds",
+        ("star", "wall_s"),
+        ("chain", "wall_s"),
+        0.65,
+        at_most=True,
+    )
     small = ("every", "small_seconds"), ("empty", "small_seconds")
     ratio.add("small micro-batch / empty query, seconds", *small, 1.5, at_most=True)
     return ratio.found

@@ -26,6 +26,8 @@ CONTESTANTS = {
     "groups": ("groups", "every_change", "tablestream, groups, every change"),
     "groups-final": ("groups", "final_changes", 'tablestream, groups, emit="final"'),
     "native-groups": ("groups", "native", "Spark's own streaming aggregation of the same records"),
+    "star": ("star", "star", "tablestream, star join of four tables"),
+    "chain": ("star", "chain", "tablestream, the same as a chain of four joins"),
     "memory": ("maintained_join", "many_micro_batches", "tablestream, every change, more micro-batches"),
 }
 """Name on the command line: module, function and title."""
