@@ -42,6 +42,7 @@ from tablestream.topology.nodes import (
     OneToMany,
     Select,
     Source,
+    Suppress,
 )
 from tests.plans.engine import Step
 from tests.plans.tables import Change, Key, Record, Row, Value, call, foreign_key_of, group_of
@@ -135,7 +136,7 @@ class Operator:
 
     def answer(self, port: int, change: Moved) -> list[Moved]:
         """Answer one message to a join; its port may have been written before."""
-        if isinstance(self.node, Aggregate):
+        if isinstance(self.node, Aggregate | Suppress):
             return self.step([(port, change)])
         delta = (
             self.pending.pop(port) if port in self.pending else self.twin._inputs.tables[port].put(*change)
@@ -214,10 +215,15 @@ class Model:
         What is asked for; ``emit``, ``before`` and the like are not looked at.
     compat
         The plan's mode.
+    shard
+        A key's shard: what is held back is held by shards.
     """
 
-    def __init__(self, outputs: Sequence[Output], *, compat: bool = False) -> None:
+    def __init__(
+        self, outputs: Sequence[Output], *, compat: bool = False, shard: Callable[[Key], int] = lambda _: 0
+    ) -> None:
         self.compat = compat
+        self._shard = shard
         self._outputs = [output.node for output in outputs]
         self._nodes = ancestors(*self._outputs)
         self._sources = {node: TableSource(compat=compat) for node in self._nodes if isinstance(node, Source)}
@@ -293,7 +299,9 @@ class Model:
             if base is base_of(operator.reads[0]) and _is_pointing_at_itself(operator.node):
                 first = min((*_way(read), operator.node.serial) for read in operator.reads)
                 yield first, 0, partial(self._both_roles, operator)
-            elif isinstance(operator.node, Join | Aggregate) and not _is_pointing_at_itself(operator.node):
+            elif isinstance(operator.node, Join | Aggregate | Suppress) and not _is_pointing_at_itself(
+                operator.node
+            ):
                 for port, read in enumerate(operator.reads):
                     if base_of(read) is base:
                         place, role = _place(operator, port)
@@ -347,6 +355,12 @@ class Model:
             return self._key_join(node)
         if isinstance(node, Aggregate):
             return Operator(node, Groups(node, compat=self.compat), node.parents)
+        if isinstance(node, Suppress):
+            assert node.max_bytes is None
+            held = reference.Suppress(
+                node.until_us, max_records=node.max_records, shard=self._shard, compat=self.compat
+            )
+            return Operator(node, held, node.parents)
         assert isinstance(node, ForeignKeyJoin | OneToMany)
 
         def points_at(value: Value, key: Key) -> Key | None:
@@ -376,12 +390,12 @@ class Model:
         """Whether Kafka Streams' filter has the old row at hand (semantics: which tables send old values).
 
         It has if its input is no bare source, if something behind it asks for old values, or if it, or a filter
-        on top of it, was declared when a join or groups had already made the source keep its rows.
+        on top of it, was declared when a join, groups or suppress had already made the source keep its rows.
         """
         base = base_of(node)
         if not isinstance(base, Source) or self._asked(node):
             return True
-        readers = [reader for reader in self._nodes if isinstance(reader, Join | Aggregate)]
+        readers = [reader for reader in self._nodes if isinstance(reader, Join | Aggregate | Suppress)]
         keeping = [reader.serial for reader in readers if base in map(base_of, reader.parents)]
         filters = [one.serial for one in self._nodes if isinstance(one, Filter) and node in view_path(one)]
         return any(reader < one for reader in keeping for one in filters)
@@ -391,7 +405,7 @@ class Model:
         for child in self._nodes:
             if node not in child.parents:
                 continue
-            if isinstance(child, ForeignKeyJoin | OneToMany | Aggregate):
+            if isinstance(child, ForeignKeyJoin | OneToMany | Aggregate | Suppress):
                 return True
             if isinstance(child, KeyJoin):
                 kept = {"inner": (), "left": (0,), "right": (1,), "outer": (0, 1)}[child.how]
@@ -429,6 +443,8 @@ def _place(operator: Operator, port: int) -> tuple[tuple[int, ...], int]:
         return _leaves(operator.node)[port][1], port
     if isinstance(operator.node, Aggregate):
         return (operator.node.serial,), 1
+    if isinstance(operator.node, Suppress):
+        return (operator.node.serial,), 0
     return (operator.node.serial,), {POINTED_AT: 0, POINTING: 1}[port]
 
 

@@ -266,6 +266,7 @@ def _suppress(line: _Lowering, node: Suppress) -> int:
         max_bytes=node.max_bytes,
         fail_when_full=node.fail_when_full,
         atomic=not line.mode.compat,
+        quiet=line.is_quiet(node.parent),
     )
     line.drafts.append(_Draft(node, name, number, operator, [want]))
     return number

@@ -105,7 +105,7 @@ class Source(Node):
     ordered_by
         The type of the user's ``order_by``, or none.
     materialized_by
-        The serials of the joins and groups declared on this table or on a view of it.
+        The serials of the joins, groups and suppressed tables declared on this table or on a view of it.
     """
 
     frame: object
@@ -319,7 +319,7 @@ class Aggregate(Node):
 
 
 def _materialize_sources(node: Node) -> None:
-    """Note at the sources of a join or of groups that they are materialized from here on, as compat asks."""
+    """Note at the sources of a join, of groups or of suppress that they are materialized, as compat asks."""
     for table in node.parents:
         while isinstance(table, Select | Filter):
             table = table.parent  # noqa: PLW2901 - goes down to what the view stands on
@@ -348,6 +348,9 @@ class Suppress(Node):
     max_records: int | None
     max_bytes: int | None
     fail_when_full: bool
+
+    def __post_init__(self) -> None:
+        _materialize_sources(self)
 
     @property
     def parents(self) -> tuple[Node, ...]:
