@@ -15,7 +15,7 @@ from tests.conformance.test_reference_suppress import NEVER
 from tests.conformance.vectors import Sequence
 from tests.plans.engine import Engine, Output, Step
 from tests.plans.logs import random_cuts
-from tests.plans.tables import Change, Record, key_join, source, suppressed
+from tests.plans.tables import Change, Record, filtered, key_join, source, suppressed
 
 if TYPE_CHECKING:
     from tests.plans.engine import Hasher
@@ -84,6 +84,18 @@ def test_what_is_held_is_read_by_the_next_operator_only_when_it_leaves() -> None
     assert engine.run([Record(right, "k", "r", 1), Record(left, "k", "x", 2)]) == [[]]
     (changes,) = engine.run([Record(left, "k", "y", 3), Record(left, "other", "z", 7)])
     assert [change.ts for change in changes] == [3]
+
+
+@pytest.mark.parametrize("compat", [False, True])
+def test_a_row_that_a_filter_never_let_through_is_not_held(*, compat: bool) -> None:
+    """Nor does it let time pass, nor count where records are limited."""
+    table = source("T")
+    held = suppressed(filtered(table, lambda value: value == "y"), 5, max_records=1)
+    engine, got = Engine([Output(held)], compat=compat, shards=1), []
+    for key, value, ts in [("a", "n", 0), ("b", "y", 1), ("a", "n", 9), ("a", None, 9), ("b", "n", 6)]:
+        got += engine.run([Record(table, key, value, ts)])[0]
+        engine = engine.restarted()
+    assert got == [Change(("b",), None, 6)]
 
 
 def test_bytes_are_limited() -> None:

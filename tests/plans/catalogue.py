@@ -24,6 +24,7 @@ from tests.plans.tables import (
     pair,
     points,
     source,
+    suppressed,
 )
 
 Plan: TypeAlias = "Callable[[], tuple[Node, ...]]"
@@ -417,3 +418,45 @@ def _filters_around_groups() -> tuple[Node, ...]:
     before, of_groups = filtered(table, has_a), filtered(table, has_a, negate=True)
     groups = grouped(of_groups)
     return (before, of_groups, groups, filtered(table, has_a))
+
+
+@_add(COMPOSED, "a filtered table, suppressed")
+def _suppressed_view() -> tuple[Node, ...]:
+    return (
+        suppressed(filtered(source("A"), has_a), 5),
+        suppressed(filtered(source("A"), has_a), 9, max_records=2),
+    )
+
+
+@_add(COMPOSED, "A that filters are declared around, suppressed")
+def _filters_around_suppress() -> tuple[Node, ...]:
+    table = source("A")
+    before = filtered(table, has_a)
+    return (before, suppressed(table, 5), filtered(table, has_a, negate=True))
+
+
+@_add(COMPOSED, "(A foreign key left B) suppressed, key outer A, filtered")
+def _suppressed_join() -> tuple[Node, ...]:
+    table = source("A")
+    held = suppressed(foreign_key_join(table, source("B"), "left"), 5)
+    return (filtered(key_join(held, table, "outer"), has_a), held)
+
+
+@_add(COMPOSED, "groups of A suppressed, both suppressed")
+def _suppressed_groups() -> tuple[Node, ...]:
+    return (suppressed(grouped(suppressed(source("A"), 3)), 3, max_records=3),)
+
+
+def _copies(how: How) -> None:
+    @_add(COMPOSED, f"A foreign key {how} (copies of B)")
+    def _() -> tuple[Node, ...]:
+        return (foreign_key_join(source("A"), source("B"), how, copied=True),)
+
+    @_add(COMPOSED, f"A foreign key {how} (copies of A)")
+    def _() -> tuple[Node, ...]:
+        table = source("A")
+        return (foreign_key_join(filtered(table, has_a), table, how, copied=True),)
+
+
+for one_how in KEPT:
+    _copies(one_how)

@@ -46,6 +46,7 @@ from tablestream.topology.nodes import (
     SelectKey,
     Source,
     StreamJoin,
+    Suppress,
     ToStream,
     ToTable,
 )
@@ -295,10 +296,15 @@ class Model:
         What is asked for; ``emit``, ``before`` and the like are not looked at.
     compat
         The plan's mode.
+    shard
+        A key's shard: what is held back is held by shards.
     """
 
-    def __init__(self, outputs: Sequence[Output], *, compat: bool = False) -> None:
+    def __init__(
+        self, outputs: Sequence[Output], *, compat: bool = False, shard: Callable[[Key], int] = lambda _: 0
+    ) -> None:
         self.compat = compat
+        self._shard = shard
         self._outputs = [output.node for output in outputs]
         self._nodes = ancestors(*self._outputs)
         self._sources = {node: TableSource(compat=compat) for node in self._nodes if isinstance(node, Source)}
@@ -445,6 +451,12 @@ class Model:
         if isinstance(node, Aggregate):
             groups = RecordGroups if node.parent.is_stream else Groups
             return Operator(node, groups(node, compat=self.compat), node.parents)
+        if isinstance(node, Suppress):
+            assert node.max_bytes is None
+            held = reference.Suppress(
+                node.until_us, max_records=node.max_records, shard=self._shard, compat=self.compat
+            )
+            return Operator(node, held, node.parents)
         assert isinstance(node, ForeignKeyJoin | OneToMany)
         return self._pointing(node)
 
@@ -494,12 +506,12 @@ class Model:
         """Whether Kafka Streams' filter has the old row at hand (semantics: which tables send old values).
 
         It has if its input is no bare source, if something behind it asks for old values, or if it, or a filter
-        on top of it, was declared when a join or groups had already made the source keep its rows.
+        on top of it, was declared when a join, groups or suppress had already made the source keep its rows.
         """
         base = base_of(node)
         if not isinstance(base, Source | ToTable) or self._asked(node):
             return True
-        readers = [reader for reader in self._nodes if isinstance(reader, Join | Aggregate)]
+        readers = [reader for reader in self._nodes if isinstance(reader, Join | Aggregate | Suppress)]
         keeping = [reader.serial for reader in readers if base in map(base_of, reader.parents)]
         filters = [one.serial for one in self._nodes if isinstance(one, Filter) and node in view_path(one)]
         return any(reader < one for reader in keeping for one in filters)
@@ -509,7 +521,7 @@ class Model:
         for child in self._nodes:
             if node not in child.parents or child.is_stream:
                 continue
-            if isinstance(child, ForeignKeyJoin | OneToMany | Aggregate):
+            if isinstance(child, ForeignKeyJoin | OneToMany | Aggregate | Suppress):
                 return True
             if isinstance(child, KeyJoin):
                 kept = {"inner": (), "left": (0,), "right": (1,), "outer": (0, 1)}[child.how]

@@ -199,13 +199,21 @@ def key_join(left: Node, right: Node, how: How = "inner", joiner: Joiner | None 
 
 
 def foreign_key_join(
-    left: Node, right: Node, how: How = "inner", on: ForeignKey | None = None, joiner: Joiner | None = None
+    left: Node,
+    right: Node,
+    how: How = "inner",
+    on: ForeignKey | None = None,
+    joiner: Joiner | None = None,
+    *,
+    copied: bool = False,
 ) -> ForeignKeyJoin:
-    """Declare a foreign-key join, by default on the value's first pointer."""
+    """Declare a foreign-key join, by default on the value's first pointer; `copied`: every shard has the right rows."""
     width = len(left.key) + (len(right.key) if how in {"right", "outer"} else 0)
     name, select, gone = f"{left.name}_{right.name}", *_select(joiner)
     parts = _on(on, len(right.key))
-    return ForeignKeyJoin(name, "", _key(width), VALUE, left, right, how, select, gone, parts, right.key)
+    return ForeignKeyJoin(
+        name, "", _key(width), VALUE, left, right, how, select, gone, parts, right.key, copied=copied
+    )
 
 
 def starred(center: Node, *joins: tuple[Node, How, ForeignKey], copied: bool = False) -> Node:
@@ -397,6 +405,6 @@ def suppressed(
     """Hold the changes of a table back, in the unit of its timestamps."""
     limits = {"max_records": max_records, "max_bytes": max_bytes}
     return Suppress(
-        "suppressed", "test", table.key, table.value, table, until, **limits, fail_when_full=fail_when_full,
-        wall_clock_us=wall_clock,
+        f"{table.name}_suppress", "test", table.key, table.value, table, until, **limits,
+        fail_when_full=fail_when_full, wall_clock_us=wall_clock,
     )  # fmt: skip

@@ -14,7 +14,8 @@ more than ``max_records``, ``max_bytes``    the first to wait is let through unt
 held for ``wall_clock_us`` on the clock     let through, whatever the times of records
 ==========================================  ===========================================================
 
-Keys leave in the order of (since, key). ``atomic``: all changes of a step are held before any leaves.
+Keys leave in the order of (since, key). ``atomic``: all changes of a step are held before any leaves. ``quiet``: a
+tombstone for a row that is not there is no change, and neither held nor seen; the keys of rows are remembered for it.
 
 References
 ----------
@@ -25,7 +26,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -34,7 +35,8 @@ import polars as pl
 from tablestream.errors import BufferFullError
 from tablestream.operators.events import Ints, ends, ints
 from tablestream.operators.operator import NUMBER, PARENT, Context, Emission, WallClock
-from tablestream.state.changes import KEY_HASH, LIVE, SEQ, STEP, TS, number_keys
+from tablestream.operators.upsert import Upsert
+from tablestream.state.changes import KEY_HASH, LIVE, ROW_TS, SEQ, STEP, TS, number_keys
 from tablestream.state.trace import TraceSpec
 
 SINCE, EXISTS, ARRIVED = "_since", "_exists", "_arrived"
@@ -58,6 +60,8 @@ class Suppress:
         Whether a step is held as a whole.
     wall_clock_us
         How long a key waits at most on the wall clock, in microseconds; None: however long.
+    quiet
+        Whether tombstones for absent rows are no changes.
 
     Notes
     -----
@@ -73,6 +77,7 @@ class Suppress:
     fail_when_full: bool = False
     atomic: bool = True
     wall_clock_us: int | None = None
+    quiet: bool = False
 
     @property
     def inputs(self) -> tuple[pl.Schema, ...]:
@@ -84,7 +89,14 @@ class Suppress:
         head = {KEY_HASH: pl.Int64(), **self.keys, TS: pl.Int64(), LIVE: pl.Boolean()}
         clocked = {} if self.wall_clock_us is None else {ARRIVED: pl.Int64()}
         schema = pl.Schema({**head, SINCE: pl.Int64(), **clocked, EXISTS: pl.Boolean(), "v": self.value})
-        return (TraceSpec(name="held", number=0, hash=KEY_HASH, key=tuple(self.keys), schema=schema),)
+        held = TraceSpec(name="held", number=0, hash=KEY_HASH, key=tuple(self.keys), schema=schema)
+        (rows,) = self._rows.traces
+        return (held, replace(rows, number=1)) if self.quiet else (held,)
+
+    @property
+    def _rows(self) -> Upsert:
+        """What knows the rows of the table that is held back."""
+        return Upsert(self.keys, self.value, quiet=True)
 
     @property
     def reasons(self) -> tuple[str, ...]:
@@ -92,7 +104,7 @@ class Suppress:
 
     def run(self, inputs: Sequence[pl.DataFrame], context: Context) -> Iterator[Emission]:
         """Hold the changes, let through what has waited long enough, remember the rest."""
-        (arrived,) = inputs
+        arrived = self._changes(inputs[0], context) if self.quiet else inputs[0]
         trace = context.trace("held")
         held = trace.scan()
         new = arrived.rename({LIVE: EXISTS}).with_columns(pl.col(TS).alias(SINCE))
@@ -121,6 +133,12 @@ class Suppress:
             ),
         )
         trace.insert(self._changed(rows, ints(kid), buffer))
+
+    def _changes(self, arrived: pl.DataFrame, context: Context) -> pl.DataFrame:
+        """Leave out tombstones for absent rows."""
+        told = self._rows.run([arrived.with_columns(pl.col(TS).alias(ROW_TS))], context)
+        kept = pl.concat([emission.rows.select(pl.col(PARENT).alias(SEQ)) for emission in told])
+        return arrived.join(kept, on=SEQ, how="semi", maintain_order="left")
 
     def _changed(self, rows: pl.DataFrame, kid: Ints, buffer: _Buffer) -> pl.DataFrame:
         """What is to be remembered anew: rows that are held, and tombstones for those that have left."""

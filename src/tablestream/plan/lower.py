@@ -320,6 +320,7 @@ def _suppress(line: _Lowering, node: Suppress) -> int:
         fail_when_full=node.fail_when_full,
         atomic=not line.mode.compat,
         wall_clock_us=node.wall_clock_us,
+        quiet=line.is_quiet(node.parent),
     )
     line.drafts.append(_Draft(node, name, number, operator, [want]))
     return number

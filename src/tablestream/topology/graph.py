@@ -17,6 +17,7 @@ from tablestream.topology.nodes import (
     Select,
     SelectKey,
     Source,
+    Suppress,
     ToStream,
     ToTable,
 )
@@ -137,13 +138,13 @@ def leaf_paths(join: KeyJoin) -> list[tuple[int, ...]]:
 def asked_for_old_values(nodes: Iterable[Node]) -> set[Node]:
     """Return those of a plan's nodes that Kafka Streams' operators ask for old values.
 
-    Groups ask their table, joins by a foreign key both sides, outer key joins too, left and right ones the side
-    whose rows they keep. Who is asked asks in turn, but for groups and the result of a foreign-key join, which are
-    tables of their own.
+    Groups and suppress ask their table, joins by a foreign key both sides, outer key joins too, left and right ones
+    the side whose rows they keep. Who is asked asks in turn, but for groups and the result of a foreign-key join,
+    which are tables of their own.
     """
     asked: set[Node] = set()
     for node in sorted(nodes, key=lambda one: one.serial, reverse=True):
-        if isinstance(node, ForeignKeyJoin | OneToMany | Aggregate) or node in asked:
+        if isinstance(node, ForeignKeyJoin | OneToMany | Aggregate | Suppress) or node in asked:
             asked.update(parent for parent in node.parents if not parent.is_stream)
         elif isinstance(node, KeyJoin):
             kept = {"inner": (), "left": (node.left,), "right": (node.right,), "outer": node.parents}
@@ -154,8 +155,8 @@ def asked_for_old_values(nodes: Iterable[Node]) -> set[Node]:
 def knows_old_values(view: Node, asked: Container[Node]) -> bool:
     """Whether Kafka Streams' filter in a view knows the old row, and so keeps repeated tombstones to itself.
 
-    It does when it is asked for old values, when the view stands on a join or on groups, or when one of these had
-    already materialized the source when a filter of the view was declared.
+    It does when it is asked for old values, when the view stands on a join, on groups or on suppress, or when one of
+    these had already materialized the source when a filter of the view was declared.
     """
     base = base_of(view)
     filters = [step for step in view_path(view) if isinstance(step, Filter)]

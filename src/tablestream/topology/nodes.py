@@ -119,7 +119,7 @@ class Source(Node):
     records
         Whether it is a stream.
     materialized_by
-        The serials of the joins and groups declared on this table or on a view of it.
+        The serials of the joins, groups and suppressed tables declared on this table or on a view of it.
     """
 
     frame: object
@@ -385,7 +385,7 @@ class Aggregate(_OneParent):
 
 
 def _materialize_sources(node: Node) -> None:
-    """Note at the sources of a join or of groups that they are materialized from here on, as compat asks."""
+    """Note at the sources of a join, of groups or of suppress that they are materialized, as compat asks."""
     for table in node.parents:
         while isinstance(table, Select | Filter):
             table = table.parent  # noqa: PLW2901 - goes down to what the view stands on
@@ -414,6 +414,9 @@ class Suppress(_OneParent):
     max_bytes: int | None
     fail_when_full: bool
     wall_clock_us: int | None = None
+
+    def __post_init__(self) -> None:
+        _materialize_sources(self)
 
     @property
     def meaning(self) -> str:
