@@ -244,6 +244,10 @@ class Engine:
             for row in self._collected(between.port, inbox):
                 laid_out = _laid_out(between.base, row)
                 for reader in between.readers:
+                    if reader.latest_only and not row["_latest"]:
+                        if reader.counted_by is not None:
+                            self.dropped[reader.counted_by, "out-of-order"] += 1
+                        continue
                     message = {name: row[name] for name in (TIME, PARTITION, POSITION, TS)}
                     message |= {hop: row.get(hop, 0) for hop in hop_columns(number + 1)}
                     message[f"_h{number}"] += reader.port.rank

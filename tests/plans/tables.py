@@ -19,6 +19,7 @@ from tablestream.topology.nodes import (
     Filter,
     FlatMap,
     ForeignKeyJoin,
+    Grace,
     How,
     KeyJoin,
     Materialize,
@@ -128,9 +129,9 @@ def to_table(records: Node) -> ToTable:
     return ToTable(f"{records.name}_table", "", records.key, VALUE, records)
 
 
-def materialized(table: Node) -> Materialize:
-    """Keep a table."""
-    return Materialize(f"{table.name}_kept", "", table.key, VALUE, table)
+def materialized(table: Node, history: int | None = None) -> Materialize:
+    """Keep a table, and with a history its versions, in the unit of its timestamps."""
+    return Materialize(f"{table.name}_kept", "", table.key, VALUE, table, history)
 
 
 def looked_up(
@@ -141,12 +142,25 @@ def looked_up(
     joiner: Joiner | None = None,
     *,
     copied: bool = False,
+    grace: Grace | None = None,
 ) -> StreamJoin:
     """Join records with the rows that they point at, by default with the value's first pointer."""
     name, select, gone = f"{records.name}_{table.name}", *_select(joiner)
     parts = _on(on, len(table.key))
     return StreamJoin(
-        name, "", records.key, VALUE, records, table, how, select, gone, parts, table.key, copied=copied
+        name,
+        "",
+        records.key,
+        VALUE,
+        records,
+        table,
+        how,
+        select,
+        gone,
+        parts,
+        table.key,
+        copied=copied,
+        grace=grace,
     )
 
 

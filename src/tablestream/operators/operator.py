@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import polars as pl
@@ -73,12 +73,15 @@ class Context:
         The largest time that the operator has seen in its shard; it survives a restart. None: no record yet.
     clock
         For operators with a ``wall_clock_us``.
+    marks
+        Further times and counters of the shard that survive a restart, for operators that name such in ``marks``.
     """
 
     trace: Callable[[str], Trace]
     dropped: Counter[str]
     observed: int | None = None
     clock: WallClock | None = None
+    marks: dict[str, int] = field(default_factory=dict)
 
 
 class Operator(Protocol):

@@ -77,13 +77,7 @@ class StreamTableJoin:
 
     @property
     def inputs(self) -> tuple[pl.Schema, ...]:
-        record = {KEY_HASH: pl.Int64(), **self.keys, TS: pl.Int64(), LIVE: pl.Boolean()}
-        row = {FOREIGN_HASH: pl.Int64(), **self.foreign_keys}
-        times = {TS: pl.Int64(), ROW_TS: pl.Int64(), LIVE: pl.Boolean()}
-        return (
-            pl.Schema({**record, **row, "v": self.value}),
-            pl.Schema({**row, **times, "v": self.right_value}),
-        )
+        return stream_table_inputs(self.keys, self.foreign_keys, self.value, self.right_value)
 
     @property
     def _table(self) -> TraceSpec:
@@ -144,8 +138,23 @@ class StreamTableJoin:
         """The last place of a change that each record sees."""
         if not self.atomic:
             return records[SEQ]
-        steps = np.concatenate([ints(frame[STEP]) for frame in (rows, records)])
-        places = np.concatenate([ints(frame[SEQ]) for frame in (rows, records)])
-        last = np.zeros(int(steps.max(initial=0)) + 1, dtype=np.int64)
-        np.maximum.at(last, steps, places)
+        last = last_places([rows, records])
         return pl.Series(last[ints(records[STEP])], dtype=pl.Int64)
+
+
+def last_places(frames: Sequence[pl.DataFrame]) -> Ints:
+    """Return the last place of each step, by the step."""
+    steps = np.concatenate([ints(frame[STEP]) for frame in frames])
+    last = np.zeros(int(steps.max(initial=0)) + 1, dtype=np.int64)
+    np.maximum.at(last, steps, np.concatenate([ints(frame[SEQ]) for frame in frames]))
+    return last
+
+
+def stream_table_inputs(
+    keys: pl.Schema, foreign_keys: pl.Schema, value: pl.DataType, right_value: pl.DataType
+) -> tuple[pl.Schema, pl.Schema]:
+    """The columns of the records of a stream and of the changes of the table that they point at."""
+    record = {KEY_HASH: pl.Int64(), **keys, TS: pl.Int64(), LIVE: pl.Boolean()}
+    row = {FOREIGN_HASH: pl.Int64(), **foreign_keys}
+    times = {TS: pl.Int64(), ROW_TS: pl.Int64(), LIVE: pl.Boolean()}
+    return pl.Schema({**record, **row, "v": value}), pl.Schema({**row, **times, "v": right_value})

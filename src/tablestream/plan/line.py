@@ -49,6 +49,10 @@ class Reader:
         The key's types, and with `Role.SUBSCRIBING` the foreign key's, with `Role.GROUPING` the group's.
     join
         With `Role.SUBSCRIBING` and `Role.GROUPING`, the node whose ``on`` is evaluated.
+    latest_only
+        Of a versioned table, whether changes that are not the latest of their row are left out.
+    counted_by
+        The operator that counts them as dropped, if one does.
     """
 
     port: Port
@@ -57,6 +61,8 @@ class Reader:
     key: Fields
     foreign: Fields = ()
     join: Pointing | None = None
+    latest_only: bool = False
+    counted_by: str | None = None
 
 
 @dataclass(frozen=True)

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from enum import Enum
 from typing import Any
 
 import polars as pl
 
 from tablestream.operators.accumulated import Accumulated
 from tablestream.operators.aggregate import Aggregate as AggregateOperator
+from tablestream.operators.as_of_join import AsOfJoin
 from tablestream.operators.collected import Collected, Kind
 from tablestream.operators.flat_map import FlatMap as FlatMapOperator
 from tablestream.operators.fold import Fold, UserFunctions
@@ -30,6 +32,7 @@ from tablestream.operators.suppress import Suppress as SuppressOperator
 from tablestream.operators.to_table import ToTable as ToTableOperator
 from tablestream.operators.totals import Count, Function, Sum
 from tablestream.operators.upsert import Upsert
+from tablestream.operators.versioned_table import VersionedTable
 from tablestream.plan.line import NOTHING, Between, Ending, Line, Mode, Output, Pointing, Reader, Role
 from tablestream.plan.rounds import EVERY_SHARD, Placed, Port, Round
 from tablestream.state.changes import FOREIGN_HASH, KEY_HASH, foreign_columns, key_columns
@@ -38,6 +41,7 @@ from tablestream.topology.graph import (
     asked_for_old_values,
     base_of,
     fused,
+    history_of,
     is_filtered,
     knows_old_values,
     leaf_paths,
@@ -69,6 +73,14 @@ from tablestream.topology.nodes import (
 _LAST = 1 << 60
 
 Types = Callable[[Fields], pl.Schema]
+
+
+class Late(Enum):
+    """What becomes of changes of a versioned table that are not the latest of their row."""
+
+    KEPT = "kept"
+    IGNORED = "ignored"
+    DROPPED = "dropped and counted"
 
 
 @dataclass(eq=False)
@@ -124,11 +136,20 @@ class _Lowering:
         role: Role,
         key: Fields,
         join: Pointing | None = None,
+        late: Late = Late.KEPT,
     ) -> None:
         """Note that a port reads a view."""
         self.wants.append(want)
         foreign = join.foreign if join is not None else ()
-        self.reads.append((base_of(view), want, lambda port: Reader(port, view, role, key, foreign, join)))
+        latest_only = late is not Late.KEPT and history_of(view) is not None
+        counted = want.label.rsplit("[", 1)[0] if latest_only and late is Late.DROPPED else None
+        self.reads.append(
+            (
+                base_of(view),
+                want,
+                lambda port: Reader(port, view, role, key, foreign, join, latest_only, counted),
+            )
+        )
 
     def read_stream(
         self, view: Node, want: _Want, role: Role, key: Fields, join: Pointing | None = None
@@ -171,6 +192,7 @@ class _Lowering:
         """Whether tombstones for absent rows are no changes to the reader of a view."""
         return (
             not view.is_stream
+            and history_of(view) is None
             and is_filtered(view)
             and (not self.mode.compat or knows_old_values(view, self.asked))
         )
@@ -186,7 +208,7 @@ def _key_join(line: _Lowering, node: KeyJoin) -> int:
     wants = []
     for index, ((leaf, _), path) in enumerate(zip(leaves, leaf_paths(node), strict=True)):
         want = _Want((path, index), number, KEY_HASH, f"{line.names[node]}[{index}]")
-        line.read(leaf, want, Role.KEYED, node.key)
+        line.read(leaf, want, Role.KEYED, node.key, late=Late.DROPPED)
         wants.append(want)
     stores = [base_of(leaf).serial for leaf, _ in leaves]
     operator = KeyJoinOperator(
@@ -227,8 +249,8 @@ def _pointing(
     pointing = _Want((to_many, 1), first, KEY_HASH, f"{name}[subscribe]")
     pointed = _Want((to_one, 0), second, FOREIGN_HASH, f"{name}[right]")
     messages = _Want(((node.serial,), 2), second, FOREIGN_HASH, f"{name}[subscriptions]")
-    line.read(many, pointing, Role.SUBSCRIBING, many.key, node)
-    line.read(one, pointed, Role.POINTED_AT, node.foreign)
+    line.read(many, pointing, Role.SUBSCRIBING, many.key, node, late=Late.DROPPED)
+    line.read(one, pointed, Role.POINTED_AT, node.foreign, late=Late.DROPPED)
     copied = isinstance(node, ForeignKeyJoin) and node.copied
     stale = line.mode.compat and shared and rules is not Rules.PAIR
     subscribe = ForeignKeySubscribe(
@@ -277,7 +299,7 @@ def _aggregate(line: _Lowering, node: Aggregate) -> int:
     first = 1 + line.produce(base_of(node.parent))
     rows = _Want(((*path_from_base(node.parent), node.serial), 1), first, KEY_HASH, f"{name}[rows]")
     messages = _Want(((node.serial,), 2), first + 1, FOREIGN_HASH, f"{name}[groups]")
-    line.read(node.parent, rows, Role.GROUPING, node.parent.key, node)
+    line.read(node.parent, rows, Role.GROUPING, node.parent.key, node, late=Late.IGNORED)
     line.wants.append(messages)
     aggregate = _groups(line, node)
     regroup = Regroup(
@@ -338,14 +360,23 @@ def _stream_join(line: _Lowering, node: StreamJoin) -> int:
     )
     line.read_stream(node.left, records, Role.SUBSCRIBING, node.left.key, node)
     line.read(node.right, rows, Role.POINTED_AT, node.foreign)
-    operator = StreamTableJoin(
-        keys=line.key_of(node.left),
-        foreign_keys=line.keys(node.foreign, foreign_columns(len(node.foreign))),
-        value=line.value_of(node.left),
-        right_value=line.value_of(node.right),
-        keep_left=node.how == "left",
-        atomic=not line.mode.compat,
-    )
+    keys, foreign = line.key_of(node.left), line.keys(node.foreign, foreign_columns(len(node.foreign)))
+    values, history_us = (line.value_of(node.left), line.value_of(node.right)), history_of(node.right)
+    keep_left, compat = node.how == "left", line.mode.compat
+    operator: Operator = StreamTableJoin(keys, foreign, *values, keep_left=keep_left, atomic=not compat)
+    if history_us is not None:
+        operator = AsOfJoin(
+            keys,
+            foreign,
+            *values,
+            history_us,
+            keep_left=keep_left,
+            forgetful=compat,
+            atomic=not compat,
+            grace_us=None if node.grace is None else node.grace.period_us,
+            table_advances=node.grace is not None and node.grace.table_advances,
+            wall_clock_us=None if node.grace is None else node.grace.wall_clock_us,
+        )
     line.drafts.append(_Draft(node, name, number, operator, [records, rows]))
     return number
 
@@ -355,7 +386,12 @@ def _kept(line: _Lowering, node: ToStream | Materialize) -> int:
     number, name = 1 + line.produce(base_of(node.parent)), line.names[node]
     want = _Want(((*path_from_base(node.parent), node.serial), 0), number, KEY_HASH, f"{name}[rows]")
     line.read(node.parent, want, Role.KEYED, node.key)
-    operator = Upsert(keys=line.key_of(node), value=line.value_of(node), quiet=line.is_quiet(node.parent))
+    operator: Operator
+    if isinstance(node, Materialize) and node.history_us is not None:
+        forgetful = line.mode.compat
+        operator = VersionedTable(line.key_of(node), line.value_of(node), node.history_us, forgetful)
+    else:
+        operator = Upsert(line.key_of(node), line.value_of(node), quiet=line.is_quiet(node.parent))
     line.drafts.append(_Draft(node, name, number, operator, [want]))
     return number
 
@@ -500,7 +536,7 @@ def _ending(line: _Lowering, output: Output, index: int, final: set[Node]) -> _E
     number = 1 + line.produce(base)
     path = (*path_from_base(output.node), _LAST)
     read = _Want((path, index), number, KEY_HASH, f"output {index + 1}[rows]")
-    line.read(output.node, read, Role.KEYED, output.node.key)
+    line.read(output.node, read, Role.KEYED, output.node.key, late=Late.IGNORED)
     operator = Upsert(
         keys=line.key_of(output.node),
         value=line.value_of(output.node),

@@ -106,7 +106,11 @@ def _run(
 ) -> Iterator[tuple[Port, pl.DataFrame]]:
     """Run one operator and give what it emits a place in the order."""
     observed = state.clock(placed.name)
-    context = Context(lambda name: state.trace(f"{placed.name}/{name}"), Counter(), observed, clock)
+    names = getattr(placed.operator, "marks", ())
+    marks = {name: mark for name in names if (mark := state.clock(f"{placed.name}/{name}")) is not None}
+    context = Context(
+        lambda name: state.trace(f"{placed.name}/{name}"), Counter(), observed, clock, dict(marks)
+    )
     for emission in placed.operator.run(inputs, context):
         if emission.rows.is_empty():
             continue
@@ -117,6 +121,9 @@ def _run(
             yield port, place.with_columns(last).hstack(rows.drop(PARENT, NUMBER))
     if context.observed is not None and context.observed != observed:
         state.set_clock(placed.name, context.observed)
+    for name, mark in context.marks.items():
+        if mark != marks.get(name):
+            state.set_clock(f"{placed.name}/{name}", mark)
     dropped.update({(placed.name, reason): count for reason, count in context.dropped.items() if count})
 
 

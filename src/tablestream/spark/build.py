@@ -18,7 +18,15 @@ from tablestream.plan.rounds import METRICS, Round, copied_name
 from tablestream.row import LEFT, RIGHT
 from tablestream.spark import blobs
 from tablestream.spark.columns import Scope, TableColumns, column_of, normalised, opened, quoted, spark_type
-from tablestream.spark.packing import MALFORMED, NULL_KEY, NULL_TIME, ChangePacker, Consumer, SourcePacker
+from tablestream.spark.packing import (
+    MALFORMED,
+    NULL_KEY,
+    NULL_TIME,
+    OUT_OF_ORDER,
+    ChangePacker,
+    Consumer,
+    SourcePacker,
+)
 from tablestream.spark.processor import RoundProcessor
 from tablestream.spark.sources import SourceFrame
 from tablestream.spark.types import arrow_type
@@ -26,6 +34,7 @@ from tablestream.spark.unpacking import ORDER, ChangeUnpacker, Opened, OutputUnp
 from tablestream.state.changes import (
     FOREIGN_HASH,
     KEY_HASH,
+    LATEST,
     LIVE,
     PARTITION,
     POSITION,
@@ -36,7 +45,7 @@ from tablestream.state.changes import (
     hop_columns,
     key_columns,
 )
-from tablestream.topology.graph import base_of, leaves_of
+from tablestream.topology.graph import base_of, history_of, leaves_of
 from tablestream.topology.nodes import (
     Aggregate,
     Fields,
@@ -61,7 +70,7 @@ def polars_types(fields: Fields) -> pl.Schema:
 
 @dataclass(frozen=True)
 class Result:
-    """The columns of one output; `old`, `existed` with the row before."""
+    """The columns of one output; `old`, `existed` with the row before, `latest` of a versioned table."""
 
     key: list[Column]
     value: list[Column]
@@ -70,6 +79,7 @@ class Result:
     existed: Column | None
     timestamp: Column
     order: Column
+    latest: Column | None = None
 
 
 @dataclass(frozen=True)
@@ -170,7 +180,8 @@ class Builder:
             order = [TIME, PARTITION, POSITION, *hop_columns(number + 1), TS]
             carried = {name: opened(port, name) for name in order}
             here = opened(port, LIVE).isNotNull()
-            consumers += self._consumers(scope, between.readers, carried, here, opened(port, ROW_TS))
+            latest = opened(port, LATEST) if history_of(between.base) is not None else None
+            consumers += self._consumers(scope, between.readers, carried, here, opened(port, ROW_TS), latest)
             frame = scope.frame
         names = [name for consumer in consumers for name in consumer.names]
         packer = ChangePacker(tuple(consumers), self._shards, number)
@@ -200,8 +211,12 @@ class Builder:
         carried: dict[str, Column],
         here: Column | None = None,
         row_ts: Column | None = None,
+        latest: Column | None = None,
     ) -> list[Consumer]:
-        """Compute the message columns of every reader of a table; all null in rows that are not `here`."""
+        """Compute the message columns of every reader of a table; all null in rows that are not `here`.
+
+        `latest`: of a versioned table, which changes are those of the newest version.
+        """
         consumers = []
         for reader in readers:
             table = scope.table(reader.node)
@@ -209,10 +224,16 @@ class Builder:
             if not reader.key:  # nothing has to stay together
                 message[KEY_HASH] = F.xxhash64(carried.get(TS, F.col(_TIMESTAMP)))
             value = self._carried_value(scope, reader, table)
-            consumer = Consumer(reader.port, tuple(message), len(value))
+            consumer = Consumer(reader.port, tuple(message), len(value), reader.counted_by)
             value = value or [F.lit(None).cast("boolean")]
-            columns = dict(zip(consumer.names, [*message.values(), *value], strict=True))
-            scope.add({name: c if here is None else F.when(here, c) for name, c in columns.items()})
+            seen = here
+            if here is not None and latest is not None and reader.latest_only:
+                seen = here & latest
+                if consumer.counted_by is not None:
+                    scope.add({consumer.late: here & ~latest})
+            columns = dict(zip(consumer.names, [*message.values(), *value], strict=False))
+            columns = {name: c if seen is None else F.when(seen, c) for name, c in columns.items()}
+            scope.add(columns)
             consumers.append(consumer)
         return consumers
 
@@ -312,8 +333,14 @@ class Builder:
             existed=None if old is None else old.exists,
             timestamp=F.timestamp_micros(opened(port, TS)),
             order=opened(port, ORDER),
+            latest=opened(port, LATEST) if self._shows_latest(ending) else None,
         )
         return scope.frame, result
+
+    @staticmethod
+    def _shows_latest(ending: Ending) -> bool:
+        """Whether the changes of a versioned table leave as they are, late ones among them."""
+        return not ending.evaluated and history_of(ending.output.node) is not None
 
     def rejected(self, ending: Ending) -> list[Column]:
         """The columns of an output of rejected records."""
@@ -331,6 +358,8 @@ class Builder:
             for source in self._line.sources
             for reason in (NULL_KEY, NULL_TIME, MALFORMED)
         ]
+        between = [reader for one in self._line.between for reader in one.readers]
+        reasons += [(reader.counted_by, OUT_OF_ORDER) for reader in between if reader.counted_by is not None]
         operators = [placed for work in self._line.rounds for placed in work.operators]
         reasons += [(placed.name, reason) for placed in operators for reason in placed.operator.reasons]
         changes = [ending.port.number for ending in self._line.endings if not ending.output.rejected]
@@ -370,6 +399,8 @@ class Builder:
             key, values = base.key, [leaf.value for leaf, _ in leaves_of(base)]
         elif not isinstance(base, Join):
             plain = [*place, *_CHANGE, *_typed(key_columns(len(base.key)), base.key)]
+            if history_of(base) is not None:
+                plain.append(T.StructField(LATEST, T.BooleanType()))
             return Layout(plain, {_value_of(base): base.value})
         else:
             assert isinstance(base, ForeignKeyJoin | OneToMany | StreamJoin)  # noqa: S101

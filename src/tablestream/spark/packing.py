@@ -22,6 +22,7 @@ from tablestream.spark import blobs
 from tablestream.state.changes import KEY_HASH, LIVE, PARTITION, POSITION, ROOT, TIME, TS, hop_columns
 
 NULL_KEY, NULL_TIME, MALFORMED = "null-key", "null-timestamp", "malformed"
+OUT_OF_ORDER = "out-of-order"
 #: Rows that are packed together: blobs should be large, whatever the session's Arrow record batches are.
 ROWS = 100_000
 
@@ -42,11 +43,14 @@ class Consumer:
         The names of the messages' columns; those of the record batches have `prefix` before them.
     value
         How many columns the value has: ``c0``, ``c1``, ...
+    counted_by
+        The operator that drops and counts late changes of a versioned table; `late` then tells which these are.
     """
 
     port: Port
     columns: tuple[str, ...]
     value: int
+    counted_by: str | None = None
 
     @property
     def prefix(self) -> str:
@@ -56,7 +60,13 @@ class Consumer:
     @property
     def names(self) -> list[str]:
         """The columns of the record batches."""
-        return [self.prefix + name for name in (*self.columns, *self._fields)]
+        counted = [] if self.counted_by is None else [self.late]
+        return [*(self.prefix + name for name in (*self.columns, *self._fields)), *counted]
+
+    @property
+    def late(self) -> str:
+        """The column that tells late changes."""
+        return f"{self.prefix}late"
 
     @property
     def _fields(self) -> list[str]:
@@ -273,6 +283,8 @@ class ChangePacker:
             passing = frame.filter(pl.col(blobs.BLOB).is_not_null()).select(blobs.COLUMNS)
             packed = [blobs.Blob(*row) for row in passing.iter_rows()]
             for consumer in self.consumers:
+                if consumer.counted_by is not None and (late := int(frame[consumer.late].sum())):
+                    packed += blobs.counters(0, {(consumer.counted_by, OUT_OF_ORDER): late})
                 packed += self._pack(consumer, consumer.of(frame))
             if packed:
                 yield blobs.record_batch(packed)

@@ -164,7 +164,8 @@ def shape(result: Result, ending: Ending) -> list[Column]:
     key = [column.alias(one.name) for column, one in zip(result.key, node.key, strict=True)]
     value = [column.alias(one.name) for column, one in zip(result.value, node.value, strict=True)]
     kind = F.when(result.exists, "upsert").otherwise("delete").alias("_change_type")
-    return [*key, *value, kind, result.timestamp.alias("_timestamp"), result.order.alias("_order")]
+    latest = [] if result.latest is None else [result.latest.alias("_is_latest")]
+    return [*key, *value, kind, result.timestamp.alias("_timestamp"), *latest, result.order.alias("_order")]
 
 
 def _before(result: Result, ending: Ending) -> list[Column]:

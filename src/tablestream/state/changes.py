@@ -15,6 +15,7 @@ column         dtype      meaning
 ``_ts``        Int64      the change's timestamp, microseconds since 1970
 ``_row_ts``    Int64      the row's own timestamp where it differs from the change's, else absent
 ``_live``      Boolean    false: a tombstone
+``_latest``    Boolean    of a versioned table, false: a later version of the row is there
 ``_kh``        Int64      ``xxhash64`` of the key; ``_k0``, ``_k1``, ... are its columns
 ``_fh``        Int64      ``xxhash64`` of the foreign key; ``_f0``, ... are its columns
 =============  =========  =================================================================================
@@ -34,6 +35,7 @@ TIME, PARTITION, POSITION = "_t", "_p", "_o"
 ROOT = (TIME, PARTITION, POSITION)
 SEQ, STEP = "_seq", "_step"
 TS, ROW_TS, LIVE = "_ts", "_row_ts", "_live"
+LATEST = "_latest"
 KEY_HASH, FOREIGN_HASH = "_kh", "_fh"
 
 Keys = tuple[str, ...]

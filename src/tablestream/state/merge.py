@@ -75,9 +75,15 @@ class Piece:
 
 
 def merge(
-    sources: Sequence[Sequence[Piece]], spec: TraceSpec, *, drop_tombstones: bool
+    sources: Sequence[Sequence[Piece]],
+    spec: TraceSpec,
+    *,
+    drop_tombstones: bool,
+    expired_before: int | None = None,
 ) -> Iterator[pl.DataFrame]:
     """Merge runs, newest first, into frames that together are sorted by hash and hold the newest rows.
+
+    Rows that were over before `expired_before` become tombstones, as older versions of them may lie in other runs.
 
     It goes through the ranges of hashes between the ends of the pieces. In each it takes no more than a piece
     of each source (more only where one hash fills several pieces), so memory does not grow with the runs.
@@ -86,7 +92,17 @@ def merge(
     for end in sorted({piece.max_hash for source in sources for piece in source}):
         parts = [part for cursor in cursors for part in cursor.take(end)]
         merged = newest_rows(parts, spec) if len(sources) > 1 else pl.concat(parts)
+        if expired_before is not None and spec.expires is not None:
+            merged = _expired(merged, spec, expired_before)
         yield merged.filter(pl.col(LIVE)) if drop_tombstones and not merged[LIVE].all() else merged
+
+
+def _expired(rows: pl.DataFrame, spec: TraceSpec, before: int) -> pl.DataFrame:
+    """Make tombstones of the rows that are over."""
+    over = (pl.col(spec.expires or "") < before).fill_null(value=False)
+    kept = {spec.hash, spec.unique_hash, spec.expires, LIVE, *spec.identity}
+    emptied = (pl.when(~over).then(name).alias(name) for name in rows.columns if name not in kept)
+    return rows.with_columns((pl.col(LIVE) & ~over).alias(LIVE), *emptied)
 
 
 class _Cursor:

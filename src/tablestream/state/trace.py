@@ -45,6 +45,8 @@ class TraceSpec:
         The Int64 hash of the key columns, never null.
     unique_hash
         An Int64 hash of the unique columns, if there is one: finding versions of a row is then twice as fast.
+    expires
+        An Int64 column that says when a row is over, if there is one; null: never. Merges forget such rows.
 
     Raises
     ------
@@ -59,10 +61,13 @@ class TraceSpec:
     unique: tuple[str, ...] = ()
     hash: str = "_kh"
     unique_hash: str | None = None
+    expires: str | None = None
 
     def __post_init__(self) -> None:
         """Check that the columns are there."""
         types = {self.hash: pl.Int64, LIVE: pl.Boolean}
+        if self.expires is not None:
+            types[self.expires] = pl.Int64
         if self.unique_hash is not None:
             types[self.unique_hash] = pl.Int64
         wrong = [name for name, dtype in types.items() if self.schema.get(name) != dtype]
@@ -239,7 +244,7 @@ class Trace:
         rows = pl.concat(found) if settled or len(found) == 1 else newest_rows(found, self.spec)
         return compact(rows.filter(pl.col(LIVE)))
 
-    def insert(self, rows: pl.DataFrame) -> None:
+    def insert(self, rows: pl.DataFrame, *, expired_before: int | None = None) -> None:
         """Add versions of rows, as a new run, and merge runs where that is due.
 
         Parameters
@@ -247,6 +252,8 @@ class Trace:
         rows
             At most one for each key and unique columns, which is not checked. A row that is not live is a
             tombstone; its other columns are null. No rows, no run.
+        expired_before
+            Rows that were over before this (see `TraceSpec.expires`) are forgotten where runs are merged.
 
         Notes
         -----
@@ -261,7 +268,7 @@ class Trace:
         hashes = rows[self.spec.hash]
         sources = [[Piece(int(hashes[0]), int(hashes[-1]), lambda: rows)]]
         sources += [list(self._pieces(run)) for run in reversed(taken)]
-        frames = merge(sources, self.spec, drop_tombstones=not kept)
+        frames = merge(sources, self.spec, drop_tombstones=not kept, expired_before=expired_before)
         made = self._storage.write(self._next_number, frames)
         self._runs = (*kept, made) if made else kept
         self._dropped += taken

@@ -11,6 +11,7 @@ from tablestream.topology.nodes import (
     ForeignKeyJoin,
     Join,
     KeyJoin,
+    Materialize,
     Merge,
     Node,
     OneToMany,
@@ -78,6 +79,16 @@ def base_of(node: Node) -> Node:
 def is_filtered(view: Node) -> bool:
     """Whether a filter is part of a view."""
     return any(isinstance(step, Filter) for step in view_path(view))
+
+
+def history_of(table: Node) -> int | None:
+    """Return how far back a table has versions, in microseconds; None if it has none.
+
+    A table has them if it is kept with a history; what selects and filters make of it has them, too.
+    """
+    while isinstance(table, Select | Filter):
+        table = table.parent
+    return table.history_us if isinstance(table, Materialize) else None
 
 
 def removes_rows(view: Node) -> bool:

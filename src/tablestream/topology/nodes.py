@@ -282,6 +282,32 @@ class OneToMany(Join):
         return f"{self.how} join of {self.left.name} with the many {self.right.name} on {on}; {self._select_text}"
 
 
+@dataclass(frozen=True)
+class Grace:
+    """How long the records of a stream wait for late versions of a table.
+
+    Attributes
+    ----------
+    period_us
+        In microseconds of the records' times.
+    table_advances
+        Whether the times of versions count as well.
+    wall_clock_us
+        How long at most on the wall clock, in microseconds; None: however long.
+    """
+
+    period_us: int
+    table_advances: bool = False
+    wall_clock_us: int | None = None
+
+    @property
+    def text(self) -> str:
+        """For people, and part of a plan's meaning."""
+        table = ", versions advance it" if self.table_advances else ""
+        clock = "" if self.wall_clock_us is None else f", {self.wall_clock_us} us on the clock"
+        return f"a grace of {self.period_us} us{table}{clock}"
+
+
 @dataclass(frozen=True, eq=False)
 class StreamJoin(Join):
     """The records of a stream (``left``), each with the row of a table (``right``) that ``on`` points at.
@@ -294,11 +320,14 @@ class StreamJoin(Join):
         The columns of the table's key, in the types that both sides are compared as.
     copied
         Whether every shard has a copy of the table (a global table).
+    grace
+        How records wait for late versions of the table; None: they do not.
     """
 
     on: tuple[Expression, ...]
     foreign: Fields
     copied: bool = field(default=False, kw_only=True)
+    grace: Grace | None = field(default=None, kw_only=True)
 
     @property
     def is_stream(self) -> bool:
@@ -308,7 +337,8 @@ class StreamJoin(Join):
     def meaning(self) -> str:
         on = ", ".join(expression.text for expression in self.on)
         right = f"the copies of {self.right.name}" if self.copied else self.right.name
-        return f"{self.how} join of the records of {self.left.name} to {right} on {on}; {self._select_text}"
+        waits = "" if self.grace is None else f" after {self.grace.text}"
+        return f"{self.how} join of the records of {self.left.name} to {right} on {on}{waits}; {self._select_text}"
 
 
 @dataclass(frozen=True)
@@ -429,11 +459,19 @@ class Suppress(_OneParent):
 
 @dataclass(frozen=True, eq=False)
 class Materialize(_OneParent):
-    """A table that is kept as it is, under a name of its own."""
+    """A table that is kept as it is, under a name of its own.
+
+    Attributes
+    ----------
+    history_us
+        How far back versions of its rows are kept, in microseconds; None: it has no versions.
+    """
+
+    history_us: int | None = None
 
     @property
     def meaning(self) -> str:
-        return "materialize"
+        return "materialize" if self.history_us is None else f"versions of the last {self.history_us} us"
 
 
 @dataclass(frozen=True, eq=False)

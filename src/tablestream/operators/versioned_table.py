@@ -1,0 +1,95 @@
+"""A versioned table: its changes as they come, each with whether it is the latest of its key.
+
+======================================  ======================================================================
+change                                  emits
+======================================  ======================================================================
+older than ``observed - history``       nothing; counted. ``observed`` is of all keys of the shard
+older than another one of its key       itself, as one that is not the latest
+any other                               itself, as the latest
+======================================  ======================================================================
+
+References
+----------
+KIP-889, KIP-914; ``docs/semantics.md``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import polars as pl
+
+from tablestream.operators.operator import PARENT, Context, Emission
+from tablestream.operators.versions import Versions
+from tablestream.state.changes import KEY_HASH, LATEST, LIVE, SEQ, STEP, TS
+from tablestream.state.trace import TraceSpec
+
+EXPIRED = "expired"
+
+
+@dataclass(frozen=True)
+class VersionedTable:
+    """Remember a table's versions, and tell late changes from the latest.
+
+    Parameters
+    ----------
+    keys
+        The key columns and their dtypes.
+    value
+        The dtype of the value.
+    history_us
+        How far back versions are kept, and late changes taken in, in microseconds.
+    forgetful
+        As `versions` says.
+
+    Notes
+    -----
+    Input 0: ``_kh``, key, ``_ts``, ``_live``, ``v``. Output 0: the same and ``_latest``.
+    """
+
+    keys: pl.Schema
+    value: pl.DataType
+    history_us: int
+    forgetful: bool = False
+
+    @property
+    def inputs(self) -> tuple[pl.Schema, ...]:
+        head = {KEY_HASH: pl.Int64(), **self.keys, TS: pl.Int64(), LIVE: pl.Boolean()}
+        return (pl.Schema({**head, "v": self.value}),)
+
+    @property
+    def _versions(self) -> Versions:
+        return Versions(KEY_HASH, self.keys, self.value, self.history_us, self.forgetful)
+
+    @property
+    def traces(self) -> tuple[TraceSpec, ...]:
+        return (self._versions.trace,)
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        return (EXPIRED,)
+
+    def run(self, inputs: Sequence[pl.DataFrame], context: Context) -> Iterator[Emission]:
+        """Write the changes in their order, and pass them on."""
+        (arrived,) = inputs
+        highest = arrived[TS].cum_max()
+        if context.observed is not None:
+            highest = highest.clip(lower_bound=context.observed)
+        accepted = arrived.filter(arrived[TS] >= highest - self.history_us)
+        context.dropped[EXPIRED] += arrived.height - accepted.height
+        trace = context.trace(self.traces[0].name)
+        open_versions = self._versions.opened(trace, accepted)
+        latest = [
+            open_versions.put(position, time, exists=exists)
+            for position, (time, exists) in enumerate(accepted.select(TS, LIVE).iter_rows())
+        ]
+        if len(highest):
+            context.observed = int(highest[-1])
+        yield Emission(
+            0,
+            accepted.rename({SEQ: PARENT})
+            .drop(STEP)
+            .with_columns(pl.Series(LATEST, latest, dtype=pl.Boolean)),
+        )
+        open_versions.remember(trace, context.observed)

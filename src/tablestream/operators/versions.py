@@ -1,0 +1,249 @@
+"""The versions of a key: what was valid when, as far back as the history reaches.
+
+A version is valid from its own time until that of the next one. ``observed`` is the largest time of any version that
+the shard has seen, and ``bound`` is ``observed - history``.
+
+======================  ===============================================================================
+call                    result
+======================  ===============================================================================
+put at ``t``            takes the place of a version at ``t``; latest if no version is later
+as of ``t >= bound``    the version with the largest time up to ``t``, if that is a row
+as of ``t < bound``     the newest version, if it is a row and its time is up to ``t``
+======================  ===============================================================================
+
+``forgetful``: as Kafka Streams has it, a tombstone at exactly the newest version's time takes that version away and
+leaves no trace, unless something of the key ended, or was deleted, at that time before. Then an older version that
+comes later is the latest one again.
+
+References
+----------
+KIP-889; ``docs/semantics.md``.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+import polars as pl
+
+from tablestream.operators.events import gather, touched_keys
+from tablestream.state.changes import LIVE, number_keys
+from tablestream.state.trace import Trace, TraceSpec
+
+FROM, TO, EXISTS, CLOSED, DELETED = "_from", "_to", "_exists", "_closed", "_deleted"
+
+
+@dataclass
+class History:
+    """The versions of one key, by time.
+
+    Attributes
+    ----------
+    times
+        When each version begins, rising.
+    rows
+        The place of each version's payload; -1: a tombstone.
+    closed, deleted
+        Of each version, when it was recorded to end, and whether something was deleted at its time; for
+        ``forgetful`` alone.
+    touched
+        The times at which something changed.
+    """
+
+    times: list[int] = field(default_factory=list)
+    rows: list[int] = field(default_factory=list)
+    closed: list[int | None] = field(default_factory=list)
+    deleted: list[bool] = field(default_factory=list)
+    touched: set[int] = field(default_factory=set)
+
+    def put(self, time: int, row: int, *, forgetful: bool = False) -> bool:
+        """Write a version; return whether it is the latest one."""
+        at = bisect_left(self.times, time)
+        known = at < len(self.times) and self.times[at] == time
+        latest = at + known == len(self.times)
+        self.touched.add(time)
+        if at:
+            self.touched.add(self.times[at - 1])
+        if known and latest and forgetful and row < 0 <= self.rows[at] and not self._is_marked(time):
+            for column in (self.times, self.rows, self.closed, self.deleted):
+                del column[at]
+            return True
+        if known:
+            if not latest and self.closed[at] is None:
+                self.closed[at] = self.times[at + 1]
+            self.rows[at] = row
+            return latest
+        self._close(at, time, row, latest=latest)
+        self.times.insert(at, time)
+        self.rows.insert(at, row)
+        self.closed.insert(at, None if latest else self.times[at + 1])
+        self.deleted.insert(at, latest and row < 0 and not (at and self.closed[at - 1] == time))
+        return latest
+
+    def _close(self, at: int, time: int, row: int, *, latest: bool) -> None:
+        """Note that the version before ends: when a row takes a tombstone's place at the end, nothing does."""
+        if not at:
+            return
+        before = self.closed[at - 1]
+        if (latest and (self.rows[at - 1] >= 0 or row < 0)) or (
+            not latest and before is not None and before > time
+        ):
+            self.closed[at - 1] = time
+
+    def _is_marked(self, time: int) -> bool:
+        """Whether something ended, or was deleted, at a time."""
+        return time in self.closed or self.deleted[bisect_left(self.times, time)]
+
+    def newest(self) -> int:
+        """The payload of the newest version; -1 if there is none, or it is a tombstone."""
+        return self.rows[-1] if self.rows else -1
+
+    def as_of(self, time: int, bound: int | None) -> int:
+        """The payload of the version valid at a time; -1 if none was, or it is forgotten."""
+        if bound is not None and time < bound:
+            return self.newest() if self.times and self.times[-1] <= time else -1
+        at = bisect_right(self.times, time)
+        return self.rows[at - 1] if at else -1
+
+
+@dataclass(frozen=True)
+class Versions:
+    """A versioned table in a trace.
+
+    Parameters
+    ----------
+    hash, keys
+        The columns of the key, their dtypes, and its hash.
+    value
+        The dtype of the value.
+    history_us
+        How far back versions are kept, in microseconds.
+    forgetful
+        As Kafka Streams has it; see above.
+    """
+
+    hash: str
+    keys: pl.Schema
+    value: pl.DataType
+    history_us: int
+    forgetful: bool = False
+
+    @property
+    def trace(self) -> TraceSpec:
+        """A row for each version."""
+        head = {self.hash: pl.Int64(), **self.keys, FROM: pl.Int64(), TO: pl.Int64(), EXISTS: pl.Boolean()}
+        marks = {CLOSED: pl.Int64(), DELETED: pl.Boolean()} if self.forgetful else {}
+        return TraceSpec(
+            name="versions",
+            number=0,
+            hash=self.hash,
+            key=tuple(self.keys),
+            unique=(FROM,),
+            schema=pl.Schema({**head, **marks, LIVE: pl.Boolean(), "v": self.value}),
+            expires=TO,
+        )
+
+    def opened(self, trace: Trace, puts: pl.DataFrame, asked: pl.DataFrame | None = None) -> OpenVersions:
+        """Read the versions of the keys that are written or asked for."""
+        columns = [self.hash, *self.keys]
+        frames = [puts.select(columns)] if asked is None else [puts.select(columns), asked.select(columns)]
+        stored = trace.lookup(touched_keys(frames))
+        kid, *kids = number_keys(self.hash, list(self.keys), [stored, *frames])
+        return OpenVersions(self, stored, puts, self._histories(stored, kid), [one.to_list() for one in kids])
+
+    def _histories(self, stored: pl.DataFrame, kid: pl.Series) -> dict[int, History]:
+        """The stored versions of each key, by time."""
+        row = pl.when(EXISTS).then(pl.int_range(pl.len(), dtype=pl.Int64)).otherwise(-1)
+        marks = (
+            (CLOSED, DELETED)
+            if self.forgetful
+            else (pl.lit(None).alias(CLOSED), pl.lit(value=False).alias(DELETED))
+        )
+        histories: dict[int, History] = {}
+        for key, time, at, closed, deleted in (
+            stored.select(kid, FROM, row.alias("_row"), *marks).sort("_kid", FROM).iter_rows()
+        ):
+            history = histories.setdefault(key, History())
+            history.times.append(time)
+            history.rows.append(at)
+            history.closed.append(closed)
+            history.deleted.append(deleted)
+        return histories
+
+
+@dataclass
+class OpenVersions:
+    """The versions of some keys while a micro-batch is worked off.
+
+    Attributes
+    ----------
+    stored, puts
+        What is remembered of the keys, and what is written: `payload` has the values of both, one behind the other.
+    histories
+        By the number of the key.
+    numbers
+        The number of each put's key, and of each key that is asked for.
+    """
+
+    versions: Versions
+    stored: pl.DataFrame
+    puts: pl.DataFrame
+    histories: dict[int, History]
+    numbers: list[list[int]]
+    _keys: dict[int, int] = field(default_factory=dict)
+
+    @property
+    def payload(self) -> pl.Series:
+        """The values that places in a `History` stand for."""
+        return pl.concat([self.stored["v"], self.puts["v"]], rechunk=False)
+
+    def put(self, position: int, time: int, *, exists: bool) -> bool:
+        """Write a put; return whether it is the latest version of its key."""
+        key = self.numbers[0][position]
+        self._keys.setdefault(key, position)
+        row = self.stored.height + position if exists else -1
+        history = self.histories.setdefault(key, History())
+        return history.put(time, row, forgetful=self.versions.forgetful)
+
+    def as_of(self, position: int, time: int, observed: int | None) -> int:
+        """The place of the version that is valid for one of those that ask; -1: none."""
+        history = self.histories.get(self.numbers[1][position])
+        if history is None:
+            return -1
+        return history.as_of(time, None if observed is None else observed - self.versions.history_us)
+
+    def remember(self, trace: Trace, observed: int | None) -> None:
+        """Write the versions that changed, and let go those that are over."""
+        changed = list(self._changed())
+        if not changed:
+            return
+        columns = list(zip(*changed, strict=True))
+        position, begin, end, row, closed, deleted, live = (list(column) for column in columns)
+        spec = self.versions.trace
+        keys = self.puts.select(self.versions.hash, *self.versions.keys)[position]
+        rows = keys.with_columns(
+            pl.Series(FROM, begin, dtype=pl.Int64),
+            pl.Series(TO, end, dtype=pl.Int64),
+            pl.Series(EXISTS, [one >= 0 for one in row], dtype=pl.Boolean),
+            pl.Series(CLOSED, closed, dtype=pl.Int64),
+            pl.Series(DELETED, deleted, dtype=pl.Boolean),
+            pl.Series(LIVE, live, dtype=pl.Boolean),
+            gather(self.payload, np.array(row, dtype=np.int64)).alias("v"),
+        )
+        bound = None if observed is None else observed - self.versions.history_us
+        trace.insert(rows.select(list(spec.schema)), expired_before=bound)
+
+    def _changed(self) -> Iterator[tuple[int, int, int | None, int, int | None, bool, bool]]:
+        """(a put of the key, begin, end, row, closed, deleted, live) of every version that changed."""
+        for key, position in self._keys.items():
+            history = self.histories[key]
+            for time in sorted(history.touched):
+                at = bisect_left(history.times, time)
+                if at == len(history.times) or history.times[at] != time:
+                    yield position, time, None, -1, None, False, False
+                    continue
+                end = history.times[at + 1] if at + 1 < len(history.times) else None
+                yield position, time, end, history.rows[at], history.closed[at], history.deleted[at], True
