@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from tablestream.topology.graph import ancestors, base_of, is_filtered
@@ -61,7 +61,8 @@ KEYS = ("k1", "k10", "k\U0001f600")
 #: How many operators a plan has, at least and at most.
 SIZES = (3, 8)
 KINDS = (
-    "key", "foreign key", "foreign key", "global", "one to many", "view", "view", "groups", "groups", "suppress",
+    "key", "foreign key", "foreign key", "global", "one to many", "view", "view", "groups", "groups",
+    "suppress", "suppress",
 )  # fmt: skip
 
 
@@ -86,7 +87,7 @@ def plans(draw: st.DrawFn, *, ordered: bool, in_sql: bool = False) -> tuple[Node
     """Three to eight operators over up to three sources; any table may be read again and again.
 
     `ordered`: aggregates may show the order in which their rows change. `in_sql`: only what the final tables tell;
-    not what was held back, what functions made of each change, that a group had rows once, or two rows of one key.
+    not what was held back, what functions made of each change, or that a group had rows once.
     """
     names = "ABC"[: draw(st.integers(1, 3))]
     tables: list[Node] = [
@@ -112,11 +113,11 @@ def _operator(draw: st.DrawFn, tables: Sequence[Node], *, ordered: bool, in_sql:
         # A limit of bytes is left out: the reference measures rows as text, the engine as JSON.
         most = draw(st.sampled_from([None, None, 1, 2]))
         return suppressed(table, draw(st.integers(0, 6)), max_records=most)
-    return draw(_join(kind, table, tables, in_sql=in_sql))
+    return draw(_join(kind, table, tables))
 
 
 @st.composite
-def _join(draw: st.DrawFn, kind: str, table: Node, tables: Sequence[Node], *, in_sql: bool) -> Node:
+def _join(draw: st.DrawFn, kind: str, table: Node, tables: Sequence[Node]) -> Node:
     joiner = draw(st.sampled_from([None, None, None, None, never_b_a]))
     if kind == "key":
         other = draw(st.sampled_from([one for one in tables if len(one.key) == len(table.key)]))
@@ -131,8 +132,8 @@ def _join(draw: st.DrawFn, kind: str, table: Node, tables: Sequence[Node], *, in
         # The pair of one with the null group has the key of the lone one.
         kept = KEPT[:1] if any(isinstance(one, Aggregate) for one in ancestors(table)) else KEPT
         return one_to_many(other, table, draw(st.sampled_from(kept)), on, joiner)
-    # The lone row of the null group has the key of a row of the null group.
-    twice = in_sql and any(isinstance(one, Aggregate) for one in ancestors(other))
+    # A row of a null group and the lone row of another one have one key.
+    twice = all(any(isinstance(one, Aggregate) for one in ancestors(side)) for side in (table, other))
     hows = KEPT if twice or kind == "global" else HOWS
     return foreign_key_join(table, other, draw(st.sampled_from(hows)), on, joiner, copied=kind == "global")
 
@@ -165,13 +166,15 @@ def cases(draw: st.DrawFn, *, ordered: bool, in_sql: bool = False, max_size: int
         st.sampled_from(sources_of(nodes)),
         st.tuples(st.sampled_from(KEYS), st.sampled_from(KEYS)),
         st.one_of(value, value, st.none()),
-        st.integers(0, 9),
+        st.integers(0, 5),
         st.integers(0, 30),
     )
-    log = draw(st.lists(record, min_size=draw(st.sampled_from([1, 12])), max_size=max_size))
+    drawn = draw(st.lists(record, min_size=draw(st.sampled_from([1, 12])), max_size=max_size))
+    # Time goes on, with ties and late records, so that suppress holds some back and lets some through.
+    log = [one._replace(ts=number + one.ts) for number, one in enumerate(drawn)]
     places = sorted(draw(st.lists(st.integers(0, len(log)), max_size=3)))
     pieces = [log[start:end] for start, end in pairwise([0, *places, len(log)])]
-    return Case(nodes, pieces, draw(st.sampled_from([1, 3])), draw(st.booleans()))
+    return Case(nodes, pieces, draw(st.sampled_from([1, 3, 3])), draw(st.sampled_from([False, False, True])))
 
 
 def _record(table: Source, key: tuple[str, str], value: str | None, ts: int, null: int) -> Record:
@@ -180,9 +183,13 @@ def _record(table: Source, key: tuple[str, str], value: str | None, ts: int, nul
 
 def run(case: Case, *, compat: bool) -> None:
     hasher = (lambda parts: 7) if case.colliding else stable_hash  # noqa: ARG005 - every key collides
-    assert_like_twin(case.nodes, case.pieces, compat=compat, shards=case.shards, hasher=hasher, restarts=True)
+    # What a change of a copied table causes in several shards has no order among the shards, which compat would show.
+    copied = any(isinstance(node, ForeignKeyJoin) and node.copied for node in ancestors(*case.nodes))
+    shards = 1 if compat and copied else case.shards
+    assert_like_twin(case.nodes, case.pieces, compat=compat, shards=shards, hasher=hasher, restarts=True)
 
 
+@settings(max_examples=settings().max_examples * 3 // 2)
 @given(case=cases(ordered=False))
 def test_random_plans_by_default(case: Case) -> None:
     run(case, compat=False)
@@ -212,6 +219,7 @@ def is_settled(nodes: Sequence[Node]) -> bool:
     return True
 
 
+@settings(max_examples=settings().max_examples * 3 // 2)
 @given(case=cases(ordered=True))
 def test_random_plans_in_compat(case: Case) -> None:
     assume(is_settled(case.nodes))
