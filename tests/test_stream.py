@@ -11,7 +11,10 @@ import tablestream as ts
 from tablestream.errors import (
     ArgumentError,
     ColumnCollisionError,
+    GraceExceedsHistoryError,
     KeyMismatchError,
+    NotVersionedError,
+    PlanError,
     ReservedNameError,
     UnsupportedTypeError,
 )
@@ -165,6 +168,68 @@ def test_estimates_are_of_streams(flights: ts.Stream, planes: ts.Table) -> None:
 
 def test_reserved_names(flights: ts.Stream) -> None:
     refused(lambda: flights.select(F.lit(1).alias("_timestamp")), ReservedNameError, operator="flights")
+
+
+# Versions
+
+
+@pytest.fixture
+def versions(log: DataFrame) -> ts.Table:
+    return ts.table(
+        log, key="plane", columns=["seats"], timestamp="at", history="10 minutes", name="versions"
+    )
+
+
+def test_a_versioned_table_keeps_its_name(versions: ts.Table) -> None:
+    assert versions.name == "versions"
+    assert versions.select("seats").name == "versions_select"
+
+
+def test_grace_needs_versions_that_are_kept_as_long(
+    flights: ts.Stream, planes: ts.Table, versions: ts.Table
+) -> None:
+    few, name = flights.select("plane"), "flights_select_versions_join"
+    assert few.join(versions, on="plane", grace="10 minutes").columns == ["id", "plane", "seats"]
+    assert few.join(versions.filter("seats > 1"), on="plane", grace="1 minute").columns[-1] == "seats"
+    refused(
+        lambda: few.join(planes, on="plane", grace="1 second"), NotVersionedError, "no history",
+        operator="flights_select_planes_join",
+    )  # fmt: skip
+    flat = versions.materialize(name="flat")
+    refused(
+        lambda: few.join(flat, on="plane", grace="1 second"), NotVersionedError,
+        operator="flights_select_flat_join",
+    )  # fmt: skip
+    refused(
+        lambda: few.join(versions, on="plane", grace="11 minutes"), GraceExceedsHistoryError, "11 minutes",
+        operator=name,
+    )  # fmt: skip
+    refused(lambda: few.join(versions, on="plane", grace="-1 second"), ArgumentError, "grace=", operator=name)
+    refused(
+        lambda: few.join(versions, on="plane", wall_clock="1 second"), ArgumentError, "grace=", operator=name
+    )
+
+
+def test_suppress_is_for_tables_without_a_history(versions: ts.Table) -> None:
+    refused(lambda: versions.suppress("1 minute"), PlanError, "history", operator="versions_suppress")
+    refused(
+        lambda: versions.filter("seats > 1").suppress("1 minute"), PlanError, "history",
+        operator="versions_filter_suppress",
+    )  # fmt: skip
+    assert versions.materialize().suppress("1 minute").columns == ["plane", "seats"]
+
+
+@pytest.mark.parametrize("history", ["soon", -1, "-1 second"])
+def test_a_history_is_a_length_of_time(
+    log: DataFrame, flights: ts.Stream, planes: ts.Table, history: Any
+) -> None:
+    words = ArgumentError, "history="
+    refused(lambda: ts.table(log, "id", timestamp="at", history=history, name="a"), *words, operator="a")
+    refused(
+        lambda: ts.global_table(log, "id", timestamp="at", history=history, name="a"), *words, operator="a"
+    )
+    refused(lambda: planes.materialize(history), *words, operator="planes_materialized")
+    refused(lambda: flights.to_table(history), *words, operator="flights_table")
 
 
 # Star joins

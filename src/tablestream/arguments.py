@@ -95,6 +95,21 @@ def microseconds(given: object) -> int | None:
     return int(length.value // 1000) if isinstance(length, pd.Timedelta) else None
 
 
+def checked_length(given: object, argument: str, operator: str, where: str) -> int | None:
+    """A length of time in microseconds, or none where none is given; refuse what is no such, or negative."""
+    if given is None:
+        return None
+    length = microseconds(given)
+    if length is None or length < 0:
+        raise ArgumentError(
+            f"{argument}={given!r} is no length of time.",
+            hint="Write it as '5 minutes', or give a timedelta; it cannot be negative.",
+            operator=operator,
+            where=where,
+        )
+    return length
+
+
 def check_how(how: str, known: Sequence[str], operator: str, where: str, argument: str = "how") -> None:
     """Refuse a word that is not among those known."""
     if how not in known:

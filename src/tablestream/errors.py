@@ -111,6 +111,18 @@ class KeyMismatchError(PlanError):
     code = "TABLESTREAM_KEY_MISMATCH"
 
 
+class NotVersionedError(PlanError):
+    """Something was asked of a table that only one with a history can do."""
+
+    code = "TABLESTREAM_NOT_VERSIONED"
+
+
+class GraceExceedsHistoryError(PlanError):
+    """Records would wait longer for versions than these are kept."""
+
+    code = "TABLESTREAM_GRACE_EXCEEDS_HISTORY"
+
+
 class NondeterministicError(PlanError):
     """An expression may give another value when its result has to be retracted."""
 

@@ -24,6 +24,9 @@ from tablestream.spark.types import check_key_type
 from tablestream.topology.nodes import Filter, Node, Select
 from tablestream.values import carried, checked_value, empty, schema_of, taken_apart
 
+#: What the operator with the versions of a source is called, behind the source's name.
+VERSIONS = "/versions"
+
 
 class Relation:
     """A table or a stream; a method returns another one and starts nothing."""
@@ -39,7 +42,7 @@ class Relation:
     @property
     def name(self) -> str:
         """The table's name."""
-        return self._node.name
+        return self._node.name.removesuffix(VERSIONS)
 
     @property
     def key_columns(self) -> list[str]:

@@ -4,16 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 
 from pyspark.sql import DataFrame
 
-from tablestream.arguments import ColumnLike, as_column, as_condition, checked_name, listed, names, sql_text
+from tablestream.arguments import (
+    ColumnLike,
+    as_column,
+    as_condition,
+    checked_length,
+    checked_name,
+    listed,
+    names,
+    sql_text,
+)
 from tablestream.calling import user_line
 from tablestream.errors import ArgumentError
+from tablestream.relation import VERSIONS
 from tablestream.spark.sources import Description, describe
 from tablestream.stream import Stream
 from tablestream.table import GlobalTable, Table
-from tablestream.topology.nodes import Source
+from tablestream.topology.nodes import Materialize, Node, Source
 
 
 def table(
@@ -24,6 +35,7 @@ def table(
     apply_as_deletes: ColumnLike | None = None,
     columns: ColumnLike | Sequence[ColumnLike] | None = None,
     except_columns: str | Sequence[str] | None = None,
+    history: str | timedelta | None = None,
     order_by: ColumnLike | None = None,
     name: str | None = None,
 ) -> Table:
@@ -43,6 +55,11 @@ def table(
         Says which records are tombstones: the row of their key is gone. A SQL string or a Column.
     columns, except_columns
         The columns of the value, or those to leave out; a single one or a list. Default: all but the key's.
+    history
+        Makes the table versioned: versions of its rows are kept so far back (``"10 minutes"``), before the largest
+        time that the shard has seen, so that a record of a stream can be joined with the version of its time. A
+        change that is later than that is dropped and counted; one that is late, but not so late, is a version
+        between others, and no latest one: joins and groups leave it out.
     order_by
         An expression (a log sequence number, an offset) that puts the records in order, in place of their time.
         All tables of a plan give one, of one type, or none does.
@@ -80,7 +97,7 @@ def table(
     >>> latest = ts.table(clicks, key="value", timestamp="timestamp", name="clicks")  # doctest: +SKIP
     """
     said = _Said(timestamp, apply_as_deletes, columns, except_columns, order_by, name)
-    return Table(_source(df, key, said, records=False), df.sparkSession)
+    return Table(_versioned(_source(df, key, said, records=False), history), df.sparkSession)
 
 
 def global_table(
@@ -91,6 +108,7 @@ def global_table(
     apply_as_deletes: ColumnLike | None = None,
     columns: ColumnLike | Sequence[ColumnLike] | None = None,
     except_columns: str | Sequence[str] | None = None,
+    history: str | timedelta | None = None,
     order_by: ColumnLike | None = None,
     name: str | None = None,
 ) -> GlobalTable:
@@ -102,16 +120,16 @@ def global_table(
 
     Parameters
     ----------
-    df, key, timestamp, apply_as_deletes, columns, except_columns, order_by, name
-        As for `table`.
+    df, key, timestamp, apply_as_deletes, columns, except_columns, history, order_by, name
+        As for `table`; Kafka Streams' global tables have no history.
 
     Returns
     -------
     GlobalTable
-        The right side of `Table.join`.
+        The right side of `Table.join` and `Stream.join`.
     """
     said = _Said(timestamp, apply_as_deletes, columns, except_columns, order_by, name)
-    return GlobalTable(_source(df, key, said, records=False), df.sparkSession)
+    return GlobalTable(_versioned(_source(df, key, said, records=False), history), df.sparkSession)
 
 
 def stream(
@@ -153,6 +171,21 @@ def stream(
     """
     said = _Said(timestamp, apply_as_deletes, columns, except_columns, order_by, name)
     return Stream(_source(df, [] if key is None else key, said, records=True), df.sparkSession)
+
+
+def _versioned(source: Source, history: str | timedelta | None) -> Node:
+    """The source, or the table of its versions."""
+    history_us = checked_length(history, "history", source.name, source.where)
+    if history_us is None:
+        return source
+    return Materialize(
+        name=f"{source.name}{VERSIONS}",
+        where=source.where,
+        key=source.key,
+        value=source.value,
+        parent=source,
+        history_us=history_us,
+    )
 
 
 @dataclass(frozen=True)

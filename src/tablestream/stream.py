@@ -4,30 +4,42 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import Literal
+from datetime import timedelta
+from typing import Any, Literal
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import types as T
 
-from tablestream.arguments import ColumnLike, as_condition, check_how, checked_name, checked_sink
+from tablestream.arguments import (
+    ColumnLike,
+    as_condition,
+    check_how,
+    checked_length,
+    checked_name,
+    checked_sink,
+)
 from tablestream.calling import user_line
 from tablestream.connectors.sink import Sink
-from tablestream.errors import ArgumentError
+from tablestream.errors import ArgumentError, GraceExceedsHistoryError, NotVersionedError
 from tablestream.grouped import GroupedStream
 from tablestream.joining import Joining, On, SelectFunction, Suffixes
 from tablestream.options import Compat, OutputSpec, check_mode
-from tablestream.relation import Relation
+from tablestream.relation import VERSIONS, Relation
 from tablestream.spark.analysis import folding
 from tablestream.spark.columns import spark_type
 from tablestream.spark.plan import changes_of, explain
 from tablestream.spark.runner import OutputRequest, request
 from tablestream.table import GlobalTable, Table
+from tablestream.topology.graph import history_of
 from tablestream.topology.nodes import (
     Field,
     Fields,
     FlatMap,
+    Grace,
+    Materialize,
     Merge,
     Named,
+    Node,
     Select,
     SelectKey,
     StreamJoin,
@@ -194,9 +206,15 @@ class Stream(Relation):
         how: Literal["inner", "left"] = "inner",
         select: SelectFunction | None = None,
         suffixes: Suffixes = None,
+        grace: str | timedelta | None = None,
+        wall_clock: str | timedelta | None = None,
+        table_advances: bool = False,
         name: str | None = None,
     ) -> Stream:
-        """Look up for each record the row of a table that it points at, as it is at that place of the order.
+        """Look up for each record the row of a table that it points at.
+
+        Of a table with a history that is the version of the record's time, otherwise the row as it is at that place
+        of the order.
 
         Parameters
         ----------
@@ -209,11 +227,28 @@ class Stream(Relation):
             ``inner``, or ``left``: records without a row are kept.
         select, suffixes, name
             As in `Table.join`; the first row is the record.
+        grace
+            How long records wait for versions that are late: until the shard has seen a record so much later. They
+            leave in the order of (time, key, arrival). A record that is itself later than that is joined at once.
+        wall_clock
+            How long a record waits at most by the clock, as in `Table.suppress`.
+        table_advances
+            Whether the times of the table's versions let records go as well, so that a stream that falls silent does
+            not wait.
 
         Returns
         -------
         Stream
             With the records' keys and times.
+
+        Raises
+        ------
+        ArgumentError
+            Another argument than these.
+        NotVersionedError
+            `grace` is given, and the table has no history.
+        GraceExceedsHistoryError
+            `grace` is longer than the table's history.
 
         Notes
         -----
@@ -223,12 +258,13 @@ class Stream(Relation):
         References
         ----------
         Kafka Streams ``KStream.join``, ``leftJoin`` with ``KTable`` and ``GlobalKTable``; KIP-955 (by foreign key);
-        KIP-962.
+        KIP-914, KIP-923 (versions, grace); KIP-962.
         """
         where = user_line()
         right = self._node_of(table, Table, where)
         shown = checked_name(name) or f"{self.name}_{table.name}_join"
         check_how(how, ("inner", "left"), shown, where)
+        waits = _grace(right, grace, wall_clock, table_advances, shown, where)
         copied = isinstance(table, GlobalTable)
         if on is None and (copied or not self.key_columns):
             raise ArgumentError(
@@ -255,6 +291,7 @@ class Stream(Relation):
             on=expressions,
             foreign=foreign,
             copied=copied,
+            grace=waits,
         )
         return Stream(node, self._spark)
 
@@ -292,11 +329,13 @@ class Stream(Relation):
             self._grouping(self.key_columns, value, where), lambda node: Table(node, self._spark)
         )
 
-    def to_table(self, name: str | None = None) -> Table:
+    def to_table(self, history: str | timedelta | None = None, name: str | None = None) -> Table:
         """Read the records as a table: the last one of a key is its row, and one without a value deletes it.
 
         Parameters
         ----------
+        history
+            Makes the table versioned, as in `tablestream.table`.
         name
             Of the table.
 
@@ -310,14 +349,14 @@ class Stream(Relation):
         """
         where = user_line()
         self._check_keyed("to_table", where)
-        node = ToTable(
-            name=checked_name(name) or f"{self.name}_table",
-            where=where,
-            key=self._node.key,
-            value=self._node.value,
-            parent=self._node,
-        )
-        return Table(node, self._spark)
+        shown = checked_name(name) or f"{self.name}_table"
+        columns: dict[str, Any] = {"where": where, "key": self._node.key, "value": self._node.value}
+        table = ToTable(name=shown, parent=self._node, **columns)
+        history_us = checked_length(history, "history", shown, where)
+        if history_us is None:
+            return Table(table, self._spark)
+        versions = Materialize(name=f"{shown}{VERSIONS}", parent=table, history_us=history_us, **columns)
+        return Table(versions, self._spark)
 
     def _check_keyed(self, method: str, where: str) -> None:
         if not self.key_columns:
@@ -388,3 +427,41 @@ class Stream(Relation):
 def _typed(fields: Fields) -> list[tuple[str, str]]:
     """Names and types; whether a column may be null makes no difference."""
     return [(one.name, spark_type(one).simpleString()) for one in fields]
+
+
+def _grace(
+    table: Node,
+    grace: str | timedelta | None,
+    wall_clock: str | timedelta | None,
+    table_advances: bool,
+    operator: str,
+    where: str,
+) -> Grace | None:
+    """How records wait for versions of a table, checked against its history."""
+    period_us = checked_length(grace, "grace", operator, where)
+    wall_clock_us = checked_length(wall_clock, "wall_clock", operator, where)
+    if period_us is None:
+        if wall_clock_us is not None or table_advances:
+            raise ArgumentError(
+                "wall_clock= and table_advances= say how records wait, and without grace= they do not.",
+                hint="Give grace= as well.",
+                operator=operator,
+                where=where,
+            )
+        return None
+    history_us = history_of(table)
+    if history_us is None:
+        raise NotVersionedError(
+            f"'{table.name}' has no history, and records can wait for late versions only of a table that has one.",
+            hint="Give the table history=, or leave grace= out.",
+            operator=operator,
+            where=where,
+        )
+    if period_us > history_us:
+        raise GraceExceedsHistoryError(
+            f"Records would wait for {grace}, and '{table.name}' keeps its versions for less.",
+            hint="Give the table a history that is at least as long.",
+            operator=operator,
+            where=where,
+        )
+    return Grace(period_us, table_advances, wall_clock_us)

@@ -9,10 +9,17 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from pyspark.sql import DataFrame
 
-from tablestream.arguments import ColumnLike, check_how, checked_name, checked_sink, listed, microseconds
+from tablestream.arguments import (
+    ColumnLike,
+    check_how,
+    checked_length,
+    checked_name,
+    checked_sink,
+    listed,
+)
 from tablestream.calling import user_line
 from tablestream.connectors.sink import Sink
-from tablestream.errors import ArgumentError
+from tablestream.errors import ArgumentError, PlanError
 from tablestream.grouped import GroupedTable
 from tablestream.joining import Joining, On, SelectFunction, Suffixes
 from tablestream.options import Compat, Emit, OutputSpec, Tombstones, check_mode
@@ -20,6 +27,7 @@ from tablestream.relation import Relation
 from tablestream.spark.plan import changes_of, explain
 from tablestream.spark.runner import OutputRequest, request
 from tablestream.star import star_join
+from tablestream.topology.graph import history_of
 from tablestream.topology.nodes import (
     ForeignKeyJoin,
     How,
@@ -339,12 +347,17 @@ class Table(Relation):
         def refuse(message: str, hint: str) -> NoReturn:
             raise ArgumentError(message, hint=hint, operator=shown, where=where)
 
-        until_us = microseconds(until)
-        if until_us is None or until_us < 0:
-            refuse(f"until={until!r} is no length of time.", "Write it as '5 minutes'.")
-        wall_clock_us = microseconds(wall_clock)
-        if wall_clock is not None and (wall_clock_us is None or wall_clock_us < 0):
-            refuse(f"wall_clock={wall_clock!r} is no length of time.", "Write it as '1 minute'.")
+        if history_of(self._node) is not None:
+            raise PlanError(
+                "suppress() is for tables without a history, and this one has versions.",
+                hint="Call materialize() before it: from there on the table has none.",
+                operator=shown,
+                where=where,
+            )
+        until_us = checked_length(until, "until", shown, where)
+        wall_clock_us = checked_length(wall_clock, "wall_clock", shown, where)
+        if until_us is None:
+            refuse("until=None is no length of time.", "Write it as '5 minutes'.")
         for limit, given in (("max_records", max_records), ("max_bytes", max_bytes)):
             if given is not None and given < 1:
                 refuse(f"{limit}={given!r} is no limit.", "Give a whole number from 1 on, or leave it out.")
@@ -363,27 +376,38 @@ class Table(Relation):
         )
         return Table(node, self._spark)
 
-    def materialize(self, name: str | None = None) -> Table:
+    def materialize(self, history: str | timedelta | None = None, name: str | None = None) -> Table:
         """Keep the table as it is, under a name of its own: what is computed on the way is computed once.
 
         Several readers of a filtered or selected table then share its rows; otherwise nothing changes.
 
         Parameters
         ----------
+        history
+            How far back versions of the rows are kept, as for `tablestream.table`. None: the result is not versioned,
+            also if this table is: late changes of its rows then count as the latest.
         name
             Of the table.
+
+        Raises
+        ------
+        ArgumentError
+            The history is no length of time.
 
         Notes
         -----
         Kafka Streams' ``Materialized``. With ``compat="kafka-streams"`` a filter on a materialized table knows the
         rows before, and repeats no tombstones.
         """
+        where = user_line()
+        shown = checked_name(name) or f"{self.name}_materialized"
         node = Materialize(
-            name=checked_name(name) or f"{self.name}_materialized",
-            where=user_line(),
+            name=shown,
+            where=where,
             key=self._node.key,
             value=self._node.value,
             parent=self._node,
+            history_us=checked_length(history, "history", shown, where),
         )
         return Table(node, self._spark)
 

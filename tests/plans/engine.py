@@ -231,7 +231,8 @@ class Engine:
         store = self.stores.setdefault((work.number, shard), MemoryStore())
         state = ShardState(store, NoCache(), work.traces, work.fingerprint, work.text)
         clock = WallClock(now) if work.needs_clock else None
-        for port, frame in work_off(work, mine, state, self.dropped, self.slice_rows, clock):
+        place = (shard, self.shards)
+        for port, frame in work_off(work, mine, state, self.dropped, self.slice_rows, clock, place):
             self._deliver(port, frame, inbox)
         state.commit()
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.plans.engine import Engine, Output, Step
 from tests.plans.logs import random_cuts
-from tests.plans.tables import Record, foreign_key_join, source
+from tests.plans.tables import HISTORY, Record, foreign_key_join, grouped, points, source
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -83,3 +83,16 @@ def test_every_shard_remembers_the_right_rows_and_one_round_is_enough() -> None:
     engine.run([Record(right, "a", "A", 1), Record(left, "k", "1|a", 2)])
     assert len(engine.line.rounds) == 1
     assert {shard for _, shard in engine.stores} == {0, 1, 2}
+
+
+@pytest.mark.parametrize("compat", [False, True], ids=["default", "compat"])
+def test_what_every_shard_answers_has_one_order(*, compat: bool) -> None:
+    found = set()
+    for delivery in range(20):
+        left, right = source("A"), source("B")
+        joined = foreign_key_join(left, right, "inner", copied=True)
+        engine = Engine([Output(grouped(joined, points(0), HISTORY))], compat, shards=3)
+        engine._random.seed(delivery)
+        log = [Record(left, key, f"a{key}|x", 1) for key in "abcdefgh"]
+        found.add(str(engine.run([*log, Record(right, "x", "X", 2)])))
+    assert len(found) == 1

@@ -1,8 +1,8 @@
 """Recorded outputs of Kafka Streams, record for record, through Spark: cut over micro-batches, with restarts.
 
 All plans are outputs of one query. The seeds of a plan are rows of the same tables, told apart by the first part of
-the key, but for suppress, whose time and limits are a table's. The number of a record is its place in the order, so
-an output's ``_order`` tells which record it answers.
+the key, but for suppress and versioned tables, whose time is a table's; of versioned ones there is one of each kind.
+The number of a record is its place in the order, so an output's ``_order`` tells which record it answers.
 """
 
 from __future__ import annotations
@@ -31,11 +31,22 @@ if TYPE_CHECKING:
 
     from tablestream.connectors.memory import MemorySink
 
-Plan: TypeAlias = "Callable[[Sequence, ts.Table, ts.Table], ts.Table]"
+Plan: TypeAlias = "Callable[[Sequence, Any, Any], ts.Table | ts.Stream]"
 """(sequence, left table, right table) -> table; both are the same where one topic was recorded."""
 
-FAMILIES = ("pk_join", "fk_join", "table_ops", "groupby_aggregate")
-RECORDED = [one for family in FAMILIES for one in sequences(family) if not one.versioned]
+FAMILIES = (
+    "pk_join", "fk_join", "table_ops", "groupby_aggregate", "stream_table_join", "stream_global_table_join",
+)  # fmt: skip
+UNVERSIONED = [one for family in FAMILIES for one in sequences(family) if not one.versioned]
+#: With a history: the shortest one, and the longest grace.
+VERSIONED = {
+    one.op: one
+    for family in FAMILIES
+    for one in sequences(family)
+    if one.versioned
+    and {ms for name, ms in one.params.items() if name.endswith("history_ms")} <= {5, 6, None}
+}
+RECORDED = [*UNVERSIONED, *VERSIONED.values()]
 SCHEMA = "op string, seed int, topic string, k string, v string, ts bigint, number bigint"
 #: Files of the first run, the second and the third; the third finds no cache.
 RUNS = (2, 2, 1)
@@ -50,11 +61,18 @@ def key_join(sequence: Sequence, left: ts.Table, right: ts.Table) -> ts.Table:
 
 def foreign_key_join(sequence: Sequence, left: ts.Table, right: ts.Table) -> ts.Table:
     """Join on what follows the bar of the left value; a value without one has no foreign key."""
-
-    def pointer(row: ts.Row, key: ts.Row) -> list[Column]:
-        return [key.seed, F.when(row.v.contains("|"), F.substring_index(row.v, "|", -1))]
-
     return left.join(right, pointer, sequence.params["join"], paired, name=plan_of(sequence))
+
+
+def pointer(row: ts.Row, key: ts.Row) -> list[Column]:
+    return [key.seed, F.when(row.v.contains("|"), F.substring_index(row.v, "|", -1))]
+
+
+def looked_up(sequence: Sequence, records: ts.Stream, table: ts.Table) -> ts.Stream:
+    grace_ms = sequence.params["grace_ms"]
+    grace = None if grace_ms is None else timedelta(milliseconds=grace_ms)
+    how, name = sequence.params["join"], plan_of(sequence)
+    return records.join(table, how=how, select=paired, grace=grace, name=name)
 
 
 def paired(left: ts.Row, right: ts.Row) -> list[Column]:
@@ -71,6 +89,10 @@ def groups(table: ts.Table) -> ts.GroupedTable:
 
 # Functions of groups stand in lambdas: workers need not be able to import this module.
 PLANS: dict[str, Plan] = {
+    "stream_table_join": looked_up,
+    "stream_global_table_join": lambda sequence, table, records: records.join(
+        table, pointer, sequence.params["join"], paired, name=plan_of(sequence)
+    ),
     "pk_join": key_join,
     "fk_join": foreign_key_join,
     "fk_self_join": foreign_key_join,
@@ -99,15 +121,25 @@ PLANS: dict[str, Plan] = {
 }
 
 
+def is_alone(sequence: Sequence) -> bool:
+    """Whether a sequence has tables of its own, as their time is its own."""
+    return sequence.versioned or sequence.op.startswith("suppress")
+
+
 def plan_of(sequence: Sequence) -> str:
     """Name the output of a sequence."""
-    return str(sequence) if sequence.op.startswith("suppress") else str(sequence).rpartition("-")[0]
+    return str(sequence) if is_alone(sequence) else str(sequence).rpartition("-")[0]
+
+
+def input_of(sequence: Sequence) -> str:
+    """Name the records of a sequence."""
+    return str(sequence) if sequence.versioned else sequence.op
 
 
 def table_of(sequence: Sequence) -> str:
     """Name the table of a sequence: a bare source and one that keeps its rows are two."""
     kept = "_kept" if sequence.params.get("source_materialized") else ""
-    return f"{sequence.op}_{sequence.seed}" if sequence.op.startswith("suppress") else sequence.op + kept
+    return f"{input_of(sequence)}_{sequence.seed}" if is_alone(sequence) else sequence.op + kept
 
 
 # What came out of Spark.
@@ -142,7 +174,7 @@ def replayed(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> I
     folder = tmp_path_factory.mktemp("vectors")
     log = ChangeLog(folder / "log", SCHEMA)
     sinks = {plan_of(one): ts.memory(plan_of(one)) for one in RECORDED}
-    pieces = cut({(one.op, one.seed): one.events for one in RECORDED}, sum(RUNS))
+    pieces = cut({(input_of(one), one.seed): one.events for one in RECORDED}, sum(RUNS))
     counts: Counter[str] = Counter()
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TABLESTREAM_CACHE_DIR", str(folder / "cache"))
@@ -169,10 +201,10 @@ def cut(inputs: dict[tuple[str, int], tuple[Event, ...]], pieces: int) -> list[l
     return files
 
 
-def plans(log: DataFrame) -> dict[str, ts.Table]:
+def plans(log: DataFrame) -> dict[str, ts.Table | ts.Stream]:
     """Declare the tables of all sequences and what is made of them."""
-    tables: dict[tuple[str, str], ts.Table] = {}
-    made: dict[str, ts.Table] = {}
+    tables: dict[tuple[str, str], ts.Table | ts.Stream] = {}
+    made: dict[str, ts.Table | ts.Stream] = {}
     for one in RECORDED:
         mine = [(table_of(one), topic) for topic in sorted({event.topic for event in one.events})]
         for name, topic in mine:
@@ -183,19 +215,27 @@ def plans(log: DataFrame) -> dict[str, ts.Table]:
     return made
 
 
-def table(log: DataFrame, sequence: Sequence, topic: str) -> ts.Table:
-    records = log.where((F.col("op") == sequence.op) & (F.col("topic") == topic))
-    if sequence.op.startswith("suppress"):
+def table(log: DataFrame, sequence: Sequence, topic: str) -> ts.Table | ts.Stream:
+    records = log.where((F.col("op") == input_of(sequence)) & (F.col("topic") == topic))
+    if is_alone(sequence):
         records = records.where(F.col("seed") == sequence.seed)
-    made = ts.table(
-        records,
-        key=["seed", "k"],
-        timestamp=F.timestamp_millis("ts"),
-        apply_as_deletes="v IS NULL",
-        columns=["v"],
-        order_by="number",
-        name=f"{table_of(sequence)}_{topic}",
-    )
+    said: dict[str, Any] = {
+        "key": ["seed", "k"],
+        "timestamp": F.timestamp_millis("ts"),
+        "apply_as_deletes": "v IS NULL",
+        "columns": ["v"],
+        "order_by": "number",
+        "name": f"{table_of(sequence)}_{topic}",
+    }
+    if topic == "S":
+        return ts.stream(records, **said)
+    if topic == "G":
+        return ts.global_table(records, **said)
+    sides = {"L": "left_history_ms", "R": "right_history_ms"}
+    names = (sides.get(topic, ""), "table_history_ms", "history_ms")
+    history_ms = next((sequence.params[name] for name in names if name in sequence.params), None)
+    history = None if history_ms is None else timedelta(milliseconds=history_ms)
+    made = ts.table(records, history=history, **said)
     if sequence.params.get("source_materialized"):
         made.group_by("v").count()  # nobody asks for it; declared first, it makes the source keep its rows
     return made
@@ -206,7 +246,8 @@ def fields(event: Event) -> tuple[str, str | None, str | None, int]:
 
 
 def test_every_recorded_sequence_without_history_is_here() -> None:
-    assert Counter(one.op for one in RECORDED) == {
+    assert Counter(one.op for one in UNVERSIONED) == {
+        "stream_table_join": 6, "stream_global_table_join": 6,
         "pk_join": 9, "fk_join": 6, "fk_self_join": 6,
         "table_to_stream": 6, "filter_y": 6, "filter_not_y": 6, "map_values_n2_to_null": 6,
         "suppress_until_time_limit": 9, "suppress_max_records_emit_early": 6,
@@ -214,8 +255,17 @@ def test_every_recorded_sequence_without_history_is_here() -> None:
     }  # fmt: skip
     by_input: dict[tuple[str, int], set[Any]] = {}
     for one in RECORDED:
-        by_input.setdefault((one.op, one.seed), set()).add(tuple(map(fields, one.events)))
+        by_input.setdefault((input_of(one), one.seed), set()).add(tuple(map(fields, one.events)))
     assert all(len(inputs) == 1 for inputs in by_input.values())
+
+
+def test_a_sequence_of_each_kind_with_a_history_is_here() -> None:
+    assert set(VERSIONED) == {
+        "pk_join", "fk_join", "stream_table_join", "table_to_stream", "filter_y", "filter_not_y",
+        "map_values_n2_to_null", "groupby_aggregate", "groupby_count", "groupby_reduce",
+    }  # fmt: skip
+    assert VERSIONED["stream_table_join"].params["grace_ms"] == 6
+    assert None not in VERSIONED["pk_join"].params.values()
 
 
 @pytest.mark.timeout(900)

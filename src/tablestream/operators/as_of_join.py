@@ -131,7 +131,10 @@ class AsOfJoin:
         versions = self._versions.opened(trace, puts, records)
         timeline = _Timeline(self, versions, context, self._ranks(records), records)
         timeline.work(records, puts, last_places([puts, new]) if self.atomic else None)
-        yield Emission(0, self._joined(records, timeline, versions.payload))
+        joined = self._joined(records, timeline, versions.payload)
+        if self.table_advances:  # a version of a global table comes to every shard
+            joined = joined.with_columns(context.among_shards(pl.col(NUMBER)).alias(NUMBER))
+        yield Emission(0, joined)
         versions.remember(trace, context.marks.get(OBSERVED))
         if self.grace_us is not None:
             context.trace(self._waiting.name).insert(timeline.changed(records, self._waiting))

@@ -70,7 +70,11 @@ class GlobalJoin:
         changes = right.with_columns(pl.col(SEQ) * _PLACES)
         for emission in answer.run([messages, changes], context):
             cause, behind = pl.col(PARENT) // _PLACES, pl.col(PARENT) % _PLACES
-            yield Emission(0, emission.rows.with_columns(cause.alias(PARENT), pl.col(NUMBER) + behind))
+            # A right change comes to every shard, and each answers it.
+            number = (
+                pl.when(behind == 0).then(context.among_shards(pl.col(NUMBER))).otherwise(NUMBER) + behind
+            )
+            yield Emission(0, emission.rows.with_columns(cause.alias(PARENT), number.alias(NUMBER)))
 
     @staticmethod
     def _placed(messages: pl.DataFrame, left: pl.DataFrame) -> pl.DataFrame:

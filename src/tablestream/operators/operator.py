@@ -75,6 +75,8 @@ class Context:
         For operators with a ``wall_clock_us``.
     marks
         Further times and counters of the shard that survive a restart, for operators that name such in ``marks``.
+    shard, shards
+        Which shard this is, from 0, and of how many.
     """
 
     trace: Callable[[str], Trace]
@@ -82,6 +84,12 @@ class Context:
     observed: int | None = None
     clock: WallClock | None = None
     marks: dict[str, int] = field(default_factory=dict)
+    shard: int = 0
+    shards: int = 1
+
+    def among_shards(self, number: pl.Expr) -> pl.Expr:
+        """Make numbers of emissions different from those of other shards, where all of them have one cause."""
+        return number * self.shards + self.shard
 
 
 class Operator(Protocol):

@@ -32,6 +32,7 @@ def work_off(
     dropped: Counter[tuple[str, str]],
     slice_rows: int | None = None,
     clock: WallClock | None = None,
+    shard: tuple[int, int] = (0, 1),
 ) -> Iterator[tuple[Port, pl.DataFrame]]:
     """Run the operators of a round over one shard's messages.
 
@@ -51,6 +52,8 @@ def work_off(
         known at the end.
     clock
         The time, for a round that goes by it. What it brings about comes behind all messages.
+    shard
+        Which shard it is, from 0, and of how many.
 
     Yields
     ------
@@ -70,7 +73,7 @@ def work_off(
     sliced = sum(frame.height for frame in arrived.values()) > slice_rows and not work.is_final
     parts = slices([frame[STEP] for frame in arrived.values()], slice_rows) if sliced else [(0, len(order))]
     if clock is not None:
-        order = pl.concat([order, _tick(order)])
+        order = pl.concat([order, _tick(order, shard[0])])
     for first, last in parts:
         part = {
             port: frame.filter(pl.col(STEP).is_between(first, last)) if sliced else frame
@@ -79,19 +82,19 @@ def work_off(
         for placed in work.operators:
             inputs = [part[port] for port in placed.inputs]
             if any(frame.height for frame in inputs):
-                yield from _run(placed, inputs, order, work.number, state, dropped, clock)
+                yield from _run(placed, inputs, order, work.number, state, dropped, clock, shard)
     if clock is not None:
         clock.tick = len(order)
         empty = {port: frame.clear() for port, frame in arrived.items()}
         for placed in work.operators:
             if placed.needs_clock:
                 inputs = [empty[port] for port in placed.inputs]
-                yield from _run(placed, inputs, order, work.number, state, dropped, clock)
+                yield from _run(placed, inputs, order, work.number, state, dropped, clock, shard)
 
 
-def _tick(order: pl.DataFrame) -> pl.DataFrame:
+def _tick(order: pl.DataFrame, shard: int) -> pl.DataFrame:
     """A place behind all others of the micro-batch; times are integers where a plan goes by the wall clock."""
-    place = dict.fromkeys(order.columns, 0) | {TIME: _LAST_TIME, PARTITION: "~"}
+    place = dict.fromkeys(order.columns, 0) | {TIME: _LAST_TIME, PARTITION: "~", POSITION: shard}
     return pl.DataFrame([place], schema=order.schema)
 
 
@@ -103,13 +106,14 @@ def _run(
     state: ShardState,
     dropped: Counter[tuple[str, str]],
     clock: WallClock | None,
+    shard: tuple[int, int],
 ) -> Iterator[tuple[Port, pl.DataFrame]]:
     """Run one operator and give what it emits a place in the order."""
     observed = state.clock(placed.name)
     names = getattr(placed.operator, "marks", ())
     marks = {name: mark for name in names if (mark := state.clock(f"{placed.name}/{name}")) is not None}
     context = Context(
-        lambda name: state.trace(f"{placed.name}/{name}"), Counter(), observed, clock, dict(marks)
+        lambda name: state.trace(f"{placed.name}/{name}"), Counter(), observed, clock, dict(marks), *shard
     )
     for emission in placed.operator.run(inputs, context):
         if emission.rows.is_empty():

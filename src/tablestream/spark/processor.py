@@ -90,7 +90,8 @@ class RoundProcessor(StatefulProcessor):
         if self._work.needs_clock:
             clock = WallClock(timer_values.getCurrentProcessingTimeInMs() * 1000)
         held: list[blobs.Blob] = []
-        for port, messages in work_off(self._work, inbox, state, dropped, clock=clock):
+        place = (blobs.shard_names(self._shards).index(shard), self._shards)
+        for port, messages in work_off(self._work, inbox, state, dropped, clock=clock, shard=place):
             held += blobs.pack(port, messages, self._shards)
             if sum(len(one.blob) for one in held) > _HELD_BYTES:
                 yield blobs.data_frame(held)

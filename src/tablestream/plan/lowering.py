@@ -1,0 +1,146 @@
+"""A plan while it is being lowered: the ports that are wanted, what is read there, and the operators so far.
+
+A *base* is a node whose changes physically arrive: a source, or the output of an operator. Selects and filters on
+top of it are a *view*: they are evaluated where the changes are read. Every reader of a view is a port.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from enum import Enum
+
+import polars as pl
+
+from tablestream.operators.operator import Operator
+from tablestream.plan.line import NOTHING, Mode, Pointing, Reader, Role
+from tablestream.plan.rounds import Port
+from tablestream.state.changes import key_columns
+from tablestream.topology.graph import base_of, history_of, is_filtered, knows_old_values, ways
+from tablestream.topology.nodes import Fields, Node
+
+Types = Callable[[Fields], pl.Schema]
+
+
+class Late(Enum):
+    """What becomes of changes of a versioned table that are not the latest of their row."""
+
+    KEPT = "kept"
+    IGNORED = "ignored"
+    DROPPED = "dropped and counted"
+
+
+@dataclass(eq=False)
+class Want:
+    """A port before its number is its rank: `order` decides that, the way from its base and the role there.
+
+    `into`: the port that another of several merged streams goes to.
+    """
+
+    order: tuple[tuple[int, ...], int] | tuple[tuple[int, ...], int, int]
+    round: int
+    route: str
+    label: str
+    into: Want | None = None
+
+
+@dataclass
+class Draft:
+    """An operator before it is known who reads its result: `inner` does, and if it `answers` the readers of `base`."""
+
+    base: Node | None
+    name: str
+    round: int
+    operator: Operator
+    inputs: list[Want]
+    inner: Want | None = None
+    answers: bool = True
+
+
+@dataclass
+class Lowering:
+    """The plan while it is being lowered; `place` places the operators of a base."""
+
+    mode: Mode
+    types: Types
+    names: dict[Node, str]
+    asked: set[Node]
+    place: Callable[[Lowering, Node], int]
+    wants: list[Want] = field(default_factory=list)
+    reads: list[tuple[Node, Want, Callable[[Port], Reader]]] = field(default_factory=list)
+    drafts: list[Draft] = field(default_factory=list)
+    made_in: dict[Node, int] = field(default_factory=dict)
+
+    def produce(self, base: Node) -> int:
+        """Place the operator of a base and all below it; return the round in which its changes appear."""
+        if base not in self.made_in:
+            self.made_in[base] = self.place(self, base)
+        return self.made_in[base]
+
+    def read(
+        self,
+        view: Node,
+        want: Want,
+        role: Role,
+        key: Fields,
+        join: Pointing | None = None,
+        late: Late = Late.KEPT,
+    ) -> None:
+        """Note that a port reads a view."""
+        self.wants.append(want)
+        foreign = join.foreign if join is not None else ()
+        latest_only = late is not Late.KEPT and history_of(view) is not None
+        counted = want.label.rsplit("[", 1)[0] if latest_only and late is Late.DROPPED else None
+        self.reads.append(
+            (
+                base_of(view),
+                want,
+                lambda port: Reader(port, view, role, key, foreign, join, latest_only, counted),
+            )
+        )
+
+    def read_stream(
+        self, view: Node, want: Want, role: Role, key: Fields, join: Pointing | None = None
+    ) -> None:
+        """Note that a port reads a stream, on every way on which its records come.
+
+        The order of `want` says what lies above the view.
+        """
+        above, side = want.order[:2]
+        for number, (way, path) in enumerate(ways(view)):
+            order = ((*path, *above), side, number)
+            if number:
+                further = replace(want, order=order, into=want)
+            else:
+                want.order, further = order, want
+            self.read(way, further, role, key, join)
+
+    def produce_stream(self, view: Node) -> int:
+        """Place what makes the records of a stream; return the last round in which some appear."""
+        return max(self.produce(base_of(way)) for way, _ in ways(view))
+
+    def keys(self, fields: Fields, names: tuple[str, ...]) -> pl.Schema:
+        """Key columns and their dtypes."""
+        return pl.Schema(dict(zip(names, self.types(fields).values(), strict=True)))
+
+    def key_of(self, node: Node) -> pl.Schema:
+        """The key columns of a table."""
+        return self.keys(node.key, key_columns(len(node.key)))
+
+    def value_of(self, node: Node) -> pl.DataType:
+        """The dtype of a table's value."""
+        return self.struct_of(node.value)
+
+    def struct_of(self, fields: Fields) -> pl.DataType:
+        """The dtype in which columns travel."""
+        kinds = {f"c{number}": kind for number, kind in enumerate(self.types(fields).values())}
+        return pl.Struct(kinds or {NOTHING: pl.Boolean()})
+
+    def is_quiet(self, view: Node) -> bool:
+        """Whether tombstones for absent rows are no changes to the reader of a view."""
+        return (
+            not view.is_stream
+            and history_of(view) is None
+            and is_filtered(view)
+            and (not self.mode.compat or knows_old_values(view, self.asked))
+        )

@@ -1,0 +1,323 @@
+"""From a node to its operators: one function per stateful node."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import polars as pl
+
+from tablestream.operators.accumulated import Accumulated
+from tablestream.operators.aggregate import Aggregate as AggregateOperator
+from tablestream.operators.as_of_join import AsOfJoin
+from tablestream.operators.collected import Collected, Kind
+from tablestream.operators.flat_map import FlatMap as FlatMapOperator
+from tablestream.operators.fold import Fold, UserFunctions
+from tablestream.operators.foreign_key_answer import ForeignKeyAnswer
+from tablestream.operators.foreign_key_subscribe import ForeignKeySubscribe, Rules
+from tablestream.operators.global_join import GlobalJoin
+from tablestream.operators.key_join import Branch
+from tablestream.operators.key_join import KeyJoin as KeyJoinOperator
+from tablestream.operators.operator import Operator
+from tablestream.operators.record_groups import RecordGroups
+from tablestream.operators.regroup import Regroup
+from tablestream.operators.stream_table_join import StreamTableJoin
+from tablestream.operators.suppress import Suppress as SuppressOperator
+from tablestream.operators.to_table import ToTable as ToTableOperator
+from tablestream.operators.totals import Count, Function, Sum
+from tablestream.operators.upsert import Upsert
+from tablestream.operators.versioned_table import VersionedTable
+from tablestream.plan.line import Role
+from tablestream.plan.lowering import Draft, Late, Lowering, Want
+from tablestream.plan.rounds import EVERY_SHARD
+from tablestream.state.changes import FOREIGN_HASH, KEY_HASH, foreign_columns
+from tablestream.topology.graph import (
+    base_of,
+    fused,
+    history_of,
+    leaf_paths,
+    leaves_of,
+    path_from_base,
+)
+from tablestream.topology.nodes import (
+    Aggregate,
+    FlatMap,
+    ForeignKeyJoin,
+    KeyJoin,
+    Materialize,
+    Measure,
+    Node,
+    OneToMany,
+    Source,
+    StreamJoin,
+    Suppress,
+    ToStream,
+    ToTable,
+)
+
+
+def _source(_: Lowering, __: Source) -> int:
+    return 0
+
+
+def _key_join(line: Lowering, node: KeyJoin) -> int:
+    leaves = leaves_of(node)
+    number = 1 + max(line.produce(base_of(leaf)) for leaf, _ in leaves)
+    wants = []
+    for index, ((leaf, _), path) in enumerate(zip(leaves, leaf_paths(node), strict=True)):
+        want = Want((path, index), number, KEY_HASH, f"{line.names[node]}[{index}]")
+        line.read(leaf, want, Role.KEYED, node.key, late=Late.DROPPED)
+        wants.append(want)
+    stores = [base_of(leaf).serial for leaf, _ in leaves]
+    operator = KeyJoinOperator(
+        tree=_tree(node, iter(range(len(leaves)))),
+        keys=line.key_of(node),
+        values=tuple(line.value_of(leaf) for leaf, _ in leaves),
+        stores=tuple(stores.index(store) for store in stores),
+        quiet=tuple(line.is_quiet(leaf) for leaf, _ in leaves),
+        early=tuple(line.mode.compat and isinstance(base_of(leaf), Source) for leaf, _ in leaves),
+        # A star join has no counterpart in Kafka Streams: it is one join, in compat mode, too.
+        atomic=not line.mode.compat or any(join.own_times for _, join in leaves),
+    )
+    line.drafts.append(Draft(node, line.names[node], number, operator, wants))
+    return number
+
+
+def _foreign_key_join(line: Lowering, node: ForeignKeyJoin) -> int:
+    rules = Rules.LEFT if node.how in {"left", "outer"} else Rules.INNER
+    return _pointing(line, node, many=node.left, one=node.right, rules=rules)
+
+
+def _one_to_many(line: Lowering, node: OneToMany) -> int:
+    return _pointing(line, node, many=node.right, one=node.left, rules=Rules.PAIR)
+
+
+def _pointing(
+    line: Lowering, node: ForeignKeyJoin | OneToMany, *, many: Node, one: Node, rules: Rules
+) -> int:
+    """A table whose rows point at the rows of another: two operators, one behind the other."""
+    name = line.names[node]
+    first = 1 + line.produce(base_of(many))
+    second = 1 + max(first, line.produce(base_of(one)))
+    keys, foreign = line.key_of(many), line.keys(node.foreign, foreign_columns(len(node.foreign)))
+    to_many, to_one = ((*path_from_base(view), node.serial) for view in (many, one))
+    shared = base_of(many) is base_of(one)
+    if shared:  # a row's right role comes first, wherever its views were declared
+        to_many = to_one = min(to_many, to_one)
+    pointing = Want((to_many, 1), first, KEY_HASH, f"{name}[subscribe]")
+    pointed = Want((to_one, 0), second, FOREIGN_HASH, f"{name}[right]")
+    messages = Want(((node.serial,), 2), second, FOREIGN_HASH, f"{name}[subscriptions]")
+    line.read(many, pointing, Role.SUBSCRIBING, many.key, node, late=Late.DROPPED)
+    line.read(one, pointed, Role.POINTED_AT, node.foreign, late=Late.DROPPED)
+    copied = isinstance(node, ForeignKeyJoin) and node.copied
+    stale = line.mode.compat and shared and rules is not Rules.PAIR
+    subscribe = ForeignKeySubscribe(
+        rules=rules,
+        keys=keys,
+        foreign_keys=foreign,
+        value=line.value_of(many),
+        right_value=line.value_of(one),
+        lone=node.keeps_lone_rows,
+        compare_values=stale,
+    )
+    answer = ForeignKeyAnswer(
+        keep_left=rules is Rules.LEFT,
+        keys=keys,
+        foreign_keys=foreign,
+        left_value=line.value_of(many),
+        right_value=line.value_of(one),
+        pair=rules is Rules.PAIR,
+        lone=node.keeps_lone_rows,
+        quiet_right=line.is_quiet(one),
+        atomic=not line.mode.compat,
+        stale=stale,
+    )
+    if copied:
+        pointing.round = pointed.round = max(first, 1 + line.produce(base_of(one)))
+        pointed.route = EVERY_SHARD
+        both = GlobalJoin(subscribe, answer)
+        line.drafts.append(Draft(node, name, pointed.round, both, [pointing, pointed]))
+        return pointed.round
+    line.wants.append(messages)
+    line.drafts.append(Draft(node, f"{name}/subscribe", first, subscribe, [pointing], inner=messages))
+    line.drafts.append(Draft(node, f"{name}/answer", second, answer, [messages, pointed]))
+    return second
+
+
+def _aggregate(line: Lowering, node: Aggregate) -> int:
+    """Rows by groups: two operators, one behind the other; records need only the second."""
+    name = line.names[node]
+    if node.parent.is_stream:
+        number = 1 + line.produce_stream(node.parent)
+        records = Want(((node.serial,), 1), number, FOREIGN_HASH, f"{name}[records]")
+        line.read_stream(node.parent, records, Role.GROUPING, node.parent.key, node)
+        groups = RecordGroups(_groups(line, node), line.key_of(node.parent))
+        line.drafts.append(Draft(node, name, number, groups, [records]))
+        return number
+    first = 1 + line.produce(base_of(node.parent))
+    rows = Want(((*path_from_base(node.parent), node.serial), 1), first, KEY_HASH, f"{name}[rows]")
+    messages = Want(((node.serial,), 2), first + 1, FOREIGN_HASH, f"{name}[groups]")
+    line.read(node.parent, rows, Role.GROUPING, node.parent.key, node, late=Late.IGNORED)
+    line.wants.append(messages)
+    aggregate = _groups(line, node)
+    regroup = Regroup(
+        keys=aggregate.keys, group_keys=aggregate.group_keys, value=aggregate.value, atomic=aggregate.atomic
+    )
+    line.drafts.append(Draft(node, f"{name}/regroup", first, regroup, [rows], messages, answers=False))
+    line.drafts.append(Draft(node, f"{name}/aggregate", first + 1, aggregate, [messages]))
+    return first + 1
+
+
+def _groups(line: Lowering, node: Aggregate) -> AggregateOperator | Fold:
+    """The operator that keeps the aggregate of each group."""
+    records = node.parent.is_stream
+    keys = pl.Schema() if records else line.key_of(node.parent)
+    groups, value = line.keys(node.key, foreign_columns(len(node.key))), line.struct_of(node.input_fields)
+    keep_empty, atomic = node.keep_empty or line.mode.compat, not line.mode.compat
+    if node.functions is not None:
+        assert isinstance(node.functions, UserFunctions)  # noqa: S101 - the handles make it
+        result, user = line.value_of(node), node.functions
+        return Fold(keys, groups, value, result, user, keep_empty=keep_empty, atomic=atomic)
+    inputs, results = line.types(node.input_fields), line.types(node.value)
+    functions = tuple(
+        _function(measure, list(inputs.values()), result, records=records)
+        for measure, result in zip(node.measures, results.values(), strict=True)
+    )
+    return AggregateOperator(keys, groups, value, functions, keep_empty=keep_empty, atomic=atomic)
+
+
+def _suppress(line: Lowering, node: Suppress) -> int:
+    number = 1 + line.produce(base_of(node.parent))
+    name = line.names[node]
+    want = Want(((*path_from_base(node.parent), node.serial), 0), number, KEY_HASH, f"{name}[changes]")
+    line.read(node.parent, want, Role.KEYED, node.key)
+    operator = SuppressOperator(
+        keys=line.key_of(node),
+        value=line.value_of(node),
+        until_us=node.until_us,
+        max_records=node.max_records,
+        max_bytes=node.max_bytes,
+        fail_when_full=node.fail_when_full,
+        atomic=not line.mode.compat,
+        wall_clock_us=node.wall_clock_us,
+        quiet=line.is_quiet(node.parent),
+    )
+    line.drafts.append(Draft(node, name, number, operator, [want]))
+    return number
+
+
+def _stream_join(line: Lowering, node: StreamJoin) -> int:
+    """Records meet the rows of a table where these are: at what they point at, or, of a global table, anywhere."""
+    name = line.names[node]
+    number = 1 + max(line.produce_stream(node.left), line.produce(base_of(node.right)))
+    route = KEY_HASH if node.copied else FOREIGN_HASH
+    records = Want(((node.serial,), 1), number, route, f"{name}[records]")
+    # A change of the table is written before anyone else reads it; it emits nothing here.
+    rows = Want(((0, node.serial), 0), number, EVERY_SHARD if node.copied else FOREIGN_HASH, f"{name}[table]")
+    line.read_stream(node.left, records, Role.SUBSCRIBING, node.left.key, node)
+    line.read(node.right, rows, Role.POINTED_AT, node.foreign)
+    keys, foreign = line.key_of(node.left), line.keys(node.foreign, foreign_columns(len(node.foreign)))
+    values, history_us = (line.value_of(node.left), line.value_of(node.right)), history_of(node.right)
+    keep_left, compat = node.how == "left", line.mode.compat
+    operator: Operator = StreamTableJoin(keys, foreign, *values, keep_left=keep_left, atomic=not compat)
+    if history_us is not None:
+        operator = AsOfJoin(
+            keys,
+            foreign,
+            *values,
+            history_us,
+            keep_left=keep_left,
+            forgetful=compat,
+            atomic=not compat,
+            grace_us=None if node.grace is None else node.grace.period_us,
+            table_advances=node.grace is not None and node.grace.table_advances,
+            wall_clock_us=None if node.grace is None else node.grace.wall_clock_us,
+        )
+    line.drafts.append(Draft(node, name, number, operator, [records, rows]))
+    return number
+
+
+def _kept(line: Lowering, node: ToStream | Materialize) -> int:
+    """A table that is remembered: which of its changes are any is known."""
+    number, name = 1 + line.produce(base_of(node.parent)), line.names[node]
+    want = Want(((*path_from_base(node.parent), node.serial), 0), number, KEY_HASH, f"{name}[rows]")
+    line.read(node.parent, want, Role.KEYED, node.key)
+    operator: Operator
+    if isinstance(node, Materialize) and node.history_us is not None:
+        forgetful = line.mode.compat
+        operator = VersionedTable(line.key_of(node), line.value_of(node), node.history_us, forgetful)
+    else:
+        operator = Upsert(line.key_of(node), line.value_of(node), quiet=line.is_quiet(node.parent))
+    line.drafts.append(Draft(node, name, number, operator, [want]))
+    return number
+
+
+def _flat_map(line: Lowering, node: FlatMap) -> int:
+    operator = FlatMapOperator(
+        line.key_of(node), line.value_of(node.parent), line.value_of(node), takes_apart=node.takes_apart
+    )
+    return _records(line, node, operator)
+
+
+def _to_table(line: Lowering, node: ToTable) -> int:
+    operator = ToTableOperator(line.key_of(node), line.value_of(node), atomic=not line.mode.compat)
+    return _records(line, node, operator)
+
+
+def _records(line: Lowering, node: FlatMap | ToTable, operator: Operator) -> int:
+    """Place an operator that reads the records of one stream."""
+    number, name = 1 + line.produce_stream(node.parent), line.names[node]
+    want = Want(((node.serial,), 0), number, KEY_HASH, f"{name}[records]")
+    line.read_stream(node.parent, want, Role.KEYED, node.key)
+    line.drafts.append(Draft(node, name, number, operator, [want]))
+    return number
+
+
+def _function(
+    measure: Measure, inputs: Sequence[pl.DataType], result: pl.DataType, *, records: bool
+) -> Function | Collected:
+    """The way in which a declared aggregate is computed."""
+    if measure.column is None:
+        return Count()
+    column, of = f"c{measure.column}", inputs[measure.column]
+    if measure.function == "count":
+        return Count(column)
+    if measure.function in {"sum", "avg"}:
+        return Sum(column, of, result, average=measure.function == "avg")
+    if measure.parameter is not None:
+        # The library of sketches is an extra: only plans with one need it.
+        from tablestream.operators.sketched import Sketch, Sketched
+
+        return Sketched(Sketch(measure.function), column, measure.parameter, result)
+    if records:
+        return Accumulated(Kind(measure.function), column, of, result)
+    return Collected(Kind(measure.function), column, result)
+
+
+_PLACE: dict[type[Node], Callable[[Lowering, Any], int]] = {
+    Source: _source,
+    KeyJoin: _key_join,
+    ForeignKeyJoin: _foreign_key_join,
+    OneToMany: _one_to_many,
+    StreamJoin: _stream_join,
+    Aggregate: _aggregate,
+    Suppress: _suppress,
+    Materialize: _kept,
+    ToStream: _kept,
+    FlatMap: _flat_map,
+    ToTable: _to_table,
+}
+
+
+def _tree(join: KeyJoin, numbers: Iterator[int]) -> Branch:
+    """The tree of a fused join, its leaves numbered left to right."""
+    sides = []
+    for side in join.parents:
+        inner = fused(side)
+        sides.append(_tree(inner, numbers) if inner is not None else next(numbers))
+    return Branch(sides[0], sides[1], join.how, join.own_times)
+
+
+def place(line: Lowering, base: Node) -> int:
+    """Place the operators of a base and all below it; return the round in which its changes appear."""
+    return _PLACE[type(base)](line, base)

@@ -1,0 +1,127 @@
+"""Versioned tables in plans: grace by clock and by the table, state that the history bounds, late changes by mode."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tablestream.state.cache import NoCache
+from tablestream.state.shard import ShardState
+from tablestream.topology.nodes import Grace
+from tests.plans.engine import TICK, Change, Engine, Output, Step
+from tests.plans.logs import random_cuts
+from tests.plans.tables import Record, looked_up, materialized, source, stream
+
+if TYPE_CHECKING:
+    from tests.plans.tables import Key, Value
+
+both_modes = pytest.mark.parametrize("compat", [False, True], ids=["default", "compat"])
+
+
+def own_key(value: str, key: Key) -> str | None:
+    del value
+    return key[0]
+
+
+@dataclass
+class ByHand:
+    """As-of lookups by looking at every version that ever came."""
+
+    history: int
+    observed: int | None = None
+    versions: dict[str, dict[int, Value]] = field(default_factory=dict)
+
+    def put(self, key: str, value: Value, ts: int) -> None:
+        if self.observed is not None and ts < self.observed - self.history:
+            return
+        self.observed = ts if self.observed is None else max(self.observed, ts)
+        self.versions.setdefault(key, {})[ts] = value
+
+    def as_of(self, key: str, ts: int) -> Value:
+        known = self.versions.get(key, {})
+        if self.observed is not None and ts < self.observed - self.history:
+            newest = max(known, default=None)
+            return known[newest] if newest is not None and newest <= ts else None
+        valid = [time for time in known if time <= ts]
+        return known[max(valid)] if valid else None
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("history", [0, 3, 20, 10_000])
+def test_a_record_meets_the_version_of_its_time(history: int, seed: int) -> None:
+    rng = random.Random(seed)
+    records, table = stream("S"), source("T")
+    log, now = [], 0
+    for number in range(400):
+        now += rng.choice((0, 1, 2))
+        ts, key = max(0, now - rng.choice((0, 0, 1, 3, 9))), rng.choice("abc")
+        value = None if rng.random() < 0.2 else f"{number}"
+        log.append(Record(table if rng.random() < 0.6 else records, key, value, ts))
+    engine = Engine([Output(looked_up(records, materialized(table, history), "left", own_key))], shards=1)
+    hand, wanted = ByHand(history), []
+    for number, (where, at, value, ts) in enumerate(log, 1):
+        key = str(at)
+        if where is table:
+            hand.put(key, value, ts)
+        elif value is not None:
+            found = hand.as_of(key, ts)
+            wanted.append(Step(number, Change((key,), f"({value},{found or 'null'})", ts)))
+    got: list[Step] = []
+    for piece in random_cuts(log, seed, 5):
+        got += engine.steps(piece)[0]
+        engine = engine.restarted()
+    assert got == wanted
+
+
+def joined(grace: Grace, *, compat: bool = False) -> tuple[Engine, object, object]:
+    records, table = stream("S"), source("T")
+    node = looked_up(records, materialized(table, 100), "left", own_key, grace=grace)
+    return Engine([Output(node)], compat, shards=1), records, table
+
+
+@both_modes
+def test_records_wait_for_versions_that_are_late(*, compat: bool) -> None:
+    engine, records, table = joined(Grace(5), compat=compat)
+    early = [Record(table, "k", "old", 1), Record(records, "k", "r", 8)]  # type: ignore[arg-type]
+    assert engine.steps(early) == [[]]
+    late = [Record(table, "k", "late", 7), Record(records, "k", "s", 13)]  # type: ignore[arg-type]
+    assert engine.restarted().steps(late) == [[Step(4, Change(("k",), "(r,late)", 8))]]
+
+
+def test_the_clock_lets_records_go_that_nothing_follows() -> None:
+    engine, records, table = joined(Grace(50, wall_clock_us=10))
+    log = [Record(table, "k", "v", 1), Record(records, "b", "1", 5), Record(records, "k", "2", 3)]  # type: ignore[arg-type]
+    assert engine.steps(log, now=100) == [[]]
+    engine = engine.restarted()
+    assert engine.steps([], now=109) == [[]]
+    assert engine.steps([], now=110) == [
+        [Step(TICK, Change(("k",), "(2,v)", 3)), Step(TICK, Change(("b",), "(1,null)", 5))]
+    ]
+    assert engine.steps([], now=500) == [[]]
+
+
+def test_versions_let_records_go_where_they_are_asked_to() -> None:
+    for advances in (False, True):
+        engine, records, table = joined(Grace(5, table_advances=advances))
+        log = [Record(records, "k", "r", 8), Record(table, "k", "v", 7), Record(table, "x", "w", 13)]  # type: ignore[arg-type]
+        (got,) = engine.steps(log)
+        assert got == ([Step(3, Change(("k",), "(r,v)", 8))] if advances else [])
+
+
+def test_the_state_is_bounded_by_the_history() -> None:
+    table = source("T")
+    node = materialized(table, 10)
+    engine = Engine([Output(node)], shards=1)
+    keys, sizes = [f"k{number}" for number in range(50)], []
+    for round_number in range(120):
+        engine.steps([Record(table, key, f"{round_number}", round_number) for key in keys])
+        (store,) = engine.stores.values()
+        (work,) = engine.line.rounds
+        state = ShardState(store, NoCache(), work.traces, work.fingerprint, work.text)
+        sizes.append(sum(run.rows - run.dead for run in state.trace(work.traces[0].name).runs))
+    # In the history of ten there are eleven versions of a key, and the one valid at its begin.
+    assert max(sizes[40:]) <= 2 * 12 * len(keys)
+    assert min(sizes[40:]) <= 1.5 * 12 * len(keys)
