@@ -13,7 +13,7 @@ from tablestream.state.shard import ShardState
 from tablestream.topology.nodes import Grace
 from tests.plans.engine import TICK, Change, Engine, Output, Step
 from tests.plans.logs import random_cuts
-from tests.plans.tables import Record, looked_up, materialized, source, stream
+from tests.plans.tables import Record, key_join, looked_up, materialized, source, stream
 
 if TYPE_CHECKING:
     from tests.plans.tables import Key, Value
@@ -125,3 +125,34 @@ def test_the_state_is_bounded_by_the_history() -> None:
     # In the history of ten there are eleven versions of a key, and the one valid at its begin.
     assert max(sizes[40:]) <= 2 * 12 * len(keys)
     assert min(sizes[40:]) <= 1.5 * 12 * len(keys)
+
+
+@both_modes
+def test_a_tombstone_at_the_newest_version_s_time(*, compat: bool) -> None:
+    table = source("T")
+    versions = materialized(table, 10)
+    other = source("O")
+    engine = Engine([Output(versions), Output(key_join(versions, other, "left"))], compat, shards=1)
+    log = [Record(table, "k", "v", 5), Record(table, "k", None, 5), Record(table, "k", "old", 3)]
+    told, latest = engine.run(log)
+    assert [change.value for change in told] == ["v", None, "old"]
+    assert [change.value for change in latest] == ["(v,null)", None, *(["(old,null)"] if compat else [])]
+    assert engine.dropped["T_kept_O", "out-of-order"] == (0 if compat else 1)
+
+
+@both_modes
+def test_a_record_with_a_null_key_does_not_wait(*, compat: bool) -> None:
+    engine, records, _ = joined(Grace(5), compat=compat)
+    assert engine.steps([Record(records, None, "r", 8)]) == [[Step(1, Change((None,), "(r,null)", 8))]]  # type: ignore[arg-type]
+
+
+@both_modes
+def test_a_table_kept_without_a_history_takes_late_changes_as_the_latest(*, compat: bool) -> None:
+    table, other = source("T"), source("O")
+    flat = materialized(materialized(table, 10))
+    engine = Engine([Output(key_join(flat, other, "left"))], compat, shards=1)
+    (told,) = engine.run(
+        [Record(table, "k", "v", 5), Record(table, "k", "late", 3), Record(table, "k", "x", -9)]
+    )
+    assert [change.value for change in told] == ["(v,null)", "(late,null)"]
+    assert engine.dropped["T_kept", "expired"] == 1
