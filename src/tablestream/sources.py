@@ -20,11 +20,11 @@ from tablestream.arguments import (
 )
 from tablestream.calling import user_line
 from tablestream.errors import ArgumentError
-from tablestream.relation import VERSIONS
+from tablestream.relation import REORDERED, VERSIONS
 from tablestream.spark.sources import Description, describe
 from tablestream.stream import Stream
 from tablestream.table import GlobalTable, Table
-from tablestream.topology.nodes import Materialize, Node, Source
+from tablestream.topology.nodes import Materialize, Node, Reorder, Source
 
 
 def table(
@@ -36,6 +36,7 @@ def table(
     columns: ColumnLike | Sequence[ColumnLike] | None = None,
     except_columns: str | Sequence[str] | None = None,
     history: str | timedelta | None = None,
+    reorder: str | timedelta | None = None,
     order_by: ColumnLike | None = None,
     name: str | None = None,
 ) -> Table:
@@ -60,6 +61,10 @@ def table(
         time that the shard has seen, so that a record of a stream can be joined with the version of its time. A
         change that is later than that is dropped and counted; one that is late, but not so late, is a version
         between others, and no latest one: joins and groups leave it out.
+    reorder
+        Holds what comes back for so long (``"30 seconds"`` of the records' times), and puts it into the order of its
+        times: by (time, key, arrival), so that nothing behind meets out-of-order data. What is later than that goes
+        on at once, and is counted (``late``).
     order_by
         An expression (a log sequence number, an offset) that puts the records in order, in place of their time.
         All tables of a plan give one, of one type, or none does.
@@ -97,7 +102,9 @@ def table(
     >>> latest = ts.table(clicks, key="value", timestamp="timestamp", name="clicks")  # doctest: +SKIP
     """
     said = _Said(timestamp, apply_as_deletes, columns, except_columns, order_by, name)
-    return Table(_versioned(_source(df, key, said, records=False), history), df.sparkSession)
+    return Table(
+        _versioned(_reordered(_source(df, key, said, records=False), reorder), history), df.sparkSession
+    )
 
 
 def global_table(
@@ -109,6 +116,7 @@ def global_table(
     columns: ColumnLike | Sequence[ColumnLike] | None = None,
     except_columns: str | Sequence[str] | None = None,
     history: str | timedelta | None = None,
+    reorder: str | timedelta | None = None,
     order_by: ColumnLike | None = None,
     name: str | None = None,
 ) -> GlobalTable:
@@ -120,7 +128,7 @@ def global_table(
 
     Parameters
     ----------
-    df, key, timestamp, apply_as_deletes, columns, except_columns, history, order_by, name
+    df, key, timestamp, apply_as_deletes, columns, except_columns, history, reorder, order_by, name
         As for `table`; Kafka Streams' global tables have no history.
 
     Returns
@@ -129,7 +137,9 @@ def global_table(
         The right side of `Table.join` and `Stream.join`.
     """
     said = _Said(timestamp, apply_as_deletes, columns, except_columns, order_by, name)
-    return GlobalTable(_versioned(_source(df, key, said, records=False), history), df.sparkSession)
+    return GlobalTable(
+        _versioned(_reordered(_source(df, key, said, records=False), reorder), history), df.sparkSession
+    )
 
 
 def stream(
@@ -140,6 +150,7 @@ def stream(
     apply_as_deletes: ColumnLike | None = None,
     columns: ColumnLike | Sequence[ColumnLike] | None = None,
     except_columns: str | Sequence[str] | None = None,
+    reorder: str | timedelta | None = None,
     order_by: ColumnLike | None = None,
     name: str | None = None,
 ) -> Stream:
@@ -153,7 +164,7 @@ def stream(
         The column or columns of the records' key; it may be null, and there may be none at all.
     apply_as_deletes
         Says which records have no value: what `Stream.to_table` reads as a tombstone. A SQL string or a Column.
-    timestamp, columns, except_columns, order_by, name
+    timestamp, columns, except_columns, reorder, order_by, name
         As for `table`.
 
     Returns
@@ -170,20 +181,43 @@ def stream(
     Kafka Streams ``StreamsBuilder.stream``.
     """
     said = _Said(timestamp, apply_as_deletes, columns, except_columns, order_by, name)
-    return Stream(_source(df, [] if key is None else key, said, records=True), df.sparkSession)
+    source = _source(df, [] if key is None else key, said, records=True)
+    return Stream(_reordered(source, reorder), df.sparkSession)
 
 
-def _versioned(source: Source, history: str | timedelta | None) -> Node:
-    """The source, or the table of its versions."""
-    history_us = checked_length(history, "history", source.name, source.where)
-    if history_us is None:
+def _reordered(source: Source, bound: str | timedelta | None) -> Node:
+    """The source, or what comes of it in the order of its times."""
+    bound_us = checked_length(bound, "reorder", source.name, source.where)
+    if bound_us is None:
         return source
-    return Materialize(
-        name=f"{source.name}{VERSIONS}",
+    if not source.key:
+        raise ArgumentError(
+            "reorder= needs the records' key, and they have none.",
+            hint="Give stream(...) a key=.",
+            operator=source.name,
+            where=source.where,
+        )
+    return Reorder(
+        name=f"{source.name}{REORDERED}",
         where=source.where,
         key=source.key,
         value=source.value,
         parent=source,
+        bound_us=bound_us,
+    )
+
+
+def _versioned(table: Node, history: str | timedelta | None) -> Node:
+    """The table, or that of its versions."""
+    history_us = checked_length(history, "history", table.name, table.where)
+    if history_us is None:
+        return table
+    return Materialize(
+        name=f"{table.name.removesuffix(REORDERED)}{VERSIONS}",
+        where=table.where,
+        key=table.key,
+        value=table.value,
+        parent=table,
         history_us=history_us,
     )
 

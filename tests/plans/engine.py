@@ -366,9 +366,11 @@ def _place(number: int) -> FrameRow:
 
 def _number(row: FrameRow) -> int:
     """The number of the record with a root."""
-    if row[PARTITION] == "~":
+    if row[PARTITION][0] == "~":
         return TICK
-    return int(row[TIME]) * 4 + int(row[PARTITION][1:]) * 2 + int(row[POSITION])
+    partition, *causes = row[PARTITION].split("\t")  # of a step of its own, the record that let it go
+    position = causes[0] if causes else row[POSITION]
+    return int(row[TIME]) * 4 + int(partition[1:]) * 2 + int(position)
 
 
 def _types(fields: Fields) -> pl.Schema:

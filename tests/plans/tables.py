@@ -28,6 +28,7 @@ from tablestream.topology.nodes import (
     Named,
     Node,
     OneToMany,
+    Reorder,
     Select,
     SelectKey,
     Source,
@@ -132,6 +133,11 @@ def to_table(records: Node) -> ToTable:
 def materialized(table: Node, history: int | None = None) -> Materialize:
     """Keep a table, and with a history its versions, in the unit of its timestamps."""
     return Materialize(f"{table.name}_kept", "", table.key, VALUE, table, history)
+
+
+def reordered(given: Node, bound: int) -> Reorder:
+    """Put what comes into the order of its times, in their unit."""
+    return Reorder(f"{given.name}_reordered", "", given.key, VALUE, given, bound)
 
 
 def looked_up(

@@ -23,7 +23,6 @@ KIP-914, KIP-923; ``docs/semantics.md``.
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -31,15 +30,14 @@ import numpy as np
 import polars as pl
 
 from tablestream.operators.events import Ints, gather, ints
-from tablestream.operators.operator import NUMBER, PARENT, Context, Emission, WallClock
+from tablestream.operators.operator import NUMBER, PARENT, Context, Emission
 from tablestream.operators.stream_table_join import NULL, last_places, stream_table_inputs
 from tablestream.operators.versions import OpenVersions, Versions
+from tablestream.operators.waiting import ARRIVAL, ARRIVALS, ARRIVED, Waiting
 from tablestream.state.changes import FOREIGN_HASH, KEY_HASH, LIVE, SEQ, STEP, TS
 from tablestream.state.trace import TraceSpec
 
-#: Of a record that waits: its number among all that ever waited here, and when it came, on the wall clock.
-ARRIVAL, ARRIVED = "_arrival", "_arrived"
-OBSERVED, BUFFERED, ARRIVALS = "observed", "buffered", "arrivals"
+OBSERVED, BUFFERED = "observed", "buffered"
 
 
 @dataclass(frozen=True)
@@ -90,6 +88,11 @@ class AsOfJoin:
         return stream_table_inputs(self.keys, self.foreign_keys, self.value, self.right_value)
 
     @property
+    def splits_steps(self) -> bool:
+        """Whether each record that waited is a step of its own when it is joined, as when it had not."""
+        return self.atomic and self.grace_us is not None
+
+    @property
     def marks(self) -> tuple[str, ...]:
         """The times and counters that it keeps."""
         return (OBSERVED, BUFFERED, ARRIVALS) if self.grace_us is not None else (OBSERVED,)
@@ -129,15 +132,15 @@ class AsOfJoin:
         records = self._records(new, context)
         trace = context.trace(self._versions.trace.name)
         versions = self._versions.opened(trace, puts, records)
-        timeline = _Timeline(self, versions, context, self._ranks(records), records)
-        timeline.work(records, puts, last_places([puts, new]) if self.atomic else None)
+        timeline = _Timeline(self, versions, context, records)
+        timeline.work(puts, last_places([puts, new]) if self.atomic else None)
         joined = self._joined(records, timeline, versions.payload)
         if self.table_advances:  # a version of a global table comes to every shard
             joined = joined.with_columns(context.among_shards(pl.col(NUMBER)).alias(NUMBER))
         yield Emission(0, joined)
         versions.remember(trace, context.marks.get(OBSERVED))
         if self.grace_us is not None:
-            context.trace(self._waiting.name).insert(timeline.changed(records, self._waiting))
+            context.trace(self._waiting.name).insert(timeline.waiting.changed(self._waiting))
 
     def _records(self, new: pl.DataFrame, context: Context) -> pl.DataFrame:
         """Those who wait, then those who come."""
@@ -152,12 +155,6 @@ class AsOfJoin:
         zero = pl.lit(0, pl.Int64)
         stored = context.trace(self._waiting.name).scan().sort(ARRIVAL)
         return pl.concat([stored.with_columns(zero.alias(SEQ), zero.alias(STEP)).select(columns), new])
-
-    def _ranks(self, records: pl.DataFrame) -> list[int]:
-        """The place of each record's key among the keys."""
-        if self.grace_us is None or not self.keys:
-            return [0] * records.height
-        return records.select(pl.struct(*self.keys).rank("dense").cast(pl.Int64)).to_series().to_list()
 
     def _joined(self, records: pl.DataFrame, timeline: _Timeline, payload: pl.Series) -> pl.DataFrame:
         """Put records and rows together."""
@@ -190,78 +187,60 @@ class _Timeline:
     join: AsOfJoin
     versions: OpenVersions
     context: Context
-    ranks: list[int]
-    held: pl.DataFrame
+    rows: pl.DataFrame
     records: list[int] = field(default_factory=list)
     found: list[int] = field(default_factory=list)
     causes: list[int] = field(default_factory=list)
     numbers: list[int] = field(default_factory=list)
-    _heap: list[tuple[int, int, int]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         """Take over who waits."""
-        self._times = self.held[TS].to_list()
-        self._points = self.held[FOREIGN_HASH].is_not_null().to_list()
-        self._stored = int((self.held[SEQ] == 0).sum())
-        for record in range(self._stored):
-            heapq.heappush(self._heap, (self._times[record], self.ranks[record], record))
+        self._times = self.rows[TS].to_list()
+        self._points = self.rows[FOREIGN_HASH].is_not_null().to_list()
+        self.waiting = Waiting(self.rows, self._times, list(self.join.keys))
 
-    def work(self, records: pl.DataFrame, puts: pl.DataFrame, last: Ints | None) -> None:
-        """Go through versions and records in their order."""
-        own = ints(records[SEQ])[self._stored :]
-        put_places, places_of = ints(puts[SEQ]), own
-        if last is not None:
-            places_of = last[ints(records[STEP])[self._stored :]]
-        kind = np.concatenate([np.zeros(len(put_places), dtype=np.int64), np.ones(len(own), dtype=np.int64)])
-        every = np.concatenate([put_places, places_of])
-        order = np.lexsort((np.concatenate([put_places, own]), kind, every)).tolist()
+    def work(self, puts: pl.DataFrame, last: Ints | None) -> None:
+        """Go through versions and records in their order; `last`: records come behind all of their step."""
+        first = self.waiting.stored
+        own, written = ints(self.rows[SEQ])[first:], ints(puts[SEQ])
+        places = own if last is None else last[ints(self.rows[STEP])[first:]]
+        is_record = np.repeat([0, 1], [len(written), len(own)])
+        seqs = np.concatenate([written, own])
+        order = np.lexsort((seqs, is_record, np.concatenate([written, places])))
         times, live = puts[TS].to_list(), puts[LIVE].to_list()
-        seqs = np.concatenate([put_places, own]).tolist()
-        for event in order:
+        for event, seq in zip(order.tolist(), seqs[order].tolist(), strict=True):
             if event < len(times):
-                self._put(event, times[event], seqs[event], exists=live[event])
+                self._put(event, times[event], seq, exists=live[event])
             else:
-                self._come(event - len(times) + self._stored, seqs[event])
-        if self.context.clock is not None and self.join.wall_clock_us is not None:
-            self._let_go_by(self.context.clock, self.join.wall_clock_us)
+                self._come(event - len(times) + first, seq)
+        clock = self.context.clock
+        if clock is not None and self.join.wall_clock_us is not None:
+            for number, record in enumerate(self.waiting.overdue(clock, self.join.wall_clock_us)):
+                self._look_up(record, clock.tick or 0, number)
 
     def _put(self, position: int, time: int, seq: int, *, exists: bool) -> None:
         self.versions.put(position, time, exists=exists)
         self._move(OBSERVED, time)
         if self.join.table_advances and self.join.grace_us is not None:
             self._move(BUFFERED, time)
-            self._let_go(seq)
+            self._let_go(seq, self.join.grace_us)
 
     def _come(self, record: int, seq: int) -> None:
         """Join a record at once, or let it wait."""
-        time, grace = self._times[record], self.join.grace_us
+        time, grace_us = self._times[record], self.join.grace_us
         buffered = self.context.marks.get(BUFFERED)
-        if grace is None or not self._points[record] or (buffered is not None and time < buffered - grace):
+        late = grace_us is not None and buffered is not None and time < buffered - grace_us
+        if grace_us is None or late or not self._points[record]:
             self._look_up(record, seq, 0)
             return
-        heapq.heappush(self._heap, (time, self.ranks[record], record))
+        self.waiting.hold(record)
         self._move(BUFFERED, time)
-        self._let_go(seq)
+        self._let_go(seq, grace_us)
 
-    def _let_go(self, cause: int) -> None:
+    def _let_go(self, cause: int, grace_us: int) -> None:
         """Join those whose time has come."""
-        bound, number = self.context.marks[BUFFERED] - (self.join.grace_us or 0), 0
-        while self._heap and self._heap[0][0] <= bound:
-            self._look_up(heapq.heappop(self._heap)[2], cause, number)
-            number += 1
-
-    def _let_go_by(self, clock: WallClock, wait_us: int) -> None:
-        """Join those who have waited long enough on the wall clock, and ask to be woken for the others."""
-        arrived = self.held[ARRIVED].to_list()
-        if clock.tick is not None:
-            overdue = sorted(one for one in self._heap if arrived[one[2]] <= clock.now_us - wait_us)
-            for number, (_, _, record) in enumerate(overdue):
-                self._look_up(record, clock.tick, number)
-            gone = {record for _, _, record in overdue}
-            self._heap = [one for one in self._heap if one[2] not in gone]
-            heapq.heapify(self._heap)
-        if self._heap:
-            clock.wake(min(arrived[record] for _, _, record in self._heap) + wait_us)
+        for number, record in enumerate(self.waiting.due(self.context.marks[BUFFERED] - grace_us)):
+            self._look_up(record, cause, number)
 
     def _look_up(self, record: int, cause: int, number: int) -> None:
         observed = self.context.marks.get(OBSERVED)
@@ -273,12 +252,3 @@ class _Timeline:
 
     def _move(self, mark: str, time: int) -> None:
         self.context.marks[mark] = max(self.context.marks.get(mark, time), time)
-
-    def changed(self, records: pl.DataFrame, spec: TraceSpec) -> pl.DataFrame:
-        """Who waits from now on, and, as tombstones, who waited and does no more."""
-        waiting = np.zeros(records.height, dtype=bool)
-        waiting[[record for _, _, record in self._heap]] = True
-        stored = np.arange(records.height) < self._stored
-        changed = np.flatnonzero(waiting != stored)
-        rows: pl.DataFrame = records[changed].with_columns(pl.Series(LIVE, waiting[changed]))
-        return rows.with_columns(pl.when(LIVE).then("v").alias("v")).select(list(spec.schema))

@@ -115,7 +115,7 @@ class Versions:
 
     Parameters
     ----------
-    hash, keys
+    key_hash, keys
         The columns of the key, their dtypes, and its hash.
     value
         The dtype of the value.
@@ -125,7 +125,7 @@ class Versions:
         As Kafka Streams has it; see above.
     """
 
-    hash: str
+    key_hash: str
     keys: pl.Schema
     value: pl.DataType
     history_us: int
@@ -134,12 +134,18 @@ class Versions:
     @property
     def trace(self) -> TraceSpec:
         """A row for each version."""
-        head = {self.hash: pl.Int64(), **self.keys, FROM: pl.Int64(), TO: pl.Int64(), EXISTS: pl.Boolean()}
+        head = {
+            self.key_hash: pl.Int64(),
+            **self.keys,
+            FROM: pl.Int64(),
+            TO: pl.Int64(),
+            EXISTS: pl.Boolean(),
+        }
         marks = {CLOSED: pl.Int64(), DELETED: pl.Boolean()} if self.forgetful else {}
         return TraceSpec(
             name="versions",
             number=0,
-            hash=self.hash,
+            hash=self.key_hash,
             key=tuple(self.keys),
             unique=(FROM,),
             schema=pl.Schema({**head, **marks, LIVE: pl.Boolean(), "v": self.value}),
@@ -148,10 +154,10 @@ class Versions:
 
     def opened(self, trace: Trace, puts: pl.DataFrame, asked: pl.DataFrame | None = None) -> OpenVersions:
         """Read the versions of the keys that are written or asked for."""
-        columns = [self.hash, *self.keys]
+        columns = [self.key_hash, *self.keys]
         frames = [puts.select(columns)] if asked is None else [puts.select(columns), asked.select(columns)]
         stored = trace.lookup(touched_keys(frames))
-        kid, *kids = number_keys(self.hash, list(self.keys), [stored, *frames])
+        kid, *kids = number_keys(self.key_hash, list(self.keys), [stored, *frames])
         return OpenVersions(self, stored, puts, self._histories(stored, kid), [one.to_list() for one in kids])
 
     def _histories(self, stored: pl.DataFrame, kid: pl.Series) -> dict[int, History]:
@@ -223,7 +229,7 @@ class OpenVersions:
         columns = list(zip(*changed, strict=True))
         position, begin, end, row, closed, deleted, live = (list(column) for column in columns)
         spec = self.versions.trace
-        keys = self.puts.select(self.versions.hash, *self.versions.keys)[position]
+        keys = self.puts.select(self.versions.key_hash, *self.versions.keys)[position]
         rows = keys.with_columns(
             pl.Series(FROM, begin, dtype=pl.Int64),
             pl.Series(TO, end, dtype=pl.Int64),

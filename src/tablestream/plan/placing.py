@@ -21,6 +21,7 @@ from tablestream.operators.key_join import KeyJoin as KeyJoinOperator
 from tablestream.operators.operator import Operator
 from tablestream.operators.record_groups import RecordGroups
 from tablestream.operators.regroup import Regroup
+from tablestream.operators.reorder import Reorder as ReorderOperator
 from tablestream.operators.stream_table_join import StreamTableJoin
 from tablestream.operators.suppress import Suppress as SuppressOperator
 from tablestream.operators.to_table import ToTable as ToTableOperator
@@ -48,6 +49,7 @@ from tablestream.topology.nodes import (
     Measure,
     Node,
     OneToMany,
+    Reorder,
     Source,
     StreamJoin,
     Suppress,
@@ -252,6 +254,13 @@ def _kept(line: Lowering, node: ToStream | Materialize) -> int:
     return number
 
 
+def _reorder(line: Lowering, node: Reorder) -> int:
+    operator = ReorderOperator(
+        line.key_of(node), line.value_of(node), node.bound_us, splits_steps=not line.mode.compat
+    )
+    return _records(line, node, operator)
+
+
 def _flat_map(line: Lowering, node: FlatMap) -> int:
     operator = FlatMapOperator(
         line.key_of(node), line.value_of(node.parent), line.value_of(node), takes_apart=node.takes_apart
@@ -264,8 +273,8 @@ def _to_table(line: Lowering, node: ToTable) -> int:
     return _records(line, node, operator)
 
 
-def _records(line: Lowering, node: FlatMap | ToTable, operator: Operator) -> int:
-    """Place an operator that reads the records of one stream."""
+def _records(line: Lowering, node: FlatMap | Reorder | ToTable, operator: Operator) -> int:
+    """Place an operator that reads the records of one stream, or the changes of one table."""
     number, name = 1 + line.produce_stream(node.parent), line.names[node]
     want = Want(((node.serial,), 0), number, KEY_HASH, f"{name}[records]")
     line.read_stream(node.parent, want, Role.KEYED, node.key)
@@ -304,6 +313,7 @@ _PLACE: dict[type[Node], Callable[[Lowering, Any], int]] = {
     Suppress: _suppress,
     Materialize: _kept,
     ToStream: _kept,
+    Reorder: _reorder,
     FlatMap: _flat_map,
     ToTable: _to_table,
 }

@@ -120,6 +120,8 @@ def _run(
             continue
         rows = emission.rows if NUMBER in emission.rows.columns else emission.rows.with_columns(_zero(NUMBER))
         place = order[ints(rows[PARENT]) - 1]
+        if getattr(placed.operator, "splits_steps", False):
+            place = place.with_columns(*_own_step(rows[NUMBER]))
         for port in placed.targets[emission.output]:
             last = (rows[NUMBER] * RANKS + port.rank).alias(f"_h{hop}")
             yield port, place.with_columns(last).hstack(rows.drop(PARENT, NUMBER))
@@ -129,6 +131,16 @@ def _run(
         if mark != marks.get(name):
             state.set_clock(f"{placed.name}/{name}", mark)
     dropped.update({(placed.name, reason): count for reason, count in context.dropped.items() if count})
+
+
+def _own_step(number: pl.Series) -> tuple[pl.Expr, pl.Expr]:
+    """Make a step of each row that leaves: behind the record that let it go, one after the other.
+
+    The name of the source partition is a prefix of the new one, and so sorts before it.
+    """
+    position = pl.col(POSITION).cast(pl.String).str.zfill(20)
+    partition = pl.concat_str(PARTITION, position, separator="\t")
+    return partition.alias(PARTITION), pl.lit(number.alias(POSITION))
 
 
 def _concat(

@@ -12,7 +12,8 @@
     ├── StreamJoin      the records of a stream, each with the row of a table that it points at
     ├── Aggregate       the rows of a table, or the records of a stream, by groups, and what is made of each group
     ├── Suppress        a table whose changes are held back
-    ├── Materialize     a table that is kept as it is
+    ├── Materialize     a table that is kept as it is, or with the versions of its rows
+    ├── Reorder         a table or stream put into the order of its times
     ├── SelectKey       a stream with another key
     ├── FlatMap         a stream with several records, or none, in place of each
     ├── Merge           the records of two streams
@@ -472,6 +473,27 @@ class Materialize(_OneParent):
     @property
     def meaning(self) -> str:
         return "materialize" if self.history_us is None else f"versions of the last {self.history_us} us"
+
+
+@dataclass(frozen=True, eq=False)
+class Reorder(_OneParent):
+    """A table or a stream that is put into the order of its times, as far as a bound reaches.
+
+    Attributes
+    ----------
+    bound_us
+        How long what comes is held back, in microseconds of its times.
+    """
+
+    bound_us: int
+
+    @property
+    def is_stream(self) -> bool:
+        return self.parent.is_stream
+
+    @property
+    def meaning(self) -> str:
+        return f"reorder within {self.bound_us} us"
 
 
 @dataclass(frozen=True, eq=False)

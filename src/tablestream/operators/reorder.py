@@ -1,0 +1,125 @@
+"""Changes, or records, that are held back for a while and go on in the order of their times.
+
+``observed`` is the largest time that the shard has seen.
+
+==================================  =========================================================================
+change                              effect
+==================================  =========================================================================
+its time is before                  goes on at once, late; counted, and not dropped
+``observed - bound``
+any other                           waits until ``observed - bound`` has come to its time
+==================================  =========================================================================
+
+Those that go together leave in the order of (time, key, arrival).
+
+References
+----------
+KIP-914, "long-term vision"; ``docs/semantics.md``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import polars as pl
+
+from tablestream.operators.operator import NUMBER, PARENT, Context, Emission
+from tablestream.operators.waiting import ARRIVAL, ARRIVALS, ARRIVED, Waiting
+from tablestream.state.changes import KEY_HASH, LIVE, SEQ, TS
+from tablestream.state.trace import TraceSpec
+
+LATE = "late"
+_EXISTS = "_exists"
+
+
+@dataclass(frozen=True)
+class Reorder:
+    """Put changes into the order of their times, as far as a bound reaches.
+
+    Parameters
+    ----------
+    keys
+        The key columns and their dtypes.
+    value
+        The dtype of the value.
+    bound_us
+        How long changes wait, in microseconds of their times.
+    splits_steps
+        Whether each change that leaves is a step of its own, as when it had come in order.
+
+    Notes
+    -----
+    Input and output 0: ``_kh``, key, ``_ts``, ``_live``, ``v``. Cost: the changes, and in every micro-batch with
+    changes all that waits.
+    """
+
+    keys: pl.Schema
+    value: pl.DataType
+    bound_us: int
+    splits_steps: bool = True
+
+    @property
+    def inputs(self) -> tuple[pl.Schema, ...]:
+        head = {KEY_HASH: pl.Int64(), **self.keys, TS: pl.Int64(), LIVE: pl.Boolean()}
+        return (pl.Schema({**head, "v": self.value}),)
+
+    @property
+    def marks(self) -> tuple[str, ...]:
+        """The counters that it keeps."""
+        return (ARRIVALS,)
+
+    @property
+    def traces(self) -> tuple[TraceSpec, ...]:
+        columns = {KEY_HASH: pl.Int64(), **self.keys, TS: pl.Int64(), ARRIVAL: pl.Int64()}
+        columns |= {ARRIVED: pl.Int64(), _EXISTS: pl.Boolean(), LIVE: pl.Boolean()}
+        schema = pl.Schema({**columns, "v": self.value})
+        return (
+            TraceSpec(
+                name="waiting",
+                number=0,
+                hash=KEY_HASH,
+                key=tuple(self.keys),
+                unique=(ARRIVAL,),
+                schema=schema,
+            ),
+        )
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        return (LATE,)
+
+    def run(self, inputs: Sequence[pl.DataFrame], context: Context) -> Iterator[Emission]:
+        """Let the changes wait, let go those whose time has come, remember the others."""
+        (arrived,) = inputs
+        (spec,) = self.traces
+        trace, first = context.trace(spec.name), context.marks.get(ARRIVALS, 0)
+        columns = [SEQ, *spec.schema]
+        number = pl.int_range(first, first + arrived.height, dtype=pl.Int64, eager=True).alias(ARRIVAL)
+        new = arrived.with_columns(number, pl.lit(0, pl.Int64).alias(ARRIVED), pl.col(LIVE).alias(_EXISTS))
+        stored = trace.scan().sort(ARRIVAL).with_columns(pl.lit(0, pl.Int64).alias(SEQ))
+        rows = pl.concat([stored.select(columns), new.select(columns)])
+        waiting = Waiting(rows, rows[TS].to_list(), list(self.keys))
+        yield Emission(0, self._let_go(rows, waiting, context))
+        context.marks[ARRIVALS] = first + arrived.height
+        trace.insert(waiting.changed(spec))
+
+    def _let_go(self, rows: pl.DataFrame, waiting: Waiting, context: Context) -> pl.DataFrame:
+        """Go through the changes; return those that leave."""
+        gone: list[tuple[int, int, int]] = []
+        times, seqs = waiting.times, rows[SEQ].to_list()
+        for row in range(waiting.stored, rows.height):
+            if context.observed is not None and times[row] < context.observed - self.bound_us:
+                context.dropped[LATE] += 1
+                gone.append((row, seqs[row], 0))
+                continue
+            waiting.hold(row)
+            context.observed = max(times[row], times[row] if context.observed is None else context.observed)
+            due = waiting.due(context.observed - self.bound_us)
+            gone += [(one, seqs[row], number) for number, one in enumerate(due)]
+        position = [row for row, _, _ in gone]
+        left = rows[position].select(KEY_HASH, *self.keys, TS, pl.col(_EXISTS).alias(LIVE), "v")
+        return left.with_columns(
+            pl.Series(PARENT, [cause for _, cause, _ in gone], dtype=pl.Int64),
+            pl.Series(NUMBER, [number for _, _, number in gone], dtype=pl.Int64),
+        )

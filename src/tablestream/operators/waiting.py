@@ -1,0 +1,87 @@
+"""Rows that wait until time has come to theirs, and leave in the order of (time, key, arrival)."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import polars as pl
+
+from tablestream.operators.operator import WallClock
+from tablestream.state.changes import LIVE, SEQ
+from tablestream.state.trace import TraceSpec
+
+#: Of a row that waits: its number among all that ever waited here, and when it came, on the wall clock.
+ARRIVAL, ARRIVED = "_arrival", "_arrived"
+#: The mark that counts those who came.
+ARRIVALS = "arrivals"
+
+
+@dataclass
+class Waiting:
+    """Who waits, among rows of which the first waited before.
+
+    Parameters
+    ----------
+    rows
+        Those who waited (``_seq`` 0), in the order of their arrival, then those who come.
+    times
+        The time of each.
+    keys
+        The columns of their keys.
+
+    Examples
+    --------
+    >>> rows = pl.DataFrame({"k": ["b", "a", "c"], "_seq": [1, 2, 3]})
+    >>> waiting = Waiting(rows, [5, 5, 9], ["k"])
+    >>> for row in range(3):
+    ...     waiting.hold(row)
+    >>> list(waiting.due(5)), list(waiting.due(5)), list(waiting.due(9))
+    ([1, 0], [], [2])
+    """
+
+    rows: pl.DataFrame
+    times: Sequence[int]
+    keys: Sequence[str]
+    _heap: list[tuple[int, int, int]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        """Take over who waited."""
+        self._ranks = [0] * self.rows.height
+        if self.keys:
+            ranks = self.rows.select(pl.struct(*self.keys).rank("dense").cast(pl.Int64)).to_series()
+            self._ranks = ranks.to_list()
+        self.stored = int((self.rows[SEQ] == 0).sum())
+        for row in range(self.stored):
+            self.hold(row)
+
+    def hold(self, row: int) -> None:
+        """Let a row wait."""
+        heapq.heappush(self._heap, (self.times[row], self._ranks[row], row))
+
+    def due(self, bound: int) -> Iterator[int]:
+        """Let go those whose time is up to a bound."""
+        while self._heap and self._heap[0][0] <= bound:
+            yield heapq.heappop(self._heap)[2]
+
+    def overdue(self, clock: WallClock, wait_us: int) -> list[int]:
+        """Let go those who have waited long enough on the wall clock, and ask to be woken for the others."""
+        arrived = self.rows[ARRIVED].to_list()
+        gone: list[int] = []
+        if clock.tick is not None:
+            gone = [row for _, _, row in sorted(self._heap) if arrived[row] <= clock.now_us - wait_us]
+            self._heap = [one for one in self._heap if arrived[one[2]] > clock.now_us - wait_us]
+            heapq.heapify(self._heap)
+        if self._heap:
+            clock.wake(min(arrived[row] for _, _, row in self._heap) + wait_us)
+        return gone
+
+    def changed(self, spec: TraceSpec) -> pl.DataFrame:
+        """Who waits from now on, and, as tombstones, who waited and does no more."""
+        waits = np.zeros(self.rows.height, dtype=bool)
+        waits[[row for _, _, row in self._heap]] = True
+        changed = np.flatnonzero(waits != (np.arange(self.rows.height) < self.stored))
+        rows: pl.DataFrame = self.rows[changed].with_columns(pl.Series(LIVE, waits[changed]))
+        return rows.with_columns(pl.when(LIVE).then("v").alias("v")).select(list(spec.schema))
