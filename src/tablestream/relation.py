@@ -24,8 +24,8 @@ from tablestream.spark.types import check_key_type
 from tablestream.topology.nodes import Filter, Node, Select
 from tablestream.values import carried, checked_value, empty, schema_of, taken_apart
 
-#: What the operators of a source are called, behind its name: that which puts it in order, and that with its versions.
-REORDERED, VERSIONS = "/reordered", "/versions"
+#: What the operators of a source are called, behind its name.
+SEQUENCED, REORDERED, VERSIONS = "/sequenced", "/reordered", "/versions"
 
 
 class Relation:
@@ -42,7 +42,10 @@ class Relation:
     @property
     def name(self) -> str:
         """The table's name."""
-        return self._node.name.removesuffix(VERSIONS).removesuffix(REORDERED)
+        name = self._node.name
+        for suffix in (VERSIONS, REORDERED, SEQUENCED):
+            name = name.removesuffix(suffix)
+        return name
 
     @property
     def key_columns(self) -> list[str]:

@@ -20,11 +20,12 @@ from tablestream.arguments import (
 )
 from tablestream.calling import user_line
 from tablestream.errors import ArgumentError
-from tablestream.relation import REORDERED, VERSIONS
+from tablestream.relation import REORDERED, SEQUENCED, VERSIONS
+from tablestream.spark.analysis import Analysed
 from tablestream.spark.sources import Description, describe
 from tablestream.stream import Stream
 from tablestream.table import GlobalTable, Table
-from tablestream.topology.nodes import Materialize, Node, Reorder, Source
+from tablestream.topology.nodes import Materialize, Node, Reorder, SequenceBy, Source
 
 
 def table(
@@ -37,6 +38,8 @@ def table(
     except_columns: str | Sequence[str] | None = None,
     history: str | timedelta | None = None,
     reorder: str | timedelta | None = None,
+    sequence_by: ColumnLike | None = None,
+    tombstone_retention: str | timedelta = "2 days",
     order_by: ColumnLike | None = None,
     name: str | None = None,
 ) -> Table:
@@ -65,6 +68,12 @@ def table(
         Holds what comes back for so long (``"30 seconds"`` of the records' times), and puts it into the order of its
         times: by (time, key, arrival), so that nothing behind meets out-of-order data. What is later than that goes
         on at once, and is counted (``late``).
+    sequence_by
+        The row with the highest value of this wins, whatever came last; of equal ones the last. A change that is below
+        what its row has is dropped and counted (``superseded``), and one without a value, too (``null-sequence``).
+        Not together with `history` or `reorder`.
+    tombstone_retention
+        How long the sequence of a deleted row is known, in the records' times.
     order_by
         An expression (a log sequence number, an offset) that puts the records in order, in place of their time.
         All tables of a plan give one, of one type, or none does.
@@ -102,9 +111,17 @@ def table(
     >>> latest = ts.table(clicks, key="value", timestamp="timestamp", name="clicks")  # doctest: +SKIP
     """
     said = _Said(timestamp, apply_as_deletes, columns, except_columns, order_by, name)
-    return Table(
-        _versioned(_reordered(_source(df, key, said, records=False), reorder), history), df.sparkSession
-    )
+    if sequence_by is not None and (history is not None or reorder is not None):
+        raise ArgumentError(
+            "sequence_by= goes neither with history= nor with reorder=: these go by time.",
+            hint="Give one of them.",
+            operator=checked_name(name) or "table",
+            where=user_line(),
+        )
+    source, sequence = _source(df, key, said, records=False, sequence_by=sequence_by)
+    if sequence is not None:
+        return Table(_sequenced(source, sequence, tombstone_retention), df.sparkSession)
+    return Table(_versioned(_reordered(source, reorder), history), df.sparkSession)
 
 
 def global_table(
@@ -138,7 +155,7 @@ def global_table(
     """
     said = _Said(timestamp, apply_as_deletes, columns, except_columns, order_by, name)
     return GlobalTable(
-        _versioned(_reordered(_source(df, key, said, records=False), reorder), history), df.sparkSession
+        _versioned(_reordered(_source(df, key, said, records=False)[0], reorder), history), df.sparkSession
     )
 
 
@@ -181,8 +198,23 @@ def stream(
     Kafka Streams ``StreamsBuilder.stream``.
     """
     said = _Said(timestamp, apply_as_deletes, columns, except_columns, order_by, name)
-    source = _source(df, [] if key is None else key, said, records=True)
+    source, _ = _source(df, [] if key is None else key, said, records=True)
     return Stream(_reordered(source, reorder), df.sparkSession)
+
+
+def _sequenced(source: Source, sequence: Analysed, retention: str | timedelta) -> SequenceBy:
+    """The source, of which the row with the highest sequence wins."""
+    retention_us = checked_length(retention, "tombstone_retention", source.name, source.where)
+    return SequenceBy(
+        name=f"{source.name}{SEQUENCED}",
+        where=source.where,
+        key=source.key,
+        value=source.value,
+        parent=source,
+        sequence=sequence.field,
+        text=sequence.text,
+        retention_us=retention_us or 0,
+    )
 
 
 def _reordered(source: Source, bound: str | timedelta | None) -> Node:
@@ -234,8 +266,15 @@ class _Said:
     name: str | None
 
 
-def _source(df: DataFrame, key: ColumnLike | Sequence[ColumnLike], said: _Said, *, records: bool) -> Source:
-    """Make the node of a table, or of a stream."""
+def _source(
+    df: DataFrame,
+    key: ColumnLike | Sequence[ColumnLike],
+    said: _Said,
+    *,
+    records: bool,
+    sequence_by: ColumnLike | None = None,
+) -> tuple[Source, Analysed | None]:
+    """Make the node of a table, or of a stream, and say what its rows are sequenced by."""
     kind = "stream" if records else "table"
     where, shown = user_line(), checked_name(said.name) or kind
     if not isinstance(df, DataFrame):
@@ -268,9 +307,10 @@ def _source(df: DataFrame, key: ColumnLike | Sequence[ColumnLike], said: _Said, 
             except_columns=names(except_columns, shown, where),
             order_by=None if said.order_by is None else as_column(said.order_by),
             records=records,
+            sequence_by=None if sequence_by is None else as_column(sequence_by),
         ),
     )
-    return Source(
+    source = Source(
         name=shown,
         where=where,
         key=described.key,
@@ -280,3 +320,4 @@ def _source(df: DataFrame, key: ColumnLike | Sequence[ColumnLike], said: _Said, 
         ordered_by=described.ordered_by,
         records=records,
     )
+    return source, described.sequence

@@ -31,20 +31,8 @@ from tablestream.spark.plan import changes_of, explain
 from tablestream.spark.runner import OutputRequest, request
 from tablestream.table import GlobalTable, Table
 from tablestream.topology.graph import history_of
-from tablestream.topology.nodes import (
-    Field,
-    Fields,
-    FlatMap,
-    Grace,
-    Materialize,
-    Merge,
-    Named,
-    Node,
-    Select,
-    SelectKey,
-    StreamJoin,
-    ToTable,
-)
+from tablestream.topology.nodes import Field, Fields, Materialize, Named, Node, Select, ToTable
+from tablestream.topology.streams import FlatMap, Grace, Merge, SelectKey, StreamJoin
 from tablestream.values import check_names
 
 

@@ -28,15 +28,8 @@ from tablestream.spark.plan import changes_of, explain
 from tablestream.spark.runner import OutputRequest, request
 from tablestream.star import star_join
 from tablestream.topology.graph import history_of
-from tablestream.topology.nodes import (
-    ForeignKeyJoin,
-    How,
-    KeyJoin,
-    Materialize,
-    OneToMany,
-    Suppress,
-    ToStream,
-)
+from tablestream.topology.nodes import ForeignKeyJoin, How, KeyJoin, Materialize, OneToMany, Suppress
+from tablestream.topology.streams import ToStream
 
 if TYPE_CHECKING:
     from tablestream.stream import Stream

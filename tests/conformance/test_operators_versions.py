@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tablestream.operators.versions import History
-from tablestream.topology.nodes import Grace
+from tablestream.topology.streams import Grace
 from tests.conformance.test_operators import VIEWS, reproduces, versioned
 from tests.conformance.test_operators_groups import OPERATORS
 from tests.conformance.test_operators_streams import own_key

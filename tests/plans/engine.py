@@ -44,11 +44,9 @@ from tablestream.topology.nodes import (
     Node,
     OneToMany,
     Select,
-    SelectKey,
-    StreamJoin,
     Suppress,
-    ToStream,
 )
+from tablestream.topology.streams import SelectKey, StreamJoin, ToStream
 from tests.plans.tables import (
     LONG,
     STRING,

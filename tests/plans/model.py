@@ -35,7 +35,6 @@ from tablestream.topology.graph import ancestors, base_of, is_filtered, view_pat
 from tablestream.topology.nodes import (
     Aggregate,
     Filter,
-    FlatMap,
     ForeignKeyJoin,
     Join,
     KeyJoin,
@@ -43,13 +42,11 @@ from tablestream.topology.nodes import (
     Node,
     OneToMany,
     Select,
-    SelectKey,
     Source,
-    StreamJoin,
     Suppress,
-    ToStream,
     ToTable,
 )
+from tablestream.topology.streams import FlatMap, SelectKey, StreamJoin, ToStream
 from tests.plans.engine import Step
 from tests.plans.tables import Change, Key, Record, Row, Value, call, foreign_key_of, group_of, new_key
 

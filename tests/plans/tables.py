@@ -17,26 +17,21 @@ from tablestream.topology.nodes import (
     Field,
     Fields,
     Filter,
-    FlatMap,
     ForeignKeyJoin,
-    Grace,
     How,
     KeyJoin,
     Materialize,
     Measure,
-    Merge,
     Named,
     Node,
     OneToMany,
     Reorder,
     Select,
-    SelectKey,
     Source,
-    StreamJoin,
     Suppress,
-    ToStream,
     ToTable,
 )
+from tablestream.topology.streams import FlatMap, Grace, Merge, SelectKey, StreamJoin, ToStream
 
 if TYPE_CHECKING:
     from collections.abc import Callable

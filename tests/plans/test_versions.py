@@ -10,7 +10,7 @@ import pytest
 
 from tablestream.state.cache import NoCache
 from tablestream.state.shard import ShardState
-from tablestream.topology.nodes import Grace
+from tablestream.topology.streams import Grace
 from tests.plans.engine import TICK, Change, Engine, Output, Step
 from tests.plans.logs import random_cuts
 from tests.plans.tables import Record, key_join, looked_up, materialized, source, stream

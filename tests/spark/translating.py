@@ -13,21 +13,17 @@ from tablestream.topology.graph import ancestors
 from tablestream.topology.nodes import (
     Aggregate,
     Filter,
-    FlatMap,
     ForeignKeyJoin,
     Join,
     KeyJoin,
     Materialize,
-    Merge,
     Node,
     OneToMany,
     Select,
-    SelectKey,
     Source,
-    StreamJoin,
-    ToStream,
     ToTable,
 )
+from tablestream.topology.streams import FlatMap, Merge, SelectKey, StreamJoin, ToStream
 from tests.plans import catalogue, tables
 
 if TYPE_CHECKING:

@@ -7,15 +7,8 @@ from enum import Enum
 
 from tablestream.plan.rounds import Port, Round
 from tablestream.topology.graph import ancestors
-from tablestream.topology.nodes import (
-    Aggregate,
-    Fields,
-    ForeignKeyJoin,
-    Node,
-    OneToMany,
-    Source,
-    StreamJoin,
-)
+from tablestream.topology.nodes import Aggregate, Fields, ForeignKeyJoin, Node, OneToMany, Source
+from tablestream.topology.streams import StreamJoin
 
 #: The column of a struct for a value without columns.
 NOTHING = "__nothing"
@@ -31,6 +24,7 @@ class Role(Enum):
     SUBSCRIBING = "key, foreign key, value"
     POINTED_AT = "key as foreign key, value"
     GROUPING = "key, group, what is aggregated"
+    SEQUENCED = "key, sequence, value"
 
 
 @dataclass(frozen=True)

@@ -19,14 +19,8 @@ from tablestream.topology.graph import (
     removes_rows,
     unique_names,
 )
-from tablestream.topology.nodes import (
-    Aggregate,
-    ForeignKeyJoin,
-    KeyJoin,
-    Merge,
-    Node,
-    Source,
-)
+from tablestream.topology.nodes import Aggregate, ForeignKeyJoin, KeyJoin, Node, Source
+from tablestream.topology.streams import Merge
 
 #: Behind every declared node: outputs rank last.
 _LAST = 1 << 60

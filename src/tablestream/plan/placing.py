@@ -22,6 +22,7 @@ from tablestream.operators.operator import Operator
 from tablestream.operators.record_groups import RecordGroups
 from tablestream.operators.regroup import Regroup
 from tablestream.operators.reorder import Reorder as ReorderOperator
+from tablestream.operators.sequence import SequenceBy as SequenceByOperator
 from tablestream.operators.stream_table_join import StreamTableJoin
 from tablestream.operators.suppress import Suppress as SuppressOperator
 from tablestream.operators.to_table import ToTable as ToTableOperator
@@ -42,7 +43,6 @@ from tablestream.topology.graph import (
 )
 from tablestream.topology.nodes import (
     Aggregate,
-    FlatMap,
     ForeignKeyJoin,
     KeyJoin,
     Materialize,
@@ -50,12 +50,12 @@ from tablestream.topology.nodes import (
     Node,
     OneToMany,
     Reorder,
+    SequenceBy,
     Source,
-    StreamJoin,
     Suppress,
-    ToStream,
     ToTable,
 )
+from tablestream.topology.streams import FlatMap, StreamJoin, ToStream
 
 
 def _source(_: Lowering, __: Source) -> int:
@@ -261,6 +261,16 @@ def _reorder(line: Lowering, node: Reorder) -> int:
     return _records(line, node, operator)
 
 
+def _sequence_by(line: Lowering, node: SequenceBy) -> int:
+    name = line.names[node]
+    want = Want(((node.serial,), 0), 1, KEY_HASH, f"{name}[changes]")
+    line.read(node.parent, want, Role.SEQUENCED, node.key)
+    (sequence,) = line.types((node.sequence,)).values()
+    operator = SequenceByOperator(line.key_of(node), line.value_of(node), sequence, node.retention_us)
+    line.drafts.append(Draft(node, name, 1, operator, [want]))
+    return 1
+
+
 def _flat_map(line: Lowering, node: FlatMap) -> int:
     operator = FlatMapOperator(
         line.key_of(node), line.value_of(node.parent), line.value_of(node), takes_apart=node.takes_apart
@@ -313,6 +323,7 @@ _PLACE: dict[type[Node], Callable[[Lowering, Any], int]] = {
     Suppress: _suppress,
     Materialize: _kept,
     ToStream: _kept,
+    SequenceBy: _sequence_by,
     Reorder: _reorder,
     FlatMap: _flat_map,
     ToTable: _to_table,

@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from tablestream.connectors.files import JSON_OPTIONS
+from tablestream.operators.sequence import SEQUENCE
 from tablestream.plan.line import Between, Ending, Line, Pointing, Reader, Role
 from tablestream.plan.rounds import METRICS, Round, copied_name
 from tablestream.row import LEFT, RIGHT
@@ -55,9 +56,9 @@ from tablestream.topology.nodes import (
     Node,
     OneToMany,
     Source,
-    StreamJoin,
     Suppress,
 )
+from tablestream.topology.streams import StreamJoin
 
 
 def polars_types(fields: Fields) -> pl.Schema:
@@ -260,6 +261,8 @@ class Builder:
         elif row_ts is not None:
             message[ROW_TS] = row_ts
         message[LIVE] = table.exists
+        if reader.role is Role.SEQUENCED:
+            message[SEQUENCE] = F.col("__sequence")
         if isinstance(reader.join, ForeignKeyJoin | OneToMany) and self._line.mode.compat:
             message["_vh"] = F.xxhash64(F.to_json(F.struct(F.lit(1), *table.value), JSON_OPTIONS))
         return message

@@ -21,17 +21,8 @@ from pyspark.sql import types as T
 from tablestream.connectors import sink
 from tablestream.row import LEFT, RIGHT, side_column
 from tablestream.spark.types import nullable
-from tablestream.topology.nodes import (
-    Expression,
-    Field,
-    Filter,
-    Join,
-    Named,
-    Node,
-    Select,
-    SelectKey,
-    ToStream,
-)
+from tablestream.topology.nodes import Expression, Field, Filter, Join, Named, Node, Select
+from tablestream.topology.streams import SelectKey, ToStream
 
 
 @dataclass(frozen=True)

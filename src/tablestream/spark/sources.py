@@ -12,6 +12,7 @@ column           type                  meaning
 ``__time``       bigint, or any        the same, or ``order_by``: what the order begins with
 ``__null_key``   boolean               whether a part of the key is null; of a stream false, it may be
 ``__malformed``  string or null        the text of a row that could not be read
+``__sequence``   any                   ``sequence_by``, if it is given
 ``__mark0`` ..   bigint or string      what tells the source partition
 ``__position``   bigint                the place in it; without the column, rows are counted
 ``__key_json``   string                the key, for those who ask what was rejected
@@ -91,6 +92,7 @@ class Description:
     except_columns: tuple[str, ...]
     order_by: Column | None
     records: bool = False
+    sequence_by: Column | None = None
 
     @property
     def kind(self) -> str:
@@ -107,6 +109,7 @@ class Described:
     value: Fields
     text: str
     ordered_by: str | None
+    sequence: Analysed | None = None
 
 
 def describe(df: DataFrame, said: Description) -> Described:
@@ -146,10 +149,12 @@ def describe(df: DataFrame, said: Description) -> Described:
         arrow_type(one.type, one.name, operator=said.name, where=said.where)
     corrupt, mode = _malformed(df)
     marks, position = _position(df, said)
-    timestamp, deletes, order_by = (
+    timestamp, deletes, order_by, sequence = (
         None if given is None else _analysed(df, [given], said)[0]
-        for given in (said.timestamp, said.deletes, said.order_by)
+        for given in (said.timestamp, said.deletes, said.order_by, said.sequence_by)
     )
+    if sequence is not None:
+        check_key_type(sequence.type, sequence.name, operator=said.name, where=said.where)
     if deletes is not None:
         _analysed(df, [deletes.column.cast("boolean").alias("apply_as_deletes")], said)
     time = _microseconds(df, timestamp, said)
@@ -166,6 +171,7 @@ def describe(df: DataFrame, said: Description) -> Described:
         null_key.alias("__null_key"),
         *(mark.alias(f"__mark{number}") for number, mark in enumerate(marks)),
         *([] if order_by is None else [order_by.column.alias("__time")]),
+        *([] if sequence is None else [sequence.column.alias("__sequence")]),
         *([] if corrupt is None else [quoted(corrupt).cast("string").alias("__malformed")]),
         *([] if position is None else [position.cast("bigint").alias("__position")]),
         _json([one.column.alias(one.name) for one in key]).alias("__key_json"),
@@ -184,6 +190,7 @@ def describe(df: DataFrame, said: Description) -> Described:
         _fields(value),
         ", ".join(text),
         None if order_by is None else order_by.type.json(),
+        sequence,
     )
 
 

@@ -12,16 +12,14 @@ from tablestream.topology.nodes import (
     Join,
     KeyJoin,
     Materialize,
-    Merge,
     Node,
     OneToMany,
     Select,
-    SelectKey,
     Source,
     Suppress,
-    ToStream,
     ToTable,
 )
+from tablestream.topology.streams import Merge, SelectKey, ToStream
 
 
 def ancestors(*nodes: Node) -> list[Node]:

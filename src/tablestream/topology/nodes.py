@@ -13,6 +13,7 @@
     ├── Aggregate       the rows of a table, or the records of a stream, by groups, and what is made of each group
     ├── Suppress        a table whose changes are held back
     ├── Materialize     a table that is kept as it is, or with the versions of its rows
+    ├── SequenceBy      a source of which the row with the highest sequence wins
     ├── Reorder         a table or stream put into the order of its times
     ├── SelectKey       a stream with another key
     ├── FlatMap         a stream with several records, or none, in place of each
@@ -140,7 +141,7 @@ class Source(Node):
 
 
 @dataclass(frozen=True, eq=False)
-class _OneParent(Node):
+class OneParent(Node):
     """What is made of one table or stream."""
 
     parent: Node
@@ -151,7 +152,7 @@ class _OneParent(Node):
 
 
 @dataclass(frozen=True, eq=False)
-class Select(_OneParent):
+class Select(OneParent):
     """A table with another value; where ``delete_when`` holds the row is gone."""
 
     columns: tuple[Named, ...]
@@ -168,7 +169,7 @@ class Select(_OneParent):
 
 
 @dataclass(frozen=True, eq=False)
-class Filter(_OneParent):
+class Filter(OneParent):
     """The rows for which a condition holds, or with `negate` the others (null counts as not holding)."""
 
     condition: Expression
@@ -284,65 +285,6 @@ class OneToMany(Join):
 
 
 @dataclass(frozen=True)
-class Grace:
-    """How long the records of a stream wait for late versions of a table.
-
-    Attributes
-    ----------
-    period_us
-        In microseconds of the records' times.
-    table_advances
-        Whether the times of versions count as well.
-    wall_clock_us
-        How long at most on the wall clock, in microseconds; None: however long.
-    """
-
-    period_us: int
-    table_advances: bool = False
-    wall_clock_us: int | None = None
-
-    @property
-    def text(self) -> str:
-        """For people, and part of a plan's meaning."""
-        table = ", versions advance it" if self.table_advances else ""
-        clock = "" if self.wall_clock_us is None else f", {self.wall_clock_us} us on the clock"
-        return f"a grace of {self.period_us} us{table}{clock}"
-
-
-@dataclass(frozen=True, eq=False)
-class StreamJoin(Join):
-    """The records of a stream (``left``), each with the row of a table (``right``) that ``on`` points at.
-
-    Attributes
-    ----------
-    on
-        What a record points at, an expression per column of the table's key.
-    foreign
-        The columns of the table's key, in the types that both sides are compared as.
-    copied
-        Whether every shard has a copy of the table (a global table).
-    grace
-        How records wait for late versions of the table; None: they do not.
-    """
-
-    on: tuple[Expression, ...]
-    foreign: Fields
-    copied: bool = field(default=False, kw_only=True)
-    grace: Grace | None = field(default=None, kw_only=True)
-
-    @property
-    def is_stream(self) -> bool:
-        return True
-
-    @property
-    def meaning(self) -> str:
-        on = ", ".join(expression.text for expression in self.on)
-        right = f"the copies of {self.right.name}" if self.copied else self.right.name
-        waits = "" if self.grace is None else f" after {self.grace.text}"
-        return f"{self.how} join of the records of {self.left.name} to {right} on {on}{waits}; {self._select_text}"
-
-
-@dataclass(frozen=True)
 class Measure:
     """A declared aggregate: its name in Spark, and the place among the aggregated columns of what it is of.
 
@@ -363,7 +305,7 @@ class GroupFunctions(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class Aggregate(_OneParent):
+class Aggregate(OneParent):
     """A table's rows, or a stream's records, by groups.
 
     Attributes
@@ -425,7 +367,7 @@ def _materialize_sources(node: Node) -> None:
 
 
 @dataclass(frozen=True, eq=False)
-class Suppress(_OneParent):
+class Suppress(OneParent):
     """A table whose changes are held back; the last one of each key is let through.
 
     Attributes
@@ -459,7 +401,7 @@ class Suppress(_OneParent):
 
 
 @dataclass(frozen=True, eq=False)
-class Materialize(_OneParent):
+class Materialize(OneParent):
     """A table that is kept as it is, under a name of its own.
 
     Attributes
@@ -476,7 +418,7 @@ class Materialize(_OneParent):
 
 
 @dataclass(frozen=True, eq=False)
-class Reorder(_OneParent):
+class Reorder(OneParent):
     """A table or a stream that is put into the order of its times, as far as a bound reaches.
 
     Attributes
@@ -497,78 +439,30 @@ class Reorder(_OneParent):
 
 
 @dataclass(frozen=True, eq=False)
-class SelectKey(_OneParent):
-    """A stream with another key, an expression per column of it; the value has no column of one's name."""
-
-    columns: tuple[Named, ...]
-
-    @property
-    def is_stream(self) -> bool:
-        return True
-
-    @property
-    def meaning(self) -> str:
-        return f"select_key {'; '.join(column.text for column in self.columns)}"
-
-
-@dataclass(frozen=True, eq=False)
-class FlatMap(_OneParent):
-    """A stream with a record for each element of an array, in place of each record.
-
-    The array is the only column of `parent`. An element that is a struct is taken apart into the columns of the value.
+class SequenceBy(OneParent):
+    """A source of which the row with the highest sequence wins.
 
     Attributes
     ----------
-    takes_apart
-        Whether elements are structs.
+    sequence
+        The sequence's column in the source.
+    text
+        The user's expression.
+    retention_us
+        How long the sequence of a tombstone is known, in microseconds.
     """
 
-    takes_apart: bool
-
-    @property
-    def is_stream(self) -> bool:
-        return True
-
-    @property
-    def meaning(self) -> str:
-        return "flat_map"
-
-
-@dataclass(frozen=True, eq=False)
-class Merge(Node):
-    """The records of two streams with the same columns."""
-
-    left: Node
-    right: Node
-
-    @property
-    def parents(self) -> tuple[Node, ...]:
-        return (self.left, self.right)
-
-    @property
-    def is_stream(self) -> bool:
-        return True
+    sequence: Field
+    text: str
+    retention_us: int
 
     @property
     def meaning(self) -> str:
-        return f"merge {self.left.name} and {self.right.name}"
+        return f"sequence by {self.text} {self.sequence.type}, tombstones known for {self.retention_us} us"
 
 
 @dataclass(frozen=True, eq=False)
-class ToStream(_OneParent):
-    """The changes of a table as records: a tombstone is a record without a value."""
-
-    @property
-    def is_stream(self) -> bool:
-        return True
-
-    @property
-    def meaning(self) -> str:
-        return "to_stream"
-
-
-@dataclass(frozen=True, eq=False)
-class ToTable(_OneParent):
+class ToTable(OneParent):
     """The records of a stream as the changes of a table.
 
     Attributes

@@ -1,0 +1,111 @@
+"""The row with the highest sequence wins, whatever came last.
+
+``known`` is the sequence of the last change of the key that was passed on.
+
+==============================  ==============================================================
+change                          effect
+==============================  ==============================================================
+no sequence                     dropped, counted
+sequence below ``known``        dropped, counted
+any other, also an equal one    passed on; ``known`` is its sequence
+==============================  ==============================================================
+
+A tombstone's sequence is known until its time lies further back than ``retention`` before the largest time of the
+shard.
+
+References
+----------
+Spark's ``create_auto_cdc_flow`` (``sequence_by``); ``docs/semantics.md``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import polars as pl
+
+from tablestream.operators.events import touched_keys
+from tablestream.operators.operator import PARENT, Context, Emission
+from tablestream.state.changes import KEY_HASH, LIVE, SEQ, STEP, TS, last_by, number_keys
+from tablestream.state.trace import TraceSpec
+
+SEQUENCE, UNTIL = "_sq", "_until"
+NULL_SEQUENCE, SUPERSEDED = "null-sequence", "superseded"
+
+
+@dataclass(frozen=True)
+class SequenceBy:
+    """Pass on changes whose sequence is not below that of their row.
+
+    Parameters
+    ----------
+    keys
+        The key columns and their dtypes.
+    value, sequence
+        The dtypes of the value and of the sequence.
+    retention_us
+        How long the sequence of a tombstone is known, in microseconds.
+
+    Notes
+    -----
+    Input: ``_kh``, key, ``_ts``, ``_live``, ``_sq``, ``v``. Output 0: the same without ``_sq``.
+    """
+
+    keys: pl.Schema
+    value: pl.DataType
+    sequence: pl.DataType
+    retention_us: int
+
+    @property
+    def inputs(self) -> tuple[pl.Schema, ...]:
+        head = {KEY_HASH: pl.Int64(), **self.keys, TS: pl.Int64(), LIVE: pl.Boolean()}
+        return (pl.Schema({**head, SEQUENCE: self.sequence, "v": self.value}),)
+
+    @property
+    def traces(self) -> tuple[TraceSpec, ...]:
+        columns = {KEY_HASH: pl.Int64(), **self.keys, SEQUENCE: self.sequence, UNTIL: pl.Int64()}
+        schema = pl.Schema({**columns, LIVE: pl.Boolean()})
+        return (
+            TraceSpec(
+                name="sequences", number=0, hash=KEY_HASH, key=tuple(self.keys), schema=schema, expires=UNTIL
+            ),
+        )
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        return (NULL_SEQUENCE, SUPERSEDED)
+
+    def run(self, inputs: Sequence[pl.DataFrame], context: Context) -> Iterator[Emission]:
+        """Pass on the changes that win, and remember their sequences."""
+        (arrived,) = inputs
+        (spec,) = self.traces
+        trace = context.trace(spec.name)
+        new = arrived.filter(pl.col(SEQUENCE).is_not_null())
+        context.dropped[NULL_SEQUENCE] += arrived.height - new.height
+        stored = trace.lookup(touched_keys([new.select(KEY_HASH, *self.keys)]))
+        winners = new.filter(pl.Series(self._wins(stored, new, context), dtype=pl.Boolean))
+        context.dropped[SUPERSEDED] += new.height - winners.height
+        yield Emission(0, winners.rename({SEQ: PARENT}).drop(STEP, SEQUENCE))
+        (kid,) = number_keys(KEY_HASH, list(self.keys), [winners])
+        until = pl.when(~pl.col(LIVE)).then(pl.col(TS) + self.retention_us).alias(UNTIL)
+        known = last_by(winners, kid).with_columns(until).with_columns(pl.lit(value=True).alias(LIVE))
+        trace.insert(known.select(list(spec.schema)), expired_before=context.observed)
+
+    def _wins(self, stored: pl.DataFrame, new: pl.DataFrame, context: Context) -> list[bool]:
+        """Whether each change is passed on."""
+        both = pl.concat([stored[SEQUENCE], new[SEQUENCE]]).rank("dense").cast(pl.Int64).to_list()
+        numbers = [one.to_list() for one in number_keys(KEY_HASH, list(self.keys), [stored, new])]
+        until = stored[UNTIL].to_list()
+        known = {key: (both[row], until[row]) for row, key in enumerate(numbers[0])}
+        wins = []
+        for row, (time, live) in enumerate(new.select(TS, LIVE).iter_rows()):
+            rank, end = known.get(numbers[1][row], (0, None))
+            observed = time if context.observed is None else max(time, context.observed)
+            context.observed = observed
+            mine = both[stored.height + row]
+            forgotten = end is not None and end < observed
+            wins.append(forgotten or mine >= rank)
+            if wins[-1]:
+                known[numbers[1][row]] = (mine, None if live else time + self.retention_us)
+        return wins

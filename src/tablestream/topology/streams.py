@@ -1,0 +1,137 @@
+"""The nodes that make streams: records, each for itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tablestream.topology.nodes import Expression, Fields, Join, Named, Node, OneParent
+
+
+@dataclass(frozen=True)
+class Grace:
+    """How long the records of a stream wait for late versions of a table.
+
+    Attributes
+    ----------
+    period_us
+        In microseconds of the records' times.
+    table_advances
+        Whether the times of versions count as well.
+    wall_clock_us
+        How long at most on the wall clock, in microseconds; None: however long.
+    """
+
+    period_us: int
+    table_advances: bool = False
+    wall_clock_us: int | None = None
+
+    @property
+    def text(self) -> str:
+        """For people, and part of a plan's meaning."""
+        table = ", versions advance it" if self.table_advances else ""
+        clock = "" if self.wall_clock_us is None else f", {self.wall_clock_us} us on the clock"
+        return f"a grace of {self.period_us} us{table}{clock}"
+
+
+@dataclass(frozen=True, eq=False)
+class StreamJoin(Join):
+    """The records of a stream (``left``), each with the row of a table (``right``) that ``on`` points at.
+
+    Attributes
+    ----------
+    on
+        What a record points at, an expression per column of the table's key.
+    foreign
+        The columns of the table's key, in the types that both sides are compared as.
+    copied
+        Whether every shard has a copy of the table (a global table).
+    grace
+        How records wait for late versions of the table; None: they do not.
+    """
+
+    on: tuple[Expression, ...]
+    foreign: Fields
+    copied: bool = field(default=False, kw_only=True)
+    grace: Grace | None = field(default=None, kw_only=True)
+
+    @property
+    def is_stream(self) -> bool:
+        return True
+
+    @property
+    def meaning(self) -> str:
+        on = ", ".join(expression.text for expression in self.on)
+        right = f"the copies of {self.right.name}" if self.copied else self.right.name
+        waits = "" if self.grace is None else f" after {self.grace.text}"
+        return f"{self.how} join of the records of {self.left.name} to {right} on {on}{waits}; {self._select_text}"
+
+
+@dataclass(frozen=True, eq=False)
+class SelectKey(OneParent):
+    """A stream with another key, an expression per column of it; the value has no column of one's name."""
+
+    columns: tuple[Named, ...]
+
+    @property
+    def is_stream(self) -> bool:
+        return True
+
+    @property
+    def meaning(self) -> str:
+        return f"select_key {'; '.join(column.text for column in self.columns)}"
+
+
+@dataclass(frozen=True, eq=False)
+class FlatMap(OneParent):
+    """A stream with a record for each element of an array, in place of each record.
+
+    The array is the only column of `parent`. An element that is a struct is taken apart into the columns of the value.
+
+    Attributes
+    ----------
+    takes_apart
+        Whether elements are structs.
+    """
+
+    takes_apart: bool
+
+    @property
+    def is_stream(self) -> bool:
+        return True
+
+    @property
+    def meaning(self) -> str:
+        return "flat_map"
+
+
+@dataclass(frozen=True, eq=False)
+class Merge(Node):
+    """The records of two streams with the same columns."""
+
+    left: Node
+    right: Node
+
+    @property
+    def parents(self) -> tuple[Node, ...]:
+        return (self.left, self.right)
+
+    @property
+    def is_stream(self) -> bool:
+        return True
+
+    @property
+    def meaning(self) -> str:
+        return f"merge {self.left.name} and {self.right.name}"
+
+
+@dataclass(frozen=True, eq=False)
+class ToStream(OneParent):
+    """The changes of a table as records: a tombstone is a record without a value."""
+
+    @property
+    def is_stream(self) -> bool:
+        return True
+
+    @property
+    def meaning(self) -> str:
+        return "to_stream"
