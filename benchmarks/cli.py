@@ -85,6 +85,14 @@ def _workload(name: str, options: argparse.Namespace) -> Workload:
     )
     if name == "plain-python":
         return full.scaled_down_to(options.plain_changes)
+    if name == "as-of":
+        return replace(
+            full,
+            left_changes=options.records,
+            right_changes=options.records // 2,
+            right_keys=max(1, options.records // 20),
+            small_micro_batches=0,
+        )
     if name in {"star", "chain"}:
         return replace(full.scaled_down_to(options.star_changes), items_move=True)
     return full.cut_into(options.memory_micro_batches) if name == "memory" else full
@@ -124,6 +132,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--memory-micro-batches", type=int, default=12, metavar="N", help="12 by default")
     parser.add_argument(
         "--plain-changes", type=int, default=60_000, metavar="N", help="60,000 for plain-python"
+    )
+    parser.add_argument(
+        "--records", type=int, default=2_000_000, metavar="N", help="2,000,000 of the stream in as-of"
     )
     parser.add_argument(
         "--star-changes", type=int, default=330_000, metavar="N", help="330,000 for star and chain"

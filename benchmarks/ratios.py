@@ -49,6 +49,7 @@ def ratios_of(runs: dict[str, Run]) -> list[Ratio]:
         0.65,
         at_most=True,
     )
+    ratio.add("as-of join of a stream / foreign-key join", ("as-of", "rate"), ("every", "rate"), 0.6)
     small = ("every", "small_seconds"), ("empty", "small_seconds")
     ratio.add("small micro-batch / empty query, seconds", *small, 1.5, at_most=True)
     return ratio.found

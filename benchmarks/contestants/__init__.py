@@ -28,6 +28,7 @@ CONTESTANTS = {
     "native-groups": ("groups", "native", "Spark's own streaming aggregation of the same records"),
     "star": ("star", "star", "tablestream, star join of four tables"),
     "chain": ("star", "chain", "tablestream, the same as a chain of four joins"),
+    "as-of": ("as_of", "as_of_join", "tablestream, a stream joined with the versions of a table"),
     "memory": ("maintained_join", "many_micro_batches", "tablestream, every change, more micro-batches"),
 }
 """Name on the command line: module, function and title."""
