@@ -8,7 +8,6 @@ many they are.
 from __future__ import annotations
 
 from tablestream.joining import Joining, SelectFunction
-from tablestream.row import RIGHT, Row
 from tablestream.spark.columns import SparkExpression, quoted
 from tablestream.topology.nodes import (
     Expression,
@@ -83,18 +82,30 @@ def _looked_up(
         ),
     )
     fields = (*right.key, *right.value)
-    row = Row([one.name for one in fields], RIGHT)
+    inner = tuple(Field(f"__right_{one.name}", one.type) for one in right.key)
+    rows = Select(
+        name=f"{name}/rows",
+        where=joining.where,
+        key=right.key,
+        value=(*inner, *right.value),
+        parent=right,
+        columns=tuple(
+            Named(shown.name, SparkExpression(quoted(one.name), one.name))
+            for shown, one in zip((*inner, *right.value), fields, strict=True)
+        ),
+    )
     return ForeignKeyJoin(
         name=name,
         where=joining.where,
         key=key,
         value=fields,
         left=pointer,
-        right=right,
+        right=rows,
         how="left",
-        select=tuple(Named(one.name, SparkExpression(row[one.name], one.name)) for one in fields),
-        delete_when=SparkExpression(~row.exists, "absent"),
+        select=(),
+        delete_when=None,
         on=tuple(SparkExpression(quoted(one.name), one.name) for one in pointers),
         foreign=foreign,
         copied=copied,
+        right_only=True,
     )

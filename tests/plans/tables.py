@@ -236,9 +236,8 @@ def starred(center: Node, *joins: tuple[Node, How, ForeignKey], copied: bool = F
     node = center
     for table, how, on in joins:
         looked_up = ForeignKeyJoin(
-            f"{table.name}_looked_up", "", center.key, VALUE, center, table, "left",
-            (Named("v", Python(lambda _, right: right)),), Python(lambda _, right: right is None),
-            _on(on, len(table.key)), table.key, copied=copied,
+            f"{table.name}_looked_up", "", center.key, VALUE, center, table, "left", (), None,
+            _on(on, len(table.key)), table.key, copied=copied, right_only=True,
         )  # fmt: skip
         select, gone = _select(None)
         node = KeyJoin(

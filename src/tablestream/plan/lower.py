@@ -73,7 +73,7 @@ def _natively_final(line: Lowering, outputs: Sequence[Output]) -> set[Node]:
         for base in line.made_in
         if isinstance(base, KeyJoin | Aggregate) or (isinstance(base, ForeignKeyJoin) and base.how == "left")
     }
-    able -= {base for base, _, _ in line.reads}
+    able -= {base for base, _, _ in line.reads} | line.direct.keys()
     for output in outputs:
         if output.rejected:
             continue
@@ -172,6 +172,8 @@ class _Finishing:
         ]
         if draft.base in between:
             ends.append(between[draft.base])
+        if draft.base is not None:
+            ends += [ports[want] for want in self.lowering.direct.get(draft.base, ())]
         operator = draft.operator
         targets: tuple[tuple[Port, ...], ...] = (tuple(ends),)
         if draft.inner is not None:

@@ -59,7 +59,10 @@ class Draft:
 
 @dataclass
 class Lowering:
-    """The plan while it is being lowered; `place` places the operators of a base."""
+    """The plan while it is being lowered; `place` places the operators of a base.
+
+    `direct`: the ports that read a base's changes as its operator emits them.
+    """
 
     mode: Mode
     types: Types
@@ -69,6 +72,7 @@ class Lowering:
     wants: list[Want] = field(default_factory=list)
     reads: list[tuple[Node, Want, Callable[[Port], Reader]]] = field(default_factory=list)
     drafts: list[Draft] = field(default_factory=list)
+    direct: dict[Node, list[Want]] = field(default_factory=dict)
     made_in: dict[Node, int] = field(default_factory=dict)
 
     def produce(self, base: Node) -> int:
@@ -98,6 +102,11 @@ class Lowering:
                 lambda port: Reader(port, view, role, key, foreign, join, latest_only, counted),
             )
         )
+
+    def read_directly(self, base: Node, want: Want) -> None:
+        """Note that a port reads what an operator emits as it is, without expressions in between."""
+        self.wants.append(want)
+        self.direct.setdefault(base, []).append(want)
 
     def read_stream(
         self, view: Node, want: Want, role: Role, key: Fields, join: Pointing | None = None

@@ -14,7 +14,7 @@ from tablestream.operators.collected import Collected, Kind
 from tablestream.operators.flat_map import FlatMap as FlatMapOperator
 from tablestream.operators.fold import Fold, UserFunctions
 from tablestream.operators.foreign_key_answer import ForeignKeyAnswer
-from tablestream.operators.foreign_key_subscribe import ForeignKeySubscribe, Rules
+from tablestream.operators.foreign_key_subscribe import TO_RESULT, ForeignKeySubscribe, Rules
 from tablestream.operators.global_join import GlobalJoin
 from tablestream.operators.key_join import Branch
 from tablestream.operators.key_join import KeyJoin as KeyJoinOperator
@@ -22,6 +22,7 @@ from tablestream.operators.operator import Operator
 from tablestream.operators.record_groups import RecordGroups
 from tablestream.operators.regroup import Regroup
 from tablestream.operators.reorder import Reorder as ReorderOperator
+from tablestream.operators.right_rows import RightRows
 from tablestream.operators.sequence import SequenceBy as SequenceByOperator
 from tablestream.operators.stream_table_join import StreamTableJoin
 from tablestream.operators.suppress import Suppress as SuppressOperator
@@ -68,7 +69,10 @@ def _key_join(line: Lowering, node: KeyJoin) -> int:
     wants = []
     for index, ((leaf, _), path) in enumerate(zip(leaves, leaf_paths(node), strict=True)):
         want = Want((path, index), number, KEY_HASH, f"{line.names[node]}[{index}]")
-        line.read(leaf, want, Role.KEYED, node.key, late=Late.DROPPED)
+        if isinstance(leaf, ForeignKeyJoin) and leaf.right_only:
+            line.read_directly(leaf, want)
+        else:
+            line.read(leaf, want, Role.KEYED, node.key, late=Late.DROPPED)
         wants.append(want)
     stores = [base_of(leaf).serial for leaf, _ in leaves]
     operator = KeyJoinOperator(
@@ -134,15 +138,20 @@ def _pointing(
         atomic=not line.mode.compat,
         stale=stale,
     )
+    right_only = isinstance(node, ForeignKeyJoin) and node.right_only
     if copied:
         pointing.round = pointed.round = max(first, 1 + line.produce(base_of(one)))
         pointed.route = EVERY_SHARD
         both = GlobalJoin(subscribe, answer)
-        line.drafts.append(Draft(node, name, pointed.round, both, [pointing, pointed]))
+        operator = RightRows(both, 0, tuple(keys)) if right_only else both
+        line.drafts.append(Draft(node, name, pointed.round, operator, [pointing, pointed]))
         return pointed.round
     line.wants.append(messages)
-    line.drafts.append(Draft(node, f"{name}/subscribe", first, subscribe, [pointing], inner=messages))
-    line.drafts.append(Draft(node, f"{name}/answer", second, answer, [messages, pointed]))
+    halves: tuple[Operator, Operator] = (subscribe, answer)
+    if right_only:
+        halves = RightRows(subscribe, TO_RESULT, tuple(keys)), RightRows(answer, 0, tuple(keys))
+    line.drafts.append(Draft(node, f"{name}/subscribe", first, halves[0], [pointing], inner=messages))
+    line.drafts.append(Draft(node, f"{name}/answer", second, halves[1], [messages, pointed]))
     return second
 
 

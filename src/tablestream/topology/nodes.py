@@ -240,11 +240,14 @@ class ForeignKeyJoin(Join):
         The columns of the right table's key, in the types that both sides are compared as.
     copied
         Whether every shard has a copy of the right table (a global table).
+    right_only
+        Whether the result is the right row as it is, and none where there is none; read by key joins alone.
     """
 
     on: tuple[Expression, ...]
     foreign: Fields
     copied: bool = field(default=False, kw_only=True)
+    right_only: bool = field(default=False, kw_only=True)
 
     @property
     def keeps_lone_rows(self) -> bool:
