@@ -67,6 +67,7 @@ def test_elements_become_columns(flights: ts.Stream) -> None:
     assert flights.flat_map("legs").columns == ["id", "a", "b"]
     assert flights.flat_map(F.col("words").alias("word")).columns == ["id", "word"]
     assert flights.flat_map("transform(words, x -> upper(x))").columns == ["id", "element"]
+    assert flights.flat_map(F.split("plane", "-")).columns == ["id", "element"]
 
 
 def test_a_stream_joined_has_its_own_key(flights: ts.Stream, planes: ts.Table) -> None:
@@ -103,7 +104,11 @@ def test_records_without_a_key_are_no_table(log: DataFrame) -> None:
 
 
 def test_a_new_key_needs_a_name_and_an_equality(flights: ts.Stream) -> None:
-    refused(lambda: flights.select_key(name="k"), ArgumentError, "no key")
+    refused(lambda: flights.select_key(name="k"), ArgumentError, "select_key() has no key")
+    twice = F.upper("plane").alias("SEATS")
+    refused(lambda: flights.select_key("seats", twice), ColumnCollisionError, "'SEATS'", operator="flights")
+    hidden = F.col("plane").alias("_order")
+    refused(lambda: flights.group_by(hidden), ColumnCollisionError, "'_order'", operator="flights")
     refused(lambda: flights.select_key(F.upper("plane")), ArgumentError, "no name")
     refused(
         lambda: flights.select_key(F.create_map("plane", "id").alias("m")),
@@ -185,6 +190,27 @@ def test_a_versioned_table_keeps_its_name(versions: ts.Table) -> None:
     assert versions.select("seats").name == "versions_select"
 
 
+def test_names_that_are_made_of_a_table_s_are_its_own(versions: ts.Table, log: DataFrame) -> None:
+    ordered = ts.table(log, "plane", columns=["id"], timestamp="at", reorder="1 minute", name="ordered")
+    pairs = versions.one_to_many(ordered, on="plane")
+    assert pairs.key_columns == ["versions_plane", "ordered_plane"]
+    assert ordered.group_by("id").count().name == "ordered_agg"
+
+
+def test_a_table_with_a_row_per_key_gets_the_latest(versions: ts.Table, tmp_path: Path) -> None:
+    sink = ts.delta(str(tmp_path / "table"))
+    refused(lambda: versions.to(sink, emit="every"), ArgumentError, "late", operator="versions")
+
+
+def test_a_sequence_goes_with_no_history(log: DataFrame) -> None:
+    table = ts.table(log, "plane", timestamp="at", sequence_by="id", tombstone_retention=None, name="a")
+    assert table.name == "a"
+    refused(
+        lambda: ts.table(log, "plane", timestamp="at", sequence_by="id", history="1 minute", name="a"),
+        ArgumentError, "sequence_by=", operator="a",
+    )  # fmt: skip
+
+
 def test_grace_needs_versions_that_are_kept_as_long(
     flights: ts.Stream, planes: ts.Table, versions: ts.Table
 ) -> None:
@@ -219,7 +245,7 @@ def test_suppress_is_for_tables_without_a_history(versions: ts.Table) -> None:
     assert versions.materialize().suppress("1 minute").columns == ["plane", "seats"]
 
 
-@pytest.mark.parametrize("history", ["soon", -1, "-1 second"])
+@pytest.mark.parametrize("history", ["soon", -1, "-1 second", "10", "10 ns"])
 def test_a_history_is_a_length_of_time(
     log: DataFrame, flights: ts.Stream, planes: ts.Table, history: Any
 ) -> None:

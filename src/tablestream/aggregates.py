@@ -114,9 +114,9 @@ def approx_count_distinct(column: str | Column, rsd: float = 0.05) -> AggregateF
 
 
 def approx_percentile(column: str | Column, percentage: float) -> AggregateFunction:
-    """Estimate the value that a share of the values is at or below: ``double``, null if there are none.
+    """Estimate the value below which a share of the values lies: ``double``, null if there are none.
 
-    For streams only. The share is off by about 1.3 % of the values.
+    For streams only, by a t-digest. Between values it interpolates.
 
     Parameters
     ----------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
@@ -16,6 +17,8 @@ from tablestream.errors import ArgumentError
 from tablestream.spark.columns import quoted
 
 ColumnLike = Column | str
+
+_MICROSECOND_NS = 1000
 
 
 def listed(given: Any) -> list[Any]:
@@ -85,14 +88,18 @@ def checked_name(name: Any) -> str | None:
 
 
 def microseconds(given: object) -> int | None:
-    """A length of time in microseconds; none if it is no such."""
-    if not isinstance(given, str | timedelta):
+    """A length of time in microseconds; none if it is no such, has no unit, or is shorter than one."""
+    if not isinstance(given, str | timedelta) or (
+        isinstance(given, str) and not re.search("[a-zA-Z:]", given)
+    ):
         return None
     try:
         length = pd.Timedelta(given)
     except ValueError:
         return None
-    return int(length.value // 1000) if isinstance(length, pd.Timedelta) else None
+    if not isinstance(length, pd.Timedelta) or 0 < length.value < _MICROSECOND_NS:
+        return None
+    return int(length.value // _MICROSECOND_NS)
 
 
 def checked_length(given: object, argument: str, operator: str, where: str) -> int | None:

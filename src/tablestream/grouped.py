@@ -19,6 +19,7 @@ from tablestream.operators.fold import UserFunctions
 from tablestream.spark.analysis import Analysed
 from tablestream.spark.columns import spark_type
 from tablestream.spark.types import arrow_type
+from tablestream.topology.graph import shown_name
 from tablestream.topology.nodes import Aggregate, Field, Fields, Measure, Named, Node
 from tablestream.values import carried, check_names
 
@@ -56,7 +57,9 @@ class _Grouped:
         self._key, self._values, self._make = grouping.key, grouping.values, make
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self._node.name} by {', '.join(one.name for one in self._key)})"
+        return (
+            f"{type(self).__name__}({shown_name(self._node)} by {', '.join(one.name for one in self._key)})"
+        )
 
     def _user(
         self,
@@ -80,7 +83,7 @@ class _Grouped:
     def _agg(
         self, columns: Mapping[str, AggregateFunction], keep_empty: bool, name: str | None, where: str
     ) -> Table:
-        shown = name or f"{self._node.name}_agg"
+        shown = name or f"{shown_name(self._node)}_agg"
         if not columns:
             raise ArgumentError(
                 "agg() has nothing to compute.",
@@ -273,7 +276,7 @@ class GroupedTable(_Grouped):
         fields = self._fields(schema, where)
         text = _described((initializer, adder, subtractor), version)
         user = self._user(initializer, adder, subtractor, [one.name for one in fields], text)
-        return self._folded(fields, user, keep_empty, name or f"{self._node.name}_aggregate", where)
+        return self._folded(fields, user, keep_empty, name or f"{shown_name(self._node)}_aggregate", where)
 
     def reduce(
         self,
@@ -298,7 +301,7 @@ class GroupedTable(_Grouped):
         names, text = [one.name for one in self._values], _described((adder, subtractor), version)
         user = self._user(None, _Swapped(adder), _Swapped(subtractor), names, text)
         fields = tuple(one.field for one in self._values)
-        return self._folded(fields, user, keep_empty, name or f"{self._node.name}_reduce", where)
+        return self._folded(fields, user, keep_empty, name or f"{shown_name(self._node)}_reduce", where)
 
 
 class GroupedStream(_Grouped):
@@ -363,7 +366,7 @@ class GroupedStream(_Grouped):
         fields = self._fields(schema, where)
         text = _described((initializer, adder), version)
         user = self._user(initializer, adder, adder, [one.name for one in fields], text)
-        return self._folded(fields, user, False, name or f"{self._node.name}_aggregate", where)
+        return self._folded(fields, user, False, name or f"{shown_name(self._node)}_aggregate", where)
 
     def reduce(
         self, adder: Callable[[Any, Any], Any], *, version: str = "", name: str | None = None
@@ -380,7 +383,7 @@ class GroupedStream(_Grouped):
         swapped = _Swapped(adder)
         names = [one.name for one in self._values]
         user = self._user(None, swapped, swapped, names, _described((adder,), version))
-        return self._folded(fields, user, False, name or f"{self._node.name}_reduce", where)
+        return self._folded(fields, user, False, name or f"{shown_name(self._node)}_reduce", where)
 
 
 def _check_input(function: AggregateFunction, one: Analysed, operator: str, where: str) -> None:

@@ -16,7 +16,7 @@ from tablestream.row import LEFT, RIGHT, Row, side_column
 from tablestream.spark.analysis import folding
 from tablestream.spark.columns import SparkExpression, quoted
 from tablestream.spark.types import common_key
-from tablestream.topology.graph import base_of
+from tablestream.topology.graph import base_of, shown_name
 from tablestream.topology.nodes import Field, Fields, Named, Node
 from tablestream.values import carried, checked_value, empty, schema_of, taken_apart, types_of
 
@@ -144,9 +144,9 @@ class Joining:
         name of the key that it points at, and both are columns of the result.
         """
         sides = (self.left, self.right)
-        names = [base_of(node).name for node in sides]
+        names = [shown_name(base_of(node)) for node in sides]
         if names[0] == names[1]:
-            names = [node.name for node in sides]
+            names = [shown_name(node) for node in sides]
         if names[0] == names[1]:
             names[1] += "_2"
         fold = folding(self.spark)

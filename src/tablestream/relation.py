@@ -21,11 +21,9 @@ from tablestream.spark.columns import SparkExpression, quoted, spark_type
 from tablestream.spark.plan import changes_of
 from tablestream.spark.runner import OutputRequest
 from tablestream.spark.types import check_key_type
+from tablestream.topology.graph import shown_name
 from tablestream.topology.nodes import Filter, Node, Select
-from tablestream.values import carried, checked_value, empty, schema_of, taken_apart
-
-#: What the operators of a source are called, behind its name.
-SEQUENCED, REORDERED, VERSIONS = "/sequenced", "/reordered", "/versions"
+from tablestream.values import carried, check_names, checked_value, empty, schema_of, taken_apart
 
 
 class Relation:
@@ -42,10 +40,7 @@ class Relation:
     @property
     def name(self) -> str:
         """The table's name."""
-        name = self._node.name
-        for suffix in (VERSIONS, REORDERED, SEQUENCED):
-            name = name.removesuffix(suffix)
-        return name
+        return shown_name(self._node)
 
     @property
     def key_columns(self) -> list[str]:
@@ -200,11 +195,15 @@ class Relation:
         return SparkExpression(said.column, sql_text(given) or said.text)
 
     def _grouping(
-        self, keys: Sequence[ColumnLike], value: Sequence[ColumnLike] | None, where: str
+        self,
+        keys: Sequence[ColumnLike],
+        value: Sequence[ColumnLike] | None,
+        where: str,
+        method: str = "group_by",
     ) -> Grouping:
         """The rows by groups; `value` is what of a row is aggregated, by default what is not the group."""
         if not keys:
-            raise ArgumentError("group_by() has no key.", hint="Name at least one column.", where=where)
+            raise ArgumentError(f"{method}() has no key.", hint="Name at least one column.", where=where)
         key = self._analysed([as_column(one) for one in keys], where)
         for one in key:
             check_key_type(one.type, one.name, operator=self.name, where=where)
@@ -212,6 +211,7 @@ class Relation:
                 raise ArgumentError(
                     f"The key {one.name} has no name.", hint="Give it one with alias.", where=where
                 )
+        check_names(self._spark, [], tuple(one.field for one in key), self.name, where)
         fold = folding(self._spark)
         taken = {fold(one.name) for one in key}
         columns = [one.name for one in self._node.value] if value is None else value
@@ -270,7 +270,7 @@ class Rejected:
         ArgumentError
             The sink maintains a table: rejected records have no key.
         """
-        shown = checked_name(name) or f"{self._node.name}_rejected"
+        shown = checked_name(name) or f"{shown_name(self._node)}_rejected"
         if checked_sink(sink).needs_final:
             raise ArgumentError(
                 f"Rejected records have no key, and {sink.target} keeps a row per key.",

@@ -20,11 +20,11 @@ from tablestream.arguments import (
 )
 from tablestream.calling import user_line
 from tablestream.errors import ArgumentError
-from tablestream.relation import REORDERED, SEQUENCED, VERSIONS
 from tablestream.spark.analysis import Analysed
 from tablestream.spark.sources import Description, describe
 from tablestream.stream import Stream
 from tablestream.table import GlobalTable, Table
+from tablestream.topology.graph import REORDERED, SEQUENCED, VERSIONS, shown_name
 from tablestream.topology.nodes import Materialize, Node, Reorder, SequenceBy, Source
 
 
@@ -39,7 +39,7 @@ def table(
     history: str | timedelta | None = None,
     reorder: str | timedelta | None = None,
     sequence_by: ColumnLike | None = None,
-    tombstone_retention: str | timedelta = "2 days",
+    tombstone_retention: str | timedelta | None = "2 days",
     order_by: ColumnLike | None = None,
     name: str | None = None,
 ) -> Table:
@@ -65,15 +65,15 @@ def table(
         change that is later than that is dropped and counted; one that is late, but not so late, is a version
         between others, and no latest one: joins and groups leave it out.
     reorder
-        Holds what comes back for so long (``"30 seconds"`` of the records' times), and puts it into the order of its
-        times: by (time, key, arrival), so that nothing behind meets out-of-order data. What is later than that goes
-        on at once, and is counted (``late``).
+        Holds back what comes for so long (``"30 seconds"`` of the records' times), and puts it into the order of its
+        times: by (time, key, arrival), each shard for itself, so that no key is out of order behind it. What is later
+        than that goes on at once, and is counted (``late``).
     sequence_by
         The row with the highest value of this wins, whatever came last; of equal ones the last. A change that is below
         what its row has is dropped and counted (``superseded``), and one without a value, too (``null-sequence``).
         Not together with `history` or `reorder`.
     tombstone_retention
-        How long the sequence of a deleted row is known, in the records' times.
+        How long the sequence of a deleted row is known, in the records' times; None: for ever.
     order_by
         An expression (a log sequence number, an offset) that puts the records in order, in place of their time.
         All tables of a plan give one, of one type, or none does.
@@ -202,7 +202,7 @@ def stream(
     return Stream(_reordered(source, reorder), df.sparkSession)
 
 
-def _sequenced(source: Source, sequence: Analysed, retention: str | timedelta) -> SequenceBy:
+def _sequenced(source: Source, sequence: Analysed, retention: str | timedelta | None) -> SequenceBy:
     """The source, of which the row with the highest sequence wins."""
     retention_us = checked_length(retention, "tombstone_retention", source.name, source.where)
     return SequenceBy(
@@ -213,7 +213,7 @@ def _sequenced(source: Source, sequence: Analysed, retention: str | timedelta) -
         parent=source,
         sequence=sequence.field,
         text=sequence.text,
-        retention_us=retention_us or 0,
+        retention_us=retention_us,
     )
 
 
@@ -245,7 +245,7 @@ def _versioned(table: Node, history: str | timedelta | None) -> Node:
     if history_us is None:
         return table
     return Materialize(
-        name=f"{table.name.removesuffix(REORDERED)}{VERSIONS}",
+        name=f"{shown_name(table)}{VERSIONS}",
         where=table.where,
         key=table.key,
         value=table.value,

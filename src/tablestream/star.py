@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from tablestream.joining import Joining, SelectFunction
 from tablestream.spark.columns import SparkExpression, quoted
+from tablestream.topology.graph import shown_name
 from tablestream.topology.nodes import (
     Expression,
     Field,
@@ -67,7 +68,7 @@ def _looked_up(
 ) -> ForeignKeyJoin:
     """The right rows by the center's key: where a row points at none there is none."""
     right, (foreign, expressions) = joining.right, pointing
-    name = f"{joining.operator}[{right.name}]"
+    name = f"{joining.operator}[{shown_name(right)}]"
     # The right key is a part of the value here, and may bear the name of the left one.
     key = tuple(Field(f"__center_{one.name}", one.type) for one in center.key)
     pointers = tuple(Field(f"__on{number}", one.type) for number, one in enumerate(foreign))

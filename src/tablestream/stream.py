@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any, Literal
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
 from tablestream.arguments import (
@@ -24,13 +24,13 @@ from tablestream.errors import ArgumentError, GraceExceedsHistoryError, NotVersi
 from tablestream.grouped import GroupedStream
 from tablestream.joining import Joining, On, SelectFunction, Suffixes
 from tablestream.options import Compat, OutputSpec, check_mode
-from tablestream.relation import VERSIONS, Relation
+from tablestream.relation import Relation
 from tablestream.spark.analysis import folding
 from tablestream.spark.columns import spark_type
 from tablestream.spark.plan import changes_of, explain
 from tablestream.spark.runner import OutputRequest, request
 from tablestream.table import GlobalTable, Table
-from tablestream.topology.graph import history_of
+from tablestream.topology.graph import VERSIONS, history_of
 from tablestream.topology.nodes import Field, Fields, Materialize, Named, Node, Select, ToTable
 from tablestream.topology.streams import FlatMap, Grace, Merge, SelectKey, StreamJoin
 from tablestream.values import check_names
@@ -65,7 +65,7 @@ class Stream(Relation):
         Kafka Streams ``KStream.selectKey``.
         """
         where = user_line()
-        grouping = self._grouping(keys, None, where)
+        grouping = self._grouping(keys, None, where, "select_key")
         fold = folding(self._spark)
         taken = {fold(one.name) for one in grouping.key}
         node = SelectKey(
@@ -111,9 +111,7 @@ class Stream(Relation):
                 where=where,
             )
         element = array.type.elementType
-        named = Field(
-            array.name if array.named or isinstance(elements, Column) else "element", element.json()
-        )
+        named = Field(array.name if array.named else "element", element.json())
         fields = (
             tuple(Field(one.name, one.dataType.json()) for one in element.fields)
             if isinstance(element, T.StructType)

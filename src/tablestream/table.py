@@ -202,11 +202,12 @@ class Table(Relation):
             )
         defaults: list[Any] = [None, None, "inner", None]
         node = self._node
-        for part in parts:
+        for number, part in enumerate(parts, 1):
             other, on, how, select = part + defaults[len(part) :]
             right = self._node_of(other, Table, where)
             check_how(how, ("inner", "left"), shown, where)
-            joining = Joining(node, right, self._spark, shown, where)
+            step = shown if number == len(parts) else f"{shown}[{number}]"
+            joining = Joining(node, right, self._spark, step, where)
             pointing = Joining(self._node, right, self._spark, shown, where).pointing(on)
             copied = isinstance(other, GlobalTable)
             node = star_join(self._node, joining, pointing, how, select, copied=copied)
@@ -328,7 +329,9 @@ class Table(Relation):
         Raises
         ------
         ArgumentError
-            For a time that is none or negative, a limit below one, or limits that cannot be kept.
+            For a time that is none or negative, or a limit that is no whole number from one on.
+        PlanError
+            The table has a history.
 
         References
         ----------
@@ -352,7 +355,7 @@ class Table(Relation):
         if until_us is None:
             refuse("until=None is no length of time.", "Write it as '5 minutes'.")
         for limit, given in (("max_records", max_records), ("max_bytes", max_bytes)):
-            if given is not None and given < 1:
+            if given is not None and (type(given) is not int or given < 1):
                 refuse(f"{limit}={given!r} is no limit.", "Give a whole number from 1 on, or leave it out.")
         check_how(on_full, ("emit", "fail"), shown, where, "on_full")
         node = Suppress(

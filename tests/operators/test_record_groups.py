@@ -129,6 +129,11 @@ def test_estimates_survive_in_the_state_and_are_near() -> None:
     assert median == pytest.approx(2500, rel=0.05)
 
 
+def test_an_empty_text_is_a_value() -> None:
+    groups = Groups(pl.String(), Sketched(Sketch.COUNT_DISTINCT, "c0", 0.05, pl.Int64()))
+    assert groups.run([("g", ""), ("g", "a"), ("g", "b"), ("g", "")])[-1] == ("g", (3,))
+
+
 def test_an_estimate_of_nothing() -> None:
     groups = Groups(
         pl.Float64(),

@@ -28,6 +28,7 @@ from tablestream.state.changes import (
     PARTITION,
     POSITION,
     ROW_TS,
+    STEP_HOPS,
     TIME,
     TS,
     hop_columns,
@@ -248,7 +249,7 @@ class Engine:
                             self.dropped[reader.counted_by, "out-of-order"] += 1
                         continue
                     message = {name: row[name] for name in (TIME, PARTITION, POSITION, TS)}
-                    message |= {hop: row.get(hop, 0) for hop in hop_columns(number + 1)}
+                    message |= {hop: row.get(hop, 0) for hop in (*hop_columns(number + 1), STEP_HOPS)}
                     message[f"_h{number}"] += reader.port.rank
                     if reader.role is not Role.SUBSCRIBING:
                         message[ROW_TS] = row.get(ROW_TS)
@@ -317,7 +318,9 @@ class Engine:
     def _deliver(self, port: Port, frame: pl.DataFrame, inbox: Inbox) -> None:
         """Shuffle messages: to their shards, in no order."""
         # Whatever an operator emits to a port has the same columns, whichever way it went.
-        columns = {(name, kind) for name, kind in frame.schema.items() if not name.startswith("_h")}
+        # (A row's own time may be missing where it is that of the change.)
+        names = [name for name in frame.columns if not name.startswith("_h") and name != ROW_TS]
+        columns = {(name, frame.schema[name]) for name in names}
         assert self._seen.setdefault(port.number, columns) == columns
         order = self._random.sample(range(frame.height), frame.height)
         mixed = frame[order]
@@ -364,11 +367,9 @@ def _place(number: int) -> FrameRow:
 
 def _number(row: FrameRow) -> int:
     """The number of the record with a root."""
-    if row[PARTITION][0] == "~":
+    if row[PARTITION] == "~":
         return TICK
-    partition, *causes = row[PARTITION].split("\t")  # of a step of its own, the record that let it go
-    position = causes[0] if causes else row[POSITION]
-    return int(row[TIME]) * 4 + int(partition[1:]) * 2 + int(position)
+    return int(row[TIME]) * 4 + int(row[PARTITION][1:]) * 2 + int(row[POSITION])
 
 
 def _types(fields: Fields) -> pl.Schema:

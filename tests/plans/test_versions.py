@@ -13,9 +13,25 @@ from tablestream.state.shard import ShardState
 from tablestream.topology.streams import Grace
 from tests.plans.engine import TICK, Change, Engine, Output, Step
 from tests.plans.logs import random_cuts
-from tests.plans.tables import Record, key_join, looked_up, materialized, source, stream
+from tests.plans.tables import (
+    HISTORY,
+    Record,
+    counts,
+    foreign_key_join,
+    grouped,
+    key_join,
+    looked_up,
+    materialized,
+    merged,
+    points,
+    reordered,
+    source,
+    stream,
+    to_table,
+)
 
 if TYPE_CHECKING:
+    from tablestream.topology.nodes import Node
     from tests.plans.tables import Key, Value
 
 both_modes = pytest.mark.parametrize("compat", [False, True], ids=["default", "compat"])
@@ -156,3 +172,70 @@ def test_a_table_kept_without_a_history_takes_late_changes_as_the_latest(*, comp
     )
     assert [change.value for change in told] == ["(v,null)", "(late,null)"]
     assert engine.dropped["T_kept", "expired"] == 1
+
+
+@pytest.mark.parametrize("make", ["grace", "reorder"])
+def test_cuts_do_not_show_where_records_that_waited_meet_others(make: str) -> None:
+    rng = random.Random(5)
+    for seed in range(12):
+        records = stream("S")
+        if make == "grace":
+            waited: Node = looked_up(
+                records, materialized(to_table(records), 50), "left", own_key, grace=Grace(2)
+            )
+        else:
+            waited = reordered(records, 2)
+        plan = to_table(merged(records, waited))
+        # Every fourth record has a time of its own: the others share theirs, as running maxima do.
+        log = [Record(records, rng.choice("kl"), f"{number}", number // 3) for number in range(40)]
+        whole = Engine([Output(plan), Output(counts(waited, own_key))], shards=1).steps(log)
+        engine = Engine([Output(plan), Output(counts(waited, own_key))], shards=1)
+        cut: list[list[Step]] = [[], []]
+        for piece in random_cuts(log, seed, 6):
+            for told, new in zip(cut, engine.steps(piece), strict=True):
+                told.extend(new)
+            engine = engine.restarted()
+        assert cut == whole
+
+
+def test_records_that_waited_are_steps_of_their_own_in_every_shard() -> None:
+    records, table = stream("S"), source("T")
+    found = []
+    for shards in (1, 2, 5):
+        waited = looked_up(records, materialized(table, 50), "left", own_key, grace=Grace(2))
+        engine = Engine([Output(counts(waited, lambda *_: "all"))], shards=shards)
+        log = [Record(records, key, "r", ts) for ts, key in enumerate("abcdefgh")]
+        late = [Record(records, key, "end", 99) for key in "abcdefgh"]
+        (told,) = engine.run([*log, *late])
+        found.append([change.value for change in told])
+    assert found == [list(range(1, 9))] * 3
+
+
+def test_a_deleted_row_is_forgotten_with_its_history() -> None:
+    table = source("T")
+    engine = Engine([Output(materialized(table, 10))], shards=1)
+    sizes = []
+    for number in range(200):
+        log = [Record(table, f"{number}", "v", number), Record(table, f"{number}", None, number)]
+        engine.steps(log)
+        (store,) = engine.stores.values()
+        (work,) = engine.line.rounds
+        state = ShardState(store, NoCache(), work.traces, work.fingerprint, work.text)
+        sizes.append(sum(run.rows for run in state.trace(work.traces[0].name).runs))
+    assert max(sizes) < 60
+
+
+def test_answers_of_every_shard_do_not_hang_on_the_cuts() -> None:
+    left, right = source("A"), source("B")
+    found = set()
+    for pieces in (1, 9):
+        joined_everywhere = foreign_key_join(left, right, "inner", points(0), copied=True)
+        plan = grouped(joined_everywhere, lambda *_: "all", HISTORY)
+        log = [Record(left, f"k{number}", f"a{number}|x", 1) for number in range(6)]
+        log += [Record(right, "x", f"X{number}", 2) for number in range(3)]
+        engine, told = Engine([Output(plan)], shards=4), []
+        size = -(-len(log) // pieces)
+        for start in range(0, len(log), size):
+            told += engine.run(log[start : start + size])[0]
+        found.add(str(told))
+    assert len(found) == 1

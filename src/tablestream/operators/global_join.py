@@ -68,13 +68,20 @@ class GlobalJoin:
                 yield Emission(0, rows)
         messages = self._placed(pl.concat(sent), left)
         changes = right.with_columns(pl.col(SEQ) * _PLACES)
+        first: dict[int, int] = {}
         for emission in answer.run([messages, changes], context):
             cause, behind = pl.col(PARENT) // _PLACES, pl.col(PARENT) % _PLACES
-            # A right change comes to every shard, and each answers it.
-            number = (
-                pl.when(behind == 0).then(context.among_shards(pl.col(NUMBER))).otherwise(NUMBER) + behind
-            )
+            # A right change comes to every shard, and each answers it, from number 0.
+            told = context.among_shards(pl.col(NUMBER) - self._first(emission.rows, first))
+            number = pl.when(behind == 0).then(told).otherwise(NUMBER) + behind
             yield Emission(0, emission.rows.with_columns(cause.alias(PARENT), number.alias(NUMBER)))
+
+    @staticmethod
+    def _first(rows: pl.DataFrame, known: dict[int, int]) -> pl.Series:
+        """The first number that each row's cause has; a large fan-out comes in several emissions."""
+        for cause, number in rows.group_by(PARENT).agg(pl.col(NUMBER).min()).iter_rows():
+            known.setdefault(cause, number)
+        return pl.Series([known[cause] for cause in rows[PARENT].to_list()], dtype=pl.Int64)
 
     @staticmethod
     def _placed(messages: pl.DataFrame, left: pl.DataFrame) -> pl.DataFrame:

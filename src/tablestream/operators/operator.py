@@ -8,7 +8,8 @@ Who owes what
     The round numbers the messages (``_seq``, ``_step``) before, and gives the emitted rows their place in the
     total order afterwards: a row says only which message caused it (``_parent``, a ``_seq``) and, where one
     message causes several rows at one output, their order (``_n``, Int64, rising). The operator looks inside no
-    value, reads no clock and touches nothing but the traces it declared and its observed time.
+    value, reads no clock but the one it is lent, and touches nothing but the traces and marks it declared and its
+    observed time.
 """
 
 from __future__ import annotations

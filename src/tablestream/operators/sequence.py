@@ -45,7 +45,7 @@ class SequenceBy:
     value, sequence
         The dtypes of the value and of the sequence.
     retention_us
-        How long the sequence of a tombstone is known, in microseconds.
+        How long the sequence of a tombstone is known, in microseconds; None: for ever.
 
     Notes
     -----
@@ -55,7 +55,7 @@ class SequenceBy:
     keys: pl.Schema
     value: pl.DataType
     sequence: pl.DataType
-    retention_us: int
+    retention_us: int | None
 
     @property
     def inputs(self) -> tuple[pl.Schema, ...]:
@@ -88,7 +88,7 @@ class SequenceBy:
         context.dropped[SUPERSEDED] += new.height - winners.height
         yield Emission(0, winners.rename({SEQ: PARENT}).drop(STEP, SEQUENCE))
         (kid,) = number_keys(KEY_HASH, list(self.keys), [winners])
-        until = pl.when(~pl.col(LIVE)).then(pl.col(TS) + self.retention_us).alias(UNTIL)
+        until = pl.when(~pl.col(LIVE)).then(pl.col(TS) + pl.lit(self.retention_us, pl.Int64)).alias(UNTIL)
         known = last_by(winners, kid).with_columns(until).with_columns(pl.lit(value=True).alias(LIVE))
         trace.insert(known.select(list(spec.schema)), expired_before=context.observed)
 
@@ -107,5 +107,6 @@ class SequenceBy:
             forgotten = end is not None and end < observed
             wins.append(forgotten or mine >= rank)
             if wins[-1]:
-                known[numbers[1][row]] = (mine, None if live else time + self.retention_us)
+                kept = live or self.retention_us is None
+                known[numbers[1][row]] = (mine, None if kept else time + (self.retention_us or 0))
         return wins

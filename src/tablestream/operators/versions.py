@@ -252,4 +252,6 @@ class OpenVersions:
                     yield position, time, None, -1, None, False, False
                     continue
                 end = history.times[at + 1] if at + 1 < len(history.times) else None
+                if end is None and history.rows[at] < 0 and not self.versions.forgetful:
+                    end = time  # nothing that comes later than the history can be older than it
                 yield position, time, end, history.rows[at], history.closed[at], history.deleted[at], True

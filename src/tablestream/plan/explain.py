@@ -53,9 +53,20 @@ def _parameters(placed: Placed) -> str:
     """What of an operator's parameters says something to a reader: the words and the true flags."""
     operator = placed.operator
     names = ("rules", "how", "keep_left", "pair", "lone", "quiet_right", "keep_old", "quiet", "final")
+    lengths = (
+        "history_us",
+        "grace_us",
+        "table_advances",
+        "bound_us",
+        "until_us",
+        "wall_clock_us",
+        "retention_us",
+    )
     shown = []
-    for name in names:
+    for name in (*names, *lengths):
         value = getattr(operator, name, None)
+        if name.endswith("_us") and value is not None:
+            shown.append(f"{name}={value}")
         if value is True:
             shown.append(name)
         elif isinstance(value, Enum):

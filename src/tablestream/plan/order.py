@@ -12,7 +12,8 @@ import numpy as np
 import polars as pl
 
 from tablestream.operators.events import Ints, ints
-from tablestream.state.changes import PARTITION, POSITION, ROOT, SEQ, STEP, TIME
+from tablestream.plan.rounds import RANKS
+from tablestream.state.changes import PARTITION, POSITION, ROOT, SEQ, STEP, STEP_HOPS, TIME
 
 
 def sorted_positions(places: pl.DataFrame, hops: Sequence[str]) -> Ints:
@@ -84,9 +85,11 @@ def number_messages(
     every = pl.concat(places)
     positions = sorted_positions(every, hops)
     order = every[positions]
+    parts = [pl.col(name) for name in ROOT]
+    if STEP_HOPS in order.columns:
+        parts += _hops_of_step(hops)
     fresh = order.select(
-        pl.any_horizontal(pl.col(name).ne_missing(pl.col(name).shift(1)) for name in ROOT)
-        | (pl.int_range(pl.len()) == 0)
+        pl.any_horizontal(part.ne_missing(part.shift(1)) for part in parts) | (pl.int_range(pl.len()) == 0)
     )
     seq, step = np.empty(len(positions), dtype=np.int64), np.empty(len(positions), dtype=np.int64)
     seq[positions] = np.arange(1, len(positions) + 1)
@@ -97,6 +100,20 @@ def number_messages(
         numbers.append(pl.DataFrame({SEQ: seq[start:end], STEP: step[start:end]}))
         start = end
     return order, numbers
+
+
+def _hops_of_step(hops: Sequence[str]) -> list[pl.Expr]:
+    """The hops that are part of a step, and 0 for the others; of the last one the emission, whoever reads it."""
+    depth = pl.col(STEP_HOPS)
+    own = [
+        pl.when(depth > number + 1)
+        .then(hop)
+        .when(depth == number + 1)
+        .then(pl.col(hop) // RANKS)
+        .otherwise(0)
+        for number, hop in enumerate(hops)
+    ]
+    return [depth, *own]
 
 
 def in_order(frames: Sequence[pl.DataFrame], hops: Sequence[str]) -> pl.DataFrame:

@@ -79,6 +79,11 @@ class Placed:
         return getattr(self.operator, "wall_clock_us", None) is not None
 
     @property
+    def splits_steps(self) -> bool:
+        """Whether each row that it emits is a step of its own."""
+        return bool(getattr(self.operator, "splits_steps", False))
+
+    @property
     def trace_specs(self) -> tuple[TraceSpec, ...]:
         """The traces of the operator under names that are unique in the round."""
         return tuple(replace(spec, name=f"{self.name}/{spec.name}") for spec in self.operator.traces)

@@ -16,7 +16,7 @@ from tablestream.operators.events import ints
 from tablestream.operators.operator import NUMBER, PARENT, Context, WallClock
 from tablestream.plan.order import number_messages, slices
 from tablestream.plan.rounds import RANKS, Placed, Port, Round
-from tablestream.state.changes import PARTITION, POSITION, ROOT, SEQ, STEP, TIME, hop_columns
+from tablestream.state.changes import PARTITION, POSITION, ROOT, SEQ, STEP, STEP_HOPS, TIME, hop_columns
 from tablestream.state.shard import ShardState
 
 #: Messages of one shard that are worked off together.
@@ -63,12 +63,14 @@ def work_off(
     slice_rows = slice_rows or SLICE_ROWS
     hops = hop_columns(work.number)
     time = next((frame.schema[TIME] for frames in inbox.values() for frame in frames), pl.Int64())
+    split = any(STEP_HOPS in frame.columns for frames in inbox.values() for frame in frames)
+    places = [*ROOT, *hops, STEP_HOPS] if split else [*ROOT, *hops]
     arrived = {
-        port: _concat(inbox.get(port, ()), schema, hops, time) for port, schema in work.schemas.items()
+        port: _concat(inbox.get(port, ()), schema, places, time) for port, schema in work.schemas.items()
     }
-    order, numbers = number_messages([arrived[port].select(*ROOT, *hops) for port in arrived], hops)
+    order, numbers = number_messages([arrived[port].select(places) for port in arrived], hops)
     for (port, frame), number in zip(arrived.items(), numbers, strict=True):
-        numbered = frame.drop(*ROOT, *hops).hstack(number)
+        numbered = frame.drop(places).hstack(number)
         arrived[port] = numbered if number[SEQ].is_sorted() else numbered.sort(SEQ)
     sliced = sum(frame.height for frame in arrived.values()) > slice_rows and not work.is_final
     parts = slices([frame[STEP] for frame in arrived.values()], slice_rows) if sliced else [(0, len(order))]
@@ -120,8 +122,8 @@ def _run(
             continue
         rows = emission.rows if NUMBER in emission.rows.columns else emission.rows.with_columns(_zero(NUMBER))
         place = order[ints(rows[PARENT]) - 1]
-        if getattr(placed.operator, "splits_steps", False):
-            place = place.with_columns(*_own_step(rows[NUMBER]))
+        if placed.splits_steps:
+            place = place.with_columns(pl.lit(hop + 1, pl.Int64).alias(STEP_HOPS))
         for port in placed.targets[emission.output]:
             last = (rows[NUMBER] * RANKS + port.rank).alias(f"_h{hop}")
             yield port, place.with_columns(last).hstack(rows.drop(PARENT, NUMBER))
@@ -133,24 +135,14 @@ def _run(
     dropped.update({(placed.name, reason): count for reason, count in context.dropped.items() if count})
 
 
-def _own_step(number: pl.Series) -> tuple[pl.Expr, pl.Expr]:
-    """Make a step of each row that leaves: behind the record that let it go, one after the other.
-
-    The name of the source partition is a prefix of the new one, and so sorts before it.
-    """
-    position = pl.col(POSITION).cast(pl.String).str.zfill(20)
-    partition = pl.concat_str(PARTITION, position, separator="\t")
-    return partition.alias(PARTITION), pl.lit(number.alias(POSITION))
-
-
 def _concat(
-    frames: Sequence[pl.DataFrame], schema: pl.Schema, hops: Sequence[str], time: pl.DataType
+    frames: Sequence[pl.DataFrame], schema: pl.Schema, places: Sequence[str], time: pl.DataType
 ) -> pl.DataFrame:
     """Put the messages of a port together; hops that a message did not take are 0, absent row times null.
 
     Spark hands timestamps over in the zone of its session, and state keeps them in UTC.
     """
-    columns = [*ROOT, *hops, *schema]
+    columns, hops = [*places, *schema], places[len(ROOT) :]
     filled = [
         frame.select(
             name

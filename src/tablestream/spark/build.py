@@ -40,6 +40,7 @@ from tablestream.state.changes import (
     PARTITION,
     POSITION,
     ROW_TS,
+    STEP_HOPS,
     TIME,
     TS,
     foreign_columns,
@@ -169,7 +170,8 @@ class Builder:
 
     def _between(self, stream: DataFrame, behind: tuple[Between, ...], number: int) -> DataFrame:
         """Evaluate what later rounds read of the changes made in a round."""
-        place = [*self._order_fields(number + 1), T.StructField(ROW_TS, T.LongType())]
+        steps = [T.StructField(name, T.LongType()) for name in self._step_hops]
+        place = [*self._order_fields(number + 1), *steps, T.StructField(ROW_TS, T.LongType())]
         layouts = {between.port.number: self._layout(between.base, place) for between in behind}
         unpacker = ChangeUnpacker(tuple(layout.opened(port) for port, layout in layouts.items()))
         columns = [one for port, layout in layouts.items() for one in layout.flat(port)]
@@ -178,7 +180,7 @@ class Builder:
         for between in behind:
             scope, port = Scope(frame), between.port.number
             self._lay_out(scope, between.base, port)
-            order = [TIME, PARTITION, POSITION, *hop_columns(number + 1), TS]
+            order = [TIME, PARTITION, POSITION, *hop_columns(number + 1), *self._step_hops, TS]
             carried = {name: opened(port, name) for name in order}
             here = opened(port, LIVE).isNotNull()
             latest = opened(port, LATEST) if history_of(between.base) is not None else None
@@ -375,6 +377,12 @@ class Builder:
         return [F.coalesce(F.sum(F.when(mine, rows)), F.lit(0)).alias(name) for name, mine in counted.items()]
 
     # Types
+
+    @property
+    def _step_hops(self) -> list[str]:
+        """The column that tells steps apart in a plan with an operator that makes its own."""
+        split = any(placed.splits_steps for work in self._line.rounds for placed in work.operators)
+        return [STEP_HOPS] if split else []
 
     def _order_fields(self, hops: int) -> list[T.StructField]:
         ordered = next((source.ordered_by for source in self._line.sources if source.ordered_by), None)

@@ -21,6 +21,7 @@ from tablestream.plan.line import Ending, Line
 from tablestream.spark.outputs import Output, check_outputs, write_outputs
 from tablestream.spark.plan import check_session, lowered, query_frame, split
 from tablestream.state.shard import plan_changed
+from tablestream.topology.graph import history_of
 from tablestream.topology.nodes import Node
 
 _PLAN = "tablestream"
@@ -131,7 +132,20 @@ def request(
     tombstones: Tombstones,
     name: str,
 ) -> OutputRequest:
-    """Describe an output; a sink that needs only final changes gets only those."""
+    """Describe an output; a sink that needs only final changes gets only those.
+
+    Raises
+    ------
+    ArgumentError
+        A sink that keeps a row per key would get the late changes of a versioned table, too.
+    """
+    if emit == "every" and sink.needs_final and history_of(node) is not None:
+        raise ArgumentError(
+            f"{sink.target} keeps a row per key, and every change of a versioned table may be a late one.",
+            hint='Leave emit= out: emit="final" gives the latest.',
+            operator=name,
+            where=user_line(),
+        )
     chosen: Emit = emit or ("final" if sink.needs_final else "every")
     return OutputRequest(node, spark, sink, OutputSpec(chosen, before, tombstones), name)
 

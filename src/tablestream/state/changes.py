@@ -10,6 +10,7 @@ column         dtype      meaning
 ``_p``         String     source and source partition, as text that sorts
 ``_o``         Int64      position in the source partition
 ``_h0``, ...   Int64      one per hop: emission number, then rank of the port; parent first
+``_hs``        Int64      how many hops are part of the step; absent or 0: the step is the root's
 ``_seq``       Int64      (inside a round) dense number of the message in the shard's micro-batch, from 1
 ``_step``      Int64      (inside a round) dense number of its root: the input record that caused it
 ``_ts``        Int64      the change's timestamp, microseconds since 1970
@@ -20,7 +21,8 @@ column         dtype      meaning
 ``_fh``        Int64      ``xxhash64`` of the foreign key; ``_f0``, ... are its columns
 =============  =========  =================================================================================
 
-``(_t, _p, _o)`` is the *root*; two messages with one root belong to one *step*. Values are opaque struct
+``(_t, _p, _o)`` is the *root*; two messages with one root belong to one *step*, unless an operator on their way made
+steps of its own: then the hops up to its emission number belong to it, too. Values are opaque struct
 columns, null in a tombstone.
 """
 
@@ -33,6 +35,7 @@ import polars as pl
 
 TIME, PARTITION, POSITION = "_t", "_p", "_o"
 ROOT = (TIME, PARTITION, POSITION)
+STEP_HOPS = "_hs"
 SEQ, STEP = "_seq", "_step"
 TS, ROW_TS, LIVE = "_ts", "_row_ts", "_live"
 LATEST = "_latest"

@@ -21,6 +21,9 @@ from tablestream.topology.nodes import (
 )
 from tablestream.topology.streams import Merge, SelectKey, ToStream
 
+#: What the operators of a source are called, behind its name.
+SEQUENCED, REORDERED, VERSIONS = "/sequenced", "/reordered", "/versions"
+
 
 def ancestors(*nodes: Node) -> list[Node]:
     """Return the nodes and all they hang on, parents before children, in the order of declaration."""
@@ -72,6 +75,14 @@ def base_of(node: Node) -> Node:
     """Return the node that a view (selects and filters) stands on; the node itself if it is no view."""
     *_, base = view_path(node)
     return base
+
+
+def shown_name(node: Node) -> str:
+    """Return a node's name as users know it: without what tells the operators of one source apart."""
+    name = node.name
+    for suffix in (VERSIONS, REORDERED, SEQUENCED):
+        name = name.removesuffix(suffix)
+    return name
 
 
 def is_filtered(view: Node) -> bool:

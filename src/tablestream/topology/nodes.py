@@ -186,7 +186,7 @@ class Filter(OneParent):
 
 @dataclass(frozen=True, eq=False)
 class Join(Node):
-    """A join of two tables; `select` computes the value from both rows, `delete_when` makes it a tombstone."""
+    """A join of two tables, or of a stream and a table; `select` computes the value from both rows, `delete_when` makes it a tombstone."""
 
     left: Node
     right: Node
@@ -452,12 +452,12 @@ class SequenceBy(OneParent):
     text
         The user's expression.
     retention_us
-        How long the sequence of a tombstone is known, in microseconds.
+        How long the sequence of a tombstone is known, in microseconds; None: for ever.
     """
 
     sequence: Field
     text: str
-    retention_us: int
+    retention_us: int | None
 
     @property
     def meaning(self) -> str:
