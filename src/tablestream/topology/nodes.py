@@ -186,7 +186,10 @@ class Filter(OneParent):
 
 @dataclass(frozen=True, eq=False)
 class Join(Node):
-    """A join of two tables, or of a stream and a table; `select` computes the value from both rows, `delete_when` makes it a tombstone."""
+    """A join of two tables, or of a stream and a table.
+
+    `select` computes the value from both rows, `delete_when` makes it a tombstone.
+    """
 
     left: Node
     right: Node
