@@ -39,6 +39,9 @@ def ratios_of(runs: dict[str, Run]) -> list[Ratio]:
     ratio.add("every change / batch SQL, steady", steady, ("batch-sql", "rate"), 0.40)
     ratio.add("final / every change", ("final", "rate"), ("every", "rate"), 1.3)
     ratio.add("groups, every change / foreign-key join", ("groups", "rate"), ("every", "rate"), 1.0)
+    ratio.add(
+        "groups by Python functions / declared aggregates", ("groups-python", "rate"), ("groups", "rate"), 0.0
+    )
     native = ("native-groups", "rate")
     ratio.add("groups, every change / Spark's own aggregation", ("groups", "rate"), native, 0.0)
     ratio.add("groups, final / Spark's own aggregation", ("groups-final", "rate"), native, 0.5)

@@ -25,6 +25,7 @@ CONTESTANTS = {
     "empty": ("empty_query", "pass_through", "empty stateful query of the same shape, small micro-batches"),
     "groups": ("groups", "every_change", "tablestream, groups, every change"),
     "groups-final": ("groups", "final_changes", 'tablestream, groups, emit="final"'),
+    "groups-python": ("groups", "python_functions", "tablestream, groups by Python functions, every change"),
     "native-groups": ("groups", "native", "Spark's own streaming aggregation of the same records"),
     "star": ("star", "star", "tablestream, star join of four tables"),
     "chain": ("star", "chain", "tablestream, the same as a chain of four joins"),

@@ -32,6 +32,18 @@ def final_changes(spark: SparkSession, task: Task) -> Run:
     return _run(task, _maintained(spark, task, "final"))
 
 
+def python_functions(spark: SparkSession, task: Task) -> Run:
+    """The library, every change of every group, by Python functions instead of declared aggregates."""
+    grouped = _items(spark, task).group_by(_group().alias("customer_group"), value=["amount"])
+    totals = grouped.aggregate(
+        lambda: (0, 0.0),
+        lambda _, row, total: (total.items + 1, total.amount + (row.amount or 0.0)),
+        lambda _, row, total: (total.items - 1, total.amount - (row.amount or 0.0)),
+        "items bigint, amount double",
+    )
+    return _run(task, totals.changes())
+
+
 def native(spark: SparkSession, task: Task) -> Run:
     """Spark's own streaming aggregation of the same records; it cannot take a row away again."""
     copy_log(Path(task.folder), _logs(task))
@@ -41,11 +53,14 @@ def native(spark: SparkSession, task: Task) -> Run:
     return Run(task.contestant, wall_s, micro_batches)
 
 
-def _maintained(spark: SparkSession, task: Task, emit: Emit) -> DataFrame:
+def _items(spark: SparkSession, task: Task) -> ts.Table:
     copy_log(Path(task.folder), _logs(task))
     log = read_files(spark, _logs(task) / "items", "parquet", ITEM_SCHEMA, max_files_per_trigger=1)
-    items = ts.table(log, "item_id", timestamp="ts", columns=["customer_id", "amount"], name="items")
-    grouped = items.group_by(_group().alias("customer_group"))
+    return ts.table(log, "item_id", timestamp="ts", columns=["customer_id", "amount"], name="items")
+
+
+def _maintained(spark: SparkSession, task: Task, emit: Emit) -> DataFrame:
+    grouped = _items(spark, task).group_by(_group().alias("customer_group"))
     return grouped.agg(items=ts.count(), amount=ts.sum("amount")).changes(emit=emit)
 
 
