@@ -13,6 +13,7 @@ import pytest
 from tablestream.operators.accumulated import Accumulated
 from tablestream.operators.aggregate import Aggregate
 from tablestream.operators.collected import Kind
+from tablestream.operators.fold import Fold, UserFunctions
 from tablestream.operators.operator import Context
 from tablestream.operators.record_groups import RecordGroups
 from tablestream.operators.sketched import Sketch, Sketched
@@ -141,3 +142,16 @@ def test_an_estimate_of_nothing() -> None:
         Sketched(Sketch.PERCENTILE, "c0", 0.5, pl.Float64()),
     )
     assert groups.run([("g", None), ("g", math.nan)]) == [("g", (0, None)), ("g", (1, None))]
+
+
+def test_an_aggregate_of_several_columns_is_a_named_tuple_from_the_first_call_on() -> None:
+    def added(_: str, row: Any, total: Any) -> tuple[int, int]:
+        return total.n + 1, total.most + row.v
+
+    user = UserFunctions(lambda: (0, 0), added, added, ("g",), ("v",), ("n", "most"))
+    made = pl.Struct({"c0": pl.Int64(), "c1": pl.Int64()})
+    groups = Groups(pl.Int64())
+    fold = Fold(pl.Schema(), GROUP, pl.Struct({"c0": pl.Int64()}), made, user, atomic=False)
+    groups.operator = RecordGroups(fold, pl.Schema({"_k0": pl.String()}))
+    assert groups.run([("g", 4), ("g", 5)]) == [("g", (1, 4)), ("g", (2, 9))]
+    assert groups.run([("g", 1)]) == [("g", (3, 10))]

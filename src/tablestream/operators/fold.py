@@ -156,7 +156,9 @@ class Fold:
                 if aggregate is None and initializer is None:
                     aggregate = added
                 else:
-                    before = initializer() if aggregate is None and initializer is not None else aggregate
+                    before = aggregate
+                    if before is None and initializer is not None:
+                        before = taken(initializer())
                     aggregate = taken(adder(key, added, before))
             if is_end:
                 aggregate = None if is_gone else aggregate
