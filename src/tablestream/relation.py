@@ -2,27 +2,37 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import timedelta
 from functools import reduce
 from typing import Self
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import types as T
 
-from tablestream.arguments import ColumnLike, as_column, as_condition, checked_name, checked_sink, sql_text
+from tablestream.arguments import (
+    ColumnLike,
+    as_column,
+    as_condition,
+    checked_length,
+    checked_name,
+    checked_sink,
+    sql_text,
+)
 from tablestream.calling import user_line
 from tablestream.connectors.sink import Sink
 from tablestream.errors import ArgumentError, MixedPlanError
 from tablestream.grouped import Grouping
-from tablestream.options import OutputSpec
+from tablestream.options import Compat, OutputSpec, check_mode
 from tablestream.spark.analysis import Analysed, folding
 from tablestream.spark.columns import SparkExpression, quoted, spark_type
-from tablestream.spark.plan import changes_of
+from tablestream.spark.plan import changes_of, explain
 from tablestream.spark.runner import OutputRequest
 from tablestream.spark.types import check_key_type
-from tablestream.topology.graph import shown_name
-from tablestream.topology.nodes import Filter, Node, Select
+from tablestream.topology.graph import VERSIONS, shown_name
+from tablestream.topology.nodes import Filter, Materialize, Node, Select
 from tablestream.values import carried, check_names, checked_value, empty, schema_of, taken_apart
 
 
@@ -180,6 +190,11 @@ class Relation:
 
     # Help
 
+    def _print_plan(self, mode: str, spec: OutputSpec, compat: Compat, shards: int | None) -> None:
+        """Print the plan of an output."""
+        check_mode(mode)
+        sys.stdout.write(explain(self._node, spec, compat, shards) + "\n")
+
     def _derived(self, node: Node) -> Self:
         """The same kind of handle for another node."""
         return type(self)(node, self._spark)
@@ -194,14 +209,8 @@ class Relation:
         said, _ = self._analysed([column.alias(name), column.cast("boolean").alias(name)], where)
         return SparkExpression(said.column, sql_text(given) or said.text)
 
-    def _grouping(
-        self,
-        keys: Sequence[ColumnLike],
-        value: Sequence[ColumnLike] | None,
-        where: str,
-        method: str = "group_by",
-    ) -> Grouping:
-        """The rows by groups; `value` is what of a row is aggregated, by default what is not the group."""
+    def _chosen_key(self, keys: Sequence[ColumnLike], where: str, method: str) -> list[Analysed]:
+        """The columns of another key: each with a name and an equality."""
         if not keys:
             raise ArgumentError(f"{method}() has no key.", hint="Name at least one column.", where=where)
         key = self._analysed([as_column(one) for one in keys], where)
@@ -212,6 +221,13 @@ class Relation:
                     f"The key {one.name} has no name.", hint="Give it one with alias.", where=where
                 )
         check_names(self._spark, [], tuple(one.field for one in key), self.name, where)
+        return key
+
+    def _grouping(
+        self, keys: Sequence[ColumnLike], value: Sequence[ColumnLike] | None, where: str
+    ) -> Grouping:
+        """The rows by groups; `value` is what of a row is aggregated, by default what is not the group."""
+        key = self._chosen_key(keys, where, "group_by")
         fold = folding(self._spark)
         taken = {fold(one.name) for one in key}
         columns = [one.name for one in self._node.value] if value is None else value
@@ -284,6 +300,21 @@ class Rejected:
     def changes(self) -> DataFrame:
         """Return the rejected records as a streaming DataFrame; nothing else of the plan runs."""
         return changes_of(self._node, self._spark, OutputSpec(rejected=True), None, None)
+
+
+def versioned(table: Node, history: str | timedelta | None) -> Node:
+    """A table as it is, or with a history that of its versions."""
+    history_us = checked_length(history, "history", table.name, table.where)
+    if history_us is None:
+        return table
+    return Materialize(
+        name=f"{shown_name(table)}{VERSIONS}",
+        where=table.where,
+        key=table.key,
+        value=table.value,
+        parent=table,
+        history_us=history_us,
+    )
 
 
 def _either(one: SparkExpression, other: SparkExpression) -> SparkExpression:

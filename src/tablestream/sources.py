@@ -20,12 +20,13 @@ from tablestream.arguments import (
 )
 from tablestream.calling import user_line
 from tablestream.errors import ArgumentError
+from tablestream.relation import versioned
 from tablestream.spark.analysis import Analysed
 from tablestream.spark.sources import Description, describe
 from tablestream.stream import Stream
 from tablestream.table import GlobalTable, Table
-from tablestream.topology.graph import REORDERED, SEQUENCED, VERSIONS, shown_name
-from tablestream.topology.nodes import Materialize, Node, Reorder, SequenceBy, Source
+from tablestream.topology.graph import REORDERED, SEQUENCED
+from tablestream.topology.nodes import Node, Reorder, SequenceBy, Source
 
 
 def table(
@@ -121,7 +122,7 @@ def table(
     source, sequence = _source(df, key, said, records=False, sequence_by=sequence_by)
     if sequence is not None:
         return Table(_sequenced(source, sequence, tombstone_retention), df.sparkSession)
-    return Table(_versioned(_reordered(source, reorder), history), df.sparkSession)
+    return Table(versioned(_reordered(source, reorder), history), df.sparkSession)
 
 
 def global_table(
@@ -155,7 +156,7 @@ def global_table(
     """
     said = _Said(timestamp, apply_as_deletes, columns, except_columns, order_by, name)
     return GlobalTable(
-        _versioned(_reordered(_source(df, key, said, records=False)[0], reorder), history), df.sparkSession
+        versioned(_reordered(_source(df, key, said, records=False)[0], reorder), history), df.sparkSession
     )
 
 
@@ -236,21 +237,6 @@ def _reordered(source: Source, bound: str | timedelta | None) -> Node:
         value=source.value,
         parent=source,
         bound_us=bound_us,
-    )
-
-
-def _versioned(table: Node, history: str | timedelta | None) -> Node:
-    """The table, or that of its versions."""
-    history_us = checked_length(history, "history", table.name, table.where)
-    if history_us is None:
-        return table
-    return Materialize(
-        name=f"{shown_name(table)}{VERSIONS}",
-        where=table.where,
-        key=table.key,
-        value=table.value,
-        parent=table,
-        history_us=history_us,
     )
 
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import Any, Literal
+from typing import Literal
 
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T
@@ -23,15 +22,15 @@ from tablestream.connectors.sink import Sink
 from tablestream.errors import ArgumentError, GraceExceedsHistoryError, NotVersionedError
 from tablestream.grouped import GroupedStream
 from tablestream.joining import Joining, On, SelectFunction, Suffixes
-from tablestream.options import Compat, OutputSpec, check_mode
-from tablestream.relation import Relation
+from tablestream.options import Compat, OutputSpec
+from tablestream.relation import Relation, versioned
 from tablestream.spark.analysis import folding
 from tablestream.spark.columns import spark_type
-from tablestream.spark.plan import changes_of, explain
+from tablestream.spark.plan import changes_of
 from tablestream.spark.runner import OutputRequest, request
 from tablestream.table import GlobalTable, Table
-from tablestream.topology.graph import VERSIONS, history_of
-from tablestream.topology.nodes import Field, Fields, Materialize, Named, Node, Select, ToTable
+from tablestream.topology.graph import history_of
+from tablestream.topology.nodes import Field, Fields, Named, Node, Select, ToTable
 from tablestream.topology.streams import FlatMap, Grace, Merge, SelectKey, StreamJoin
 from tablestream.values import check_names
 
@@ -65,16 +64,16 @@ class Stream(Relation):
         Kafka Streams ``KStream.selectKey``.
         """
         where = user_line()
-        grouping = self._grouping(keys, None, where, "select_key")
+        key = self._chosen_key(keys, where, "select_key")
         fold = folding(self._spark)
-        taken = {fold(one.name) for one in grouping.key}
+        taken = {fold(one.name) for one in key}
         node = SelectKey(
             name=checked_name(name) or f"{self.name}_select_key",
             where=where,
-            key=tuple(one.field for one in grouping.key),
+            key=tuple(one.field for one in key),
             value=tuple(one for one in self._node.value if fold(one.name) not in taken),
             parent=self._node,
-            columns=tuple(Named(one.name, one.expression) for one in grouping.key),
+            columns=tuple(Named(one.name, one.expression) for one in key),
         )
         return Stream(node, self._spark)
 
@@ -336,13 +335,10 @@ class Stream(Relation):
         where = user_line()
         self._check_keyed("to_table", where)
         shown = checked_name(name) or f"{self.name}_table"
-        columns: dict[str, Any] = {"where": where, "key": self._node.key, "value": self._node.value}
-        table = ToTable(name=shown, parent=self._node, **columns)
-        history_us = checked_length(history, "history", shown, where)
-        if history_us is None:
-            return Table(table, self._spark)
-        versions = Materialize(name=f"{shown}{VERSIONS}", parent=table, history_us=history_us, **columns)
-        return Table(versions, self._spark)
+        table = ToTable(
+            name=shown, where=where, key=self._node.key, value=self._node.value, parent=self._node
+        )
+        return Table(versioned(table, history), self._spark)
 
     def _check_keyed(self, method: str, where: str) -> None:
         if not self.key_columns:
@@ -406,8 +402,7 @@ class Stream(Relation):
         mode, compat, shards
             As there.
         """
-        check_mode(mode)
-        sys.stdout.write(explain(self._node, OutputSpec(), compat, shards) + "\n")
+        self._print_plan(mode, OutputSpec(), compat, shards)
 
 
 def _typed(fields: Fields) -> list[tuple[str, str]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
@@ -22,9 +21,9 @@ from tablestream.connectors.sink import Sink
 from tablestream.errors import ArgumentError, PlanError
 from tablestream.grouped import GroupedTable
 from tablestream.joining import Joining, On, SelectFunction, Suffixes
-from tablestream.options import Compat, Emit, OutputSpec, Tombstones, check_mode
+from tablestream.options import Compat, Emit, OutputSpec, Tombstones
 from tablestream.relation import Relation
-from tablestream.spark.plan import changes_of, explain
+from tablestream.spark.plan import changes_of
 from tablestream.spark.runner import OutputRequest, request
 from tablestream.star import star_join
 from tablestream.topology.graph import history_of
@@ -536,9 +535,8 @@ class Table(Relation):
         ArgumentError
             A word is not known.
         """
-        check_mode(mode)
         spec = OutputSpec(emit=emit, before=before, tombstones=tombstones)
-        sys.stdout.write(explain(self._node, spec, compat, shards) + "\n")
+        self._print_plan(mode, spec, compat, shards)
 
 
 class GlobalTable(Table):

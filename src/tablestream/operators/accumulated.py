@@ -13,9 +13,9 @@ function               result                                                   
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import polars as pl
 
@@ -54,39 +54,80 @@ class Accumulated(Function):
 
     def run(self, events: GroupEvents, base: Sequence[pl.Series], shown: Ints) -> Totals:
         """Take in the records of each group, one by one."""
-        stored, wanted = base[0].to_list(), set(shown.tolist())
-        groups, values = events.group.tolist(), events.new(self.column).to_list()
-        results: list[Any] = []
-        kept: list[list[Any]] = []
-        seen: set[Any] = set()
-        for at, (group, value) in enumerate(zip(groups, values, strict=True)):
-            if group == len(kept):
-                kept.append(stored[group] or [])
-                seen = set(map(hashable, kept[group]))
-            self._take(kept[group], seen, value)
-            if at in wanted:
-                results.append(self._shown(kept[group]))
-        state = pl.Series(kept, dtype=pl.List(self.of), strict=True)
-        return Totals(pl.Series(results, dtype=self.into, strict=True), [state])
+        taken = one_by_one(events, self.column, base[0], shown, lambda stored: _Kept(self.kind, stored))
+        return taken.totals(self.into, pl.List(self.of))
 
-    def _take(self, values: list[Any], seen: set[Any], value: Any) -> None:
-        """Take a value in; `seen` are those kept."""
-        if self.kind is Kind.LAST or (self.kind is Kind.FIRST and not values):
+
+class Taking(Protocol):
+    """What is made of the values of one group, one after the other."""
+
+    def take(self, value: Any) -> None:
+        """Take a value in."""
+
+    def result(self) -> Any:
+        """What the aggregate is now."""
+
+    def stored(self) -> Any:
+        """What is to be remembered."""
+
+
+@dataclass(frozen=True)
+class Taken:
+    """What came of it: the results that are shown, and what is remembered of each group."""
+
+    results: list[Any]
+    groups: list[Taking]
+
+    def totals(self, result: pl.DataType, state: pl.DataType) -> Totals:
+        """Give both as columns."""
+        remembered = pl.Series([one.stored() for one in self.groups], dtype=state, strict=True)
+        return Totals(pl.Series(self.results, dtype=result, strict=True), [remembered])
+
+
+def one_by_one(
+    events: GroupEvents, column: str, base: pl.Series, shown: Ints, make: Callable[[Any], Taking]
+) -> Taken:
+    """Let the records of each group be taken in; `make` goes on from what was remembered, or from none."""
+    known, wanted = base.to_list(), set(shown.tolist())
+    taken = Taken([], [])
+    records = zip(events.group.tolist(), events.new(column).to_list(), strict=True)
+    for at, (group, value) in enumerate(records):
+        if group == len(taken.groups):
+            taken.groups.append(make(known[group]))
+        taken.groups[group].take(value)
+        if at in wanted:
+            taken.results.append(taken.groups[group].result())
+    return taken
+
+
+class _Kept:
+    """The values of one group that are kept."""
+
+    def __init__(self, kind: Kind, stored: list[Any] | None) -> None:
+        self._kind, self._values = kind, stored or []
+        self._seen = set(map(hashable, self._values))
+
+    def take(self, value: Any) -> None:
+        kind, values = self._kind, self._values
+        if kind is Kind.LAST or (kind is Kind.FIRST and not values):
             values[:] = [value]
-        elif value is None or self.kind is Kind.FIRST:
+        elif value is None or kind is Kind.FIRST:
             return
-        elif self.kind in {Kind.MIN, Kind.MAX}:
-            choose = min if self.kind is Kind.MIN else max
+        elif kind in {Kind.MIN, Kind.MAX}:
+            choose = min if kind is Kind.MIN else max
             values[:] = [choose(*values, value, key=comparable)] if values else [value]
-        elif self.kind is Kind.COLLECT_LIST:
+        elif kind is Kind.COLLECT_LIST:
             values.append(value)
-        elif hashable(value) not in seen:
-            seen.add(hashable(value))
+        elif hashable(value) not in self._seen:
+            self._seen.add(hashable(value))
             values.append(value)
 
-    def _shown(self, values: list[Any]) -> Any:
-        if self.kind is Kind.COUNT_DISTINCT:
-            return len(values)
-        if self.kind in {Kind.COLLECT_LIST, Kind.COLLECT_SET}:
-            return list(values)
-        return values[0] if values else None
+    def result(self) -> Any:
+        if self._kind is Kind.COUNT_DISTINCT:
+            return len(self._values)
+        if self._kind in {Kind.COLLECT_LIST, Kind.COLLECT_SET}:
+            return list(self._values)
+        return self._values[0] if self._values else None
+
+    def stored(self) -> list[Any]:
+        return self._values

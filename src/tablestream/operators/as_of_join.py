@@ -31,9 +31,9 @@ import polars as pl
 
 from tablestream.operators.events import Ints, gather, ints
 from tablestream.operators.operator import NUMBER, PARENT, Context, Emission
-from tablestream.operators.stream_table_join import NULL, last_places, stream_table_inputs
+from tablestream.operators.stream_table_join import NULL, joinable, last_places, stream_table_inputs
 from tablestream.operators.versions import OpenVersions, Versions
-from tablestream.operators.waiting import ARRIVAL, ARRIVALS, ARRIVED, Waiting
+from tablestream.operators.waiting import ARRIVAL, ARRIVALS, ARRIVED, Waiting, with_waiting
 from tablestream.state.changes import FOREIGN_HASH, KEY_HASH, LIVE, SEQ, STEP, TS
 from tablestream.state.trace import TraceSpec
 
@@ -126,10 +126,10 @@ class AsOfJoin:
     def run(self, inputs: Sequence[pl.DataFrame], context: Context) -> Iterator[Emission]:
         """Join the records whose time has come, and remember versions and those who wait."""
         arrived, puts = inputs
-        kept = pl.col(LIVE) if self.keep_left else pl.col(LIVE) & pl.col(FOREIGN_HASH).is_not_null()
-        new = arrived.filter(kept)
-        context.dropped[NULL] += arrived.height - new.height
-        records = self._records(new, context)
+        new = joinable(arrived, context, keep_left=self.keep_left)
+        records = new
+        if self.grace_us is not None:
+            records = with_waiting(new, context.trace(self._waiting.name), context)
         trace = context.trace(self._versions.trace.name)
         versions = self._versions.opened(trace, puts, records)
         timeline = _Timeline(self, versions, context, records)
@@ -141,20 +141,6 @@ class AsOfJoin:
         versions.remember(trace, context.marks.get(OBSERVED))
         if self.grace_us is not None:
             context.trace(self._waiting.name).insert(timeline.waiting.changed(self._waiting))
-
-    def _records(self, new: pl.DataFrame, context: Context) -> pl.DataFrame:
-        """Those who wait, then those who come."""
-        now = 0 if context.clock is None else context.clock.now_us
-        first = context.marks.get(ARRIVALS, 0)
-        numbers = pl.int_range(first, first + new.height, dtype=pl.Int64, eager=True)
-        columns = [SEQ, STEP, *self._waiting.schema]
-        new = new.with_columns(numbers.alias(ARRIVAL), pl.lit(now, pl.Int64).alias(ARRIVED)).select(columns)
-        if self.grace_us is None:
-            return new
-        context.marks[ARRIVALS] = first + new.height
-        zero = pl.lit(0, pl.Int64)
-        stored = context.trace(self._waiting.name).scan().sort(ARRIVAL)
-        return pl.concat([stored.with_columns(zero.alias(SEQ), zero.alias(STEP)).select(columns), new])
 
     def _joined(self, records: pl.DataFrame, timeline: _Timeline, payload: pl.Series) -> pl.DataFrame:
         """Put records and rows together."""

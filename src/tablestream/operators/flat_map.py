@@ -19,8 +19,8 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from tablestream.operators.operator import NUMBER, PARENT, Context, Emission
-from tablestream.state.changes import KEY_HASH, LIVE, SEQ, STEP, TS
+from tablestream.operators.operator import NUMBER, PARENT, Context, Emission, keyed_changes
+from tablestream.state.changes import LIVE, SEQ, STEP
 from tablestream.state.trace import TraceSpec
 
 
@@ -49,8 +49,7 @@ class FlatMap:
 
     @property
     def inputs(self) -> tuple[pl.Schema, ...]:
-        head = {KEY_HASH: pl.Int64(), **self.keys, TS: pl.Int64(), LIVE: pl.Boolean()}
-        return (pl.Schema({**head, "v": self.arrays}),)
+        return (keyed_changes(self.keys, self.arrays),)
 
     @property
     def traces(self) -> tuple[TraceSpec, ...]:

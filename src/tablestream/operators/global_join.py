@@ -81,7 +81,7 @@ class GlobalJoin:
         """The first number that each row's cause has; a large fan-out comes in several emissions."""
         for cause, number in rows.group_by(PARENT).agg(pl.col(NUMBER).min()).iter_rows():
             known.setdefault(cause, number)
-        return pl.Series([known[cause] for cause in rows[PARENT].to_list()], dtype=pl.Int64)
+        return rows[PARENT].replace_strict(list(known), list(known.values()), return_dtype=pl.Int64)
 
     @staticmethod
     def _placed(messages: pl.DataFrame, left: pl.DataFrame) -> pl.DataFrame:

@@ -21,12 +21,18 @@ from typing import Protocol
 
 import polars as pl
 
+from tablestream.state.changes import KEY_HASH, LIVE, TS
 from tablestream.state.trace import Trace, TraceSpec
 
 PARENT, NUMBER = "_parent", "_n"
 
 #: Rows of a fan-out that leave together: bounds the memory of one large right-hand change.
 FAN_OUT_ROWS = 200_000
+
+
+def keyed_changes(keys: pl.Schema, value: pl.DataType) -> pl.Schema:
+    """The columns of the changes of a table, or the records of a stream, by their key: an operator's input."""
+    return pl.Schema({KEY_HASH: pl.Int64(), **keys, TS: pl.Int64(), LIVE: pl.Boolean(), "v": value})
 
 
 @dataclass(frozen=True)

@@ -24,8 +24,8 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from tablestream.operators.operator import NUMBER, PARENT, Context, Emission
-from tablestream.operators.waiting import ARRIVAL, ARRIVALS, ARRIVED, Waiting
+from tablestream.operators.operator import NUMBER, PARENT, Context, Emission, keyed_changes
+from tablestream.operators.waiting import ARRIVAL, ARRIVALS, ARRIVED, Waiting, with_waiting
 from tablestream.state.changes import KEY_HASH, LIVE, SEQ, TS
 from tablestream.state.trace import TraceSpec
 
@@ -61,8 +61,7 @@ class Reorder:
 
     @property
     def inputs(self) -> tuple[pl.Schema, ...]:
-        head = {KEY_HASH: pl.Int64(), **self.keys, TS: pl.Int64(), LIVE: pl.Boolean()}
-        return (pl.Schema({**head, "v": self.value}),)
+        return (keyed_changes(self.keys, self.value),)
 
     @property
     def marks(self) -> tuple[str, ...]:
@@ -93,15 +92,10 @@ class Reorder:
         """Let the changes wait, let go those whose time has come, remember the others."""
         (arrived,) = inputs
         (spec,) = self.traces
-        trace, first = context.trace(spec.name), context.marks.get(ARRIVALS, 0)
-        columns = [SEQ, *spec.schema]
-        number = pl.int_range(first, first + arrived.height, dtype=pl.Int64, eager=True).alias(ARRIVAL)
-        new = arrived.with_columns(number, pl.lit(0, pl.Int64).alias(ARRIVED), pl.col(LIVE).alias(_EXISTS))
-        stored = trace.scan().sort(ARRIVAL).with_columns(pl.lit(0, pl.Int64).alias(SEQ))
-        rows = pl.concat([stored.select(columns), new.select(columns)])
+        trace = context.trace(spec.name)
+        rows = with_waiting(arrived.with_columns(pl.col(LIVE).alias(_EXISTS)), trace, context)
         waiting = Waiting(rows, rows[TS].to_list(), list(self.keys))
         yield Emission(0, self._let_go(rows, waiting, context))
-        context.marks[ARRIVALS] = first + arrived.height
         trace.insert(waiting.changed(spec))
 
     def _let_go(self, rows: pl.DataFrame, waiting: Waiting, context: Context) -> pl.DataFrame:

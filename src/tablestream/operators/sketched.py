@@ -20,11 +20,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Protocol
+from typing import Any
 
 import datasketches
 import polars as pl
 
+from tablestream.operators.accumulated import one_by_one
 from tablestream.operators.collected import hashable
 from tablestream.operators.events import Ints
 from tablestream.operators.groups import GroupEvents
@@ -72,36 +73,9 @@ class Sketched(Function):
 
     def run(self, events: GroupEvents, base: Sequence[pl.Series], shown: Ints) -> Totals:
         """Take in the records of each group, one by one."""
-        stored, wanted = base[0].to_list(), set(shown.tolist())
-        groups, values = events.group.tolist(), events.new(self.column).to_list()
-        results: list[Any] = []
-        sketches: list[_Estimate] = []
-        for at, (group, value) in enumerate(zip(groups, values, strict=True)):
-            if group == len(sketches):
-                sketches.append(self._made(stored[group]))
-            if value is not None:
-                sketches[group].take(value)
-            if at in wanted:
-                results.append(sketches[group].result())
-        state = pl.Series([one.stored() for one in sketches], dtype=pl.Binary)
-        return Totals(pl.Series(results, dtype=self.into, strict=True), [state])
-
-    def _made(self, stored: bytes | None) -> _Estimate:
         kind = _Distinct if self.sketch is Sketch.COUNT_DISTINCT else _Percentile
-        return kind(self.parameter, stored)
-
-
-class _Estimate(Protocol):
-    """The sketch of one group."""
-
-    def take(self, value: Any) -> None:
-        """Take a value in."""
-
-    def result(self) -> Any:
-        """What is estimated now."""
-
-    def stored(self) -> bytes:
-        """What is to be remembered."""
+        taken = one_by_one(events, self.column, base[0], shown, lambda stored: kind(self.parameter, stored))
+        return taken.totals(self.into, pl.Binary())
 
 
 class _Distinct:
@@ -113,6 +87,8 @@ class _Distinct:
         self._sketch = fresh if stored is None else datasketches.hll_sketch.deserialize(stored)
 
     def take(self, value: Any) -> None:
+        if value is None:
+            return
         # The library leaves out empty texts.
         text = f"={value}" if isinstance(value, str) else repr(hashable(value))
         self._sketch.update(value if isinstance(value, int) else text)
@@ -133,7 +109,7 @@ class _Percentile:
         self._sketch = fresh if stored is None else datasketches.tdigest_double.deserialize(stored)
 
     def take(self, value: Any) -> None:
-        if not math.isnan(value):
+        if value is not None and not math.isnan(value):
             self._sketch.update(float(value))
 
     def result(self) -> float | None:

@@ -101,10 +101,7 @@ class StreamTableJoin:
     def run(self, inputs: Sequence[pl.DataFrame], context: Context) -> Iterator[Emission]:
         """Join the records of the micro-batch, and remember the table."""
         arrived, changes = inputs
-        records = arrived.filter(LIVE)
-        if not self.keep_left:
-            records = records.filter(pl.col(FOREIGN_HASH).is_not_null())
-        context.dropped[NULL] += arrived.height - records.height
+        records = joinable(arrived, context, keep_left=self.keep_left)
         trace = context.trace(self._table.name)
         columns = [FOREIGN_HASH, *self.foreign_keys]
         pointing = records.filter(pl.col(FOREIGN_HASH).is_not_null()).select(columns)
@@ -140,6 +137,15 @@ class StreamTableJoin:
             return records[SEQ]
         last = last_places([rows, records])
         return pl.Series(last[ints(records[STEP])], dtype=pl.Int64)
+
+
+def joinable(arrived: pl.DataFrame, context: Context, *, keep_left: bool) -> pl.DataFrame:
+    """Leave out, and count, records without a value, and unless `keep_left` those that point at nothing."""
+    records = arrived.filter(LIVE)
+    if not keep_left:
+        records = records.filter(pl.col(FOREIGN_HASH).is_not_null())
+    context.dropped[NULL] += arrived.height - records.height
+    return records
 
 
 def last_places(frames: Sequence[pl.DataFrame]) -> Ints:

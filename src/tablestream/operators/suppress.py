@@ -34,7 +34,7 @@ import polars as pl
 
 from tablestream.errors import BufferFullError
 from tablestream.operators.events import Ints, ends, ints
-from tablestream.operators.operator import NUMBER, PARENT, Context, Emission, WallClock
+from tablestream.operators.operator import NUMBER, PARENT, Context, Emission, WallClock, keyed_changes
 from tablestream.operators.upsert import Upsert
 from tablestream.state.changes import KEY_HASH, LIVE, ROW_TS, SEQ, STEP, TS, number_keys
 from tablestream.state.trace import TraceSpec
@@ -81,8 +81,7 @@ class Suppress:
 
     @property
     def inputs(self) -> tuple[pl.Schema, ...]:
-        head = {KEY_HASH: pl.Int64(), **self.keys, TS: pl.Int64(), LIVE: pl.Boolean()}
-        return (pl.Schema({**head, "v": self.value}),)
+        return (keyed_changes(self.keys, self.value),)
 
     @property
     def traces(self) -> tuple[TraceSpec, ...]:

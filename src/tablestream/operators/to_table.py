@@ -21,8 +21,8 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from tablestream.operators.operator import PARENT, Context, Emission
-from tablestream.state.changes import KEY_HASH, LIVE, SEQ, STEP, TS
+from tablestream.operators.operator import PARENT, Context, Emission, keyed_changes
+from tablestream.state.changes import SEQ, STEP
 from tablestream.state.trace import TraceSpec
 
 NULL_KEY = "null-key"
@@ -52,8 +52,7 @@ class ToTable:
 
     @property
     def inputs(self) -> tuple[pl.Schema, ...]:
-        head = {KEY_HASH: pl.Int64(), **self.keys, TS: pl.Int64(), LIVE: pl.Boolean()}
-        return (pl.Schema({**head, "v": self.value}),)
+        return (keyed_changes(self.keys, self.value),)
 
     @property
     def traces(self) -> tuple[TraceSpec, ...]:

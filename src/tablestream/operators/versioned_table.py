@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from tablestream.operators.operator import PARENT, Context, Emission
+from tablestream.operators.operator import PARENT, Context, Emission, keyed_changes
 from tablestream.operators.versions import Versions
 from tablestream.state.changes import KEY_HASH, LATEST, LIVE, SEQ, STEP, TS
 from tablestream.state.trace import TraceSpec
@@ -55,8 +55,7 @@ class VersionedTable:
 
     @property
     def inputs(self) -> tuple[pl.Schema, ...]:
-        head = {KEY_HASH: pl.Int64(), **self.keys, TS: pl.Int64(), LIVE: pl.Boolean()}
-        return (pl.Schema({**head, "v": self.value}),)
+        return (keyed_changes(self.keys, self.value),)
 
     @property
     def _versions(self) -> Versions:

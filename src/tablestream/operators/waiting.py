@@ -9,14 +9,25 @@ from dataclasses import dataclass, field
 import numpy as np
 import polars as pl
 
-from tablestream.operators.operator import WallClock
-from tablestream.state.changes import LIVE, SEQ
-from tablestream.state.trace import TraceSpec
+from tablestream.operators.operator import Context, WallClock
+from tablestream.state.changes import LIVE, SEQ, STEP
+from tablestream.state.trace import Trace, TraceSpec
 
 #: Of a row that waits: its number among all that ever waited here, and when it came, on the wall clock.
 ARRIVAL, ARRIVED = "_arrival", "_arrived"
 #: The mark that counts those who came.
 ARRIVALS = "arrivals"
+
+
+def with_waiting(new: pl.DataFrame, trace: Trace, context: Context) -> pl.DataFrame:
+    """Put those who wait before those who come, and number these: ``_seq``, ``_step``, and the trace's columns."""
+    first, zero = context.marks.get(ARRIVALS, 0), pl.lit(0, pl.Int64)
+    context.marks[ARRIVALS] = first + new.height
+    columns = [SEQ, STEP, *trace.spec.schema]
+    numbers = pl.int_range(first, first + new.height, dtype=pl.Int64, eager=True).alias(ARRIVAL)
+    now = pl.lit(0 if context.clock is None else context.clock.now_us, pl.Int64).alias(ARRIVED)
+    stored = trace.scan().sort(ARRIVAL).with_columns(zero.alias(SEQ), zero.alias(STEP))
+    return pl.concat([stored.select(columns), new.with_columns(numbers, now).select(columns)])
 
 
 @dataclass

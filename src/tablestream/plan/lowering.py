@@ -111,7 +111,7 @@ class Lowering:
     def read_stream(
         self, view: Node, want: Want, role: Role, key: Fields, join: Pointing | None = None
     ) -> None:
-        """Note that a port reads a stream, on every way on which its records come.
+        """Note that a port reads a stream, on every way on which its records come; a table comes on one.
 
         The order of `want` says what lies above the view.
         """
@@ -125,7 +125,7 @@ class Lowering:
             self.read(way, further, role, key, join)
 
     def produce_stream(self, view: Node) -> int:
-        """Place what makes the records of a stream; return the last round in which some appear."""
+        """Place what makes the records of a stream, or a table; return the last round in which some appear."""
         return max(self.produce(base_of(way)) for way, _ in ways(view))
 
     def keys(self, fields: Fields, names: tuple[str, ...]) -> pl.Schema:

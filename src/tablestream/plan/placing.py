@@ -49,6 +49,7 @@ from tablestream.topology.nodes import (
     Materialize,
     Measure,
     Node,
+    OneParent,
     OneToMany,
     Reorder,
     SequenceBy,
@@ -198,10 +199,6 @@ def _groups(line: Lowering, node: Aggregate) -> AggregateOperator | Fold:
 
 
 def _suppress(line: Lowering, node: Suppress) -> int:
-    number = 1 + line.produce(base_of(node.parent))
-    name = line.names[node]
-    want = Want(((*path_from_base(node.parent), node.serial), 0), number, KEY_HASH, f"{name}[changes]")
-    line.read(node.parent, want, Role.KEYED, node.key)
     operator = SuppressOperator(
         keys=line.key_of(node),
         value=line.value_of(node),
@@ -213,8 +210,7 @@ def _suppress(line: Lowering, node: Suppress) -> int:
         wall_clock_us=node.wall_clock_us,
         quiet=line.is_quiet(node.parent),
     )
-    line.drafts.append(Draft(node, name, number, operator, [want]))
-    return number
+    return _reading(line, node, operator, "changes")
 
 
 def _stream_join(line: Lowering, node: StreamJoin) -> int:
@@ -250,53 +246,43 @@ def _stream_join(line: Lowering, node: StreamJoin) -> int:
 
 def _kept(line: Lowering, node: ToStream | Materialize) -> int:
     """A table that is remembered: which of its changes are any is known."""
-    number, name = 1 + line.produce(base_of(node.parent)), line.names[node]
-    want = Want(((*path_from_base(node.parent), node.serial), 0), number, KEY_HASH, f"{name}[rows]")
-    line.read(node.parent, want, Role.KEYED, node.key)
-    operator: Operator
+    keys, value = line.key_of(node), line.value_of(node)
+    operator: Operator = Upsert(keys, value, quiet=line.is_quiet(node.parent))
     if isinstance(node, Materialize) and node.history_us is not None:
-        forgetful = line.mode.compat
-        operator = VersionedTable(line.key_of(node), line.value_of(node), node.history_us, forgetful)
-    else:
-        operator = Upsert(line.key_of(node), line.value_of(node), quiet=line.is_quiet(node.parent))
-    line.drafts.append(Draft(node, name, number, operator, [want]))
-    return number
+        operator = VersionedTable(keys, value, node.history_us, forgetful=line.mode.compat)
+    return _reading(line, node, operator, "rows")
 
 
 def _reorder(line: Lowering, node: Reorder) -> int:
     operator = ReorderOperator(
         line.key_of(node), line.value_of(node), node.bound_us, splits_steps=not line.mode.compat
     )
-    return _records(line, node, operator)
+    return _reading(line, node, operator, "records")
 
 
 def _sequence_by(line: Lowering, node: SequenceBy) -> int:
-    name = line.names[node]
-    want = Want(((node.serial,), 0), 1, KEY_HASH, f"{name}[changes]")
-    line.read(node.parent, want, Role.SEQUENCED, node.key)
     (sequence,) = line.types((node.sequence,)).values()
     operator = SequenceByOperator(line.key_of(node), line.value_of(node), sequence, node.retention_us)
-    line.drafts.append(Draft(node, name, 1, operator, [want]))
-    return 1
+    return _reading(line, node, operator, "changes", Role.SEQUENCED)
 
 
 def _flat_map(line: Lowering, node: FlatMap) -> int:
     operator = FlatMapOperator(
         line.key_of(node), line.value_of(node.parent), line.value_of(node), takes_apart=node.takes_apart
     )
-    return _records(line, node, operator)
+    return _reading(line, node, operator, "records")
 
 
 def _to_table(line: Lowering, node: ToTable) -> int:
     operator = ToTableOperator(line.key_of(node), line.value_of(node), atomic=not line.mode.compat)
-    return _records(line, node, operator)
+    return _reading(line, node, operator, "records")
 
 
-def _records(line: Lowering, node: FlatMap | Reorder | ToTable, operator: Operator) -> int:
-    """Place an operator that reads the records of one stream, or the changes of one table."""
+def _reading(line: Lowering, node: OneParent, operator: Operator, read: str, role: Role = Role.KEYED) -> int:
+    """Place an operator that reads one table or stream by its key; `read` is what its port is called."""
     number, name = 1 + line.produce_stream(node.parent), line.names[node]
-    want = Want(((node.serial,), 0), number, KEY_HASH, f"{name}[records]")
-    line.read_stream(node.parent, want, Role.KEYED, node.key)
+    want = Want(((node.serial,), 0), number, KEY_HASH, f"{name}[{read}]")
+    line.read_stream(node.parent, want, role, node.key)
     line.drafts.append(Draft(node, name, number, operator, [want]))
     return number
 
