@@ -11,12 +11,12 @@ from pyspark.sql import Column, SparkSession
 from pyspark.sql import types as T
 
 from tablestream.arguments import ColumnLike, as_column, listed
-from tablestream.errors import ArgumentError, ColumnCollisionError
+from tablestream.errors import ArgumentError, ColumnCollisionError, NotVersionedError
 from tablestream.row import LEFT, RIGHT, Row, side_column
 from tablestream.spark.analysis import folding
 from tablestream.spark.columns import SparkExpression, quoted
 from tablestream.spark.types import common_key
-from tablestream.topology.graph import base_of, shown_name
+from tablestream.topology.graph import base_of, history_of, shown_name
 from tablestream.topology.nodes import Field, Fields, Named, Node
 from tablestream.values import carried, checked_value, empty, schema_of, taken_apart, types_of
 
@@ -46,6 +46,24 @@ class Joining:
     spark: SparkSession
     operator: str
     where: str
+
+    def check_histories(self, *, copied: bool) -> None:
+        """Refuse a join of histories where one is missing."""
+        for side in (self.left, self.right):
+            if history_of(side) is None:
+                raise NotVersionedError(
+                    f"complete_history=True joins the histories of two tables, and '{shown_name(side)}' has none.",
+                    hint="Give the table history=, or leave complete_history= out.",
+                    operator=self.operator,
+                    where=self.where,
+                )
+        if copied:
+            raise ArgumentError(
+                "complete_history=True does not go with a global table.",
+                hint="Make it a table (tablestream.table): the join then has the same on=.",
+                operator=self.operator,
+                where=self.where,
+            )
 
     def common_key(self) -> Fields:
         """The key of both sides, under the names of the left, in the types that both are compared as."""

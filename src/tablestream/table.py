@@ -50,6 +50,7 @@ class Table(Relation):
         how: How = "inner",
         select: SelectFunction | None = None,
         suffixes: Suffixes = None,
+        complete_history: bool = False,
         name: str | None = None,
     ) -> Table:
         """Join with another table, on the common key or by a foreign key.
@@ -71,6 +72,11 @@ class Table(Relation):
             once.
         suffixes
             For columns of one name in both tables.
+        complete_history
+            Join what was valid at the same time, and not what is the latest: both tables need a history. A late
+            change of either then gives every older result that it changes anew, at its own time, rising; one that no
+            longer holds is corrected, or retracted by a tombstone. The result is versioned with the shorter history.
+            By foreign key for ``inner`` and ``left``, and not with a global table.
         name
             The result's name.
 
@@ -83,6 +89,8 @@ class Table(Relation):
         ------
         ArgumentError
             `other` is not a table, or another argument is of another kind.
+        NotVersionedError
+            For `complete_history`, a table has no history.
         MixedPlanError
             The tables belong to different sessions.
         KeyMismatchError
@@ -92,12 +100,14 @@ class Table(Relation):
 
         Notes
         -----
-        Per change the outputs and times are those of Kafka Streams (KIP-213), see ``docs/semantics.md``. Several
-        joins on one key are one operator. A foreign-key join takes two rounds.
+        Per change, without `complete_history`, the outputs and times are those of Kafka Streams (KIP-213), see
+        ``docs/semantics.md``. Several joins on one key are one operator. A foreign-key join takes two rounds, with
+        `complete_history` three.
 
         References
         ----------
-        Kafka Streams ``KTable.join``, ``leftJoin``, ``outerJoin``; KIP-213; KIP-1104 (key in the extractor).
+        Kafka Streams ``KTable.join``, ``leftJoin``, ``outerJoin``; KIP-213; KIP-1104 (key in the extractor); KIP-914,
+        "Attempt 2", for `complete_history`.
         """
         where = user_line()
         right = self._node_of(other, Table, where)
@@ -111,10 +121,12 @@ class Table(Relation):
                 where=where,
             )
         joining = Joining(self._node, right, self._spark, shown, where)
+        if complete_history:
+            joining.check_histories(copied=isinstance(other, GlobalTable))
         if on is None:
-            return self._key_join(joining, how, select, suffixes)
+            return self._key_join(joining, how, select, suffixes, complete_history)
         foreign, expressions = joining.pointing(on)
-        if isinstance(other, GlobalTable):
+        if complete_history or isinstance(other, GlobalTable):
             check_how(how, ("inner", "left"), shown, where)
         key = joining.joint_key() if how in {"right", "outer"} else self._node.key
         value, columns, gone = joining.value(select, suffixes, joining.key_columns(key, same=False))
@@ -131,11 +143,17 @@ class Table(Relation):
             on=expressions,
             foreign=foreign,
             copied=isinstance(other, GlobalTable),
+            complete_history=complete_history,
         )
         return Table(node, self._spark)
 
     def _key_join(
-        self, joining: Joining, how: How, select: SelectFunction | None, suffixes: Suffixes
+        self,
+        joining: Joining,
+        how: How,
+        select: SelectFunction | None,
+        suffixes: Suffixes,
+        complete_history: bool,
     ) -> Table:
         key = joining.common_key()
         value, columns, gone = joining.value(select, suffixes, joining.key_columns(key, same=True))
@@ -149,6 +167,7 @@ class Table(Relation):
             how=how,
             select=columns,
             delete_when=gone,
+            complete_history=complete_history,
         )
         return Table(node, self._spark)
 

@@ -24,6 +24,7 @@ from tablestream.state.cache import NoCache
 from tablestream.state.changes import (
     FOREIGN_HASH,
     KEY_HASH,
+    LATEST,
     LIVE,
     PARTITION,
     POSITION,
@@ -253,6 +254,8 @@ class Engine:
                     message[f"_h{number}"] += reader.port.rank
                     if reader.role is not Role.SUBSCRIBING:
                         message[ROW_TS] = row.get(ROW_TS)
+                    if reader.tells_latest:
+                        message[LATEST] = row["_latest"]
                     self._put(outgoing, reader, message, laid_out)
         self._send(outgoing, inbox)
 
@@ -378,7 +381,7 @@ def _types(fields: Fields) -> pl.Schema:
 
 
 def _dtype(column: str) -> pl.DataType:
-    if column == LIVE:
+    if column in {LIVE, LATEST}:
         return pl.Boolean()
     is_key = column[:2] in {"_k", "_f"} and column[2:].isdigit()
     return pl.String() if column == PARTITION or is_key else pl.Int64()

@@ -207,10 +207,19 @@ def as_text(number: str) -> str:
     return f"|{number}"
 
 
-def key_join(left: Node, right: Node, how: How = "inner", joiner: Joiner | None = None) -> KeyJoin:
+def key_join(
+    left: Node,
+    right: Node,
+    how: How = "inner",
+    joiner: Joiner | None = None,
+    *,
+    complete_history: bool = False,
+) -> KeyJoin:
     """Declare a key join; a joiner other than `pair` may return none, which deletes."""
     name, select, gone = f"{left.name}_{right.name}", *_select(joiner)
-    return KeyJoin(name, "", left.key, VALUE, left, right, how, select, gone)
+    return KeyJoin(
+        name, "", left.key, VALUE, left, right, how, select, gone, complete_history=complete_history
+    )
 
 
 def foreign_key_join(
@@ -221,14 +230,16 @@ def foreign_key_join(
     joiner: Joiner | None = None,
     *,
     copied: bool = False,
+    complete_history: bool = False,
 ) -> ForeignKeyJoin:
     """Declare a foreign-key join, by default on the value's first pointer; `copied`: every shard has the right rows."""
     width = len(left.key) + (len(right.key) if how in {"right", "outer"} else 0)
     name, select, gone = f"{left.name}_{right.name}", *_select(joiner)
     parts = _on(on, len(right.key))
     return ForeignKeyJoin(
-        name, "", _key(width), VALUE, left, right, how, select, gone, parts, right.key, copied=copied
-    )
+        name, "", _key(width), VALUE, left, right, how, select, gone, parts, right.key, copied=copied,
+        complete_history=complete_history,
+    )  # fmt: skip
 
 
 def starred(center: Node, *joins: tuple[Node, How, ForeignKey], copied: bool = False) -> Node:

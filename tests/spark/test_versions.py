@@ -77,3 +77,41 @@ def test_versions_grace_order_and_sequences(spark: SparkSession, tmp_path: Path)
     assert [one.v for one in sinks["highest"].rows()] == [1, 3, None]
     assert dropped(counts, "ordered") == 2
     assert counts["highest/sequenced: superseded"] == 3
+
+
+@pytest.mark.timeout(600)
+def test_joins_of_histories(spark: SparkSession, tmp_path: Path) -> None:
+    log = ChangeLog(tmp_path / "log", SCHEMA)
+    by_key, pointing = ts.memory("histories by key"), ts.memory("histories pointing")
+
+    def go() -> dict[str, int]:
+        said: dict[str, Any] = {"timestamp": F.timestamp_seconds("at"), "history": "20 seconds"}
+        said |= {"apply_as_deletes": "v is null", "columns": ["v"]}
+        left, right = (
+            ts.table(log.read(spark).where(F.col("kind") == kind), "k", name=kind, **said) for kind in "LR"
+        )
+        pair: Any = {"select": lambda one, other: [one.v, other.v.alias("other")], "complete_history": True}
+        on = F.when(F.col("v") > 100, "a").when(F.col("v") > 10, "b")
+        return run(
+            left.join(right, how="outer", **pair, name="by key").to(by_key),
+            left.join(right, on, "left", **pair, name="pointing").to(pointing),
+            checkpoint=tmp_path / "checkpoint",
+            shards=2,
+        )
+
+    log.add([at("R", "a", 1, 5), at("R", "b", 2, 5), at("L", "a", 20, 10), at("R", "b", 3, 15)])
+    go()
+    log.add([at("L", "a", 200, 12), at("R", "a", None, 14), at("L", "b", 4, 7), at("R", "b", 9, 11)])
+    go()
+    assert seen(by_key.rows(), "k", "v", "other", "_is_latest") == [
+        ("a", None, 1, True, 5), ("b", None, 2, True, 5), ("a", 20, 1, True, 10), ("b", None, 3, True, 15),
+        ("a", 200, 1, True, 12), ("b", 4, 2, False, 7), ("b", 4, 3, True, 15),
+        ("a", 200, None, True, 14), ("b", 4, 9, False, 11),
+    ]  # fmt: skip
+    assert seen(pointing.rows(), "k", "v", "other", "_is_latest") == [
+        ("a", 20, 2, True, 10), ("a", 20, 3, True, 15),
+        # From 12 on the row points at another one: what was shown at 15 holds no longer.
+        ("a", 200, 1, False, 12), ("a", 200, 1, True, 15), ("b", 4, None, True, 7),
+        # That other one ends at 14, and until 12 it pointed at b.
+        ("a", 200, None, False, 14), ("a", 200, None, True, 15), ("a", 20, 9, False, 11),
+    ]  # fmt: skip

@@ -244,8 +244,8 @@ def _evaluate(tree: Branch | int, leaves: Sequence[_Side]) -> _Side:
     )
     left_was = np.where(left.emits, left.was, left.now)
     right_was = np.where(right.emits, right.was, right.now)
-    now = _exists(tree.how, left.now, right.now)
-    was = _exists(tree.how, left_was, right_was)
+    now = exists(tree.how, left.now, right.now)
+    was = exists(tree.how, left_was, right_was)
     for_left, for_right = _emits_alone(tree.how, left, right)
     emits = (only_left & for_left) | (only_right & for_right) | (both & (now | was))
     other = np.full(len(now), never())
@@ -261,8 +261,8 @@ def _evaluate(tree: Branch | int, leaves: Sequence[_Side]) -> _Side:
     )
 
 
-def _exists(how: How, left: Bools, right: Bools) -> Bools:
-    """Whether the join of two sides has a row."""
+def exists(how: How, left: Bools, right: Bools) -> Bools:
+    """Return whether the join of two sides has a row."""
     return {"inner": left & right, "left": left, "right": right, "outer": left | right}[how]
 
 
@@ -270,7 +270,7 @@ def _combined(tree: Branch | int, leaves: Sequence[Bools]) -> Bools:
     """Whether the tree has a row, where it is known of each input."""
     if isinstance(tree, int):
         return leaves[tree]
-    return _exists(tree.how, _combined(tree.left, leaves), _combined(tree.right, leaves))
+    return exists(tree.how, _combined(tree.left, leaves), _combined(tree.right, leaves))
 
 
 def _emits_alone(how: How, left: _Side, right: _Side) -> tuple[Bools, Bools]:

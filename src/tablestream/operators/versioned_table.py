@@ -21,11 +21,9 @@ from dataclasses import dataclass
 import polars as pl
 
 from tablestream.operators.operator import PARENT, Context, Emission, keyed_changes
-from tablestream.operators.versions import Versions
+from tablestream.operators.versions import EXPIRED, Versions, running_maximum
 from tablestream.state.changes import KEY_HASH, LATEST, LIVE, SEQ, STEP, TS
 from tablestream.state.trace import TraceSpec
-
-EXPIRED = "expired"
 
 
 @dataclass(frozen=True)
@@ -72,9 +70,7 @@ class VersionedTable:
     def run(self, inputs: Sequence[pl.DataFrame], context: Context) -> Iterator[Emission]:
         """Write the changes in their order, and pass them on."""
         (arrived,) = inputs
-        highest = arrived[TS].cum_max()
-        if context.observed is not None:
-            highest = highest.clip(lower_bound=context.observed)
+        highest = running_maximum(arrived[TS], context.observed)
         accepted = arrived.filter(arrived[TS] >= highest - self.history_us)
         context.dropped[EXPIRED] += arrived.height - accepted.height
         trace = context.trace(self.traces[0].name)

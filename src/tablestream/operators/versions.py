@@ -33,7 +33,14 @@ from tablestream.operators.events import gather, touched_keys
 from tablestream.state.changes import LIVE, number_keys
 from tablestream.state.trace import Trace, TraceSpec
 
+EXPIRED = "expired"
 FROM, TO, EXISTS, CLOSED, DELETED = "_from", "_to", "_exists", "_closed", "_deleted"
+
+
+def running_maximum(times: pl.Series, observed: int | None) -> pl.Series:
+    """Return the largest time up to each one, and of those that were observed before."""
+    highest = times.cum_max()
+    return highest if observed is None else highest.clip(lower_bound=observed)
 
 
 @dataclass
@@ -108,6 +115,47 @@ class History:
         at = bisect_right(self.times, time)
         return self.rows[at - 1] if at else -1
 
+    def floor(self, time: int) -> tuple[int | None, int]:
+        """When the version began that is valid at a time, and its payload; none and -1 if there is none."""
+        at = bisect_right(self.times, time)
+        return (self.times[at - 1], self.rows[at - 1]) if at else (None, -1)
+
+    def end(self, time: int) -> int | None:
+        """When the version that begins at a time ends; None: it is the newest."""
+        at = bisect_right(self.times, time)
+        return self.times[at] if at < len(self.times) else None
+
+    def between(self, begin: int, end: int | None) -> list[int]:
+        """The times in ``(begin, end)`` at which a version begins."""
+        last = len(self.times) if end is None else bisect_left(self.times, end)
+        return self.times[bisect_right(self.times, begin) : last]
+
+    def cover(self, begin: int, end: int | None, row: int) -> list[int]:
+        """Let a row be what is valid from one time to another; return the times at which a version changes."""
+        touched = [begin, *self.between(begin, end)]
+        if end is not None and self._at(end) is None:
+            self.put(end, self.as_of(end, None))
+            touched.append(end)
+        for time in touched:
+            if time != end:
+                self.put(time, row)
+        return touched
+
+    def _at(self, time: int) -> int | None:
+        """The place of the version that begins at a time, if one does."""
+        at = bisect_left(self.times, time)
+        return at if at < len(self.times) and self.times[at] == time else None
+
+    def forget(self, bound: int) -> None:
+        """Let go what was over by a time: of what goes by versions of other keys, it must not matter when."""
+        over = bisect_right(self.times, bound) - 1
+        if over >= 0 and over == len(self.times) - 1 and self.rows[over] < 0:
+            over += 1
+        if over > 0:
+            self.touched.update(self.times[:over])
+            for column in (self.times, self.rows, self.closed, self.deleted):
+                del column[:over]
+
 
 @dataclass(frozen=True)
 class Versions:
@@ -123,6 +171,8 @@ class Versions:
         How far back versions are kept, in microseconds.
     forgetful
         As Kafka Streams has it; see above.
+    name, number
+        Of the trace.
     """
 
     key_hash: str
@@ -130,6 +180,8 @@ class Versions:
     value: pl.DataType
     history_us: int
     forgetful: bool = False
+    name: str = "versions"
+    number: int = 0
 
     @property
     def trace(self) -> TraceSpec:
@@ -143,8 +195,8 @@ class Versions:
         }
         marks = {CLOSED: pl.Int64(), DELETED: pl.Boolean()} if self.forgetful else {}
         return TraceSpec(
-            name="versions",
-            number=0,
+            name=self.name,
+            number=self.number,
             hash=self.key_hash,
             key=tuple(self.keys),
             unique=(FROM,),
@@ -208,11 +260,27 @@ class OpenVersions:
 
     def put(self, position: int, time: int, *, exists: bool) -> bool:
         """Write a put; return whether it is the latest version of its key."""
-        key = self.numbers[0][position]
+        return self.written(position).put(
+            time, self.row(position, exists=exists), forgetful=self.versions.forgetful
+        )
+
+    def written(self, position: int) -> History:
+        """The versions of a put's key, which are remembered anew in the end."""
+        key = self.key(position)
         self._keys.setdefault(key, position)
-        row = self.stored.height + position if exists else -1
-        history = self.histories.setdefault(key, History())
-        return history.put(time, row, forgetful=self.versions.forgetful)
+        return self.histories.setdefault(key, History())
+
+    def key(self, position: int) -> int:
+        """The number of a put's key."""
+        return self.numbers[0][position]
+
+    def row(self, position: int, *, exists: bool = True) -> int:
+        """The place of a put's payload; -1: it has none."""
+        return self.stored.height + position if exists else -1
+
+    def asked(self, position: int) -> History:
+        """The versions of a key that is asked for."""
+        return self.histories.setdefault(self.numbers[1][position], History())
 
     def as_of(self, position: int, time: int, observed: int | None) -> int:
         """The place of the version that is valid for one of those that ask; -1: none."""

@@ -47,6 +47,8 @@ class Reader:
         Of a versioned table, whether changes that are not the latest of their row are left out.
     counted_by
         The operator that counts them as dropped, if one does.
+    tells_latest
+        Whether a message says if the change is the latest of its row.
     """
 
     port: Port
@@ -57,6 +59,7 @@ class Reader:
     join: Pointing | None = None
     latest_only: bool = False
     counted_by: str | None = None
+    tells_latest: bool = False
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from tablestream.topology.graph import (
     ancestors,
     asked_for_old_values,
     base_of,
+    history_of,
     path_from_base,
     removes_rows,
     unique_names,
@@ -71,7 +72,10 @@ def _natively_final(line: Lowering, outputs: Sequence[Output]) -> set[Node]:
     able: set[Node] = {
         base
         for base in line.made_in
-        if isinstance(base, KeyJoin | Aggregate) or (isinstance(base, ForeignKeyJoin) and base.how == "left")
+        if history_of(base) is None
+        and (
+            isinstance(base, KeyJoin | Aggregate) or (isinstance(base, ForeignKeyJoin) and base.how == "left")
+        )
     }
     able -= {base for base, _, _ in line.reads} | line.direct.keys()
     for output in outputs:
@@ -175,10 +179,7 @@ class _Finishing:
         if draft.base is not None:
             ends += [ports[want] for want in self.lowering.direct.get(draft.base, ())]
         operator = draft.operator
-        targets: tuple[tuple[Port, ...], ...] = (tuple(ends),)
-        if draft.inner is not None:
-            inner = (ports[draft.inner],)
-            targets = (inner, tuple(ends)) if draft.answers else (inner,)
+        targets = tuple(tuple(ends) if want is None else (ports[want],) for want in draft.targets)
         if draft.base in self.final and hasattr(operator, "final"):
             operator = replace(operator, final=True)  # type: ignore[type-var]
         inputs = tuple(ports[want].number for want in draft.inputs)

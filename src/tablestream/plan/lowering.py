@@ -26,6 +26,7 @@ class Late(Enum):
     """What becomes of changes of a versioned table that are not the latest of their row."""
 
     KEPT = "kept"
+    TOLD = "kept, and told from the latest"
     IGNORED = "ignored"
     DROPPED = "dropped and counted"
 
@@ -46,15 +47,17 @@ class Want:
 
 @dataclass
 class Draft:
-    """An operator before it is known who reads its result: `inner` does, and if it `answers` the readers of `base`."""
+    """An operator before it is known who reads its result.
+
+    `targets`: where each of its outputs goes; none: to the readers of `base`.
+    """
 
     base: Node | None
     name: str
     round: int
     operator: Operator
     inputs: list[Want]
-    inner: Want | None = None
-    answers: bool = True
+    targets: tuple[Want | None, ...] = (None,)
 
 
 @dataclass
@@ -93,13 +96,14 @@ class Lowering:
         """Note that a port reads a view."""
         self.wants.append(want)
         foreign = join.foreign if join is not None else ()
-        latest_only = late is not Late.KEPT and history_of(view) is not None
+        latest_only = late in {Late.IGNORED, Late.DROPPED} and history_of(view) is not None
         counted = want.label.rsplit("[", 1)[0] if latest_only and late is Late.DROPPED else None
+        told = late is Late.TOLD
         self.reads.append(
             (
                 base_of(view),
                 want,
-                lambda port: Reader(port, view, role, key, foreign, join, latest_only, counted),
+                lambda port: Reader(port, view, role, key, foreign, join, latest_only, counted, told),
             )
         )
 

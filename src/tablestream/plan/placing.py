@@ -16,12 +16,16 @@ from tablestream.operators.fold import Fold, UserFunctions
 from tablestream.operators.foreign_key_answer import ForeignKeyAnswer
 from tablestream.operators.foreign_key_subscribe import TO_RESULT, ForeignKeySubscribe, Rules
 from tablestream.operators.global_join import GlobalJoin
+from tablestream.operators.history_answer import HistoryAnswer
+from tablestream.operators.history_join import HistoryJoin
+from tablestream.operators.history_subscribe import HistorySubscribe
 from tablestream.operators.key_join import Branch
 from tablestream.operators.key_join import KeyJoin as KeyJoinOperator
 from tablestream.operators.operator import Operator
 from tablestream.operators.record_groups import RecordGroups
 from tablestream.operators.regroup import Regroup
 from tablestream.operators.reorder import Reorder as ReorderOperator
+from tablestream.operators.result_history import ResultHistory
 from tablestream.operators.right_rows import RightRows
 from tablestream.operators.sequence import SequenceBy as SequenceByOperator
 from tablestream.operators.stream_table_join import StreamTableJoin
@@ -66,6 +70,8 @@ def _source(_: Lowering, __: Source) -> int:
 
 def _key_join(line: Lowering, node: KeyJoin) -> int:
     leaves = leaves_of(node)
+    if node.complete_history:
+        return _history_join(line, node)
     number = 1 + max(line.produce(base_of(leaf)) for leaf, _ in leaves)
     wants = []
     for index, ((leaf, _), path) in enumerate(zip(leaves, leaf_paths(node), strict=True)):
@@ -90,7 +96,58 @@ def _key_join(line: Lowering, node: KeyJoin) -> int:
     return number
 
 
+def _history_join(line: Lowering, node: KeyJoin) -> int:
+    """Two tables on their key, as of every time."""
+    name = line.names[node]
+    number = 1 + max(line.produce(base_of(side)) for side in node.parents)
+    wants = []
+    for index, side in enumerate(node.parents):
+        want = Want(((*path_from_base(side), node.serial), index), number, KEY_HASH, f"{name}[{index}]")
+        line.read(side, want, Role.KEYED, node.key, late=Late.TOLD)
+        wants.append(want)
+    values = (line.value_of(node.left), line.value_of(node.right))
+    operator = HistoryJoin(node.how, line.key_of(node), values, _history_us(node))
+    line.drafts.append(Draft(node, name, number, operator, wants))
+    return number
+
+
+def _foreign_key_history(line: Lowering, node: ForeignKeyJoin) -> int:
+    """The histories of two tables by a foreign key: three operators, one behind the other."""
+    name, history_us = line.names[node], _history_us(node)
+    first = 1 + line.produce(base_of(node.left))
+    second = 1 + max(first, line.produce(base_of(node.right)))
+    keys, foreign = line.key_of(node), line.keys(node.foreign, foreign_columns(len(node.foreign)))
+    values = (line.value_of(node.left), line.value_of(node.right))
+    to_left, to_right = ((*path_from_base(view), node.serial) for view in node.parents)
+    pointing = Want((to_left, 1), first, KEY_HASH, f"{name}[subscribe]")
+    pointed = Want((to_right, 0), second, FOREIGN_HASH, f"{name}[right]")
+    stays = Want(((node.serial,), 2), second, FOREIGN_HASH, f"{name}[stays]")
+    pieces = Want(((node.serial,), 3), second + 1, KEY_HASH, f"{name}[pieces]")
+    line.read(node.left, pointing, Role.SUBSCRIBING, node.key, node, late=Late.TOLD)
+    line.read(node.right, pointed, Role.POINTED_AT, node.foreign, late=Late.TOLD)
+    line.wants += [stays, pieces]
+    keep_left = node.how == "left"
+    subscribe = HistorySubscribe(keys, foreign, *values, history_us, keep_left=keep_left)
+    answer = HistoryAnswer(keys, foreign, *values, history_us, keep_left=keep_left)
+    result = ResultHistory(keys, values, history_us)
+    line.drafts += [
+        Draft(node, f"{name}/subscribe", first, subscribe, [pointing], (stays, pieces)),
+        Draft(node, f"{name}/answer", second, answer, [stays, pointed], (pieces,)),
+        Draft(node, name, second + 1, result, [pieces]),
+    ]
+    return second + 1
+
+
+def _history_us(node: Node) -> int:
+    """How far back a table that is known to be versioned has versions."""
+    history_us = history_of(node)
+    assert history_us is not None  # noqa: S101 - the handles see to it
+    return history_us
+
+
 def _foreign_key_join(line: Lowering, node: ForeignKeyJoin) -> int:
+    if node.complete_history:
+        return _foreign_key_history(line, node)
     rules = Rules.LEFT if node.how in {"left", "outer"} else Rules.INNER
     return _pointing(line, node, many=node.left, one=node.right, rules=rules)
 
@@ -151,7 +208,7 @@ def _pointing(
     halves: tuple[Operator, Operator] = (subscribe, answer)
     if right_only:
         halves = RightRows(subscribe, TO_RESULT, tuple(keys)), RightRows(answer, 0, tuple(keys))
-    line.drafts.append(Draft(node, f"{name}/subscribe", first, halves[0], [pointing], inner=messages))
+    line.drafts.append(Draft(node, f"{name}/subscribe", first, halves[0], [pointing], (messages, None)))
     line.drafts.append(Draft(node, f"{name}/answer", second, halves[1], [messages, pointed]))
     return second
 
@@ -175,7 +232,7 @@ def _aggregate(line: Lowering, node: Aggregate) -> int:
     regroup = Regroup(
         keys=aggregate.keys, group_keys=aggregate.group_keys, value=aggregate.value, atomic=aggregate.atomic
     )
-    line.drafts.append(Draft(node, f"{name}/regroup", first, regroup, [rows], messages, answers=False))
+    line.drafts.append(Draft(node, f"{name}/regroup", first, regroup, [rows], (messages,)))
     line.drafts.append(Draft(node, f"{name}/aggregate", first + 1, aggregate, [messages]))
     return first + 1
 

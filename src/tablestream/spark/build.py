@@ -224,6 +224,8 @@ class Builder:
         for reader in readers:
             table = scope.table(reader.node)
             message = carried | self._message(scope, reader, table, row_ts)
+            if reader.tells_latest and latest is not None:
+                message[LATEST] = latest
             if not reader.key:  # nothing has to stay together
                 message[KEY_HASH] = F.xxhash64(carried.get(TS, F.col(_TIMESTAMP)))
             value = self._carried_value(scope, reader, table)
@@ -406,12 +408,13 @@ class Builder:
     def _layout(self, base: Node, place: Sequence[T.StructField]) -> Layout:
         """The columns of an operator's output, with their `place` in the order."""
         foreign: Fields = ()
+        change = [*place, *_CHANGE]
+        if history_of(base) is not None:
+            change.append(T.StructField(LATEST, T.BooleanType()))
         if isinstance(base, KeyJoin):
             key, values = base.key, [leaf.value for leaf, _ in leaves_of(base)]
         elif not isinstance(base, Join):
-            plain = [*place, *_CHANGE, *_typed(key_columns(len(base.key)), base.key)]
-            if history_of(base) is not None:
-                plain.append(T.StructField(LATEST, T.BooleanType()))
+            plain = [*change, *_typed(key_columns(len(base.key)), base.key)]
             return Layout(plain, {_value_of(base): base.value})
         else:
             assert isinstance(base, ForeignKeyJoin | OneToMany | StreamJoin)  # noqa: S101
@@ -419,8 +422,7 @@ class Builder:
             if isinstance(base, OneToMany) or (isinstance(base, ForeignKeyJoin) and base.keeps_lone_rows):
                 foreign = base.foreign
             key, values = many.key, [many.value, one.value]
-        plain = [*place, *_CHANGE]
-        plain += _typed(key_columns(len(key)), key) + _typed(foreign_columns(len(foreign)), foreign)
+        plain = change + _typed(key_columns(len(key)), key) + _typed(foreign_columns(len(foreign)), foreign)
         return Layout(plain, {f"v{number}": value for number, value in enumerate(values)})
 
     def _ending_layout(self, ending: Ending) -> Layout:

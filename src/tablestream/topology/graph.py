@@ -93,10 +93,14 @@ def is_filtered(view: Node) -> bool:
 def history_of(table: Node) -> int | None:
     """Return how far back a table has versions, in microseconds; None if it has none.
 
-    A table has them if it is kept with a history; what selects and filters make of it has them, too.
+    A table has them if it is kept with a history; what selects and filters make of it has them, too. A join of two
+    histories has the shorter one.
     """
     while isinstance(table, Select | Filter):
         table = table.parent
+    if isinstance(table, Join) and table.complete_history:
+        histories = (history_of(side) for side in table.parents)
+        return min(one for one in histories if one is not None)
     return table.history_us if isinstance(table, Materialize) else None
 
 
@@ -135,7 +139,9 @@ def leaves_of(join: KeyJoin) -> list[tuple[Node, KeyJoin]]:
 def fused(side: Node) -> KeyJoin | None:
     """Return the key join that a join's side is, as part of the same operator; none if it is another table."""
     base = base_of(side)
-    return base if isinstance(base, KeyJoin) and not removes_rows(side) else None
+    if not isinstance(base, KeyJoin) or base.complete_history or removes_rows(side):
+        return None
+    return base
 
 
 def path_from_base(view: Node) -> tuple[int, ...]:

@@ -188,7 +188,8 @@ class Filter(OneParent):
 class Join(Node):
     """A join of two tables, or of a stream and a table.
 
-    `select` computes the value from both rows, `delete_when` makes it a tombstone.
+    `select` computes the value from both rows, `delete_when` makes it a tombstone. With `complete_history` rows are
+    joined as of every time that both tables remember, and not as of now.
     """
 
     left: Node
@@ -196,6 +197,7 @@ class Join(Node):
     how: How
     select: tuple[Named, ...]
     delete_when: Expression | None
+    complete_history: bool = field(default=False, kw_only=True)
 
     def __post_init__(self) -> None:
         _materialize_sources(self)
@@ -203,6 +205,10 @@ class Join(Node):
     @property
     def parents(self) -> tuple[Node, ...]:
         return (self.left, self.right)
+
+    @property
+    def _kind(self) -> str:
+        return f"{self.how} join of the histories" if self.complete_history else f"{self.how} join"
 
     @property
     def _select_text(self) -> str:
@@ -226,7 +232,7 @@ class KeyJoin(Join):
     def meaning(self) -> str:
         timed = ", own times" if self.own_times else ""
         sides = f"{self.left.name} and {self.right.name}"
-        return f"{self.how} join of {sides} on {_names(self.key)}{timed}; {self._select_text}"
+        return f"{self._kind} of {sides} on {_names(self.key)}{timed}; {self._select_text}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -261,7 +267,7 @@ class ForeignKeyJoin(Join):
     def meaning(self) -> str:
         on = ", ".join(expression.text for expression in self.on)
         right = f"the copies of {self.right.name}" if self.copied else self.right.name
-        return f"{self.how} join of {self.left.name} to {right} on {on}; {self._select_text}"
+        return f"{self._kind} of {self.left.name} to {right} on {on}; {self._select_text}"
 
 
 @dataclass(frozen=True, eq=False)
