@@ -148,7 +148,7 @@ def test_joins_of_streams(flights: ts.Stream, planes: ts.Table, log: DataFrame) 
         "outer",
         operator="flights_select_planes_join",
     )
-    refused(lambda: few.join(few, on="id"), ArgumentError, "table", operator="flights_select")  # type: ignore[arg-type]
+    refused(lambda: few.join(few, on="id"), ArgumentError, "table", operator="flights_select")  # type: ignore[call-overload]
     keyless = ts.stream(log, columns=["seats"], timestamp="at", name="r")
     refused(lambda: keyless.join(planes), ArgumentError, "without a key", operator="r_planes_join")
 
@@ -234,6 +234,50 @@ def test_grace_needs_versions_that_are_kept_as_long(
     refused(
         lambda: few.join(versions, on="plane", wall_clock="1 second"), ArgumentError, "grace=", operator=name
     )
+
+
+def test_corrections_make_a_table_with_a_row_for_each_record(
+    flights: ts.Stream, planes: ts.Table, versions: ts.Table
+) -> None:
+    few = flights.select("plane")
+    corrected = few.join(versions, on="plane", corrections=True)
+    assert isinstance(corrected, ts.Table)
+    assert corrected.key_columns == ["id", "record_id"]
+    assert corrected.columns == ["id", "record_id", "plane", "seats"]
+    refused(
+        lambda: few.join(planes, on="plane", corrections=True), NotVersionedError, "corrections=",
+        operator="flights_select_planes_join",
+    )  # fmt: skip
+    named = flights.select("plane", F.lit(1).alias("record_id"))
+    refused(
+        lambda: named.join(versions, on="plane", corrections=True), ColumnCollisionError, "'record_id'",
+        operator="flights_select_versions_join",
+    )  # fmt: skip
+
+
+def test_histories_are_joined_where_both_tables_have_one(
+    log: DataFrame, planes: ts.Table, versions: ts.Table
+) -> None:
+    complete: Any = {"complete_history": True, "suffixes": ("_left", "_right")}
+    joined = versions.join(versions.filter("seats > 1"), **complete)
+    assert joined.columns == ["plane", "seats_left", "seats_right"]
+    assert joined.select("seats_left").join(versions, **complete).columns[0] == "plane"
+    refused(lambda: joined.suppress("1 minute"), PlanError, "history", operator=f"{joined.name}_suppress")
+    refused(
+        lambda: versions.join(planes, **complete), NotVersionedError, "'planes'",
+        operator="versions_planes_join",
+    )  # fmt: skip
+    refused(
+        lambda: versions.join(versions, on="plane", how="outer", **complete), ArgumentError, "outer",
+        operator="versions_versions_join",
+    )  # fmt: skip
+    everywhere = ts.global_table(
+        log, "plane", columns=["seats"], timestamp="at", history="1 minute", name="all"
+    )
+    refused(
+        lambda: versions.join(everywhere, on="plane", **complete), ArgumentError, "global table",
+        operator="versions_all_join",
+    )  # fmt: skip
 
 
 def test_suppress_is_for_tables_without_a_history(versions: ts.Table) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import Literal
+from typing import Literal, overload
 
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T
@@ -29,10 +30,13 @@ from tablestream.spark.columns import spark_type
 from tablestream.spark.plan import changes_of
 from tablestream.spark.runner import OutputRequest, request
 from tablestream.table import GlobalTable, Table
-from tablestream.topology.graph import history_of
+from tablestream.topology.graph import history_of, shown_name
 from tablestream.topology.nodes import Field, Fields, Named, Node, Select, ToTable
 from tablestream.topology.streams import FlatMap, Grace, Merge, SelectKey, StreamJoin
 from tablestream.values import check_names
+
+#: What tells the records of a corrected join apart.
+RECORD_ID = Field("record_id", json.dumps("long"))
 
 
 class Stream(Relation):
@@ -184,6 +188,7 @@ class Stream(Relation):
         )
         return Stream(node, self._spark)
 
+    @overload
     def join(
         self,
         table: Table,
@@ -194,8 +199,39 @@ class Stream(Relation):
         grace: str | timedelta | None = None,
         wall_clock: str | timedelta | None = None,
         table_advances: bool = False,
+        corrections: Literal[False] = False,
         name: str | None = None,
-    ) -> Stream:
+    ) -> Stream: ...
+
+    @overload
+    def join(
+        self,
+        table: Table,
+        on: On | None = None,
+        how: Literal["inner", "left"] = "inner",
+        select: SelectFunction | None = None,
+        suffixes: Suffixes = None,
+        grace: str | timedelta | None = None,
+        wall_clock: str | timedelta | None = None,
+        table_advances: bool = False,
+        *,
+        corrections: Literal[True],
+        name: str | None = None,
+    ) -> Table: ...
+
+    def join(
+        self,
+        table: Table,
+        on: On | None = None,
+        how: Literal["inner", "left"] = "inner",
+        select: SelectFunction | None = None,
+        suffixes: Suffixes = None,
+        grace: str | timedelta | None = None,
+        wall_clock: str | timedelta | None = None,
+        table_advances: bool = False,
+        corrections: bool = False,
+        name: str | None = None,
+    ) -> Stream | Table:
         """Look up for each record the row of a table that it points at.
 
         Of a table with a history that is the version of the record's time, otherwise the row as it is at that place
@@ -220,18 +256,23 @@ class Stream(Relation):
         table_advances
             Whether the times of the table's versions let records go as well, so that a stream that falls silent does
             not wait.
+        corrections
+            Whether versions of the table that come later than the records of their time correct what was joined
+            before: each record is then a row of a table, and a correction an update or a delete of it, at the
+            record's time. Records are remembered as long as the table's history.
 
         Returns
         -------
-        Stream
-            With the records' keys and times.
+        Stream or Table
+            A stream with the records' keys and times. With `corrections` a table that is keyed by these keys and
+            ``record_id`` (bigint), which tells the records of this join apart.
 
         Raises
         ------
         ArgumentError
             Another argument than these.
         NotVersionedError
-            `grace` is given, and the table has no history.
+            `grace` or `corrections` is given, and the table has no history.
         GraceExceedsHistoryError
             `grace` is longer than the table's history.
 
@@ -260,13 +301,15 @@ class Stream(Relation):
             )
         joining = Joining(self._node, right, self._spark, shown, where)
         foreign, expressions = joining.pointing(self.key_columns if on is None else on)
-        value, columns, gone = joining.value(
-            select, suffixes, joining.key_columns(self._node.key, same=on is None)
-        )
+        keys, key = joining.key_columns(self._node.key, same=on is None), self._node.key
+        if corrections:
+            _check_history(right, "late versions can correct results", "corrections", shown, where)
+            key, keys = (*key, RECORD_ID), {**keys, RECORD_ID.name: ()}
+        value, columns, gone = joining.value(select, suffixes, keys)
         node = StreamJoin(
             name=shown,
             where=where,
-            key=self._node.key,
+            key=key,
             value=value,
             left=self._node,
             right=right,
@@ -277,8 +320,9 @@ class Stream(Relation):
             foreign=foreign,
             copied=copied,
             grace=waits,
+            corrections=corrections,
         )
-        return Stream(node, self._spark)
+        return Table(node, self._spark) if corrections else Stream(node, self._spark)
 
     def group_by(self, *keys: ColumnLike, value: Sequence[ColumnLike] | None = None) -> GroupedStream:
         """Put the records into groups.
@@ -430,14 +474,7 @@ def _grace(
                 where=where,
             )
         return None
-    history_us = history_of(table)
-    if history_us is None:
-        raise NotVersionedError(
-            f"'{table.name}' has no history, and records can wait for late versions only of a table that has one.",
-            hint="Give the table history=, or leave grace= out.",
-            operator=operator,
-            where=where,
-        )
+    history_us = _check_history(table, "records can wait for late versions", "grace", operator, where)
     if period_us > history_us:
         raise GraceExceedsHistoryError(
             f"Records would wait for {grace}, and '{table.name}' keeps its versions for less.",
@@ -446,3 +483,16 @@ def _grace(
             where=where,
         )
     return Grace(period_us, table_advances, wall_clock_us)
+
+
+def _check_history(table: Node, purpose: str, argument: str, operator: str, where: str) -> int:
+    """Return how far back a table has versions, which `argument` needs."""
+    history_us = history_of(table)
+    if history_us is None:
+        raise NotVersionedError(
+            f"'{shown_name(table)}' has no history, and {purpose} only of a table that has one.",
+            hint=f"Give the table history=, or leave {argument}= out.",
+            operator=operator,
+            where=where,
+        )
+    return history_us

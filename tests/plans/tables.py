@@ -144,6 +144,7 @@ def looked_up(
     *,
     copied: bool = False,
     grace: Grace | None = None,
+    corrections: bool = False,
 ) -> StreamJoin:
     """Join records with the rows that they point at, by default with the value's first pointer."""
     name, select, gone = f"{records.name}_{table.name}", *_select(joiner)
@@ -151,7 +152,7 @@ def looked_up(
     return StreamJoin(
         name,
         "",
-        records.key,
+        (*records.key, Field("record_id", LONG)) if corrections else records.key,
         VALUE,
         records,
         table,
@@ -162,6 +163,7 @@ def looked_up(
         table.key,
         copied=copied,
         grace=grace,
+        corrections=corrections,
     )
 
 

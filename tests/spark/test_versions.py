@@ -32,7 +32,8 @@ def seen(rows: list[Row], *columns: str) -> list[tuple[Any, ...]]:
 def test_versions_grace_order_and_sequences(spark: SparkSession, tmp_path: Path) -> None:
     log = ChangeLog(tmp_path / "log", SCHEMA)
     sinks = {
-        name: ts.memory(f"versions {name}") for name in ("table", "as of", "waiting", "in order", "highest")
+        name: ts.memory(f"versions {name}")
+        for name in ("table", "as of", "waiting", "corrected", "in order", "highest")
     }
 
     def go() -> dict[str, int]:
@@ -51,6 +52,7 @@ def test_versions_grace_order_and_sequences(spark: SparkSession, tmp_path: Path)
             table.to(sinks["table"]),
             records.join(table, **pair, name="as of").to(sinks["as of"]),
             records.join(table, grace="5 seconds", **pair, name="waiting").to(sinks["waiting"]),
+            records.join(table, corrections=True, **pair, name="corrected").to(sinks["corrected"]),
             ordered.to(sinks["in order"]),
             highest.to(sinks["highest"]),
             checkpoint=tmp_path / "checkpoint",
@@ -73,6 +75,12 @@ def test_versions_grace_order_and_sequences(spark: SparkSession, tmp_path: Path)
     assert [(one.v, one.found) for one in sinks["as of"].rows()] == [(100, 1), (101, 3), (102, 2)]
     # The first waits for one at 17, the second and the third for one at 22 and 45.
     assert [(one.v, one.found) for one in sinks["waiting"].rows()] == [(100, 1), (101, None)]
+    corrected = [(one.k, one.record_id, one.v, one.found) for one in sinks["corrected"].rows()]
+    assert corrected == [
+        ("a", 0, 100, 1), ("a", 1, 101, 3),
+        # A tombstone at 16 takes the version of the second away.
+        ("a", 1, 101, None), ("a", 2, 102, 2),
+    ]  # fmt: skip
     assert seen(sinks["in order"].rows(), "v") == [(1, 10), (3, 14), (9, 1), (None, 16), (2, 20)]
     assert [one.v for one in sinks["highest"].rows()] == [1, 3, None]
     assert dropped(counts, "ordered") == 2

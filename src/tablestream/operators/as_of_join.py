@@ -16,6 +16,20 @@ it has waited for ``wall_clock_us`` on the clock    then
 What is joined meets the versions that are known at that moment. ``table_advances``: the times of versions move
 ``buffered``, too, so that a stream that falls silent does not wait.
 
+``corrections``: the result is a table with a row for each record, known by its number, and versions that come later
+than the records of their time correct it. ``observed`` is the largest time of a version.
+
+=======================================================  =================================================
+a version comes, valid from ``t`` until the next one     of each record joined before whose time is there
+=======================================================  =================================================
+a row                                                    the row with this one
+a tombstone, and there was a row                         left: the record alone; inner: a tombstone
+a tombstone, and there was none                          nothing
+=======================================================  =================================================
+
+Records are remembered as long as a version can come that is valid at their time: until ``observed - history`` has
+passed it.
+
 References
 ----------
 KIP-914, KIP-923; ``docs/semantics.md``.
@@ -23,18 +37,19 @@ KIP-914, KIP-923; ``docs/semantics.md``.
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import polars as pl
 
-from tablestream.operators.events import Ints, gather, ints
+from tablestream.operators.events import Ints, gather, ints, touched_keys
 from tablestream.operators.operator import NUMBER, PARENT, Context, Emission
 from tablestream.operators.stream_table_join import NULL, joinable, last_places, stream_table_inputs
 from tablestream.operators.versions import OpenVersions, Versions
-from tablestream.operators.waiting import ARRIVAL, ARRIVALS, ARRIVED, Waiting, with_waiting
-from tablestream.state.changes import FOREIGN_HASH, KEY_HASH, LIVE, SEQ, STEP, TS
+from tablestream.operators.waiting import ARRIVAL, ARRIVALS, ARRIVED, Waiting, numbered, with_waiting
+from tablestream.state.changes import FOREIGN_HASH, KEY_HASH, LIVE, SEQ, STEP, TS, key_columns
 from tablestream.state.trace import TraceSpec
 
 OBSERVED, BUFFERED = "observed", "buffered"
@@ -64,11 +79,14 @@ class AsOfJoin:
         Whether the times of versions move the records that wait.
     wall_clock_us
         How long they wait at most on the wall clock; None: however long.
+    corrections
+        Whether late versions correct what was joined before them.
 
     Notes
     -----
-    Inputs and output as those of `StreamTableJoin`. Cost: the records and versions that come, and the versions of
-    their keys; with grace also all that waits.
+    Inputs and output as those of `StreamTableJoin`; with `corrections` the record's number is the last column of the
+    output's key. Cost: the records and versions that come, and the versions of their keys; with grace also all that
+    waits, with corrections the records remembered of the keys of which versions come.
     """
 
     keys: pl.Schema
@@ -82,6 +100,7 @@ class AsOfJoin:
     grace_us: int | None = None
     table_advances: bool = False
     wall_clock_us: int | None = None
+    corrections: bool = False
 
     @property
     def inputs(self) -> tuple[pl.Schema, ...]:
@@ -95,7 +114,9 @@ class AsOfJoin:
     @property
     def marks(self) -> tuple[str, ...]:
         """The times and counters that it keeps."""
-        return (OBSERVED, BUFFERED, ARRIVALS) if self.grace_us is not None else (OBSERVED,)
+        if self.grace_us is not None:
+            return (OBSERVED, BUFFERED, ARRIVALS)
+        return (OBSERVED, ARRIVALS) if self.corrections else (OBSERVED,)
 
     @property
     def _versions(self) -> Versions:
@@ -115,9 +136,15 @@ class AsOfJoin:
         )
 
     @property
+    def _joined(self) -> TraceSpec:
+        """Records that were joined, and may be corrected."""
+        return replace(self._waiting, name="joined", number=2, expires=TS)
+
+    @property
     def traces(self) -> tuple[TraceSpec, ...]:
-        versions = self._versions.trace
-        return (versions,) if self.grace_us is None else (self._waiting, versions)
+        waiting = () if self.grace_us is None else (self._waiting,)
+        joined = (self._joined,) if self.corrections else ()
+        return (*waiting, *joined, self._versions.trace)
 
     @property
     def reasons(self) -> tuple[str, ...]:
@@ -127,37 +154,54 @@ class AsOfJoin:
         """Join the records whose time has come, and remember versions and those who wait."""
         arrived, puts = inputs
         new = joinable(arrived, context, keep_left=self.keep_left)
-        records = new
-        if self.grace_us is not None:
-            records = with_waiting(new, context.trace(self._waiting.name), context)
+        records = self._with_waiting(new, context)
+        rows = records if not self.corrections else pl.concat([records, self._correctable(puts, context)])
         trace = context.trace(self._versions.trace.name)
-        versions = self._versions.opened(trace, puts, records)
-        timeline = _Timeline(self, versions, context, records)
+        versions = self._versions.opened(trace, puts, rows)
+        timeline = _Timeline(self, versions, context, rows, records.height)
         timeline.work(puts, last_places([puts, new]) if self.atomic else None)
-        joined = self._joined(records, timeline, versions.payload)
-        if self.table_advances:  # a version of a global table comes to every shard
-            joined = joined.with_columns(context.among_shards(pl.col(NUMBER)).alias(NUMBER))
-        yield Emission(0, joined)
-        versions.remember(trace, context.marks.get(OBSERVED))
+        emitted = self._rows(rows, timeline, versions.payload, context)
+        if self.table_advances or self.corrections:  # a version of a global table comes to every shard
+            emitted = emitted.with_columns(context.among_shards(pl.col(NUMBER)).alias(NUMBER))
+        yield Emission(0, emitted)
+        observed = context.marks.get(OBSERVED)
+        versions.remember(trace, observed)
         if self.grace_us is not None:
             context.trace(self._waiting.name).insert(timeline.waiting.changed(self._waiting))
+        if self.corrections:
+            over = None if observed is None else observed - self.history_us - 1
+            joined = rows[timeline.joined].select(list(self._joined.schema))
+            context.trace(self._joined.name).insert(joined, expired_before=over)
 
-    def _joined(self, records: pl.DataFrame, timeline: _Timeline, payload: pl.Series) -> pl.DataFrame:
+    def _with_waiting(self, new: pl.DataFrame, context: Context) -> pl.DataFrame:
+        """Those who wait, and those who come."""
+        if self.grace_us is not None:
+            return with_waiting(new, context.trace(self._waiting.name), context)
+        return numbered(new, list(self._joined.schema), context) if self.corrections else new
+
+    def _correctable(self, puts: pl.DataFrame, context: Context) -> pl.DataFrame:
+        """The records that were joined, of the keys of which versions come."""
+        keys = touched_keys([puts.select(FOREIGN_HASH, *self.foreign_keys)])
+        none = pl.lit(-1, pl.Int64)
+        joined = context.trace(self._joined.name).lookup(keys).sort(ARRIVAL)
+        return joined.select(none.alias(SEQ), none.alias(STEP), *self._joined.schema)
+
+    def _rows(
+        self, rows: pl.DataFrame, timeline: _Timeline, payload: pl.Series, context: Context
+    ) -> pl.DataFrame:
         """Put records and rows together."""
         found = np.array(timeline.found, dtype=np.int64)
-        chosen = np.arange(len(found)) if self.keep_left else np.flatnonzero(found >= 0)
-        position, cause, number = (
-            np.array(column, dtype=np.int64)[chosen]
-            for column in (timeline.records, timeline.causes, timeline.numbers)
-        )
-        rows: pl.DataFrame = records[position].select(
-            KEY_HASH, *self.keys, TS, pl.lit(value=True).alias(LIVE), pl.col("v").alias("v0")
-        )
-        return rows.with_columns(
-            pl.Series(PARENT, cause, dtype=pl.Int64),
-            pl.Series(NUMBER, number, dtype=pl.Int64),
-            gather(payload, found[chosen]).alias("v1"),
-        )
+        keys, records = [pl.col(KEY_HASH), *map(pl.col, self.keys)], rows[timeline.records]
+        if self.corrections:
+            *_, number = key_columns(len(self.keys) + 1)
+            keys.append(context.among_shards(pl.col(ARRIVAL)).alias(number))
+        live = pl.lit(pl.Series((found >= 0) | self.keep_left, dtype=pl.Boolean))
+        return records.select(
+            *keys, TS, live.alias(LIVE), pl.when(live).then("v").alias("v0"),
+            pl.lit(pl.Series(timeline.causes, dtype=pl.Int64)).alias(PARENT),
+            pl.lit(pl.Series(timeline.numbers, dtype=pl.Int64)).alias(NUMBER),
+            pl.lit(gather(payload, found)).alias("v1"),
+        )  # fmt: skip
 
 
 @dataclass
@@ -166,30 +210,42 @@ class _Timeline:
 
     Attributes
     ----------
+    rows
+        The records: those that wait, those that come, and, from `known` on, those that were joined.
     records, found, causes, numbers
-        Of what was joined: the record, the row found (-1: none), the message that brought it about, its order there.
+        Of what is emitted: the record, the row found (-1: none), the message that brought it about, its order there.
+    joined
+        The records that late versions may correct.
     """
 
     join: AsOfJoin
     versions: OpenVersions
     context: Context
     rows: pl.DataFrame
+    known: int
     records: list[int] = field(default_factory=list)
     found: list[int] = field(default_factory=list)
     causes: list[int] = field(default_factory=list)
     numbers: list[int] = field(default_factory=list)
+    joined: list[int] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        """Take over who waits."""
+        """Take over who waits, and what may be corrected."""
         self._times = self.rows[TS].to_list()
         self._points = self.rows[FOREIGN_HASH].is_not_null().to_list()
         self.waiting = Waiting(self.rows, self._times, list(self.join.keys))
+        self._correctable: dict[int, list[tuple[int, int, int]]] = {}
+        if self.join.corrections:
+            self._arrivals = self.rows[ARRIVAL].to_list()
+            for record in range(self.known, self.rows.height):
+                self._may_be_corrected(record)
 
     def work(self, puts: pl.DataFrame, last: Ints | None) -> None:
         """Go through versions and records in their order; `last`: records come behind all of their step."""
         first = self.waiting.stored
-        own, written = ints(self.rows[SEQ])[first:], ints(puts[SEQ])
-        places = own if last is None else last[ints(self.rows[STEP])[first:]]
+        coming = self.rows[first : self.known]
+        own, written = ints(coming[SEQ]), ints(puts[SEQ])
+        places = own if last is None else last[ints(coming[STEP])]
         is_record = np.repeat([0, 1], [len(written), len(own)])
         seqs = np.concatenate([written, own])
         order = np.lexsort((seqs, is_record, np.concatenate([written, places])))
@@ -201,15 +257,32 @@ class _Timeline:
                 self._come(event - len(times) + first, seq)
         clock = self.context.clock
         if clock is not None and self.join.wall_clock_us is not None:
-            for number, record in enumerate(self.waiting.overdue(clock, self.join.wall_clock_us)):
-                self._look_up(record, clock.tick or 0, number)
+            for record in self.waiting.overdue(clock, self.join.wall_clock_us):
+                self._look_up(record, clock.tick or 0)
 
     def _put(self, position: int, time: int, seq: int, *, exists: bool) -> None:
+        """Write a version, and correct what was joined without it."""
+        history = self.versions.written(position)
+        before = history.as_of(time, None)
         self.versions.put(position, time, exists=exists)
         self._move(OBSERVED, time)
+        if self.join.corrections:
+            self._correct(position, time, history.end(time), seq, replaces=before >= 0)
         if self.join.table_advances and self.join.grace_us is not None:
             self._move(BUFFERED, time)
             self._let_go(seq, self.join.grace_us)
+
+    def _correct(self, position: int, begin: int, end: int | None, seq: int, *, replaces: bool) -> None:
+        """Tell the records at whose time a version is valid."""
+        row = self.versions.written(position).as_of(begin, None)
+        if row < 0 and not replaces:
+            return
+        records = self._correctable.get(self.versions.key(position), [])
+        bound = self.context.marks[OBSERVED] - self.join.history_us
+        first = bisect_left(records, (max(begin, bound),))
+        last = len(records) if end is None else bisect_left(records, (end,))
+        for _, _, record in records[first:last]:
+            self._emit(record, row, seq)
 
     def _come(self, record: int, seq: int) -> None:
         """Join a record at once, or let it wait."""
@@ -217,7 +290,7 @@ class _Timeline:
         buffered = self.context.marks.get(BUFFERED)
         late = grace_us is not None and buffered is not None and time < buffered - grace_us
         if grace_us is None or late or not self._points[record]:
-            self._look_up(record, seq, 0)
+            self._look_up(record, seq)
             return
         self.waiting.hold(record)
         self._move(BUFFERED, time)
@@ -225,16 +298,30 @@ class _Timeline:
 
     def _let_go(self, cause: int, grace_us: int) -> None:
         """Join those whose time has come."""
-        for number, record in enumerate(self.waiting.due(self.context.marks[BUFFERED] - grace_us)):
-            self._look_up(record, cause, number)
+        for record in self.waiting.due(self.context.marks[BUFFERED] - grace_us):
+            self._look_up(record, cause)
 
-    def _look_up(self, record: int, cause: int, number: int) -> None:
+    def _look_up(self, record: int, cause: int) -> None:
+        """Join a record with the version of its time."""
         observed = self.context.marks.get(OBSERVED)
         row = self.versions.as_of(record, self._times[record], observed) if self._points[record] else -1
+        if self.join.corrections and self._points[record]:
+            self._may_be_corrected(record)
+            self.joined.append(record)
+        if row >= 0 or self.join.keep_left:
+            self._emit(record, row, cause)
+
+    def _may_be_corrected(self, record: int) -> None:
+        records = self._correctable.setdefault(self.versions.numbers[1][record], [])
+        insort(records, (self._times[record], self._arrivals[record], record))
+
+    def _emit(self, record: int, row: int, cause: int) -> None:
+        """Note an emission; what one message brings about is numbered."""
+        follows = bool(self.causes) and self.causes[-1] == cause
+        self.numbers.append(self.numbers[-1] + 1 if follows else 0)
         self.records.append(record)
         self.found.append(row)
         self.causes.append(cause)
-        self.numbers.append(number)
 
     def _move(self, mark: str, time: int) -> None:
         self.context.marks[mark] = max(self.context.marks.get(mark, time), time)

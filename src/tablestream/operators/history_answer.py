@@ -32,7 +32,7 @@ from tablestream.operators.history_subscribe import ASKS
 from tablestream.operators.operator import NUMBER, PARENT, Context, Emission
 from tablestream.operators.result_history import END
 from tablestream.operators.versions import EXPIRED, OpenVersions, Versions, running_maximum
-from tablestream.state.changes import FOREIGN_HASH, KEY_HASH, LATEST, LIVE, SEQ, TS, last_by, number_keys
+from tablestream.state.changes import FOREIGN_HASH, KEY_HASH, LATEST, LIVE, SEQ, TS, last_by
 from tablestream.state.trace import TraceSpec
 
 
@@ -125,10 +125,7 @@ class HistoryAnswer:
 
     def _ranks(self, rows: pl.DataFrame) -> list[int]:
         """Number the left keys of some rows in the order of the keys, in which their stays are answered."""
-        (kid,) = number_keys(KEY_HASH, list(self.keys), [rows])
-        distinct = rows.select(*self.keys, kid).unique("_kid").sort(*self.keys).with_row_index("_rank")
-        ranks = distinct.sort("_kid")
-        return kid.replace_strict(ranks["_kid"], ranks["_rank"], return_dtype=pl.Int64).to_list()
+        return rows.select(pl.struct(*self.keys).rank("dense").cast(pl.Int64)).to_series().to_list()
 
 
 class _Stay(NamedTuple):

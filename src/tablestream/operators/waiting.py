@@ -19,15 +19,20 @@ ARRIVAL, ARRIVED = "_arrival", "_arrived"
 ARRIVALS = "arrivals"
 
 
-def with_waiting(new: pl.DataFrame, trace: Trace, context: Context) -> pl.DataFrame:
-    """Put those who wait before those who come, and number these: ``_seq``, ``_step``, and the trace's columns."""
-    first, zero = context.marks.get(ARRIVALS, 0), pl.lit(0, pl.Int64)
+def numbered(new: pl.DataFrame, columns: Sequence[str], context: Context) -> pl.DataFrame:
+    """Number those who come: ``_seq``, ``_step``, and some columns, of which arrival and time on the clock are made."""
+    first = context.marks.get(ARRIVALS, 0)
     context.marks[ARRIVALS] = first + new.height
-    columns = [SEQ, STEP, *trace.spec.schema]
     numbers = pl.int_range(first, first + new.height, dtype=pl.Int64, eager=True).alias(ARRIVAL)
     now = pl.lit(0 if context.clock is None else context.clock.now_us, pl.Int64).alias(ARRIVED)
+    return new.with_columns(numbers, now).select(SEQ, STEP, *columns)
+
+
+def with_waiting(new: pl.DataFrame, trace: Trace, context: Context) -> pl.DataFrame:
+    """Put those who wait (``_seq`` 0) before those who come, and number these."""
+    coming, zero = numbered(new, list(trace.spec.schema), context), pl.lit(0, pl.Int64)
     stored = trace.scan().sort(ARRIVAL).with_columns(zero.alias(SEQ), zero.alias(STEP))
-    return pl.concat([stored.select(columns), new.with_columns(numbers, now).select(columns)])
+    return pl.concat([stored.select(coming.columns), coming])
 
 
 @dataclass

@@ -296,6 +296,7 @@ def _stream_join(line: Lowering, node: StreamJoin) -> int:
             grace_us=None if node.grace is None else node.grace.period_us,
             table_advances=node.grace is not None and node.grace.table_advances,
             wall_clock_us=None if node.grace is None else node.grace.wall_clock_us,
+            corrections=node.corrections,
         )
     line.drafts.append(Draft(node, name, number, operator, [records, rows]))
     return number

@@ -310,7 +310,9 @@ class Builder:
             scope.sides[base, LEFT] = _carried(port, "v1", foreign, base.left)
             scope.sides[base, RIGHT] = _carried(port, "v0", key, base.right)
             return
-        left = _carried(port, "v0", key, base.left)
+        left = _carried(port, "v0", key[: len(base.left.key)], base.left)
+        if isinstance(base, StreamJoin) and base.corrections:
+            scope.keys[base] = key
         scope.sides[base, LEFT] = left
         inner = Scope(scope.frame, {base.left: left})
         pointed = self._pointing(inner, base.left, base, f"__pointed{base.serial}")
@@ -422,6 +424,8 @@ class Builder:
             if isinstance(base, OneToMany) or (isinstance(base, ForeignKeyJoin) and base.keeps_lone_rows):
                 foreign = base.foreign
             key, values = many.key, [many.value, one.value]
+            if isinstance(base, StreamJoin):
+                key = base.key
         plain = change + _typed(key_columns(len(key)), key) + _typed(foreign_columns(len(foreign)), foreign)
         return Layout(plain, {f"v{number}": value for number, value in enumerate(values)})
 

@@ -47,23 +47,29 @@ class StreamJoin(Join):
         Whether every shard has a copy of the table (a global table).
     grace
         How records wait for late versions of the table; None: they do not.
+    corrections
+        Whether it is a table with a row for each record, keyed by the stream's key and the record's number, that late
+        versions of the table correct.
     """
 
     on: tuple[Expression, ...]
     foreign: Fields
     copied: bool = field(default=False, kw_only=True)
     grace: Grace | None = field(default=None, kw_only=True)
+    corrections: bool = field(default=False, kw_only=True)
 
     @property
     def is_stream(self) -> bool:
-        return True
+        return not self.corrections
 
     @property
     def meaning(self) -> str:
         on = ", ".join(expression.text for expression in self.on)
         right = f"the copies of {self.right.name}" if self.copied else self.right.name
         waits = "" if self.grace is None else f" after {self.grace.text}"
-        return f"{self.how} join of the records of {self.left.name} to {right} on {on}{waits}; {self._select_text}"
+        corrected = ", corrected" if self.corrections else ""
+        of = f"{self.how} join of the records of {self.left.name}"
+        return f"{of} to {right} on {on}{waits}{corrected}; {self._select_text}"
 
 
 @dataclass(frozen=True, eq=False)
