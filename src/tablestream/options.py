@@ -20,6 +20,8 @@ DEFAULT_SHARDS = 16
 class OutputSpec:
     """How an output gives its changes; see `Table.changes`. With `rejected`: what sources reject instead.
 
+    `latest_only`: of a versioned table, none but those that are the latest of their row.
+
     Raises
     ------
     ArgumentError
@@ -30,6 +32,7 @@ class OutputSpec:
     before: bool = False
     tombstones: Tombstones = "all"
     rejected: bool = False
+    latest_only: bool = False
 
     def __post_init__(self) -> None:
         """Check the words."""

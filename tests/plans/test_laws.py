@@ -225,6 +225,7 @@ ALLOWED = (
     "enum",
     "functools",
     "heapq",
+    "itertools",
     "math",
     "operator",
     "typing",

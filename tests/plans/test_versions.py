@@ -31,7 +31,9 @@ from tests.plans.tables import (
 )
 
 if TYPE_CHECKING:
-    from tablestream.topology.nodes import Node
+    from collections.abc import Sequence
+
+    from tablestream.topology.nodes import Node, Source
     from tests.plans.tables import Key, Value
 
 both_modes = pytest.mark.parametrize("compat", [False, True], ids=["default", "compat"])
@@ -239,3 +241,68 @@ def test_answers_of_every_shard_do_not_hang_on_the_cuts() -> None:
             told += engine.run(log[start : start + size])[0]
         found.add(str(told))
     assert len(found) == 1
+
+
+def told_of(log: Sequence[Record], known: dict[str, dict[int, Value]]) -> list[Change]:
+    """Each change beside what was valid at its time before, among all versions that ever came."""
+    told = []
+    for record in log:
+        versions = known.setdefault(str(record.key), {})
+        valid = [time for time in versions if time <= record.ts]
+        old = versions[max(valid)] if valid else None
+        versions[record.ts] = record.value
+        if (old, record.value) != (None, None):
+            told.append(Change((str(record.key),), (old, record.value), record.ts))
+    return told
+
+
+def late_log(seed: int, table: Source) -> list[Record]:
+    rng = random.Random(seed)
+    values = (None, None, "a", "b", "c")
+    return [
+        Record(table, rng.choice("xy"), rng.choice(values), number // 3 - rng.choice((0, 0, 2, 5)))
+        for number in range(20, 140)
+    ]
+
+
+@both_modes
+def test_the_row_before_a_late_change_is_that_of_its_time(*, compat: bool) -> None:
+    table = source("T")
+    node = materialized(table, 1000)
+    outputs = [Output(node, before=True), Output(node, minimal=True)]
+    for seed in range(4):
+        log = late_log(seed, table)
+        if compat:  # which forgets tombstones at the newest version's time
+            log = [one._replace(ts=number * 7 - one.ts % 3) for number, one in enumerate(log)]
+        engine, images, minimal = Engine(outputs, compat, shards=2), list[Change](), list[Change]()
+        for piece in random_cuts(log, seed, 6):
+            one, other = engine.run(piece)
+            images, minimal, engine = images + one, minimal + other, engine.restarted()
+        wanted = told_of(log, {})
+        assert images == wanted
+        assert minimal == [Change(key, new, ts) for key, (_, new), ts in wanted]
+
+
+def test_final_changes_of_a_versioned_table_are_the_last_of_each_time() -> None:
+    table = source("T")
+    node = materialized(table, 1000)
+    for seed in range(4):
+        log = late_log(seed, table)
+        known: dict[str, dict[int, Value]] = {}
+        engine = Engine([Output(node, final=True), Output(node, final=True, before=True)], shards=2)
+        for piece in random_cuts(log, seed, 6):
+            wanted = list[Change]()
+            for record in {(one.key, one.ts): one for one in piece}.values():
+                wanted += told_of([record], {key: dict(versions) for key, versions in known.items()})
+            told_of(piece, known)
+            final, images = engine.run(piece)
+            assert sorted(images, key=str) == sorted(wanted, key=str)
+            assert final == [Change(key, new, ts) for key, (_, new), ts in images]
+            engine = engine.restarted()
+
+
+def test_a_maintained_table_is_told_the_latest_only() -> None:
+    table = source("T")
+    node = materialized(table, 1000)
+    log = [Record(table, "x", "a", 5), Record(table, "x", "late", 3), Record(table, "y", None, 4)]
+    assert Engine([Output(node, final=True, latest_only=True)]).run(log)[0] == [Change(("x",), "a", 5)]

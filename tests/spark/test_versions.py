@@ -33,7 +33,7 @@ def test_versions_grace_order_and_sequences(spark: SparkSession, tmp_path: Path)
     log = ChangeLog(tmp_path / "log", SCHEMA)
     sinks = {
         name: ts.memory(f"versions {name}")
-        for name in ("table", "as of", "waiting", "corrected", "in order", "highest")
+        for name in ("table", "images", "as of", "waiting", "corrected", "in order", "highest")
     }
 
     def go() -> dict[str, int]:
@@ -50,6 +50,7 @@ def test_versions_grace_order_and_sequences(spark: SparkSession, tmp_path: Path)
         highest = ts.table(frame("T"), "k", sequence_by="lsn", name="highest", **said)
         return run(
             table.to(sinks["table"]),
+            table.to(sinks["images"], before=True, name="images"),
             records.join(table, **pair, name="as of").to(sinks["as of"]),
             records.join(table, grace="5 seconds", **pair, name="waiting").to(sinks["waiting"]),
             records.join(table, corrections=True, **pair, name="corrected").to(sinks["corrected"]),
@@ -71,6 +72,12 @@ def test_versions_grace_order_and_sequences(spark: SparkSession, tmp_path: Path)
     assert seen(told, "v", "_change_type", "_is_latest") == [
         (1, "upsert", True, 10), (2, "upsert", True, 20), (3, "upsert", False, 14),
         (None, "delete", False, 16), (9, "upsert", False, 1), (10, "upsert", True, 41),
+    ]  # fmt: skip
+    assert seen(sinks["images"].rows(), "v", "_change_type", "_is_latest") == [
+        (1, "insert", True, 10), (1, "update_preimage", True, 20), (2, "update_postimage", True, 20),
+        (1, "update_preimage", False, 14), (3, "update_postimage", False, 14),
+        (3, "delete", False, 16), (9, "insert", False, 1),
+        (2, "update_preimage", True, 41), (10, "update_postimage", True, 41),
     ]  # fmt: skip
     assert [(one.v, one.found) for one in sinks["as of"].rows()] == [(100, 1), (101, 3), (102, 2)]
     # The first waits for one at 17, the second and the third for one at 22 and 45.

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from tablestream.plan.rounds import Port, Round
-from tablestream.topology.graph import ancestors
+from tablestream.topology.graph import ancestors, history_of
 from tablestream.topology.nodes import Aggregate, Fields, ForeignKeyJoin, Node, OneToMany, Source
 from tablestream.topology.streams import StreamJoin
 
@@ -74,13 +74,22 @@ class Between:
 
 @dataclass(frozen=True)
 class Output:
-    """What was asked for: the changes of a node, or with `rejected` the records that its sources reject."""
+    """What was asked for: the changes of a node, or with `rejected` the records that its sources reject.
+
+    `latest_only`: of a versioned table, none but those that are the latest of their row.
+    """
 
     node: Node
     final: bool = False
     before: bool = False
     minimal: bool = False
     rejected: bool = False
+    latest_only: bool = False
+
+    @property
+    def tells_latest(self) -> bool:
+        """Whether each change says if it is the latest of its row."""
+        return history_of(self.node) is not None and not self.latest_only
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from tablestream.operators.upsert import Upsert
+from tablestream.operators.versioned_upsert import VersionedUpsert
 from tablestream.plan.line import Between, Ending, Line, Mode, Output, Reader, Role
 from tablestream.plan.lowering import Draft, Late, Lowering, Types, Want
 from tablestream.plan.placing import place
@@ -104,18 +105,29 @@ def _ending(line: Lowering, output: Output, index: int, final: set[Node]) -> _En
     number = 1 + line.produce(base)
     path = (*path_from_base(output.node), _LAST)
     read = Want((path, index), number, KEY_HASH, f"output {index + 1}[rows]")
-    line.read(output.node, read, Role.KEYED, output.node.key, late=Late.IGNORED)
-    operator = Upsert(
-        keys=line.key_of(output.node),
-        value=line.value_of(output.node),
-        keep_old=output.before,
-        quiet=quiet or output.before,
-        final=output.final,
-    )
-    draft = Draft(None, f"output {index + 1}", number, operator, [read])
+    late = Late.TOLD if output.tells_latest else Late.IGNORED
+    line.read(output.node, read, Role.KEYED, output.node.key, late=late)
+    draft = Draft(None, f"output {index + 1}", number, _remembering(line, output, quiet=quiet), [read])
     line.drafts.append(draft)
     line.wants.append(want)
     return _End(output, want, draft, evaluated=True)
+
+
+def _remembering(line: Lowering, output: Output, *, quiet: bool) -> Upsert | VersionedUpsert:
+    """The operator that knows what an output's rows were before."""
+    keys, value = line.key_of(output.node), line.value_of(output.node)
+    quiet, history_us = quiet or output.before, history_of(output.node)
+    if history_us is None or not output.tells_latest:
+        return Upsert(keys, value, keep_old=output.before, quiet=quiet, final=output.final)
+    return VersionedUpsert(
+        keys,
+        value,
+        history_us,
+        forgetful=line.mode.compat,
+        keep_old=output.before,
+        quiet=quiet,
+        final=output.final,
+    )
 
 
 @dataclass

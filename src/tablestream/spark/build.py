@@ -342,14 +342,9 @@ class Builder:
             existed=None if old is None else old.exists,
             timestamp=F.timestamp_micros(opened(port, TS)),
             order=opened(port, ORDER),
-            latest=opened(port, LATEST) if self._shows_latest(ending) else None,
+            latest=opened(port, LATEST) if ending.output.tells_latest else None,
         )
         return scope.frame, result
-
-    @staticmethod
-    def _shows_latest(ending: Ending) -> bool:
-        """Whether the changes of a versioned table leave as they are, late ones among them."""
-        return not ending.evaluated and history_of(ending.output.node) is not None
 
     def rejected(self, ending: Ending) -> list[Column]:
         """The columns of an output of rejected records."""
@@ -436,6 +431,8 @@ class Builder:
             return self._layout(base_of(ending.output.node), [self._order_struct()])
         node = ending.output.node
         plain = [self._order_struct(), *_CHANGE, *_typed(key_columns(len(node.key)), node.key)]
+        if ending.output.tells_latest:
+            plain.append(T.StructField(LATEST, T.BooleanType()))
         values = {"v": node.value} | ({"old": node.value} if ending.output.before else {})
         return Layout(plain, values)
 

@@ -64,7 +64,14 @@ def lowered(wanted: Sequence[tuple[Node, OutputSpec]], compat: Compat, shards: i
             where=user_line(),
         )
     outputs = [
-        Output(node, spec.emit == "final", spec.before, spec.tombstones == "minimal", spec.rejected)
+        Output(
+            node,
+            final=spec.emit == "final",
+            before=spec.before,
+            minimal=spec.tombstones == "minimal",
+            rejected=spec.rejected,
+            latest_only=spec.latest_only,
+        )
         for node, spec in wanted
     ]
     line = lower(outputs, polars_types, Mode(checked_compat(compat), checked_shards(shards)))
@@ -200,7 +207,8 @@ def _with_images(rows: DataFrame, ending: Ending) -> DataFrame:
     value = [quoted("__row", "value", name).alias(name) for name in names]
     kind = quoted("__row", "kind").alias("_change_type")
     order = F.col("_order").withField("image", F.col("__image")).alias("_order")
-    return shown.select(*key, *value, kind, "_timestamp", order)
+    latest = ["_is_latest"] if ending.output.tells_latest else []
+    return shown.select(*key, *value, kind, "_timestamp", *latest, order)
 
 
 def explain(node: Node, spec: OutputSpec, compat: Compat, shards: int | None) -> str:

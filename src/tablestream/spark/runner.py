@@ -147,7 +147,8 @@ def request(
             where=user_line(),
         )
     chosen: Emit = emit or ("final" if sink.needs_final else "every")
-    return OutputRequest(node, spark, sink, OutputSpec(chosen, before, tombstones), name)
+    spec = OutputSpec(chosen, before, tombstones, latest_only=sink.needs_final)
+    return OutputRequest(node, spark, sink, spec, name)
 
 
 def _check_kinds(outputs: Sequence[Any], checkpoint: Any, trigger: Any) -> None:
