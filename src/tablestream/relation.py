@@ -181,10 +181,11 @@ class Relation:
         return self._selected(given, [], where, None)
 
     def rejected(self) -> Rejected:
-        """Return the records that its sources leave out, as an output of the plan.
+        """Return the records that are left out on the way here, as an output of the plan.
 
-        These are records with a null in the key, without a time, and rows that could not be read (of
-        `tablestream.read_files` in mode ``keep``).
+        Sources leave out records with a null in the key, without a time, and rows that could not be read (of
+        `tablestream.read_files` in mode ``keep``); operators what is older than a history, late behind a join's
+        versioned side, or points at nothing.
         """
         return Rejected(self._node, self._spark)
 
@@ -261,11 +262,12 @@ class Relation:
 
 
 class Rejected:
-    """Records that the sources of a table leave out: ``table.rejected()``.
+    """Records that a table's sources, and the operators on the way to it, leave out: ``table.rejected()``.
 
-    Columns: ``operator`` (the table), ``reason`` (``null-key``, ``null-timestamp``, ``malformed``), ``source`` (the
-    source partition), ``timestamp``, ``key`` and ``record`` (JSON; of a row that could not be read its text), and
-    ``_order``.
+    Columns: ``operator``, ``reason``, ``source`` (the source partition), ``timestamp``, ``key`` and ``record`` (JSON;
+    of a row that could not be read its text), and ``_order``. Reasons of sources are ``null-key``, ``null-timestamp``
+    and ``malformed``; those of operators, such as ``expired``, ``out-of-order`` and ``null-foreign-key``, are in
+    ``docs/semantics.md``. Their records are as the operator saw them: key and value.
     """
 
     def __init__(self, node: Node, spark: SparkSession) -> None:
@@ -298,7 +300,7 @@ class Rejected:
         return OutputRequest(self._node, self._spark, sink, spec, shown)
 
     def changes(self) -> DataFrame:
-        """Return the rejected records as a streaming DataFrame; nothing else of the plan runs."""
+        """Return the rejected records as a streaming DataFrame; of the plan only runs what they come from."""
         return changes_of(self._node, self._spark, OutputSpec(rejected=True), None, None)
 
 

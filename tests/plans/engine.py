@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 import polars as pl
 
 from tablestream.operators.operator import WallClock
-from tablestream.plan.line import NOTHING, Ending, Line, Mode, Output, Reader, Role
+from tablestream.plan.line import Ending, Line, Mode, Output, Reader, Role
 from tablestream.plan.lower import lower
 from tablestream.plan.order import in_order
 from tablestream.plan.rounds import EVERY_SHARD, Port, Round
@@ -26,6 +26,7 @@ from tablestream.state.changes import (
     KEY_HASH,
     LATEST,
     LIVE,
+    NOTHING,
     PARTITION,
     POSITION,
     ROW_TS,
@@ -248,6 +249,7 @@ class Engine:
                     if reader.latest_only and not row["_latest"]:
                         if reader.counted_by is not None:
                             self.dropped[reader.counted_by, "out-of-order"] += 1
+                            self._reject(reader, number, row, laid_out, inbox)
                         continue
                     message = {name: row[name] for name in (TIME, PARTITION, POSITION, TS)}
                     message |= {hop: row.get(hop, 0) for hop in (*hop_columns(number + 1), STEP_HOPS)}
@@ -259,6 +261,18 @@ class Engine:
                     self._put(outgoing, reader, message, laid_out)
         self._send(outgoing, inbox)
 
+    def _reject(self, reader: Reader, number: int, row: FrameRow, laid_out: _Row, inbox: Inbox) -> None:
+        """Tell who asks of a late change that is left out."""
+        place = [TIME, PARTITION, POSITION, *hop_columns(number + 1)]
+        key, value = laid_out.record(reader.node) or ((), None)
+        message = {name: row.get(name, 0) for name in (*place, TS)}
+        message |= dict(zip(reader.shown.columns, key, strict=True))
+        frame = pl.DataFrame([message | {"v": None if value is None else {"c0": value}}])
+        for port in reader.rejecting:
+            ranked = frame.with_columns(pl.col(place[-1]) + port.rank)
+            told = reader.shown.told(ranked, place, str(reader.counted_by), "out-of-order")
+            self._deliver(port, told, inbox)
+
     def _ending(self, ending: Ending, inbox: Inbox) -> list[Step]:
         frames = self._frames(ending.port, inbox)
         if not frames:
@@ -268,6 +282,8 @@ class Engine:
 
     def _change(self, ending: Ending, row: FrameRow) -> Change:
         node = ending.output.node
+        if ending.output.rejected:
+            return Change((row["_operator"], row["_reason"]), row["_record"], row[TS])
         if not ending.evaluated:
             record = _laid_out(base_of(node), row).record(node)
             assert record is not None

@@ -130,3 +130,40 @@ def test_joins_of_histories(spark: SparkSession, tmp_path: Path) -> None:
         # That other one ends at 14, and until 12 it pointed at b.
         ("a", 200, None, False, 14), ("a", 200, None, True, 15), ("a", 20, 9, False, 11),
     ]  # fmt: skip
+
+
+@pytest.mark.timeout(600)
+def test_what_operators_leave_out_is_an_output(spark: SparkSession, tmp_path: Path) -> None:
+    log = ChangeLog(tmp_path / "log", SCHEMA)
+    sink = ts.memory("left out")
+    log.add(
+        [at("T", "a", 1, 20), at("T", "a", 2, 15), at("T", "b", 3, 9), at("T", None, 4, 21)],  # type: ignore[arg-type]
+        [at("T", "a", None, 16), at("L", "x", None, 1), at("L", "y", 7, 2)],
+    )
+    said: dict[str, Any] = {"timestamp": F.timestamp_seconds("at"), "columns": ["v"]}
+    frame = log.read(spark)
+    kept = ts.table(
+        frame.where("kind = 'T'"),
+        "k",
+        apply_as_deletes="v is null",
+        history="10 seconds",
+        name="kept",
+        **said,
+    )
+    left = ts.table(frame.where("kind = 'L'"), "k", name="left", **said)
+    join = left.join(kept, F.when(F.col("v") > 0, "a"), select=lambda one, _: [one.v], name="join")
+    counts = run(join.rejected().to(sink, name="out"), checkpoint=tmp_path / "checkpoint", shards=1)
+    seconds = [round(row.timestamp.timestamp()) - START for row in sink.rows()]
+    found = {
+        (row.operator, row.reason, row.record, time) for row, time in zip(sink.rows(), seconds, strict=True)
+    }
+    assert found == {
+        ("kept", "null-key", '{"kind":"T","k":null,"v":4,"at":1700000021,"lsn":0}', 21),
+        ("kept/versions", "expired", '{"k":"b","v":3}', 9),
+        ("join", "out-of-order", '{"k":"a","v":2}', 15),
+        ("join", "out-of-order", '{"k":"a","v":null}', 16),
+        ("join/subscribe", "null-foreign-key", '{"k":"x","v":null}', 1),
+    }
+    assert [row.key for row in sink.rows() if row.reason == "expired"] == ['{"k":"b"}']
+    assert all(row.source.startswith("000") for row in sink.rows())
+    assert all(counts[f"{operator}: {reason}"] for operator, reason, _, _ in found)

@@ -161,7 +161,7 @@ class ForeignKeySubscribe:
         (kid,) = number_keys(KEY_HASH, list(self.keys), [rows])
         turns = self._turns(rows, kid)
         if self.rules is not Rules.LEFT:
-            context.dropped[NULL_FOREIGN_KEY] += int((turns.live & ~turns.has).sum())
+            context.reject(NULL_FOREIGN_KEY, arrived[turns.now[turns.live & ~turns.has] - stored.height])
         yield Emission(TO_RIGHT, self._messages(turns, rows, arrived, stored.height))
         if self.rules is Rules.LEFT:
             yield Emission(TO_RESULT, self._direct_answers(turns, arrived, stored.height))

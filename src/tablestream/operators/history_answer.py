@@ -178,15 +178,17 @@ class _Pieces:
         ).sort(SEQ)
         highest = running_maximum(events[TS], self.context.observed)
         bounds = (highest - self.join.history_us).alias("bound")
+        expired = []
         for seq, time, at, asks, exists, latest, bound in events.with_columns(bounds).iter_rows():
             if asks is not None:
                 self._come(self.stored + at, seq, bound, asks=asks)
             elif latest or time >= bound:
                 self._put(at, time, seq, bound, exists=exists)
             else:
-                self.context.dropped[EXPIRED] += 1
+                expired.append(at)
         if len(highest):
             self.context.observed = int(highest[-1])
+        self.context.reject(EXPIRED, puts[expired], 1)
 
     def _stand(self, position: int) -> _Stay:
         stay = _Stay(position, *self._times[position])

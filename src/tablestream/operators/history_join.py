@@ -143,11 +143,12 @@ class _Pieces:
         highest = running_maximum(changes[TS], self.context.observed)
         bounds = (highest - self.join.history_us).alias("bound")
         rows = changes.with_columns(bounds).iter_rows()
+        expired: tuple[list[int], list[int]] = ([], [])
         for _, step in groupby(rows, key=lambda row: row[0]):
             written = []
             for number, seq, time, is_row, latest, which, at, bound in step:
                 if not latest and time < bound:
-                    self.context.dropped[EXPIRED] += 1
+                    expired[which].append(at)
                     continue
                 self.opened[which].put(at, time, exists=is_row)
                 written.append(((which, at, number, seq), time))
@@ -155,6 +156,8 @@ class _Pieces:
                 self._cut(change, time, bound)
         if len(highest):
             self.context.observed = int(highest[-1])
+        for which, frame in enumerate(inputs):
+            self.context.reject(EXPIRED, frame[expired[which]], which)
 
     def _cut(self, change: tuple[int, int, int, int], time: int, bound: int) -> None:
         """Cut what a version is valid for into pieces."""

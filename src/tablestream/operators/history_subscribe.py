@@ -95,10 +95,10 @@ class HistorySubscribe:
         puts = changes.select(SEQ, KEY_HASH, *self.keys, TS, LIVE, LATEST, row)
         points = pl.col(FOREIGN_HASH).is_not_null()
         if not self.keep_left:
-            context.dropped[NULL_FOREIGN_KEY] += changes.filter(pl.col(LIVE) & ~points).height
+            context.reject(NULL_FOREIGN_KEY, changes.filter(pl.col(LIVE) & ~points))
         versions = self._versions.opened(trace, puts)
         stays = _Stays(versions, self.history_us, context)
-        stays.work(puts)
+        context.reject(EXPIRED, changes[stays.work(puts)])
         sent = stays.sent(puts.select(SEQ, KEY_HASH, *self.keys))
         rows = sent["v"].struct
         foreign = [rows.field(name).alias(name) for name in (FOREIGN_HASH, *self.foreign_keys)]
@@ -124,17 +124,19 @@ class _Stays:
     ends: list[int | None] = field(default_factory=list)
     rows: list[int] = field(default_factory=list)
 
-    def work(self, puts: pl.DataFrame) -> None:
-        """Go through the versions that come."""
+    def work(self, puts: pl.DataFrame) -> list[int]:
+        """Go through the versions that come; return the places of those that are too late."""
+        expired = []
         highest = running_maximum(puts[TS], self.context.observed)
         bounds = (highest - self.history_us).to_list()
         for position, (time, exists, latest) in enumerate(puts.select(TS, LIVE, LATEST).iter_rows()):
             if latest or time >= bounds[position]:
                 self._put(position, time, bounds[position], exists=exists)
             else:
-                self.context.dropped[EXPIRED] += 1
+                expired.append(position)
         if len(highest):
             self.context.observed = int(highest[-1])
+        return expired
 
     def _put(self, position: int, time: int, bound: int, *, exists: bool) -> None:
         history = self.versions.written(position)

@@ -76,6 +76,8 @@ class Context:
         Gives the trace of a name that the operator declared.
     dropped
         Records dropped so far, by reason.
+    rejected
+        The dropped records themselves, if someone asks for them: the number of the input, the reason, and the rows.
     observed
         The largest time that the operator has seen in its shard; it survives a restart. None: no record yet.
     clock
@@ -93,6 +95,13 @@ class Context:
     marks: dict[str, int] = field(default_factory=dict)
     shard: int = 0
     shards: int = 1
+    rejected: list[tuple[int, str, pl.DataFrame]] | None = None
+
+    def reject(self, reason: str, rows: pl.DataFrame, of_input: int = 0) -> None:
+        """Count rows of an input that are dropped, and keep them if someone asks for them."""
+        self.dropped[reason] += rows.height
+        if self.rejected is not None and rows.height:
+            self.rejected.append((of_input, reason, rows))
 
     def among_shards(self, number: pl.Expr) -> pl.Expr:
         """Make numbers of emissions different from those of other shards, where all of them have one cause."""

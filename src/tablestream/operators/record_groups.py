@@ -70,8 +70,9 @@ class RecordGroups:
     def run(self, inputs: Sequence[pl.DataFrame], context: Context) -> Iterator[Emission]:
         """Send each record to its group."""
         (arrived,) = inputs
-        records = arrived.filter(pl.col(FOREIGN_HASH).is_not_null() & pl.col(LIVE))
-        context.dropped[NULL] += arrived.height - records.height
+        grouped = pl.col(FOREIGN_HASH).is_not_null() & pl.col(LIVE)
+        records = arrived.filter(grouped)
+        context.reject(NULL, arrived.filter(~grouped))
         if records.is_empty():
             return
         messages = records.select(

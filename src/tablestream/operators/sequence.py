@@ -82,10 +82,11 @@ class SequenceBy:
         (spec,) = self.traces
         trace = context.trace(spec.name)
         new = arrived.filter(pl.col(SEQUENCE).is_not_null())
-        context.dropped[NULL_SEQUENCE] += arrived.height - new.height
+        context.reject(NULL_SEQUENCE, arrived.filter(pl.col(SEQUENCE).is_null()))
         stored = trace.lookup(touched_keys([new.select(KEY_HASH, *self.keys)]))
-        winners = new.filter(pl.Series(self._wins(stored, new, context), dtype=pl.Boolean))
-        context.dropped[SUPERSEDED] += new.height - winners.height
+        wins = pl.Series(self._wins(stored, new, context), dtype=pl.Boolean)
+        winners = new.filter(wins)
+        context.reject(SUPERSEDED, new.filter(~wins))
         yield Emission(0, winners.rename({SEQ: PARENT}).drop(STEP, SEQUENCE))
         (kid,) = number_keys(KEY_HASH, list(self.keys), [winners])
         until = pl.when(~pl.col(LIVE)).then(pl.col(TS) + pl.lit(self.retention_us, pl.Int64)).alias(UNTIL)

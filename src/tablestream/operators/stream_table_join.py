@@ -141,11 +141,9 @@ class StreamTableJoin:
 
 def joinable(arrived: pl.DataFrame, context: Context, *, keep_left: bool) -> pl.DataFrame:
     """Leave out, and count, records without a value, and unless `keep_left` those that point at nothing."""
-    records = arrived.filter(LIVE)
-    if not keep_left:
-        records = records.filter(pl.col(FOREIGN_HASH).is_not_null())
-    context.dropped[NULL] += arrived.height - records.height
-    return records
+    joins = pl.col(LIVE) if keep_left else pl.col(LIVE) & pl.col(FOREIGN_HASH).is_not_null()
+    context.reject(NULL, arrived.filter(~joins))
+    return arrived.filter(joins)
 
 
 def last_places(frames: Sequence[pl.DataFrame]) -> Ints:

@@ -65,8 +65,9 @@ class ToTable:
     def run(self, inputs: Sequence[pl.DataFrame], context: Context) -> Iterator[Emission]:
         """Pass records on."""
         (arrived,) = inputs
-        keyed = arrived.drop_nulls(list(self.keys))
-        context.dropped[NULL_KEY] += arrived.height - keyed.height
+        has_key = pl.all_horizontal(pl.col(name).is_not_null() for name in self.keys)
+        keyed = arrived.filter(has_key)
+        context.reject(NULL_KEY, arrived.filter(~has_key))
         if self.atomic:
             keyed = keyed.unique([STEP, *self.keys], keep="last", maintain_order=True)
         yield Emission(0, keyed.rename({SEQ: PARENT}).drop(STEP))

@@ -71,8 +71,9 @@ class VersionedTable:
         """Write the changes in their order, and pass them on."""
         (arrived,) = inputs
         highest = running_maximum(arrived[TS], context.observed)
-        accepted = arrived.filter(arrived[TS] >= highest - self.history_us)
-        context.dropped[EXPIRED] += arrived.height - accepted.height
+        in_time = arrived[TS] >= highest - self.history_us
+        accepted = arrived.filter(in_time)
+        context.reject(EXPIRED, arrived.filter(~in_time))
         trace = context.trace(self.traces[0].name)
         open_versions = self._versions.opened(trace, accepted)
         latest = [

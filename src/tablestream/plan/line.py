@@ -5,13 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
+from tablestream.plan.rejections import Shown
 from tablestream.plan.rounds import Port, Round
+from tablestream.state.changes import foreign_columns, key_columns
 from tablestream.topology.graph import ancestors, history_of
 from tablestream.topology.nodes import Aggregate, Fields, ForeignKeyJoin, Node, OneToMany, Source
 from tablestream.topology.streams import StreamJoin
-
-#: The column of a struct for a value without columns.
-NOTHING = "__nothing"
 
 #: The nodes whose ``on`` points at another key.
 Pointing = ForeignKeyJoin | OneToMany | StreamJoin | Aggregate
@@ -49,6 +48,8 @@ class Reader:
         The operator that counts them as dropped, if one does.
     tells_latest
         Whether a message says if the change is the latest of its row.
+    rejecting
+        The ports that want to know which changes it leaves out.
     """
 
     port: Port
@@ -60,6 +61,15 @@ class Reader:
     latest_only: bool = False
     counted_by: str | None = None
     tells_latest: bool = False
+    rejecting: tuple[Port, ...] = ()
+
+    @property
+    def shown(self) -> Shown:
+        """The columns of its messages as users know them."""
+        pointed = self.role is Role.POINTED_AT
+        columns = (foreign_columns if pointed else key_columns)(len(self.key))
+        fields = self.join.input_fields if isinstance(self.join, Aggregate) else self.node.value
+        return Shown(columns, tuple(one.name for one in self.node.key), tuple(one.name for one in fields))
 
 
 @dataclass(frozen=True)

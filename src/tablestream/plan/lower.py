@@ -9,7 +9,7 @@ from tablestream.operators.upsert import Upsert
 from tablestream.operators.versioned_upsert import VersionedUpsert
 from tablestream.plan.line import Between, Ending, Line, Mode, Output, Reader, Role
 from tablestream.plan.lowering import Draft, Late, Lowering, Types, Want
-from tablestream.plan.placing import place
+from tablestream.plan.placing import place, rejects
 from tablestream.plan.rounds import EVERY_SHARD, Placed, Port, Round
 from tablestream.state.changes import KEY_HASH
 from tablestream.topology.graph import (
@@ -45,6 +45,10 @@ def lower(outputs: Sequence[Output], types: Types, mode: Mode) -> Line:
     for output in outputs:
         if not output.rejected:
             line.produce_stream(output.node)
+            continue
+        for node in ancestors(output.node):
+            if rejects(node):
+                line.produce(node)
     final = _natively_final(line, outputs)
     endings = [_ending(line, output, index, final) for index, output in enumerate(outputs)]
     last = max([draft.round for draft in line.drafts], default=0)
@@ -147,9 +151,12 @@ class _Finishing:
             want: Port(ranks[want.into or want], rank, want.round, want.route, want.label)
             for want, rank in ranks.items()
         }
+        reading = {
+            want: self._reader(make(ports[want]), want, ports) for _, want, make in self.lowering.reads
+        }
         readers: dict[Node, list[Reader]] = {}
-        for base, want, make in self.lowering.reads:
-            readers.setdefault(base, []).append(make(ports[want]))
+        for base, want, _ in self.lowering.reads:
+            readers.setdefault(base, []).append(reading[want])
         between = {
             base: Port(len(ports) + number, 0, made_in + 1, KEY_HASH, self.lowering.names[base])
             for number, (base, made_in) in enumerate(self.lowering.made_in.items(), start=1)
@@ -158,7 +165,7 @@ class _Finishing:
         return Line(
             mode=self.lowering.mode,
             names=self.lowering.names,
-            rounds=self._rounds(ports, between),
+            rounds=self._rounds(ports, between, reading),
             sources={source: tuple(readers.get(source, ())) for source in self._sources()},
             between=tuple(
                 Between(port, base, self.lowering.made_in[base], tuple(readers[base]))
@@ -172,15 +179,37 @@ class _Finishing:
         nodes = ancestors(*(end.output.node for end in self.endings))
         return [node for node in nodes if isinstance(node, Source)]
 
-    def _rounds(self, ports: dict[Want, Port], between: dict[Node, Port]) -> tuple[Round, ...]:
+    def _reader(self, reader: Reader, want: Want, ports: dict[Want, Port]) -> Reader:
+        """Let a reader that leaves out late changes know who asks for them."""
+        if reader.counted_by is None:
+            return reader
+        (draft,) = (draft for draft in self.lowering.drafts if want in draft.inputs)
+        return replace(reader, rejecting=self._rejecting(draft, ports))
+
+    def _rejecting(self, draft: Draft, ports: dict[Want, Port]) -> tuple[Port, ...]:
+        """The ports that want to know what an operator leaves out."""
+        if draft.base is None:
+            return ()
+        asking = (end for end in self.endings if end.output.rejected)
+        return tuple(ports[end.want] for end in asking if draft.base in ancestors(end.output.node))
+
+    def _rounds(
+        self, ports: dict[Want, Port], between: dict[Node, Port], reading: dict[Want, Reader]
+    ) -> tuple[Round, ...]:
         made = []
         for number in range(1, self.last + 1):
             drafts = [draft for draft in self.lowering.drafts if draft.round == number]
-            placed = tuple(self._placed(draft, ports, between) for draft in drafts)
+            placed = tuple(self._placed(draft, ports, between, reading) for draft in drafts)
             made.append(Round(number, placed, self._description(drafts)))
         return tuple(made)
 
-    def _placed(self, draft: Draft, ports: dict[Want, Port], between: dict[Node, Port]) -> Placed:
+    def _placed(
+        self,
+        draft: Draft,
+        ports: dict[Want, Port],
+        between: dict[Node, Port],
+        reading: dict[Want, Reader],
+    ) -> Placed:
         ends = [
             ports[end.want]
             for end in self.endings
@@ -196,7 +225,9 @@ class _Finishing:
             operator = replace(operator, final=True)  # type: ignore[type-var]
         inputs = tuple(ports[want].number for want in draft.inputs)
         copied = any(want.route == EVERY_SHARD for want in draft.inputs)
-        return Placed(draft.name, operator, inputs, targets, copied)
+        rejecting = self._rejecting(draft, ports)
+        shown = tuple(reading[want].shown if want in reading else None for want in draft.inputs)
+        return Placed(draft.name, operator, inputs, targets, copied, rejecting, shown if rejecting else ())
 
     def _description(self, drafts: Sequence[Draft]) -> tuple[str, ...]:
         """What the state of a round means: its operators, and every node they hang on."""

@@ -13,9 +13,9 @@ from enum import Enum
 import polars as pl
 
 from tablestream.operators.operator import Operator
-from tablestream.plan.line import NOTHING, Mode, Pointing, Reader, Role
+from tablestream.plan.line import Mode, Pointing, Reader, Role
 from tablestream.plan.rounds import Port
-from tablestream.state.changes import key_columns
+from tablestream.state.changes import NOTHING, key_columns
 from tablestream.topology.graph import base_of, history_of, is_filtered, knows_old_values, ways
 from tablestream.topology.nodes import Fields, Node
 

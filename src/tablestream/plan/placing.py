@@ -395,3 +395,17 @@ def _tree(join: KeyJoin, numbers: Iterator[int]) -> Branch:
 def place(line: Lowering, base: Node) -> int:
     """Place the operators of a base and all below it; return the round in which its changes appear."""
     return _PLACE[type(base)](line, base)
+
+
+def rejects(node: Node) -> bool:
+    """Whether the operators of a node can leave records out, other than in what they make of them."""
+    if isinstance(node, SequenceBy | ToTable | StreamJoin | OneToMany):
+        return True
+    if isinstance(node, Materialize):
+        return node.history_us is not None
+    if isinstance(node, Aggregate):
+        return node.parent.is_stream
+    if not isinstance(node, KeyJoin | ForeignKeyJoin):
+        return False
+    null_foreign_keys = isinstance(node, ForeignKeyJoin) and node.how in {"inner", "right"}
+    return null_foreign_keys or any(history_of(side) is not None for side in node.parents)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from tablestream.operators.operator import Operator
+    from tablestream.plan.rejections import Shown
     from tablestream.state.trace import TraceSpec
 
 #: The port of counters: what operators dropped, by reason.
@@ -59,7 +60,8 @@ class Port:
 class Placed:
     """An operator in its round: whence its inputs come and where each of its outputs goes.
 
-    `copied`: every shard has a copy of the table that it looks rows up in, in its last trace.
+    `copied`: every shard has a copy of the table that it looks rows up in, in its last trace. `rejecting`: the ports
+    that want to know which records it leaves out, and `shown` the columns of its inputs as users know them.
     """
 
     name: str
@@ -67,6 +69,8 @@ class Placed:
     inputs: tuple[int, ...]
     targets: tuple[tuple[Port, ...], ...]
     copied: bool = False
+    rejecting: tuple[Port, ...] = ()
+    shown: tuple[Shown | None, ...] = ()
 
     @property
     def copy_trace(self) -> str | None:

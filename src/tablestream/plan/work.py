@@ -114,8 +114,15 @@ def _run(
     observed = state.clock(placed.name)
     names = getattr(placed.operator, "marks", ())
     marks = {name: mark for name in names if (mark := state.clock(f"{placed.name}/{name}")) is not None}
+    rejected: list[tuple[int, str, pl.DataFrame]] | None = [] if placed.rejecting else None
     context = Context(
-        lambda name: state.trace(f"{placed.name}/{name}"), Counter(), observed, clock, dict(marks), *shard
+        lambda name: state.trace(f"{placed.name}/{name}"),
+        Counter(),
+        observed,
+        clock,
+        dict(marks),
+        *shard,
+        rejected=rejected,
     )
     for emission in placed.operator.run(inputs, context):
         if emission.rows.is_empty():
@@ -127,12 +134,28 @@ def _run(
         for port in placed.targets[emission.output]:
             last = (rows[NUMBER] * RANKS + port.rank).alias(f"_h{hop}")
             yield port, place.with_columns(last).hstack(rows.drop(PARENT, NUMBER))
+    for of_input, reason, rows in rejected or ():
+        yield from _rejections(placed, of_input, reason, rows, order, hop)
     if context.observed is not None and context.observed != observed:
         state.set_clock(placed.name, context.observed)
     for name, mark in context.marks.items():
         if mark != marks.get(name):
             state.set_clock(f"{placed.name}/{name}", mark)
     dropped.update({(placed.name, reason): count for reason, count in context.dropped.items() if count})
+
+
+def _rejections(
+    placed: Placed, of_input: int, reason: str, rows: pl.DataFrame, order: pl.DataFrame, hop: int
+) -> Iterator[tuple[Port, pl.DataFrame]]:
+    """Tell who asks of the messages that an operator left out."""
+    shown, place = placed.shown[of_input], order[ints(rows[SEQ]) - 1]
+    if shown is None:  # no record, but what another operator made of one
+        return
+    for port in placed.rejecting:
+        messages = place.with_columns(pl.lit(port.rank, pl.Int64).alias(f"_h{hop}")).hstack(
+            rows.drop(SEQ, STEP)
+        )
+        yield port, shown.told(messages, [*place.columns, f"_h{hop}"], placed.name, reason)
 
 
 def _concat(

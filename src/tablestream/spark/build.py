@@ -229,11 +229,12 @@ class Builder:
             if not reader.key:  # nothing has to stay together
                 message[KEY_HASH] = F.xxhash64(carried.get(TS, F.col(_TIMESTAMP)))
             value = self._carried_value(scope, reader, table)
-            consumer = Consumer(reader.port, tuple(message), len(value), reader.counted_by)
+            rejecting = (reader.rejecting, reader.shown) if reader.rejecting else None
+            consumer = Consumer(reader.port, tuple(message), len(value), reader.counted_by, rejecting)
             value = value or [F.lit(None).cast("boolean")]
             seen = here
             if here is not None and latest is not None and reader.latest_only:
-                seen = here & latest
+                seen = here & latest if rejecting is None else here
                 if consumer.counted_by is not None:
                     scope.add({consumer.late: here & ~latest})
             columns = dict(zip(consumer.names, [*message.values(), *value], strict=False))

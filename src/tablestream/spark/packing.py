@@ -16,10 +16,20 @@ import pyarrow as pa
 from pyspark import TaskContext
 
 from tablestream.errors import MalformedRecordError, OrderError
-from tablestream.plan.line import NOTHING
+from tablestream.plan.rejections import Shown
 from tablestream.plan.rounds import Port
 from tablestream.spark import blobs
-from tablestream.state.changes import KEY_HASH, LIVE, PARTITION, POSITION, ROOT, TIME, TS, hop_columns
+from tablestream.state.changes import (
+    KEY_HASH,
+    LIVE,
+    NOTHING,
+    PARTITION,
+    POSITION,
+    ROOT,
+    TIME,
+    TS,
+    hop_columns,
+)
 
 NULL_KEY, NULL_TIME, MALFORMED = "null-key", "null-timestamp", "malformed"
 OUT_OF_ORDER = "out-of-order"
@@ -45,12 +55,15 @@ class Consumer:
         How many columns the value has: ``c0``, ``c1``, ...
     counted_by
         The operator that drops and counts late changes of a versioned table; `late` then tells which these are.
+    rejecting
+        The ports that want to know of them, and the columns as users know them.
     """
 
     port: Port
     columns: tuple[str, ...]
     value: int
     counted_by: str | None = None
+    rejecting: tuple[tuple[Port, ...], Shown] | None = None
 
     @property
     def prefix(self) -> str:
@@ -283,11 +296,26 @@ class ChangePacker:
             passing = frame.filter(pl.col(blobs.BLOB).is_not_null()).select(blobs.COLUMNS)
             packed = [blobs.Blob(*row) for row in passing.iter_rows()]
             for consumer in self.consumers:
+                mine = consumer.of(frame)
                 if consumer.counted_by is not None and (late := int(frame[consumer.late].sum())):
                     packed += blobs.counters(0, {(consumer.counted_by, OUT_OF_ORDER): late})
-                packed += self._pack(consumer, consumer.of(frame))
+                    if consumer.rejecting is not None:
+                        packed += self._tell(consumer, mine.filter(consumer.late))
+                        mine = mine.filter(pl.col(consumer.late).not_())
+                packed += self._pack(consumer, mine)
             if packed:
                 yield blobs.record_batch(packed)
+
+    def _tell(self, consumer: Consumer, late: pl.DataFrame) -> Iterator[blobs.Blob]:
+        """Messages about changes that were left out."""
+        assert consumer.rejecting is not None  # noqa: S101
+        assert consumer.counted_by is not None  # noqa: S101
+        (ports, shown), place = consumer.rejecting, [*ROOT, *hop_columns(self.hop + 1)]
+        for port in ports:
+            ranked = consumer.messages(late).with_columns(pl.col(place[-1]) + port.rank)
+            yield from blobs.pack(
+                port, shown.told(ranked, place, consumer.counted_by, OUT_OF_ORDER), self.shards
+            )
 
     def _pack(self, consumer: Consumer, frame: pl.DataFrame) -> Iterator[blobs.Blob]:
         messages = consumer.messages(frame)

@@ -40,6 +40,8 @@ SEQ, STEP = "_seq", "_step"
 TS, ROW_TS, LIVE = "_ts", "_row_ts", "_live"
 LATEST = "_latest"
 KEY_HASH, FOREIGN_HASH = "_kh", "_fh"
+#: The column of a struct for a value without columns.
+NOTHING = "__nothing"
 
 Keys = tuple[str, ...]
 

@@ -1,0 +1,108 @@
+"""What operators leave out, as an output."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.plans.engine import Engine, Output
+from tests.plans.tables import (
+    Record,
+    counts,
+    filtered,
+    foreign_key_join,
+    key_join,
+    looked_up,
+    materialized,
+    points,
+    rekeyed,
+    source,
+    stream,
+    to_table,
+)
+
+if TYPE_CHECKING:
+    from tablestream.topology.nodes import Node
+
+
+def left_out(
+    node: Node, log: list[Record], cuts: int = 1, *others: Output
+) -> list[tuple[str, str, str, int]]:
+    """Run a plan; (operator, reason, record, time) of what it leaves out, which is what it counts."""
+    engine = Engine([Output(node, rejected=True), *others], shards=1)
+    told: list[tuple[str, str, str, int]] = []
+    for start in range(0, len(log), cuts):
+        changes = engine.run(log[start : start + cuts])[0]
+        told += [(str(one.key[0]), str(one.key[1]), one.value, one.ts) for one in changes]
+        engine = engine.restarted()
+    counted = {key: count for key, count in engine.dropped.items() if key[1] != "null-key" or key[0] != "S"}
+    assert counted == {key: sum(one[:2] == key for one in told) for key in counted}
+    return told
+
+
+def as_json(key: str | None, value: str | None) -> str:
+    return json.dumps({"k0": key, "v": value}, separators=(",", ":"))
+
+
+@pytest.mark.parametrize("cuts", [1, 100])
+def test_late_changes(cuts: int) -> None:
+    table, other = source("T"), source("O")
+    versions = materialized(table, 10)
+    join = key_join(filtered(versions, lambda value: value != "no"), other, "left")
+    log = [Record(table, "a", "new", 20), Record(table, "b", "gone", 9), Record(table, "a", "late", 15)]
+    log += [Record(table, "a", None, 16), Record(table, "a", "no", 17)]
+    expired = ("T_kept", "expired", as_json("b", "gone"), 9)
+    late = [
+        (join.name, "out-of-order", as_json("a", value), ts)
+        for value, ts in (("late", 15), (None, 16), (None, 17))
+    ]
+    assert left_out(join, log, cuts) == [expired, *late]
+    assert left_out(join, log, cuts, Output(join), Output(versions)) == [expired, *late]
+    # Of what lies below, there is only that.
+    assert left_out(versions, log) == [expired]
+    pointed = foreign_key_join(other, versions, "left")
+    assert left_out(pointed, log, cuts)[1:] == [
+        (pointed.name, "out-of-order", as_json("a", value), ts)
+        for value, ts in (("late", 15), (None, 16), ("no", 17))
+    ]
+
+
+def test_rows_that_point_at_nothing() -> None:
+    left, right = source("L"), source("R")
+    join = foreign_key_join(left, right)
+    log = [Record(left, "a", "x|r", 1), Record(left, "b", "x", 2), Record(right, "r", "y", 3)]
+    assert left_out(join, log) == [(f"{join.name}/subscribe", "null-foreign-key", as_json("b", "x"), 2)]
+    assert left_out(foreign_key_join(left, right, "left"), log) == []
+
+
+def test_records_of_streams() -> None:
+    records, table = stream("S"), source("T")
+    log = [Record(records, "a", None, 1), Record(records, "b", "x", 2), Record(records, None, "x|t", 3)]
+    join = looked_up(records, table)
+    wanted = [("null-key-or-value", as_json("a", None), 1), ("null-key-or-value", as_json("b", "x"), 2)]
+    assert left_out(join, log) == [(join.name, *one) for one in wanted]
+    kept = to_table(rekeyed(records))
+    without = {as_json(None, None), as_json(None, "x")}
+    assert {record for _, reason, record, _ in left_out(kept, log) if reason == "null-key"} == without
+    groups = counts(records, points(0))
+    assert left_out(groups, log) == [(groups.name, "null-key-or-value", '{"k0":"a"}', 1)]
+
+
+@pytest.mark.parametrize("by_value", [False, True], ids=["key", "foreign"])
+def test_changes_older_than_the_joint_history(*, by_value: bool) -> None:
+    left, right = source("L"), source("R")
+    sides = materialized(left, 100), materialized(right, 5)
+    make = foreign_key_join if by_value else key_join
+    join = make(*sides, "left", complete_history=True)
+    log = [Record(left, "a", "x|a", 50), Record(right, "a", "y", 60), Record(left, "a", "late|a", 40)]
+    operator = f"{join.name}/subscribe" if by_value else join.name
+    engine = Engine([Output(join, rejected=True)], shards=1)
+    if by_value:  # where the left rows are, only their times are known
+        log.append(Record(left, "b", "|a", 60))
+        log[2], log[3] = log[3], log[2]
+    told = engine.run(log)[0]
+    assert [(change.key, change.value) for change in told] == [
+        ((operator, "expired"), as_json("a", "late|a"))
+    ]
