@@ -570,6 +570,22 @@ def test_a_session_that_keeps_its_state_elsewhere(
         spark.conf.set(PROVIDER, rocks)
 
 
+def test_times_of_arrival_warn_where_something_goes_by_them(log: DataFrame) -> None:
+    for given in ({"history": "1 minute"}, {"reorder": "1 minute"}):
+        with pytest.warns(UserWarning, match="no timestamp=.*time of their micro-batch"):
+            ts.table(log, "id", name="a", **given)  # type: ignore[arg-type]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        ts.table(log, "id", name="a")
+        ts.table(log, "id", timestamp="at", history="1 minute", name="a")
+
+
+def test_alignment_is_a_choice_or_a_length_of_time(flights: ts.Table) -> None:
+    assert flights.changes(align=True).isStreaming
+    assert flights.changes(align="5 minutes").isStreaming
+    refused(lambda: flights.changes(align="soon"), ArgumentError, "align=", operator="the plan")
+
+
 def test_many_shuffle_partitions_on_one_machine_warn(
     spark: SparkSession, flights: ts.Table, planes: ts.Table
 ) -> None:

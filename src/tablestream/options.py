@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Literal
 
+from tablestream.arguments import checked_length
 from tablestream.calling import user_line
 from tablestream.errors import ArgumentError
+from tablestream.plan.line import Align
 
 Emit = Literal["every", "final"]
 Compat = Literal["kafka-streams"] | None
 Tombstones = Literal["all", "minimal"]
+#: Whether a plan's records wait for each other; a length of time: but not for a partition that is silent for so long.
+Alignment = bool | str | timedelta
 
 #: Into how many parts a plan's state is cut.
 DEFAULT_SHARDS = 16
@@ -44,6 +49,13 @@ def checked_compat(compat: Compat) -> bool:
     """Return whether a plan is in compat mode."""
     _known("compat", compat, (None, "kafka-streams"))
     return compat is not None
+
+
+def checked_align(align: Alignment) -> Align | None:
+    """Return how a plan's records wait for each other."""
+    if isinstance(align, bool):
+        return Align() if align else None
+    return Align(checked_length(align, "align", "the plan", user_line()))
 
 
 def check_mode(mode: str) -> None:

@@ -18,11 +18,11 @@ from tablestream.arguments import (
     names,
     sql_text,
 )
-from tablestream.calling import user_line
+from tablestream.calling import user_line, warn
 from tablestream.errors import ArgumentError
 from tablestream.relation import versioned
 from tablestream.spark.analysis import Analysed
-from tablestream.spark.sources import Description, describe
+from tablestream.spark.sources import Description, SourceFrame, describe
 from tablestream.stream import Stream
 from tablestream.table import GlobalTable, Table
 from tablestream.topology.graph import REORDERED, SEQUENCED
@@ -122,6 +122,7 @@ def table(
     source, sequence = _source(df, key, said, records=False, sequence_by=sequence_by)
     if sequence is not None:
         return Table(_sequenced(source, sequence, tombstone_retention), df.sparkSession)
+    _warn_of_arrival(source, history, reorder)
     return Table(versioned(_reordered(source, reorder), history), df.sparkSession)
 
 
@@ -155,9 +156,9 @@ def global_table(
         The right side of `Table.join` and `Stream.join`.
     """
     said = _Said(timestamp, apply_as_deletes, columns, except_columns, order_by, name)
-    return GlobalTable(
-        versioned(_reordered(_source(df, key, said, records=False)[0], reorder), history), df.sparkSession
-    )
+    source, _ = _source(df, key, said, records=False)
+    _warn_of_arrival(source, history, reorder)
+    return GlobalTable(versioned(_reordered(source, reorder), history), df.sparkSession)
 
 
 def stream(
@@ -200,7 +201,18 @@ def stream(
     """
     said = _Said(timestamp, apply_as_deletes, columns, except_columns, order_by, name)
     source, _ = _source(df, [] if key is None else key, said, records=True)
+    _warn_of_arrival(source, reorder)
     return Stream(_reordered(source, reorder), df.sparkSession)
+
+
+def _warn_of_arrival(source: Source, *lengths: str | timedelta | None) -> None:
+    """Warn where something goes by the times of records that have none but that of their arrival."""
+    assert isinstance(source.frame, SourceFrame)  # noqa: S101 - it was made here
+    if source.frame.arrival and any(length is not None for length in lengths):
+        warn(
+            f"'{source.name}' ({source.where}) has no timestamp=: its records have the time of their micro-batch, and"
+            " history= and reorder= go by it. Give timestamp= a column with the time at which they happened."
+        )
 
 
 def _sequenced(source: Source, sequence: Analysed, retention: str | timedelta | None) -> SequenceBy:

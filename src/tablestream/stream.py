@@ -23,7 +23,7 @@ from tablestream.connectors.sink import Sink
 from tablestream.errors import ArgumentError, GraceExceedsHistoryError, NotVersionedError
 from tablestream.grouped import GroupedStream
 from tablestream.joining import Joining, On, SelectFunction, Suffixes
-from tablestream.options import Compat, OutputSpec
+from tablestream.options import Alignment, Compat, OutputSpec
 from tablestream.relation import Relation, versioned
 from tablestream.spark.analysis import folding
 from tablestream.spark.columns import spark_type
@@ -395,12 +395,14 @@ class Stream(Relation):
 
     # Results
 
-    def changes(self, compat: Compat = None, *, shards: int | None = None) -> DataFrame:
+    def changes(
+        self, compat: Compat = None, *, shards: int | None = None, align: Alignment = False
+    ) -> DataFrame:
         """Return the records as a streaming DataFrame.
 
         Parameters
         ----------
-        compat, shards
+        compat, shards, align
             As for `Table.changes`.
 
         Returns
@@ -409,7 +411,7 @@ class Stream(Relation):
             As `Table.changes` gives it: the ``_change_type`` is ``upsert``, or ``delete`` for a record without a
             value.
         """
-        return changes_of(self._node, self._spark, OutputSpec(), compat, shards)
+        return changes_of(self._node, self._spark, OutputSpec(), compat, shards, align)
 
     def to(self, sink: Sink, *, name: str | None = None) -> OutputRequest:
         """Describe an output of a query, for `tablestream.start`.

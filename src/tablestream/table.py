@@ -21,7 +21,7 @@ from tablestream.connectors.sink import Sink
 from tablestream.errors import ArgumentError, PlanError
 from tablestream.grouped import GroupedTable
 from tablestream.joining import Joining, On, SelectFunction, Suffixes
-from tablestream.options import Compat, Emit, OutputSpec, Tombstones
+from tablestream.options import Alignment, Compat, Emit, OutputSpec, Tombstones
 from tablestream.relation import Relation
 from tablestream.spark.plan import changes_of
 from tablestream.spark.runner import OutputRequest, request
@@ -458,6 +458,7 @@ class Table(Relation):
         *,
         tombstones: Tombstones = "all",
         shards: int | None = None,
+        align: Alignment = False,
     ) -> DataFrame:
         """Return the changes of the table as a streaming DataFrame.
 
@@ -473,6 +474,11 @@ class Table(Relation):
             ``all``, or ``minimal``: none for a key that has no row in the output.
         shards
             Into how many parts the state is cut; fixed for a checkpoint. Default 16.
+        align
+            Whether records wait until every source partition has come to a later time: their order, and so every
+            output, then does not depend on how the input is cut into micro-batches. The last ones wait in the state.
+            A partition that falls silent holds back all, unless a length of time says after how long it is not
+            waited for, such as ``"5 minutes"``.
 
         Returns
         -------
@@ -493,7 +499,7 @@ class Table(Relation):
         ``observedMetrics["tablestream"]``.
         """
         spec = OutputSpec(emit=emit, before=before, tombstones=tombstones)
-        return changes_of(self._node, self._spark, spec, compat, shards)
+        return changes_of(self._node, self._spark, spec, compat, shards, align)
 
     def to(
         self,

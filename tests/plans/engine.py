@@ -10,12 +10,14 @@ import random
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from itertools import chain
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import polars as pl
 
 from tablestream.operators.operator import WallClock
-from tablestream.plan.line import Ending, Line, Mode, Output, Reader, Role
+from tablestream.plan.alignment import told_of
+from tablestream.plan.line import Align, Ending, Line, Mode, Output, Reader, Role
 from tablestream.plan.lower import lower
 from tablestream.plan.order import in_order
 from tablestream.plan.rounds import EVERY_SHARD, Port, Round
@@ -164,6 +166,10 @@ class Engine:
         What operators dropped, by operator and reason.
     position
         The number of the last record.
+    align
+        Whether records wait for each other; each source is then a source partition.
+    now
+        The wall clock's time.
     """
 
     outputs: Sequence[Output]
@@ -174,10 +180,12 @@ class Engine:
     stores: dict[tuple[int, int], MemoryStore] = field(default_factory=dict)
     dropped: Counter[tuple[str, str]] = field(default_factory=Counter)
     position: int = 0
+    align: Align | None = None
+    now: int = 0
 
     def __post_init__(self) -> None:
         """Lower the plan."""
-        self.line: Line = lower(self.outputs, _types, Mode(self.compat, self.shards))
+        self.line: Line = lower(self.outputs, _types, Mode(self.compat, self.shards, self.align))
         readers = [*self.line.sources.values(), *(between.readers for between in self.line.between)]
         self._values = {
             reader.port.number: _struct(
@@ -200,6 +208,7 @@ class Engine:
     def steps(self, records: Sequence[Record], now: int = 0) -> list[list[Step]]:
         """Do the same, each change with the number of its record, from 1; `now` is the wall clock's time."""
         inbox: Inbox = {}
+        self.now = now
         self._enter(records, inbox)
         for work in self.line.rounds:
             for shard in range(self.shards):
@@ -213,6 +222,7 @@ class Engine:
 
     def _enter(self, records: Sequence[Record], inbox: Inbox) -> None:
         outgoing: dict[Port, list[FrameRow]] = {}
+        lanes: dict[str, FrameRow] = {}
         for record in records:
             self.position += 1
             key = record.whole if record.source.records else record.parts
@@ -220,11 +230,19 @@ class Engine:
                 self.dropped[record.source.name, "null-key"] += 1
                 continue
             place = _place(self.position)
+            if self.align is not None:
+                lane = f"{sorted(self.line.sources, key=lambda one: one.serial).index(record.source):04d}"
+                time = max(record.ts, lanes.get(lane, {TIME: record.ts})[TIME])
+                place = {TIME: time, PARTITION: lane, POSITION: self.position}
+                lanes[lane] = place
             row = _Row(key, {record.source: record.value})
             for reader in self.line.sources.get(record.source, ()):
                 message = {**place, "_h0": reader.port.rank, TS: record.ts}
                 self._put(outgoing, reader, message, row)
         self._send(outgoing, inbox)
+        if self.line.told is not None and lanes:
+            places = pl.DataFrame(list(lanes.values()))
+            self._deliver(self.line.told, told_of(places, pl.col(PARTITION), self.now), inbox)
 
     def _round(
         self, work: Round, shard: int, mine: dict[int, list[pl.DataFrame]], inbox: Inbox, now: int
@@ -278,7 +296,8 @@ class Engine:
         if not frames:
             return []
         rows = in_order(frames, hop_columns(len(self.line.rounds) + 1))
-        return [Step(_number(row), self._change(ending, row)) for row in rows.to_dicts()]
+        number = _number if self.align is None else itemgetter(POSITION)
+        return [Step(number(row), self._change(ending, row)) for row in rows.to_dicts()]
 
     def _change(self, ending: Ending, row: FrameRow) -> Change:
         node = ending.output.node

@@ -29,7 +29,9 @@ def explained(line: Line) -> str:
     parts.append("Last shuffle: by the output's key, in order")
     for ending in line.endings:
         if ending.output.rejected:
-            parts.append(f"Output {line.names[ending.output.node]}: the records that its sources reject")
+            parts.append(
+                f"Output {line.names[ending.output.node]}: the records that are left out on the way to it"
+            )
             continue
         wanted = ["final change per key and micro-batch" if ending.output.final else "every change"]
         wanted += ["with the row before"] if ending.output.before else []
@@ -41,6 +43,8 @@ def explained(line: Line) -> str:
 
 def _round(work: Round) -> list[str]:
     lines = [f"Round {work.number}: shuffle by shard, one stateful stage"]
+    if work.alignment is not None:
+        lines += [f"  {text}" for text in work.alignment.description]
     for placed in work.operators:
         lines.append(f"  {placed.name}: {type(placed.operator).__name__} {_parameters(placed)}".rstrip())
         lines += [f"    remembers {spec.name} by ({', '.join(spec.key)})" for spec in placed.operator.traces]

@@ -121,11 +121,22 @@ class Ending:
 
 
 @dataclass(frozen=True)
+class Align:
+    """How records wait until every source partition has passed them.
+
+    `idle_us`: after how long silence a partition is not waited for, in microseconds; None: never.
+    """
+
+    idle_us: int | None = None
+
+
+@dataclass(frozen=True)
 class Mode:
-    """How a plan behaves: compat with Kafka Streams, and the number of shards."""
+    """How a plan behaves: compat with Kafka Streams, the number of shards, and whether records wait for each other."""
 
     compat: bool = False
     shards: int = 16
+    align: Align | None = None
 
 
 @dataclass(frozen=True)
@@ -138,6 +149,11 @@ class Line:
     sources: dict[Source, tuple[Reader, ...]]
     between: tuple[Between, ...]
     endings: tuple[Ending, ...]
+
+    @property
+    def told(self) -> Port | None:
+        """The port that is told how far the source partitions have come, where records wait for each other."""
+        return next((work.alignment.told for work in self.rounds if work.alignment is not None), None)
 
     def rejecting(self, source: Source) -> tuple[Port, ...]:
         """The ports that want to know what a source rejects."""

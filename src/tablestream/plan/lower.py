@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import polars as pl
+
+from tablestream.operators.operator import keyed_changes
 from tablestream.operators.upsert import Upsert
 from tablestream.operators.versioned_upsert import VersionedUpsert
+from tablestream.plan.alignment import Alignment, Held
 from tablestream.plan.line import Between, Ending, Line, Mode, Output, Reader, Role
 from tablestream.plan.lowering import Draft, Late, Lowering, Types, Want
 from tablestream.plan.placing import place, rejects
 from tablestream.plan.rounds import EVERY_SHARD, Placed, Port, Round
-from tablestream.state.changes import KEY_HASH
+from tablestream.state.changes import KEY_HASH, key_columns
 from tablestream.topology.graph import (
     ancestors,
     asked_for_old_values,
@@ -21,7 +26,7 @@ from tablestream.topology.graph import (
     removes_rows,
     unique_names,
 )
-from tablestream.topology.nodes import Aggregate, ForeignKeyJoin, KeyJoin, Node, Source
+from tablestream.topology.nodes import Aggregate, Field, ForeignKeyJoin, KeyJoin, Node, Source
 from tablestream.topology.streams import Merge
 
 #: Behind every declared node: outputs rank last.
@@ -51,7 +56,7 @@ def lower(outputs: Sequence[Output], types: Types, mode: Mode) -> Line:
                 line.produce(node)
     final = _natively_final(line, outputs)
     endings = [_ending(line, output, index, final) for index, output in enumerate(outputs)]
-    last = max([draft.round for draft in line.drafts], default=0)
+    last = max([draft.round for draft in line.drafts], default=0 if mode.align is None else 1)
     ending = {end.want for end in endings}
     for want in line.wants:
         if want in ending or want.into in ending:
@@ -157,6 +162,7 @@ class _Finishing:
         readers: dict[Node, list[Reader]] = {}
         for base, want, _ in self.lowering.reads:
             readers.setdefault(base, []).append(reading[want])
+        alignment = self._alignment(readers, reading)
         between = {
             base: Port(len(ports) + number, 0, made_in + 1, KEY_HASH, self.lowering.names[base])
             for number, (base, made_in) in enumerate(self.lowering.made_in.items(), start=1)
@@ -165,7 +171,7 @@ class _Finishing:
         return Line(
             mode=self.lowering.mode,
             names=self.lowering.names,
-            rounds=self._rounds(ports, between, reading),
+            rounds=self._rounds(ports, between, reading, alignment),
             sources={source: tuple(readers.get(source, ())) for source in self._sources()},
             between=tuple(
                 Between(port, base, self.lowering.made_in[base], tuple(readers[base]))
@@ -193,14 +199,49 @@ class _Finishing:
         asking = (end for end in self.endings if end.output.rejected)
         return tuple(ports[end.want] for end in asking if draft.base in ancestors(end.output.node))
 
+    def _alignment(self, readers: dict[Node, list[Reader]], reading: dict[Want, Reader]) -> Alignment | None:
+        """Let what sources send wait in the first round, if records wait for each other."""
+        line, sources = self.lowering, self._sources()
+        if line.mode.align is None:
+            return None
+        waiting = [(base, want) for base, want, _ in line.reads if isinstance(base, Source)]
+        numbers = itertools.count(1 + len(line.wants) + len(line.made_in))
+        told = Port(next(numbers), 0, 1, EVERY_SHARD, "how far the sources are")
+        held = []
+        readers.update((source, []) for source in sources)
+        for (source, want), number in zip(waiting, numbers, strict=False):
+            reader, ordered = reading[want], source.ordered_by is not None
+            held.append(Held(number, reader.port, self._message_schema(want, reader), ordered))
+            port = replace(reader.port, number=number, round=1, label=f"{reader.port.label} in order")
+            readers[source].append(replace(reader, port=port))
+        kind = next((source.ordered_by for source in sources if source.ordered_by), None)
+        (time,) = line.types((Field("time", kind),)).values() if kind else (pl.Int64(),)
+        return Alignment(told, tuple(held), len(sources), time, line.mode.align.idle_us)
+
+    def _message_schema(self, want: Want, reader: Reader) -> pl.Schema:
+        """The columns of the messages of a source's reader."""
+        line, read = self.lowering, want.into or want
+        for draft in line.drafts:
+            if read in draft.inputs:
+                return draft.operator.inputs[draft.inputs.index(read)]
+        keys = line.keys(reader.key, key_columns(len(reader.key)))
+        return keyed_changes(keys, line.value_of(reader.node))
+
     def _rounds(
-        self, ports: dict[Want, Port], between: dict[Node, Port], reading: dict[Want, Reader]
+        self,
+        ports: dict[Want, Port],
+        between: dict[Node, Port],
+        reading: dict[Want, Reader],
+        alignment: Alignment | None,
     ) -> tuple[Round, ...]:
         made = []
         for number in range(1, self.last + 1):
             drafts = [draft for draft in self.lowering.drafts if draft.round == number]
             placed = tuple(self._placed(draft, ports, between, reading) for draft in drafts)
-            made.append(Round(number, placed, self._description(drafts)))
+            aligning, description = None, self._description(drafts)
+            if alignment is not None and number == 1:
+                aligning, description = alignment, (*description, *alignment.description)
+            made.append(Round(number, placed, description, aligning))
         return tuple(made)
 
     def _placed(

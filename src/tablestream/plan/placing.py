@@ -64,8 +64,9 @@ from tablestream.topology.nodes import (
 from tablestream.topology.streams import FlatMap, StreamJoin, ToStream
 
 
-def _source(_: Lowering, __: Source) -> int:
-    return 0
+def _source(line: Lowering, _: Source) -> int:
+    """A source's records come before the first round, or, where they wait for each other, behind it."""
+    return 0 if line.mode.align is None else 1
 
 
 def _key_join(line: Lowering, node: KeyJoin) -> int:

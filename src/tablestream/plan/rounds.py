@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from tablestream.operators.operator import Operator
+    from tablestream.plan.alignment import Alignment
     from tablestream.plan.rejections import Shown
     from tablestream.state.trace import TraceSpec
 
@@ -105,17 +106,26 @@ class Round:
         What works here, in an order that does not matter.
     description
         One line per operator and trace: what the state means. A restart compares it.
+    alignment
+        Of the round in which records wait for each other: how.
     """
 
     number: int
     operators: tuple[Placed, ...]
     description: tuple[str, ...]
+    alignment: Alignment | None = None
 
     @cached_property
     def traces(self) -> tuple[TraceSpec, ...]:
         """Every trace of the round, numbered."""
         specs = [spec for placed in self.operators for spec in placed.trace_specs]
+        specs += self.alignment.traces if self.alignment is not None else ()
         return tuple(replace(spec, number=number) for number, spec in enumerate(specs))
+
+    @property
+    def ports(self) -> tuple[int, ...]:
+        """The ports that are read here."""
+        return self.alignment.ports if self.alignment is not None else tuple(self.schemas)
 
     @cached_property
     def schemas(self) -> dict[int, pl.Schema]:

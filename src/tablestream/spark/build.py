@@ -155,9 +155,12 @@ class Builder:
             malformed=given.malformed,
             rejecting=rejecting,
             refuse_negative_time=self._line.mode.compat,
+            told=self._line.told,
+            lanes=given.lanes,
         )
         names = [name for consumer in consumers for name in consumer.names]
-        frame = scope.frame.select(*map(quoted, [*order, *names]))
+        now = [F.unix_micros(F.current_timestamp()).alias("__now")] if self._line.told is not None else []
+        frame = scope.frame.select(*map(quoted, [*order, *names]), *now)
         return frame.mapInArrow(packer.__call__, blobs.SCHEMA)
 
     def _round(self, stream: DataFrame, work: Round) -> DataFrame:

@@ -16,6 +16,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 
 from tablestream.errors import MalformedRecordError, OrderError
+from tablestream.plan.alignment import told_of
 from tablestream.plan.rejections import Shown
 from tablestream.plan.rounds import Port
 from tablestream.spark import blobs
@@ -125,6 +126,9 @@ class SourcePacker:
         ``__record``, too.
     refuse_negative_time
         Whether a time before 1970 ends the query, as in Kafka Streams.
+    told, lanes
+        Where to tell how far the source partitions have come, if records wait for each other; the record batches then
+        have ``__now``, too. And whether each of them goes on and on, or only the source as a whole.
     """
 
     name: str
@@ -136,6 +140,8 @@ class SourcePacker:
     malformed: Malformed = "fail"
     rejecting: tuple[Port, ...] = ()
     refuse_negative_time: bool = False
+    told: Port | None = None
+    lanes: bool = False
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Pack all record batches of a task."""
@@ -153,6 +159,10 @@ class SourcePacker:
             self._check_times(accepted)
             packed = [blob for port in self.rejecting for blob in self._tell(port, rejected)]
             packed += [blob for one in self.consumers for blob in self._pack(one, one.of(accepted))]
+            if self.told is not None and accepted.height:
+                lane = pl.col(PARTITION) if self.lanes else pl.lit(f"{self.number:04d}")
+                told = told_of(accepted.select(ROOT), lane, accepted["__now"][0])
+                packed += blobs.pack(self.told, told, self.shards)
             if packed:
                 yield blobs.record_batch(packed)
         if dropped:

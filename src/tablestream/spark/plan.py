@@ -13,7 +13,14 @@ from pyspark.sql import functions as F
 
 from tablestream.calling import user_line, warn
 from tablestream.errors import ArgumentError, MixedPlanError, SessionSettingError
-from tablestream.options import Compat, OutputSpec, checked_compat, checked_shards
+from tablestream.options import (
+    Alignment,
+    Compat,
+    OutputSpec,
+    checked_align,
+    checked_compat,
+    checked_shards,
+)
 from tablestream.plan.line import Ending, Line, Mode, Output
 from tablestream.plan.lower import lower
 from tablestream.spark.build import Builder, Result, Settings, polars_types
@@ -30,10 +37,15 @@ _CACHE_BYTES = 8 << 30
 
 
 def changes_of(
-    node: Node, spark: SparkSession, spec: OutputSpec, compat: Compat, shards: int | None
+    node: Node,
+    spark: SparkSession,
+    spec: OutputSpec,
+    compat: Compat = None,
+    shards: int | None = None,
+    align: Alignment = False,
 ) -> DataFrame:
     """Return the changes of one table; see `Table.changes`."""
-    line = lowered([(node, spec)], compat, shards)
+    line = lowered([(node, spec)], compat, shards, align)
     check_session(spark, line)
     builder, (ending,) = Builder(line, worker_settings()), line.endings
     frame = builder.build()
@@ -44,7 +56,12 @@ def changes_of(
     return _with_images(rows, ending) if spec.before else rows
 
 
-def lowered(wanted: Sequence[tuple[Node, OutputSpec]], compat: Compat, shards: int | None) -> Line:
+def lowered(
+    wanted: Sequence[tuple[Node, OutputSpec]],
+    compat: Compat = None,
+    shards: int | None = None,
+    align: Alignment = False,
+) -> Line:
     """Lower what is asked of some tables to one line of rounds.
 
     Raises
@@ -74,7 +91,8 @@ def lowered(wanted: Sequence[tuple[Node, OutputSpec]], compat: Compat, shards: i
         )
         for node, spec in wanted
     ]
-    line = lower(outputs, polars_types, Mode(checked_compat(compat), checked_shards(shards)))
+    mode = Mode(checked_compat(compat), checked_shards(shards), checked_align(align))
+    line = lower(outputs, polars_types, mode)
     if orders - {None, _LONG} and any(work.needs_clock for work in line.rounds):
         raise ArgumentError(
             f"A plan with a wall clock is ordered by {orders.pop()}, and can be only by bigint.",

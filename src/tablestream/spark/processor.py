@@ -60,9 +60,9 @@ class RoundProcessor(StatefulProcessor):
     ) -> Iterator[pd.DataFrame]:
         """Run the round for one shard: read all of its messages, then yield blobs as operators emit."""
         packed: dict[int, list[bytes]] = {}
-        mine = self._work.schemas
+        mine = self._work.ports
         for frame in rows:
-            passing = ~frame[blobs.PORT].isin(list(mine))
+            passing = ~frame[blobs.PORT].isin(mine)
             if passing.any():
                 yield frame[passing]
             for port, blob in zip(frame[blobs.PORT][~passing], frame[blobs.BLOB][~passing], strict=True):

@@ -16,7 +16,7 @@ from tablestream.calling import user_line
 from tablestream.connectors.files import first_line
 from tablestream.connectors.sink import ORDER, Sink
 from tablestream.errors import ArgumentError, MixedPlanError
-from tablestream.options import Compat, Emit, OutputSpec, Tombstones
+from tablestream.options import Alignment, Compat, Emit, OutputSpec, Tombstones
 from tablestream.plan.line import Ending, Line
 from tablestream.spark.outputs import Output, check_outputs, write_outputs
 from tablestream.spark.plan import check_session, lowered, query_frame, split
@@ -45,6 +45,7 @@ def start(
     name: str | None = None,
     compat: Compat = None,
     shards: int | None = None,
+    align: Alignment = False,
 ) -> StreamingQuery:
     """Start one query for several outputs.
 
@@ -60,7 +61,7 @@ def start(
         through by the wall clock, every second.
     name
         The query's name.
-    compat, shards
+    compat, shards, align
         Of the plan; see `Table.changes`.
 
     Returns
@@ -95,7 +96,7 @@ def start(
             hint="Make all of them from frames of one session.",
             where=user_line(),
         )
-    line = lowered([(output.node, output.spec) for output in outputs], compat, shards)
+    line = lowered([(output.node, output.spec) for output in outputs], compat, shards, align)
     check_session(spark, line)
     clocked = any(work.needs_clock for work in line.rounds)
     if clocked and {"availableNow", "once"} & set(trigger or {}):

@@ -58,11 +58,17 @@ class SourceFrame:
         How many parts the mark has; 0: the order is that of Spark's tasks.
     malformed
         What happens to a row that could not be read.
+    lanes
+        Whether each source partition goes on and on, as those of a topic do; otherwise the source as a whole does.
+    arrival
+        Whether its records have no time but that of their arrival.
     """
 
     frame: DataFrame
     marks: int
     malformed: Malformed
+    lanes: bool
+    arrival: bool
 
     @property
     def mark_columns(self) -> list[str]:
@@ -185,7 +191,7 @@ def describe(df: DataFrame, said: Description) -> Described:
     if said.columns is not None:
         text.append(f"columns {', '.join(one.text for one in value)}")
     return Described(
-        SourceFrame(frame, len(marks), mode),
+        SourceFrame(frame, len(marks), mode, _is_kafka(df), arrival=timestamp is None and not _has_time(df)),
         _fields(key),
         _fields(value),
         ", ".join(text),
@@ -253,7 +259,7 @@ def is_reserved(name: str) -> bool:
 def _microseconds(df: DataFrame, timestamp: Analysed | None, said: Description) -> Column:
     """The record's time in microseconds: as said, Kafka's, or the micro-batch's."""
     if timestamp is None:
-        given = F.col("timestamp") if _is_kafka(df) and "timestamp" in df.columns else F.current_timestamp()
+        given = F.col("timestamp") if _has_time(df) else F.current_timestamp()
         return F.unix_micros(given)
     if not isinstance(timestamp.type, T.TimestampType | T.TimestampNTZType):
         raise ArgumentError(
@@ -263,6 +269,11 @@ def _microseconds(df: DataFrame, timestamp: Analysed | None, said: Description) 
             where=said.where,
         )
     return F.unix_micros(timestamp.column.cast("timestamp"))
+
+
+def _has_time(df: DataFrame) -> bool:
+    """Whether its records have Kafka's time."""
+    return _is_kafka(df) and "timestamp" in df.columns
 
 
 def _is_kafka(df: DataFrame) -> bool:
