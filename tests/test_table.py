@@ -573,7 +573,7 @@ def test_a_session_that_keeps_its_state_elsewhere(
 def test_times_of_arrival_warn_where_something_goes_by_them(log: DataFrame) -> None:
     for given in ({"history": "1 minute"}, {"reorder": "1 minute"}):
         with pytest.warns(UserWarning, match="no timestamp=.*time of their micro-batch"):
-            ts.table(log, "id", name="a", **given)  # type: ignore[arg-type]
+            ts.table(log, "id", name="a", **given)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         ts.table(log, "id", name="a")

@@ -13,9 +13,10 @@ from tablestream.operators.upsert import Upsert
 from tablestream.operators.versioned_upsert import VersionedUpsert
 from tablestream.plan.alignment import Alignment, Held
 from tablestream.plan.line import Between, Ending, Line, Mode, Output, Reader, Role
-from tablestream.plan.lowering import Draft, Late, Lowering, Types, Want
+from tablestream.plan.lowering import Draft, History, Late, Lowering, Remembered, Types, Want
 from tablestream.plan.placing import place, rejects
 from tablestream.plan.rounds import EVERY_SHARD, Placed, Port, Round
+from tablestream.plan.stored import encode, stored_tables
 from tablestream.state.changes import KEY_HASH, key_columns
 from tablestream.topology.graph import (
     ancestors,
@@ -116,7 +117,11 @@ def _ending(line: Lowering, output: Output, index: int, final: set[Node]) -> _En
     read = Want((path, index), number, KEY_HASH, f"output {index + 1}[rows]")
     late = Late.TOLD if output.tells_latest else Late.IGNORED
     line.read(output.node, read, Role.KEYED, output.node.key, late=late)
-    draft = Draft(None, f"output {index + 1}", number, _remembering(line, output, quiet=quiet), [read])
+    name, operator = f"output {index + 1}", _remembering(line, output, quiet=quiet)
+    history = History(operator.history_us, name) if isinstance(operator, VersionedUpsert) else None
+    rows = Remembered(output.node, (operator.traces[0].name,), output.node.key, history=history)
+    remembers = (rows,) if output.before or history is not None else ()
+    draft = Draft(None, name, number, operator, [read], remembers=remembers)
     line.drafts.append(draft)
     line.wants.append(want)
     return _End(output, want, draft, evaluated=True)
@@ -242,7 +247,8 @@ class _Finishing:
             if alignment is not None and number == 1:
                 aligning, description = alignment, (*description, *alignment.description)
             made.append(Round(number, placed, description, aligning))
-        return tuple(made)
+        tables = encode(stored_tables(self.lowering.drafts, made, self.lowering.names))
+        return tuple(replace(work, tables=tables) for work in made)
 
     def _placed(
         self,

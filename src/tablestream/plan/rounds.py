@@ -108,12 +108,15 @@ class Round:
         One line per operator and trace: what the state means. A restart compares it.
     alignment
         Of the round in which records wait for each other: how.
+    tables
+        Which tables the state of the plan has, as text (see `plan.stored`).
     """
 
     number: int
     operators: tuple[Placed, ...]
     description: tuple[str, ...]
     alignment: Alignment | None = None
+    tables: str = ""
 
     @cached_property
     def traces(self) -> tuple[TraceSpec, ...]:
