@@ -16,8 +16,9 @@ help: ## Show the targets
 run: env java ## Run the demo: change logs of four tables become one joined table
 	$(BIN)/tablestream demo $(ARGS)
 
+# One process has the tests that need Spark, which share a session; the other one the rest.
 test: env java jars lint ## Lint, types, import layers, and all tests
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadgroup $(ARGS)
 
 lint: env ## Only the checks that run no code
 	$(BIN)/ruff check $(CODE)
