@@ -94,6 +94,10 @@ def run_plan(spark: SparkSession, directory: Path) -> None:
     (directory / "counts.json").write_text(json.dumps(counts), encoding="utf-8")
 
 
+#: What runs a plan: threads of one process, a server apart, or a master and two workers.
+LOCAL, CONNECT, CLUSTER = "local", "connect", "local-cluster"
+
+
 def connect_session(directory: Path) -> SparkSession:
     """Start a Spark Connect server in this process, and a session that knows only the server."""
     from pyspark.sql.connect.client import DefaultChannelBuilder
@@ -104,7 +108,7 @@ def connect_session(directory: Path) -> SparkSession:
     # The server of "local" listens where it is told to, but its client looks for it at the default port.
     DefaultChannelBuilder.default_port = staticmethod(lambda: port)  # type: ignore[method-assign]
     builder = SparkSession.builder.remote("local[2]")
-    return _configured(
+    return configured(
         builder,
         {"spark.connect.grpc.binding.address": "127.0.0.1", "spark.connect.grpc.binding.port": str(port)},
         directory,
@@ -119,18 +123,18 @@ def cluster_session(directory: Path) -> SparkSession:
     for name in ("bin", "jars"):
         (home / name).symlink_to(Path(_find_spark_home()) / name)
     os.environ["SPARK_HOME"] = str(home)
-    builder = SparkSession.builder.master("local-cluster[2,1,1024]")
-    return _configured(builder, {}, directory)
+    return configured(SparkSession.builder.master("local-cluster[2,1,1024]"), {}, directory)
 
 
-def _configured(builder: SparkSession.Builder, settings: dict[str, str], directory: Path) -> SparkSession:
+def configured(builder: SparkSession.Builder, settings: dict[str, str], directory: Path) -> SparkSession:
+    """Make a session as the tests need it, whose files are in a directory."""
     places = {"spark.sql.warehouse.dir": directory / "warehouse", "spark.local.dir": directory / "scratch"}
     for name, value in (SPARK_SETTINGS | _SMALL | settings | places).items():
         builder = builder.config(name, str(value))
     return builder.getOrCreate()
 
 
-SESSIONS = {"connect": connect_session, "local-cluster": cluster_session}
+SESSIONS = {CONNECT: connect_session, CLUSTER: cluster_session}
 
 
 def main(deployment: str, directory: str) -> None:
