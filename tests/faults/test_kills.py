@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import subprocess
@@ -14,42 +13,19 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.faults.comparing import MICRO_BATCHES, TABLES, changes
 from tests.faults.processes import executors, kill_one, workers
-from tests.faults.victim import work_off, write_logs
+from tests.faults.victim import write_logs
 from tests.spark.deployment import CLUSTER, LOCAL
 from tests.spark.test_deployments import ROOT, end
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pyspark.sql import SparkSession
 
-MICRO_BATCHES = 8
-TABLES = ("sold", "amounts")
 SECONDS = 240
 
 pytestmark = pytest.mark.skipif(not Path("/proc").is_dir(), reason="reads processes from /proc")
-
-
-def changes(directory: Path, table: str) -> list[dict[str, Any]]:
-    """Read all changes of an output in their order; a change that was written twice is there twice."""
-    found = []
-    for file in (directory / table).glob("micro_batch=*/part-*.json"):
-        for line in file.read_text(encoding="utf-8").splitlines():
-            change = json.loads(line)
-            change["_order"]["partition"] = change["_order"]["partition"].rpartition("/")[2]
-            found.append(change)
-    return sorted(found, key=lambda change: json.dumps(change["_order"]))
-
-
-@pytest.fixture(scope="module")
-def undisturbed(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    directory = tmp_path_factory.mktemp("undisturbed")
-    write_logs(directory, MICRO_BATCHES)
-    work_off(spark, directory)
-    found = {table: changes(directory, table) for table in TABLES}
-    assert {one["_order"]["micro_batch"] for one in found["sold"]} == set(range(MICRO_BATCHES))
-    return found
 
 
 @contextmanager

@@ -44,7 +44,7 @@ def write_logs(directory: Path, micro_batches: int) -> None:
         customers.add([{"code": rng.choice("abcde"), "name": f"{number}", "ts": at + rng.randrange(10)}])
 
 
-def work_off(spark: SparkSession, directory: Path) -> None:
+def work_off(spark: SparkSession, directory: Path, checkpoint: str = "checkpoint") -> None:
     """Run the query until all is worked off."""
     said: dict[str, Any] = {"timestamp": F.timestamp_seconds("ts")}
     orders = ts.table(
@@ -60,7 +60,7 @@ def work_off(spark: SparkSession, directory: Path) -> None:
     run(
         sold.to(ts.files(directory / "sold", "json")),
         amounts.to(ts.files(directory / "amounts", "json"), name="amounts"),
-        checkpoint=directory / "checkpoint",
+        checkpoint=directory / checkpoint,
         shards=4,
     )
 

@@ -1,0 +1,101 @@
+"""What happens to the cache while queries run does not show, nor that two share it, nor that a checkpoint is a copy."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.faults.comparing import MICRO_BATCHES, TABLES, changes
+from tests.faults.victim import work_off, write_logs
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+
+class Vandal(threading.Thread):
+    """Deletes, cuts short and changes files of a cache, until it is told to stop."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(name="vandal", daemon=True)
+        self._directory, self._stopped, self._rng = directory, threading.Event(), random.Random(5)
+        self.damaged = 0
+
+    def run(self) -> None:
+        """Damage a file every few milliseconds."""
+        while not self._stopped.wait(0.02):
+            files = [one for one in self._directory.rglob("*") if one.is_file()]
+            if files:
+                with suppress(OSError):
+                    self._damage(self._rng.choice(files))
+                    self.damaged += 1
+
+    def _damage(self, file: Path) -> None:
+        how = self._rng.choice(("delete", "cut", "change"))
+        if how == "delete":
+            file.unlink()
+            return
+        # Who has the old file mapped goes on with that: what is changed is another one of its name.
+        data = bytearray(file.read_bytes())
+        place = self._rng.randrange(max(1, len(data)))
+        if how == "cut":
+            del data[place:]
+        elif data:
+            data[place] ^= 1 << self._rng.randrange(8)
+        other = file.with_name(f"{file.name}.damaged")
+        other.write_bytes(data)
+        other.chmod(0o600)
+        other.replace(file)
+
+    def stop(self) -> None:
+        """Let the rest be."""
+        self._stopped.set()
+        self.join()
+
+
+def reveal(directory: Path, everything: Path, count: int) -> None:
+    """Show a query the first files of the logs."""
+    for log in ("orders", "customers"):
+        (directory / log).mkdir(parents=True, exist_ok=True)
+        for file in sorted((everything / log).glob("*.json"))[:count]:
+            shutil.copy2(file, directory / log / file.name)
+
+
+@pytest.mark.timeout(600)
+def test_damage_to_the_cache_two_queries_in_it_and_a_copied_checkpoint_do_not_show(
+    undisturbed: dict[str, object], spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    everything, cache = tmp_path / "all", tmp_path / "cache"
+    write_logs(everything, MICRO_BATCHES)
+    monkeypatch.setenv("TABLESTREAM_CACHE_DIR", str(cache))
+    one, other = tmp_path / "one", tmp_path / "other"
+    vandal = Vandal(cache)
+    vandal.start()
+    try:
+        for count, checkpoint in ((MICRO_BATCHES // 2, "checkpoint"), (MICRO_BATCHES, "copied")):
+            for directory in (one, other):
+                reveal(directory, everything, count)
+            with ThreadPoolExecutor() as pool:
+                waiting = [
+                    pool.submit(work_off, spark, one),
+                    pool.submit(work_off, spark, other, checkpoint),
+                ]
+                for running in waiting:
+                    running.result()
+            if checkpoint == "checkpoint":
+                # Spark's metadata of state names its schema files by their paths: the old ones have to stay.
+                shutil.copytree(other / "checkpoint", other / "copied")
+                shutil.rmtree(cache, ignore_errors=True)
+    finally:
+        vandal.stop()
+    assert vandal.damaged > 20
+    for table in TABLES:
+        assert changes(one, table) == undisturbed[table]
+        assert changes(other, table) == undisturbed[table]
