@@ -21,6 +21,7 @@ from tablestream.grouped import GroupedStream, GroupedTable
 from tablestream.row import Row
 from tablestream.sources import global_table, stream, table
 from tablestream.spark.runner import start
+from tablestream.spark.state_reader import read_state
 from tablestream.stream import Stream
 from tablestream.table import GlobalTable, Table
 
@@ -47,6 +48,7 @@ __all__ = [
     "memory",
     "min",
     "read_files",
+    "read_state",
     "start",
     "stream",
     "sum",

@@ -1,4 +1,6 @@
-"""The command line: ``tablestream demo`` shows the library at work, ``tablestream explain`` prints a plan.
+"""The command line: a demo, the plan of a table, and a table as it is in the state of a query.
+
+``tablestream demo`` shows the library at work, ``tablestream explain`` prints a plan, ``tablestream state`` a table.
 
 Exit codes: 0 all is well, 1 the demo's comparison found a difference, 2 it could not be run, 130 interrupted.
 """
@@ -12,13 +14,17 @@ import json
 import logging
 import re
 import sys
+import tempfile
 from enum import StrEnum
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
+import polars as pl
 from pyspark.logger import PySparkLogger
+from pyspark.sql import functions as F
 
+from tablestream.connectors.files import JSON_OPTIONS
 from tablestream.errors import ArgumentError, TablestreamError
 
 try:
@@ -34,6 +40,8 @@ except ModuleNotFoundError as missing:
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from pyspark.sql import DataFrame
 
 EXIT_DIFFERENT, EXIT_ERROR, EXIT_INTERRUPTED = 1, 2, 130
 
@@ -134,6 +142,48 @@ def explain(
             table.explain()
         text = printed.getvalue().rstrip("\n")
         typer.echo(json.dumps({"object": target, "plan": text}) if as_json else text)
+
+
+@app.command()
+def state(
+    checkpoint: Annotated[str, typer.Argument(help="The checkpoint directory of the query.")],
+    table: Annotated[str, typer.Argument(help="The name of a table whose rows the state has.")],
+    *,
+    as_of: Annotated[
+        str | None,
+        typer.Option(help="Of a versioned table: the time as of which, in UTC if it names no zone."),
+    ] = None,
+    batch_id: Annotated[
+        int | None, typer.Option(min=0, help="After which micro-batch; the last one by default.")
+    ] = None,
+    limit: Annotated[int, typer.Option(min=1, help="How many rows to print.")] = 20,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Print the rows of a table as they are in the state of a query, which may run meanwhile."""
+    from tablestream import read_state
+    from tablestream.demo import local_spark
+
+    with (
+        _clear_errors(debug=debug, as_json=as_json),
+        tempfile.TemporaryDirectory(prefix="tablestream-") as scratch,
+        local_spark.local_spark(Path(scratch) / "spark", Path(scratch) / "log") as spark,
+    ):
+        _print_rows(read_state(spark, checkpoint, table, batch_id, as_of), table, limit, as_json=as_json)
+
+
+def _print_rows(rows: DataFrame, title: str, limit: int, *, as_json: bool) -> None:
+    """Print some rows; people are told whether there are more."""
+    if as_json:
+        lines = rows.limit(limit).select(F.to_json(F.struct("*"), JSON_OPTIONS)).collect()
+        for (line,) in lines:
+            typer.echo(line)
+        return
+    found = cast("pl.DataFrame", pl.from_arrow(rows.limit(limit + 1).toArrow()))
+    more = (
+        f"the first {limit} rows" if found.height > limit else f"{found.height} row{'s'[: found.height != 1]}"
+    )
+    TextDisplay().rows(f"{title}: {more}", found.head(limit))
 
 
 def _load(target: str) -> Any:

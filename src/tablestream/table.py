@@ -374,7 +374,8 @@ class Table(Relation):
     def materialize(self, history: str | timedelta | None = None, name: str | None = None) -> Table:
         """Keep the table as it is, under a name of its own: what is computed on the way is computed once.
 
-        Several readers of a filtered or selected table then share its rows; otherwise nothing changes.
+        Several readers of a filtered or selected table then share its rows, and `tablestream.read_state` finds them in
+        the query's state; otherwise nothing changes.
 
         Parameters
         ----------

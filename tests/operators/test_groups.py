@@ -79,7 +79,20 @@ class Chain:
             pl.int_range(1, 1 + pl.len(), dtype=pl.Int64).alias("_seq"), step.alias("_step")
         )
         results = self._stage(1, numbered).with_columns(pl.col(PARENT)).sort(PARENT)
-        return [(step[row[PARENT] - 1], row["_k0"], row["v0"], row["_ts"]) for row in results.to_dicts()]
+        told = [(step[row[PARENT] - 1], row["_k0"], row["v0"], row["_ts"]) for row in results.to_dicts()]
+        self._check_recalled({group: (value, ts) for _, group, value, ts in told})
+        return told
+
+    def _check_recalled(self, last: dict[str | None, Any]) -> None:
+        """What is read from the state is what was told last."""
+        operator, store = self.stages[1]
+        if isinstance(operator, Aggregate):
+            state = ShardState(store, NoCache(), operator.traces, "f00d")
+            rows = [row for frame in operator.recalled(state.trace) for row in frame.to_dicts()]
+            found = {row["_f0"]: (row["v"], row["_ts"]) for row in rows}
+            assert len(found) == len(rows)
+            for group, (value, ts) in last.items():
+                assert repr(found.get(group)) == repr(None if value is None else (value, ts))
 
     def _stage(self, number: int, frame: pl.DataFrame) -> pl.DataFrame:
         operator, store = self.stages[number]

@@ -53,6 +53,14 @@ class Groups:
             rows = emission.rows.sort("_parent").to_dicts()
             found += [(row["_k0"], tuple(row["v0"].values())) for row in rows]
         state.commit()
+        if isinstance(self.operator.groups, Aggregate):  # what is read from the state is what was told last
+            recalled = [
+                row for frame in self.operator.groups.recalled(state.trace) for row in frame.to_dicts()
+            ]
+            read = {row["_f0"]: tuple(row["v"].values()) for row in recalled}
+            assert {group: repr(read[group]) for group, _ in found} == {
+                group: repr(value) for group, value in found
+            }
         return found
 
 

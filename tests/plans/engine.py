@@ -15,10 +15,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 import polars as pl
 
 from tablestream.operators.operator import WallClock
+from tablestream.operators.versions import FROM, TO
 from tablestream.plan.line import NOTHING, Ending, Line, Mode, Output, Reader, Role
 from tablestream.plan.lower import lower
 from tablestream.plan.order import in_order
 from tablestream.plan.rounds import EVERY_SHARD, Port, Round
+from tablestream.plan.stored import decode
 from tablestream.plan.work import SLICE_ROWS, work_off
 from tablestream.state.cache import NoCache
 from tablestream.state.changes import (
@@ -65,7 +67,7 @@ from tests.plans.tables import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-__all__ = ["Change", "Engine", "Output", "Record", "Step", "stable_hash"]
+__all__ = ["Change", "Engine", "Output", "Record", "Step", "StoredRow", "stable_hash"]
 
 Hasher: TypeAlias = "Callable[[Sequence[Value]], int]"
 FrameRow: TypeAlias = dict[str, Any]
@@ -80,6 +82,16 @@ class Step(NamedTuple):
 
     number: int
     change: Change
+
+
+class StoredRow(NamedTuple):
+    """A row of a table in the state; of a version also when it was valid."""
+
+    key: Key
+    value: Any
+    ts: int
+    valid_from: int | None = None
+    valid_to: int | None = None
 
 
 @dataclass(frozen=True)
@@ -207,6 +219,23 @@ class Engine:
             self._between(work.number, inbox)
         return [self._ending(ending, inbox) for ending in self.line.endings]
 
+    def read(self, name: str, as_of: int | None = None) -> list[StoredRow]:
+        """Read a table from the state, as one does who has nothing but that."""
+        stores = [store for store in self.stores.values() if store.tables]
+        table = decode(stores[0].tables or "").by_name[name]
+        shards = [shard for number, shard in self.stores if number == table.round][
+            : 1 if table.copied else None
+        ]
+        found = []
+        for shard in shards:
+            state = ShardState(self.stores[table.round, shard], NoCache(), table.traces, table.fingerprint)
+            for frame in table.frames(state, _types, as_of):
+                found += [
+                    StoredRow(_parts(row, "_k"), _value(row["v"]), row[TS], row.get(FROM), row.get(TO))
+                    for row in frame.to_dicts()
+                ]
+        return found
+
     # Stations
 
     def _enter(self, records: Sequence[Record], inbox: Inbox) -> None:
@@ -228,7 +257,7 @@ class Engine:
         self, work: Round, shard: int, mine: dict[int, list[pl.DataFrame]], inbox: Inbox, now: int
     ) -> None:
         store = self.stores.setdefault((work.number, shard), MemoryStore())
-        state = ShardState(store, NoCache(), work.traces, work.fingerprint, work.text)
+        state = ShardState(store, NoCache(), work.traces, work.fingerprint, work.text, tables=work.tables)
         clock = WallClock(now) if work.needs_clock else None
         place = (shard, self.shards)
         for port, frame in work_off(work, mine, state, self.dropped, self.slice_rows, clock, place):

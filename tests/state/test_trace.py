@@ -209,13 +209,13 @@ def test_a_commit_writes_once_and_removes_what_was_merged() -> None:
     state = open_state(store)
     fill(state.trace("left"), 4)
     state.commit()
-    assert (store.writes, list(store.chunks)) == (3, [(0, 0, 0)])  # chunk, manifest, plan
+    assert (store.writes, list(store.chunks)) == (4, [(0, 0, 0)])  # chunk, manifest, plan, tables
     fill(state.trace("left"), 3, first=4)
     assert list(store.chunks) == [(0, 0, 0), (0, 1, 0)]
     state.commit()
-    assert (store.writes, list(store.chunks)) == (5, [(0, 1, 0)])
+    assert (store.writes, list(store.chunks)) == (6, [(0, 1, 0)])
     state.commit()
-    assert store.writes == 5
+    assert store.writes == 6
 
 
 def test_a_commit_removes_what_was_merged_from_the_cache_too(tmp_path: Path) -> None:

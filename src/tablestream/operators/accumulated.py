@@ -57,6 +57,10 @@ class Accumulated(Function):
         taken = one_by_one(events, self.column, base[0], shown, lambda stored: _Kept(self.kind, stored))
         return taken.totals(self.into, pl.List(self.of))
 
+    def recalled(self, rows: pl.Series, base: Sequence[pl.Series]) -> pl.Series:  # noqa: ARG002
+        """Return what the values that are kept give."""
+        return results_of(base[0], self.into, lambda stored: _Kept(self.kind, stored))
+
 
 class Taking(Protocol):
     """What is made of the values of one group, one after the other."""
@@ -98,6 +102,11 @@ def one_by_one(
         if at in wanted:
             taken.results.append(taken.groups[group].result())
     return taken
+
+
+def results_of(base: pl.Series, result: pl.DataType, make: Callable[[Any], Taking]) -> pl.Series:
+    """Return the results of groups from what was remembered of them."""
+    return pl.Series([make(stored).result() for stored in base.to_list()], dtype=result, strict=True)
 
 
 class _Kept:

@@ -16,18 +16,18 @@ KIP-904; Kafka Streams ``KGroupedTable``; ``docs/semantics.md``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import polars as pl
 
 from tablestream.operators.collected import Collected, Members
 from tablestream.operators.events import Ints, touched_keys
-from tablestream.operators.groups import GroupEvents, groups_trace, message_schema
+from tablestream.operators.groups import ROWS, GroupEvents, groups_trace, message_schema
 from tablestream.operators.operator import Context, Emission
 from tablestream.operators.totals import Function, Totals
-from tablestream.state.changes import FOREIGN_HASH, LIVE
-from tablestream.state.trace import TraceSpec
+from tablestream.state.changes import FOREIGN_HASH, LIVE, TS
+from tablestream.state.trace import Trace, TraceSpec
 
 
 @dataclass(frozen=True)
@@ -116,6 +116,25 @@ class Aggregate:
             for name, series in zip(function.state, results[number].state, strict=True)
         )
         trace.insert(answer.kept.with_columns(state))
+
+    def recalled(self, trace: Callable[[str], Trace]) -> Iterator[pl.DataFrame]:
+        """Yield the groups as they are remembered: ``_fh``, group key, ``_ts`` and ``v``, in frames of bounded size.
+
+        Parameters
+        ----------
+        trace
+            Gives the trace of a name that the operator declared.
+        """
+        for groups in trace(self._groups.name).frames():
+            columns: dict[int, pl.Series] = {}
+            for number, function in self._totals:
+                base = [groups[f"a{number}_{name}"] for name in function.state]
+                columns[number] = function.recalled(groups[ROWS], base)
+            if self._collected:
+                recalled = self._members.recalled(groups, trace(self._members.trace.name))
+                columns |= {number: one for (number, _), one in zip(self._collected, recalled, strict=True)}
+            value = pl.struct(pl.lit(columns[n]).alias(f"c{n}") for n in range(len(self.functions)))
+            yield groups.select(FOREIGN_HASH, *self.group_keys, TS, value.alias("v"))
 
     def _results(
         self, events: GroupEvents, shown: Ints, touched: pl.DataFrame, context: Context

@@ -96,10 +96,7 @@ class Members:
         numbers = np.empty(int(max(ids.max(initial=-1), stored_ids.max(initial=-1))) + 1, dtype=np.int64)
         numbers[ids] = events.group
         keys, stored_keys = (ints(one) for one in number_keys(KEY_HASH, list(self.keys), [messages, stored]))
-        beside = pl.DataFrame(
-            {"group": numbers[stored_ids], "key": stored_keys, "turn": stored[_TURN], "v": stored["v"]}
-        )
-        groups = beside.sort("group", "turn").partition_by("group", as_dict=True) if beside.height else {}
+        groups = _by_group(stored, numbers[stored_ids], stored_keys)
         results = self._worked(events, set(shown.tolist()), keys, groups)
         turn = int(stored[_TURN].max() or 0)  # type: ignore[arg-type]
         newest = last_by(
@@ -108,6 +105,26 @@ class Members:
             list(self.keys),
         )
         trace.insert(newest.select(list(self.trace.schema)))
+        return self._columns(results)
+
+    def recalled(self, groups: pl.DataFrame, trace: Trace) -> list[pl.Series]:
+        """Return the aggregates of some groups as they are remembered, a series a function."""
+        names, of_group = self._aggregated, [FOREIGN_HASH, *self.group_keys]
+        stored = trace.lookup(groups.select(of_group))
+        ids, stored_ids = (ints(one) for one in number_keys(FOREIGN_HASH, of_group[1:], [groups, stored]))
+        (keys,) = number_keys(KEY_HASH, list(self.keys), [stored])
+        rows = _by_group(stored, stored_ids, ints(keys))
+        found = [_GroupRows(self.functions, names, rows.get((group,))) for group in ids.tolist()]
+        return self._columns(
+            [[one.collections[n].result() for one in found] for n in range(len(self.functions))]
+        )
+
+    @property
+    def _aggregated(self) -> list[str]:
+        """The columns of the value that are aggregated, each once."""
+        return list(dict.fromkeys(one.column for one in self.functions))
+
+    def _columns(self, results: Sequence[list[Any]]) -> list[pl.Series]:
         return [
             pl.Series(column, dtype=one.result, strict=True)
             for column, one in zip(results, self.functions, strict=True)
@@ -121,7 +138,7 @@ class Members:
         groups: dict[tuple[Any, ...], pl.DataFrame],
     ) -> list[list[Any]]:
         """Go through the messages, group by group."""
-        names = list(dict.fromkeys(one.column for one in self.functions))
+        names = self._aggregated
         new = list(zip(*(events.new(name).to_list() for name in names), strict=True))
         adds, removes, row_keys = events.adds.tolist(), events.removes.tolist(), keys.tolist()
         results: list[list[Any]] = [[] for _ in self.functions]
@@ -137,6 +154,12 @@ class Members:
                 for result, collection in zip(results, rows.collections, strict=True):
                     result.append(collection.result())
         return results
+
+
+def _by_group(stored: pl.DataFrame, groups: Ints, keys: Ints) -> dict[tuple[Any, ...], pl.DataFrame]:
+    """The rows of each group by its number, in the order in which they came."""
+    rows = pl.DataFrame({"group": groups, "key": keys, "turn": stored[_TURN], "v": stored["v"]})
+    return rows.sort("group", "turn").partition_by("group", as_dict=True) if rows.height else {}
 
 
 class _GroupRows:

@@ -147,7 +147,8 @@ class ForeignKeyAnswer:
         )
 
     @property
-    def _right(self) -> TraceSpec:
+    def right_rows(self) -> TraceSpec:
+        """The right table."""
         columns = {FOREIGN_HASH: pl.Int64(), **self.foreign_keys, TS: pl.Int64(), LIVE: pl.Boolean()}
         return TraceSpec(
             name="right rows",
@@ -164,7 +165,7 @@ class ForeignKeyAnswer:
     @property
     def traces(self) -> tuple[TraceSpec, ...]:
         counted = (self._lone.trace,) if self.lone else ()
-        return (self._subscriptions, self._right, *counted)
+        return (self._subscriptions, self.right_rows, *counted)
 
     @property
     def reasons(self) -> tuple[str, ...]:
@@ -193,7 +194,9 @@ class ForeignKeyAnswer:
                 *self._foreign, KEY_HASH, *self.keys, (pl.col(KIND) >= Kind.ANSWER_ALWAYS).alias(LIVE), "v"
             )
         )
-        context.trace("right rows").insert(newest(rights, pl.Series(meeting.right_id), self._right.schema))
+        context.trace("right rows").insert(
+            newest(rights, pl.Series(meeting.right_id), self.right_rows.schema)
+        )
 
     def _lone_rows(self, changes: pl.DataFrame) -> pl.DataFrame:
         """Lone rows as rows of the result: no left key, no left value."""

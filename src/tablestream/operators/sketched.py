@@ -25,7 +25,7 @@ from typing import Any
 import datasketches
 import polars as pl
 
-from tablestream.operators.accumulated import one_by_one
+from tablestream.operators.accumulated import Taking, one_by_one, results_of
 from tablestream.operators.collected import hashable
 from tablestream.operators.events import Ints
 from tablestream.operators.groups import GroupEvents
@@ -73,9 +73,16 @@ class Sketched(Function):
 
     def run(self, events: GroupEvents, base: Sequence[pl.Series], shown: Ints) -> Totals:
         """Take in the records of each group, one by one."""
-        kind = _Distinct if self.sketch is Sketch.COUNT_DISTINCT else _Percentile
-        taken = one_by_one(events, self.column, base[0], shown, lambda stored: kind(self.parameter, stored))
+        taken = one_by_one(events, self.column, base[0], shown, self._opened)
         return taken.totals(self.into, pl.Binary())
+
+    def recalled(self, rows: pl.Series, base: Sequence[pl.Series]) -> pl.Series:  # noqa: ARG002
+        """Return what the sketches estimate."""
+        return results_of(base[0], self.into, self._opened)
+
+    def _opened(self, stored: bytes | None) -> Taking:
+        kind = _Distinct if self.sketch is Sketch.COUNT_DISTINCT else _Percentile
+        return kind(self.parameter, stored)
 
 
 class _Distinct:

@@ -73,6 +73,18 @@ class Function(ABC):
             The messages for which results are wanted.
         """
 
+    @abstractmethod
+    def recalled(self, rows: pl.Series, base: Sequence[pl.Series]) -> pl.Series:
+        """Return the results of groups as they are remembered.
+
+        Parameters
+        ----------
+        rows
+            How many rows each group has.
+        base
+            What is remembered of each, as `state` says.
+        """
+
 
 @dataclass(frozen=True)
 class Count(Function):
@@ -96,6 +108,10 @@ class Count(Function):
         return Totals(
             pl.Series(counts[shown], dtype=pl.Int64), [pl.Series(counts[events.last], dtype=pl.Int64)]
         )
+
+    def recalled(self, rows: pl.Series, base: Sequence[pl.Series]) -> pl.Series:
+        """Return the counts."""
+        return rows if self.column is None else base[0]
 
 
 @dataclass(frozen=True)
@@ -141,20 +157,26 @@ class Sum(Function):
         ]
         state = [pl.Series(counts[events.last], dtype=pl.Int64), self._kept(totals[events.last])]
         state += [pl.Series(special[events.last], dtype=pl.Int64) for special in specials]
+        shown_specials = [special[shown] for special in specials]
+        return Totals(self._result(totals[shown], counts[shown], shown_specials), state)
+
+    def recalled(self, rows: pl.Series, base: Sequence[pl.Series]) -> pl.Series:  # noqa: ARG002
+        """Return the sums or averages."""
+        return self._result(self._known(base[1]), ints(base[0]), [ints(special) for special in base[2:]])
+
+    def _result(self, totals: Ints | Objects, counts: Ints, specials: Sequence[Ints]) -> pl.Series:
+        """The results from totals in units."""
         present = [
-            self._value(total, count)
-            for total, count in zip(totals[shown].tolist(), counts[shown].tolist(), strict=True)
+            self._value(total, count) for total, count in zip(totals.tolist(), counts.tolist(), strict=True)
         ]
         result = pl.Series(present, dtype=self.into, strict=True)
-        if specials:
-            result = _with_specials(result, [special[shown] for special in specials])
-        return Totals(result, state)
+        return _with_specials(result, specials) if specials else result
 
     def _totals(self, events: GroupEvents, base: pl.Series) -> Ints | Objects:
         """The total after each message, in units."""
+        known = self._known(base)
         if self.of.is_integer():
             moves = _units(events.new(self.column)) - _units(events.old(self.column))
-            known = ints(base.fill_null(0))
             bound = np.abs(moves.astype(np.float64)).sum() + np.abs(known.astype(np.float64)).max(initial=0.0)
             if bound < _SAFE:
                 return events.running(moves, known)
@@ -164,8 +186,13 @@ class Sum(Function):
             )
             return events.running(new - old, known.astype(object))
         moves = _units(events.new(self.column)) - _units(events.old(self.column))
-        known = np.array([_from_bytes(one) for one in base], dtype=object)
         return events.running(moves, known)
+
+    def _known(self, base: pl.Series) -> Any:
+        """The total that is remembered of each group, in units."""
+        if self.of.is_integer():
+            return ints(base.fill_null(0))
+        return np.array([_from_bytes(one) for one in base], dtype=object)
 
     def _kept(self, totals: Ints | Objects) -> pl.Series:
         """Totals as they are remembered."""

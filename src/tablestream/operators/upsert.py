@@ -44,6 +44,8 @@ class Upsert:
         Whether a tombstone for an absent row is left out.
     final
         Whether only the last change per key and micro-batch leaves.
+    keep_rows
+        Whether rows are remembered for who reads the state, though nothing here needs them.
 
     Notes
     -----
@@ -55,6 +57,7 @@ class Upsert:
     keep_old: bool = False
     quiet: bool = True
     final: bool = False
+    keep_rows: bool = False
 
     @property
     def inputs(self) -> tuple[pl.Schema, ...]:
@@ -64,7 +67,7 @@ class Upsert:
     @property
     def traces(self) -> tuple[TraceSpec, ...]:
         columns = {KEY_HASH: pl.Int64(), **self.keys, TS: pl.Int64(), LIVE: pl.Boolean()}
-        if self.keep_old:
+        if self.keep_old or self.keep_rows:
             columns["v"] = self.value
         return (
             TraceSpec(name="rows", number=0, hash=KEY_HASH, key=tuple(self.keys), schema=pl.Schema(columns)),

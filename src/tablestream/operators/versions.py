@@ -180,6 +180,15 @@ class Versions:
         return histories
 
 
+def valid_versions(versions: pl.DataFrame, bound: int, as_of: int | None = None) -> pl.DataFrame:
+    """Of stored versions, keep those that were valid at `as_of`, or else at any time since `bound`."""
+    if as_of is None:
+        valid = pl.col(TO).is_null() | (pl.col(TO) > bound)
+    else:
+        valid = (pl.col(FROM) <= as_of) & (pl.col(TO).is_null() | (pl.col(TO) > as_of))
+    return versions.filter(valid)
+
+
 @dataclass
 class OpenVersions:
     """The versions of some keys while a micro-batch is worked off.

@@ -6,13 +6,15 @@ from enum import Enum
 
 from tablestream.plan.line import Line, Reader
 from tablestream.plan.rounds import Placed, Round
+from tablestream.plan.stored import decode
 
 
 def explained(line: Line) -> str:
     """Print a plan.
 
     The line begins with the sources and ends with the outputs. Between them stands, per round, one shuffle and one
-    stateful stage with its operators; ``remembers`` names the traces and the key each is looked up by.
+    stateful stage with its operators; ``remembers`` names the traces and the key each is looked up by. The last line
+    has the tables that `tablestream.read_state` can read.
     """
     compat = "kafka-streams" if line.mode.compat else "none"
     parts = [f"Plan: {_count(len(line.rounds), 'round')}, {line.mode.shards} shards, compat {compat}"]
@@ -36,6 +38,8 @@ def explained(line: Line) -> str:
         wanted += ["minimal tombstones"] if ending.output.minimal else []
         key = ", ".join(one.name for one in ending.output.node.key)
         parts.append(f"Output {line.names[ending.output.node]} (key {key}): {', '.join(wanted)}")
+    tables = [name for work in line.rounds[:1] for name in decode(work.tables).by_name]
+    parts += [f"Tables in the state: {', '.join(tables)}"] if tables else []
     return "\n".join(parts)
 
 

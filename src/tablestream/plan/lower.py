@@ -7,9 +7,10 @@ from dataclasses import dataclass, replace
 
 from tablestream.operators.upsert import Upsert
 from tablestream.plan.line import Between, Ending, Line, Mode, Output, Reader, Role
-from tablestream.plan.lowering import Draft, Late, Lowering, Types, Want
+from tablestream.plan.lowering import Draft, Late, Lowering, Remembered, Types, Want
 from tablestream.plan.placing import place
 from tablestream.plan.rounds import EVERY_SHARD, Placed, Port, Round
+from tablestream.plan.stored import encode, stored_tables
 from tablestream.state.changes import KEY_HASH
 from tablestream.topology.graph import (
     ancestors,
@@ -108,7 +109,9 @@ def _ending(line: Lowering, output: Output, index: int, final: set[Node]) -> _En
         quiet=quiet or output.before,
         final=output.final,
     )
-    draft = Draft(None, f"output {index + 1}", number, operator, [read])
+    rows = Remembered(output.node, (operator.traces[0].name,), output.node.key)
+    remembers = (rows,) if output.before else ()
+    draft = Draft(None, f"output {index + 1}", number, operator, [read], remembers=remembers)
     line.drafts.append(draft)
     line.wants.append(want)
     return _End(output, want, draft, evaluated=True)
@@ -162,7 +165,8 @@ class _Finishing:
             drafts = [draft for draft in self.lowering.drafts if draft.round == number]
             placed = tuple(self._placed(draft, ports, between) for draft in drafts)
             made.append(Round(number, placed, self._description(drafts)))
-        return tuple(made)
+        tables = encode(stored_tables(self.lowering.drafts, made, self.lowering.names))
+        return tuple(replace(work, tables=tables) for work in made)
 
     def _placed(self, draft: Draft, ports: dict[Want, Port], between: dict[Node, Port]) -> Placed:
         ends = [

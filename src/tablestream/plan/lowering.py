@@ -44,9 +44,46 @@ class Want:
     into: Want | None = None
 
 
+@dataclass(frozen=True)
+class History:
+    """How far back versions are kept, and the clock that this counts from."""
+
+    length_us: int
+    clock: str
+
+
+@dataclass(frozen=True)
+class Remembered:
+    """A table whose rows a trace of an operator has.
+
+    Attributes
+    ----------
+    table
+        The table.
+    traces
+        The trace with its keys, and those that its value is computed from.
+    key
+        The key's columns in the types in which they are stored.
+    column, skipped
+        The trace's column with the value, and how many fields of that come before the table's own.
+    history
+        Of versions.
+    """
+
+    table: Node
+    traces: tuple[str, ...]
+    key: Fields
+    column: str = "v"
+    skipped: int = 0
+    history: History | None = None
+
+
 @dataclass
 class Draft:
-    """An operator before it is known who reads its result: `inner` does, and if it `answers` the readers of `base`."""
+    """An operator before it is known who reads its result: `inner` does, and if it `answers` the readers of `base`.
+
+    `remembers`: the tables whose rows it has.
+    """
 
     base: Node | None
     name: str
@@ -55,6 +92,7 @@ class Draft:
     inputs: list[Want]
     inner: Want | None = None
     answers: bool = True
+    remembers: tuple[Remembered, ...] = ()
 
 
 @dataclass

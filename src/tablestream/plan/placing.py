@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import polars as pl
 
 from tablestream.operators.accumulated import Accumulated
 from tablestream.operators.aggregate import Aggregate as AggregateOperator
-from tablestream.operators.as_of_join import AsOfJoin
+from tablestream.operators.as_of_join import OBSERVED, AsOfJoin
 from tablestream.operators.collected import Collected, Kind
 from tablestream.operators.flat_map import FlatMap as FlatMapOperator
-from tablestream.operators.fold import Fold, UserFunctions
+from tablestream.operators.fold import AGGREGATE, Fold, UserFunctions
 from tablestream.operators.foreign_key_answer import ForeignKeyAnswer
 from tablestream.operators.foreign_key_subscribe import TO_RESULT, ForeignKeySubscribe, Rules
 from tablestream.operators.global_join import GlobalJoin
@@ -31,7 +32,7 @@ from tablestream.operators.totals import Count, Function, Sum
 from tablestream.operators.upsert import Upsert
 from tablestream.operators.versioned_table import VersionedTable
 from tablestream.plan.line import Role
-from tablestream.plan.lowering import Draft, Late, Lowering, Want
+from tablestream.plan.lowering import Draft, History, Late, Lowering, Remembered, Want
 from tablestream.plan.rounds import EVERY_SHARD
 from tablestream.state.changes import FOREIGN_HASH, KEY_HASH, foreign_columns
 from tablestream.topology.graph import (
@@ -52,6 +53,7 @@ from tablestream.topology.nodes import (
     OneParent,
     OneToMany,
     Reorder,
+    Select,
     SequenceBy,
     Source,
     Suppress,
@@ -86,7 +88,12 @@ def _key_join(line: Lowering, node: KeyJoin) -> int:
         # A star join has no counterpart in Kafka Streams: it is one join, in compat mode, too.
         atomic=not line.mode.compat or any(join.own_times for _, join in leaves),
     )
-    line.drafts.append(Draft(node, line.names[node], number, operator, wants))
+    remembers = tuple(
+        Remembered(leaf, (spec.name,), node.key)
+        for (leaf, _), spec in zip(leaves, operator.traces, strict=True)
+        if not (isinstance(leaf, ForeignKeyJoin) and leaf.right_only)
+    )
+    line.drafts.append(Draft(node, line.names[node], number, operator, wants, remembers=remembers))
     return number
 
 
@@ -140,19 +147,24 @@ def _pointing(
         stale=stale,
     )
     right_only = isinstance(node, ForeignKeyJoin) and node.right_only
+    right = Remembered(one, (answer.right_rows.name,), node.foreign)
+    if right_only and isinstance(one, Select):  # a star join looks up rows with their keys before them
+        right = replace(right, table=one.parent, skipped=len(one.parent.key))
     if copied:
         pointing.round = pointed.round = max(first, 1 + line.produce(base_of(one)))
         pointed.route = EVERY_SHARD
         both = GlobalJoin(subscribe, answer)
         operator = RightRows(both, 0, tuple(keys)) if right_only else both
-        line.drafts.append(Draft(node, name, pointed.round, operator, [pointing, pointed]))
+        reads = [pointing, pointed]
+        line.drafts.append(Draft(node, name, pointed.round, operator, reads, remembers=(right,)))
         return pointed.round
     line.wants.append(messages)
     halves: tuple[Operator, Operator] = (subscribe, answer)
     if right_only:
         halves = RightRows(subscribe, TO_RESULT, tuple(keys)), RightRows(answer, 0, tuple(keys))
     line.drafts.append(Draft(node, f"{name}/subscribe", first, halves[0], [pointing], inner=messages))
-    line.drafts.append(Draft(node, f"{name}/answer", second, halves[1], [messages, pointed]))
+    reads = [messages, pointed]
+    line.drafts.append(Draft(node, f"{name}/answer", second, halves[1], reads, remembers=(right,)))
     return second
 
 
@@ -164,7 +176,8 @@ def _aggregate(line: Lowering, node: Aggregate) -> int:
         records = Want(((node.serial,), 1), number, FOREIGN_HASH, f"{name}[records]")
         line.read_stream(node.parent, records, Role.GROUPING, node.parent.key, node)
         groups = RecordGroups(_groups(line, node), line.key_of(node.parent))
-        line.drafts.append(Draft(node, name, number, groups, [records]))
+        remembers = _remembered_groups(node, groups)
+        line.drafts.append(Draft(node, name, number, groups, [records], remembers=remembers))
         return number
     first = 1 + line.produce(base_of(node.parent))
     rows = Want(((*path_from_base(node.parent), node.serial), 1), first, KEY_HASH, f"{name}[rows]")
@@ -176,8 +189,16 @@ def _aggregate(line: Lowering, node: Aggregate) -> int:
         keys=aggregate.keys, group_keys=aggregate.group_keys, value=aggregate.value, atomic=aggregate.atomic
     )
     line.drafts.append(Draft(node, f"{name}/regroup", first, regroup, [rows], messages, answers=False))
-    line.drafts.append(Draft(node, f"{name}/aggregate", first + 1, aggregate, [messages]))
+    remembers = _remembered_groups(node, aggregate)
+    line.drafts.append(
+        Draft(node, f"{name}/aggregate", first + 1, aggregate, [messages], remembers=remembers)
+    )
     return first + 1
+
+
+def _remembered_groups(node: Aggregate, operator: Operator) -> tuple[Remembered, ...]:
+    column = "v" if node.functions is None else AGGREGATE
+    return (Remembered(node, tuple(spec.name for spec in operator.traces), node.key, column),)
 
 
 def _groups(line: Lowering, node: Aggregate) -> AggregateOperator | Fold:
@@ -192,7 +213,7 @@ def _groups(line: Lowering, node: Aggregate) -> AggregateOperator | Fold:
         return Fold(keys, groups, value, result, user, keep_empty=keep_empty, atomic=atomic)
     inputs, results = line.types(node.input_fields), line.types(node.value)
     functions = tuple(
-        _function(measure, list(inputs.values()), result, records=records)
+        aggregate_function(measure, list(inputs.values()), result, records=records)
         for measure, result in zip(node.measures, results.values(), strict=True)
     )
     return AggregateOperator(keys, groups, value, functions, keep_empty=keep_empty, atomic=atomic)
@@ -227,7 +248,9 @@ def _stream_join(line: Lowering, node: StreamJoin) -> int:
     values, history_us = (line.value_of(node.left), line.value_of(node.right)), history_of(node.right)
     keep_left, compat = node.how == "left", line.mode.compat
     operator: Operator = StreamTableJoin(keys, foreign, *values, keep_left=keep_left, atomic=not compat)
+    history = None
     if history_us is not None:
+        history = History(history_us, f"{name}/{OBSERVED}")
         operator = AsOfJoin(
             keys,
             foreign,
@@ -240,17 +263,21 @@ def _stream_join(line: Lowering, node: StreamJoin) -> int:
             table_advances=node.grace is not None and node.grace.table_advances,
             wall_clock_us=None if node.grace is None else node.grace.wall_clock_us,
         )
-    line.drafts.append(Draft(node, name, number, operator, [records, rows]))
+    table = Remembered(node.right, (operator.traces[-1].name,), node.foreign, history=history)
+    line.drafts.append(Draft(node, name, number, operator, [records, rows], remembers=(table,)))
     return number
 
 
 def _kept(line: Lowering, node: ToStream | Materialize) -> int:
     """A table that is remembered: which of its changes are any is known."""
-    keys, value = line.key_of(node), line.value_of(node)
-    operator: Operator = Upsert(keys, value, quiet=line.is_quiet(node.parent))
+    keys, value, kept = line.key_of(node), line.value_of(node), isinstance(node, Materialize)
+    operator: Operator = Upsert(keys, value, quiet=line.is_quiet(node.parent), keep_rows=kept)
+    history = None
     if isinstance(node, Materialize) and node.history_us is not None:
         operator = VersionedTable(keys, value, node.history_us, forgetful=line.mode.compat)
-    return _reading(line, node, operator, "rows")
+        history = History(node.history_us, line.names[node])
+    rows = Remembered(node, (operator.traces[0].name,), node.key, history=history)
+    return _reading(line, node, operator, "rows", remembers=(rows,) if kept else ())
 
 
 def _reorder(line: Lowering, node: Reorder) -> int:
@@ -278,16 +305,23 @@ def _to_table(line: Lowering, node: ToTable) -> int:
     return _reading(line, node, operator, "records")
 
 
-def _reading(line: Lowering, node: OneParent, operator: Operator, read: str, role: Role = Role.KEYED) -> int:
+def _reading(
+    line: Lowering,
+    node: OneParent,
+    operator: Operator,
+    read: str,
+    role: Role = Role.KEYED,
+    remembers: tuple[Remembered, ...] = (),
+) -> int:
     """Place an operator that reads one table or stream by its key; `read` is what its port is called."""
     number, name = 1 + line.produce_stream(node.parent), line.names[node]
     want = Want(((node.serial,), 0), number, KEY_HASH, f"{name}[{read}]")
     line.read_stream(node.parent, want, role, node.key)
-    line.drafts.append(Draft(node, name, number, operator, [want]))
+    line.drafts.append(Draft(node, name, number, operator, [want], remembers=remembers))
     return number
 
 
-def _function(
+def aggregate_function(
     measure: Measure, inputs: Sequence[pl.DataType], result: pl.DataType, *, records: bool
 ) -> Function | Collected:
     """The way in which a declared aggregate is computed."""

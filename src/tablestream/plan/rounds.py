@@ -101,11 +101,14 @@ class Round:
         What works here, in an order that does not matter.
     description
         One line per operator and trace: what the state means. A restart compares it.
+    tables
+        Which tables the state of the plan has, as text (see `plan.stored`).
     """
 
     number: int
     operators: tuple[Placed, ...]
     description: tuple[str, ...]
+    tables: str = ""
 
     @cached_property
     def traces(self) -> tuple[TraceSpec, ...]:

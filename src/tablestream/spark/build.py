@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
 
@@ -31,7 +31,7 @@ from tablestream.spark.packing import (
 from tablestream.spark.processor import RoundProcessor
 from tablestream.spark.sources import SourceFrame
 from tablestream.spark.types import arrow_type
-from tablestream.spark.unpacking import ORDER, ChangeUnpacker, Opened, OutputUnpacker
+from tablestream.spark.unpacking import ORDER, ChangeUnpacker, Opened, OutputUnpacker, by_batches
 from tablestream.state.changes import (
     FOREIGN_HASH,
     KEY_HASH,
@@ -203,7 +203,7 @@ class Builder:
                 *(one for port, layout in layouts.items() for one in layout.flat(port)),
             ]
         )
-        return counted.groupBy(blobs.SHARD).applyInArrow(_unpacking(unpacker), schema)
+        return counted.groupBy(blobs.SHARD).applyInArrow(by_batches(unpacker), schema)
 
     # Expressions
 
@@ -487,15 +487,6 @@ def spark_type_of_text(text: str) -> T.DataType:
     from tablestream.topology.nodes import Field
 
     return spark_type(Field("x", text))
-
-
-def _unpacking(unpacker: OutputUnpacker) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """A function with the annotations by which Spark knows that it takes a shard batch by batch."""
-
-    def unpack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        yield from unpacker(batches)
-
-    return unpack
 
 
 def _carried(port: int, name: str, key: tuple[Column, ...], node: Node) -> TableColumns:

@@ -84,7 +84,8 @@ class RoundProcessor(StatefulProcessor):
         self, shard: int, inbox: dict[int, list[pl.DataFrame]], timer_values: Any
     ) -> Iterator[pd.DataFrame]:
         cache = worker_cache(self._cache_directory, self._cache_bytes)
-        state = ShardState(self._store, cache, self._work.traces, self._work.fingerprint, self._work.text)
+        work = self._work
+        state = ShardState(self._store, cache, work.traces, work.fingerprint, work.text, tables=work.tables)
         dropped: Counter[tuple[str, str]] = Counter()
         clock = None
         if self._work.needs_clock:

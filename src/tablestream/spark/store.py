@@ -1,14 +1,20 @@
 """The state of record in Spark: a shard's manifest, its plan and the chunks of its runs.
 
 Two state variables serve all operators of a round: a value state with the manifest, and a map state with the
-chunks; the plan's text is the chunk of no trace.
+chunks; the plan's text, and which tables there are, are chunks of no trace.
 """
 
 from __future__ import annotations
 
 from pyspark.sql.streaming.stateful_processor import MapState, StatefulProcessorHandle, ValueState
 
-_PLAN = (-1, 0, 0)
+#: Chunks of no trace: (trace, run, chunk).
+PLAN, TABLES = (-1, 0, 0), (-1, 1, 0)
+
+
+def variables(round_number: int) -> tuple[str, str]:
+    """Return the names of a round's two state variables: that of its manifests, and that of its chunks."""
+    return f"manifest_{round_number}", f"runs_{round_number}"
 
 
 class SparkStore:
@@ -23,10 +29,9 @@ class SparkStore:
     """
 
     def __init__(self, handle: StatefulProcessorHandle, round_number: int) -> None:
-        self._manifest: ValueState = handle.getValueState(f"manifest_{round_number}", "manifest binary")
-        self._runs: MapState = handle.getMapState(
-            f"runs_{round_number}", "trace int, run bigint, chunk int", "chunk binary"
-        )
+        manifest, runs = variables(round_number)
+        self._manifest: ValueState = handle.getValueState(manifest, "manifest binary")
+        self._runs: MapState = handle.getMapState(runs, "trace int, run bigint, chunk int", "chunk binary")
 
     def read_manifest(self) -> bytes | None:
         """See `StateStore`."""
@@ -39,12 +44,16 @@ class SparkStore:
 
     def read_plan(self) -> str | None:
         """See `StateStore`."""
-        data = self.read_chunk(*_PLAN)
+        data = self.read_chunk(*PLAN)
         return None if data is None else data.decode()
 
     def write_plan(self, text: str) -> None:
         """See `StateStore`."""
-        self.write_chunk(*_PLAN, text.encode())
+        self.write_chunk(*PLAN, text.encode())
+
+    def write_tables(self, text: str) -> None:
+        """See `StateStore`."""
+        self.write_chunk(*TABLES, text.encode())
 
     def read_chunk(self, trace: int, run: int, chunk: int) -> bytes | None:
         """See `StateStore`."""

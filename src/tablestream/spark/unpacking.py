@@ -6,7 +6,7 @@ last shuffle.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 import polars as pl
@@ -167,6 +167,17 @@ def micro_batch_id() -> int:
     context = TaskContext.get()
     number = context.getLocalProperty(_MICRO_BATCH) if context is not None else None
     return int(number) if number else 0
+
+
+def by_batches(
+    function: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]],
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Give a function the annotations by which Spark knows that it takes a shard batch by batch."""
+
+    def unpack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield from function(batches)
+
+    return unpack
 
 
 def wide(kinds: dict[str, pa.DataType], rows: int, columns: dict[str, pa.Array]) -> pa.RecordBatch:

@@ -36,6 +36,8 @@ class ShardState:
         Of the plan.
     plan_text
         The plan as text, to say what changed if the fingerprint is another one.
+    tables
+        Which tables the plan's state has, as text, for who reads it from outside.
     chunk_size_bytes
         The bound of a chunk; smaller in tests.
 
@@ -62,6 +64,7 @@ class ShardState:
         fingerprint: str,
         plan_text: str = "",
         *,
+        tables: str = "",
         chunk_size_bytes: int = CHUNK_SIZE_BYTES,
     ) -> None:
         self._store = store
@@ -70,7 +73,7 @@ class ShardState:
             raise ValueError("two traces of a shard share a name or a number")
         self._storages = {spec.name: RunStorage(spec, store, cache, chunk_size_bytes) for spec in specs}
         self._fingerprint = fingerprint
-        self._plan_text = plan_text
+        self._plan_text, self._tables = plan_text, tables
         self._traces: dict[str, Trace] = {}
         self._is_new = False  # nothing in the store yet
         self._committed: Manifest | None = None  # None until it is read
@@ -111,6 +114,7 @@ class ShardState:
         if manifest != self._committed:
             if self._is_new:
                 self._store.write_plan(self._plan_text)
+                self._store.write_tables(self._tables)
             self._store.write_manifest(manifests.encode(manifest))
             self._committed, self._current, self._is_new = manifest, manifest, False
         for trace in self._traces.values():

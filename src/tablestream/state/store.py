@@ -30,6 +30,10 @@ class StateStore(Protocol):
         """Replace the text of the plan."""
         ...
 
+    def write_tables(self, text: str) -> None:
+        """Replace what tells a reader from outside which tables the state has."""
+        ...
+
     def read_chunk(self, trace: int, run: int, chunk: int) -> bytes | None:
         """Return one chunk of a run, or None where there is none."""
         ...
@@ -44,11 +48,11 @@ class StateStore(Protocol):
 
 
 class MemoryStore:
-    """A state of record in dictionaries, which counts what it is asked; for tests and the test harness.
+    """A state of record in dictionaries, which counts what it is asked; for readers of a checkpoint, and for tests.
 
     Attributes
     ----------
-    manifest, plan, chunks
+    manifest, plan, tables, chunks
         What is stored; a test may damage it.
     reads, writes, removals : int
         Calls so far, of the manifest, the plan and the chunks together.
@@ -66,6 +70,7 @@ class MemoryStore:
     def __init__(self) -> None:
         self.manifest: bytes | None = None
         self.plan: str | None = None
+        self.tables: str | None = None
         self.chunks: dict[tuple[int, int, int], bytes] = {}
         self.reads = self.writes = self.removals = 0
         self.read_bytes = self.written_bytes = 0
@@ -73,7 +78,8 @@ class MemoryStore:
     def copy(self) -> MemoryStore:
         """Return a checkpoint: a store with the same content and counters at zero."""
         twin = MemoryStore()
-        twin.manifest, twin.plan, twin.chunks = self.manifest, self.plan, dict(self.chunks)
+        twin.manifest, twin.plan, twin.tables = self.manifest, self.plan, self.tables
+        twin.chunks = dict(self.chunks)
         return twin
 
     def read_manifest(self) -> bytes | None:
@@ -94,6 +100,11 @@ class MemoryStore:
         """See `StateStore`."""
         self._count_write(0)
         self.plan = text
+
+    def write_tables(self, text: str) -> None:
+        """See `StateStore`."""
+        self._count_write(0)
+        self.tables = text
 
     def read_chunk(self, trace: int, run: int, chunk: int) -> bytes | None:
         """See `StateStore`."""

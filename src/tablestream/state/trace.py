@@ -277,10 +277,14 @@ class Trace:
         for index, chunk in enumerate(run.chunks):
             yield Piece(chunk.min_hash, chunk.max_hash, partial(self._storage.read, run, index))
 
+    def frames(self) -> Iterator[pl.DataFrame]:
+        """Yield all live rows, together sorted by hash; it needs memory for a chunk of each run."""
+        sources = [list(self._pieces(run)) for run in reversed(self._runs)]
+        yield from merge(sources, self.spec, drop_tombstones=True)
+
     def scan(self) -> pl.DataFrame:
         """Return all live rows, sorted by hash; it needs memory for all of them."""
-        sources = [list(self._pieces(run)) for run in reversed(self._runs)]
-        frames = [compact(frame) for frame in merge(sources, self.spec, drop_tombstones=True)]
+        frames = [compact(frame) for frame in self.frames()]
         return pl.concat(frames) if frames else pl.DataFrame(schema=self.spec.schema)
 
     def remove_dropped(self) -> None:

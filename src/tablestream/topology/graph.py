@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from tablestream.topology.nodes import (
@@ -14,7 +14,9 @@ from tablestream.topology.nodes import (
     Materialize,
     Node,
     OneToMany,
+    Reorder,
     Select,
+    SequenceBy,
     Source,
     Suppress,
     ToTable,
@@ -83,6 +85,13 @@ def shown_name(node: Node) -> str:
     for suffix in (VERSIONS, REORDERED, SEQUENCED):
         name = name.removesuffix(suffix)
     return name
+
+
+def named_as(node: Node, names: Mapping[Node, str]) -> str:
+    """Return the name in a plan that users know a node by: that of the source whose operator it is."""
+    while isinstance(node, Materialize | Reorder | SequenceBy) and shown_name(node) != node.name:
+        node = node.parent
+    return names[node]
 
 
 def is_filtered(view: Node) -> bool:

@@ -1,0 +1,349 @@
+"""Reading the state of a query from outside: a table as it is in a checkpoint, as a batch data frame.
+
+Spark's own reader gives the manifests and the chunks of a round. Those of a shard come together in one task, which
+reads them as the query itself does. The driver sees the list of tables, and manifests where it needs their clocks.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from tablestream.calling import user_line
+from tablestream.connectors.files import first_line
+from tablestream.errors import ArgumentError, ColumnCollisionError, NotVersionedError, StateError
+from tablestream.operators.versions import FROM, TO
+from tablestream.plan.stored import StoredTable, StoredTables, decode
+from tablestream.spark import blobs
+from tablestream.spark.analysis import folding
+from tablestream.spark.build import Layout, polars_types
+from tablestream.spark.columns import opened, spark_type
+from tablestream.spark.store import TABLES, variables
+from tablestream.spark.unpacking import Opened, by_batches, wide
+from tablestream.state import manifest as manifests
+from tablestream.state.cache import MemoryCache
+from tablestream.state.changes import TS, key_columns
+from tablestream.state.shard import ShardState
+from tablestream.state.store import MemoryStore
+
+TIMESTAMP, VALID_FROM, VALID_TO = "_timestamp", "valid_from", "valid_to"
+
+_MANIFEST = re.compile(variables(0)[0].replace("0", r"(\d+)"))
+#: Where a chunk belongs; null for a manifest.
+_PLACE = {"trace": "int", "run": "bigint", "chunk": "int"}
+
+
+def read_state(
+    spark: SparkSession,
+    checkpoint: str | os.PathLike[str],
+    table: str,
+    batch_id: int | None = None,
+    as_of: str | datetime | None = None,
+) -> DataFrame:
+    """Read a table from the state of a query: its rows now, or after an earlier micro-batch.
+
+    The query may run meanwhile, or have ended; nothing of its state is changed.
+
+    Parameters
+    ----------
+    spark
+        A session; it need not be the one of the query.
+    checkpoint
+        The query's checkpoint directory.
+    table
+        The name of a table whose rows the state has: a side of a join on the key, the right side of a foreign-key
+        join, a table that streams are joined with, groups, a versioned table, one of `Table.materialize`, an output
+        with ``before=True``. An error names those there are.
+    batch_id
+        The number of a micro-batch: the table is read as it was after that. Spark keeps as many as
+        ``spark.sql.streaming.minBatchesToRetain`` says. Default: the last one.
+    as_of
+        Of a versioned table, the time as of which its rows are wanted: a string that Spark takes for a timestamp,
+        in the session's time zone, or a datetime. None: all versions that were valid at a time in the history.
+
+    Returns
+    -------
+    DataFrame
+        The key and value columns, and ``_timestamp`` (timestamp), the time of the row. Of a versioned table also
+        ``valid_from`` and ``valid_to`` (timestamps; null: it is the latest version of its row).
+
+    Raises
+    ------
+    ArgumentError
+        There is no such table, or the state does not have its rows; `as_of` is no time, or a time before the history.
+    NotVersionedError
+        `as_of` with a table that is not versioned.
+    ColumnCollisionError
+        A versioned table has itself a column ``valid_from`` or ``valid_to``.
+    StateError
+        The directory is no checkpoint of such a query, has no state yet, or that of the micro-batch is not there.
+
+    Notes
+    -----
+    Cost: all of the state of one round is read, by Spark's ``statestore`` source, and of it the table decoded, one
+    shard a task. A task needs memory for the table's compressed chunks in its shard.
+
+    Examples
+    --------
+    >>> import tablestream as ts
+    >>> tickers = ts.read_state(spark, "out/checkpoint", "tickers")  # doctest: +SKIP
+    >>> noon = ts.read_state(spark, "out/checkpoint", "prices", as_of="2024-01-02 12:00")  # doctest: +SKIP
+    """
+    _check_kinds(checkpoint, table, batch_id)
+    checkpoint = os.fspath(checkpoint)
+    state = _State.of(spark, checkpoint, batch_id)
+    found = _chosen(state.tables(), table)
+    moment_us = None if as_of is None else _moment_us(spark, found, as_of)
+    if moment_us is not None:
+        _check_history(state, found, moment_us)
+    return _rows(state, found, moment_us)
+
+
+@dataclass(frozen=True)
+class _State:
+    """The state of a query after a micro-batch: by round the number that Spark gives its operator."""
+
+    spark: SparkSession
+    checkpoint: str
+    micro_batch: int
+    operators: Mapping[int, int]
+
+    @classmethod
+    def of(cls, spark: SparkSession, checkpoint: str, wanted: int | None) -> _State:
+        """Find the rounds of a query, and whether the state after a micro-batch is there.
+
+        Raises
+        ------
+        StateError
+            It is not.
+        """
+        if first_line(spark, f"{checkpoint}/metadata") is None:
+            raise StateError(
+                f"{checkpoint} is not the checkpoint of a query.",
+                hint="Give the directory that the query was started with, as checkpoint= of ts.start.",
+                where=user_line(),
+            )
+        # In a session without queries yet nothing else starts what the reader asks for the state stores' places.
+        _ = spark.streams.active
+        operators, kept = {}, (0, -1)
+        for row in spark.read.format("state-metadata").load(checkpoint).collect():
+            properties = json.loads(row.operatorProperties or "{}")
+            names = {one["stateName"] for one in properties.get("stateVariables", [])}
+            for number in filter(None, map(_MANIFEST.fullmatch, names)):
+                operators[int(number.group(1))] = row.operatorId
+                kept = row.minBatchId, row.maxBatchId
+        micro_batch = kept[1] if wanted is None else wanted
+        if not operators or kept[1] < 0:
+            raise StateError(
+                f"The checkpoint {checkpoint} has no state of tables.",
+                hint="Wait until the query has ended a micro-batch. A plan without joins and groups keeps none.",
+                where=user_line(),
+            )
+        if not kept[0] <= micro_batch <= kept[1]:
+            raise StateError(
+                f"The checkpoint {checkpoint} has the state after the micro-batches {kept[0]} to {kept[1]},"
+                f" not that after {micro_batch}.",
+                hint="Give batch_id= one of these; spark.sql.streaming.minBatchesToRetain says how many are kept.",
+                where=user_line(),
+            )
+        return cls(spark, checkpoint, micro_batch, operators)
+
+    def manifests(self, work: int) -> DataFrame:
+        """Return the manifests of a round, by shard."""
+        places = (F.lit(None).cast(kind).alias(name) for name, kind in _PLACE.items())
+        rows = self._read(work, variables(work)[0])
+        return rows.select(f"key.{blobs.SHARD}", *places, F.col("value.manifest").alias("data"))
+
+    def chunks(self, work: int) -> DataFrame:
+        """Return the chunks of a round, by shard and place, in the same columns."""
+        rows = self._read(work, variables(work)[1])
+        places = (f"user_map_key.{name}" for name in _PLACE)
+        return rows.select(f"key.{blobs.SHARD}", *places, F.col("user_map_value.chunk").alias("data"))
+
+    def tables(self) -> StoredTables:
+        """Return what a shard says of the tables that there are; every shard of every round says the same.
+
+        Raises
+        ------
+        StateError
+            There is no shard yet.
+        """
+        trace, run, chunk = TABLES
+        for work in sorted(self.operators):
+            here = (F.col("trace") == trace) & (F.col("run") == run) & (F.col("chunk") == chunk)
+            row = self.chunks(work).where(here).select("data").first()
+            if row is not None:
+                return decode(bytes(row[0]).decode())
+        raise StateError(
+            f"The checkpoint {self.checkpoint} has no rows of any table yet.",
+            hint="Wait until records have come.",
+            where=user_line(),
+        )
+
+    def _read(self, work: int, variable: str) -> DataFrame:
+        reader = self.spark.read.format("statestore").option("operatorId", self.operators[work])
+        reader = reader.option("batchId", self.micro_batch).option("stateVarName", variable)
+        return reader.load(self.checkpoint)
+
+
+@dataclass(frozen=True)
+class _ShardReader:
+    """Reads the rows of a table in one shard, from its manifest (of no trace) and its chunks."""
+
+    table: StoredTable
+    as_of_us: int | None
+    opened: Opened
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the rows, a bounded number at a time."""
+        store = MemoryStore()
+        for batch in batches:
+            columns = (batch[name].to_pylist() for name in (*_PLACE, "data"))
+            for trace, run, chunk, data in zip(*columns, strict=True):
+                if trace is None:
+                    store.manifest = data
+                else:
+                    store.chunks[trace, run, chunk] = data
+        state = ShardState(store, MemoryCache(), self.table.traces, self.table.fingerprint)
+        kinds = {one.name: one.type for one in self.opened.fields}
+        for frame in self.table.frames(state, polars_types, self.as_of_us):
+            for part in self.opened.record_batches(frame):
+                yield wide(kinds, len(next(iter(part.values()))), part)
+
+
+def _rows(state: _State, table: StoredTable, as_of_us: int | None) -> DataFrame:
+    """Return the rows of a table as users see them."""
+    layout = _layout(table)
+    reader = _ShardReader(table, as_of_us, layout.opened(0))
+    of_table = F.col("trace").isin([spec.number for spec in table.traces])
+    parts = state.manifests(table.round).unionByName(state.chunks(table.round).where(of_table))
+    if table.copied:
+        any_shard = state.manifests(table.round).select(F.min(blobs.SHARD)).first()
+        parts = parts.where(F.col(blobs.SHARD) == F.lit(any_shard[0] if any_shard else None))
+    rows = parts.groupBy(blobs.SHARD).applyInArrow(by_batches(reader), T.StructType(layout.flat(0)))
+    return rows.select(*_shown(state.spark, table))
+
+
+def _layout(table: StoredTable) -> Layout:
+    """The columns of `StoredTable.frames`."""
+    times = [TS] if table.history is None else [TS, FROM, TO]
+    keys = zip(key_columns(len(table.key)), table.stored_key, strict=True)
+    plain = [T.StructField(name, T.LongType()) for name in times]
+    plain += [T.StructField(name, spark_type(one)) for name, one in keys]
+    return Layout(plain, {"v": table.value})
+
+
+def _shown(spark: SparkSession, table: StoredTable) -> list[Column]:
+    """The columns as users see them: names, types, and times."""
+    added = {TIMESTAMP: TS} | ({} if table.history is None else {VALID_FROM: FROM, VALID_TO: TO})
+    fold = folding(spark)
+    taken = [one.name for one in (*table.key, *table.value) if fold(one.name) in set(map(fold, added))]
+    if taken:
+        raise ColumnCollisionError(
+            f"'{table.name}' has the column {taken[0]}, which is also when a version is valid.",
+            hint="Give it another name where the table is made.",
+            where=user_line(),
+        )
+    key = [
+        opened(0, name).cast(spark_type(one)).alias(one.name)
+        for name, one in zip(key_columns(len(table.key)), table.key, strict=True)
+    ]
+    value = [opened(0, "v", f"c{number}").alias(one.name) for number, one in enumerate(table.value)]
+    return [*key, *value, *(F.timestamp_micros(opened(0, time)).alias(name) for name, time in added.items())]
+
+
+def _check_kinds(checkpoint: Any, table: Any, batch_id: Any) -> None:
+    """Refuse arguments of another kind."""
+    kinds = (
+        ("checkpoint", checkpoint, isinstance(checkpoint, str | os.PathLike), "the path of a directory"),
+        ("table", table, isinstance(table, str), "the name of a table"),
+        (
+            "batch_id",
+            batch_id,
+            batch_id is None or (isinstance(batch_id, int) and not isinstance(batch_id, bool)),
+            "the number of a micro-batch",
+        ),
+    )
+    for name, given, fits, wanted in kinds:
+        if not fits:
+            raise ArgumentError(
+                f"{name}={given!r} is not {wanted}.", hint=f"Give {wanted}.", where=user_line()
+            )
+
+
+def _chosen(stored: StoredTables, name: str) -> StoredTable:
+    """Find a table by its name.
+
+    Raises
+    ------
+    ArgumentError
+        There is none; the message names those there are.
+    """
+    if name in stored.by_name:
+        return stored.by_name[name]
+    there = f"Tables that can be read: {', '.join(stored.by_name) or 'none'}."
+    if name in stored.others:
+        raise ArgumentError(
+            f"The state does not have the rows of '{name}': no operator of the plan remembers them as a table.",
+            hint=f"Have them kept with materialize(), in a plan with a new checkpoint. {there}",
+            where=user_line(),
+        )
+    raise ArgumentError(f"The plan has no table '{name}'.", hint=there, where=user_line())
+
+
+def _moment_us(spark: SparkSession, table: StoredTable, as_of: Any) -> int:
+    """Return a time in microseconds since 1970.
+
+    Raises
+    ------
+    NotVersionedError
+        The table has only the latest rows.
+    ArgumentError
+        It is no time.
+    """
+    if table.history is None:
+        raise NotVersionedError(
+            f"as_of= asks for versions of '{table.name}', and the state has only the latest rows.",
+            hint="Give the table a history=, or leave as_of= out.",
+            where=user_line(),
+        )
+    if isinstance(as_of, str | datetime):
+        row = spark.range(1).select(F.unix_micros(F.lit(as_of).try_cast("timestamp"))).first()
+        if row is not None and row[0] is not None:
+            return int(row[0])
+    raise ArgumentError(
+        f"as_of={as_of!r} is not a time.",
+        hint='Give a datetime, or a text such as "2024-01-02 12:00".',
+        where=user_line(),
+    )
+
+
+def _check_history(state: _State, table: StoredTable, moment_us: int) -> None:
+    """Refuse a time at which some shard may have forgotten what was valid.
+
+    Raises
+    ------
+    ArgumentError
+        The message says from when on the table is known.
+    """
+    assert table.history is not None  # noqa: S101 - `_moment_us` saw to it
+    shards = [manifests.decode(bytes(row.data)) for row in state.manifests(table.round).collect()]
+    observed = [time for shard in shards if (time := shard.clocks.get(table.history.clock)) is not None]
+    if observed and moment_us < max(observed) - table.history.length_us:
+        begin = F.timestamp_micros(F.lit(max(observed) - table.history.length_us)).cast("string")
+        row = state.spark.range(1).select(begin).first()
+        raise ArgumentError(
+            f"What '{table.name}' was at that time is forgotten: its history begins at {row[0] if row else begin}.",
+            hint="Give a later time, or the table a longer history=.",
+            where=user_line(),
+        )

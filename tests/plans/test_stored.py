@@ -1,0 +1,213 @@
+"""Tables that are read from the state of a plan, against those that its changes leave."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tablestream.errors import PlanChangedError, StateError
+from tablestream.plan.stored import decode
+from tablestream.state.cache import NoCache
+from tablestream.state.shard import ShardState
+from tablestream.state.store import MemoryStore
+from tablestream.topology.graph import base_of, named_as
+from tablestream.topology.nodes import Aggregate, Materialize, Source
+from tests.plans.catalogue import COMPOSED, SINGLE, own_key
+from tests.plans.comparing import sources_of
+from tests.plans.engine import Engine, Output, StoredRow
+from tests.plans.logs import random_cuts, random_log
+from tests.plans.tables import (
+    Record,
+    counts,
+    foreign_key_join,
+    grouped,
+    key_join,
+    looked_up,
+    materialized,
+    points,
+    source,
+    starred,
+    stream,
+    to_table,
+)
+from tests.plans.test_versions import ByHand
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tablestream.plan.stored import StoredTables
+    from tablestream.topology.nodes import Node
+    from tests.plans.tables import Change
+
+both_modes = pytest.mark.parametrize("compat", [False, True], ids=["default", "compat"])
+
+
+def stored(engine: Engine) -> StoredTables:
+    return decode(engine.line.rounds[0].tables)
+
+
+def left(changes: Sequence[Change]) -> dict[Any, tuple[Any, int]]:
+    """The rows that changes leave, by key."""
+    rows = {change.key: (change.value, change.ts) for change in changes}
+    return {key: row for key, row in rows.items() if row[0] is not None}
+
+
+def read(engine: Engine, name: str) -> dict[Any, tuple[Any, int]]:
+    """The rows in the state, by key."""
+    rows = engine.read(name)
+    found = {row.key: (row.value, row.ts) for row in rows}
+    assert len(found) == len(rows)
+    return found
+
+
+def check(nodes: Sequence[Node], *, compat: bool = False, seed: int = 0) -> int:
+    """Run a plan, hold each table in its state to the changes of that table, and say how many there were."""
+    names = Engine([Output(node) for node in nodes], compat).line.names
+    by_name = {named_as(node, names): node for node in names}
+    tables = {
+        table.name: by_name[table.name] for table in stored(Engine([Output(n) for n in nodes], compat)).tables
+    }
+    outputs = [Output(node) for node in (*nodes, *tables.values())]
+    engine = Engine(outputs, compat, shards=3)
+    changes: list[list[Change]] = [[] for _ in outputs]
+    for piece in random_cuts(random_log(sources_of(nodes), seed, 150), seed, 4):
+        for number, new in enumerate(engine.run(piece)):
+            changes[number] += new
+        engine = engine.restarted()
+    for (name, node), told in zip(tables.items(), changes[len(nodes) :], strict=True):
+        got: dict[Any, tuple[Any, ...]] = dict(read(engine, name))
+        wanted: dict[Any, tuple[Any, ...]] = dict(left(told))
+        if not isinstance(base_of(node), Source | Aggregate | Materialize):
+            # A row that a join made has a time of its own, which its last change need not have.
+            got, wanted = ({key: row[:1] for key, row in rows.items()} for rows in (got, wanted))
+        assert got == wanted, name
+    return len(tables)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "key left, left filtered, right mapped",
+        "foreign key left",
+        "foreign key outer, both sides filtered",
+        "foreign key self inner",
+        "one to many self left",
+        "both foreign keys of A into B, each joined, then key join",
+        "A five times",
+        "pairs joined with a table of two key parts",
+        "A foreign key left (copies of A)",
+        "groups by two parts",
+        "groups by two parts, counted",
+        "groups that delete",
+        "groups that stay when empty, counted",
+        "(groups of A) key left (other groups of A)",
+        "groups of groups",
+        "(A foreign key left B) suppressed, key outer A, filtered",
+    ],
+)
+def test_a_table_is_read_as_its_changes_left_it(name: str) -> None:
+    check((SINGLE | COMPOSED)[name](), seed=len(name))
+
+
+@pytest.mark.parametrize(
+    "name", ["key outer", "A foreign key left (groups of A)", "groups of groups that delete"]
+)
+def test_a_table_is_read_in_compat_mode(name: str) -> None:
+    check((SINGLE | COMPOSED)[name](), compat=True, seed=len(name))
+
+
+def test_every_kind_of_memory_is_read() -> None:
+    a, b, records = source("A"), source("B"), stream("S")
+    assert check([materialized(a)]) == 1
+    assert check([looked_up(records, b)]) == 1
+    assert check([looked_up(records, b, copied=True)]) == 1
+    assert check([counts(records, own_key), grouped(to_table(records), own_key)]) == 2
+    assert check([starred(a, (b, "inner", points(0)), (source("C"), "left", points(1)))]) == 3
+
+
+def test_a_table_is_offered_under_its_users_name() -> None:
+    kept = Materialize(
+        "A/versions", "", *(source("A").key, source("A").value), parent=source("A"), history_us=5
+    )
+    tables = stored(Engine([Output(key_join(kept, source("B")))]))
+    assert [(table.name, table.history is not None) for table in tables.tables] == [("A", True), ("B", False)]
+    assert tables.others == ("A/versions_B",)
+
+
+def test_what_only_points_is_no_table_of_the_state() -> None:
+    tables = stored(Engine([Output(foreign_key_join(source("A"), source("B"), "left"))]))
+    assert list(tables.by_name) == ["B"]
+    assert tables.others == ("A", "A_B")
+
+
+def test_a_materialized_table_has_its_rows_and_an_output_those_before_its_changes() -> None:
+    joined = foreign_key_join(source("A"), source("B"), "left")
+    engine = Engine([Output(joined, before=True)])
+    assert set(stored(engine).by_name) == {"A_B", "B"}
+    log = [Record(node, "k", "a|k", 1) for node in sources_of([joined])]
+    engine.run(log)
+    assert read(engine, "A_B") == {("k",): ("(a|k,a|k)", 1)}
+
+
+@both_modes
+@pytest.mark.parametrize("copied", [False, True])
+@pytest.mark.parametrize("history", [0, 20])
+def test_versions_are_read_as_they_are_known(history: int, *, copied: bool, compat: bool) -> None:
+    """In one shard, which has one clock. Late versions come by default alone: compat has rules of its own for them."""
+    rng = random.Random(history)
+    records, table = stream("S"), source("T")
+    kept = materialized(table, history)
+    engine = Engine([Output(looked_up(records, kept, copied=copied))], compat, shards=1)
+    hand, now = ByHand(history), 0
+    for _ in range(12):
+        piece = []
+        for _ in range(12):
+            now += rng.choice((1, 2))
+            ts = now if compat else max(0, now - rng.choice((0, 1, 3, 9)))
+            value = None if rng.random() < 0.2 else f"v{rng.randrange(100)}"
+            piece.append(Record(table, rng.choice("abc"), value, ts))
+            hand.put(str(piece[-1].key), value, ts)
+        engine.run(piece)
+        engine = engine.restarted()
+        assert hand.observed is not None
+        bound = hand.observed - history
+        assert sorted(engine.read("T_kept")) == sorted(by_hand(hand, bound))
+        for time in range(max(bound, 0), hand.observed + 2):
+            wanted = {key: value for key in "abc" if (value := hand.as_of(key, time)) is not None}
+            assert {row.key[0]: row.value for row in engine.read("T_kept", time)} == wanted
+
+
+def by_hand(hand: ByHand, bound: int) -> list[StoredRow]:
+    """Every version that was valid at some time since a bound."""
+    found = []
+    for key, versions in hand.versions.items():
+        times = sorted(versions)
+        for begin, end in zip(times, [*times[1:], None], strict=True):
+            if versions[begin] is not None and (end is None or end > bound):
+                found.append(StoredRow((key,), versions[begin], begin, begin, end))
+    return found
+
+
+def test_the_state_of_another_plan_is_not_read() -> None:
+    engine, other = (
+        Engine([Output(key_join(source("A"), source(name), "left"))], shards=1) for name in ("B", "C")
+    )
+    (table,) = [one for one in stored(engine).tables if one.name == "A"]
+    node = next(node for node in other.line.names if node.name == "A")
+    other.run([Record(node, "k", "a", 1)])  # type: ignore[arg-type]
+    state = ShardState(other.stores[1, 0], NoCache(), table.traces, table.fingerprint)
+    with pytest.raises(PlanChangedError):
+        list(table.frames(state, dict))  # type: ignore[arg-type]
+
+
+def test_a_shard_without_state_has_no_rows() -> None:
+    table = stored(Engine([Output(materialized(source("A"), 5))])).tables[0]
+    state = ShardState(MemoryStore(), NoCache(), table.traces, table.fingerprint)
+    assert list(table.frames(state, dict)) == []  # type: ignore[arg-type]
+
+
+def test_what_another_version_wrote_is_refused() -> None:
+    with pytest.raises(StateError, match="version 99"):
+        decode('{"version": 99}')
