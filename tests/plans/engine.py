@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 import polars as pl
 
 from tablestream.operators.operator import WallClock
+from tablestream.operators.waiting import LATE
 from tablestream.plan.line import NOTHING, Ending, Line, Mode, Output, Reader, Role
 from tablestream.plan.lower import lower
 from tablestream.plan.order import in_order
@@ -159,7 +160,7 @@ class Engine:
     stores
         The state of record by (round, shard): a restart keeps these, and nothing else.
     dropped
-        What operators dropped, by operator and reason.
+        What operators counted, by operator and reason: what they dropped, and what went on late.
     position
         The number of the last record.
     """
@@ -185,6 +186,11 @@ class Engine:
         }
         self._random = random.Random(0)
         self._seen: dict[int, set[tuple[str, pl.DataType]]] = {}
+
+    @property
+    def lost(self) -> int:
+        """How many records operators dropped."""
+        return sum(count for (_, reason), count in self.dropped.items() if reason != LATE)
 
     def restarted(self) -> Engine:
         """Return an engine that goes on from this one's checkpoint."""

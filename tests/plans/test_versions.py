@@ -107,6 +107,22 @@ def test_records_wait_for_versions_that_are_late(*, compat: bool) -> None:
     assert engine.restarted().steps(late) == [[Step(4, Change(("k",), "(r,late)", 8))]]
 
 
+@both_modes
+def test_a_record_that_is_too_late_to_wait_is_joined_at_once_and_counted(*, compat: bool) -> None:
+    engine, records, table = joined(Grace(5), compat=compat)
+    log = [
+        Record(table, "k", "v", 1),  # type: ignore[arg-type]
+        Record(records, "k", "r", 20),  # type: ignore[arg-type]
+        Record(records, "k", "late", 14),  # type: ignore[arg-type]
+        Record(records, "k", "not late", 15),  # type: ignore[arg-type]
+    ]
+    assert engine.steps(log) == [
+        [Step(3, Change(("k",), "(late,v)", 14)), Step(4, Change(("k",), "(not late,v)", 15))]
+    ]
+    assert engine.dropped == {("S_T_kept", "late"): 1}
+    assert engine.lost == 0
+
+
 def test_the_clock_lets_records_go_that_nothing_follows() -> None:
     engine, records, table = joined(Grace(50, wall_clock_us=10))
     log = [Record(table, "k", "v", 1), Record(records, "b", "1", 5), Record(records, "k", "2", 3)]  # type: ignore[arg-type]

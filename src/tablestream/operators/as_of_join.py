@@ -7,7 +7,7 @@ What becomes of a record that has no value, points at nothing, or finds no row i
 record                                              is joined
 ==================================================  ============================================================
 without grace, or it points at nothing              at once
-its time is before ``buffered - grace``             at once: it is too late to wait
+its time is before ``buffered - grace``             at once: it is too late to wait; counted, and not dropped
 any other                                           when ``buffered - grace`` has come to its time; those that
                                                     go together in the order of (time, key, arrival)
 it has waited for ``wall_clock_us`` on the clock    then
@@ -33,7 +33,7 @@ from tablestream.operators.events import Ints, gather, ints
 from tablestream.operators.operator import NUMBER, PARENT, Context, Emission
 from tablestream.operators.stream_table_join import NULL, joinable, last_places, stream_table_inputs
 from tablestream.operators.versions import OpenVersions, Versions
-from tablestream.operators.waiting import ARRIVAL, ARRIVALS, ARRIVED, Waiting, with_waiting
+from tablestream.operators.waiting import ARRIVAL, ARRIVALS, ARRIVED, LATE, Waiting, with_waiting
 from tablestream.state.changes import FOREIGN_HASH, KEY_HASH, LIVE, SEQ, STEP, TS
 from tablestream.state.trace import TraceSpec
 
@@ -121,7 +121,7 @@ class AsOfJoin:
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        return (NULL,)
+        return (NULL,) if self.grace_us is None else (NULL, LATE)
 
     def run(self, inputs: Sequence[pl.DataFrame], context: Context) -> Iterator[Emission]:
         """Join the records whose time has come, and remember versions and those who wait."""
@@ -215,8 +215,11 @@ class _Timeline:
         """Join a record at once, or let it wait."""
         time, grace_us = self._times[record], self.join.grace_us
         buffered = self.context.marks.get(BUFFERED)
-        late = grace_us is not None and buffered is not None and time < buffered - grace_us
-        if grace_us is None or late or not self._points[record]:
+        if grace_us is None or not self._points[record]:
+            self._look_up(record, seq, 0)
+            return
+        if buffered is not None and time < buffered - grace_us:
+            self.context.dropped[LATE] += 1
             self._look_up(record, seq, 0)
             return
         self.waiting.hold(record)
