@@ -278,18 +278,24 @@ def test_a_tombstone_at_the_time_of_the_newest_version(compat: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    "before",
+    ("before", "told"),
     [
-        [("u", 2), ("v", 5)],  # a row that ends at 5
-        [(None, 5), ("v", 5)],  # a tombstone at 5
+        ([("u", 2), ("v", 5)], True),  # a row ends at 5
+        ([(None, 5), ("v", 5)], True),  # a tombstone was at 5
+        ([(None, 2), (None, 5), ("v", 5)], True),  # a tombstone ends at 5, with another one
+        ([(None, 2), ("v", 5)], False),  # a row ends no tombstone
+        ([(None, 2), ("v", 5), (None, 2)], True),  # but one that is written again
+        ([(None, 2), ("v", 5), ("u", 4)], True),  # a late row ends at 5
     ],
-    ids=["ended", "deleted"],
 )
-def test_in_compat_it_leaves_a_trace_where_something_tells_of_its_time(before: list[Any]) -> None:
+def test_in_compat_it_leaves_a_trace_where_something_tells_of_its_time(
+    before: list[tuple[str | None, int]], told: bool
+) -> None:
     rows = VersionedRows(10, compat=True)
-    assert [rows.put("k", value, ts) for value, ts in [*before, (None, 5)]] == [LATEST] * 3
-    assert rows.put("k", "w", 3) == 5
-    assert rows.get("k") is None
+    for value, ts in [*before, (None, 5)]:
+        rows.put("k", value, ts)
+    assert rows.put("k", "w", 4) == (5 if told else LATEST)
+    assert rows.get("k") == (None if told else ("w", 4))
 
 
 # What reads versions.

@@ -152,12 +152,8 @@ def _is_forgotten(versions: Versions, value: Value, ts: int) -> bool:
 def _note_end(versions: Versions, value: Value, ts: int, following: int | None) -> None:
     """Note which version ends by a put; a row that follows a tombstone in order ends nothing."""
     before = max((time for time in versions.values if time < ts), default=None)
-    if following is not None and ts in versions.values:
+    if following is not None:
         versions.ends.setdefault(ts, following)
-    elif following is not None:
-        if before is not None and versions.ends.get(before, ts) > ts:
-            versions.ends[before] = ts
-        versions.ends[ts] = following
     elif ts not in versions.values:
         if before is not None and (value is None or versions.values[before] is not None):
             versions.ends[before] = ts
