@@ -241,6 +241,26 @@ def test_a_deleted_row_is_forgotten_with_its_history() -> None:
     assert max(sizes) < 60
 
 
+@pytest.mark.parametrize("shards", [1, 2, 5])
+def test_a_late_version_behind_a_forgotten_tombstone_is_none_in_any_shard(shards: int) -> None:
+    """Another key's time has gone on in every copy, but not in each shard that the late versions come from."""
+    keys = "abcd"
+    found = []
+    for copied in (False, True):
+        records, table = stream("S"), source("T")
+        node = looked_up(records, materialized(table, 10), "left", own_key, copied=copied)
+        engine = Engine([Output(node)], shards=shards)
+        gone = [Record(table, key, value, ts) for value, ts in [("v", 4), (None, 5)] for key in keys]
+        engine.steps(gone)
+        for number in range(20):
+            engine = engine.restarted()
+            engine.steps([Record(table, "z", "on", 100 + number)])
+        engine.steps([Record(table, key, "late", 3) for key in keys])
+        (told,) = engine.run([Record(records, key, "r", 120) for key in keys])
+        found.append([change.value for change in told])
+    assert found == [["(r,null)"] * len(keys)] * 2
+
+
 def test_answers_of_every_shard_do_not_hang_on_the_cuts() -> None:
     left, right = source("A"), source("B")
     found = set()

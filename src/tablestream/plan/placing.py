@@ -246,11 +246,24 @@ def _stream_join(line: Lowering, node: StreamJoin) -> int:
 
 def _kept(line: Lowering, node: ToStream | Materialize) -> int:
     """A table that is remembered: which of its changes are any is known."""
-    keys, value = line.key_of(node), line.value_of(node)
-    operator: Operator = Upsert(keys, value, quiet=line.is_quiet(node.parent))
-    if isinstance(node, Materialize) and node.history_us is not None:
-        operator = VersionedTable(keys, value, node.history_us, forgetful=line.mode.compat)
-    return _reading(line, node, operator, "rows")
+    keys, value, quiet = line.key_of(node), line.value_of(node), line.is_quiet(node.parent)
+    rows = Upsert(keys, value, quiet=quiet)
+    if not isinstance(node, Materialize) or node.history_us is None:
+        return _reading(line, node, rows, "rows")
+    versions = VersionedTable(keys, value, node.history_us, forgetful=line.mode.compat)
+    return _versions_of_rows(line, node, rows, versions) if quiet else _reading(line, node, versions, "rows")
+
+
+def _versions_of_rows(line: Lowering, node: Materialize, rows: Upsert, versions: VersionedTable) -> int:
+    """The versions of a filtered table: the row that came last says what is a change, whatever its time."""
+    name, first = line.names[node], 1 + line.produce(base_of(node.parent))
+    read = Want(((node.serial,), 0), first, KEY_HASH, f"{name}[rows]")
+    changes = Want(((node.serial,), 1), first + 1, KEY_HASH, f"{name}[changes]")
+    line.read(node.parent, read, Role.KEYED, node.key)
+    line.wants.append(changes)
+    line.drafts.append(Draft(node, f"{name}/rows", first, rows, [read], changes, answers=False))
+    line.drafts.append(Draft(node, name, first + 1, versions, [changes]))
+    return first + 1
 
 
 def _reorder(line: Lowering, node: Reorder) -> int:
