@@ -13,7 +13,7 @@ ARGS  ?=
 help: ## Show the targets
 	@awk -F':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-run: env java ## Run the demo: change logs of four tables become one joined table
+run: env java ## Run the demos: flights joined to tables that change, and to the weather of their time
 	$(BIN)/tablestream demo $(ARGS)
 
 # One process has the tests that need Spark, which share a session; the other one the rest.

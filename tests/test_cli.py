@@ -8,50 +8,39 @@ import sys
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
-import polars as pl
 import pytest
 from typer.testing import CliRunner, Result
 
-from tablestream.cli import DemoName, app
+from tablestream.cli import app
 from tablestream.demo import run as demo_run
-from tablestream.demo.compare import Comparison
 from tablestream.demo.scenarios import SCENARIOS
-from tablestream.demo.verdict import Check, Verdict
 from tablestream.errors import PlanError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from tablestream.demo.run import DemoOptions
     from tablestream.demo.scenario import Scenario
 
 
-def verdict(*results: Comparison) -> Verdict:
-    return Verdict(pl.DataFrame(), tuple(Check("one", "other", "rows", result) for result in results))
-
-
-SAME = Comparison(3, 0, 0, 0, ())
-EQUAL = verdict(SAME, SAME)
-DIFFERENT = verdict(SAME, Comparison(2, 1, 0, 0, ("flight_id 7: seats is 1, expected 2",)))
-
-
 def run(*arguments: str) -> Result:
     return CliRunner().invoke(app, list(arguments))
 
 
-def demo_that(
-    monkeypatch: pytest.MonkeyPatch, outcome: Verdict | BaseException
-) -> list[tuple[str, DemoOptions]]:
-    """Put `outcome` in the place of every demo; return a list that gets their names and options."""
-    called: list[tuple[str, DemoOptions]] = []
+def demos_that(
+    monkeypatch: pytest.MonkeyPatch, outcome: bool | BaseException
+) -> list[tuple[list[str], DemoOptions]]:
+    """Put `outcome` in the place of all demos; return a list that gets their names and options."""
+    called: list[tuple[list[str], DemoOptions]] = []
 
-    def run_demo(scenario: Scenario, options: DemoOptions, _: object) -> Verdict:
-        called.append((scenario.name, options))
+    def run_demos(scenarios: Sequence[Scenario], options: DemoOptions, _: object) -> bool:
+        called.append(([scenario.name for scenario in scenarios], options))
         if isinstance(outcome, BaseException):
             raise outcome
         return outcome
 
-    monkeypatch.setattr(demo_run, "run_demo", run_demo)
+    monkeypatch.setattr(demo_run, "run_demos", run_demos)
     return called
 
 
@@ -67,7 +56,7 @@ def test_the_version() -> None:
         (("--help",), ("demo", "explain", "--version")),
         (
             ("demo", "--help"),
-            ("flights", "holdings", "--micro-batches", "--scale", "--output", "--json", "--keep", "--debug"),
+            (*SCENARIOS, "--micro-batches", "--scale", "--output", "--json", "--keep", "--debug"),
         ),
         (("explain", "--help"), ("MODULE:OBJECT", "--json")),
     ],
@@ -82,6 +71,7 @@ def test_help_names_every_choice(arguments: tuple[str, ...], words: tuple[str, .
     "arguments",
     [
         ("demo", "trains"),
+        ("demo", "flights", "trains"),
         ("demo", "--micro-batches", "0"),
         ("demo", "--scale", "2"),
         ("nothing",),
@@ -92,31 +82,35 @@ def test_wrong_use_is_refused(arguments: tuple[str, ...]) -> None:
     assert run(*arguments).exit_code == 2
 
 
-@pytest.mark.parametrize("name", ["flights", "holdings"])
-def test_an_equal_comparison_is_success(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str) -> None:
-    called = demo_that(monkeypatch, EQUAL)
+@pytest.mark.parametrize("names", [*([name] for name in SCENARIOS), ["weather", "holdings"]], ids=" ".join)
+def test_equal_comparisons_are_success(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, names: list[str]
+) -> None:
+    called = demos_that(monkeypatch, True)
     sizes = ("--micro-batches", "3", "--scale", "0.5")
-    assert run("demo", name, *sizes, "--output", str(tmp_path), "--keep").exit_code == 0
-    assert called == [(name, demo_run.DemoOptions(tmp_path, micro_batches=3, scale=0.5, keep=True))]
+    assert run("demo", *names, *sizes, "--output", str(tmp_path), "--keep").exit_code == 0
+    assert called == [(names, demo_run.DemoOptions(tmp_path, micro_batches=3, scale=0.5, keep=True))]
 
 
-def test_without_a_name_the_flights_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
-    called = demo_that(monkeypatch, EQUAL)
+def test_without_a_name_flights_and_weather_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    called = demos_that(monkeypatch, True)
     assert run("demo").exit_code == 0
-    assert [name for name, _ in called] == ["flights"]
+    assert [names for names, _ in called] == [["flights", "weather"]]
 
 
-def test_every_demo_that_can_be_named_is_there() -> None:
-    assert sorted(SCENARIOS) == sorted(DemoName)
+def test_a_demo_named_twice_runs_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    called = demos_that(monkeypatch, True)
+    assert run("demo", "holdings", "flights", "holdings").exit_code == 0
+    assert [names for names, _ in called] == [["holdings", "flights"]]
 
 
 def test_a_difference_is_exit_code_1(monkeypatch: pytest.MonkeyPatch) -> None:
-    demo_that(monkeypatch, DIFFERENT)
+    demos_that(monkeypatch, False)
     assert run("demo").exit_code == 1
 
 
 def test_an_interrupt_is_exit_code_130(monkeypatch: pytest.MonkeyPatch) -> None:
-    demo_that(monkeypatch, KeyboardInterrupt())
+    demos_that(monkeypatch, KeyboardInterrupt())
     result = run("demo")
     assert result.exit_code == 130
     assert "Stopped." in result.output
@@ -124,7 +118,7 @@ def test_an_interrupt_is_exit_code_130(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_an_error_is_one_message_with_code_and_hint(monkeypatch: pytest.MonkeyPatch) -> None:
-    demo_that(monkeypatch, PlanError("The cup is empty.", hint="Fill it."))
+    demos_that(monkeypatch, PlanError("The cup is empty.", hint="Fill it."))
     result = run("demo")
     assert result.exit_code == 2
     assert result.stderr == "Error TABLESTREAM_PLAN: The cup is empty.\nFill it.\n"
@@ -132,7 +126,7 @@ def test_an_error_is_one_message_with_code_and_hint(monkeypatch: pytest.MonkeyPa
 
 
 def test_an_error_for_programs_is_a_json_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    demo_that(monkeypatch, PlanError("The cup is empty.", hint="Fill it."))
+    demos_that(monkeypatch, PlanError("The cup is empty.", hint="Fill it."))
     result = run("demo", "--json")
     assert result.exit_code == 2
     assert json.loads(result.stderr) == {
@@ -144,12 +138,12 @@ def test_an_error_for_programs_is_a_json_line(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_an_error_raised_in_a_worker_keeps_its_code(monkeypatch: pytest.MonkeyPatch) -> None:
-    demo_that(monkeypatch, RuntimeError("Job aborted\n  E: [TABLESTREAM_ORDER] Row 7 has no place.\n  at x"))
+    demos_that(monkeypatch, RuntimeError("Job aborted\n  E: [TABLESTREAM_ORDER] Row 7 has no place.\n  at x"))
     assert "Error TABLESTREAM_ORDER: Row 7 has no place.\n" in run("demo").stderr
 
 
 def test_any_other_error_is_named_and_says_how_to_see_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    demo_that(monkeypatch, OSError("No space left on device\nmore"))
+    demos_that(monkeypatch, OSError("No space left on device\nmore"))
     result = run("demo")
     assert result.exit_code == 2
     assert result.stderr.startswith("Error OSError: No space left on device\n")
@@ -158,7 +152,7 @@ def test_any_other_error_is_named_and_says_how_to_see_more(monkeypatch: pytest.M
 
 
 def test_debug_shows_the_error_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    demo_that(monkeypatch, OSError("No space left on device"))
+    demos_that(monkeypatch, OSError("No space left on device"))
     result = run("demo", "--debug")
     assert isinstance(result.exception, OSError)
     assert result.exit_code == 1

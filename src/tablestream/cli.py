@@ -15,7 +15,6 @@ import logging
 import re
 import sys
 import tempfile
-from enum import StrEnum
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
@@ -33,6 +32,7 @@ try:
     from rich.text import Text
 
     from tablestream.demo.display import Display, JsonDisplay, TextDisplay
+    from tablestream.demo.scenarios import SCENARIOS
 except ModuleNotFoundError as missing:
     raise SystemExit(
         f"The command line needs {missing.name}. Install it with: pip install 'tablestream[demo]'"
@@ -44,6 +44,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 EXIT_DIFFERENT, EXIT_ERROR, EXIT_INTERRUPTED = 1, 2, 130
+
+FIRST_SHOWN = ["flights", "weather"]
 
 _CODE = re.compile(r"\[(TABLESTREAM_[A-Z_]+)\] ([^\n]*)")
 
@@ -57,13 +59,6 @@ app = typer.Typer(
 
 Json = Annotated[bool, typer.Option("--json", help="Write JSON lines for programs.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the whole traceback of an error.")]
-
-
-class DemoName(StrEnum):
-    """The demos there are."""
-
-    FLIGHTS = "flights"
-    HOLDINGS = "holdings"
 
 
 def main() -> None:
@@ -86,43 +81,58 @@ def _options(
     """Kafka Streams' table algebra for PySpark Structured Streaming."""
 
 
+def _known(names: list[str]) -> list[str]:
+    unknown = [name for name in names if name not in SCENARIOS]
+    if unknown:
+        raise typer.BadParameter(f"there is no {unknown[0]}; there are {', '.join(SCENARIOS)}.")
+    return list(dict.fromkeys(names))
+
+
 @app.command()
 def demo(
-    name: Annotated[DemoName, typer.Argument(help="Which demo.")] = DemoName.FLIGHTS,
+    names: Annotated[
+        list[str],
+        typer.Argument(help=f"Which: {', '.join(SCENARIOS)}.", metavar="NAME", callback=_known),
+    ] = FIRST_SHOWN,
     *,
     micro_batches: Annotated[
         int, typer.Option(min=1, max=50, help="How many micro-batches the logs are read in.")
     ] = 6,
     scale: Annotated[float, typer.Option(min=0.001, max=1.0, help="The share of the data to use.")] = 1.0,
-    output: Annotated[Path, typer.Option(help="Where to write; an earlier demo there is replaced.")] = Path(
-        "tablestream-demo"
-    ),
+    output: Annotated[
+        Path,
+        typer.Option(
+            help="Where to write, each demo in a directory of its name; an earlier one is replaced."
+        ),
+    ] = Path("tablestream-demo"),
     keep: Annotated[bool, typer.Option("--keep", help="Keep the checkpoint with the query's state.")] = False,
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Maintain a result while all its tables change, and check it.
+    """Maintain results while all their tables change, and check them.
 
     flights: the flights that left New York City in 2013, written as change logs with corrections, moves and
     deletes, joined to planes, airlines and airports by four foreign keys.
+
+    weather: the same flights as they leave, each with the weather read last before its time, while readings come late,
+    are corrected and withdrawn. Departures wait for late readings; the result is compared with DuckDB's ASOF JOIN.
 
     holdings: which clients hold something on an exchange, how much, and whom to e-mail. The logs are full of what
     makes joins race; the tickers are joined twice, distributed and as a global table.
 
     Each result is compared with a batch computation from the final tables, and where there are two, with each other.
     """
-    from tablestream.demo.run import DemoOptions, run_demo
-    from tablestream.demo.scenarios import SCENARIOS
+    from tablestream.demo.run import DemoOptions, run_demos
 
     display: Display = JsonDisplay() if as_json else TextDisplay()
     options = DemoOptions(output, micro_batches=micro_batches, scale=scale, keep=keep)
     with _clear_errors(debug=debug, as_json=as_json, log=options.log):
         try:
-            verdict = run_demo(SCENARIOS[name], options, display)
+            equal = run_demos([SCENARIOS[name] for name in names], options, display)
         except KeyboardInterrupt:
             display.say(f"Stopped. What was written so far lies in {output}.")
             raise typer.Exit(EXIT_INTERRUPTED) from None
-    if not verdict.ok:
+    if not equal:
         raise typer.Exit(EXIT_DIFFERENT)
 
 

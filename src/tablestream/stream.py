@@ -250,7 +250,8 @@ class Stream(Relation):
             As in `Table.join`; the first row is the record.
         grace
             How long records wait for versions that are late: until the shard has seen a record so much later. They
-            leave in the order of (time, key, arrival). A record that is itself later than that is joined at once.
+            leave in the order of (time, key, arrival). A record that is itself later than that is joined at once, and
+            counted (``late``).
         wall_clock
             How long a record waits at most by the clock, as in `Table.suppress`.
         table_advances

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import random
 from bisect import bisect_right
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tablestream.operators.versions import History
+from tablestream.testing.reference import VersionedRows
 from tablestream.topology.streams import Grace
 from tests.conformance.test_operators import VIEWS, reproduces, versioned
 from tests.conformance.test_operators_groups import OPERATORS
@@ -36,8 +38,8 @@ def kept(given: Source, history: int | None) -> Node:
 class Store:
     """The versions of all keys, called as a store is."""
 
-    def __init__(self, history: int) -> None:
-        self.history, self.observed = history, -1
+    def __init__(self, history: int, *, forgetful: bool = True) -> None:
+        self.history, self.forgetful, self.observed = history, forgetful, -1
         self.keys: dict[str, History] = {}
         self.values: list[list[Any]] = []
 
@@ -48,7 +50,7 @@ class Store:
         versions = self.keys.setdefault(key, History())
         self.values.append([value, time])
         row = -1 if value is None else len(self.values) - 1
-        if versions.put(time, row, forgetful=True):
+        if versions.put(time, row, forgetful=self.forgetful):
             return LATEST
         return versions.times[bisect_right(versions.times, time)]
 
@@ -76,6 +78,28 @@ def test_a_store_of_versions_answers_as_recorded(sequence: StoreSequence) -> Non
     store = Store(sequence.params["history_ms"])
     for number, call in enumerate(sequence.calls):
         assert getattr(store, call.name)(*call.arguments) == call.result, (number, call)
+
+
+@pytest.mark.parametrize("forgetful", [False, True])
+@pytest.mark.parametrize("history", [0, 2, 9, 1_000])
+def test_a_store_of_versions_answers_as_the_reference(history: int, forgetful: bool) -> None:
+    rng = random.Random(history)
+    for _ in range(60):
+        store, reference, now = (
+            Store(history, forgetful=forgetful),
+            VersionedRows(history, compat=forgetful),
+            5,
+        )
+        for number in range(60):
+            now = max(0, now + rng.choice((0, 0, 1, 2, -1, -3)))
+            key, value = rng.choice("ab"), None if rng.random() < 0.5 else f"{number}"
+            assert store.put(key, value, now) == reference.put(key, value, now)
+            at = rng.randint(0, now + 4)
+            for mine, its in [
+                (store.get(key), reference.get(key)),
+                (store.get_as_of(key, at), reference.as_of(key, at)),
+            ]:
+                assert (None if mine is None else tuple(mine)) == its
 
 
 @one_shard

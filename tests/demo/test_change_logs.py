@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, get_args
 
@@ -10,7 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tablestream.demo.change_logs import MOMENT, ChangeLog, Format, LogSpec, final_table, write_log
+from tablestream.demo.change_logs import (
+    MOMENT,
+    ChangeLog,
+    Format,
+    LogSpec,
+    final_table,
+    final_versions,
+    write_log,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -111,6 +120,19 @@ def test_however_it_is_cut_a_log_comes_to_what_a_dict_does(
     write_log(log(file_format, told), directory, steps)
     table = final_table(spec(file_format), directory)
     assert dict(table.select("code", "name").rows()) == state
+
+
+@pytest.mark.parametrize("file_format", FORMATS)
+def test_the_versions_of_a_key_are_its_last_rows_at_each_moment(tmp_path: Path, file_format: Format) -> None:
+    told = [(0, "b", "x"), (0, "a", "old"), (1, "a", "late"), (1, "a", None), (1, "a", "new"), (2, "b", None)]
+    moments = [START + timedelta(days=day) for day in (5, 5, 3, 3, 5, 9)]
+    towns = log(file_format, told)
+    rows = towns.rows.with_columns(changed_at=pl.Series(moments, dtype=MOMENT))
+    write_log(replace(towns, rows=rows), tmp_path / "towns", steps=3)
+    versions = final_versions(spec(file_format), tmp_path / "towns")
+    assert versions.select("code", "changed_at", "name").rows() == [
+        ("a", moments[2], None), ("a", moments[1], "new"), ("b", moments[0], "x"), ("b", moments[5], None),
+    ]  # fmt: skip
 
 
 def test_the_schema_is_given_to_spark_in_its_words() -> None:

@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import polars as pl
@@ -17,6 +18,8 @@ from tablestream.demo.display import JsonDisplay
 from tablestream.demo.flights_join import FLIGHTS_JOIN
 from tablestream.demo.holdings_list import HOLDINGS_LIST
 from tablestream.demo.run import DemoOptions, run_demo
+from tablestream.demo.weather import GRACE, weather_logs
+from tablestream.demo.weather_join import WEATHER_JOIN
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -49,6 +52,45 @@ def test_the_mailing_list_is_the_batch_computation_by_both_joins(spark: SparkSes
     assert min(summary["counts"].values()) > 0
     changes = [one for one in summary["comparisons"] if one["of"] == "changes"]
     assert summary["changes_out"] == 2 * changes[0]["equal"] > 2 * result.table.height
+
+
+def test_departures_meet_the_weather_of_their_time(spark: SparkSession, tmp_path: Path) -> None:
+    options = DemoOptions(tmp_path / "demo", micro_batches=2, scale=0.01)
+    file = io.StringIO()
+    result = run_demo(WEATHER_JOIN, options, JsonDisplay(file), spark)
+    *reports, summary = [json.loads(line) for line in file.getvalue().splitlines()]
+    assert result.ok, list(result.lines())
+    assert [report["micro_batch"] for report in reports] == [0, 1]
+    assert summary["changes_out"] == result.table.height == summary["inputs"]["departures"] - result.held
+    assert result.held > 0
+    late, expired = summary["counted"].values()
+    # A departure a bit less late, too, where readings or departures that are told before it are of later hours.
+    told_late = summary["counts"]["departures told more than 3 hours after their time"]
+    assert 0 < late <= told_late
+    assert expired == 0
+    assert summary["counts"]["departures told before the last word on their weather"] > 500
+
+
+def test_readings_that_come_after_the_grace_are_missing_and_that_is_told(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    too_late = replace(
+        WEATHER_JOIN, logs=lambda steps, scale: weather_logs(steps, scale=scale, latest=32 * GRACE)
+    )
+    options = DemoOptions(tmp_path / "demo", micro_batches=2, scale=0.01)
+    file = io.StringIO()
+    result = run_demo(too_late, options, JsonDisplay(file), spark)
+    summary = json.loads(file.getvalue().splitlines()[-1])
+    assert not result.ok
+    (check,) = result.checks
+    # Of ten departures one or two: their reading is late, or is corrected late.
+    assert 100 < check.result.differing < 0.3 * result.table.height
+    assert check.result.only_found == check.result.only_expected == 0
+    assert "NOT EQUAL" in next(result.lines())
+    assert summary["counts"]["readings told more than 3 hours after their hour"] > 1_000
+    _, expired = summary["counted"].values()
+    assert expired > 0
+    assert f"{expired:,} readings came later than the history, and were left out." in result.lines()
 
 
 @pytest.mark.spark

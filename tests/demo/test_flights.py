@@ -33,7 +33,7 @@ def test_equal_seeds_give_equal_logs_and_other_seeds_do_not() -> None:
 
 
 def test_the_whole_data_are_used_and_scale_takes_a_share_of_the_flights() -> None:
-    whole = module._first_flights()
+    whole = module.first_flights()
     assert whole.height == 336_776
     known = logs().flights.rows.filter(pl.col("op") == "u")["flight_id"].unique()
     assert known.len() == round(336_776 * SCALE)

@@ -5,24 +5,30 @@ from __future__ import annotations
 import io
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import polars as pl
 import pytest
+from pyspark.sql import Row
 
 from tablestream.demo import run as module
+from tablestream.demo.compare import Comparison
 from tablestream.demo.display import JsonDisplay, TextDisplay
 from tablestream.demo.flights_join import FLIGHTS_JOIN, joined_by_polars
 from tablestream.demo.holdings_list import HOLDINGS_LIST, mailing_list_by_polars
-from tablestream.demo.run import DemoOptions, prepare, run_demo
+from tablestream.demo.run import DemoOptions, prepare, run_demo, run_demos
+from tablestream.demo.verdict import Check, Verdict
+from tablestream.demo.weather_join import WEATHER_JOIN, joined_by_duckdb
 from tablestream.errors import ArgumentError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from tablestream.demo.scenario import Scenario
     from tablestream.table import Table
 
 NO_SPARK = cast("SparkSession", object())
@@ -59,6 +65,10 @@ HOLDINGS = replace(
 )
 
 
+WEATHER = replace(WEATHER_JOIN, outputs=lambda *_: {"weather": cast("Table", None)})
+LATE = "departures_with_weather: late"
+
+
 def as_it_is(table: pl.DataFrame) -> pl.DataFrame:
     return table
 
@@ -70,16 +80,18 @@ def engine(
     *,
     batch: Callable[[Path], pl.DataFrame] = joined_by_polars,
     interrupted: bool = False,
+    observed: dict[str, int] | None = None,
 ) -> StoppableQuery:
     """Put a batch computation in the place of the engine: it writes all rows as one micro-batch.
 
     `spoil` changes the rows of all outputs, or those of some, by their names.
     """
-    progress = {"batchId": 0, "numInputRows": 9, "batchDuration": 1000, "observedMetrics": {}}
+    metrics = {"tablestream": Row(**observed)} if observed else {}
+    progress = {"batchId": 0, "numInputRows": 9, "batchDuration": 1000, "observedMetrics": metrics}
     query = StoppableQuery([progress], interrupted=interrupted)
 
     def start(outputs: dict[str, object], changes: Path, checkpoint: Path, *, name: str) -> StoppableQuery:
-        assert name in {"flights", "holdings"}
+        assert name in {"flights", "holdings", "weather"}
         checkpoint.mkdir()
         for output in outputs:
             rows = (spoil.get(output, as_it_is) if isinstance(spoil, dict) else spoil)(batch(options.inputs))
@@ -183,6 +195,66 @@ def test_an_output_that_differs_from_the_first_is_a_difference(
     result = run_demo(HOLDINGS, options, JsonDisplay(io.StringIO()), NO_SPARK)
     assert [check.result.ok for check in result.checks] == [True, True, False]
     assert not result.ok
+
+
+def test_what_waits_is_told_and_the_rest_compared(
+    monkeypatch: pytest.MonkeyPatch, options: DemoOptions
+) -> None:
+    """The last departure of each airport may wait; here one of them does."""
+    waiting = pl.col("scheduled_at") == pl.col("scheduled_at").max()
+    engine(
+        monkeypatch,
+        options,
+        lambda table: table.filter(~waiting),
+        batch=joined_by_duckdb,
+        observed={LATE: 17, "changes": 99},
+    )
+    file, programs = io.StringIO(), io.StringIO()
+    result = run_demo(WEATHER, options, TextDisplay(file), NO_SPARK)
+    lines = file.getvalue().splitlines()
+    assert result.ok
+    assert result.table.height == round(336_776 * options.scale) - 1
+    assert f"equal, all {result.table.height:,} rows." in file.getvalue()
+    assert "1 more wait in the query's state: the logs end before their time has come." in lines
+    assert "17 departures came too late to wait for late readings, and were joined at once." in lines
+    assert not any("readings came later than the history" in line for line in lines)
+    run_demo(WEATHER, options, JsonDisplay(programs), NO_SPARK)
+    summary = json.loads(programs.getvalue().splitlines()[-1])
+    assert (summary["demo"], summary["held"]) == ("weather", 1)
+    assert list(summary["counted"].values()) == [17, 0]
+
+
+def test_what_need_not_wait_is_a_difference_where_it_is_missing(
+    monkeypatch: pytest.MonkeyPatch, options: DemoOptions
+) -> None:
+    first = pl.col("scheduled_at") == pl.col("scheduled_at").min()
+    engine(monkeypatch, options, lambda table: table.filter(~first), batch=joined_by_duckdb)
+    result = run_demo(WEATHER, options, JsonDisplay(io.StringIO()), NO_SPARK)
+    assert [check.result.only_expected for check in result.checks] == [1]
+    assert result.held == 0
+
+
+def test_demos_run_one_after_the_other_each_in_its_directory(
+    monkeypatch: pytest.MonkeyPatch, options: DemoOptions
+) -> None:
+    sessions, ran = [], []
+
+    @contextmanager
+    def local_spark(scratch: Path, log: Path) -> Iterator[SparkSession]:
+        sessions.append((scratch, log))
+        yield NO_SPARK
+
+    def run_demo(scenario: Scenario, options: DemoOptions, _: object, spark: SparkSession) -> Verdict:
+        ran.append((scenario.name, options.output))
+        assert spark is NO_SPARK
+        return Verdict(pl.DataFrame(), (Check("", "", "", Comparison(0, len(ran) - 1, 0, 0, ())),))
+
+    monkeypatch.setattr(module, "local_spark", local_spark)
+    monkeypatch.setattr(module, "run_demo", run_demo)
+    assert run_demos([FLIGHTS], options, JsonDisplay(io.StringIO()))
+    assert not run_demos([FLIGHTS, WEATHER], options, JsonDisplay(io.StringIO()))
+    assert ran == [(name, options.output / name) for name in ("flights", "flights", "weather")]
+    assert sessions == [(options.scratch, options.log)] * 2
 
 
 def test_a_difference_in_any_output_is_a_difference(

@@ -17,6 +17,7 @@ import polars as pl
 
 from tablestream.operators.operator import WallClock
 from tablestream.operators.versions import FROM, TO
+from tablestream.operators.waiting import LATE
 from tablestream.plan.alignment import told_of
 from tablestream.plan.line import Align, Ending, Line, Mode, Output, Reader, Role
 from tablestream.plan.lower import lower
@@ -175,7 +176,7 @@ class Engine:
     stores
         The state of record by (round, shard): a restart keeps these, and nothing else.
     dropped
-        What operators dropped, by operator and reason.
+        What operators counted, by operator and reason: what they dropped, and what went on late.
     position
         The number of the last record.
     align
@@ -207,6 +208,16 @@ class Engine:
         }
         self._random = random.Random(0)
         self._seen: dict[int, set[tuple[str, pl.DataType]]] = {}
+
+    @property
+    def lost(self) -> int:
+        """How many records operators dropped."""
+        return sum(count for (_, reason), count in self.dropped.items() if reason != LATE)
+
+    @property
+    def late(self) -> int:
+        """How many records were too late to wait."""
+        return sum(self.dropped.values()) - self.lost
 
     def restarted(self) -> Engine:
         """Return an engine that goes on from this one's checkpoint."""
@@ -293,7 +304,7 @@ class Engine:
             for row in self._collected(between.port, inbox):
                 laid_out = _laid_out(between.base, row)
                 for reader in between.readers:
-                    if reader.latest_only and not row["_latest"]:
+                    if reader.latest_only and not row[LATEST]:
                         if reader.counted_by is not None:
                             self.dropped[reader.counted_by, "out-of-order"] += 1
                             self._reject(reader, number, row, laid_out, inbox)
@@ -304,7 +315,7 @@ class Engine:
                     if reader.role is not Role.SUBSCRIBING:
                         message[ROW_TS] = row.get(ROW_TS)
                     if reader.tells_latest:
-                        message[LATEST] = row["_latest"]
+                        message[LATEST] = row[LATEST]
                     self._put(outgoing, reader, message, laid_out)
         self._send(outgoing, inbox)
 

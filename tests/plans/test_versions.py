@@ -109,6 +109,22 @@ def test_records_wait_for_versions_that_are_late(*, compat: bool) -> None:
     assert engine.restarted().steps(late) == [[Step(4, Change(("k",), "(r,late)", 8))]]
 
 
+@both_modes
+def test_a_record_that_is_too_late_to_wait_is_joined_at_once_and_counted(*, compat: bool) -> None:
+    engine, records, table = joined(Grace(5), compat=compat)
+    log = [
+        Record(table, "k", "v", 1),  # type: ignore[arg-type]
+        Record(records, "k", "r", 20),  # type: ignore[arg-type]
+        Record(records, "k", "late", 14),  # type: ignore[arg-type]
+        Record(records, "k", "not late", 15),  # type: ignore[arg-type]
+    ]
+    assert engine.steps(log) == [
+        [Step(3, Change(("k",), "(late,v)", 14)), Step(4, Change(("k",), "(not late,v)", 15))]
+    ]
+    assert engine.dropped == ({} if compat else {("S_T_kept", "late"): 1})
+    assert engine.lost == 0
+
+
 def test_the_clock_lets_records_go_that_nothing_follows() -> None:
     engine, records, table = joined(Grace(50, wall_clock_us=10))
     log = [Record(table, "k", "v", 1), Record(records, "b", "1", 5), Record(records, "k", "2", 3)]  # type: ignore[arg-type]
@@ -225,6 +241,26 @@ def test_a_deleted_row_is_forgotten_with_its_history() -> None:
         state = ShardState(store, NoCache(), work.traces, work.fingerprint, work.text)
         sizes.append(sum(run.rows for run in state.trace(work.traces[0].name).runs))
     assert max(sizes) < 60
+
+
+@pytest.mark.parametrize("shards", [1, 2, 5])
+def test_a_late_version_behind_a_forgotten_tombstone_is_none_in_any_shard(shards: int) -> None:
+    """Another key's time has gone on in every copy, but not in each shard that the late versions come from."""
+    keys = "abcd"
+    found = []
+    for copied in (False, True):
+        records, table = stream("S"), source("T")
+        node = looked_up(records, materialized(table, 10), "left", own_key, copied=copied)
+        engine = Engine([Output(node)], shards=shards)
+        gone = [Record(table, key, value, ts) for value, ts in [("v", 4), (None, 5)] for key in keys]
+        engine.steps(gone)
+        for number in range(20):
+            engine = engine.restarted()
+            engine.steps([Record(table, "z", "on", 100 + number)])
+        engine.steps([Record(table, key, "late", 3) for key in keys])
+        (told,) = engine.run([Record(records, key, "r", 120) for key in keys])
+        found.append([change.value for change in told])
+    assert found == [["(r,null)"] * len(keys)] * 2
 
 
 def test_answers_of_every_shard_do_not_hang_on_the_cuts() -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import tablestream as ts
+from tablestream.operators.waiting import LATE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -72,6 +73,6 @@ def counted(query: StreamingQuery) -> Counter[str]:
 
 
 def dropped(counts: Mapping[str, int], *operators: str) -> int:
-    """Add up what some operators and tables dropped, whatever the reason."""
-    places = {place: count for place, count in counts.items() if ": " in place}
+    """Add up what some operators and tables dropped, whatever the reason; what is only late goes on."""
+    places = {one: count for one, count in counts.items() if ": " in one and not one.endswith(f": {LATE}")}
     return sum(count for place, count in places.items() if place.split(": ")[0].split("/")[0] in operators)

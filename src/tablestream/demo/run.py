@@ -1,10 +1,10 @@
-"""The demo from beginning to end: write the logs, run the query, compare, show."""
+"""Demos from beginning to end: write the logs, run the query, compare, show."""
 
 from __future__ import annotations
 
-import contextlib
 import shutil
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from tablestream.demo.change_logs import write_log
@@ -16,7 +16,6 @@ from tablestream.errors import ArgumentError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from contextlib import AbstractContextManager
     from pathlib import Path
 
     import polars as pl
@@ -32,12 +31,12 @@ _SAMPLE_ROWS = 8
 
 @dataclass(frozen=True)
 class DemoOptions:
-    """What the user of a demo can choose.
+    """What the user of demos can choose.
 
     Parameters
     ----------
     output
-        The directory for all that is written.
+        The directory for all that is written; where several demos run, each has a directory of its name in it.
     micro_batches
         How many micro-batches the logs are read in.
     scale
@@ -82,9 +81,34 @@ class DemoOptions:
         return self.output / "spark.log"
 
 
-def run_demo(
-    scenario: Scenario, options: DemoOptions, display: Display, spark: SparkSession | None = None
-) -> Verdict:
+def run_demos(scenarios: Sequence[Scenario], options: DemoOptions, display: Display) -> bool:
+    """Run demos one after the other, on a Spark of this machine that ends with them.
+
+    Parameters
+    ----------
+    scenarios
+        What to show.
+    options
+        How, and where: each demo writes into a directory of its name.
+    display
+        Whom to tell.
+
+    Returns
+    -------
+    bool
+        Whether all that was compared is the same.
+    """
+    prepare(options)
+    display.say("Starting Spark on this machine ...")
+    with local_spark(options.scratch, options.log) as spark:
+        verdicts = [
+            run_demo(scenario, replace(options, output=options.output / scenario.name), display, spark)
+            for scenario in scenarios
+        ]
+    return all(verdict.ok for verdict in verdicts)
+
+
+def run_demo(scenario: Scenario, options: DemoOptions, display: Display, spark: SparkSession) -> Verdict:
     """Run a demo.
 
     Parameters
@@ -96,7 +120,7 @@ def run_demo(
     display
         Whom to tell.
     spark
-        A session to use; without it a local one is started, and stopped at the end.
+        The session to use.
 
     Returns
     -------
@@ -106,20 +130,17 @@ def run_demo(
     prepare(options)
     logs = scenario.logs(options.micro_batches, options.scale)
     _write_inputs(logs, options, display)
-    session: AbstractContextManager[SparkSession] = (
-        local_spark(options.scratch, options.log) if spark is None else contextlib.nullcontext(spark)
-    )
-    if spark is None:
-        display.say("Starting Spark on this machine ...")
-    with session as running:
-        outputs, reports = _run_query(scenario, running, options, display)
-    verdict = judge(outputs, scenario.batch(options.inputs), scenario.key)
+    outputs, reports = _run_query(scenario, spark, options, display)
+    may_wait = None if scenario.held is None else scenario.held(options.inputs)
+    verdict = judge(outputs, scenario.batch(options.inputs), scenario.key, may_wait)
+    verdict = replace(verdict, counted=_counted(scenario, reports))
     verdict.table.write_parquet(options.table)
     if not options.keep:
         shutil.rmtree(options.checkpoint, ignore_errors=True)
     sample = _sample(verdict.table, scenario.shown)
     _tell(scenario, options, display, sample, verdict)
-    display.summary({**_facts(options, logs, reports, verdict), "sample": sample.to_dicts()})
+    facts = {"demo": scenario.name, **_facts(options, logs, reports, verdict)}
+    display.summary({**facts, "sample": sample.to_dicts()})
     return verdict
 
 
@@ -178,6 +199,15 @@ def _run_query(
     finally:
         query.stop()
     return outputs, reports
+
+
+def _counted(scenario: Scenario, reports: Sequence[MicroBatchReport]) -> dict[str, int]:
+    """Add up what the query counted, by what that means."""
+    counts: Counter[str] = Counter()
+    for report in reports:
+        for observed in report.observed.values():
+            counts.update({place: observed[place] for place in scenario.counted if place in observed})
+    return {words: counts[place] for place, words in scenario.counted.items()}
 
 
 def _tell(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -36,6 +36,10 @@ class Scenario:
         (session, directory of the logs) -> the outputs by name. They are all the same result, by different plans.
     batch
         (directory of the logs) -> the result, computed from the final tables.
+    held
+        (directory of the logs) -> the keys of which rows may still wait in the query's state when the logs end.
+    counted
+        What the query counts, by the name under which its progress has it, in words.
     """
 
     name: str
@@ -43,5 +47,7 @@ class Scenario:
     key: tuple[str, ...]
     shown: tuple[str, ...]
     logs: Callable[[int, float], Logs]
-    outputs: Callable[[SparkSession, Path], Mapping[str, ts.Table]]
+    outputs: Callable[[SparkSession, Path], Mapping[str, ts.Table | ts.Stream]]
     batch: Callable[[Path], pl.DataFrame]
+    held: Callable[[Path], pl.DataFrame] | None = None
+    counted: Mapping[str, str] = field(default_factory=dict)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tablestream.demo.compare import Comparison, compare, compare_changes, table_of_changes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     import polars as pl
@@ -64,10 +64,16 @@ class Verdict:
         The table that the first output maintained.
     checks
         All comparisons.
+    held
+        How many rows the first output does not have yet, because they wait in the query's state.
+    counted
+        What the query counted, by what that means.
     """
 
     table: pl.DataFrame
     checks: tuple[Check, ...]
+    held: int = 0
+    counted: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def ok(self) -> bool:
@@ -78,17 +84,26 @@ class Verdict:
         """Tell people."""
         for check in self.checks:
             yield from check.lines()
+        if self.held:
+            yield f"{self.held:,} more wait in the query's state: the logs end before their time has come."
+        for words, count in self.counted.items():
+            if count:
+                yield f"{count:,} {words}."
 
     def facts(self) -> dict[str, Any]:
         """Tell programs."""
         return {
             "ok": self.ok,
+            "held": self.held,
+            "counted": dict(self.counted),
             "comparisons": [check.facts() for check in self.checks],
             "differences": [line for check in self.checks for line in check.result.examples],
         }
 
 
-def judge(outputs: Sequence[Path], batch: pl.DataFrame, key: Sequence[str]) -> Verdict:
+def judge(
+    outputs: Sequence[Path], batch: pl.DataFrame, key: Sequence[str], may_wait: pl.DataFrame | None = None
+) -> Verdict:
     """Compare the outputs of a query, which are all to be the same.
 
     Parameters
@@ -99,14 +114,27 @@ def judge(outputs: Sequence[Path], batch: pl.DataFrame, key: Sequence[str]) -> V
         What each of them is to come to.
     key
         Its key columns.
+    may_wait
+        Keys of rows that an output need not have yet; those that it has are compared.
     """
     tables = {output.name: table_of_changes(output, *key) for output in outputs}
+    expected = {name: _without_held(batch, table, key, may_wait) for name, table in tables.items()}
     checks = [
-        Check(name, _BATCH, "rows", compare(table, batch, *key, names=(name, _BATCH)))
+        Check(name, _BATCH, "rows", compare(table, expected[name], *key, names=(name, _BATCH)))
         for name, table in tables.items()
     ]
     first, *others = outputs
     for other in others:
         result = compare_changes(other, first, *key, names=(other.name, first.name))
         checks.append(Check(other.name, first.name, "changes", result))
-    return Verdict(tables[first.name], tuple(checks))
+    return Verdict(tables[first.name], tuple(checks), batch.height - expected[first.name].height)
+
+
+def _without_held(
+    batch: pl.DataFrame, table: pl.DataFrame, key: Sequence[str], may_wait: pl.DataFrame | None
+) -> pl.DataFrame:
+    """Leave out what may wait, and is not there yet."""
+    if may_wait is None:
+        return batch
+    held = may_wait.join(table, on=key, how="anti", nulls_equal=True)
+    return batch.join(held, on=key, how="anti", nulls_equal=True)

@@ -7,7 +7,7 @@ What becomes of a record that has no value, points at nothing, or finds no row i
 record                                              is joined
 ==================================================  ============================================================
 without grace, or it points at nothing              at once
-its time is before ``buffered - grace``             at once: it is too late to wait
+its time is before ``buffered - grace``             at once: it is too late to wait; counted, and not dropped
 any other                                           when ``buffered - grace`` has come to its time; those that
                                                     go together in the order of (time, key, arrival)
 it has waited for ``wall_clock_us`` on the clock    then
@@ -48,8 +48,16 @@ from tablestream.operators.events import Ints, gather, ints, touched_keys
 from tablestream.operators.operator import NUMBER, PARENT, Context, Emission
 from tablestream.operators.stream_table_join import NULL, joinable, last_places, stream_table_inputs
 from tablestream.operators.versions import OpenVersions, Versions
-from tablestream.operators.waiting import ARRIVAL, ARRIVALS, ARRIVED, Waiting, numbered, with_waiting
-from tablestream.state.changes import FOREIGN_HASH, KEY_HASH, LIVE, SEQ, STEP, TS, key_columns
+from tablestream.operators.waiting import (
+    ARRIVAL,
+    ARRIVALS,
+    ARRIVED,
+    LATE,
+    Waiting,
+    numbered,
+    with_waiting,
+)
+from tablestream.state.changes import FOREIGN_HASH, KEY_HASH, LATEST, LIVE, SEQ, STEP, TS, key_columns
 from tablestream.state.trace import TraceSpec
 
 OBSERVED, BUFFERED = "observed", "buffered"
@@ -84,9 +92,11 @@ class AsOfJoin:
 
     Notes
     -----
-    Inputs and output as those of `StreamTableJoin`; with `corrections` the record's number is the last column of the
-    output's key. Cost: the records and versions that come, and the versions of their keys; with grace also all that
-    waits, with corrections the records remembered of the keys of which versions come.
+    Inputs and output as those of `StreamTableJoin`; input 1 has ``_latest``, too, and with `corrections` the record's
+    number is the last column of the output's key. Time is each shard's own, so a copied table gives versions that are
+    late beyond the history here, and were not where they came from. Cost: the records and versions that come, and the
+    versions of their keys; with grace also all that waits, with corrections the records remembered of the keys of
+    which versions come.
     """
 
     keys: pl.Schema
@@ -104,7 +114,8 @@ class AsOfJoin:
 
     @property
     def inputs(self) -> tuple[pl.Schema, ...]:
-        return stream_table_inputs(self.keys, self.foreign_keys, self.value, self.right_value)
+        records, rows = stream_table_inputs(self.keys, self.foreign_keys, self.value, self.right_value)
+        return records, pl.Schema({**rows, LATEST: pl.Boolean()})
 
     @property
     def splits_steps(self) -> bool:
@@ -148,7 +159,7 @@ class AsOfJoin:
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        return (NULL,)
+        return (NULL,) if self.grace_us is None else (NULL, LATE)
 
     def run(self, inputs: Sequence[pl.DataFrame], context: Context) -> Iterator[Emission]:
         """Join the records whose time has come, and remember versions and those who wait."""
@@ -249,10 +260,10 @@ class _Timeline:
         is_record = np.repeat([0, 1], [len(written), len(own)])
         seqs = np.concatenate([written, own])
         order = np.lexsort((seqs, is_record, np.concatenate([written, places])))
-        times, live = puts[TS].to_list(), puts[LIVE].to_list()
+        times, live, latest = (puts[name].to_list() for name in (TS, LIVE, LATEST))
         for event, seq in zip(order.tolist(), seqs[order].tolist(), strict=True):
             if event < len(times):
-                self._put(event, times[event], seq, exists=live[event])
+                self._put(event, times[event], seq, exists=live[event], latest=latest[event])
             else:
                 self._come(event - len(times) + first, seq)
         clock = self.context.clock
@@ -260,13 +271,14 @@ class _Timeline:
             for record in self.waiting.overdue(clock, self.join.wall_clock_us):
                 self._look_up(record, clock.tick or 0)
 
-    def _put(self, position: int, time: int, seq: int, *, exists: bool) -> None:
+    def _put(self, position: int, time: int, seq: int, *, exists: bool, latest: bool) -> None:
         """Write a version, and correct what was joined without it."""
         history = self.versions.written(position)
-        before = history.as_of(time, None)
-        self.versions.put(position, time, exists=exists)
+        before, known = history.as_of(time, None), self.versions.is_known(position, time, latest=latest)
+        if known:
+            self.versions.put(position, time, exists=exists)
         self._move(OBSERVED, time)
-        if self.join.corrections:
+        if known and self.join.corrections:
             self._correct(position, time, history.end(time), seq, replaces=before >= 0)
         if self.join.table_advances and self.join.grace_us is not None:
             self._move(BUFFERED, time)
@@ -288,8 +300,12 @@ class _Timeline:
         """Join a record at once, or let it wait."""
         time, grace_us = self._times[record], self.join.grace_us
         buffered = self.context.marks.get(BUFFERED)
-        late = grace_us is not None and buffered is not None and time < buffered - grace_us
-        if grace_us is None or late or not self._points[record]:
+        if grace_us is None or not self._points[record]:
+            self._look_up(record, seq)
+            return
+        if buffered is not None and time < buffered - grace_us:
+            if self.join.atomic:  # Kafka Streams counts none of these
+                self.context.dropped[LATE] += 1
             self._look_up(record, seq)
             return
         self.waiting.hold(record)

@@ -25,11 +25,10 @@ from dataclasses import dataclass
 import polars as pl
 
 from tablestream.operators.operator import NUMBER, PARENT, Context, Emission, keyed_changes
-from tablestream.operators.waiting import ARRIVAL, ARRIVALS, ARRIVED, Waiting, with_waiting
+from tablestream.operators.waiting import ARRIVAL, ARRIVALS, ARRIVED, LATE, Waiting, with_waiting
 from tablestream.state.changes import KEY_HASH, LIVE, SEQ, TS
 from tablestream.state.trace import TraceSpec
 
-LATE = "late"
 _EXISTS = "_exists"
 
 

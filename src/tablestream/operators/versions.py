@@ -104,6 +104,10 @@ class History:
         """Whether something ended, or was deleted, at a time."""
         return time in self.closed or self.deleted[bisect_left(self.times, time)]
 
+    def is_followed(self, time: int) -> bool:
+        """Whether a version is later than a time."""
+        return bool(self.times) and self.times[-1] > time
+
     def newest(self) -> int:
         """The payload of the newest version; -1 if there is none, or it is a tombstone."""
         return self.rows[-1] if self.rows else -1
@@ -272,6 +276,10 @@ class OpenVersions:
         return self.written(position).put(
             time, self.row(position, exists=exists), forgetful=self.versions.forgetful
         )
+
+    def is_known(self, position: int, time: int, *, latest: bool) -> bool:
+        """Whether what follows a put is known: where nothing follows one that is late, a tombstone is forgotten."""
+        return latest or self.versions.forgetful or self.written(position).is_followed(time)
 
     def written(self, position: int) -> History:
         """The versions of a put's key, which are remembered anew in the end."""

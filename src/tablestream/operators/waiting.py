@@ -17,6 +17,8 @@ from tablestream.state.trace import Trace, TraceSpec
 ARRIVAL, ARRIVED = "_arrival", "_arrived"
 #: The mark that counts those who came.
 ARRIVALS = "arrivals"
+#: Counted, and not dropped: what is too late to wait.
+LATE = "late"
 
 
 def numbered(new: pl.DataFrame, columns: Sequence[str], context: Context) -> pl.DataFrame:

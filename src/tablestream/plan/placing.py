@@ -301,7 +301,8 @@ def _stream_join(line: Lowering, node: StreamJoin) -> int:
     # A change of the table is written before anyone else reads it; it emits nothing here.
     rows = Want(((0, node.serial), 0), number, EVERY_SHARD if node.copied else FOREIGN_HASH, f"{name}[table]")
     line.read_stream(node.left, records, Role.SUBSCRIBING, node.left.key, node)
-    line.read(node.right, rows, Role.POINTED_AT, node.foreign)
+    late = Late.KEPT if history_of(node.right) is None else Late.TOLD
+    line.read(node.right, rows, Role.POINTED_AT, node.foreign, late=late)
     keys, foreign = line.key_of(node.left), line.keys(node.foreign, foreign_columns(len(node.foreign)))
     values, history_us = (line.value_of(node.left), line.value_of(node.right)), history_of(node.right)
     keep_left, compat = node.how == "left", line.mode.compat
@@ -329,14 +330,36 @@ def _stream_join(line: Lowering, node: StreamJoin) -> int:
 
 def _kept(line: Lowering, node: ToStream | Materialize) -> int:
     """A table that is remembered: which of its changes are any is known."""
-    keys, value, kept = line.key_of(node), line.value_of(node), isinstance(node, Materialize)
-    operator: Operator = Upsert(keys, value, quiet=line.is_quiet(node.parent), keep_rows=kept)
-    history = None
-    if isinstance(node, Materialize) and node.history_us is not None:
-        operator = VersionedTable(keys, value, node.history_us, forgetful=line.mode.compat)
-        history = History(node.history_us, line.names[node])
-    rows = Remembered(node, (operator.traces[0].name,), node.key, history=history)
-    return _reading(line, node, operator, "rows", remembers=(rows,) if kept else ())
+    keys, value, quiet = line.key_of(node), line.value_of(node), line.is_quiet(node.parent)
+    kept = isinstance(node, Materialize)
+    rows = Upsert(keys, value, quiet=quiet, keep_rows=kept)
+    if not isinstance(node, Materialize) or node.history_us is None:
+        remembered = Remembered(node, (rows.traces[0].name,), node.key)
+        return _reading(line, node, rows, "rows", remembers=(remembered,) if kept else ())
+    versions = VersionedTable(keys, value, node.history_us, forgetful=line.mode.compat)
+    history = History(node.history_us, line.names[node])
+    remembers = (Remembered(node, (versions.traces[0].name,), node.key, history=history),)
+    if quiet:
+        return _versions_of_rows(line, node, Upsert(keys, value, quiet=True), versions, remembers)
+    return _reading(line, node, versions, "rows", remembers=remembers)
+
+
+def _versions_of_rows(
+    line: Lowering,
+    node: Materialize,
+    rows: Upsert,
+    versions: VersionedTable,
+    remembers: tuple[Remembered, ...],
+) -> int:
+    """The versions of a filtered table: the row that came last says what is a change, whatever its time."""
+    name, first = line.names[node], 1 + line.produce(base_of(node.parent))
+    read = Want(((node.serial,), 0), first, KEY_HASH, f"{name}[rows]")
+    changes = Want(((node.serial,), 1), first + 1, KEY_HASH, f"{name}[changes]")
+    line.read(node.parent, read, Role.KEYED, node.key)
+    line.wants.append(changes)
+    line.drafts.append(Draft(node, f"{name}/rows", first, rows, [read], (changes,)))
+    line.drafts.append(Draft(node, name, first + 1, versions, [changes], remembers=remembers))
+    return first + 1
 
 
 def _reorder(line: Lowering, node: Reorder) -> int:

@@ -227,7 +227,8 @@ class Builder:
         for reader in readers:
             table = scope.table(reader.node)
             message = carried | self._message(scope, reader, table, row_ts)
-            if reader.tells_latest and latest is not None:
+            if reader.tells_latest:
+                assert latest is not None  # noqa: S101 - it reads a versioned table
                 message[LATEST] = latest
             if not reader.key:  # nothing has to stay together
                 message[KEY_HASH] = F.xxhash64(carried.get(TS, F.col(_TIMESTAMP)))

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tablestream.testing.reference_as_of_join import AsOfJoin
 from tablestream.testing.reference_foreign_key import ForeignKeyJoin, OneToMany
 from tablestream.testing.reference_groups import Aggregate, GroupBy, StreamAggregate
 from tablestream.testing.reference_key_join import Join, KeyJoin
@@ -35,6 +36,13 @@ from tablestream.testing.reference_steps import (
 )
 from tablestream.testing.reference_streams import StreamGlobalTableJoin, ToTable
 from tablestream.testing.reference_suppress import Suppress
+from tablestream.testing.reference_versions import (
+    LatestOnly,
+    Version,
+    VersionedRows,
+    VersionedTable,
+    VersionedView,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -43,12 +51,14 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Aggregate",
+    "AsOfJoin",
     "Change",
     "Filter",
     "ForeignKeyJoin",
     "GroupBy",
     "Join",
     "KeyJoin",
+    "LatestOnly",
     "MapValues",
     "Message",
     "OneToMany",
@@ -60,6 +70,10 @@ __all__ = [
     "Suppress",
     "TableSource",
     "ToTable",
+    "Version",
+    "VersionedRows",
+    "VersionedTable",
+    "VersionedView",
     "natural_order",
     "pair",
 ]
