@@ -81,7 +81,10 @@ def pieces() -> Iterator[dict[str, list[dict[str, Any]]]]:
 
 
 def run_plan(spark: SparkSession, directory: Path) -> None:
-    """Write changes into ``sold`` and ``sent``, what was counted into ``counts.json``; the query starts twice."""
+    """Write changes into ``sold`` and ``sent``; the query starts twice.
+
+    What was counted goes into ``counts.json``, and orders as the state has them at the end into ``orders.json``.
+    """
     logs = {name: ChangeLog(directory / "logs" / name, schema) for name, schema in SCHEMAS.items()}
     *before, after = pieces()
     counts = []
@@ -92,6 +95,9 @@ def run_plan(spark: SparkSession, directory: Path) -> None:
         outputs = [table.to(ts.files(directory / table.name, "json")) for table in joined(logs, spark)]
         counts.append(run(*outputs, checkpoint=directory / "checkpoint", shards=2))
     (directory / "counts.json").write_text(json.dumps(counts), encoding="utf-8")
+    rows = ts.read_state(spark, directory / "checkpoint", "orders").orderBy("id").collect()
+    orders = [[str(value) for value in row] for row in rows]
+    (directory / "orders.json").write_text(json.dumps(orders), encoding="utf-8")
 
 
 #: What runs a plan: threads of one process, a server apart, or a master and two workers.

@@ -59,8 +59,8 @@ def changes(directory: Path, table: str) -> list[dict[str, Any]]:
     return sorted(map(json.loads, lines), key=lambda change: (*change["_order"].values(), change["id"]))
 
 
-def counts(directory: Path) -> object:
-    return json.loads((directory / "counts.json").read_text(encoding="utf-8"))
+def noted(directory: Path, what: str) -> object:
+    return json.loads((directory / f"{what}.json").read_text(encoding="utf-8"))
 
 
 def plan(directory: Path) -> list[str]:
@@ -81,12 +81,13 @@ def ordinary(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> P
 def test_a_deployment_gives_the_changes_of_a_local_session(
     ordinary: Path, tmp_path: Path, deployment: str
 ) -> None:
-    """Over three micro-batches with a restart between them; the plan and what was counted are the same, too."""
+    """Over three micro-batches with a restart between them; so are the plan, what was counted, and a table's state."""
     run_apart(deployment, tmp_path)
     for table in ("sold", "sent"):
         expected = changes(ordinary, table)
         assert {change["_order"]["micro_batch"] for change in expected} == {0, 1, 2}
         assert {change["_change_type"] for change in expected} == {"upsert", "delete"}
         assert changes(tmp_path, table) == expected
-    assert counts(tmp_path) == counts(ordinary)
+    assert noted(tmp_path, "counts") == noted(ordinary, "counts")
+    assert noted(tmp_path, "orders") == noted(ordinary, "orders") != []
     assert plan(tmp_path) == plan(ordinary)
