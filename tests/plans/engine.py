@@ -25,6 +25,7 @@ from tablestream.state.cache import NoCache
 from tablestream.state.changes import (
     FOREIGN_HASH,
     KEY_HASH,
+    LATEST,
     LIVE,
     PARTITION,
     POSITION,
@@ -192,6 +193,11 @@ class Engine:
         """How many records operators dropped."""
         return sum(count for (_, reason), count in self.dropped.items() if reason != LATE)
 
+    @property
+    def late(self) -> int:
+        """How many records were too late to wait."""
+        return sum(self.dropped.values()) - self.lost
+
     def restarted(self) -> Engine:
         """Return an engine that goes on from this one's checkpoint."""
         stores = {place: store.copy() for place, store in self.stores.items()}
@@ -250,7 +256,7 @@ class Engine:
             for row in self._collected(between.port, inbox):
                 laid_out = _laid_out(between.base, row)
                 for reader in between.readers:
-                    if reader.latest_only and not row["_latest"]:
+                    if reader.latest_only and not row[LATEST]:
                         if reader.counted_by is not None:
                             self.dropped[reader.counted_by, "out-of-order"] += 1
                         continue
@@ -259,6 +265,8 @@ class Engine:
                     message[f"_h{number}"] += reader.port.rank
                     if reader.role is not Role.SUBSCRIBING:
                         message[ROW_TS] = row.get(ROW_TS)
+                    if reader.tells_latest:
+                        message[LATEST] = row[LATEST]
                     self._put(outgoing, reader, message, laid_out)
         self._send(outgoing, inbox)
 
@@ -384,7 +392,7 @@ def _types(fields: Fields) -> pl.Schema:
 
 
 def _dtype(column: str) -> pl.DataType:
-    if column == LIVE:
+    if column in {LIVE, LATEST}:
         return pl.Boolean()
     is_key = column[:2] in {"_k", "_f"} and column[2:].isdigit()
     return pl.String() if column == PARTITION or is_key else pl.Int64()

@@ -10,6 +10,7 @@ import pytest
 
 from tablestream.state.cache import NoCache
 from tablestream.state.shard import ShardState
+from tablestream.topology.nodes import Source
 from tablestream.topology.streams import Grace
 from tests.plans.engine import TICK, Change, Engine, Output, Step
 from tests.plans.logs import random_cuts
@@ -173,6 +174,29 @@ def test_a_tombstone_at_the_newest_version_s_time(*, compat: bool) -> None:
 
 
 @both_modes
+def test_a_join_that_is_part_of_another_counts_late_changes_once(*, compat: bool) -> None:
+    versions, other = materialized(source("T"), 10), source("O")
+    inner = key_join(versions, other, "left")
+    outer = key_join(inner, source("P"), "left")
+    for outputs in ([outer], [inner, outer], [outer, inner]):
+        engine = Engine([Output(node) for node in outputs], compat)
+        table = versions.parent
+        assert isinstance(table, Source)
+        engine.steps([Record(table, "k", "v", 5), Record(table, "k", "late", 3)])
+        assert engine.dropped == {(inner.name, "out-of-order"): 1}
+
+
+@both_modes
+def test_versions_joined_with_themselves_count_late_changes_at_both_sides(*, compat: bool) -> None:
+    table = source("T")
+    versions = materialized(table, 10)
+    node = key_join(key_join(versions, versions), source("O"))
+    engine = Engine([Output(node)], compat)
+    engine.steps([Record(table, "k", "v", 5), Record(table, "k", "late", 3)])
+    assert engine.lost == 2
+
+
+@both_modes
 def test_a_record_with_a_null_key_does_not_wait(*, compat: bool) -> None:
     engine, records, _ = joined(Grace(5), compat=compat)
     assert engine.steps([Record(records, None, "r", 8)]) == [[Step(1, Change((None,), "(r,null)", 8))]]  # type: ignore[arg-type]
@@ -239,6 +263,26 @@ def test_a_deleted_row_is_forgotten_with_its_history() -> None:
         state = ShardState(store, NoCache(), work.traces, work.fingerprint, work.text)
         sizes.append(sum(run.rows for run in state.trace(work.traces[0].name).runs))
     assert max(sizes) < 60
+
+
+@pytest.mark.parametrize("shards", [1, 2, 5])
+def test_a_late_version_behind_a_forgotten_tombstone_is_none_in_any_shard(shards: int) -> None:
+    """Another key's time has gone on in every copy, but not in each shard that the late versions come from."""
+    keys = "abcd"
+    found = []
+    for copied in (False, True):
+        records, table = stream("S"), source("T")
+        node = looked_up(records, materialized(table, 10), "left", own_key, copied=copied)
+        engine = Engine([Output(node)], shards=shards)
+        gone = [Record(table, key, value, ts) for value, ts in [("v", 4), (None, 5)] for key in keys]
+        engine.steps(gone)
+        for number in range(20):
+            engine = engine.restarted()
+            engine.steps([Record(table, "z", "on", 100 + number)])
+        engine.steps([Record(table, key, "late", 3) for key in keys])
+        (told,) = engine.run([Record(records, key, "r", 120) for key in keys])
+        found.append([change.value for change in told])
+    assert found == [["(r,null)"] * len(keys)] * 2
 
 
 def test_answers_of_every_shard_do_not_hang_on_the_cuts() -> None:

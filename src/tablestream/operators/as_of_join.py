@@ -34,7 +34,7 @@ from tablestream.operators.operator import NUMBER, PARENT, Context, Emission
 from tablestream.operators.stream_table_join import NULL, joinable, last_places, stream_table_inputs
 from tablestream.operators.versions import OpenVersions, Versions
 from tablestream.operators.waiting import ARRIVAL, ARRIVALS, ARRIVED, LATE, Waiting, with_waiting
-from tablestream.state.changes import FOREIGN_HASH, KEY_HASH, LIVE, SEQ, STEP, TS
+from tablestream.state.changes import FOREIGN_HASH, KEY_HASH, LATEST, LIVE, SEQ, STEP, TS
 from tablestream.state.trace import TraceSpec
 
 OBSERVED, BUFFERED = "observed", "buffered"
@@ -67,8 +67,9 @@ class AsOfJoin:
 
     Notes
     -----
-    Inputs and output as those of `StreamTableJoin`. Cost: the records and versions that come, and the versions of
-    their keys; with grace also all that waits.
+    Inputs and output as those of `StreamTableJoin`; input 1 has ``_latest``, too. Time is each shard's own, so a copied
+    table gives versions that are late beyond the history here, and were not where they came from. Cost: the records
+    and versions that come, and the versions of their keys; with grace also all that waits.
     """
 
     keys: pl.Schema
@@ -85,7 +86,8 @@ class AsOfJoin:
 
     @property
     def inputs(self) -> tuple[pl.Schema, ...]:
-        return stream_table_inputs(self.keys, self.foreign_keys, self.value, self.right_value)
+        records, rows = stream_table_inputs(self.keys, self.foreign_keys, self.value, self.right_value)
+        return records, pl.Schema({**rows, LATEST: pl.Boolean()})
 
     @property
     def splits_steps(self) -> bool:
@@ -193,10 +195,11 @@ class _Timeline:
         is_record = np.repeat([0, 1], [len(written), len(own)])
         seqs = np.concatenate([written, own])
         order = np.lexsort((seqs, is_record, np.concatenate([written, places])))
-        times, live = puts[TS].to_list(), puts[LIVE].to_list()
+        times, live, latest = (puts[name].to_list() for name in (TS, LIVE, LATEST))
         for event, seq in zip(order.tolist(), seqs[order].tolist(), strict=True):
             if event < len(times):
-                self._put(event, times[event], seq, exists=live[event])
+                self.versions.put(event, times[event], exists=live[event], latest=latest[event])
+                self._advance(times[event], seq)
             else:
                 self._come(event - len(times) + first, seq)
         clock = self.context.clock
@@ -204,8 +207,8 @@ class _Timeline:
             for number, record in enumerate(self.waiting.overdue(clock, self.join.wall_clock_us)):
                 self._look_up(record, clock.tick or 0, number)
 
-    def _put(self, position: int, time: int, seq: int, *, exists: bool) -> None:
-        self.versions.put(position, time, exists=exists)
+    def _advance(self, time: int, seq: int) -> None:
+        """Take note of a version's time."""
         self._move(OBSERVED, time)
         if self.join.table_advances and self.join.grace_us is not None:
             self._move(BUFFERED, time)

@@ -97,6 +97,10 @@ class History:
         """Whether something ended, or was deleted, at a time."""
         return time in self.closed or self.deleted[bisect_left(self.times, time)]
 
+    def is_followed(self, time: int) -> bool:
+        """Whether a version is later than a time."""
+        return bool(self.times) and self.times[-1] > time
+
     def newest(self) -> int:
         """The payload of the newest version; -1 if there is none, or it is a tombstone."""
         return self.rows[-1] if self.rows else -1
@@ -206,12 +210,17 @@ class OpenVersions:
         """The values that places in a `History` stand for."""
         return pl.concat([self.stored["v"], self.puts["v"]], rechunk=False)
 
-    def put(self, position: int, time: int, *, exists: bool) -> bool:
-        """Write a put; return whether it is the latest version of its key."""
+    def put(self, position: int, time: int, *, exists: bool, latest: bool = True) -> bool:
+        """Write a put; return whether it is the latest version of its key.
+
+        One that is known not to be is left out where nothing later is known: that was a tombstone, and is forgotten.
+        """
         key = self.numbers[0][position]
+        history = self.histories.setdefault(key, History())
+        if not (latest or self.versions.forgetful or history.is_followed(time)):
+            return False
         self._keys.setdefault(key, position)
         row = self.stored.height + position if exists else -1
-        history = self.histories.setdefault(key, History())
         return history.put(time, row, forgetful=self.versions.forgetful)
 
     def as_of(self, position: int, time: int, observed: int | None) -> int:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from tablestream.plan.rounds import Port, Round
-from tablestream.topology.graph import ancestors
+from tablestream.topology.graph import ancestors, history_of
 from tablestream.topology.nodes import Aggregate, Fields, ForeignKeyJoin, Node, OneToMany, Source
 from tablestream.topology.streams import StreamJoin
 
@@ -57,6 +57,12 @@ class Reader:
     join: Pointing | None = None
     latest_only: bool = False
     counted_by: str | None = None
+
+    @property
+    def tells_latest(self) -> bool:
+        """Whether a message says if it is the latest of its row: to those who look versions up."""
+        points_at_versions = self.role is Role.POINTED_AT and history_of(self.node) is not None
+        return points_at_versions and not self.latest_only
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from tablestream.operators.upsert import Upsert
 from tablestream.plan.line import Between, Ending, Line, Mode, Output, Reader, Role
-from tablestream.plan.lowering import Draft, Late, Lowering, Types, Want
+from tablestream.plan.lowering import Draft, Lowering, Types, Want
 from tablestream.plan.placing import place
 from tablestream.plan.rounds import EVERY_SHARD, Placed, Port, Round
 from tablestream.state.changes import KEY_HASH
@@ -100,7 +100,7 @@ def _ending(line: Lowering, output: Output, index: int, final: set[Node]) -> _En
     number = 1 + line.produce(base)
     path = (*path_from_base(output.node), _LAST)
     read = Want((path, index), number, KEY_HASH, f"output {index + 1}[rows]")
-    line.read(output.node, read, Role.KEYED, output.node.key, late=Late.IGNORED)
+    line.read(output.node, read, Role.KEYED, output.node.key, latest_only=True)
     operator = Upsert(
         keys=line.key_of(output.node),
         value=line.value_of(output.node),

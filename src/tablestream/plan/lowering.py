@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from enum import Enum
 
 import polars as pl
 
@@ -20,14 +19,6 @@ from tablestream.topology.graph import base_of, history_of, is_filtered, knows_o
 from tablestream.topology.nodes import Fields, Node
 
 Types = Callable[[Fields], pl.Schema]
-
-
-class Late(Enum):
-    """What becomes of changes of a versioned table that are not the latest of their row."""
-
-    KEPT = "kept"
-    IGNORED = "ignored"
-    DROPPED = "dropped and counted"
 
 
 @dataclass(eq=False)
@@ -61,7 +52,8 @@ class Draft:
 class Lowering:
     """The plan while it is being lowered; `place` places the operators of a base.
 
-    `direct`: the ports that read a base's changes as its operator emits them.
+    `direct`: the ports that read a base's changes as its operator emits them. `counting`: the sides of joins at which
+    late changes are counted: a join that is also part of another operator counts them once.
     """
 
     mode: Mode
@@ -74,6 +66,7 @@ class Lowering:
     drafts: list[Draft] = field(default_factory=list)
     direct: dict[Node, list[Want]] = field(default_factory=dict)
     made_in: dict[Node, int] = field(default_factory=dict)
+    counting: set[tuple[Node, int]] = field(default_factory=set)
 
     def produce(self, base: Node) -> int:
         """Place the operator of a base and all below it; return the round in which its changes appear."""
@@ -88,13 +81,22 @@ class Lowering:
         role: Role,
         key: Fields,
         join: Pointing | None = None,
-        late: Late = Late.KEPT,
+        *,
+        latest_only: bool = False,
+        side: tuple[Node, int] | None = None,
     ) -> None:
-        """Note that a port reads a view."""
+        """Note that a port reads a view.
+
+        `latest_only`: of a versioned table, without late changes. `side`: the join, and which side of it, that drops
+        them, and counts them.
+        """
         self.wants.append(want)
         foreign = join.foreign if join is not None else ()
-        latest_only = late is not Late.KEPT and history_of(view) is not None
-        counted = want.label.rsplit("[", 1)[0] if latest_only and late is Late.DROPPED else None
+        latest_only = (latest_only or side is not None) and history_of(view) is not None
+        counted = None
+        if latest_only and side is not None and side not in self.counting:
+            self.counting.add(side)
+            counted = self.names[side[0]]
         self.reads.append(
             (
                 base_of(view),

@@ -31,7 +31,7 @@ from tablestream.operators.totals import Count, Function, Sum
 from tablestream.operators.upsert import Upsert
 from tablestream.operators.versioned_table import VersionedTable
 from tablestream.plan.line import Role
-from tablestream.plan.lowering import Draft, Late, Lowering, Want
+from tablestream.plan.lowering import Draft, Lowering, Want
 from tablestream.plan.rounds import EVERY_SHARD
 from tablestream.state.changes import FOREIGN_HASH, KEY_HASH, foreign_columns
 from tablestream.topology.graph import (
@@ -68,12 +68,13 @@ def _key_join(line: Lowering, node: KeyJoin) -> int:
     leaves = leaves_of(node)
     number = 1 + max(line.produce(base_of(leaf)) for leaf, _ in leaves)
     wants = []
-    for index, ((leaf, _), path) in enumerate(zip(leaves, leaf_paths(node), strict=True)):
+    for index, ((leaf, join), path) in enumerate(zip(leaves, leaf_paths(node), strict=True)):
         want = Want((path, index), number, KEY_HASH, f"{line.names[node]}[{index}]")
+        side = (join, sum(above is join for _, above in leaves[:index]))
         if isinstance(leaf, ForeignKeyJoin) and leaf.right_only:
             line.read_directly(leaf, want)
         else:
-            line.read(leaf, want, Role.KEYED, node.key, late=Late.DROPPED)
+            line.read(leaf, want, Role.KEYED, node.key, side=side)
         wants.append(want)
     stores = [base_of(leaf).serial for leaf, _ in leaves]
     operator = KeyJoinOperator(
@@ -114,8 +115,8 @@ def _pointing(
     pointing = Want((to_many, 1), first, KEY_HASH, f"{name}[subscribe]")
     pointed = Want((to_one, 0), second, FOREIGN_HASH, f"{name}[right]")
     messages = Want(((node.serial,), 2), second, FOREIGN_HASH, f"{name}[subscriptions]")
-    line.read(many, pointing, Role.SUBSCRIBING, many.key, node, late=Late.DROPPED)
-    line.read(one, pointed, Role.POINTED_AT, node.foreign, late=Late.DROPPED)
+    line.read(many, pointing, Role.SUBSCRIBING, many.key, node, side=(node, 0))
+    line.read(one, pointed, Role.POINTED_AT, node.foreign, side=(node, 1))
     copied = isinstance(node, ForeignKeyJoin) and node.copied
     stale = line.mode.compat and shared and rules is not Rules.PAIR
     subscribe = ForeignKeySubscribe(
@@ -169,7 +170,7 @@ def _aggregate(line: Lowering, node: Aggregate) -> int:
     first = 1 + line.produce(base_of(node.parent))
     rows = Want(((*path_from_base(node.parent), node.serial), 1), first, KEY_HASH, f"{name}[rows]")
     messages = Want(((node.serial,), 2), first + 1, FOREIGN_HASH, f"{name}[groups]")
-    line.read(node.parent, rows, Role.GROUPING, node.parent.key, node, late=Late.IGNORED)
+    line.read(node.parent, rows, Role.GROUPING, node.parent.key, node, latest_only=True)
     line.wants.append(messages)
     aggregate = _groups(line, node)
     regroup = Regroup(
@@ -246,11 +247,24 @@ def _stream_join(line: Lowering, node: StreamJoin) -> int:
 
 def _kept(line: Lowering, node: ToStream | Materialize) -> int:
     """A table that is remembered: which of its changes are any is known."""
-    keys, value = line.key_of(node), line.value_of(node)
-    operator: Operator = Upsert(keys, value, quiet=line.is_quiet(node.parent))
-    if isinstance(node, Materialize) and node.history_us is not None:
-        operator = VersionedTable(keys, value, node.history_us, forgetful=line.mode.compat)
-    return _reading(line, node, operator, "rows")
+    keys, value, quiet = line.key_of(node), line.value_of(node), line.is_quiet(node.parent)
+    rows = Upsert(keys, value, quiet=quiet)
+    if not isinstance(node, Materialize) or node.history_us is None:
+        return _reading(line, node, rows, "rows")
+    versions = VersionedTable(keys, value, node.history_us, forgetful=line.mode.compat)
+    return _versions_of_rows(line, node, rows, versions) if quiet else _reading(line, node, versions, "rows")
+
+
+def _versions_of_rows(line: Lowering, node: Materialize, rows: Upsert, versions: VersionedTable) -> int:
+    """The versions of a filtered table: the row that came last says what is a change, whatever its time."""
+    name, first = line.names[node], 1 + line.produce(base_of(node.parent))
+    read = Want(((node.serial,), 0), first, KEY_HASH, f"{name}[rows]")
+    changes = Want(((node.serial,), 1), first + 1, KEY_HASH, f"{name}[changes]")
+    line.read(node.parent, read, Role.KEYED, node.key)
+    line.wants.append(changes)
+    line.drafts.append(Draft(node, f"{name}/rows", first, rows, [read], changes, answers=False))
+    line.drafts.append(Draft(node, name, first + 1, versions, [changes]))
+    return first + 1
 
 
 def _reorder(line: Lowering, node: Reorder) -> int:

@@ -224,6 +224,9 @@ class Builder:
         for reader in readers:
             table = scope.table(reader.node)
             message = carried | self._message(scope, reader, table, row_ts)
+            if reader.tells_latest:
+                assert latest is not None  # noqa: S101
+                message[LATEST] = latest
             if not reader.key:  # nothing has to stay together
                 message[KEY_HASH] = F.xxhash64(carried.get(TS, F.col(_TIMESTAMP)))
             value = self._carried_value(scope, reader, table)
