@@ -26,12 +26,18 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, cast
 
-from tablestream.operators.fold import UserFunctions
 from tablestream.testing import reference
-from tablestream.testing.reference import TableSource
+from tablestream.testing.reference import (
+    AsOfJoin,
+    LatestOnly,
+    TableSource,
+    Version,
+    VersionedTable,
+    VersionedView,
+)
 from tablestream.testing.reference_steps import Delta, LatestRows
 from tablestream.testing.reference_steps import Row as StoredRow
-from tablestream.topology.graph import ancestors, base_of, is_filtered, view_path
+from tablestream.topology.graph import ancestors, base_of, history_of, is_filtered, view_path
 from tablestream.topology.nodes import (
     Aggregate,
     Filter,
@@ -48,7 +54,8 @@ from tablestream.topology.nodes import (
 )
 from tablestream.topology.streams import FlatMap, SelectKey, StreamJoin, ToStream
 from tests.plans.engine import Step
-from tests.plans.tables import Change, Key, Record, Row, Value, call, foreign_key_of, group_of, new_key
+from tests.plans.tables import Change, Key, Record, Value, call, foreign_key_of, new_key
+from tests.plans.twins import Groups, Kept, Passing, RecordGroups, Unfolded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -75,11 +82,12 @@ class ChangeTime(int):
 
 
 class Moved(NamedTuple):
-    """A change on its way."""
+    """A change on its way; `latest`: of a versioned table, whether its key has no later version."""
 
     key: Key
     value: Value
     ts: ChangeTime
+    latest: bool = True
 
 
 class RowTimes(LatestRows):
@@ -101,15 +109,39 @@ class Operator:
     twin: Any
     reads: tuple[Node, ...]
     pending: dict[int, Delta] = field(default_factory=dict)
+    latest: dict[int, LatestOnly] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Let its tables keep the rows' own times."""
+        """Let its tables keep the rows' own times, and what knows no versions read the latest alone."""
+        if isinstance(self.node, Join | Aggregate) and not isinstance(self.node, StreamJoin):
+            versioned = [port for port, read in enumerate(self.reads) if history_of(read) is not None]
+            self.latest = {port: LatestOnly(counts=self._counts(port)) for port in versioned}
         if not isinstance(self.node, Join) or isinstance(self.node, StreamJoin):
             return
         tables = [RowTimes() for _ in self.reads]
         self.twin._inputs.tables[:] = tables
         if not isinstance(self.node, KeyJoin):
             self.twin._left, self.twin._right = tables
+
+    def _counts(self, port: int) -> bool:
+        """Whether what is late at a port is counted here: joins count it, of a tree each its own sides."""
+        if isinstance(self.node, KeyJoin) and len(self.reads) > len(self.node.parents):
+            return len(_leaves(self.node)[port][1]) == 1
+        return isinstance(self.node, Join)
+
+    @property
+    def dropped(self) -> int:
+        """How many records were dropped here."""
+        return int(self.twin.dropped) + sum(side.dropped for side in self.latest.values())
+
+    @property
+    def splits_steps(self) -> bool:
+        """Whether each of its outputs is a step of its own by default."""
+        return isinstance(self.node, StreamJoin) and self.node.grace is not None
+
+    def sees(self, port: int, change: Moved) -> bool:
+        """Whether a change concerns a port: late ones of a versioned table may not."""
+        return port not in self.latest or bool(self.latest[port].step([Version(*change)]))
 
     def moved(self, outputs: Sequence[reference.Output]) -> list[Moved]:
         """Return outputs of the twin as changes of the node."""
@@ -130,158 +162,33 @@ class Operator:
 
     def step(self, messages: Sequence[tuple[int, Moved]]) -> list[Moved]:
         """Answer a step."""
-        return self.moved(self.twin.step([(port, *change) for port, change in messages]))
+        seen = [(port, change) for port, change in messages if self.sees(port, change)]
+        if isinstance(self.twin, VersionedView):
+            told = self.twin.step([Version(*change) for _, change in seen])
+            return [Moved(key, value, cast("ChangeTime", ts), latest) for key, value, ts, latest in told]
+        outputs = self.twin.step([(port, *change[:3]) for port, change in seen])
+        if isinstance(self.twin, VersionedTable):
+            return [Moved(key, value, ChangeTime.of(ts, ts), latest) for key, value, ts, latest in outputs]
+        return self.moved(outputs)
 
-    def write(self, port: int, change: Moved) -> Delta:
+    def write(self, port: int, change: Moved) -> None:
         """Write a change to a port's table and answer it later."""
-        self.pending[port] = self.twin._inputs.tables[port].put(*change)
-        return self.pending[port]
+        if change.latest or port not in self.latest:
+            self.pending[port] = self.twin._inputs.tables[port].put(*change[:3])
 
     def answer(self, port: int, change: Moved) -> list[Moved]:
         """Answer one message to a join; its port may have been written before."""
         if not isinstance(self.node, Join) or isinstance(self.node, StreamJoin):
             return self.step([(port, change)])
-        delta = (
-            self.pending.pop(port) if port in self.pending else self.twin._inputs.tables[port].put(*change)
-        )
+        if not self.sees(port, change):
+            return []
+        written = self.pending.pop(port, None)
+        delta = self.twin._inputs.tables[port].put(*change[:3]) if written is None else written
         if isinstance(self.node, KeyJoin):
             return self.moved(list(self.twin._outputs(change.key, {port: delta})))
         one: dict[Key, Delta] = {change.key: delta}
         sides = (one, {}) if port == POINTED_AT else ({}, one)
         return self.moved(list(self.twin._settle(*sides)))
-
-
-class Groups(reference.Reference):
-    """A table by groups: both halves of the reference's."""
-
-    def __init__(self, node: Aggregate, *, compat: bool) -> None:
-        super().__init__(compat=compat)
-        self._node = node
-
-        def selected(value: Value, key: Key) -> tuple[Key, Any] | None:
-            assert value is not None
-            return group_of(node, value, key), tuple(call(one.expression, value) for one in node.inputs)
-
-        user, listed = node.functions, (tuple, _with, _without)
-        if isinstance(user, UserFunctions):
-            listed = (_started(user), _called(user, user.adder), _called(user, user.subtractor))
-        self._rows = reference.GroupBy(selected, compat=compat)
-        self._groups = reference.Aggregate(*listed, keep_empty=node.keep_empty, compat=compat)
-
-    def step(self, messages: Sequence[tuple[int, Any, Any, int]]) -> list[reference.Output]:
-        """Answer a step."""
-        outputs = self._groups.step(self._rows.step(messages))
-        return [output._replace(value=shown(self._node, output.value)) for output in outputs]
-
-
-def shown(node: Aggregate, aggregate: Any) -> Any:
-    """One column, or a tuple of several; declared aggregates are made of all rows of the group."""
-    if aggregate is None or node.functions is not None:
-        return aggregate[0] if isinstance(aggregate, tuple) else aggregate
-    parts = tuple(
-        len(aggregate)
-        if measure.function == "count"
-        else max((row[measure.column or 0] for row in aggregate), default=None)
-        for measure in node.measures
-    )
-    return parts if len(parts) > 1 else parts[0]
-
-
-def _with(_: Key, row: Any, rows: tuple[Any, ...]) -> Any:
-    return (*rows, row)
-
-
-def _without(_: Key, row: Any, rows: tuple[Any, ...]) -> Any:
-    at = rows.index(row)
-    return rows[:at] + rows[at + 1 :]
-
-
-def _started(user: UserFunctions) -> Any:
-    return user.initializer
-
-
-def _called(user: UserFunctions, function: Callable[[Any, Any, Any], Any]) -> Any:
-    """A function as a user's is called: with a row, and a key of one part as its value."""
-
-    def called(key: Key, row: Any, aggregate: Any) -> Any:
-        seen = Row(*aggregate) if user.initializer is None else aggregate
-        return function(key[0] if len(key) == 1 else key, Row(*row), seen)
-
-    return called
-
-
-class RecordGroups(reference.Reference):
-    """A stream's records by groups."""
-
-    def __init__(self, node: Aggregate, *, compat: bool) -> None:
-        super().__init__(compat=compat)
-        self._node = node
-        user = node.functions
-        functions: tuple[Any, Any] = (tuple, _with)
-        if isinstance(user, UserFunctions):
-            functions = _started(user), _called(user, user.adder)
-        self._groups = reference.StreamAggregate(*functions, compat=compat)
-
-    def step(self, messages: Sequence[tuple[int, Any, Any, int]]) -> list[reference.Output]:
-        """Answer a step."""
-        node = self._node
-        records = [
-            (0, (None,), None, ts)
-            if value is None
-            else (
-                0,
-                group_of(node, value, key),
-                tuple(call(one.expression, value) for one in node.inputs),
-                ts,
-            )
-            for _, key, value, ts in messages
-        ]
-        outputs = self._groups.step(records)
-        self.dropped = self._groups.dropped
-        return [output._replace(value=shown(node, output.value)) for output in outputs]
-
-
-class Unfolded(reference.Reference):
-    """Several records in place of each."""
-
-    def __init__(self, *, compat: bool) -> None:
-        super().__init__(compat=compat)
-
-    def step(self, messages: Sequence[tuple[int, Any, Any, int]]) -> list[reference.Output]:
-        """Answer a step."""
-        return [
-            reference.Output(key, element, ts)
-            for _, key, elements, ts in messages
-            for element in elements or ()
-        ]
-
-
-class Kept(reference.Reference):
-    """The records for which a condition holds."""
-
-    def __init__(self, node: Filter, *, compat: bool) -> None:
-        super().__init__(compat=compat)
-        self._node = node
-
-    def step(self, messages: Sequence[tuple[int, Any, Any, int]]) -> list[reference.Output]:
-        """Answer a step."""
-        condition = self._node.condition
-        return [
-            reference.Output(key, value, ts)
-            for _, key, value, ts in messages
-            if (value is not None and bool(call(condition, value))) is not self._node.negate
-        ]
-
-
-class Passing(reference.Reference):
-    """Changes or records as they come: what two streams are merged by, and a table becomes one."""
-
-    def __init__(self, *, compat: bool) -> None:
-        super().__init__(compat=compat)
-
-    def step(self, messages: Sequence[tuple[int, Any, Any, int]]) -> list[reference.Output]:
-        """Answer a step."""
-        return [reference.Output(*change) for _, *change in messages]
 
 
 class Model:
@@ -307,7 +214,7 @@ class Model:
         self._sources = {node: TableSource(compat=compat) for node in self._nodes if isinstance(node, Source)}
         self._operators = {node: self._operator(node) for node in self._nodes if _has_operator(node)}
         selects = (node for node in self._nodes if isinstance(node, Select) and not node.is_stream)
-        views = (node for node in selects if is_filtered(node))
+        views = (node for node in selects if is_filtered(node) and history_of(node) is None)
         self._silent = {node: _keeping_all(node) for node in views}
         self._position = 0
         self._answers: list[list[Step]] = []
@@ -316,8 +223,14 @@ class Model:
     @property
     def dropped(self) -> int:
         """How many records the operators dropped."""
-        twins = [*self._sources.values(), *(operator.twin for operator in self._operators.values())]
-        return sum(twin.dropped for twin in twins)
+        sources, operators = self._sources.values(), self._operators.values()
+        return sum(one.dropped for one in sources) + sum(one.dropped for one in operators)
+
+    @property
+    def late(self) -> int:
+        """How many records came too late to wait."""
+        twins = [operator.twin for operator in self._operators.values()]
+        return sum(twin.late for twin in twins if isinstance(twin, AsOfJoin))
 
     def steps(self, records: Sequence[Record]) -> list[list[Step]]:
         """Work off records; per output the changes, each with the number of its record, from 1."""
@@ -335,7 +248,7 @@ class Model:
                 for change in changes:
                     self._emit(record.source, change)
             else:
-                self._step(record.source, changes)
+                self._step({record.source: changes})
         return self._answers
 
     def _answer(self, node: Node, change: Moved) -> None:
@@ -345,24 +258,35 @@ class Model:
 
     # Default mode
 
-    def _step(self, source: Source, changes: list[Moved]) -> None:
-        made: dict[Node, list[Moved]] = {source: changes}
+    def _step(self, made: dict[Node, list[Moved]]) -> None:
+        """Work off a step, of which a node's changes are made; what then leaves by itself is a step each."""
+        apart: list[tuple[Node, Moved]] = []
         for node in self._nodes:
-            if isinstance(node, Select):
-                selected = [_selected(node, change) for change in made.get(node.parent, ())]
-                keep = self._silent.get(node)
-                made[node] = keep.step([(0, change) for change in selected]) if keep else selected
-            elif isinstance(node, SelectKey):
-                made[node] = [_rekeyed(node, change) for change in made.get(node.parent, ())]
-            elif isinstance(node, ToStream) and not is_filtered(node.parent):
-                made[node] = made.get(node.parent, [])
-            elif node in self._operators:
-                operator = self._operators[node]
-                ports = enumerate(operator.reads)
-                messages = [(port, change) for port, read in ports for change in made.get(read, ())]
-                made[node] = operator.step(messages) if messages else []
-            for change in made.get(node, ()):
+            if node not in made:
+                made[node] = self._made(node, made)
+                if node in self._operators and self._operators[node].splits_steps:
+                    apart += [(node, change) for change in made[node]]
+                    made[node] = []
+            for change in made[node]:
                 self._answer(node, change)
+        for node, change in apart:
+            self._step({node: [change]})
+
+    def _made(self, node: Node, made: dict[Node, list[Moved]]) -> list[Moved]:
+        """Make a node's changes of a step of those of its parents."""
+        if isinstance(node, Select):
+            selected = [_selected(node, change) for change in made[node.parent]]
+            keep = self._silent.get(node)
+            return keep.step([(0, change) for change in selected]) if keep else selected
+        if isinstance(node, SelectKey):
+            return [_rekeyed(node, change) for change in made[node.parent]]
+        if isinstance(node, ToStream) and not is_filtered(node.parent):
+            return made[node.parent]
+        if node not in self._operators:
+            return []
+        operator = self._operators[node]
+        messages = [(port, change) for port, read in enumerate(operator.reads) for change in made[read]]
+        return operator.step(messages) if messages else []
 
     # Compat mode
 
@@ -390,8 +314,10 @@ class Model:
                 for port, read in enumerate(operator.reads):
                     if base_of(read) is base:
                         place, role = _place(operator, port)
-                        way = place if place[0] == 0 else (*_way(read), *place)
-                        yield way, role, partial(self._one_role, operator, port)
+                        if place[0] == 0:
+                            yield place, role, partial(self._written_first, operator, port, base)
+                        else:
+                            yield (*_way(read), *place), role, partial(self._one_role, operator, port)
 
     def _view(self, node: Any, seen: dict[Node, Moved]) -> None:
         if node.parent not in seen:
@@ -414,6 +340,11 @@ class Model:
             for answer in operator.answer(port, seen[operator.reads[port]]):
                 self._emit(operator.node, answer)
 
+    def _written_first(self, operator: Operator, port: int, base: Node, seen: dict[Node, Moved]) -> None:
+        """Pass a change to a port before its views are seen by others."""
+        view = operator.reads[port]
+        self._one_role(operator, port, {view: _seen_through(view, base, seen[base])})
+
     def _both_roles(self, operator: Operator, seen: dict[Node, Moved]) -> None:
         """Pass a change to a join of a table with itself; filters keep tombstones for absent rows back."""
         messages = []
@@ -421,7 +352,7 @@ class Model:
             base = base_of(read)
             change = _seen_through(read, base, seen[base])
             is_row = change.value is not None or operator.twin._inputs.tables[port].get(change.key)
-            if is_row or not is_filtered(read):
+            if is_row or not is_filtered(read) or history_of(read) is not None:
                 messages.append((port, change))
         for answer in operator.step(messages):
             self._emit(operator.node, answer)
@@ -440,9 +371,7 @@ class Model:
         if node.is_stream or isinstance(node, ToTable | Materialize):
             return self._of_records(node)
         if isinstance(node, Filter):
-            old_values = self._knows_old_values(node)
-            keep = reference.Filter(_condition(node), old_values=old_values, compat=self.compat)
-            return Operator(node, keep, (node.parent,))
+            return Operator(node, self._filter(node), node.parents)
         if isinstance(node, KeyJoin):
             return self._key_join(node)
         if isinstance(node, Aggregate):
@@ -456,6 +385,12 @@ class Model:
             return Operator(node, held, node.parents)
         assert isinstance(node, ForeignKeyJoin | OneToMany)
         return self._pointing(node)
+
+    def _filter(self, node: Filter) -> reference.Filter | VersionedView:
+        holds = _condition(node)
+        if history_of(node) is not None:
+            return VersionedView(lambda value: value if holds(value) else None, compat=self.compat)
+        return reference.Filter(holds, old_values=self._knows_old_values(node), compat=self.compat)
 
     def _pointing(self, node: ForeignKeyJoin | OneToMany) -> Operator:
 
@@ -474,9 +409,12 @@ class Model:
         return Operator(node, join, node.parents)
 
     def _of_records(self, node: Node) -> Operator:
-        """What makes records, or a table of them; none of these but a join remembers anything."""
+        """What makes records, or a table of them, or keeps a table."""
         if isinstance(node, StreamJoin):
             return self._stream_join(node)
+        if isinstance(node, Materialize) and node.history_us is not None:
+            table = VersionedTable(node.history_us, shard=self._shard, compat=self.compat)
+            return Operator(node, table, node.parents)
         if isinstance(node, Filter):
             return Operator(node, Kept(node, compat=self.compat), node.parents)
         twins: dict[type[Node], Callable[..., Any]] = {FlatMap: Unfolded, ToTable: reference.ToTable}
@@ -487,8 +425,22 @@ class Model:
             return foreign_key_of(node, value, key)
 
         how: Literal["inner", "left"] = "inner" if node.how == "inner" else "left"
-        join = reference.StreamGlobalTableJoin(points_at, how, joiner=_joiner(node), compat=self.compat)
-        return Operator(node, join, node.parents)
+        history, joiner = history_of(node.right), _joiner(node)
+        if history is None:
+            join = reference.StreamGlobalTableJoin(points_at, how, joiner=joiner, compat=self.compat)
+            return Operator(node, join, node.parents)
+        as_of = AsOfJoin(
+            points_at,
+            how,
+            history=history,
+            grace=None if node.grace is None else node.grace.period_us,
+            table_advances=node.grace is not None and node.grace.table_advances,
+            copied=node.copied,
+            joiner=joiner,
+            shard=self._shard,
+            compat=self.compat,
+        )
+        return Operator(node, as_of, node.parents)
 
     def _key_join(self, node: KeyJoin) -> Operator:
         """In default mode a join is binary: that n tables are one operator must not show."""

@@ -1,0 +1,161 @@
+"""Plans of versioned tables: each against its twin of reference operators, in both modes, whole and cut."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tablestream.topology.streams import Grace
+from tests.plans.catalogue import HOWS, KEPT, Plan, by_key, by_letter, has_a, marked, without_b
+from tests.plans.comparing import assert_like_twin, sources_of
+from tests.plans.logs import random_cuts, random_log
+from tests.plans.tables import (
+    DELETING,
+    REDUCED,
+    counted,
+    filtered,
+    foreign_key_join,
+    grouped,
+    key_join,
+    looked_up,
+    mapped,
+    materialized,
+    merged,
+    one_to_many,
+    points,
+    source,
+    stream,
+    suppressed,
+    to_stream,
+    to_table,
+)
+
+if TYPE_CHECKING:
+    from tablestream.topology.nodes import How, Node
+    from tests.plans.tables import Key
+
+both_modes = pytest.mark.parametrize("compat", [False, True], ids=["default", "compat"])
+SIZE = 150
+
+
+def own_key(value: str, key: Key) -> str | None:
+    """Point at the record's own key."""
+    del value
+    return key[0]
+
+
+def versions(name: str = "A", history: int = 3) -> Node:
+    return materialized(source(name), history)
+
+
+PLANS: dict[str, Plan] = {
+    "versions": lambda: (versions(),),
+    "versions of no history": lambda: (versions(history=0),),
+    "versions filtered": lambda: (filtered(versions(), has_a),),
+    "versions filtered, mapped and filtered": lambda: (
+        filtered(mapped(filtered(versions(), has_a), marked, total=True), has_a, negate=True),
+    ),
+    "versions mapped": lambda: (mapped(versions(), without_b),),
+    "versions as a stream as a table": lambda: (to_table(to_stream(versions())),),
+    "filtered versions as a stream": lambda: (to_stream(filtered(versions(), has_a)),),
+    "versions of a mapped table": lambda: (materialized(mapped(source("A"), without_b), 3),),
+    "versions of a filtered table": lambda: (materialized(filtered(source("A"), has_a), 3),),
+    "versions of versions": lambda: (materialized(versions(history=5), 1),),
+    "versions kept without a history, joined": lambda: (
+        key_join(materialized(versions()), source("B"), "outer"),
+    ),
+    "versions of groups": lambda: (materialized(grouped(source("A"), by_letter), 3),),
+    "versions of a join": lambda: (materialized(foreign_key_join(source("A"), source("B"), "left"), 3),),
+    "versions of a stream": lambda: (key_join(materialized(to_table(stream("S")), 3), source("B"), "left"),),
+    "groups of versions": lambda: (grouped(versions()), counted(filtered(versions("B"), has_a), by_key)),
+    "groups of versions that delete": lambda: (grouped(versions(), by_letter, DELETING),),
+    "groups of versions, reduced": lambda: (grouped(versions(), by_letter, REDUCED),),
+    "a join of versions, suppressed": lambda: (suppressed(key_join(versions(), versions("B"), "outer"), 5),),
+}
+
+
+def _twice(how: How) -> tuple[Node, ...]:
+    table = versions()
+    return (key_join(table, filtered(table, has_a), how), foreign_key_join(table, table, how))
+
+
+def _joins(how: How) -> None:
+    PLANS[f"versions key {how} versions"] = lambda: (key_join(versions(), versions("B", 0), how),)
+    PLANS[f"versions key {how} a table, filtered"] = lambda: (
+        key_join(filtered(versions(), has_a), mapped(source("B"), without_b), how),
+    )
+    PLANS[f"versions foreign key {how} versions"] = lambda: (
+        foreign_key_join(versions(), versions("B", 8), how),
+    )
+    PLANS[f"filtered versions foreign key {how} filtered versions"] = lambda: (
+        foreign_key_join(filtered(versions(), has_a), filtered(versions("B"), has_a), how),
+    )
+    PLANS[f"a table foreign key {how} versions key outer a table"] = lambda: (
+        foreign_key_join(source("A"), key_join(versions("B"), source("C"), "outer"), how),
+    )
+    PLANS[f"versions joined with themselves {how}"] = lambda: _twice(how)
+
+
+def _records(how: How, *, copied: bool) -> None:
+    where = f"{how}, {'every shard has the versions' if copied else 'at the versions'}"
+    for grace in (None, Grace(0), Grace(2), Grace(6), Grace(3, table_advances=True)):
+        PLANS[f"records look up {where}, {grace}"] = lambda grace=grace: (  # type: ignore[misc]
+            looked_up(stream("S"), versions(history=8), how, copied=copied, grace=grace),
+        )
+        PLANS[f"records look up by their key, as a table, {where}, {grace}"] = lambda grace=grace: (  # type: ignore[misc]
+            grouped(
+                to_table(
+                    looked_up(stream("S"), versions(history=8), how, own_key, copied=copied, grace=grace)
+                ),
+                points(1),
+            ),
+        )
+    PLANS[f"records look up views {where}"] = lambda: (
+        looked_up(stream("S"), mapped(filtered(versions(history=8), has_a), marked, total=True), how, copied=copied,
+                  grace=Grace(2)),
+    )  # fmt: skip
+    PLANS[f"what waited looks up {where}"] = lambda: (
+        looked_up(
+            looked_up(stream("S"), versions(history=8), "left", grace=Grace(2)),
+            versions("B", 6),
+            how,
+            points(1),
+            copied=copied,
+            grace=Grace(3),
+        ),
+    )
+    PLANS[f"merged records look up {where}"] = lambda: (
+        looked_up(merged(stream("S"), stream("T")), versions(history=5), how, copied=copied, grace=Grace(5)),
+    )
+
+
+def _self_lookup(how: How) -> tuple[Node, ...]:
+    table = versions(history=8)
+    return (
+        looked_up(to_stream(table), table, how, own_key),
+        looked_up(to_stream(table), table, how, grace=Grace(3)),
+    )
+
+
+for one_how in HOWS:
+    _joins(one_how)
+for one_how in KEPT:
+    PLANS[f"one to many of versions {one_how}"] = lambda how=one_how: (  # type: ignore[misc]
+        one_to_many(versions(), versions("B"), how),
+    )
+    PLANS[f"the changes of versions look up {one_how}"] = lambda how=one_how: _self_lookup(how)  # type: ignore[misc]
+    for one_copied in (False, True):
+        _records(one_how, copied=one_copied)
+
+
+@both_modes
+@pytest.mark.parametrize("name", PLANS)
+def test_a_plan_of_versions_gives_what_its_reference_operators_give(name: str, *, compat: bool) -> None:
+    for seed in (1, 2):
+        nodes = PLANS[name]()
+        log = random_log(sources_of(nodes), seed, SIZE, worlds=2)
+        pieces = [log] if seed == 1 else random_cuts(log, seed, 4)
+        # What a version of a copied table lets go has no order among the shards.
+        shards = 1 if "table_advances=True" in name and "every shard" in name else seed
+        assert_like_twin(nodes, pieces, compat=compat, shards=shards, restarts=True)

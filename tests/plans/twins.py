@@ -1,0 +1,147 @@
+"""Reference operators for nodes of a plan, where the reference's own want something around them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tablestream.operators.fold import UserFunctions
+from tablestream.testing import reference
+from tests.plans.tables import Key, Row, Value, call, group_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from tablestream.topology.nodes import Aggregate, Filter
+
+
+class Groups(reference.Reference):
+    """A table by groups: both halves of the reference's."""
+
+    def __init__(self, node: Aggregate, *, compat: bool) -> None:
+        super().__init__(compat=compat)
+        self._node = node
+
+        def selected(value: Value, key: Key) -> tuple[Key, Any] | None:
+            assert value is not None
+            return group_of(node, value, key), tuple(call(one.expression, value) for one in node.inputs)
+
+        user, listed = node.functions, (tuple, _with, _without)
+        if isinstance(user, UserFunctions):
+            listed = (_started(user), _called(user, user.adder), _called(user, user.subtractor))
+        self._rows = reference.GroupBy(selected, compat=compat)
+        self._groups = reference.Aggregate(*listed, keep_empty=node.keep_empty, compat=compat)
+
+    def step(self, messages: Sequence[tuple[int, Any, Any, int]]) -> list[reference.Output]:
+        """Answer a step."""
+        outputs = self._groups.step(self._rows.step(messages))
+        return [output._replace(value=shown(self._node, output.value)) for output in outputs]
+
+
+def shown(node: Aggregate, aggregate: Any) -> Any:
+    """One column, or a tuple of several; declared aggregates are made of all rows of the group."""
+    if aggregate is None or node.functions is not None:
+        return aggregate[0] if isinstance(aggregate, tuple) else aggregate
+    parts = tuple(
+        len(aggregate)
+        if measure.function == "count"
+        else max((row[measure.column or 0] for row in aggregate), default=None)
+        for measure in node.measures
+    )
+    return parts if len(parts) > 1 else parts[0]
+
+
+def _with(_: Key, row: Any, rows: tuple[Any, ...]) -> Any:
+    return (*rows, row)
+
+
+def _without(_: Key, row: Any, rows: tuple[Any, ...]) -> Any:
+    at = rows.index(row)
+    return rows[:at] + rows[at + 1 :]
+
+
+def _started(user: UserFunctions) -> Any:
+    return user.initializer
+
+
+def _called(user: UserFunctions, function: Callable[[Any, Any, Any], Any]) -> Any:
+    """A function as a user's is called: with a row, and a key of one part as its value."""
+
+    def called(key: Key, row: Any, aggregate: Any) -> Any:
+        seen = Row(*aggregate) if user.initializer is None else aggregate
+        return function(key[0] if len(key) == 1 else key, Row(*row), seen)
+
+    return called
+
+
+class RecordGroups(reference.Reference):
+    """A stream's records by groups."""
+
+    def __init__(self, node: Aggregate, *, compat: bool) -> None:
+        super().__init__(compat=compat)
+        self._node = node
+        user = node.functions
+        functions: tuple[Any, Any] = (tuple, _with)
+        if isinstance(user, UserFunctions):
+            functions = _started(user), _called(user, user.adder)
+        self._groups = reference.StreamAggregate(*functions, compat=compat)
+
+    def step(self, messages: Sequence[tuple[int, Any, Any, int]]) -> list[reference.Output]:
+        """Answer a step."""
+        node = self._node
+        records = [
+            (0, (None,), None, ts)
+            if value is None
+            else (
+                0,
+                group_of(node, value, key),
+                tuple(call(one.expression, value) for one in node.inputs),
+                ts,
+            )
+            for _, key, value, ts in messages
+        ]
+        outputs = self._groups.step(records)
+        self.dropped = self._groups.dropped
+        return [output._replace(value=shown(node, output.value)) for output in outputs]
+
+
+class Unfolded(reference.Reference):
+    """Several records in place of each."""
+
+    def __init__(self, *, compat: bool) -> None:
+        super().__init__(compat=compat)
+
+    def step(self, messages: Sequence[tuple[int, Any, Any, int]]) -> list[reference.Output]:
+        """Answer a step."""
+        return [
+            reference.Output(key, element, ts)
+            for _, key, elements, ts in messages
+            for element in elements or ()
+        ]
+
+
+class Kept(reference.Reference):
+    """The records for which a condition holds."""
+
+    def __init__(self, node: Filter, *, compat: bool) -> None:
+        super().__init__(compat=compat)
+        self._node = node
+
+    def step(self, messages: Sequence[tuple[int, Any, Any, int]]) -> list[reference.Output]:
+        """Answer a step."""
+        condition = self._node.condition
+        return [
+            reference.Output(key, value, ts)
+            for _, key, value, ts in messages
+            if (value is not None and bool(call(condition, value))) is not self._node.negate
+        ]
+
+
+class Passing(reference.Reference):
+    """Changes or records as they come: what two streams are merged by, and a table becomes one."""
+
+    def __init__(self, *, compat: bool) -> None:
+        super().__init__(compat=compat)
+
+    def step(self, messages: Sequence[tuple[int, Any, Any, int]]) -> list[reference.Output]:
+        """Answer a step."""
+        return [reference.Output(*change) for _, *change in messages]
