@@ -19,9 +19,11 @@ if TYPE_CHECKING:
 one_by_one_and_at_once = pytest.mark.parametrize("at_once", [False, True], ids=["one by one", "at once"])
 
 
-def answers(node: Node, records: Sequence[Record], *, compat: bool, at_once: bool) -> list[Change]:
+def answers(
+    node: Node, records: Sequence[Record], *, compat: bool, at_once: bool, shards: int = 2
+) -> list[Change]:
     """Work off records in one micro-batch, or in one each with a restart in between."""
-    engine, found = Engine([Output(node)], compat=compat), []
+    engine, found = Engine([Output(node)], compat=compat, shards=shards), []
     for piece in [records] if at_once else [[record] for record in records]:
         found += engine.run(piece)[0]
         engine = engine.restarted()

@@ -114,15 +114,20 @@ class Operator:
     def __post_init__(self) -> None:
         """Let its tables keep the rows' own times, and what knows no versions read the latest alone."""
         if isinstance(self.node, Join | Aggregate) and not isinstance(self.node, StreamJoin):
-            counts = isinstance(self.node, Join)
             versioned = [port for port, read in enumerate(self.reads) if history_of(read) is not None]
-            self.latest = {port: LatestOnly(counts=counts) for port in versioned}
+            self.latest = {port: LatestOnly(counts=self._counts(port)) for port in versioned}
         if not isinstance(self.node, Join) or isinstance(self.node, StreamJoin):
             return
         tables = [RowTimes() for _ in self.reads]
         self.twin._inputs.tables[:] = tables
         if not isinstance(self.node, KeyJoin):
             self.twin._left, self.twin._right = tables
+
+    def _counts(self, port: int) -> bool:
+        """Whether what is late at a port is counted here: joins count it, of a tree each its own sides."""
+        if isinstance(self.node, KeyJoin) and len(self.reads) > len(self.node.parents):
+            return len(_leaves(self.node)[port][1]) == 1
+        return isinstance(self.node, Join)
 
     @property
     def dropped(self) -> int:

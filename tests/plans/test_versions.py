@@ -10,6 +10,7 @@ import pytest
 
 from tablestream.state.cache import NoCache
 from tablestream.state.shard import ShardState
+from tablestream.topology.nodes import Source
 from tablestream.topology.streams import Grace
 from tests.plans.engine import TICK, Change, Engine, Output, Step
 from tests.plans.logs import random_cuts
@@ -33,7 +34,7 @@ from tests.plans.tables import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tablestream.topology.nodes import Node, Source
+    from tablestream.topology.nodes import Node
     from tests.plans.tables import Key, Value
 
 both_modes = pytest.mark.parametrize("compat", [False, True], ids=["default", "compat"])
@@ -172,6 +173,29 @@ def test_a_tombstone_at_the_newest_version_s_time(*, compat: bool) -> None:
     assert [change.value for change in told] == ["v", None, "old"]
     assert [change.value for change in latest] == ["(v,null)", None, *(["(old,null)"] if compat else [])]
     assert engine.dropped["T_kept_O", "out-of-order"] == (0 if compat else 1)
+
+
+@both_modes
+def test_a_join_that_is_part_of_another_counts_late_changes_once(*, compat: bool) -> None:
+    versions, other = materialized(source("T"), 10), source("O")
+    inner = key_join(versions, other, "left")
+    outer = key_join(inner, source("P"), "left")
+    for outputs in ([outer], [inner, outer], [outer, inner]):
+        engine = Engine([Output(node) for node in outputs], compat)
+        table = versions.parent
+        assert isinstance(table, Source)
+        engine.steps([Record(table, "k", "v", 5), Record(table, "k", "late", 3)])
+        assert engine.dropped == {(inner.name, "out-of-order"): 1}
+
+
+@both_modes
+def test_versions_joined_with_themselves_count_late_changes_at_both_sides(*, compat: bool) -> None:
+    table = source("T")
+    versions = materialized(table, 10)
+    node = key_join(key_join(versions, versions), source("O"))
+    engine = Engine([Output(node)], compat)
+    engine.steps([Record(table, "k", "v", 5), Record(table, "k", "late", 3)])
+    assert engine.lost == 2
 
 
 @both_modes

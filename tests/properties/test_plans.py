@@ -20,6 +20,7 @@ from tablestream.topology.nodes import (
     Source,
     Suppress,
 )
+from tablestream.topology.streams import StreamJoin
 from tests.plans.catalogue import (
     HOWS,
     KEPT,
@@ -95,8 +96,16 @@ def plans(draw: st.DrawFn, *, ordered: bool, in_sql: bool = False) -> tuple[Node
     ]
     for _ in range(draw(st.integers(*SIZES))):
         tables.append(draw(_operator(tables, ordered=ordered, in_sql=in_sql)))
-    # All that is declared is part of the plan: in compat an earlier join shows in a later filter.
-    read = {parent for table in tables for parent in table.parents}
+    return draw(asked_for(tables))
+
+
+@st.composite
+def asked_for(draw: st.DrawFn, tables: Sequence[Node]) -> tuple[Node, ...]:
+    """All tables that nothing reads, and one more.
+
+    All that is declared is part of the plan: in compat an earlier join shows in a later filter.
+    """
+    read = set(ancestors(*(parent for table in tables for parent in table.parents)))
     asked = {draw(st.sampled_from(tables)), *(table for table in tables if table not in read)}
     return tuple(sorted(asked, key=lambda node: node.serial))
 
@@ -106,18 +115,19 @@ def _operator(draw: st.DrawFn, tables: Sequence[Node], *, ordered: bool, in_sql:
     table = draw(st.sampled_from(tables[-3:]))
     kind = draw(st.sampled_from([one for one in KINDS if not (in_sql and one == "suppress")]))
     if kind == "view":
-        return draw(_view(table))
+        return draw(views(table))
     if kind == "groups":
-        return draw(_groups(table, ordered=ordered, in_sql=in_sql))
+        return draw(groups(table, ordered=ordered, in_sql=in_sql))
     if kind == "suppress":
         # A limit of bytes is left out: the reference measures rows as text, the engine as JSON.
         most = draw(st.sampled_from([None, None, 1, 2]))
         return suppressed(table, draw(st.integers(0, 6)), max_records=most)
-    return draw(_join(kind, table, tables))
+    return draw(joins(kind, table, tables))
 
 
 @st.composite
-def _join(draw: st.DrawFn, kind: str, table: Node, tables: Sequence[Node]) -> Node:
+def joins(draw: st.DrawFn, kind: str, table: Node, tables: Sequence[Node]) -> Node:
+    """Join a table with another one, or itself, in the way that `kind` says."""
     joiner = draw(st.sampled_from([None, None, None, None, never_b_a]))
     if kind == "key":
         other = draw(st.sampled_from([one for one in tables if len(one.key) == len(table.key)]))
@@ -139,14 +149,16 @@ def _join(draw: st.DrawFn, kind: str, table: Node, tables: Sequence[Node]) -> No
 
 
 @st.composite
-def _view(draw: st.DrawFn, table: Node) -> Node:
+def views(draw: st.DrawFn, table: Node) -> Node:
+    """Filter or map a table."""
     if draw(st.booleans()):
         return filtered(table, draw(st.sampled_from([has_a, odd])), negate=draw(st.booleans()))
     return draw(st.sampled_from([mapped(table, without_b), mapped(table, marked, total=True)]))
 
 
 @st.composite
-def _groups(draw: st.DrawFn, table: Node, *, ordered: bool, in_sql: bool) -> Node:
+def groups(draw: st.DrawFn, table: Node, *, ordered: bool, in_sql: bool) -> Node:
+    """Put a table into groups."""
     by, width = draw(st.sampled_from([(points(0), 1), (by_letter, 1), (by_key, 1), (by_both, 2)]))
     keep_empty = not in_sql and draw(st.booleans())
     if in_sql or draw(st.booleans()):
@@ -158,7 +170,14 @@ def _groups(draw: st.DrawFn, table: Node, *, ordered: bool, in_sql: bool) -> Nod
 @st.composite
 def cases(draw: st.DrawFn, *, ordered: bool, in_sql: bool = False, max_size: int = 24) -> Case:
     """A plan with a log that is cut at random places."""
-    nodes = draw(plans(ordered=ordered, in_sql=in_sql))
+    return draw(logged(draw(plans(ordered=ordered, in_sql=in_sql)), max_size=max_size))
+
+
+@st.composite
+def logged(
+    draw: st.DrawFn, nodes: tuple[Node, ...], *, least: Sequence[int] = (1, 12), max_size: int
+) -> Case:
+    """Give a plan a log; `least`: how long, at least, one of these."""
     pointers = st.lists(st.sampled_from(KEYS), max_size=2)
     value = st.builds(lambda letter, to: "|".join([letter, *to]), st.sampled_from("ab"), pointers)
     record = st.builds(
@@ -169,7 +188,7 @@ def cases(draw: st.DrawFn, *, ordered: bool, in_sql: bool = False, max_size: int
         st.integers(0, 5),
         st.integers(0, 30),
     )
-    drawn = draw(st.lists(record, min_size=draw(st.sampled_from([1, 12])), max_size=max_size))
+    drawn = draw(st.lists(record, min_size=draw(st.sampled_from(least)), max_size=max_size))
     # Time goes on, with ties and late records, so that suppress holds some back and lets some through.
     log = [one._replace(ts=number + one.ts) for number, one in enumerate(drawn)]
     places = sorted(draw(st.lists(st.integers(0, len(log)), max_size=3)))
@@ -184,7 +203,8 @@ def _record(table: Source, key: tuple[str, str], value: str | None, ts: int, nul
 def run(case: Case, *, compat: bool) -> None:
     hasher = (lambda parts: 7) if case.colliding else stable_hash  # noqa: ARG005 - every key collides
     # What a change of a copied table causes in several shards has no order among the shards, which compat would show.
-    copied = any(isinstance(node, ForeignKeyJoin) and node.copied for node in ancestors(*case.nodes))
+    nodes = ancestors(*case.nodes)
+    copied = any(isinstance(node, ForeignKeyJoin | StreamJoin) and node.copied for node in nodes)
     shards = 1 if compat and copied else case.shards
     assert_like_twin(case.nodes, case.pieces, compat=compat, shards=shards, hasher=hasher, restarts=True)
 
@@ -208,7 +228,7 @@ def is_settled(nodes: Sequence[Node]) -> bool:
         ):
             return False
         if isinstance(node, KeyJoin) and any(
-            isinstance(one, ForeignKeyJoin | OneToMany | Aggregate) for one in ancestors(node)
+            isinstance(one, ForeignKeyJoin | OneToMany | Aggregate | StreamJoin) for one in ancestors(node)
         ):
             bases = [base_of(parent) for parent in node.parents]
             if bases[0] is bases[1]:

@@ -33,7 +33,17 @@ def test_versions_grace_order_and_sequences(spark: SparkSession, tmp_path: Path)
     log = ChangeLog(tmp_path / "log", SCHEMA)
     sinks = {
         name: ts.memory(f"versions {name}")
-        for name in ("table", "images", "as of", "waiting", "corrected", "in order", "highest")
+        for name in (
+            "table",
+            "images",
+            "as of",
+            "everywhere",
+            "waiting",
+            "corrected",
+            "filtered",
+            "in order",
+            "highest",
+        )
     }
 
     def go() -> dict[str, int]:
@@ -44,6 +54,10 @@ def test_versions_grace_order_and_sequences(spark: SparkSession, tmp_path: Path)
         table = ts.table(
             frame("T"), "k", apply_as_deletes="v is null", history="20 seconds", name="table", **said
         )
+        everywhere = ts.global_table(
+            frame("T"), "k", apply_as_deletes="v is null", history="20 seconds", name="everywhere", **said
+        )
+        rows = ts.table(frame("T"), "k", apply_as_deletes="v is null", name="rows", **said)
         records = ts.stream(frame("S"), "k", name="records", **said)
         pair: Any = {"how": "left", "select": lambda record, row: [record.v, row.v.alias("found")]}
         ordered = ts.table(frame("T"), "k", reorder="5 seconds", name="ordered", **said)
@@ -52,8 +66,10 @@ def test_versions_grace_order_and_sequences(spark: SparkSession, tmp_path: Path)
             table.to(sinks["table"]),
             table.to(sinks["images"], before=True, name="images"),
             records.join(table, **pair, name="as of").to(sinks["as of"]),
+            records.join(everywhere, on="k", **pair, name="of copies").to(sinks["everywhere"]),
             records.join(table, grace="5 seconds", **pair, name="waiting").to(sinks["waiting"]),
             records.join(table, corrections=True, **pair, name="corrected").to(sinks["corrected"]),
+            rows.filter("v > 2").materialize(history="20 seconds").to(sinks["filtered"]),
             ordered.to(sinks["in order"]),
             highest.to(sinks["highest"]),
             checkpoint=tmp_path / "checkpoint",
@@ -82,7 +98,12 @@ def test_versions_grace_order_and_sequences(spark: SparkSession, tmp_path: Path)
         (3, "delete", False, 16), (9, "insert", False, 1),
         (2, "update_preimage", True, 41), (10, "update_postimage", True, 41),
     ]  # fmt: skip
-    assert [(one.v, one.found) for one in sinks["as of"].rows()] == [(100, 1), (101, 3), (102, 2), (103, 3)]
+    for name in ("as of", "everywhere"):
+        assert [(one.v, one.found) for one in sinks[name].rows()] == [(100, 1), (101, 3), (102, 2), (103, 3)]
+    # What is filtered out, and was no row before, is no version.
+    assert seen(sinks["filtered"].rows(), "v", "_change_type", "_is_latest") == [
+        (3, "upsert", True, 14), (None, "delete", True, 16), (9, "upsert", False, 1), (10, "upsert", True, 41),
+    ]  # fmt: skip
     # The first waits for one at 17, the second and the third for one at 22 and 45; the last is too late to wait.
     assert [(one.v, one.found) for one in sinks["waiting"].rows()] == [(100, 1), (101, None), (103, 3)]
     corrected = [(one.k, one.record_id, one.v, one.found) for one in sinks["corrected"].rows()]

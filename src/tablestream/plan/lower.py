@@ -194,15 +194,13 @@ class _Finishing:
         """Let a reader that leaves out late changes know who asks for them."""
         if reader.counted_by is None:
             return reader
-        (draft,) = (draft for draft in self.lowering.drafts if want in draft.inputs)
-        return replace(reader, rejecting=self._rejecting(draft, ports))
+        join, _ = self.lowering.counting[want]
+        return replace(reader, rejecting=self._rejecting(join, ports))
 
-    def _rejecting(self, draft: Draft, ports: dict[Want, Port]) -> tuple[Port, ...]:
-        """The ports that want to know what an operator leaves out."""
-        if draft.base is None:
-            return ()
+    def _rejecting(self, node: Node | None, ports: dict[Want, Port]) -> tuple[Port, ...]:
+        """The ports that want to know what the operators of a node leave out."""
         asking = (end for end in self.endings if end.output.rejected)
-        return tuple(ports[end.want] for end in asking if draft.base in ancestors(end.output.node))
+        return tuple(ports[end.want] for end in asking if node in ancestors(end.output.node))
 
     def _alignment(self, readers: dict[Node, list[Reader]], reading: dict[Want, Reader]) -> Alignment | None:
         """Let what sources send wait in the first round, if records wait for each other."""
@@ -272,7 +270,7 @@ class _Finishing:
             operator = replace(operator, final=True)  # type: ignore[type-var]
         inputs = tuple(ports[want].number for want in draft.inputs)
         copied = any(want.route == EVERY_SHARD for want in draft.inputs)
-        rejecting = self._rejecting(draft, ports)
+        rejecting = self._rejecting(draft.base, ports)
         shown = tuple(reading[want].shown if want in reading else None for want in draft.inputs)
         return Placed(draft.name, operator, inputs, targets, copied, rejecting, shown if rejecting else ())
 

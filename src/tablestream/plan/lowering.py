@@ -28,7 +28,6 @@ class Late(Enum):
     KEPT = "kept"
     TOLD = "kept, and told from the latest"
     IGNORED = "ignored"
-    DROPPED = "dropped and counted"
 
 
 @dataclass(eq=False)
@@ -99,7 +98,8 @@ class Draft:
 class Lowering:
     """The plan while it is being lowered; `place` places the operators of a base.
 
-    `direct`: the ports that read a base's changes as its operator emits them.
+    `direct`: the ports that read a base's changes as its operator emits them. `counting`: where late changes of a
+    side of a join are counted: a join that is also part of another operator counts them once.
     """
 
     mode: Mode
@@ -112,6 +112,7 @@ class Lowering:
     drafts: list[Draft] = field(default_factory=list)
     direct: dict[Node, list[Want]] = field(default_factory=dict)
     made_in: dict[Node, int] = field(default_factory=dict)
+    counting: dict[Want, tuple[Node, int]] = field(default_factory=dict)
 
     def produce(self, base: Node) -> int:
         """Place the operator of a base and all below it; return the round in which its changes appear."""
@@ -126,19 +127,28 @@ class Lowering:
         role: Role,
         key: Fields,
         join: Pointing | None = None,
+        *,
         late: Late = Late.KEPT,
+        side: tuple[Node, int] | None = None,
     ) -> None:
-        """Note that a port reads a view."""
+        """Note that a port reads a view.
+
+        `side`: the join, and which side of it, that drops late changes of a versioned table, and counts them.
+        """
         self.wants.append(want)
         foreign = join.foreign if join is not None else ()
-        latest_only = late in {Late.IGNORED, Late.DROPPED} and history_of(view) is not None
-        counted = want.label.rsplit("[", 1)[0] if latest_only and late is Late.DROPPED else None
-        told = late is Late.TOLD
+        dropped = history_of(view) is not None and (late is Late.IGNORED or side is not None)
+        counted = None
+        if dropped and side is not None and side not in self.counting.values():
+            self.counting[want] = side
+            counted = self.names[side[0]]
         self.reads.append(
             (
                 base_of(view),
                 want,
-                lambda port: Reader(port, view, role, key, foreign, join, latest_only, counted, told),
+                lambda port: Reader(
+                    port, view, role, key, foreign, join, dropped, counted, late is Late.TOLD
+                ),
             )
         )
 

@@ -77,12 +77,13 @@ def _key_join(line: Lowering, node: KeyJoin) -> int:
         return _history_join(line, node)
     number = 1 + max(line.produce(base_of(leaf)) for leaf, _ in leaves)
     wants = []
-    for index, ((leaf, _), path) in enumerate(zip(leaves, leaf_paths(node), strict=True)):
+    for index, ((leaf, join), path) in enumerate(zip(leaves, leaf_paths(node), strict=True)):
         want = Want((path, index), number, KEY_HASH, f"{line.names[node]}[{index}]")
+        side = (join, sum(above is join for _, above in leaves[:index]))
         if isinstance(leaf, ForeignKeyJoin) and leaf.right_only:
             line.read_directly(leaf, want)
         else:
-            line.read(leaf, want, Role.KEYED, node.key, late=Late.DROPPED)
+            line.read(leaf, want, Role.KEYED, node.key, side=side)
         wants.append(want)
     stores = [base_of(leaf).serial for leaf, _ in leaves]
     operator = KeyJoinOperator(
@@ -179,8 +180,8 @@ def _pointing(
     pointing = Want((to_many, 1), first, KEY_HASH, f"{name}[subscribe]")
     pointed = Want((to_one, 0), second, FOREIGN_HASH, f"{name}[right]")
     messages = Want(((node.serial,), 2), second, FOREIGN_HASH, f"{name}[subscriptions]")
-    line.read(many, pointing, Role.SUBSCRIBING, many.key, node, late=Late.DROPPED)
-    line.read(one, pointed, Role.POINTED_AT, node.foreign, late=Late.DROPPED)
+    line.read(many, pointing, Role.SUBSCRIBING, many.key, node, side=(node, 0))
+    line.read(one, pointed, Role.POINTED_AT, node.foreign, side=(node, 1))
     copied = isinstance(node, ForeignKeyJoin) and node.copied
     stale = line.mode.compat and shared and rules is not Rules.PAIR
     subscribe = ForeignKeySubscribe(
