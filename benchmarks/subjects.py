@@ -1,0 +1,226 @@
+"""What `benchmarks.operators` measures: rounds without Spark, and the messages that come to one shard of them.
+
+The messages are those of the contestants' workload, at the size of a shard: a key changes six times, ten rows point at
+a key of the other table, a group has fifty rows. Every message has a time of its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+import polars as pl
+
+from tablestream.operators.aggregate import Aggregate
+from tablestream.operators.as_of_join import AsOfJoin
+from tablestream.operators.fold import Fold, UserFunctions
+from tablestream.operators.foreign_key_answer import ForeignKeyAnswer
+from tablestream.operators.foreign_key_subscribe import ForeignKeySubscribe, Rules
+from tablestream.operators.regroup import Regroup
+from tablestream.operators.totals import Count, Sum
+from tablestream.operators.versioned_table import VersionedTable
+from tablestream.plan.rounds import Placed, Port, Round
+from tablestream.state.changes import (
+    FOREIGN_HASH,
+    KEY_HASH,
+    LIVE,
+    PARTITION,
+    POSITION,
+    ROW_TS,
+    TIME,
+    TS,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tablestream.operators.operator import Operator
+    from tablestream.operators.totals import Function
+
+    Numbers = np.ndarray[tuple[int], np.dtype[np.int64]]
+
+SEED = 20_240_801
+CHANGES_PER_KEY, ROWS_PER_TARGET, ROWS_PER_GROUP, VERSIONS_PER_KEY = 6, 10, 50, 10
+
+#: Between two versions of a key in `versions_at`.
+STEP_US = 1_000_000
+
+KEYS, FOREIGN_KEYS = pl.Schema({"_k0": pl.Int64()}), pl.Schema({"_f0": pl.Int64()})
+ITEM = pl.Struct({"c0": pl.String(), "c1": pl.Float64()})
+INTEGER, FLOAT = pl.Struct({"c0": pl.Int64()}), pl.Struct({"c0": pl.Float64()})
+
+Log: TypeAlias = dict[int, pl.DataFrame]
+"""Messages by the number of their port."""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """Rounds of operators, and what comes to them.
+
+    Attributes
+    ----------
+    name
+        For people.
+    rounds
+        Ports 1 and 2 are read from `log`, and 3 between the rounds.
+    log
+        Makes so many messages.
+    """
+
+    name: str
+    rounds: tuple[Round, ...]
+    log: Callable[[int], Log]
+
+
+RESULT = Port(9, 9, 3, KEY_HASH, "result")
+
+
+def one_round(operator: Operator, *inputs: int) -> tuple[Round, ...]:
+    """Place an operator that reads the ports `inputs`."""
+    return (Round(1, (Placed("operator", operator, inputs, ((RESULT,),)),), ()),)
+
+
+def two_rounds(
+    first: Operator, second: Operator, inputs: tuple[int, ...], *, answers: bool
+) -> tuple[Round, ...]:
+    """Place two halves; the second reads the messages of the first, and `inputs`; with `answers` both give results."""
+    messages = Port(3, 3, 2, FOREIGN_HASH, "messages")
+    targets = ((messages,), (RESULT,)) if answers else ((messages,),)
+    return (
+        Round(1, (Placed("first", first, (1,), targets),), ()),
+        Round(2, (Placed("second", second, (3, *inputs), ((RESULT,),)),), ()),
+    )
+
+
+def subjects() -> list[Subject]:
+    """Return what is measured; the first is what the others are compared with."""
+    integers: tuple[Function, ...] = (Count(), Sum("c0", pl.Int64(), pl.Int64()))
+    floats: tuple[Function, ...] = (Sum("c0", pl.Float64(), pl.Float64()),)
+    history_us = 10**9  # the log sets its times by it
+    as_of = AsOfJoin(KEYS, FOREIGN_KEYS, ITEM, ITEM, history_us, keep_left=True)
+    return [
+        Subject("foreign-key join", _join(), _two_logs),
+        Subject("groups: count, sum of integers", _groups(INTEGER, integers), _numbers),
+        Subject("groups: sum of floats", _groups(FLOAT, floats), _amounts),
+        Subject("groups: Python functions", _folded(), _numbers),
+        Subject("as-of join, two records a version", one_round(as_of, 1, 2), _records_and_versions),
+        Subject("versioned table", one_round(VersionedTable(KEYS, ITEM, history_us), 1), _versions),
+    ]
+
+
+# Operators
+
+
+def _join() -> tuple[Round, ...]:
+    subscribe = ForeignKeySubscribe(Rules.LEFT, KEYS, FOREIGN_KEYS, ITEM, ITEM)
+    answer = ForeignKeyAnswer(True, KEYS, FOREIGN_KEYS, ITEM, ITEM)
+    return two_rounds(subscribe, answer, (2,), answers=True)
+
+
+def _groups(value: pl.Struct, functions: tuple[Function, ...]) -> tuple[Round, ...]:
+    regroup = Regroup(KEYS, FOREIGN_KEYS, value)
+    return two_rounds(regroup, Aggregate(KEYS, FOREIGN_KEYS, value, functions), (), answers=False)
+
+
+def _folded() -> tuple[Round, ...]:
+    def adder(_: Any, row: Any, total: Any) -> Any:
+        return total.n + 1, total.amount + row.amount
+
+    def subtractor(_: Any, row: Any, total: Any) -> Any:
+        return total.n - 1, total.amount - row.amount
+
+    functions = UserFunctions(lambda: (0, 0), adder, subtractor, ("key",), ("amount",), ("n", "amount"))
+    result = pl.Struct({"c0": pl.Int64(), "c1": pl.Int64()})
+    fold = Fold(KEYS, FOREIGN_KEYS, INTEGER, result, functions)
+    return two_rounds(Regroup(KEYS, FOREIGN_KEYS, INTEGER), fold, (), answers=False)
+
+
+# Messages
+
+
+def _two_logs(rows: int) -> Log:
+    """Ten changes of rows that point to one of a row that is pointed at."""
+    right = rows // (ROWS_PER_TARGET + 1)
+    left = rows - right
+    targets = max(1, right // CHANGES_PER_KEY)
+    keys = _keyed("_k0", KEY_HASH, _drawn(0, max(1, left // CHANGES_PER_KEY), left))
+    foreign = _keyed("_f0", FOREIGN_HASH, _drawn(1, targets, left))
+    pointed_at = _keyed("_f0", FOREIGN_HASH, _drawn(2, targets, right))
+    right_times = np.arange(right) * 2 * (ROWS_PER_TARGET) + 1
+    return {
+        1: _messages(1, np.arange(left) * 2, keys | foreign, _items(left)),
+        2: _messages(2, right_times, pointed_at, _items(right)),
+    }
+
+
+def _moving(rows: int, values: pl.Series) -> Log:
+    """Changes of rows, each to a group drawn anew."""
+    keys = max(1, rows // CHANGES_PER_KEY)
+    columns = _keyed("_k0", KEY_HASH, _drawn(0, keys, rows))
+    columns |= _keyed("_f0", FOREIGN_HASH, _drawn(1, max(1, keys // ROWS_PER_GROUP), rows))
+    return {1: _messages(1, np.arange(rows), columns, values.to_frame("c0").to_struct("v"))}
+
+
+def _numbers(rows: int) -> Log:
+    return _moving(rows, pl.Series(_drawn(3, 10_000, rows)))
+
+
+def _amounts(rows: int) -> Log:
+    return _moving(rows, pl.Series(np.random.default_rng((SEED, 4)).random(rows) * 100))
+
+
+def _records_and_versions(rows: int) -> Log:
+    """Two records to a version; a tenth of all versions lies in the history."""
+    versions = rows // 3
+    records, step = rows - versions, 10 * 10**9 // max(1, versions)
+    targets = max(1, versions // VERSIONS_PER_KEY)
+    keys = _keyed("_k0", KEY_HASH, np.arange(records))
+    foreign = _keyed("_f0", FOREIGN_HASH, _drawn(1, targets, records))
+    pointed_at = _keyed("_f0", FOREIGN_HASH, _drawn(2, targets, versions))
+    return {
+        1: _messages(1, np.arange(records) * (step // 2), keys | foreign, _items(records)),
+        2: _messages(2, np.arange(versions) * step + 1, pointed_at, _items(versions)),
+    }
+
+
+def _versions(rows: int) -> Log:
+    keys = _drawn(2, max(1, rows // VERSIONS_PER_KEY), rows)
+    times = np.arange(rows) * (10 * 10**9 // max(1, rows))
+    return {1: _messages(1, times, _keyed("_k0", KEY_HASH, keys), _items(rows))}
+
+
+def versions_at(number: int, keys: int) -> Log:
+    """The `number`-th versions of some keys, all at one time."""
+    times = np.full(keys, number * STEP_US)
+    values = _items(keys, number)
+    return {1: _messages(1, times, _keyed("_k0", KEY_HASH, np.arange(keys)), values)}
+
+
+def _messages(port: int, times: Numbers, columns: dict[str, pl.Series], values: pl.Series) -> pl.DataFrame:
+    """Put messages of a source to a port: with their place in the order, their key and their value."""
+    return pl.DataFrame({TIME: times, TS: times, POSITION: np.arange(len(times))} | columns).with_columns(
+        values.alias("v"),
+        pl.lit(f"source {port}").alias(PARTITION),
+        pl.lit(port, pl.Int64).alias("_h0"),
+        pl.lit(value=True).alias(LIVE),
+        pl.lit(None, pl.Int64).alias(ROW_TS),
+    )
+
+
+def _keyed(name: str, hashed: str, keys: Numbers) -> dict[str, pl.Series]:
+    column = pl.Series(name, keys)
+    return {name: column, hashed: column.hash(SEED).reinterpret(signed=True)}
+
+
+@cache
+def _items(rows: int, part: int = 0) -> pl.Series:
+    """Values as wide as the workload's; another `part` has others."""
+    amounts = np.random.default_rng((SEED, 5, part)).random(rows) * 100
+    names = pl.select(pl.format("item-{}", pl.int_range(part * rows, (part + 1) * rows))).to_series()
+    return pl.DataFrame({"c0": names, "c1": amounts}).to_struct("v")
+
+
+def _drawn(column: int, below: int, rows: int) -> Numbers:
+    return np.random.default_rng((SEED, column)).integers(0, below, rows)

@@ -1,0 +1,69 @@
+"""The operators' benchmark: what comes to them is what it says, and so is what they give."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from benchmarks.operators import Shard, main, rate, size_of_versions
+from benchmarks.subjects import Subject, subjects
+
+if TYPE_CHECKING:
+    from benchmarks.subjects import Log
+
+SUBJECTS = {subject.name: subject for subject in subjects()}
+
+
+def results(log: Log, subject: Subject) -> int:
+    return Shard(subject.rounds).run(log)
+
+
+@pytest.mark.parametrize("name", SUBJECTS)
+def test_every_message_is_worked_off_however_they_are_cut(name: str) -> None:
+    one, three = (rate(SUBJECTS[name], 2000, pieces, repeats=1) for pieces in (1, 3))
+    assert one.rows_in == three.rows_in == 2000
+    assert one.rows_out == three.rows_out > 0
+    assert one.rows_per_s > 0
+
+
+def test_a_join_answers_its_rows_and_fans_out() -> None:
+    """By counting: each item change is answered once, each customer change once an item that points at it then."""
+    log = SUBJECTS["foreign-key join"].log(3000)
+    changes = [(time, "left", key, to) for time, key, to in log[1].select("_t", "_k0", "_f0").iter_rows()]
+    changes += [(time, "right", None, to) for time, to in log[2].select("_t", "_f0").iter_rows()]
+    points_at: dict[int | None, int] = {}
+    wanted = 0
+    for _, side, key, to in sorted(changes, key=lambda change: change[0]):
+        if side == "left":
+            points_at[key] = to
+        wanted += 1 if side == "left" else sum(other == to for other in points_at.values())
+    assert results(log, SUBJECTS["foreign-key join"]) == wanted
+
+
+def test_a_group_is_told_of_a_row_that_moves_twice() -> None:
+    log = SUBJECTS["groups: count, sum of integers"].log(1000)
+    before: dict[int, int] = {}
+    wanted = 0
+    for key, group in log[1].select("_k0", "_f0").iter_rows():
+        wanted += 1 + (key in before and before[key] != group)
+        before[key] = group
+    for name in ("groups: count, sum of integers", "groups: Python functions"):
+        assert results(log, SUBJECTS[name]) == wanted
+
+
+def test_the_state_of_versions_keeps_within_its_targets() -> None:
+    size = size_of_versions(keys=100, inside=10, gone=60)
+    assert 1 <= size.merged_rows <= 1.5
+    assert size.merged_bytes <= 1.5
+    assert size.merged_rows <= size.largest_rows <= 2
+    assert size.largest_bytes <= 2
+
+
+def test_the_command_prints_rates_ratios_and_sizes(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["--rows", "600", "--repeats", "1", "--keys", "20", "--gone", "30"])
+    printed = capsys.readouterr().out
+    for name in SUBJECTS:
+        assert f"│ {name} " in printed
+    assert "1.00 │" in printed
+    assert "at any time" in printed
