@@ -16,7 +16,8 @@
     │   ├── PlanChangedError                                      the plan is not the one that made the state
     │   └── DamagedStateError                                     something is missing from the state of record
     ├── OrderError                          PySparkRuntimeError   records that cannot be put into one order
-    └── MalformedRecordError                PySparkRuntimeError   a source row that cannot be read, in mode "fail"
+    ├── MalformedRecordError                PySparkRuntimeError   a source row that cannot be read, in mode "fail"
+    └── BrokerError                                               a Kafka broker for tests does not start
 
 Each class has a stable ``code``; a message says what is wrong, where it was built, and what to do.
 """
@@ -181,3 +182,9 @@ class MalformedRecordError(TablestreamError, PySparkRuntimeError):
     """A row of a source cannot be read, and the source's mode is ``fail``."""
 
     code = "TABLESTREAM_MALFORMED_RECORD"
+
+
+class BrokerError(TablestreamError):
+    """A Kafka broker for tests does not start."""
+
+    code = "TABLESTREAM_BROKER"
