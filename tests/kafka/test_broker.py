@@ -46,15 +46,15 @@ def told_id(output: IO[str] | None) -> int:
 def test_data_and_address_outlive_a_restart() -> None:
     with KafkaBroker(JARS) as broker:
         address = broker.bootstrap_servers
-        topic = Topics(broker).make("kept")
-        Topics(broker).send(topic, [record("a", "one")])
+        topic = Topics(address).make("kept")
+        Topics(address).send(topic, [record("a", "one")])
         broker.stop()
         with pytest.raises(ConnectionRefusedError):
             connect(broker)
         broker.start()
         assert broker.bootstrap_servers == address
         connect(broker)
-        assert [one.value for one in Topics(broker).read(topic)] == [b"one"]
+        assert [one.value for one in Topics(address).read(topic)] == [b"one"]
 
 
 def connect(broker: KafkaBroker) -> None:

@@ -13,9 +13,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from confluent_kafka import Message
-
-    from tablestream.testing.kafka_broker import KafkaBroker
-
 SECONDS = 60.0
 
 
@@ -50,13 +47,19 @@ def _bytes(given: Any) -> bytes | None:
 class Topics:
     """Makes, writes and reads topics."""
 
-    def __init__(self, broker: KafkaBroker) -> None:
-        self.servers = broker.bootstrap_servers
-        self._admin = AdminClient({"bootstrap.servers": self.servers})
-        self._producer = Producer({"bootstrap.servers": self.servers, "partitioner": "murmur2_random"})
+    def __init__(self, servers: str, prefix: str = "") -> None:
+        self.servers = servers
+        self._prefix = prefix
+        # They tell of a broker that is gone, which some tests want it to be.
+        self._settings = {"bootstrap.servers": servers, "log_level": 0}
+        self._admin = AdminClient(self._settings)
+        # Without idempotence a record that is sent again comes behind those sent after it.
+        producing = {"partitioner": "murmur2_random", "enable.idempotence": True}
+        self._producer = Producer(self._settings | producing)
 
     def make(self, name: str, partitions: int = 1, **config: str) -> str:
-        """Make a topic; return its name."""
+        """Make a topic; return its name, which no other test's topics have."""
+        name = self._prefix + name
         made = self._admin.create_topics([NewTopic(name, partitions, 1, config=config)])
         made[name].result(SECONDS)
         return name
@@ -81,9 +84,7 @@ class Topics:
         places = [TopicPartition(topic, number) for number in sorted(partitions)]
         asked = self._admin.list_offsets(dict.fromkeys(places, OffsetSpec.latest()), request_timeout=SECONDS)
         ends = {place.partition: answer.result().offset for place, answer in asked.items()}
-        consumer = Consumer(
-            {"bootstrap.servers": self.servers, "group.id": "tests", "enable.auto.commit": False}
-        )
+        consumer = Consumer({**self._settings, "group.id": "tests", "enable.auto.commit": False})
         try:
             consumer.assign([TopicPartition(topic, number, 0) for number in ends])
             messages: list[Message] = []

@@ -153,6 +153,7 @@ class Builder:
             consumers=tuple(consumers),
             shards=self._shards,
             malformed=given.malformed,
+            remedy=given.remedy,
             rejecting=rejecting,
             refuse_negative_time=self._line.mode.compat,
         )
