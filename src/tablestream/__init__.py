@@ -18,6 +18,7 @@ from tablestream.connectors.avro import avro, confluent_avro
 from tablestream.connectors.delta import delta
 from tablestream.connectors.files import files, read_files
 from tablestream.connectors.kafka import from_kafka
+from tablestream.connectors.kafka_sink import kafka
 from tablestream.connectors.memory import memory
 from tablestream.grouped import GroupedStream, GroupedTable
 from tablestream.row import Row
@@ -47,6 +48,7 @@ __all__ = [
     "first",
     "from_kafka",
     "global_table",
+    "kafka",
     "last",
     "max",
     "memory",

@@ -20,6 +20,8 @@ DEFAULT_SHARDS = 16
 class OutputSpec:
     """How an output gives its changes; see `Table.changes`. With `rejected`: what sources reject instead.
 
+    `numbered`: ``_order`` ends with the number of the change among its key's in the micro-batch.
+
     Raises
     ------
     ArgumentError
@@ -30,6 +32,7 @@ class OutputSpec:
     before: bool = False
     tombstones: Tombstones = "all"
     rejected: bool = False
+    numbered: bool = False
 
     def __post_init__(self) -> None:
         """Check the words."""

@@ -16,7 +16,7 @@ from pyspark.sql import types as T
 
 from tablestream.calling import user_line
 from tablestream.connectors.files import JSON_OPTIONS
-from tablestream.errors import ArgumentError
+from tablestream.errors import ArgumentError, RecordEncodingError
 
 Part = Literal["key", "value"]
 Encoder = Callable[[Column], Column]
@@ -98,7 +98,13 @@ class Plain:
                 hint=f'Give {part}="string" or {part}="json".',
                 where=user_line(),
             )
-        return lambda row: row.getField(one.name).cast(self.kind)
+        lost = F.raise_error(f"[{RecordEncodingError.code}] {_no_null(one.name, self.kind, part, topic)}")
+
+        def encode(row: Column) -> Column:
+            column = row.getField(one.name).cast(self.kind)
+            return F.when(row.isNotNull() & column.isNull(), lost.cast(self.kind)).otherwise(column)
+
+        return encode
 
 
 @dataclass(frozen=True)
@@ -139,6 +145,14 @@ class Json:
     def encoder(self, part: Part, topic: str, columns: T.StructType) -> Encoder:  # noqa: ARG002 (the protocol's)
         """Write all columns, nulls too."""
         return lambda row: F.to_json(row, JSON_OPTIONS)
+
+
+def _no_null(column: str, kind: str, part: Part, topic: str) -> str:
+    what = "would read as a delete" if part == "value" else "is no key"
+    return (
+        f"A row has no '{column}', and the {part} of topic '{topic}' is '{kind}': null {what}."
+        f' Give {part}="json", or leave such rows out.'
+    )
 
 
 def _unless(sound: Column, raw: Column, error: str) -> Column:

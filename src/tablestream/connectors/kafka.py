@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
@@ -17,10 +16,10 @@ from tablestream.connectors.files import METADATA, Option
 from tablestream.connectors.formats import Decoder, Format, Part, as_format
 from tablestream.connectors.kafka_options import (
     SERVERS,
+    check_connector,
     check_hidden,
     checked_options,
     checked_servers,
-    no_connector,
 )
 from tablestream.errors import ArgumentError, ReservedNameError
 
@@ -157,7 +156,8 @@ def from_kafka(
     parts = [
         _Part(part, decoder, [F.col(name) for name in names[part]]) for part, decoder in decoders.items()
     ]
-    frame = _load(spark, settings).select("*", *costly)
+    check_connector(spark)
+    frame = spark.readStream.format("kafka").options(**settings).load().select("*", *costly)
     frame = frame.select(*_columns(spark, parts), _of_kafka(parts, deduplicate=deduplicate).alias(KAFKA))
     # withMetadata and not alias(metadata=...): Spark Connect's withColumn drops that of an alias.
     return frame.withMetadata(KAFKA, {METADATA: {KAFKA: {"on_error": on_error, "deduplicate": deduplicate}}})
@@ -190,19 +190,6 @@ def _offsets(given: Offsets) -> str:
     return json.dumps(
         {topic: {str(part): at for part, at in parts.items()} for topic, parts in given.items()}
     )
-
-
-def _load(spark: SparkSession, settings: Mapping[str, str]) -> DataFrame:
-    try:
-        frame = spark.readStream.format("kafka").options(**settings).load()
-        _ = frame.schema  # Spark Connect finds out no earlier
-    except AnalysisException as error:
-        if "kafka" in str(error.getCondition() or error).lower() or "DATA_SOURCE" in str(
-            error.getCondition()
-        ):
-            raise no_connector() from error
-        raise
-    return frame
 
 
 @dataclass(frozen=True)
@@ -247,7 +234,7 @@ def _of_kafka(parts: Sequence[_Part], *, deduplicate: bool) -> Column:
     changed = F.timestamp_micros(F.get(words, 0).cast("bigint"))
     error = F.concat_ws("; ", *(part.error for part in parts))  # which leaves out those that are null
     written = F.when(
-        F.get(words, 3).isNotNull(),
+        F.get(words, 3).isNotNull() & F.col("key").isNotNull(),
         F.struct(
             F.get(words, 1).alias("writer"),
             F.get(words, 2).cast("bigint").alias("micro_batch"),

@@ -6,6 +6,8 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from pyspark.errors import AnalysisException
+
 from tablestream.calling import user_line
 from tablestream.connectors.files import Option
 from tablestream.errors import ArgumentError, SessionSettingError
@@ -99,10 +101,19 @@ def _is_secret(name: str, value: str) -> bool:
     return name in _SECRET or (name == _JAAS and "password" in value.lower())
 
 
-def no_connector() -> SessionSettingError:
-    """Say that the session lacks Spark's Kafka connector."""
-    return SessionSettingError(
-        "The session lacks Spark's Kafka connector.",
-        hint=f"Start Spark with --packages {_CONNECTOR}:<Spark's version>, or its jars in spark.jars.",
-        where=user_line(),
-    )
+def check_connector(spark: SparkSession) -> None:
+    """Refuse a session without Spark's Kafka connector.
+
+    Raises
+    ------
+    SessionSettingError
+        It is not on the class path.
+    """
+    try:
+        _ = spark.readStream.format("kafka").options(**{SERVERS: "none:1", "subscribe": "none"}).load().schema
+    except AnalysisException as error:
+        raise SessionSettingError(
+            "The session lacks Spark's Kafka connector.",
+            hint=f"Start Spark with --packages {_CONNECTOR}:<Spark's version>, or with its jars in spark.jars.",
+            where=user_line(),
+        ) from error

@@ -25,6 +25,7 @@ class Role(Enum):
     POINTED_AT = "key as foreign key, value"
     GROUPING = "key, group, what is aggregated"
     SEQUENCED = "key, sequence, value"
+    WRITTEN = "key, writer and what it numbered, value"
 
 
 @dataclass(frozen=True)
@@ -71,13 +72,17 @@ class Between:
 
 @dataclass(frozen=True)
 class Output:
-    """What was asked for: the changes of a node, or with `rejected` the records that its sources reject."""
+    """What was asked for: the changes of a node, or with `rejected` the records that its sources reject.
+
+    `numbered`: the changes of each key are numbered as they leave.
+    """
 
     node: Node
     final: bool = False
     before: bool = False
     minimal: bool = False
     rejected: bool = False
+    numbered: bool = False
 
 
 @dataclass(frozen=True)

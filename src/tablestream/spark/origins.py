@@ -12,6 +12,7 @@ any other                       the Spark task, counted                      tha
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from pyspark.errors import AnalysisException
@@ -43,6 +44,9 @@ class Origin:
         Whether a record has no value.
     hidden
         The columns that are no part of a value.
+    written
+        What a record's writer says of it, as the columns of `spark.sources`; null where it says nothing. Without it
+        repeats are no matter.
     malformed, mode, remedy
         The text of a row that could not be read, else null; what becomes of it, and what its reader can do.
     """
@@ -52,6 +56,7 @@ class Origin:
     time: Column | None = None
     tombstone: Column | None = None
     hidden: tuple[str, ...] = ()
+    written: tuple[Column, ...] = ()
     malformed: Column | None = None
     mode: Malformed = "fail"
     remedy: str = _FILE_REMEDY
@@ -61,7 +66,7 @@ def origin_of(df: DataFrame) -> Origin:
     """Find out where the rows of a frame come from."""
     told = kafka_metadata(df.schema)
     if told is not None:
-        return _of_from_kafka(told["column"], told["on_error"])
+        return _of_from_kafka(told["column"], told["on_error"], deduplicate=told["deduplicate"])
     hidden, malformed, mode = _malformed(df)
     if _is_kafka(df):
         topic = F.col("topic"), F.col("partition").cast("bigint")
@@ -71,7 +76,7 @@ def origin_of(df: DataFrame) -> Origin:
     return Origin(marks, position, hidden=hidden, malformed=malformed, mode=mode)
 
 
-def _of_from_kafka(column: str, on_error: str) -> Origin:
+def _of_from_kafka(column: str, on_error: str, *, deduplicate: bool) -> Origin:
     def known(*names: str) -> Column:
         return quoted(column, *names)
 
@@ -81,9 +86,23 @@ def _of_from_kafka(column: str, on_error: str) -> Origin:
         time=known("timestamp"),
         tombstone=known("tombstone"),
         hidden=(column,),
+        written=_written(known) if deduplicate else (),
         malformed=known("undecodable"),
         mode="fail" if on_error == "fail" else "keep",
         remedy=_KAFKA_REMEDY,
+    )
+
+
+def _written(known: Callable[..., Column]) -> tuple[Column, ...]:
+    """Writer and topic partition, key, micro-batch and number of a record."""
+    place = F.concat_ws("\t", known("topic"), known("partition"), known("written", "writer"))
+    parts = (known("written", name) for name in ("key", "micro_batch", "number"))
+    return (
+        F.when(known("written").isNotNull(), place).alias("__writer"),
+        *(
+            part.alias(f"__{name}")
+            for part, name in zip(parts, ("record_key", "micro_batch", "number"), strict=True)
+        ),
     )
 
 

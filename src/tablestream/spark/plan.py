@@ -64,7 +64,14 @@ def lowered(wanted: Sequence[tuple[Node, OutputSpec]], compat: Compat, shards: i
             where=user_line(),
         )
     outputs = [
-        Output(node, spec.emit == "final", spec.before, spec.tombstones == "minimal", spec.rejected)
+        Output(
+            node,
+            spec.emit == "final",
+            spec.before,
+            spec.tombstones == "minimal",
+            spec.rejected,
+            spec.numbered,
+        )
         for node, spec in wanted
     ]
     line = lower(outputs, polars_types, Mode(checked_compat(compat), checked_shards(shards)))

@@ -13,6 +13,8 @@ column           type                  meaning
 ``__null_key``   boolean               whether a part of the key is null; of a stream false, it may be
 ``__malformed``  string or null        the text of a row that could not be read
 ``__sequence``   any                   ``sequence_by``, if it is given
+``__writer``     string or null        with ``deduplicate``, who wrote it to which topic partition; beside it
+                                       ``__record_key`` (binary), ``__micro_batch`` and ``__number`` (bigint)
 ``__mark0`` ..   bigint or string      what tells the source partition
 ``__position``   bigint                the place in it; without the column, rows are counted
 ``__key_json``   string                the key, for those who ask what was rejected
@@ -111,6 +113,7 @@ class Described:
     text: str
     ordered_by: str | None
     sequence: Analysed | None = None
+    deduplicates: bool = False
 
 
 def describe(df: DataFrame, said: Description) -> Described:
@@ -175,6 +178,7 @@ def describe(df: DataFrame, said: Description) -> Described:
         *(mark.alias(f"__mark{number}") for number, mark in enumerate(origin.marks)),
         *([] if order_by is None else [order_by.column.alias("__time")]),
         *([] if sequence is None else [sequence.column.alias("__sequence")]),
+        *origin.written,
         *([] if origin.malformed is None else [origin.malformed.cast("string").alias("__malformed")]),
         *([] if origin.position is None else [origin.position.cast("bigint").alias("__position")]),
         _json([one.column.alias(one.name) for one in key]).alias("__key_json"),
@@ -194,6 +198,7 @@ def describe(df: DataFrame, said: Description) -> Described:
         ", ".join(text),
         None if order_by is None else order_by.type.json(),
         sequence,
+        bool(origin.written),
     )
 
 
