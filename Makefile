@@ -8,7 +8,7 @@ CODE  := $(wildcard src tests benchmarks scripts examples)
 ARGS  ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint bench format lock clean env java jars
+.PHONY: help run test lint bench broker format lock clean env java jars
 
 help: ## Show the targets
 	@awk -F':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -28,6 +28,9 @@ lint: env ## Only the checks that run no code
 
 bench: env java ## Run the benchmark and print its ratios
 	$(BIN)/python -m benchmarks $(ARGS)
+
+broker: env java jars ## Run a Kafka broker on this machine until Ctrl-C
+	$(BIN)/python scripts/kafka_broker.py $(ARGS)
 
 format: env ## Format the code and apply the safe fixes
 	$(BIN)/ruff format $(CODE)
@@ -54,7 +57,7 @@ $(VENV)/.stamp: pyproject.toml requirements/dev.txt scripts/make_venv.sh
 java:
 	@scripts/ensure_java.sh
 
-# Delta Lake's jars, for the tests alone: Spark does not ship them.
+# Jars of Delta Lake, of Spark's Kafka connector and of a Kafka broker, which Spark does not ship.
 jars: .jars/.stamp
 .jars/.stamp: scripts/fetch_jars.py | env java
 	$(BIN)/python scripts/fetch_jars.py .jars

@@ -1,7 +1,8 @@
-"""Fetch Delta Lake's jars, which the tests of the Delta sink need, into a directory.
+"""Fetch the jars that tests, and the tutorial with Kafka, need beside Spark's own, into a directory.
 
-Maven does it where it is installed, or can be (root on Debian); else Spark's own resolver, Ivy.
-The directory is filled in one move, so a broken download leaves nothing behind.
+``*.jar`` there is for Spark: Delta Lake and Spark's Kafka connector. ``broker/*.jar`` is a Kafka broker, with a Kafka
+client of its own that Spark must not see. Maven fetches them; as root on Debian it is installed if it is missing. Each
+set is filled in one move, so a broken download leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -11,11 +12,53 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 
-# All that tables addressed by path use; the rest of Delta's dependencies serve catalogs, or ship with Spark.
-ARTIFACTS = ("io.delta:delta-spark_4.2_2.13:4.4.0", "io.delta:delta-storage:4.4.0")
-REST = ("io.unitycatalog:*", "io.delta:delta-kernel-*", "org.apache.*:*", "com.fasterxml.*:*", "org.slf4j:*")
+
+@dataclass(frozen=True)
+class JarSet:
+    """Jars that stand together on one class path.
+
+    Attributes
+    ----------
+    folder
+        Where they go, below the directory.
+    artifacts
+        As ``group:artifact:version``.
+    complete
+        Whether what they depend on comes along; otherwise these are all.
+    """
+
+    folder: str
+    artifacts: tuple[str, ...]
+    complete: bool
+
+
+SPARK = JarSet(
+    folder=".",
+    artifacts=(
+        # All that tables addressed by path use; the rest of Delta's dependencies serve catalogs, or ship with Spark.
+        "io.delta:delta-spark_4.2_2.13:4.4.0",
+        "io.delta:delta-storage:4.4.0",
+        "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0",
+        # 4.2.0 of this one is not everywhere, and the connector calls nothing newer.
+        "org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.0.0",
+        "org.apache.kafka:kafka-clients:3.9.2",
+        "org.apache.commons:commons-pool2:2.13.1",
+        "org.scala-lang.modules:scala-parallel-collections_2.13:1.2.0",
+    ),
+    complete=False,
+)
+BROKER = JarSet(
+    folder="broker",
+    artifacts=(
+        "org.apache.kafka:kafka_2.13:4.3.0",
+        "org.apache.kafka:kafka-tools:4.3.0",
+        "org.slf4j:slf4j-simple:1.7.36",
+    ),
+    complete=True,
+)
 
 
 def jar_name(artifact: str) -> str:
@@ -34,48 +77,53 @@ def has_maven() -> bool:
     return shutil.which("mvn") is not None
 
 
-def fetch_by_maven(into: Path) -> bool:
-    """Copy every artifact with Maven; say whether all came."""
-    for artifact in ARTIFACTS:
-        goal = ["dependency:copy", f"-Dartifact={artifact}", f"-DoutputDirectory={into}"]
-        if subprocess.run(["mvn", "-q", "-B", "-ntp", *goal], check=False).returncode != 0:
-            return False
-    return True
+def project(jars: JarSet) -> str:
+    """Write the Maven project that depends on a set's artifacts."""
+    alone = "<exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion></exclusions>"
+    dependencies = [
+        f"<dependency><groupId>{group}</groupId><artifactId>{name}</artifactId><version>{version}</version>"
+        f"{'' if jars.complete else alone}</dependency>"
+        for group, name, version in (artifact.split(":") for artifact in jars.artifacts)
+    ]
+    return (
+        '<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>'
+        "<groupId>tablestream</groupId><artifactId>jars</artifactId><version>1</version>"
+        f"<dependencies>{''.join(dependencies)}</dependencies></project>"
+    )
 
 
-def fetch_by_ivy(into: Path) -> bool:
-    """Let Spark resolve the artifacts, as ``spark.jars.packages`` does; say whether all came."""
-    with tempfile.TemporaryDirectory() as ivy:
-        start = (
-            "from pyspark.sql import SparkSession\n"
-            "builder = SparkSession.builder.master('local[1]').config('spark.ui.enabled', 'false')\n"
-            f"builder = builder.config('spark.jars.packages', {','.join(ARTIFACTS)!r})\n"
-            f"builder = builder.config('spark.jars.excludes', {','.join(REST)!r})\n"
-            f"builder = builder.config('spark.jars.ivy', {ivy!r})\n"
-            "builder.getOrCreate().stop()\n"
-        )
-        done = subprocess.run([sys.executable, "-c", start], check=False)
-        for jar in Path(ivy, "jars").glob("io.delta_*.jar"):
-            shutil.copy(jar, into / jar.name.removeprefix("io.delta_"))
-    return done.returncode == 0
+def fetch(jars: JarSet, directory: Path) -> list[str]:
+    """Put a set in its place; return the names of jars that did not come."""
+    target = directory / jars.folder
+    target.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=directory) as scratch:
+        into = Path(scratch, "jars")
+        Path(scratch, "pom.xml").write_text(project(jars), encoding="utf-8")
+        goal = ["dependency:copy-dependencies", f"-DoutputDirectory={into}"]
+        done = subprocess.run(["mvn", "-q", "-B", "-ntp", *goal], cwd=scratch, check=False)
+        missing = [
+            name for name in map(jar_name, jars.artifacts) if done.returncode or not (into / name).exists()
+        ]
+        if not missing:
+            for old in target.glob("*.jar"):
+                old.unlink()
+            for jar in into.glob("*.jar"):
+                jar.replace(target / jar.name)
+    return missing
 
 
 def main(directory: Path) -> int:
     """Fill the directory with the jars; return the exit code."""
-    wanted = {jar_name(artifact) for artifact in ARTIFACTS}
-    directory.mkdir(exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=directory) as scratch:
-        into = Path(scratch)
-        fetched = (has_maven() and fetch_by_maven(into)) or fetch_by_ivy(into)
-        missing = wanted - {jar.name for jar in into.glob("*.jar")}
-        if not fetched or missing:
-            print(f"Could not fetch {', '.join(sorted(missing or wanted))}.", file=sys.stderr)
-            print(f"Put them into {directory}/ by hand, then: touch {directory}/.stamp", file=sys.stderr)
+    if not has_maven():
+        print("Maven fetches the jars of Delta Lake and Kafka, and there is no mvn.", file=sys.stderr)
+        print("Install it: sudo apt-get install maven, brew install maven", file=sys.stderr)
+        return 1
+    directory = directory.resolve()
+    for jars in (SPARK, BROKER):
+        missing = fetch(jars, directory)
+        if missing:
+            print(f"Maven could not fetch {', '.join(missing)} into {directory}.", file=sys.stderr)
             return 1
-        for old in directory.glob("*.jar"):
-            old.unlink()
-        for name in wanted:
-            (into / name).replace(directory / name)
     return 0
 
 

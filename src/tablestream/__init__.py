@@ -14,8 +14,11 @@ from tablestream.aggregates import (
     min,  # noqa: A004 - Spark's name
     sum,  # noqa: A004 - Spark's name
 )
+from tablestream.connectors.avro import avro, confluent_avro
 from tablestream.connectors.delta import delta
 from tablestream.connectors.files import files, read_files
+from tablestream.connectors.kafka import from_kafka
+from tablestream.connectors.kafka_sink import kafka
 from tablestream.connectors.memory import memory
 from tablestream.grouped import GroupedStream, GroupedTable
 from tablestream.row import Row
@@ -35,14 +38,18 @@ __all__ = [
     "approx_count_distinct",
     "approx_percentile",
     "avg",
+    "avro",
     "collect_list",
     "collect_set",
+    "confluent_avro",
     "count",
     "count_distinct",
     "delta",
     "files",
     "first",
+    "from_kafka",
     "global_table",
+    "kafka",
     "last",
     "max",
     "memory",

@@ -16,7 +16,10 @@
     │   ├── PlanChangedError                                      the plan is not the one that made the state
     │   └── DamagedStateError                                     something is missing from the state of record
     ├── OrderError                          PySparkRuntimeError   records that cannot be put into one order
-    └── MalformedRecordError                PySparkRuntimeError   a source row that cannot be read, in mode "fail"
+    ├── MalformedRecordError                PySparkRuntimeError   a source row that cannot be read, in mode "fail"
+    ├── RecordEncodingError                 PySparkRuntimeError   a row that a record's format cannot hold
+    ├── RegistryError                       PySparkRuntimeError   a schema registry refuses, or does not answer
+    └── BrokerError                                               a Kafka broker for tests does not start
 
 Each class has a stable ``code``; a message says what is wrong, where it was built, and what to do.
 """
@@ -181,3 +184,21 @@ class MalformedRecordError(TablestreamError, PySparkRuntimeError):
     """A row of a source cannot be read, and the source's mode is ``fail``."""
 
     code = "TABLESTREAM_MALFORMED_RECORD"
+
+
+class RecordEncodingError(TablestreamError, PySparkRuntimeError):
+    """A row cannot be written in the format of its topic."""
+
+    code = "TABLESTREAM_RECORD_ENCODING"
+
+
+class RegistryError(TablestreamError, PySparkRuntimeError):
+    """A schema registry refuses what it is asked, or does not answer."""
+
+    code = "TABLESTREAM_REGISTRY"
+
+
+class BrokerError(TablestreamError):
+    """A Kafka broker for tests does not start."""
+
+    code = "TABLESTREAM_BROKER"

@@ -26,6 +26,7 @@ class OutputSpec:
     """How an output gives its changes; see `Table.changes`. With `rejected`: what sources reject instead.
 
     `latest_only`: of a versioned table, none but those that are the latest of their row.
+    `numbered`: ``_order`` ends with the number of the change among its key's in the micro-batch.
 
     Raises
     ------
@@ -38,6 +39,7 @@ class OutputSpec:
     tombstones: Tombstones = "all"
     rejected: bool = False
     latest_only: bool = False
+    numbered: bool = False
 
     def __post_init__(self) -> None:
         """Check the words."""

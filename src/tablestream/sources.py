@@ -25,8 +25,8 @@ from tablestream.spark.analysis import Analysed
 from tablestream.spark.sources import Description, SourceFrame, describe
 from tablestream.stream import Stream
 from tablestream.table import GlobalTable, Table
-from tablestream.topology.graph import REORDERED, SEQUENCED
-from tablestream.topology.nodes import Node, Reorder, SequenceBy, Source
+from tablestream.topology.graph import DEDUPLICATED, REORDERED, SEQUENCED, shown_name
+from tablestream.topology.nodes import Deduplicate, Node, Reorder, SequenceBy, Source
 
 
 def table(
@@ -205,18 +205,25 @@ def stream(
     return Stream(_reordered(source, reorder), df.sparkSession)
 
 
-def _warn_of_arrival(source: Source, *lengths: str | timedelta | None) -> None:
+def _warn_of_arrival(source: Node, *lengths: str | timedelta | None) -> None:
     """Warn where something goes by the times of records that have none but that of their arrival."""
-    assert isinstance(source.frame, SourceFrame)  # noqa: S101 - it was made here
-    if source.frame.arrival and any(length is not None for length in lengths):
+    frame = source.frame if isinstance(source, Source) else None
+    if isinstance(frame, SourceFrame) and frame.arrival and any(length is not None for length in lengths):
         warn(
             f"'{source.name}' ({source.where}) has no timestamp=: its records have the time of their micro-batch, and"
             " history= and reorder= go by it. Give timestamp= a column with the time at which they happened."
         )
 
 
-def _sequenced(source: Source, sequence: Analysed, retention: str | timedelta | None) -> SequenceBy:
+def _sequenced(source: Node, sequence: Analysed, retention: str | timedelta | None) -> SequenceBy:
     """The source, of which the row with the highest sequence wins."""
+    if isinstance(source, Deduplicate):
+        raise ArgumentError(
+            "sequence_by= does not go with from_kafka(..., deduplicate=True).",
+            hint="Leave deduplicate= out: what is repeated has a sequence that its row has already.",
+            operator=shown_name(source),
+            where=source.where,
+        )
     retention_us = checked_length(retention, "tombstone_retention", source.name, source.where)
     return SequenceBy(
         name=f"{source.name}{SEQUENCED}",
@@ -230,7 +237,18 @@ def _sequenced(source: Source, sequence: Analysed, retention: str | timedelta | 
     )
 
 
-def _reordered(source: Source, bound: str | timedelta | None) -> Node:
+def _deduplicated(source: Source) -> Deduplicate:
+    """The source without what its writer wrote twice."""
+    return Deduplicate(
+        name=f"{source.name}{DEDUPLICATED}",
+        where=source.where,
+        key=source.key,
+        value=source.value,
+        parent=source,
+    )
+
+
+def _reordered(source: Node, bound: str | timedelta | None) -> Node:
     """The source, or what comes of it in the order of its times."""
     bound_us = checked_length(bound, "reorder", source.name, source.where)
     if bound_us is None:
@@ -243,7 +261,7 @@ def _reordered(source: Source, bound: str | timedelta | None) -> Node:
             where=source.where,
         )
     return Reorder(
-        name=f"{source.name}{REORDERED}",
+        name=f"{shown_name(source)}{REORDERED}",
         where=source.where,
         key=source.key,
         value=source.value,
@@ -271,7 +289,7 @@ def _source(
     *,
     records: bool,
     sequence_by: ColumnLike | None = None,
-) -> tuple[Source, Analysed | None]:
+) -> tuple[Node, Analysed | None]:
     """Make the node of a table, or of a stream, and say what its rows are sequenced by."""
     kind = "stream" if records else "table"
     where, shown = user_line(), checked_name(said.name) or kind
@@ -318,4 +336,4 @@ def _source(
         ordered_by=described.ordered_by,
         records=records,
     )
-    return source, described.sequence
+    return _deduplicated(source) if described.deduplicates else source, described.sequence

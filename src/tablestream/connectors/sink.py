@@ -13,10 +13,14 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
 CHANGE_TYPE = "_change_type"
 TIMESTAMP = "_timestamp"
 ORDER = "_order"
+LATEST = "_is_latest"
+NUMBER = "number"
+"""The field of `ORDER` with the number of a change among its key's of the micro-batch, for a `RecordSink`."""
 CHANGE_COLUMNS = (CHANGE_TYPE, TIMESTAMP, ORDER)
 """The columns of a frame of changes that belong neither to the key nor to the value."""
 
@@ -69,6 +73,27 @@ class Sink(Protocol):
             number is never enough to know a micro-batch by.
         output_name
             Tells the outputs of one query apart.
+        """
+        ...
+
+
+@runtime_checkable
+class RecordSink(Sink, Protocol):
+    """A sink that makes records of its own of changes, which have to fit, and whose repeats are to be known.
+
+    The ``_order`` of its changes ends with a field ``number``: 0, 1, ... for the changes of each key in the
+    micro-batch. A micro-batch that is written again has the same.
+    """
+
+    def shaped(self, key: StructType, value: StructType, *, records: bool) -> Self:
+        """Give the same target, told the columns of key and value before the query starts, and refuse misfits.
+
+        Parameters
+        ----------
+        key, value
+            The columns; no key for what sources reject, and for streams without one.
+        records
+            Whether the changes are a stream's records, whose keys may be null.
         """
         ...
 

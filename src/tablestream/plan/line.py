@@ -24,6 +24,7 @@ class Role(Enum):
     POINTED_AT = "key as foreign key, value"
     GROUPING = "key, group, what is aggregated"
     SEQUENCED = "key, sequence, value"
+    WRITTEN = "key, writer and what it numbered, value"
 
 
 @dataclass(frozen=True)
@@ -87,6 +88,7 @@ class Output:
     """What was asked for: the changes of a node, or with `rejected` the records that its sources reject.
 
     `latest_only`: of a versioned table, none but those that are the latest of their row.
+    `numbered`: the changes of each key are numbered as they leave.
     """
 
     node: Node
@@ -95,6 +97,7 @@ class Output:
     minimal: bool = False
     rejected: bool = False
     latest_only: bool = False
+    numbered: bool = False
 
     @property
     def tells_latest(self) -> bool:

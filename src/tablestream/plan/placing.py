@@ -12,6 +12,7 @@ from tablestream.operators.accumulated import Accumulated
 from tablestream.operators.aggregate import Aggregate as AggregateOperator
 from tablestream.operators.as_of_join import OBSERVED, AsOfJoin
 from tablestream.operators.collected import Collected, Kind
+from tablestream.operators.deduplicate import Deduplicate as DeduplicateOperator
 from tablestream.operators.flat_map import FlatMap as FlatMapOperator
 from tablestream.operators.fold import AGGREGATE, Fold, UserFunctions
 from tablestream.operators.foreign_key_answer import ForeignKeyAnswer
@@ -49,6 +50,7 @@ from tablestream.topology.graph import (
 )
 from tablestream.topology.nodes import (
     Aggregate,
+    Deduplicate,
     ForeignKeyJoin,
     KeyJoin,
     Materialize,
@@ -92,7 +94,9 @@ def _key_join(line: Lowering, node: KeyJoin) -> int:
         values=tuple(line.value_of(leaf) for leaf, _ in leaves),
         stores=tuple(stores.index(store) for store in stores),
         quiet=tuple(line.is_quiet(leaf) for leaf, _ in leaves),
-        early=tuple(line.mode.compat and isinstance(base_of(leaf), Source) for leaf, _ in leaves),
+        early=tuple(
+            line.mode.compat and isinstance(base_of(leaf), Source | Deduplicate) for leaf, _ in leaves
+        ),
         # A star join has no counterpart in Kafka Streams: it is one join, in compat mode, too.
         atomic=not line.mode.compat or any(join.own_times for _, join in leaves),
     )
@@ -376,6 +380,11 @@ def _sequence_by(line: Lowering, node: SequenceBy) -> int:
     return _reading(line, node, operator, "changes", Role.SEQUENCED)
 
 
+def _deduplicate(line: Lowering, node: Deduplicate) -> int:
+    operator = DeduplicateOperator(line.key_of(node), line.value_of(node))
+    return _reading(line, node, operator, "records", Role.WRITTEN, FOREIGN_HASH)
+
+
 def _flat_map(line: Lowering, node: FlatMap) -> int:
     operator = FlatMapOperator(
         line.key_of(node), line.value_of(node.parent), line.value_of(node), takes_apart=node.takes_apart
@@ -394,11 +403,12 @@ def _reading(
     operator: Operator,
     read: str,
     role: Role = Role.KEYED,
+    route: str = KEY_HASH,
     remembers: tuple[Remembered, ...] = (),
 ) -> int:
     """Place an operator that reads one table or stream by its key; `read` is what its port is called."""
     number, name = 1 + line.produce_stream(node.parent), line.names[node]
-    want = Want(((node.serial,), 0), number, KEY_HASH, f"{name}[{read}]")
+    want = Want(((node.serial,), 0), number, route, f"{name}[{read}]")
     line.read_stream(node.parent, want, role, node.key)
     line.drafts.append(Draft(node, name, number, operator, [want], remembers=remembers))
     return number
@@ -435,6 +445,7 @@ _PLACE: dict[type[Node], Callable[[Lowering, Any], int]] = {
     Suppress: _suppress,
     Materialize: _kept,
     ToStream: _kept,
+    Deduplicate: _deduplicate,
     SequenceBy: _sequence_by,
     Reorder: _reorder,
     FlatMap: _flat_map,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 
 import polars as pl
@@ -12,7 +12,9 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from tablestream.connectors import sink
 from tablestream.connectors.files import JSON_OPTIONS
+from tablestream.operators.deduplicate import MICRO_BATCH, NUMBER, RECORD_KEY, WRITER, WRITER_HASH
 from tablestream.operators.sequence import SEQUENCE
 from tablestream.plan.line import Between, Ending, Line, Pointing, Reader, Role
 from tablestream.plan.rounds import METRICS, Round, copied_name
@@ -153,6 +155,7 @@ class Builder:
             consumers=tuple(consumers),
             shards=self._shards,
             malformed=given.malformed,
+            remedy=given.remedy,
             rejecting=rejecting,
             refuse_negative_time=self._line.mode.compat,
             told=self._line.told,
@@ -272,6 +275,8 @@ class Builder:
         message[LIVE] = table.exists
         if reader.role is Role.SEQUENCED:
             message[SEQUENCE] = F.col("__sequence")
+        if reader.role is Role.WRITTEN:
+            message |= _written()
         if isinstance(reader.join, ForeignKeyJoin | OneToMany) and self._line.mode.compat:
             message["_vh"] = F.xxhash64(F.to_json(F.struct(F.lit(1), *table.value), JSON_OPTIONS))
         return message
@@ -398,14 +403,17 @@ class Builder:
         ]
         return [*place, *(T.StructField(hop, T.LongType()) for hop in hop_columns(hops))]
 
-    def _order_struct(self) -> T.StructField:
+    def _order_struct(self, *, numbered: bool = False) -> T.StructField:
         """The place of an output's change in the total order, as `Table.changes` shows it."""
         names = ["time", "partition", "position", *(f"hop_{number}" for number in range(self._last + 1))]
         fields = [
             T.StructField(name, one.dataType)
             for name, one in zip(names, self._order_fields(self._last + 1), strict=True)
         ]
-        return T.StructField(ORDER, T.StructType([T.StructField("micro_batch", T.LongType()), *fields]))
+        number = [T.StructField(sink.NUMBER, T.LongType())] if numbered else []
+        return T.StructField(
+            ORDER, T.StructType([T.StructField("micro_batch", T.LongType()), *fields, *number])
+        )
 
     def _layout(self, base: Node, place: Sequence[T.StructField]) -> Layout:
         """The columns of an operator's output, with their `place` in the order."""
@@ -432,22 +440,28 @@ class Builder:
     def _ending_layout(self, ending: Ending) -> Layout:
         if ending.output.rejected:
             return Layout([self._order_struct(), *REJECTED], {})
-        if not ending.evaluated:
-            return self._layout(base_of(ending.output.node), [self._order_struct()])
         node = ending.output.node
-        plain = [self._order_struct(), *_CHANGE, *_typed(key_columns(len(node.key)), node.key)]
+        numbered = ending.output.numbered and bool(node.key)
+        order = self._order_struct(numbered=numbered)
+        if not ending.evaluated:
+            return replace(self._layout(base_of(node), [order]), numbered=numbered)
+        plain = [order, *_CHANGE, *_typed(key_columns(len(node.key)), node.key)]
         if ending.output.tells_latest:
             plain.append(T.StructField(LATEST, T.BooleanType()))
         values = {"v": node.value} | ({"old": node.value} if ending.output.before else {})
-        return Layout(plain, values)
+        return Layout(plain, values, numbered)
 
 
 @dataclass(frozen=True)
 class Layout:
-    """The columns of a port's messages: plain ones, and values, which arrive as structs."""
+    """The columns of a port's messages: plain ones, and values, which arrive as structs.
+
+    `numbered`: the messages of each key are numbered.
+    """
 
     plain: list[T.StructField]
     values: dict[str, Fields]
+    numbered: bool = False
 
     def _columns(self) -> list[tuple[str, str | None, T.DataType]]:
         columns: list[tuple[str, str | None, T.DataType]] = [
@@ -469,7 +483,9 @@ class Layout:
         """The same for the workers."""
         schema = pa.schema([(one.name, arrow_type(one.dataType, one.name)) for one in self.flat(port)])
         columns = tuple((name, part) for name, part, _ in self._columns())
-        return Opened(port, columns, schema.serialize().to_pybytes())
+        plain = [one.name for one in self.plain]
+        key = [name for name in (*key_columns(len(plain)), *foreign_columns(len(plain))) if name in plain]
+        return Opened(port, columns, schema.serialize().to_pybytes(), tuple(key) if self.numbered else ())
 
 
 _CHANGE = [T.StructField(TS, T.LongType()), T.StructField(LIVE, T.BooleanType())]
@@ -508,6 +524,19 @@ def _key(columns: Sequence[Column], fields: Fields, names: tuple[str, ...], hash
     kinds = [spark_type(one) for one in fields]
     parts = [normalised(column.cast(kind), kind) for column, kind in zip(columns, kinds, strict=True)]
     return {hashed: F.xxhash64(*parts) if parts else F.lit(0), **dict(zip(names, parts, strict=True))}
+
+
+def _written() -> dict[str, Column]:
+    """What the writer of a record said of it; the record goes where its writer and key are remembered."""
+    writer, key = F.col("__writer"), F.col("__record_key")
+    columns = {
+        WRITER: writer,
+        RECORD_KEY: key,
+        MICRO_BATCH: F.col("__micro_batch"),
+        NUMBER: F.col("__number"),
+    }
+    hashes = {WRITER_HASH: F.xxhash64(writer), FOREIGN_HASH: F.xxhash64(writer, key)}
+    return columns | {name: F.when(writer.isNotNull(), hashed) for name, hashed in hashes.items()}
 
 
 def _value_of(base: Node) -> str:

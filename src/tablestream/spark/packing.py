@@ -119,8 +119,8 @@ class SourcePacker:
         Whether there is the user's own order, of which no running maximum is taken.
     consumers, shards
         Where messages go, and into how many shards.
-    malformed
-        What happens to a row that could not be read.
+    malformed, remedy
+        What happens to a row that could not be read, and what its reader can do.
     rejecting
         Ports that are told of every record that is left out; the record batches then have ``__key_json`` and
         ``__record``, too.
@@ -138,6 +138,7 @@ class SourcePacker:
     consumers: tuple[Consumer, ...]
     shards: int
     malformed: Malformed = "fail"
+    remedy: str = ""
     rejecting: tuple[Port, ...] = ()
     refuse_negative_time: bool = False
     told: Port | None = None
@@ -189,7 +190,7 @@ class SourcePacker:
             raise MalformedRecordError(
                 f"A row cannot be read: {broken['__malformed'][0]!r} (source partition"
                 f" {broken[PARTITION][0]!r}, row {broken[POSITION][0]}).",
-                hint="Correct the file, or read it with tablestream.read_files and mode='drop' or mode='keep'.",
+                hint=self.remedy,
                 operator=self.name,
             )
 

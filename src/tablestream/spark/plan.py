@@ -88,6 +88,7 @@ def lowered(
             minimal=spec.tombstones == "minimal",
             rejected=spec.rejected,
             latest_only=spec.latest_only,
+            numbered=spec.numbered,
         )
         for node, spec in wanted
     ]

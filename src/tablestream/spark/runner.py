@@ -5,19 +5,21 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.types import StructField, StructType
 
 from tablestream.calling import user_line
 from tablestream.connectors.files import first_line
-from tablestream.connectors.sink import ORDER, Sink
+from tablestream.connectors.sink import ORDER, RecordSink, Sink
 from tablestream.errors import ArgumentError, MixedPlanError
 from tablestream.options import Alignment, Compat, Emit, OutputSpec, Tombstones
 from tablestream.plan.line import Ending, Line
+from tablestream.spark.columns import spark_type
 from tablestream.spark.outputs import Output, check_outputs, write_outputs
 from tablestream.spark.plan import check_session, lowered, query_frame, split
 from tablestream.state.shard import plan_changed
@@ -25,6 +27,16 @@ from tablestream.topology.graph import history_of
 from tablestream.topology.nodes import Node
 
 _PLAN = "tablestream"
+#: The columns of `Table.rejected`.
+_REJECTED = (
+    StructType()
+    .add("operator", "string")
+    .add("reason", "string")
+    .add("source", "string")
+    .add("timestamp", "timestamp")
+    .add("key", "string")
+    .add("record", "string")
+)
 
 
 @dataclass(frozen=True)
@@ -105,13 +117,11 @@ def start(
             hint='Give trigger={"processingTime": "10 seconds"}, or leave wall_clock= out.',
             where=user_line(),
         )
-    keyed = [
-        Output(output.name, output.sink if output.spec.rejected else output.sink.keyed_by(_key(output)))
-        for output in outputs
-    ]
+    keyed = [Output(output.name, _keyed(output)) for output in outputs]
     check_outputs(keyed)
     for output in keyed:
         output.sink.check(spark)
+    keyed = [replace(one, sink=_shaped(one.sink, output)) for one, output in zip(keyed, outputs, strict=True)]
     _check_plan(spark, checkpoint, line)
     writer = query_frame(line).writeStream.outputMode("append").option("checkpointLocation", checkpoint)
     if name is not None:
@@ -148,7 +158,13 @@ def request(
             where=user_line(),
         )
     chosen: Emit = emit or ("final" if sink.needs_final else "every")
-    spec = OutputSpec(chosen, before, tombstones, latest_only=sink.needs_final)
+    spec = OutputSpec(
+        chosen,
+        before,
+        tombstones,
+        latest_only=sink.needs_final,
+        numbered=isinstance(sink, RecordSink),
+    )
     return OutputRequest(node, spark, sink, spec, name)
 
 
@@ -175,8 +191,24 @@ def _check_kinds(outputs: Sequence[Any], checkpoint: Any, trigger: Any) -> None:
         )
 
 
-def _key(output: OutputRequest) -> list[str]:
-    return [one.name for one in output.node.key]
+def _keyed(output: OutputRequest) -> Sink:
+    """The sink, told the key; what sources reject has none."""
+    return (
+        output.sink if output.spec.rejected else output.sink.keyed_by([one.name for one in output.node.key])
+    )
+
+
+def _shaped(sink: Sink, output: OutputRequest) -> Sink:
+    """A sink that makes records, told the columns."""
+    if not isinstance(sink, RecordSink):
+        return sink
+    if output.spec.rejected:
+        return sink.shaped(StructType(), _REJECTED, records=True)
+    key, value = (
+        StructType([StructField(one.name, spark_type(one)) for one in fields])
+        for fields in (output.node.key, output.node.value)
+    )
+    return sink.shaped(key, value, records=output.node.is_stream)
 
 
 def _micro_batch_writer(

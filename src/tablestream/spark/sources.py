@@ -13,6 +13,8 @@ column           type                  meaning
 ``__null_key``   boolean               whether a part of the key is null; of a stream false, it may be
 ``__malformed``  string or null        the text of a row that could not be read
 ``__sequence``   any                   ``sequence_by``, if it is given
+``__writer``     string or null        with ``deduplicate``, who wrote it to which topic partition; beside it
+                                       ``__record_key`` (binary), ``__micro_batch`` and ``__number`` (bigint)
 ``__mark0`` ..   bigint or string      what tells the source partition
 ``__position``   bigint                the place in it; without the column, rows are counted
 ``__key_json``   string                the key, for those who ask what was rejected
@@ -28,17 +30,17 @@ from dataclasses import dataclass, replace
 from functools import reduce
 from operator import or_
 
-from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from tablestream.calling import warn
-from tablestream.connectors.files import CORRUPT_RECORD, JSON_OPTIONS, on_malformed
+from tablestream.connectors.files import JSON_OPTIONS
 from tablestream.errors import ArgumentError, ColumnCollisionError, ReservedNameError
 from tablestream.spark import blobs
-from tablestream.spark.analysis import Analysed, analysed, folding, unlogged
+from tablestream.spark.analysis import Analysed, analysed, folding
 from tablestream.spark.columns import quoted, truth
+from tablestream.spark.origins import Origin, origin_of
 from tablestream.spark.packing import Malformed
 from tablestream.spark.types import arrow_type, check_key_type
 from tablestream.topology.nodes import Fields
@@ -56,8 +58,8 @@ class SourceFrame:
         See above.
     marks
         How many parts the mark has; 0: the order is that of Spark's tasks.
-    malformed
-        What happens to a row that could not be read.
+    malformed, remedy
+        What happens to a row that could not be read, and what its reader can do.
     lanes
         Whether each source partition goes on and on, as those of a topic do; otherwise the source as a whole does.
     arrival
@@ -67,6 +69,7 @@ class SourceFrame:
     frame: DataFrame
     marks: int
     malformed: Malformed
+    remedy: str
     lanes: bool
     arrival: bool
 
@@ -116,6 +119,7 @@ class Described:
     text: str
     ordered_by: str | None
     sequence: Analysed | None = None
+    deduplicates: bool = False
 
 
 def describe(df: DataFrame, said: Description) -> Described:
@@ -150,11 +154,11 @@ def describe(df: DataFrame, said: Description) -> Described:
             )
         check_key_type(one.type, one.name, operator=said.name, where=said.where)
     _check_names(df, said, key)
-    value = _value(df, said, [one.name for one in key])
+    origin = origin_of(df)
+    value = _value(df, said, [*(one.name for one in key), *origin.hidden])
     for one in value:
         arrow_type(one.type, one.name, operator=said.name, where=said.where)
-    corrupt, mode = _malformed(df)
-    marks, position = _position(df, said)
+    _check_order(origin, said)
     timestamp, deletes, order_by, sequence = (
         None if given is None else _analysed(df, [given], said)[0]
         for given in (said.timestamp, said.deletes, said.order_by, said.sequence_by)
@@ -163,25 +167,28 @@ def describe(df: DataFrame, said: Description) -> Described:
         check_key_type(sequence.type, sequence.name, operator=said.name, where=said.where)
     if deletes is not None:
         _analysed(df, [deletes.column.cast("boolean").alias("apply_as_deletes")], said)
-    time = _microseconds(df, timestamp, said)
-    live = F.lit(True) if deletes is None else ~truth(deletes.column)
+    time = _microseconds(origin, timestamp, said)
+    said_gone = None if deletes is None else deletes.column
+    gone = [truth(one) for one in (origin.tombstone, said_gone) if one is not None]
+    live = ~reduce(or_, gone) if gone else F.lit(True)
     null_key = reduce(or_, [] if said.records else [part.isNull() for part in said.key], F.lit(False))
     frame = df.select(
         *(part.alias(f"__key.{number}") for number, part in enumerate(said.key)),
         *(
-            (one.column if deletes is None else F.when(live, one.column)).alias(f"__value.{number}")
+            (F.when(live, one.column) if gone else one.column).alias(f"__value.{number}")
             for number, one in enumerate(value)
         ),
         live.alias("__live"),
         time.alias("__ts"),
         null_key.alias("__null_key"),
-        *(mark.alias(f"__mark{number}") for number, mark in enumerate(marks)),
+        *(mark.alias(f"__mark{number}") for number, mark in enumerate(origin.marks)),
         *([] if order_by is None else [order_by.column.alias("__time")]),
         *([] if sequence is None else [sequence.column.alias("__sequence")]),
-        *([] if corrupt is None else [quoted(corrupt).cast("string").alias("__malformed")]),
-        *([] if position is None else [position.cast("bigint").alias("__position")]),
+        *origin.written,
+        *([] if origin.malformed is None else [origin.malformed.cast("string").alias("__malformed")]),
+        *([] if origin.position is None else [origin.position.cast("bigint").alias("__position")]),
         _json([one.column.alias(one.name) for one in key]).alias("__key_json"),
-        _record(df, corrupt).alias("__record"),
+        _record(df, origin).alias("__record"),
     )
     expressions = {"timestamp": timestamp, "deletes": deletes, "order_by": order_by}
     text = [f"key {', '.join(one.text for one in key)}"]
@@ -191,12 +198,20 @@ def describe(df: DataFrame, said: Description) -> Described:
     if said.columns is not None:
         text.append(f"columns {', '.join(one.text for one in value)}")
     return Described(
-        SourceFrame(frame, len(marks), mode, _is_kafka(df), arrival=timestamp is None and not _has_time(df)),
+        SourceFrame(
+            frame,
+            len(origin.marks),
+            origin.mode,
+            origin.remedy,
+            lanes=origin.lanes,
+            arrival=timestamp is None and origin.time is None,
+        ),
         _fields(key),
         _fields(value),
         ", ".join(text),
         None if order_by is None else order_by.type.json(),
         sequence,
+        bool(origin.written),
     )
 
 
@@ -210,9 +225,9 @@ def _analysed(
     return analysed(df, columns, operator=said.name, where=said.where, deterministic=deterministic)
 
 
-def _value(df: DataFrame, said: Description, keys: Sequence[str]) -> list[Analysed]:
-    """The value's columns: those asked for, or all but the key's and the excepted ones."""
-    fold, corrupt = folding(df.sparkSession), _malformed(df)[0]
+def _value(df: DataFrame, said: Description, others: Sequence[str]) -> list[Analysed]:
+    """The value's columns: those asked for, or all but others and the excepted ones."""
+    fold = folding(df.sparkSession)
     there = {fold(name) for name in df.columns}
     unknown = [name for name in said.except_columns if fold(name) not in there]
     if unknown:
@@ -223,7 +238,7 @@ def _value(df: DataFrame, said: Description, keys: Sequence[str]) -> list[Analys
             where=said.where,
         )
     chosen = [quoted(name) for name in df.columns] if said.columns is None else said.columns
-    left_out = {fold(name) for name in (*keys, *said.except_columns, *filter(None, [corrupt]))}
+    left_out = {fold(name) for name in (*others, *said.except_columns)}
     columns = _analysed(df, chosen, said, deterministic=False)
     kept = [one for one in columns if fold(one.name) not in left_out]
     _check_names(df, said, kept)
@@ -256,11 +271,10 @@ def is_reserved(name: str) -> bool:
     return name.lower() in RESERVED or name.startswith("__")
 
 
-def _microseconds(df: DataFrame, timestamp: Analysed | None, said: Description) -> Column:
-    """The record's time in microseconds: as said, Kafka's, or the micro-batch's."""
+def _microseconds(origin: Origin, timestamp: Analysed | None, said: Description) -> Column:
+    """The record's time in microseconds: as said, its origin's, or the micro-batch's."""
     if timestamp is None:
-        given = F.col("timestamp") if _has_time(df) else F.current_timestamp()
-        return F.unix_micros(given)
+        return F.unix_micros(F.current_timestamp() if origin.time is None else origin.time)
     if not isinstance(timestamp.type, T.TimestampType | T.TimestampNTZType):
         raise ArgumentError(
             f"timestamp= has the type {timestamp.type.simpleString()}, and has to be a timestamp.",
@@ -271,61 +285,21 @@ def _microseconds(df: DataFrame, timestamp: Analysed | None, said: Description) 
     return F.unix_micros(timestamp.column.cast("timestamp"))
 
 
-def _has_time(df: DataFrame) -> bool:
-    """Whether its records have Kafka's time."""
-    return _is_kafka(df) and "timestamp" in df.columns
-
-
-def _is_kafka(df: DataFrame) -> bool:
-    kinds = {one.name: one.dataType.simpleString() for one in df.schema}
-    return [kinds.get(name) for name in ("topic", "partition", "offset")] == ["string", "int", "bigint"]
-
-
-def _position(df: DataFrame, said: Description) -> tuple[list[Column], Column | None]:
-    """What tells a source partition, and the place in it; without one, rows are counted."""
-    if _is_kafka(df):
-        return [F.col("topic"), F.col("partition").cast("bigint")], F.col("offset")
-    metadata = _metadata(df)
-    if "file_path" in metadata:
-        modified_us = F.unix_micros("_metadata.file_modification_time")
-        mark = [modified_us, F.col("_metadata.file_path"), F.col("_metadata.file_block_start")]
-        return mark, F.col("_metadata.row_index") if "row_index" in metadata else None
-    if said.order_by is None:
+def _check_order(origin: Origin, said: Description) -> None:
+    """Warn of records whose order is not known."""
+    if not origin.marks and said.order_by is None:
         warn(
             f"{said.kind.capitalize()} '{said.name}' ({said.where}) comes from a source without positions: its records"
             " are ordered by time, then as Spark's tasks read them, which a replay may do differently. Give order_by="
             " a column that orders them."
         )
-    return [], None
 
 
-def _metadata(df: DataFrame) -> list[str]:
-    """What Spark knows of the file a row comes from; nothing for other sources."""
-    try:
-        with unlogged():
-            kind = df.select("_metadata").schema[0].dataType
-    except AnalysisException:
-        return []
-    return kind.names if isinstance(kind, T.StructType) else []
-
-
-def _record(df: DataFrame, corrupt: str | None) -> Column:
+def _record(df: DataFrame, origin: Origin) -> Column:
     """A record as text."""
-    record = _json([quoted(name) for name in df.columns if name != corrupt])
-    return record if corrupt is None else F.coalesce(quoted(corrupt), record)
+    record = _json([quoted(name) for name in df.columns if name not in origin.hidden])
+    return record if origin.malformed is None else F.coalesce(origin.malformed, record)
 
 
 def _json(columns: Sequence[Column]) -> Column:
     return F.to_json(F.struct(*columns), JSON_OPTIONS) if columns else F.lit("{}")
-
-
-def _malformed(df: DataFrame) -> tuple[str | None, Malformed]:
-    """The column of unreadable rows' texts, if there is one, and what becomes of such rows.
-
-    A frame of another reader that has Spark's column for them says by it which rows are none; without a mode such a
-    row ends the query, since it would be a row of nulls.
-    """
-    told = on_malformed(df.schema)
-    if told is not None:
-        return told
-    return (CORRUPT_RECORD if CORRUPT_RECORD in df.columns else None), "fail"

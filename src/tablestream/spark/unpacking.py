@@ -13,6 +13,7 @@ import polars as pl
 import pyarrow as pa
 from pyspark import TaskContext
 
+from tablestream.connectors.sink import NUMBER
 from tablestream.plan.order import in_order
 from tablestream.spark import blobs
 from tablestream.state.changes import PARTITION, POSITION, TIME, hop_columns
@@ -38,11 +39,14 @@ class Opened:
         there is a struct at all; ``None`` for a column as it is.
     schema
         The columns' names and Arrow types, serialised.
+    numbered_by
+        The columns of the key whose messages are numbered, 0, 1, ..., in ``order``; none: they are not.
     """
 
     port: int
     columns: tuple[tuple[str, str | None], ...]
     schema: bytes
+    numbered_by: tuple[str, ...] = ()
 
     @property
     def fields(self) -> pa.Schema:
@@ -134,7 +138,7 @@ class OutputUnpacker:
                 held.append(one)
         yield from self._shard(held)
 
-    def _order(self) -> pl.Expr:
+    def _order(self, numbered_by: tuple[str, ...]) -> pl.Expr:
         """The place of a change, for its reader: it begins with the micro-batch."""
         hops = (pl.col(hop).alias(f"hop_{number}") for number, hop in enumerate(hop_columns(self.hops)))
         place = (
@@ -142,7 +146,11 @@ class OutputUnpacker:
             pl.col(PARTITION).alias("partition"),
             pl.col(POSITION).alias("position"),
         )
-        return pl.struct(pl.lit(micro_batch_id(), pl.Int64).alias("micro_batch"), *place, *hops).alias(ORDER)
+        number = (
+            [pl.int_range(pl.len(), dtype=pl.Int64).over(numbered_by).alias(NUMBER)] if numbered_by else []
+        )
+        micro_batch = pl.lit(micro_batch_id(), pl.Int64).alias("micro_batch")
+        return pl.struct(micro_batch, *place, *hops, *number).alias(ORDER)
 
     def _shard(self, held: list[blobs.Blob]) -> Iterator[pa.RecordBatch]:
         for one in self.opened:
@@ -152,7 +160,7 @@ class OutputUnpacker:
 
     def _output(self, one: Opened, frames: list[pl.DataFrame]) -> Iterator[pa.RecordBatch]:
         changes = in_order(frames, hop_columns(self.hops))
-        for part in one.record_batches(changes.with_columns(self._order())):
+        for part in one.record_batches(changes.with_columns(self._order(one.numbered_by))):
             rows = len(next(iter(part.values())))
             yield self._wide(rows, {"__port": _repeat(one.port, rows), **part})
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from tablestream.topology.nodes import (
     Aggregate,
+    Deduplicate,
     Filter,
     ForeignKeyJoin,
     Join,
@@ -24,7 +25,7 @@ from tablestream.topology.nodes import (
 from tablestream.topology.streams import Merge, SelectKey, ToStream
 
 #: What the operators of a source are called, behind its name.
-SEQUENCED, REORDERED, VERSIONS = "/sequenced", "/reordered", "/versions"
+DEDUPLICATED, SEQUENCED, REORDERED, VERSIONS = "/deduplicated", "/sequenced", "/reordered", "/versions"
 
 
 def ancestors(*nodes: Node) -> list[Node]:
@@ -82,7 +83,7 @@ def base_of(node: Node) -> Node:
 def shown_name(node: Node) -> str:
     """Return a node's name as users know it: without what tells the operators of one source apart."""
     name = node.name
-    for suffix in (VERSIONS, REORDERED, SEQUENCED):
+    for suffix in (VERSIONS, REORDERED, SEQUENCED, DEDUPLICATED):
         name = name.removesuffix(suffix)
     return name
 
@@ -195,6 +196,6 @@ def knows_old_values(view: Node, asked: Container[Node]) -> bool:
     """
     base = base_of(view)
     filters = [step for step in view_path(view) if isinstance(step, Filter)]
-    if not isinstance(base, Source | ToTable) or any(step in asked for step in filters):
+    if not isinstance(base, Source | Deduplicate | ToTable) or any(step in asked for step in filters):
         return True
     return any(join < step.serial for join in base.materialized_by for step in filters)

@@ -13,6 +13,7 @@
     ├── Aggregate       the rows of a table, or the records of a stream, by groups, and what is made of each group
     ├── Suppress        a table whose changes are held back
     ├── Materialize     a table that is kept as it is, or with the versions of its rows
+    ├── Deduplicate     a source without what its writer wrote twice
     ├── SequenceBy      a source of which the row with the highest sequence wins
     ├── Reorder         a table or stream put into the order of its times
     ├── SelectKey       a stream with another key
@@ -374,7 +375,7 @@ def _materialize_sources(node: Node) -> None:
     for table in node.parents:
         while isinstance(table, Select | Filter):
             table = table.parent  # noqa: PLW2901 - goes down to what the view stands on
-        if isinstance(table, Source | ToTable):
+        if isinstance(table, Source | Deduplicate | ToTable):
             table.materialized_by.append(node.serial)
 
 
@@ -448,6 +449,26 @@ class Reorder(OneParent):
     @property
     def meaning(self) -> str:
         return f"reorder within {self.bound_us} us"
+
+
+@dataclass(frozen=True, eq=False)
+class Deduplicate(OneParent):
+    """A source without what its writer wrote twice; behind it all is as behind the source."""
+
+    parent: Source
+
+    @property
+    def is_stream(self) -> bool:
+        return self.parent.is_stream
+
+    @property
+    def materialized_by(self) -> list[int]:
+        """As for `Source`."""
+        return self.parent.materialized_by
+
+    @property
+    def meaning(self) -> str:
+        return "deduplicate"
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,0 +1,228 @@
+"""Avro as the format of a topic's records: plain, or as Confluent's serializers write it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from tablestream.calling import user_line
+from tablestream.connectors.avro_codec import MAGIC, AvroEncoder, ConfluentAvro, PlainAvro, decoded
+from tablestream.connectors.avro_registry import Registry
+from tablestream.connectors.avro_schema import AvroSchema, columns_of, parsed
+from tablestream.connectors.formats import Decoder, Encoder, Part
+from tablestream.errors import ArgumentError
+
+Schema = str | Mapping[str, Any] | Sequence[Any]
+
+
+@dataclass(frozen=True)
+class AvroFormat:
+    """Avro with one schema; made by `avro`."""
+
+    schema: AvroSchema
+
+    def decoder(self, part: Part, topics: Sequence[str]) -> Decoder:  # noqa: ARG002 (the protocol's)
+        """Make a column of each field of the record."""
+        return _decoder(PlainAvro(self.schema), self.schema, part)
+
+    def encoder(self, part: Part, topic: str, columns: T.StructType) -> Encoder:
+        """Write the record with the fields of the columns' names."""
+        return _encoder(self.schema, b"", part, topic, columns)
+
+
+@dataclass(frozen=True)
+class ConfluentAvroFormat:
+    """Avro with schemas in a registry; made by `confluent_avro`."""
+
+    registry: Registry
+    schema: AvroSchema | None
+    subject: str | None
+    register: bool
+
+    def decoder(self, part: Part, topics: Sequence[str]) -> Decoder:
+        """Read each record with its own schema, into the one that was given, or the subject's latest."""
+        if self.schema is None and self.subject is None and len(topics) != 1:
+            raise ArgumentError(
+                f"The {part} schemas of several topics are several subjects.",
+                hint="Give confluent_avro(...) a schema= that all records are read into, or a subject=.",
+                where=user_line(),
+            )
+        schema = self.schema or self.registry.latest(self._subject(part, topics[0]))[1]
+        return _decoder(ConfluentAvro(self.registry, schema), schema, part)
+
+    def encoder(self, part: Part, topic: str, columns: T.StructType) -> Encoder:
+        """Write with the schema that was given, registered if need be, or the subject's latest."""
+        subject = self._subject(part, topic)
+        if self.schema is None:
+            number, schema = self.registry.latest(subject)
+        else:
+            schema = self.schema
+            number = self.registry.number(subject, schema, register=self.register)
+        return _encoder(schema, MAGIC + number.to_bytes(4), part, topic, columns)
+
+    def _subject(self, part: Part, topic: str) -> str:
+        return self.subject or f"{topic}-{part}"
+
+
+def avro(schema: Schema) -> AvroFormat:
+    """Keys or values in plain Avro: nothing but the fields of one schema, which is known beforehand.
+
+    Parameters
+    ----------
+    schema
+        The Avro schema, as JSON text or as a dict. The fields of a record are columns; of any other schema there
+        is one column, ``key`` or ``value``.
+
+    Returns
+    -------
+    AvroFormat
+        For `from_kafka` and `kafka`.
+
+    Raises
+    ------
+    ArgumentError
+        It is no schema, or the package fastavro is not there.
+
+    Notes
+    -----
+    ======================================  ======================================================
+    Avro                                    Spark
+    ======================================  ======================================================
+    boolean, int, long, float, double       boolean, int, bigint, float, double
+    string, enum                            string
+    bytes, fixed; with ``decimal``          binary; decimal
+    ``date``                                date
+    ``timestamp-millis``, ``-micros``       timestamp; with ``local-`` before it timestamp_ntz
+    array, map, record                      array, map, struct
+    union of null and a type                that type
+    union of int and long, float and double bigint, double
+    ======================================  ======================================================
+
+    Other unions and records inside themselves are refused, when the plan is built.
+
+    Examples
+    --------
+    >>> quote = {"type": "record", "name": "Quote", "fields": [{"name": "price", "type": "double"}]}
+    >>> avro(quote).decoder("value", ["quotes"]).columns.simpleString()
+    'struct<price:double>'
+    """
+    _check_package()
+    return AvroFormat(AvroSchema.of(schema))
+
+
+def confluent_avro(
+    registry: str | Mapping[str, Any],
+    *,
+    schema: Schema | None = None,
+    subject: str | None = None,
+    register: bool = True,
+) -> ConfluentAvroFormat:
+    """Keys or values as Confluent's Avro serializers write them: a zero byte, a schema's number, the record.
+
+    Parameters
+    ----------
+    registry
+        The URL of the schema registry, or the settings of confluent-kafka's client, such as ``{"url": ...,
+        "basic.auth.user.info": ...}``.
+    schema
+        What records are read into, whatever schema they were written with, by Avro's rules; and what is written.
+        Default: the latest of the subject when the plan is built, so that a new version then makes another plan.
+    subject
+        Default: the topic's name and ``-key`` or ``-value``.
+    register
+        Whether a query that writes registers `schema` where the registry does not have it.
+
+    Returns
+    -------
+    ConfluentAvroFormat
+        For `from_kafka` and `kafka`.
+
+    Raises
+    ------
+    ArgumentError
+        The schema is none, or a package is not there.
+
+    Notes
+    -----
+    Types are those of `avro`. Schemas that refer to others work. A record whose number the registry does not have
+    cannot be decoded; a registry that does not answer ends the query, whatever ``on_error`` says.
+    """
+    _check_package()
+    if find_spec("confluent_kafka") is None:
+        raise _missing("confluent-kafka", "registry")
+    settings = json.dumps({"url": registry} if isinstance(registry, str) else dict(registry))
+    given = None if schema is None else AvroSchema.of(schema)
+    return ConfluentAvroFormat(Registry(settings), given, subject, register)
+
+
+def _check_package() -> None:
+    if find_spec("fastavro") is None:
+        raise _missing("fastavro", "avro")
+
+
+def _missing(package: str, extra: str) -> ArgumentError:
+    return ArgumentError(
+        f"This format needs the package {package}.",
+        hint=f"Install it with: pip install 'tablestream[{extra}]'.",
+        where=user_line(),
+    )
+
+
+def _decoder(decode: Callable[[bytes], Any], schema: AvroSchema, part: Part) -> Decoder:
+    columns, kind, is_record = columns_of(schema, part)
+    wrapped = None if is_record else part
+
+    def avro(payloads: pa.Array) -> pa.Array:
+        return decoded(payloads.to_pylist(), decode, kind, wrapped)
+
+    result = T.StructType([T.StructField("row", columns), T.StructField("error", T.StringType())])
+    parse = _on_workers(avro, result)
+    return Decoder(
+        columns,
+        parse=lambda raw: [parse(raw)],
+        row=lambda _, parsed: [parsed[0].getField("row").getField(name) for name in columns.names],
+        error=lambda _, parsed: parsed[0].getField("error"),
+    )
+
+
+def _encoder(schema: AvroSchema, prefix: bytes, part: Part, topic: str, columns: T.StructType) -> Encoder:
+    _, _, is_record = columns_of(schema, part)
+    _check_columns(schema, is_record, part, topic, columns.names)
+    encode = AvroEncoder(schema, prefix, None if is_record else columns.names[0])
+
+    def avro(rows: pa.Array) -> pa.Array:
+        return encode(rows)
+
+    return _on_workers(avro, T.BinaryType())
+
+
+def _on_workers(function: Callable[[pa.Array], pa.Array], result: T.DataType) -> Callable[[Column], Column]:
+    """A function of Arrow arrays as one of Columns."""
+    made: Callable[[Column], Column] = F.arrow_udf(function, result)  # type: ignore[attr-defined]  # PySpark's stubs lack it
+    return made
+
+
+def _check_columns(schema: AvroSchema, is_record: bool, part: Part, topic: str, names: Sequence[str]) -> None:
+    """Refuse columns that the schema has no field for, and fields without a column or a default."""
+    fields = parsed(schema)["fields"] if is_record else [{"name": name} for name in names[:1]]
+    there = {one["name"] for one in fields}
+    wrong = [f"no field for the column {name}" for name in names if name not in there]
+    wrong += [
+        f"a field {one['name']} without a default, which is no column"
+        for one in fields
+        if one["name"] not in names and "default" not in one
+    ]
+    if wrong:
+        raise ArgumentError(
+            f"The Avro schema for the {part} of topic '{topic}' has {', '.join(wrong)}.",
+            hint="Make the columns those of the schema with select(...), or change the schema.",
+            where=user_line(),
+        )

@@ -1,0 +1,164 @@
+"""Avro on Spark's workers: bytes to rows and back, record by record, with fastavro.
+
+Nothing here knows Spark. Whatever a record's bytes are, they become a row or a reason why they are none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from io import BytesIO
+from typing import Any
+
+import pyarrow as pa
+
+from tablestream.connectors.avro_registry import Registry
+from tablestream.connectors.avro_schema import AvroKind, AvroSchema, parsed
+from tablestream.errors import RecordEncodingError
+
+MAGIC = b"\x00"
+_PREFIX_BYTES = 5
+
+
+class UndecodableError(Exception):
+    """Bytes that are no record; the text says why."""
+
+
+@dataclass(frozen=True)
+class PlainAvro:
+    """Records of one schema, each nothing but its fields."""
+
+    schema: AvroSchema
+
+    def __call__(self, payload: bytes) -> Any:
+        """Decode a record."""
+        return read(payload, self.schema, self.schema)
+
+
+@dataclass(frozen=True)
+class ConfluentAvro:
+    """Records that begin with a zero byte and the four bytes of their schema's number in a registry.
+
+    Each is read with the schema it was written with, and brought into the reader's.
+    """
+
+    registry: Registry
+    schema: AvroSchema
+
+    def __call__(self, payload: bytes) -> Any:
+        """Decode a record."""
+        if len(payload) < _PREFIX_BYTES or payload[:1] != MAGIC:
+            raise UndecodableError("it does not begin with a zero byte and the number of a schema")
+        number = int.from_bytes(payload[1:_PREFIX_BYTES])
+        written = self.registry.schema(number)
+        if written is None:
+            raise UndecodableError(f"the registry has no Avro schema {number}")
+        return read(payload[_PREFIX_BYTES:], written, self.schema)
+
+
+def read(payload: bytes, written: AvroSchema, wanted: AvroSchema) -> Any:
+    """Read one record, all of it.
+
+    Raises
+    ------
+    UndecodableError
+        The bytes are no record of the schema `written`, there are more of them, or they cannot be brought into the
+        schema `wanted`.
+    """
+    from fastavro import schemaless_reader
+
+    stream = BytesIO(payload)
+    writer = parsed(written, converts=False)
+    reader = None if written == wanted else parsed(wanted, converts=False)
+    try:
+        value = schemaless_reader(stream, writer, reader)
+    except Exception as error:  # any bytes may come, and the reader raises what they make it stumble over
+        raise UndecodableError(f"it is no Avro of the schema ({type(error).__name__})") from error
+    if stream.tell() != len(payload):
+        raise UndecodableError("there are bytes behind the Avro record")
+    if value is None:
+        raise UndecodableError("it is an Avro null")
+    return value
+
+
+def decoded(
+    payloads: Sequence[bytes | None], decode: Callable[[bytes], Any], kind: AvroKind, wrapped: str | None
+) -> pa.StructArray:
+    """Decode records.
+
+    Parameters
+    ----------
+    payloads
+        The records; None where there is none.
+    decode
+        Decodes one, or raises `UndecodableError`.
+    kind
+        The struct that a record becomes.
+    wrapped
+        The name of its one column, where the schema is no record.
+
+    Returns
+    -------
+    StructArray
+        ``row`` and ``error``; both null where there is no record.
+    """
+    rows: list[Any] = []
+    errors: list[str | None] = []
+    for payload in payloads:
+        row, error = None, None
+        if payload is not None:
+            try:
+                row = decode(payload)
+            except UndecodableError as found:
+                error = str(found)
+        rows.append(row if wrapped is None or row is None else {wrapped: row})
+        errors.append(error)
+    array = _in_arrow(rows, errors, kind)
+    return pa.StructArray.from_arrays([array, pa.array(errors, pa.string())], ["row", "error"])
+
+
+def _in_arrow(rows: list[Any], errors: list[str | None], kind: AvroKind) -> pa.Array:
+    """Put rows into Arrow's types; one that does not fit (an int of 40 bits) becomes an error."""
+    try:
+        return _converted(rows, kind)
+    except (pa.ArrowException, OverflowError):
+        for number, row in enumerate(rows):
+            try:
+                _converted([row], kind)
+            except (pa.ArrowException, OverflowError):
+                rows[number], errors[number] = None, "a number does not fit the schema's type"
+        return _converted(rows, kind)
+
+
+def _converted(rows: list[Any], kind: AvroKind) -> pa.Array:
+    return pa.array(rows, kind.read).cast(kind.timed).cast(kind.arrow)
+
+
+@dataclass(frozen=True)
+class AvroEncoder:
+    """Writes records of one schema, each behind a prefix."""
+
+    schema: AvroSchema
+    prefix: bytes = b""
+    wrapped: str | None = None
+
+    def __call__(self, rows: pa.StructArray) -> pa.Array:
+        """Encode rows; null where there is none."""
+        try:
+            encoded = [self._encoded(row) for row in rows.to_pylist(maps_as_pydicts="strict")]
+        except Exception as error:  # the writer raises what a value makes it stumble over
+            raise RecordEncodingError(
+                f"A row cannot be written as Avro: {type(error).__name__}: {error}",
+                hint="Make the columns fit the schema with select(...), or change the schema.",
+            ) from error
+        return pa.array(encoded, pa.binary())
+
+    def _encoded(self, row: Any) -> bytes | None:
+        from fastavro import schemaless_writer
+
+        if row is None:
+            return None
+        stream = BytesIO()
+        stream.write(self.prefix)
+        schemaless_writer(stream, parsed(self.schema), row if self.wrapped is None else row[self.wrapped])
+        return stream.getvalue()

@@ -1,0 +1,132 @@
+"""Confluent's schema registry, through Confluent's own client.
+
+Settings hold passwords: they are shown nowhere, and nothing that the client says of them is passed on.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from tablestream.connectors.avro_schema import AvroSchema
+from tablestream.errors import ArgumentError, RegistryError
+
+if TYPE_CHECKING:
+    from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
+
+_NOT_FOUND = 404
+_AVRO = "AVRO"
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True)
+class Registry:
+    """A registry, by the settings of its client as JSON."""
+
+    settings: str = field(repr=False)
+
+    def schema(self, number: int) -> AvroSchema | None:
+        """Return the Avro schema of a number; None where there is none."""
+        try:
+            return _schema(self, number)
+        except _MissingSchemaError:
+            return None
+
+    def latest(self, subject: str) -> tuple[int, AvroSchema]:
+        """Return number and schema of a subject's latest version.
+
+        Raises
+        ------
+        RegistryError
+            There is none, or it is no Avro, or the registry does not answer.
+        """
+        found = _asked(lambda: _client(self).get_latest_version(subject), f"the subject '{subject}'")
+        if found.schema.schema_type != _AVRO:
+            raise RegistryError(f"The subject '{subject}' has {found.schema.schema_type} schemas, not Avro.")
+        return int(found.schema_id), _with_references(_client(self), found.schema)
+
+    def number(self, subject: str, schema: AvroSchema, *, register: bool) -> int:
+        """Return the number of a subject's schema, which is registered if it may be.
+
+        Raises
+        ------
+        RegistryError
+            It is not there and may not be registered, it does not go with the schemas before it, or the registry
+            does not answer.
+        """
+        from confluent_kafka.schema_registry import Schema
+
+        client, given = _client(self), Schema(schema.text, _AVRO)
+        ask = client.register_schema if register else client.lookup_schema
+        answer = _asked(lambda: ask(subject, given), f"the schema for the subject '{subject}'")
+        return int(answer if register else answer.schema_id)
+
+
+@lru_cache(maxsize=100)
+def _client(registry: Registry) -> SchemaRegistryClient:
+    """One client a process."""
+    try:
+        from confluent_kafka.schema_registry import SchemaRegistryClient
+    except ImportError as error:
+        raise ArgumentError(
+            "Confluent's Avro needs the package confluent-kafka.",
+            hint="Install it with: pip install 'tablestream[registry]'.",
+        ) from error
+    try:
+        return SchemaRegistryClient(json.loads(registry.settings))
+    except (ValueError, TypeError, KeyError) as error:
+        raise ArgumentError(
+            f"The settings of the schema registry are not understood ({type(error).__name__}).",
+            hint='Give its URL, or the settings of confluent-kafka\'s client, such as {"url": ...}.',
+        ) from None  # the client shows the settings, passwords among them
+
+
+class _MissingSchemaError(Exception):
+    """There is no Avro schema of a number, yet: an answer that is not kept."""
+
+
+@lru_cache(maxsize=10_000)
+def _schema(registry: Registry, number: int) -> AvroSchema:
+    client = _client(registry)
+    found = _asked(lambda: client.get_schema(number), f"schema {number}", missing=True)
+    if found is None or found.schema_type != _AVRO:
+        raise _MissingSchemaError
+    return _with_references(client, found)
+
+
+def _with_references(client: SchemaRegistryClient, schema: Schema) -> AvroSchema:
+    """A schema with those that it refers to, those of these before them."""
+    texts: list[str] = []
+
+    def collect(one: Schema) -> None:
+        for reference in one.references or []:
+            what = f"version {reference.version} of '{reference.subject}'"
+            found = _asked(lambda: client.get_version(reference.subject, reference.version), what)  # noqa: B023 - called at once
+            collect(found.schema)
+            if found.schema.schema_str not in texts:
+                texts.append(found.schema.schema_str)
+
+    collect(schema)
+    return AvroSchema.of(schema.schema_str, tuple(texts))
+
+
+def _asked(ask: Callable[[], _T], what: str, *, missing: bool = False) -> _T | Any:
+    """Ask the registry; None where it does not have what is asked for, if that is allowed."""
+    from confluent_kafka.schema_registry.error import SchemaRegistryError
+
+    try:
+        return ask()
+    except SchemaRegistryError as error:
+        if missing and error.http_status_code == _NOT_FOUND:
+            return None
+        raise RegistryError(
+            f"The schema registry refuses {what}: {error.error_message} (HTTP {error.http_status_code})."
+        ) from None
+    except Exception as error:  # noqa: BLE001 - the client raises what its HTTP library does
+        raise RegistryError(
+            f"The schema registry does not answer for {what} ({type(error).__name__}).",
+            hint="Check its URL and settings, and that it can be reached from every worker.",
+        ) from None  # its text may show the URL, and a password in it

@@ -1,0 +1,274 @@
+"""Avro schemas as columns: which Spark and Arrow types they are.
+
+===========================================  =====================  =======================================
+Avro                                         Spark                  remarks
+===========================================  =====================  =======================================
+boolean, int, long, float, double, string    the same               a string with ``uuid`` is a string
+bytes, fixed                                 binary                 ``duration`` too: twelve bytes
+bytes, fixed with ``decimal``                decimal                up to 38 digits
+int with ``date``                            date
+long with ``timestamp-millis``, ``-micros``  timestamp
+the same with ``local-`` before it           timestamp_ntz
+int, long with any other logical type        int, bigint            ``time-millis`` and the like
+enum                                         string
+array, map, record                           array, map, struct
+union of null and one other                  that one               every column can be null
+union of int and long, of float and double   bigint, double
+===========================================  =====================  =======================================
+
+Other unions, records inside themselves and records without fields are refused.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import types as T
+
+from tablestream.errors import ArgumentError, UnsupportedTypeError
+
+_MAX_DIGITS = 38
+
+
+@dataclass(frozen=True)
+class AvroSchema:
+    """A schema as JSON text, and those that it refers to by name, each behind what it refers to itself."""
+
+    text: str
+    references: tuple[str, ...] = ()
+
+    @classmethod
+    def of(
+        cls, given: str | Mapping[str, Any] | Sequence[Any], references: tuple[str, ...] = ()
+    ) -> AvroSchema:
+        """Take a schema as text or as Python objects; equal ones have equal texts.
+
+        Raises
+        ------
+        ArgumentError
+            It is none.
+        """
+        try:
+            is_text = isinstance(given, str) and given.lstrip()[:1] in {"{", "[", '"'}
+            schema = cls(json.dumps(json.loads(str(given)) if is_text else given), references)
+            parsed(schema)
+        except Exception as error:  # the parser raises what its callees do
+            raise ArgumentError(
+                f"This is no Avro schema: {error}",
+                hint='Give it as JSON text, or as a dict such as {"type": "record", "name": ..., "fields": [...]}.',
+            ) from error
+        return schema
+
+
+@dataclass(frozen=True)
+class AvroKind:
+    """An Avro type in other systems.
+
+    Attributes
+    ----------
+    spark
+        In Spark.
+    read
+        In Arrow, of what is read: dates and times are numbers.
+    timed
+        In Arrow, with times in Avro's units.
+    arrow
+        In Arrow as Spark wants it, with times in microseconds.
+    """
+
+    spark: T.DataType
+    read: pa.DataType
+    timed: pa.DataType
+    arrow: pa.DataType
+
+
+def _flat(spark: T.DataType, arrow: pa.DataType) -> AvroKind:
+    return AvroKind(spark, arrow, arrow, arrow)
+
+
+def _time(spark: T.DataType, unit: str, zone: str | None) -> AvroKind:
+    return AvroKind(spark, pa.int64(), pa.timestamp(unit, zone), pa.timestamp("us", zone))
+
+
+_FLAT = {
+    "boolean": _flat(T.BooleanType(), pa.bool_()),
+    "int": _flat(T.IntegerType(), pa.int32()),
+    "long": _flat(T.LongType(), pa.int64()),
+    "float": _flat(T.FloatType(), pa.float32()),
+    "double": _flat(T.DoubleType(), pa.float64()),
+    "string": _flat(T.StringType(), pa.string()),
+    "enum": _flat(T.StringType(), pa.string()),
+    "bytes": _flat(T.BinaryType(), pa.binary()),
+    "fixed": _flat(T.BinaryType(), pa.binary()),
+}
+_TIMES = {
+    ("int", "date"): AvroKind(T.DateType(), pa.int32(), pa.date32(), pa.date32()),
+    ("long", "timestamp-millis"): _time(T.TimestampType(), "ms", "UTC"),
+    ("long", "timestamp-micros"): _time(T.TimestampType(), "us", "UTC"),
+    ("long", "local-timestamp-millis"): _time(T.TimestampNTZType(), "ms", None),
+    ("long", "local-timestamp-micros"): _time(T.TimestampNTZType(), "us", None),
+}
+_UNIONS = {frozenset({"int", "long"}): "long", frozenset({"float", "double"}): "double"}
+
+
+@lru_cache(maxsize=1000)
+def parsed(schema: AvroSchema, *, converts: bool = True) -> Any:
+    """Parse a schema for fastavro.
+
+    Parameters
+    ----------
+    schema
+        The schema.
+    converts
+        Whether logical types are kept. Without them numbers stay numbers, but for decimals.
+    """
+    from fastavro import parse_schema
+
+    named: dict[str, Any] = {}
+    for text in (*schema.references, schema.text):
+        loaded = json.loads(text)
+        result = parse_schema(loaded if converts else _without_conversions(loaded), named)
+    return result
+
+
+def _without_conversions(schema: Any) -> Any:
+    """A schema with no logical type but decimal."""
+    if isinstance(schema, list):
+        return [_without_conversions(one) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    kept = {name: part for name, part in schema.items() if name != "logicalType" or part == "decimal"}
+    inner = ("type", "items", "values", "fields")
+    return {name: _without_conversions(part) if name in inner else part for name, part in kept.items()}
+
+
+def columns_of(schema: AvroSchema, name: str) -> tuple[T.StructType, AvroKind, bool]:
+    """Return the columns that a schema makes.
+
+    Parameters
+    ----------
+    schema
+        The schema.
+    name
+        What the column of a schema that is no record is called.
+
+    Returns
+    -------
+    columns : StructType
+        The fields of a record, or one column.
+    kind : AvroKind
+        The struct of these columns.
+    is_record : bool
+        Whether the schema is a record.
+
+    Raises
+    ------
+    UnsupportedTypeError
+        A part has no Spark type; the message names it.
+    """
+    types = _Types()
+    for text in schema.references:
+        types.of(parsed(AvroSchema(text, schema.references[: schema.references.index(text)])), name)
+    kind = types.of(parsed(schema), name)
+    is_record = isinstance(kind.spark, T.StructType)
+    if not is_record:
+        kind = _struct({name: kind})
+    assert isinstance(kind.spark, T.StructType)  # noqa: S101 - a record is one
+    return kind.spark, kind, is_record
+
+
+def _struct(fields: Mapping[str, AvroKind]) -> AvroKind:
+    return AvroKind(
+        T.StructType([T.StructField(name, one.spark) for name, one in fields.items()]),
+        pa.struct([pa.field(name, one.read) for name, one in fields.items()]),
+        pa.struct([pa.field(name, one.timed) for name, one in fields.items()]),
+        pa.struct([pa.field(name, one.arrow) for name, one in fields.items()]),
+    )
+
+
+class _Types:
+    """Finds the types of schemas; named ones are known once they were seen."""
+
+    def __init__(self) -> None:
+        self._named: dict[str, AvroKind | None] = {}
+
+    def of(self, schema: Any, column: str) -> AvroKind:
+        """The type of a parsed schema; `column` is for errors."""
+        if isinstance(schema, list):
+            return self._union(schema, column)
+        if isinstance(schema, str):
+            return _FLAT[schema] if schema in _FLAT else self._known(schema, column)
+        word = schema["type"]
+        return self._complex(schema, word, column) if isinstance(word, str) else self.of(word, column)
+
+    def _complex(self, schema: Mapping[str, Any], word: str, column: str) -> AvroKind:
+        if word in {"record", "error"}:
+            return self._record(schema, column)
+        if word == "array":
+            return _array(self.of(schema["items"], f"{column}.element"))
+        if word == "map":
+            return _map(self.of(schema["values"], f"{column}.value"))
+        kind = self._leaf(schema, word, column)
+        if "name" in schema:
+            self._named[schema["name"]] = kind
+        return kind
+
+    def _leaf(self, schema: Mapping[str, Any], word: str, column: str) -> AvroKind:
+        logical = schema.get("logicalType")
+        if logical == "decimal" and word in {"bytes", "fixed"}:
+            digits, scale = schema["precision"], schema.get("scale", 0)
+            if digits > _MAX_DIGITS:
+                raise _unsupported(column, f"decimals of {digits} digits")
+            return _flat(T.DecimalType(digits, scale), pa.decimal128(digits, scale))
+        if word in _FLAT:
+            return _TIMES.get((word, str(logical)), _FLAT[word])
+        return self._known(word, column)
+
+    def _known(self, name: str, column: str) -> AvroKind:
+        kind = self._named.get(name)
+        if kind is None:
+            raise _unsupported(
+                column, "a record inside itself" if name in self._named else f"the Avro type {name}"
+            )
+        return kind
+
+    def _record(self, schema: Mapping[str, Any], column: str) -> AvroKind:
+        self._named[schema["name"]] = None
+        fields = {
+            one["name"]: self.of(one["type"], f"{column}.{one['name']}") for one in schema.get("fields", [])
+        }
+        if not fields:
+            raise _unsupported(column, "a record without fields")
+        self._named[schema["name"]] = kind = _struct(fields)
+        return kind
+
+    def _union(self, parts: Sequence[Any], column: str) -> AvroKind:
+        others = [part for part in parts if part != "null"]
+        if len(others) == 1:
+            return self.of(others[0], column)
+        words = frozenset(part for part in others if isinstance(part, str))
+        if len(words) == len(others) and words in _UNIONS:
+            return _FLAT[_UNIONS[words]]
+        raise _unsupported(column, "a union of several types")
+
+
+def _array(element: AvroKind) -> AvroKind:
+    arrows = (pa.list_(pa.field("element", kind)) for kind in (element.read, element.timed, element.arrow))
+    return AvroKind(T.ArrayType(element.spark), *arrows)
+
+
+def _map(value: AvroKind) -> AvroKind:
+    arrows = (pa.map_(pa.string(), kind) for kind in (value.read, value.timed, value.arrow))
+    return AvroKind(T.MapType(T.StringType(), value.spark), *arrows)
+
+
+def _unsupported(column: str, what: str) -> UnsupportedTypeError:
+    return UnsupportedTypeError(
+        f"'{column}' of the Avro schema is {what}, which is no column of Spark's.",
+        hint="Read the records as 'binary' and decode them in a function of your own.",
+    )

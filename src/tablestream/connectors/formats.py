@@ -1,0 +1,188 @@
+"""How keys and values stand in the bytes of a topic's records: text, bytes, JSON; Avro is in a file of its own.
+
+A format makes columns of bytes, and bytes of columns. What cannot be decoded is told, and never silently null.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol, runtime_checkable
+
+from pyspark.errors import ParseException
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from tablestream.calling import user_line
+from tablestream.connectors.files import JSON_OPTIONS
+from tablestream.errors import ArgumentError, RecordEncodingError
+
+Part = Literal["key", "value"]
+Encoder = Callable[[Column], Column]
+"""Makes bytes, or text, of a struct of columns."""
+
+NO_TEXT = "it is no text in UTF-8"
+NO_JSON = "it is no JSON of the schema"
+
+_CORRUPT = "__corrupt"
+_PERMISSIVE = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
+
+
+@dataclass(frozen=True)
+class Decoder:
+    """Makes columns of bytes, in two steps: Spark would work off a costly expression wherever it is used.
+
+    Attributes
+    ----------
+    columns
+        The columns.
+    parse
+        Of the bytes, what is costly: an intermediate result or several.
+    row, error
+        Of bytes and intermediate results, the columns, and why they are none: else null. Without bytes all are null.
+    """
+
+    columns: T.StructType
+    parse: Callable[[Column], list[Column]]
+    row: Callable[[Column, Sequence[Column]], list[Column]]
+    error: Callable[[Column, Sequence[Column]], Column]
+
+
+@runtime_checkable
+class Format(Protocol):
+    """How a record's key or value stands in its bytes."""
+
+    def decoder(self, part: Part, topics: Sequence[str]) -> Decoder:
+        """Say how the keys or values of some topics are read."""
+        ...
+
+    def encoder(self, part: Part, topic: str, columns: T.StructType) -> Encoder:
+        """Say how columns are written as the keys or values of a topic."""
+        ...
+
+
+@dataclass(frozen=True)
+class Plain:
+    """One column, as it is: text in UTF-8, or bytes."""
+
+    kind: Literal["string", "binary"]
+
+    def decoder(self, part: Part, topics: Sequence[str]) -> Decoder:  # noqa: ARG002 (the protocol's)
+        """Name the column after the part."""
+        is_text = self.kind == "string"
+        columns = T.StructType([T.StructField(part, T.StringType() if is_text else T.BinaryType())])
+
+        return Decoder(
+            columns,
+            parse=lambda _: [],
+            row=lambda raw, _: [raw.cast(self.kind)],
+            error=lambda raw, _: _unless(
+                F.is_valid_utf8(raw.cast("string")) if is_text else F.lit(True), raw, NO_TEXT
+            ),
+        )
+
+    def encoder(self, part: Part, topic: str, columns: T.StructType) -> Encoder:
+        """Take the one column that there is."""
+        if len(columns) != 1:
+            raise ArgumentError(
+                f"'{self.kind}' is one column, and the {part} of topic '{topic}' has {len(columns)}"
+                f" ({', '.join(columns.names)}).",
+                hint=f'Give {part}="json", or leave all but one out with select(...).',
+                where=user_line(),
+            )
+        (one,) = columns
+        if self.kind == "binary" and not isinstance(one.dataType, T.BinaryType | T.StringType):
+            raise ArgumentError(
+                f"The column '{one.name}' is a {one.dataType.simpleString()}, and no bytes.",
+                hint=f'Give {part}="string" or {part}="json".',
+                where=user_line(),
+            )
+        lost = F.raise_error(f"[{RecordEncodingError.code}] {_no_null(one.name, self.kind, part, topic)}")
+
+        def encode(row: Column) -> Column:
+            column = row.getField(one.name).cast(self.kind)
+            return F.when(row.isNotNull() & column.isNull(), lost.cast(self.kind)).otherwise(column)
+
+        return encode
+
+
+@dataclass(frozen=True)
+class Json:
+    """A JSON object; reading needs its `schema`."""
+
+    schema: T.StructType | None = None
+
+    def decoder(self, part: Part, topics: Sequence[str]) -> Decoder:  # noqa: ARG002 (the protocol's)
+        """Make a column of each field."""
+        if self.schema is None:
+            raise ArgumentError(
+                f'{part}="json" does not say which columns a record has.',
+                hint=f"Give {part}= the schema, as in 'ticker string, price double'.",
+                where=user_line(),
+            )
+        schema = self.schema
+
+        def parse(raw: Column) -> list[Column]:
+            text = raw.cast("string")
+            corrupt = T.StructField(_CORRUPT, T.StringType())
+            # Spark's parser stops behind the first object: as an array's one element, all of the text is looked at.
+            elements = F.json_array_length(F.concat(F.lit("["), text, F.lit("]")))
+            return [F.from_json(text, T.StructType([*schema, corrupt]), _PERMISSIVE), elements]
+
+        def error(raw: Column, parsed: Sequence[Column]) -> Column:
+            row, elements = parsed
+            whole = row.isNotNull() & row.getField(_CORRUPT).isNull() & (elements == 1)
+            return _unless(whole & F.is_valid_utf8(raw.cast("string")), raw, NO_JSON)
+
+        return Decoder(
+            schema,
+            parse=parse,
+            row=lambda _, parsed: [parsed[0].getField(name) for name in schema.names],
+            error=error,
+        )
+
+    def encoder(self, part: Part, topic: str, columns: T.StructType) -> Encoder:  # noqa: ARG002 (the protocol's)
+        """Write all columns, nulls too."""
+        return lambda row: F.to_json(row, JSON_OPTIONS)
+
+
+def _no_null(column: str, kind: str, part: Part, topic: str) -> str:
+    what = "would read as a delete" if part == "value" else "is no key"
+    return (
+        f"A row has no '{column}', and the {part} of topic '{topic}' is '{kind}': null {what}."
+        f' Give {part}="json", or leave such rows out.'
+    )
+
+
+def _unless(sound: Column, raw: Column, error: str) -> Column:
+    """An error where there are bytes that are not sound."""
+    return F.when(raw.isNotNull() & ~F.coalesce(sound, F.lit(False)), F.lit(error))
+
+
+def as_format(given: Format | T.StructType | str, part: Part, *, reads: bool) -> Format:
+    """Take a format as users give it: a word, a schema of JSON, or one of the functions for Avro.
+
+    Raises
+    ------
+    ArgumentError
+        It is none of these.
+    """
+    if isinstance(given, Format):
+        return given
+    words: dict[object, Format] = {"string": Plain("string"), "binary": Plain("binary"), "json": Json()}
+    if isinstance(given, str) and given in words:
+        return words[given]
+    ways = "'string', 'binary', " + ("a schema of JSON" if reads else "'json'") + ", tablestream.avro(...)"
+    if reads and isinstance(given, str | T.StructType):
+        try:
+            schema = T.StructType.fromDDL(given) if isinstance(given, str) else given
+        except ParseException:
+            schema = T.StructType()
+        if isinstance(schema, T.StructType) and len(schema):
+            return Json(schema)
+    raise ArgumentError(
+        f"{part}={given!r} is no format of records.",
+        hint=f"Give {ways} or tablestream.confluent_avro(...); JSON as in 'ticker string, price double'.",
+        where=user_line(),
+    )

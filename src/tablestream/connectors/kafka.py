@@ -1,0 +1,265 @@
+"""Kafka topics as streams of rows: keys and values as columns, tombstones and bad records told apart."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from tablestream.calling import user_line
+from tablestream.connectors.files import METADATA, Option
+from tablestream.connectors.formats import Decoder, Format, Part, as_format
+from tablestream.connectors.kafka_options import (
+    SERVERS,
+    check_connector,
+    check_hidden,
+    checked_options,
+    checked_servers,
+)
+from tablestream.errors import ArgumentError, ReservedNameError
+
+KAFKA = "_kafka"
+"""The column with what Kafka knows of a record."""
+HEADER = "tablestream"
+"""The header by which `kafka` says when a change happened, who wrote it, and as its how manyth."""
+
+OnError = Literal["fail", "drop"]
+Offsets = str | Mapping[str, Mapping[int, int]]
+
+_TOPICS = "Give the topic, or a list of topics."
+_CUTS = "Parts of a topic partition would be read by several tasks, and its order be lost."
+_DECIDED = {
+    "subscribe": _TOPICS,
+    "subscribepattern": _TOPICS,
+    "assign": _TOPICS,
+    SERVERS: "Give bootstrap_servers=.",
+    "startingoffsets": "Give starting_offsets=.",
+    "includeheaders": "Headers are always there.",
+    "minpartitions": _CUTS,
+    "maxrecordsperpartition": _CUTS,
+}
+_NUMBER = "[0-9]{1,18}"
+_HEADER_PATTERN = f"^-?{_NUMBER}( [0-9a-f]{{16}} {_NUMBER} {_NUMBER})?$"
+
+
+def from_kafka(
+    spark: SparkSession,
+    topic: str | Sequence[str],
+    *,
+    value: Format | T.StructType | str,
+    key: Format | T.StructType | str | None = None,
+    bootstrap_servers: str,
+    starting_offsets: Offsets = "earliest",
+    on_error: OnError = "fail",
+    deduplicate: bool = False,
+    options: Mapping[str, Option] | None = None,
+) -> DataFrame:
+    """Read Kafka topics as a stream, for `table` and `stream`.
+
+    Parameters
+    ----------
+    spark
+        The session, with Spark's Kafka connector on its class path.
+    topic
+        The topic, or several.
+    value, key
+        How they stand in a record's bytes: ``"string"`` (UTF-8), ``"binary"``, the schema of a JSON object (a DDL
+        string or a struct), `avro` or `confluent_avro`. Without `key` it is not decoded.
+    bootstrap_servers
+        Kafka's addresses, such as ``"host:9092"``.
+    starting_offsets
+        Where a query begins that has no checkpoint yet: ``"earliest"``, ``"latest"``, or offsets by topic and
+        partition, such as ``{"prices": {0: 23, 1: -2}}`` (-2 the earliest, -1 the latest).
+    on_error
+        What becomes of a record that cannot be decoded: ``"fail"`` ends the query with `MalformedRecordError`,
+        ``"drop"`` leaves it out, counts it (``malformed``), and keeps it apart in ``Table.rejected()``.
+    deduplicate
+        Leave out what a query of this library wrote twice, since a part of its work was repeated. It takes a round
+        and remembers the keys of the last micro-batch of every writer.
+    options
+        Further options of Spark's connector, such as ``{"maxOffsetsPerTrigger": 100_000}``, and Kafka's own with
+        ``kafka.`` before them.
+
+    Returns
+    -------
+    DataFrame
+        The columns of the key: its fields, or ``key``. The columns of the value: its fields, or ``value``; a name
+        that both have is the key's. And ``_kafka``: ``topic``, ``partition``, ``offset``, ``timestamp``,
+        ``headers``, ``tombstone`` (whether the value is null) and ``undecodable`` (what is wrong with it).
+
+    Raises
+    ------
+    ArgumentError
+        A format, an option or another argument cannot be used.
+    ReservedNameError
+        A field is called ``_kafka``.
+    SessionSettingError
+        The session has no Kafka connector, or would show a password in its plans.
+    RegistryError
+        The schema registry has no schema, or does not answer.
+
+    Notes
+    -----
+    `table` and `stream` know such a frame by ``_kafka``, as long as it is kept: the order of records is that of
+    their topic partition and offset, their time is Kafka's, a record without a value is a tombstone, and ``_kafka``
+    is no part of the value.
+
+    The time of a record that `kafka` wrote is that of its change. Kafka's own is when it was written.
+
+    JSON is decoded as `read_files` does it, and the whole text has to be one object in UTF-8. A field that is
+    missing is null, one that is unknown is ignored. A text ``null`` is no tombstone, and cannot be decoded.
+
+    That a topic does not exist is found when the query runs, and ends it: ``UnknownTopicOrPartitionException``.
+
+    References
+    ----------
+    Kafka Streams ``StreamsBuilder.table``, ``Consumed``; Spark's "Structured Streaming + Kafka Integration Guide".
+
+    Examples
+    --------
+    >>> import tablestream as ts
+    >>> quotes = ts.from_kafka(  # doctest: +SKIP
+    ...     spark, "quotes", key="ticker string", value="price double", bootstrap_servers="localhost:9092"
+    ... )
+    >>> ts.table(quotes, key="ticker", name="quotes")  # doctest: +SKIP
+    Table 'quotes' [key ticker: string] [price: double]
+    """
+    topics = _checked_topics(topic)
+    if on_error not in get_args(OnError):
+        raise ArgumentError(
+            f"on_error={on_error!r} is not known.", hint="One of 'fail', 'drop'.", where=user_line()
+        )
+    settings = checked_options(options, _DECIDED, "from_kafka")
+    check_hidden(spark, settings)
+    settings |= {
+        SERVERS: checked_servers(bootstrap_servers),
+        "subscribe": ",".join(topics),
+        "startingOffsets": _offsets(starting_offsets),
+        "includeHeaders": "true",
+    }
+    decoders: dict[Part, Decoder] = {}
+    if key is not None:
+        decoders["key"] = as_format(key, "key", reads=True).decoder("key", topics)
+    decoders["value"] = as_format(value, "value", reads=True).decoder("value", topics)
+    parsed = {part: decoder.parse(F.col(part)) for part, decoder in decoders.items()}
+    names = {
+        part: [f"__{part}{number}" for number in range(len(columns))] for part, columns in parsed.items()
+    }
+    costly = [
+        column.alias(name) for part in parsed for name, column in zip(names[part], parsed[part], strict=True)
+    ]
+    parts = [
+        _Part(part, decoder, [F.col(name) for name in names[part]]) for part, decoder in decoders.items()
+    ]
+    check_connector(spark)
+    frame = spark.readStream.format("kafka").options(**settings).load().select("*", *costly)
+    frame = frame.select(*_columns(spark, parts), _of_kafka(parts, deduplicate=deduplicate).alias(KAFKA))
+    # withMetadata and not alias(metadata=...): Spark Connect's withColumn drops that of an alias.
+    return frame.withMetadata(KAFKA, {METADATA: {KAFKA: {"on_error": on_error, "deduplicate": deduplicate}}})
+
+
+def kafka_metadata(schema: T.StructType) -> dict[str, Any] | None:
+    """Find what `from_kafka` was told, in the schema of a frame that came from it; None where it did not."""
+    for column in schema.fields:
+        told = (column.metadata or {}).get(METADATA, {}).get(KAFKA)
+        if told is not None:
+            return {"column": column.name, **told}
+    return None
+
+
+def _checked_topics(topic: Any) -> list[str]:
+    topics = [topic] if isinstance(topic, str) else list(topic)
+    if not topics or any(not isinstance(one, str) or not one or "," in one for one in topics):
+        raise ArgumentError(
+            f"{topic!r} names no topics.",
+            hint='Give a name, or several as in ["trades", "quotes"].',
+            where=user_line(),
+        )
+    return topics
+
+
+def _offsets(given: Offsets) -> str:
+    """Offsets as Spark takes them."""
+    if isinstance(given, str):
+        return given
+    return json.dumps(
+        {topic: {str(part): at for part, at in parts.items()} for topic, parts in given.items()}
+    )
+
+
+@dataclass(frozen=True)
+class _Part:
+    """A record's key or value: how it is decoded, and the columns with what is decoded of it already."""
+
+    name: Part
+    decoder: Decoder
+    parsed: Sequence[Column]
+
+    @property
+    def row(self) -> list[Column]:
+        """The columns."""
+        return self.decoder.row(F.col(self.name), self.parsed)
+
+    @property
+    def error(self) -> Column:
+        """Why there are none."""
+        return F.concat(F.lit(f"{self.name}: "), self.decoder.error(F.col(self.name), self.parsed))
+
+
+def _columns(spark: SparkSession, parts: Sequence[_Part]) -> list[Column]:
+    """The columns of key and value, a name only once."""
+    fold = str if spark.conf.get("spark.sql.caseSensitive", "false") == "true" else str.lower
+    columns: dict[str, Column] = {}
+    for part in parts:
+        for name, column in zip(part.decoder.columns.names, part.row, strict=True):
+            columns.setdefault(fold(name), column.alias(name))
+    if KAFKA in columns:
+        raise ReservedNameError(
+            f"A field is called {KAFKA}, as the column with what Kafka knows of a record.",
+            hint="Leave it out of the schema, or read the records as 'binary' and decode them yourself.",
+            where=user_line(),
+        )
+    return list(columns.values())
+
+
+def _of_kafka(parts: Sequence[_Part], *, deduplicate: bool) -> Column:
+    """What Kafka knows of a record, and what it lacks."""
+    told = F.get(F.filter("headers", lambda header: header["key"] == HEADER), 0)["value"].cast("string")
+    words = F.split(F.when(told.rlike(_HEADER_PATTERN), told), " ")
+    changed = F.timestamp_micros(F.get(words, 0).cast("bigint"))
+    error = F.concat_ws("; ", *(part.error for part in parts))  # which leaves out those that are null
+    written = F.when(
+        F.get(words, 3).isNotNull() & F.col("key").isNotNull(),
+        F.struct(
+            F.get(words, 1).alias("writer"),
+            F.get(words, 2).cast("bigint").alias("micro_batch"),
+            F.get(words, 3).cast("bigint").alias("number"),
+            F.col("key").alias("key"),
+        ),
+    )
+    return F.struct(
+        "topic",
+        "partition",
+        "offset",
+        F.coalesce(changed, "timestamp").alias("timestamp"),
+        "headers",
+        F.col("value").isNull().alias("tombstone"),
+        F.when(
+            error != "", F.to_json(F.struct(error.alias("error"), *_readable("key"), *_readable("value")))
+        ).alias("undecodable"),
+        *([written.alias("written")] if deduplicate else []),
+    )
+
+
+def _readable(part: Part) -> list[Column]:
+    """Bytes for people: as text where they are such, else in base64; what is null is left out of the JSON."""
+    is_text = F.is_valid_utf8(F.col(part).cast("string"))
+    return [
+        F.when(is_text, F.col(part).cast("string")).alias(part),
+        F.when(~is_text, F.base64(part)).alias(f"{part}_base64"),
+    ]

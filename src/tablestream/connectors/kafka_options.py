@@ -1,0 +1,119 @@
+"""Options of Spark's Kafka connector: which ones are decided here, and that no password is ever shown."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from pyspark.errors import AnalysisException
+
+from tablestream.calling import user_line
+from tablestream.connectors.files import Option
+from tablestream.errors import ArgumentError, SessionSettingError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SERVERS = "kafka.bootstrap.servers"
+#: What Kafka itself hides, certificates left out. ``sasl.jaas.config`` may hold a password, and need not.
+_SECRET = {
+    "kafka.ssl.key.password",
+    "kafka.ssl.keystore.key",
+    "kafka.ssl.keystore.password",
+    "kafka.ssl.truststore.password",
+}
+_JAAS = "kafka.sasl.jaas.config"
+_HIDES = {
+    "spark.sql.redaction.options.regex": "(?i)url",
+    "spark.redaction.regex": "(?i)secret|password|token|access[.]?key",
+}
+_CONNECTOR = "org.apache.spark:spark-sql-kafka-0-10_2.13"
+
+
+def checked_options(
+    given: Mapping[str, Option] | None, decided: Mapping[str, str], caller: str
+) -> dict[str, str]:
+    """Take further options, but none that is decided here.
+
+    Parameters
+    ----------
+    given
+        The user's.
+    decided
+        What to say for an option that cannot be given, by its name in lower case.
+    caller
+        The function that has them as ``options=``.
+
+    Raises
+    ------
+    ArgumentError
+        An option is decided here. Its value is not shown.
+    """
+    options = {name: _text(value) for name, value in (given or {}).items()}
+    for name in options:
+        hint = decided.get(name.lower())
+        if hint is not None:
+            raise ArgumentError(f"{caller} decides the option {name!r} itself.", hint=hint, where=user_line())
+    return options
+
+
+def _text(value: Option) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def checked_servers(servers: Any) -> str:
+    """Refuse what names no server."""
+    if not isinstance(servers, str) or not servers.strip():
+        raise ArgumentError(
+            "bootstrap_servers names no Kafka server.",
+            hint="Give it as 'host:9092', several with commas between them.",
+            where=user_line(),
+        )
+    return str(servers)
+
+
+def check_hidden(spark: SparkSession, options: Mapping[str, str]) -> None:
+    """Refuse secrets that Spark would show: in its plans, and in errors, it hides options by their names.
+
+    Raises
+    ------
+    SessionSettingError
+        The session's patterns do not match an option that holds a secret.
+    """
+    patterns = [re.compile(spark.conf.get(name, usual) or usual) for name, usual in _HIDES.items()]
+    shown = [
+        name
+        for name, value in options.items()
+        if _is_secret(name.lower(), value)
+        and not any(pattern.search(name) or pattern.search(value) for pattern in patterns)
+    ]
+    if shown:
+        pattern = "|".join(["(?i)url", *(re.escape(name) for name in shown)])
+        raise SessionSettingError(
+            f"Spark would show {', '.join(shown)} in its plans and errors.",
+            hint=f"Set spark.sql.redaction.options.regex={pattern}",
+            where=user_line(),
+        )
+
+
+def _is_secret(name: str, value: str) -> bool:
+    return name in _SECRET or (name == _JAAS and "password" in value.lower())
+
+
+def check_connector(spark: SparkSession) -> None:
+    """Refuse a session without Spark's Kafka connector.
+
+    Raises
+    ------
+    SessionSettingError
+        It is not on the class path.
+    """
+    try:
+        _ = spark.readStream.format("kafka").options(**{SERVERS: "none:1", "subscribe": "none"}).load().schema
+    except AnalysisException as error:
+        raise SessionSettingError(
+            "The session lacks Spark's Kafka connector.",
+            hint=f"Start Spark with --packages {_CONNECTOR}:<Spark's version>, or with its jars in spark.jars.",
+            where=user_line(),
+        ) from error

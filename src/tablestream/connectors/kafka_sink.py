@@ -1,0 +1,222 @@
+"""Kafka topics as a target: every change of a key a record, a delete a record without a value."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Self
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from tablestream.calling import user_line
+from tablestream.connectors.files import Option
+from tablestream.connectors.formats import Encoder, Format, as_format
+from tablestream.connectors.kafka import HEADER
+from tablestream.connectors.kafka_options import (
+    SERVERS,
+    check_connector,
+    check_hidden,
+    checked_options,
+    checked_servers,
+)
+from tablestream.connectors.sink import CHANGE_TYPE, LATEST, NUMBER, ORDER, TIMESTAMP, quoted
+from tablestream.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_IDEMPOTENCE = "kafka.enable.idempotence"
+_DECIDED = {
+    "topic": "Give kafka(...) the topic.",
+    SERVERS: "Give bootstrap_servers=.",
+    _IDEMPOTENCE: "Without it a record that is sent again could come behind those sent after it.",
+    "kafka.partitioner.ignore.keys": "A key's records have to be in one partition.",
+}
+_WRITER_DIGITS = 16
+
+
+@dataclass(frozen=True)
+class _Written:
+    """How the columns of an output become records.
+
+    Attributes
+    ----------
+    value_columns
+        The columns of the value.
+    key, value
+        Make bytes of the columns.
+    records
+        Whether it is a stream, whose keys may be null.
+    """
+
+    value_columns: tuple[str, ...]
+    key: Encoder | None
+    value: Encoder
+    records: bool
+
+
+@dataclass(frozen=True)
+class KafkaSink:
+    """A topic as a target; made by `kafka`."""
+
+    topic: str
+    bootstrap_servers: str
+    key: Format
+    value: Format
+    options: Mapping[str, str] = field(default_factory=dict, repr=False)
+    key_columns: tuple[str, ...] = ()
+    written: _Written | None = field(default=None, repr=False)
+
+    @property
+    def target(self) -> str:
+        """Kind and place."""
+        return f"kafka {self.topic} at {self.bootstrap_servers}"
+
+    @property
+    def needs_final(self) -> bool:
+        """A topic takes every change."""
+        return False
+
+    def keyed_by(self, names: Sequence[str]) -> Self:
+        """Give the same target, told which columns are the key."""
+        return replace(self, key_columns=tuple(names))
+
+    def check(self, spark: SparkSession) -> None:
+        """Refuse a session without Spark's Kafka connector, or one that would show a password."""
+        check_connector(spark)
+        check_hidden(spark, self.options)
+
+    def shaped(self, key: T.StructType, value: T.StructType, *, records: bool) -> Self:
+        """Give the same target, told the columns: formats find out whether they fit, and ask their registry."""
+        encode_key = self.key.encoder("key", self.topic, key) if len(key) else None
+        encode_value = self.value.encoder("value", self.topic, value)
+        return replace(self, written=_Written(tuple(value.names), encode_key, encode_value, records))
+
+    def write(self, changes: DataFrame, micro_batch_id: int, query_id: str, output_name: str) -> None:
+        """Send one micro-batch: the rows of a Spark task one after the other, so that keys stay in order."""
+        settings = {
+            **self.options,
+            SERVERS: self.bootstrap_servers,
+            "topic": self.topic,
+            _IDEMPOTENCE: "true",
+        }
+        records = self._records(changes, f"{_writer(query_id, output_name)} {micro_batch_id}")
+        records.write.format("kafka").options(**settings).save()
+
+    def _records(self, changes: DataFrame, place: str) -> DataFrame:
+        """Make records of changes; `place` is the writer and the micro-batch."""
+        written = self.written
+        if written is None:
+            raise ArgumentError("A Kafka sink needs the columns of its changes.", hint="Call shaped(...).")
+        if CHANGE_TYPE not in changes.columns:  # what sources reject
+            return changes.select(written.value(_struct(written.value_columns)).alias("value"))
+        if LATEST in changes.columns:
+            changes = changes.filter(LATEST)
+        after = changes.filter(F.col(CHANGE_TYPE) != "update_preimage")
+        row = F.when(F.col(CHANGE_TYPE) != "delete", _struct(written.value_columns))
+        key, there = F.lit(None).cast("binary"), F.lit(False)
+        number: Column = F.lit(0)
+        if written.key is not None:
+            there = ~F.greatest(*(F.col(quoted(name)).isNull() for name in self.key_columns), F.lit(False))
+            there = there if written.records else F.lit(True)
+            key = written.key(F.when(there, _struct(self.key_columns)))
+            number = F.col(f"{ORDER}.{NUMBER}")
+        time = F.unix_micros(TIMESTAMP)
+        # A record without a key may go to another partition when it is sent again: there it would be no repeat.
+        said = F.when(there, F.concat_ws(" ", time, F.lit(place), number)).otherwise(time.cast("string"))
+        header = F.struct(F.lit(HEADER).alias("key"), said.cast("binary").alias("value"))
+        return after.select(
+            key.alias("key"), written.value(row).alias("value"), F.array(header).alias("headers")
+        )
+
+
+def kafka(
+    topic: str,
+    *,
+    bootstrap_servers: str,
+    key: Format | str = "json",
+    value: Format | str = "json",
+    options: Mapping[str, Option] | None = None,
+) -> KafkaSink:
+    """Write an output to a Kafka topic: a record for every change, without a value where the key's row goes.
+
+    Parameters
+    ----------
+    topic
+        The topic. It is not made here; for the changes of a table, one with ``cleanup.policy=compact`` keeps a
+        record per key.
+    bootstrap_servers
+        Kafka's addresses, such as ``"host:9092"``.
+    key, value
+        How they are written: ``"json"``, an object of all columns; ``"string"`` or ``"binary"``, of one column;
+        `avro` or `confluent_avro`.
+    options
+        Kafka's own settings with ``kafka.`` before them, such as ``{"kafka.compression.type": "zstd"}``.
+
+    Returns
+    -------
+    KafkaSink
+        For ``table.to(...)``: every change, or with ``emit="final"`` the last of each key and micro-batch. Also for
+        ``stream.to(...)`` and for ``table.rejected().to(...)``, whose records are values alone.
+
+    Raises
+    ------
+    ArgumentError
+        A format or an option cannot be used. When the query starts: the columns do not fit the format.
+    SessionSettingError
+        When the query starts: the session has no Kafka connector, or would show a password in its plans.
+    RegistryError
+        When the query starts: the schema registry refuses the schema, or does not answer.
+
+    Notes
+    -----
+    The records of a key are in one partition, and the first record of each of its changes stands in the order of
+    the changes, whatever fails and is repeated: a key's changes are in one Spark task, which sends them one after
+    the other, and Kafka's producer is idempotent. What is repeated after a failure, a task or a micro-batch, is
+    written again, so that a stretch of changes may stand there twice; ``from_kafka(..., deduplicate=True)`` leaves
+    it out. Leave the number of the topic's partitions as it is: with another one keys move.
+
+    A record has one header, ``tablestream``: a text of up to four words. The first is the time of the change, in
+    microseconds since 1970; Kafka's own timestamp is when the record was written. The others say which repeat is
+    one: the writer (16 hexadecimal digits that stand for the query and the output), the micro-batch, and the number
+    of the change among the key's in it. A record without a key has the time only.
+
+    Late changes of a versioned table are left out: in a topic, the last record of a key is its row. With
+    ``before=True`` only the rows after a change are written.
+
+    References
+    ----------
+    Kafka Streams ``KStream.to``; Spark's "Structured Streaming + Kafka Integration Guide".
+
+    Examples
+    --------
+    >>> kafka("holdings", bootstrap_servers="localhost:9092", key="string").target
+    'kafka holdings at localhost:9092'
+    """
+    return KafkaSink(
+        _checked_topic(topic),
+        checked_servers(bootstrap_servers),
+        as_format(key, "key", reads=False),
+        as_format(value, "value", reads=False),
+        checked_options(options, _DECIDED, "kafka"),
+    )
+
+
+def _checked_topic(topic: Any) -> str:
+    if not isinstance(topic, str) or not topic.strip():
+        raise ArgumentError(
+            f"{topic!r} names no topic.", hint='Give a name, as in "holdings".', where=user_line()
+        )
+    return topic
+
+
+def _struct(names: Sequence[str]) -> Column:
+    return F.struct(*(F.col(quoted(name)).alias(name) for name in names))
+
+
+def _writer(query_id: str, output_name: str) -> str:
+    """Sixteen hexadecimal digits for an output of a query; a query with another checkpoint is another one."""
+    return hashlib.sha256(f"{query_id}/{output_name}".encode()).hexdigest()[:_WRITER_DIGITS]

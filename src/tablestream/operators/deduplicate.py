@@ -1,0 +1,130 @@
+"""What a writer wrote twice passes once.
+
+A writer is a query that writes to a topic, and a place in it a topic partition. Every record that it writes to a key
+has the number of its micro-batch, and a number that rises with the changes of the key in that micro-batch. When a part
+of its work fails it writes a stretch again, each key's records in the same order; and it begins a micro-batch when all
+of the one before is written. So, for one writer and topic partition, a record is a repeat exactly if
+
+=============================================================  ======
+its micro-batch is                                             and
+=============================================================  ======
+before the latest
+the latest                                                     its number is not above the greatest of its key in it
+=============================================================  ======
+
+Numbers may be missing: a compacted topic lacks records. Of each writer and topic partition, the keys of the latest
+micro-batch are remembered, and no others. A record that no writer is known of passes.
+
+References
+----------
+``docs/kafka.md``; ``docs/decisions/011-kafka.md``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import polars as pl
+
+from tablestream.operators.operator import PARENT, Context, Emission
+from tablestream.state.changes import FOREIGN_HASH, KEY_HASH, LIVE, SEQ, TS, last_by, number_keys
+from tablestream.state.trace import TraceSpec
+
+#: Writer and topic partition as one text; the record's key; the writer's micro-batch and number.
+WRITER, WRITER_HASH, RECORD_KEY, MICRO_BATCH, NUMBER = "_w", "_wh", "_rk", "_mb", "_no"
+REPEATED = "repeated"
+_PLACE = {
+    WRITER_HASH: pl.Int64(),
+    WRITER: pl.String(),
+    FOREIGN_HASH: pl.Int64(),
+    RECORD_KEY: pl.Binary(),
+    MICRO_BATCH: pl.Int64(),
+    NUMBER: pl.Int64(),
+}
+_KEY = (WRITER, RECORD_KEY)
+
+
+@dataclass(frozen=True)
+class Deduplicate:
+    """Leave out what a writer repeats.
+
+    Parameters
+    ----------
+    keys
+        The key columns and their dtypes; none for a stream without a key.
+    value
+        The dtype of the value.
+
+    Notes
+    -----
+    Input: ``_kh``, key, ``_ts``, ``_live``, ``v``, and what the writer said, null where there is none: ``_w``, its
+    hash ``_wh``, ``_rk``, the hash ``_fh`` of both, ``_mb``, ``_no``. Output 0: ``_kh``, key, ``_ts``, ``_live``,
+    ``v``. Cost: the records, and what is remembered of the writers that they are from.
+    """
+
+    keys: pl.Schema
+    value: pl.DataType
+
+    @property
+    def inputs(self) -> tuple[pl.Schema, ...]:
+        head = {KEY_HASH: pl.Int64(), **self.keys, TS: pl.Int64(), LIVE: pl.Boolean()}
+        return (pl.Schema({**head, "v": self.value, **_PLACE}),)
+
+    @property
+    def traces(self) -> tuple[TraceSpec, ...]:
+        return (
+            TraceSpec(
+                name="written",
+                number=0,
+                hash=WRITER_HASH,
+                key=(WRITER,),
+                unique=(RECORD_KEY,),
+                unique_hash=FOREIGN_HASH,
+                schema=pl.Schema({**_PLACE, LIVE: pl.Boolean()}),
+            ),
+        )
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        return (REPEATED,)
+
+    def run(self, inputs: Sequence[pl.DataFrame], context: Context) -> Iterator[Emission]:
+        """Pass on the records that are no repeats, and remember the latest micro-batch of each writer."""
+        (arrived,) = inputs
+        (spec,) = self.traces
+        trace = context.trace(spec.name)
+        new = arrived.select(SEQ, *_PLACE).drop_nulls(WRITER)
+        stored = trace.lookup(new.select(WRITER_HASH, WRITER).unique())
+        seen = _seen(stored, new)
+        repeats = seen.filter(~pl.col("fresh"))[SEQ]
+        context.dropped[REPEATED] += len(repeats)
+        passed = arrived.filter(~pl.col(SEQ).is_in(repeats.implode())) if len(repeats) else arrived
+        columns = [KEY_HASH, *self.keys, TS, LIVE, "v"]
+        yield Emission(0, passed.select(pl.col(SEQ).alias(PARENT), *columns))
+        trace.insert(_remembered(seen, spec))
+
+
+def _seen(stored: pl.DataFrame, new: pl.DataFrame) -> pl.DataFrame:
+    """What is remembered and what came (`fresh`: is no repeat; of what is remembered null), by writer and key."""
+    writers = pl.concat(number_keys(WRITER_HASH, [WRITER], [stored, new]))
+    keys = pl.concat(number_keys(FOREIGN_HASH, _KEY, [stored, new]))
+    both = pl.concat([stored.select(pl.lit(0, pl.Int64).alias(SEQ), *_PLACE), new])
+    both = both.with_columns(writers.alias("writer"), keys.alias("key"))
+    latest = pl.col(MICRO_BATCH).cum_max().shift(1).over("writer")
+    greatest = pl.col(NUMBER).cum_max().shift(1).over("key", MICRO_BATCH)
+    later = (pl.col(MICRO_BATCH) > latest).fill_null(value=True)
+    next_one = (pl.col(MICRO_BATCH) == latest) & (pl.col(NUMBER) > greatest).fill_null(value=True)
+    return both.with_columns(pl.when(pl.col(SEQ) > 0).then(later | next_one).alias("fresh"))
+
+
+def _remembered(seen: pl.DataFrame, spec: TraceSpec) -> pl.DataFrame:
+    """The changes of what is remembered: the last of each key in the latest micro-batch, tombstones for the others."""
+    is_latest = pl.col(MICRO_BATCH) == pl.col(MICRO_BATCH).max().over("writer")
+    is_known = (pl.col(SEQ) == 0).any().over("key")
+    judged = seen.with_columns(is_latest.alias(LIVE), is_known.alias("known"))
+    passed = judged.filter(pl.col("fresh").fill_null(value=True))
+    last = last_by(passed, passed["key"])
+    changed = last.filter(pl.when(LIVE).then(pl.col(SEQ) > 0).otherwise("known"))
+    kept = pl.col(MICRO_BATCH, NUMBER)
+    return changed.with_columns(pl.when(LIVE).then(kept)).select(list(spec.schema))

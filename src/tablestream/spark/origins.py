@@ -1,0 +1,148 @@
+"""What a frame tells of where its rows come from: their order, their time, and which of them are none.
+
+==============================  ===========================================  ========================  ==============
+frame                           source partition, position                   time                      tombstones
+==============================  ===========================================  ========================  ==============
+of ``tablestream.from_kafka``   topic and partition, offset                  Kafka's, or the change's  null values
+of Spark's Kafka source         topic and partition, offset                  Kafka's
+files                           modification time, path and block, row       that of the micro-batch
+any other                       the Spark task, counted                      that of the micro-batch
+==============================  ===========================================  ========================  ==============
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from tablestream.connectors.files import CORRUPT_RECORD, on_malformed
+from tablestream.connectors.kafka import kafka_metadata
+from tablestream.spark.analysis import unlogged
+from tablestream.spark.columns import quoted
+from tablestream.spark.packing import Malformed
+
+_FILE_REMEDY = "Correct the file, or read it with tablestream.read_files and mode='drop' or mode='keep'."
+_KAFKA_REMEDY = "Let its writer go another way, or read the topic with on_error='drop'."
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where the rows of a frame come from.
+
+    Attributes
+    ----------
+    marks, position
+        What tells a source partition, and the place in it; without a position, rows are counted.
+    time
+        When a record happened, where nobody says otherwise; none: when it arrived.
+    tombstone
+        Whether a record has no value.
+    hidden
+        The columns that are no part of a value.
+    written
+        What a record's writer says of it, as the columns of `spark.sources`; null where it says nothing. Without it
+        repeats are no matter.
+    lanes
+        Whether each source partition goes on and on, as those of a topic do; otherwise the source as a whole does.
+    malformed, mode, remedy
+        The text of a row that could not be read, else null; what becomes of it, and what its reader can do.
+    """
+
+    marks: tuple[Column, ...] = ()
+    position: Column | None = None
+    time: Column | None = None
+    tombstone: Column | None = None
+    hidden: tuple[str, ...] = ()
+    written: tuple[Column, ...] = ()
+    malformed: Column | None = None
+    mode: Malformed = "fail"
+    remedy: str = _FILE_REMEDY
+    lanes: bool = False
+
+
+def origin_of(df: DataFrame) -> Origin:
+    """Find out where the rows of a frame come from."""
+    told = kafka_metadata(df.schema)
+    if told is not None:
+        return _of_from_kafka(told["column"], told["on_error"], deduplicate=told["deduplicate"])
+    hidden, malformed, mode = _malformed(df)
+    if _is_kafka(df):
+        topic = F.col("topic"), F.col("partition").cast("bigint")
+        time = F.col("timestamp") if "timestamp" in df.columns else None
+        return Origin(topic, F.col("offset"), time, hidden=hidden, malformed=malformed, mode=mode, lanes=True)
+    marks, position = _in_file(df)
+    return Origin(marks, position, hidden=hidden, malformed=malformed, mode=mode)
+
+
+def _of_from_kafka(column: str, on_error: str, *, deduplicate: bool) -> Origin:
+    def known(*names: str) -> Column:
+        return quoted(column, *names)
+
+    return Origin(
+        marks=(known("topic"), known("partition").cast("bigint")),
+        position=known("offset"),
+        time=known("timestamp"),
+        tombstone=known("tombstone"),
+        hidden=(column,),
+        written=_written(known) if deduplicate else (),
+        malformed=known("undecodable"),
+        mode="fail" if on_error == "fail" else "keep",
+        remedy=_KAFKA_REMEDY,
+        lanes=True,
+    )
+
+
+def _written(known: Callable[..., Column]) -> tuple[Column, ...]:
+    """Writer and topic partition, key, micro-batch and number of a record."""
+    place = F.concat_ws("\t", known("topic"), known("partition"), known("written", "writer"))
+    parts = (known("written", name) for name in ("key", "micro_batch", "number"))
+    return (
+        F.when(known("written").isNotNull(), place).alias("__writer"),
+        *(
+            part.alias(f"__{name}")
+            for part, name in zip(parts, ("record_key", "micro_batch", "number"), strict=True)
+        ),
+    )
+
+
+def _is_kafka(df: DataFrame) -> bool:
+    kinds = {one.name: one.dataType.simpleString() for one in df.schema}
+    return [kinds.get(name) for name in ("topic", "partition", "offset")] == ["string", "int", "bigint"]
+
+
+def _in_file(df: DataFrame) -> tuple[tuple[Column, ...], Column | None]:
+    metadata = _metadata(df)
+    if "file_path" not in metadata:
+        return (), None
+    modified_us = F.unix_micros("_metadata.file_modification_time")
+    marks = (modified_us, F.col("_metadata.file_path"), F.col("_metadata.file_block_start"))
+    return marks, F.col("_metadata.row_index") if "row_index" in metadata else None
+
+
+def _metadata(df: DataFrame) -> list[str]:
+    """What Spark knows of the file a row comes from; nothing for other sources."""
+    try:
+        with unlogged():
+            kind = df.select("_metadata").schema[0].dataType
+    except AnalysisException:
+        return []
+    return kind.names if isinstance(kind, T.StructType) else []
+
+
+def _malformed(df: DataFrame) -> tuple[tuple[str, ...], Column | None, Malformed]:
+    """The column of unreadable rows' texts, if there is one, and what becomes of such rows.
+
+    A frame of another reader that has Spark's column for them says by it which rows are none; without a mode such a
+    row ends the query, since it would be a row of nulls.
+    """
+    usual: tuple[str, Malformed] | None = (CORRUPT_RECORD, "fail") if CORRUPT_RECORD in df.columns else None
+    found = on_malformed(df.schema) or usual
+    if found is None:
+        return (), None, "fail"
+    name, mode = found
+    return (name,), quoted(name), mode

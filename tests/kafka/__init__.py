@@ -1,0 +1,1 @@
+"""Kafka as a source and a sink, with a broker of the tests' own."""

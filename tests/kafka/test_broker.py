@@ -1,0 +1,125 @@
+"""The broker for tests: it keeps its data over a restart, says what it lacks, and outlives nobody."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import IO
+
+import pytest
+
+from tablestream.errors import BrokerError
+from tablestream.testing import keeper
+from tablestream.testing.kafka_broker import KafkaBroker
+from tests.kafka.conftest import JARS
+from tests.kafka.topics import Topics, record
+
+#: Says its process id and never ends by itself; the second kind does not even when asked to.
+SLEEPER = "import os, time; print(os.getpid(), flush=True); time.sleep(600)"
+STUBBORN = f"import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); {SLEEPER}"
+
+
+def ends(process_id: int, seconds: float = 30) -> bool:
+    """Wait until a process is gone; one that ended and that nobody has waited for counts as gone."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        try:
+            state = Path(f"/proc/{process_id}/stat").read_text().rsplit(")", 1)[1].split()[0]
+        except (FileNotFoundError, ProcessLookupError):
+            return True
+        if state == "Z":
+            return True
+        time.sleep(0.02)
+    return False
+
+
+def told_id(output: IO[str] | None) -> int:
+    assert output is not None
+    return int(output.readline())
+
+
+def test_data_and_address_outlive_a_restart() -> None:
+    with KafkaBroker(JARS) as broker:
+        address = broker.bootstrap_servers
+        topic = Topics(address).make("kept")
+        Topics(address).send(topic, [record("a", "one")])
+        broker.stop()
+        with pytest.raises(ConnectionRefusedError):
+            connect(broker)
+        broker.start()
+        assert broker.bootstrap_servers == address
+        connect(broker)
+        assert [one.value for one in Topics(address).read(topic)] == [b"one"]
+
+
+def connect(broker: KafkaBroker) -> None:
+    host, port = broker.bootstrap_servers.split(":")
+    socket.create_connection((host, int(port))).close()
+
+
+def test_a_broker_ends_with_the_process_that_started_it(tmp_path: Path) -> None:
+    """Also with one that is killed, which can clean up nothing."""
+    program = (
+        "import os, sys, time\n"
+        "from tablestream.testing.kafka_broker import KafkaBroker\n"
+        f"broker = KafkaBroker({str(JARS)!r}, sys.argv[1])\n"
+        "broker.start()\n"
+        "print(broker._keeper.pid, flush=True)\n"
+        "time.sleep(600)\n"
+    )
+    command = [sys.executable, "-c", program, str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as other:
+        keeper_id = told_id(other.stdout)
+        other.kill()
+    assert ends(keeper_id)
+    said = (tmp_path / "broker.log").read_text(encoding="utf-8")
+    assert said.index("Kafka Server started") < said.index("shut down completed")
+
+
+@pytest.mark.parametrize("program", [SLEEPER, STUBBORN])
+def test_the_keeper_ends_its_program_when_its_input_ends(program: str) -> None:
+    command = [sys.executable, str(Path(keeper.__file__)), "0.2", sys.executable, "-c", program]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as kept:
+        child = told_id(kept.stdout)
+        assert kept.stdin is not None
+        kept.stdin.close()
+        assert ends(child)
+        assert kept.wait(30) != 0
+
+
+def test_the_keeper_ends_with_its_program() -> None:
+    command = [sys.executable, str(Path(keeper.__file__)), "5", sys.executable, "-c", SLEEPER]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as kept:
+        os.kill(told_id(kept.stdout), signal.SIGKILL)
+        assert kept.wait(30) != 0
+
+
+def test_no_java(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(
+        BrokerError, match=r"needs Java 17 or newer.*none on the PATH.*apt-get install openjdk"
+    ):
+        KafkaBroker(JARS, tmp_path).start()
+
+
+def test_no_jars(tmp_path: Path) -> None:
+    with pytest.raises(BrokerError, match=r"no jars of a Kafka broker in .*make jars"):
+        KafkaBroker(tmp_path, tmp_path).start()
+
+
+def test_settings_that_are_none(tmp_path: Path) -> None:
+    with pytest.raises(BrokerError, match=r"(?s)cannot be made ready:.*log\.retention\.bytes"):
+        KafkaBroker(JARS, tmp_path, settings={"log.retention.bytes": "many"}).start()
+
+
+def test_a_port_that_is_taken(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        broker = KafkaBroker(JARS, tmp_path, port=taken.getsockname()[1])
+        with pytest.raises(BrokerError, match=r"(?s)The Kafka broker ended:.*Address already in use"):
+            broker.start()
