@@ -305,6 +305,7 @@ class Stream(Relation):
         keys, key = joining.key_columns(self._node.key, same=on is None), self._node.key
         if corrections:
             _check_history(right, "late versions can correct results", "corrections", shown, where)
+            check_names(self._spark, self.key_columns, (RECORD_ID,), shown, where)
             key, keys = (*key, RECORD_ID), {**keys, RECORD_ID.name: ()}
         value, columns, gone = joining.value(select, suffixes, keys)
         node = StreamJoin(

@@ -101,3 +101,25 @@ def test_what_waits_stays_in_the_state() -> None:
         engine = engine.restarted()
     assert [step.number for step in told] == list(range(1, len(told) + 1))
     assert 0 < len(log) - len(told) < 10
+
+
+def test_what_is_copied_goes_to_every_shard_once() -> None:
+    left, right = source("L"), source("R")
+    node = foreign_key_join(left, right, "left", copied=True)
+    log = [Record(left, f"k{number}", "a|r", 1) for number in range(9)]
+    log += [Record(right, "r", "x", 2), Record(left, "k0", "b|r", 9), Record(right, "s", "y", 9)]
+    (told,) = Engine([Output(node)], shards=3, align=LANES).run(log)
+    (wanted,) = Engine([Output(node)], shards=3).run(log[:-2])
+    assert sorted(told) == sorted(wanted)
+
+
+def test_streams_that_are_merged_wait_each_for_itself() -> None:
+    one, other = stream("A"), stream("B")
+    engine = Engine([Output(to_table(merged(one, other)))], align=LANES)
+    log = [
+        Record(one, "k", "1", 5),
+        Record(other, "k", "2", 3),
+        Record(one, "k", "3", 9),
+        Record(other, "k", "4", 9),
+    ]
+    assert [step.number for step in engine.steps(log)[0]] == [2, 1]

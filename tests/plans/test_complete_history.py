@@ -16,10 +16,12 @@ from tests.plans.tables import (
     filtered,
     foreign_key_join,
     key_join,
+    looked_up,
     materialized,
     pair,
     points,
     source,
+    stream,
 )
 
 if TYPE_CHECKING:
@@ -202,3 +204,33 @@ def test_the_state_is_bounded_by_the_history(*, by_value: bool) -> None:
         engine.steps([Record(side, key, f"{now}|x", now) for side in (left, right) for key in "xyz"])
         sizes.append(sum(len(blob) for store in engine.stores.values() for blob in store.chunks.values()))
     assert max(sizes[60:]) <= 1.1 * max(sizes[20:60])
+
+
+def test_a_row_that_is_older_than_what_was_forgotten_is_shown_from_the_bound_on() -> None:
+    left, right, node = joined("outer", by_value=False, history=5)
+    log = [
+        Record(right, "a", "r", 2),
+        Record(right, "a", None, 4),
+        Record(right, "b", "x", 10),
+        Record(left, "a", "v", 3),
+    ]
+    (told,) = Engine([Output(node)], shards=1).run(log)
+    assert [(change.value, change.ts) for change in told if change.key == ("a",)] == [
+        ("(null,r)", 2), (None, 4), ("(v,null)", 5),
+    ]  # fmt: skip
+
+
+def test_a_record_meets_the_histories_version_of_its_time() -> None:
+    left, right, node = joined("inner", by_value=False, history=100)
+    records = stream("S")
+    looked = looked_up(records, node, "left", lambda value, _: value)
+    corrected = looked_up(records, node, "left", lambda value, _: value, corrections=True)
+    engine = Engine([Output(looked), Output(corrected)])
+    log = [Record(right, "a", "r1", 1), Record(right, "a", "r2", 9), Record(left, "a", "l", 2)]
+    first, second = engine.run([*log, Record(records, "k", "a", 5)])
+    assert [change.value for change in first] == ["(a,(l,r1))"]
+    assert [change.value for change in second] == ["(a,(l,r1))"]
+    # The row that is late ends where another one is known to: the record, at 12, has none all the while.
+    log = [Record(right, "b", "r", 1), Record(left, "b", None, 9), Record(records, "k", "b", 12)]
+    assert [change.value for change in engine.run(log)[1]] == ["(b,null)"]
+    assert {change.value for change in engine.run([Record(left, "b", "late", 2)])[1]} <= {"(b,null)"}

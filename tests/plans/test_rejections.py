@@ -106,3 +106,15 @@ def test_changes_older_than_the_joint_history(*, by_value: bool) -> None:
     assert [(change.key, change.value) for change in told] == [
         ((operator, "expired"), as_json("a", "late|a"))
     ]
+
+
+def test_a_stream_without_a_key_and_joins_on_one_key() -> None:
+    records, table, other = stream("S", width=0), source("T"), source("O")
+    join = looked_up(records, table, on=lambda value, _: value)
+    (told,) = Engine([Output(join, rejected=True)]).run([Record(records, (), None, 1)])
+    assert [change.value for change in told] == ['{"v":null}']
+    inner = key_join(materialized(table, 10), other)
+    engine = Engine([Output(key_join(inner, other), rejected=True), Output(key_join(inner, other, "left"))])
+    log = [Record(table, "k", "v", 5), Record(table, "k", "late", 3)]
+    assert [change.key for change in engine.run(log)[0]] == [(inner.name, "out-of-order")]
+    assert engine.dropped == {(inner.name, "out-of-order"): 1}

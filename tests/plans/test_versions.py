@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -303,19 +303,6 @@ def test_answers_of_every_shard_do_not_hang_on_the_cuts() -> None:
     assert len(found) == 1
 
 
-def told_of(log: Sequence[Record], known: dict[str, dict[int, Value]]) -> list[Change]:
-    """Each change beside what was valid at its time before, among all versions that ever came."""
-    told = []
-    for record in log:
-        versions = known.setdefault(str(record.key), {})
-        valid = [time for time in versions if time <= record.ts]
-        old = versions[max(valid)] if valid else None
-        versions[record.ts] = record.value
-        if (old, record.value) != (None, None):
-            told.append(Change((str(record.key),), (old, record.value), record.ts))
-    return told
-
-
 def late_log(seed: int, table: Source) -> list[Record]:
     rng = random.Random(seed)
     values = (None, None, "a", "b", "c")
@@ -325,40 +312,60 @@ def late_log(seed: int, table: Source) -> list[Record]:
     ]
 
 
+def valid(versions: dict[int, Value], time: int) -> Value:
+    """Look at the versions of a key as of a time."""
+    known = [begin for begin in versions if begin <= time]
+    return versions[max(known)] if known else None
+
+
+def shows(told: Sequence[Change], shown: dict[str, dict[int, Value]], *, images: bool) -> None:
+    """Take changes in; with `images`, each says what was shown before it, or before the time at which it ends a row."""
+    for change in told:
+        versions = shown.setdefault(str(change.key[0]), {})
+        new = change.value
+        if images:
+            old, new = change.value
+            befores = {valid(versions, change.ts), *([valid(versions, change.ts - 1)] if new is None else [])}
+            assert old in befores
+            assert (old, new) != (None, None)
+        versions[change.ts] = new
+
+
 @both_modes
-def test_the_row_before_a_late_change_is_that_of_its_time(*, compat: bool) -> None:
+@pytest.mark.parametrize("final", [False, True], ids=["every", "final"])
+def test_outputs_of_a_versioned_table_make_its_history(*, final: bool, compat: bool) -> None:
     table = source("T")
     node = materialized(table, 1000)
-    outputs = [Output(node, before=True), Output(node, minimal=True)]
-    for seed in range(4):
+    outputs = [Output(node, final=final, before=True), Output(node, final=final, minimal=True)]
+    for seed in range(6):
         log = late_log(seed, table)
         if compat:  # which forgets tombstones at the newest version's time
-            log = [one._replace(ts=number * 7 - one.ts % 3) for number, one in enumerate(log)]
-        engine, images, minimal = Engine(outputs, compat, shards=2), list[Change](), list[Change]()
-        for piece in random_cuts(log, seed, 6):
-            one, other = engine.run(piece)
-            images, minimal, engine = images + one, minimal + other, engine.restarted()
-        wanted = told_of(log, {})
-        assert images == wanted
-        assert minimal == [Change(key, new, ts) for key, (_, new), ts in wanted]
-
-
-def test_final_changes_of_a_versioned_table_are_the_last_of_each_time() -> None:
-    table = source("T")
-    node = materialized(table, 1000)
-    for seed in range(4):
-        log = late_log(seed, table)
-        known: dict[str, dict[int, Value]] = {}
-        engine = Engine([Output(node, final=True), Output(node, final=True, before=True)], shards=2)
-        for piece in random_cuts(log, seed, 6):
-            wanted = list[Change]()
-            for record in {(one.key, one.ts): one for one in piece}.values():
-                wanted += told_of([record], {key: dict(versions) for key, versions in known.items()})
-            told_of(piece, known)
-            final, images = engine.run(piece)
-            assert sorted(images, key=str) == sorted(wanted, key=str)
-            assert final == [Change(key, new, ts) for key, (_, new), ts in images]
+            log = [one._replace(ts=number * 7 - 11 * (one.ts % 3)) for number, one in enumerate(log)]
+        engine, known = Engine(outputs, compat, shards=2), dict[str, dict[int, Any]]()
+        shown: list[dict[str, dict[int, Value]]] = [{}, {}]
+        for piece in random_cuts(log, seed, 8):
+            for told, found, images in zip(engine.run(piece), shown, (True, False), strict=True):
+                if images and final:  # what was before is that of the micro-batch's start
+                    shows([one._replace(value=one.value[1]) for one in told], found, images=False)
+                else:
+                    shows(told, found, images=images)
+                assert not final or len({(change.key, change.ts) for change in told}) == len(told)
             engine = engine.restarted()
+            for record in piece:
+                known.setdefault(str(record.key), {})[record.ts] = record.value
+            for key, versions in known.items():
+                for time in range(min(versions), max(versions) + 2):
+                    assert {valid(found.get(key, {}), time) for found in shown} == {valid(versions, time)}
+
+
+def test_a_row_and_its_end_in_one_micro_batch() -> None:
+    table = source("T")
+    for compat in (False, True):
+        engine = Engine([Output(materialized(table, 10), final=True)], compat, shards=1)
+        log = [Record(table, "a", "v", 3), Record(table, "a", None, 5), Record(table, "b", "x", 5)]
+        assert engine.run([*log, Record(table, "b", None, 5)])[0] == [
+            Change(("a",), "v", 3), Change(("a",), None, 5),
+        ]  # fmt: skip
 
 
 def test_a_maintained_table_is_told_the_latest_only() -> None:

@@ -27,8 +27,8 @@ a tombstone, and there was a row                         left: the record alone;
 a tombstone, and there was none                          nothing
 =======================================================  =================================================
 
-Records are remembered as long as a version can come that is valid at their time: until ``observed - history`` has
-passed it.
+Records are remembered until ``newest - history`` has passed their time; ``newest`` is the largest time of a version or
+of a record that was joined. ``atomic``: a step corrects each record once.
 
 References
 ----------
@@ -60,7 +60,7 @@ from tablestream.operators.waiting import (
 from tablestream.state.changes import FOREIGN_HASH, KEY_HASH, LATEST, LIVE, SEQ, STEP, TS, key_columns
 from tablestream.state.trace import TraceSpec
 
-OBSERVED, BUFFERED = "observed", "buffered"
+OBSERVED, BUFFERED, NEWEST = "observed", "buffered", "newest"
 
 
 @dataclass(frozen=True)
@@ -125,9 +125,8 @@ class AsOfJoin:
     @property
     def marks(self) -> tuple[str, ...]:
         """The times and counters that it keeps."""
-        if self.grace_us is not None:
-            return (OBSERVED, BUFFERED, ARRIVALS)
-        return (OBSERVED, ARRIVALS) if self.corrections else (OBSERVED,)
+        buffered = (BUFFERED, ARRIVALS) if self.grace_us is not None else ()
+        return (OBSERVED, *buffered, *((NEWEST, ARRIVALS) if self.corrections else ()))
 
     @property
     def _versions(self) -> Versions:
@@ -180,7 +179,8 @@ class AsOfJoin:
         if self.grace_us is not None:
             context.trace(self._waiting.name).insert(timeline.waiting.changed(self._waiting))
         if self.corrections:
-            over = None if observed is None else observed - self.history_us - 1
+            newest = context.marks.get(NEWEST)
+            over = None if newest is None else newest - self.history_us - 1
             joined = rows[timeline.joined].select(list(self._joined.schema))
             context.trace(self._joined.name).insert(joined, expired_before=over)
 
@@ -246,6 +246,7 @@ class _Timeline:
         self._points = self.rows[FOREIGN_HASH].is_not_null().to_list()
         self.waiting = Waiting(self.rows, self._times, list(self.join.keys))
         self._correctable: dict[int, list[tuple[int, int, int]]] = {}
+        self._corrected: dict[int, int] = {}  # in this step: where each record's correction is
         if self.join.corrections:
             self._arrivals = self.rows[ARRIVAL].to_list()
             for record in range(self.known, self.rows.height):
@@ -260,9 +261,13 @@ class _Timeline:
         is_record = np.repeat([0, 1], [len(written), len(own)])
         seqs = np.concatenate([written, own])
         order = np.lexsort((seqs, is_record, np.concatenate([written, places])))
-        times, live, latest = (puts[name].to_list() for name in (TS, LIVE, LATEST))
+        times, live, latest, steps = (puts[name].to_list() for name in (TS, LIVE, LATEST, STEP))
+        step = 0
         for event, seq in zip(order.tolist(), seqs[order].tolist(), strict=True):
             if event < len(times):
+                if steps[event] != step:
+                    self._corrected.clear()
+                    step = steps[event]
                 self._put(event, times[event], seq, exists=live[event], latest=latest[event])
             else:
                 self._come(event - len(times) + first, seq)
@@ -274,10 +279,12 @@ class _Timeline:
     def _put(self, position: int, time: int, seq: int, *, exists: bool, latest: bool) -> None:
         """Write a version, and correct what was joined without it."""
         history = self.versions.written(position)
-        before, known = history.as_of(time, None), self.versions.is_known(position, time, latest=latest)
+        before, observed = history.as_of(time, None), self.context.marks.get(OBSERVED)
+        known = self.versions.is_known(position, time, observed, latest=latest)
         if known:
             self.versions.put(position, time, exists=exists)
         self._move(OBSERVED, time)
+        self._move(NEWEST, time)
         if known and self.join.corrections:
             self._correct(position, time, history.end(time), seq, replaces=before >= 0)
         if self.join.table_advances and self.join.grace_us is not None:
@@ -290,10 +297,14 @@ class _Timeline:
         if row < 0 and not replaces:
             return
         records = self._correctable.get(self.versions.key(position), [])
-        bound = self.context.marks[OBSERVED] - self.join.history_us
+        bound = self.context.marks[NEWEST] - self.join.history_us
         first = bisect_left(records, (max(begin, bound),))
         last = len(records) if end is None else bisect_left(records, (end,))
         for _, _, record in records[first:last]:
+            if self.join.atomic and record in self._corrected:
+                self.found[self._corrected[record]] = row
+                continue
+            self._corrected[record] = len(self.found)
             self._emit(record, row, seq)
 
     def _come(self, record: int, seq: int) -> None:
@@ -322,6 +333,7 @@ class _Timeline:
         observed = self.context.marks.get(OBSERVED)
         row = self.versions.as_of(record, self._times[record], observed) if self._points[record] else -1
         if self.join.corrections and self._points[record]:
+            self._move(NEWEST, self._times[record])
             self._may_be_corrected(record)
             self.joined.append(record)
         if row >= 0 or self.join.keep_left:
@@ -340,4 +352,6 @@ class _Timeline:
         self.causes.append(cause)
 
     def _move(self, mark: str, time: int) -> None:
+        if mark not in self.join.marks:
+            return
         self.context.marks[mark] = max(self.context.marks.get(mark, time), time)

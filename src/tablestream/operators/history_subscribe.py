@@ -94,11 +94,13 @@ class HistorySubscribe:
         row = pl.struct(FOREIGN_HASH, *self.foreign_keys, "v").alias("v")
         puts = changes.select(SEQ, KEY_HASH, *self.keys, TS, LIVE, LATEST, row)
         points = pl.col(FOREIGN_HASH).is_not_null()
-        if not self.keep_left:
-            context.reject(NULL_FOREIGN_KEY, changes.filter(pl.col(LIVE) & ~points))
         versions = self._versions.opened(trace, puts)
         stays = _Stays(versions, self.history_us, context)
-        context.reject(EXPIRED, changes[stays.work(puts)])
+        expired = stays.work(puts)
+        context.reject(EXPIRED, changes[expired])
+        if not self.keep_left:
+            in_time = ~pl.int_range(pl.len()).is_in(expired)
+            context.reject(NULL_FOREIGN_KEY, changes.filter(in_time & pl.col(LIVE) & ~points))
         sent = stays.sent(puts.select(SEQ, KEY_HASH, *self.keys))
         rows = sent["v"].struct
         foreign = [rows.field(name).alias(name) for name in (FOREIGN_HASH, *self.foreign_keys)]

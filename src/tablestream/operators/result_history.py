@@ -13,7 +13,8 @@ nothing                  nothing                nothing
 =======================  =====================  ==========================
 
 So a boundary that no longer holds is emitted again with what is valid there now. A piece that ended before
-``observed - history`` comes too late, and is counted; ``observed`` is the largest time at which one began.
+``observed - history`` comes too late, and is counted; one that began before is shown from there on, since what was
+shown between is forgotten. ``observed`` is the largest time at which a piece began.
 
 References
 ----------
@@ -147,7 +148,7 @@ class _Showing:
             if end is not None and end <= bound:
                 self.context.dropped[EXPIRED] += 1
             else:
-                touched.update(wanted.cover(begin, end, row))
+                touched.update(wanted.cover(max(begin, bound), end, row))
         first = len(self.times)
         for number, time in enumerate(sorted(touched)):
             row = wanted.as_of(time, None)

@@ -10,8 +10,12 @@ row        tombston  the tombstone, beside the row before if that is kept
 none       tombston  nothing if `quiet` (no row goes), else the tombstone
 =========  ========  ==================================================================================
 
-`final`: of each key and time the last change of the micro-batch only, nothing where no row was nor is, and "before"
-means before the micro-batch. A change is then the latest if it is so at the end of the micro-batch.
+A row that comes late and before a tombstone ends there: where such tombstones may have been left out, that one is
+emitted then.
+
+`final`: of each key and time the last change of the micro-batch only, and "before" means before the micro-batch; a
+tombstone leaves where a row was, or where it ends one. A change is then the latest if it is so at the end of the
+micro-batch.
 
 References
 ----------
@@ -20,14 +24,15 @@ References
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
 
 from tablestream.operators.events import gather
-from tablestream.operators.operator import PARENT, Context, Emission, keyed_changes
+from tablestream.operators.operator import NUMBER, PARENT, Context, Emission, keyed_changes
 from tablestream.operators.upsert import OLD
 from tablestream.operators.versions import OpenVersions, Versions, running_maximum
 from tablestream.state.changes import KEY_HASH, LATEST, LIVE, SEQ, TS
@@ -90,37 +95,68 @@ class VersionedUpsert:
         trace = context.trace(self.traces[0].name)
         versions = self._versions.opened(trace, arrived)
         highest = running_maximum(arrived[TS], context.observed)
-        before = self._write(arrived, versions, (highest - self.history_us).to_list())
+        bounds = (highest - self.history_us).to_list()
         if len(highest):
             context.observed = int(highest[-1])
-        yield Emission(0, self._emitted(arrived, versions, before))
+        told = (
+            self._final(arrived, versions, bounds) if self.final else self._every(arrived, versions, bounds)
+        )
+        yield Emission(0, self._emitted(arrived, versions, told))
         versions.remember(trace, context.observed)
 
-    def _write(self, arrived: pl.DataFrame, versions: OpenVersions, bounds: Sequence[int]) -> list[int]:
-        """Write the changes in their order; return the place of what was valid before each."""
-        changes = list(arrived.select(TS, LIVE).iter_rows())
-
-        def valid(at: int) -> int:
-            return versions.written(at).as_of(changes[at][0], bounds[at])
-
-        before = [valid(at) for at in range(len(changes))] if self.final else []
-        for at, (time, exists) in enumerate(changes):
-            if not self.final:
-                before.append(valid(at))
+    def _every(self, arrived: pl.DataFrame, versions: OpenVersions, bounds: Sequence[int]) -> Iterator[_Told]:
+        """Write the changes in their order, and tell each."""
+        for at, (time, exists, latest) in enumerate(arrived.select(TS, LIVE, LATEST).iter_rows()):
+            history = versions.written(at)
+            before = history.as_of(time, bounds[at])
             versions.put(at, time, exists=exists)
-        return before
+            if exists or before >= 0 or not self.quiet:
+                yield _Told(at, 0, time, versions.row(at, exists=exists), before, latest)
+            end = history.end(time)
+            if self.quiet and exists and before < 0 and end is not None and history.as_of(end, None) < 0:
+                yield _Told(at, 1, end, -1, versions.row(at), end == history.times[-1])
 
-    def _emitted(self, arrived: pl.DataFrame, versions: OpenVersions, before: Sequence[int]) -> pl.DataFrame:
+    def _final(self, arrived: pl.DataFrame, versions: OpenVersions, bounds: Sequence[int]) -> Iterator[_Told]:
+        """Write all changes, and tell what is other than it was where it is a row, or ends one."""
+        changes = list(arrived.select(TS, LIVE).iter_rows())
+        before = [versions.written(at).as_of(time, bounds[at]) for at, (time, _) in enumerate(changes)]
+        last: dict[tuple[int, int], tuple[int, int]] = {}
+        for at, (time, exists) in enumerate(changes):
+            versions.put(at, time, exists=exists)
+            last[versions.key(at), time] = (at, before[at])
+            end = versions.written(at).end(time)
+            if exists and before[at] < 0 and end is not None:
+                last.setdefault((versions.key(at), end), (at, -1))
+        for (_, time), (at, was) in last.items():
+            history = versions.written(at)
+            row, ended = history.as_of(time, None), history.as_of(time - 1, None)
+            if row >= 0 or was >= 0 or ended >= 0:
+                newest = not history.times or time >= history.times[-1]
+                old = was if was >= 0 or row >= 0 else ended
+                yield _Told(at, int(time != changes[at][0]), time, row, old, newest)
+
+    def _emitted(self, arrived: pl.DataFrame, versions: OpenVersions, told: Iterable[_Told]) -> pl.DataFrame:
         """Put the changes that leave beside what was valid before them."""
-        old = np.array(before, dtype=np.int64)
-        rows = arrived.rename({SEQ: PARENT})
-        leaves = pl.lit(value=True) if not (self.quiet or self.final) else pl.col(LIVE) | pl.lit(old >= 0)
-        if self.final:
-            key = pl.Series("_kid", versions.numbers[0], dtype=pl.Int64)
-            newest = pl.Series([versions.written(at).times[-1] for at in range(rows.height)], dtype=pl.Int64)
-            rows = rows.with_columns(key, (pl.col(TS) == newest).alias(LATEST))
-            leaves &= pl.col(PARENT) == pl.col(PARENT).last().over("_kid", TS)
-        chosen = rows.select(leaves).to_series().to_numpy() if rows.height else np.zeros(0, dtype=bool)
-        images = [gather(versions.payload, old[chosen]).alias(OLD)] if self.keep_old else []
-        shown = rows.filter(pl.Series(chosen)).select(PARENT, KEY_HASH, *self.keys, TS, LIVE, LATEST, "v")
-        return shown.with_columns(*images)
+        columns = list(zip(*told, strict=True)) or [()] * len(_Told._fields)
+        at, number, time, row, old, latest = columns
+        rows = np.array(row, dtype=np.int64)
+        images = [gather(versions.payload, np.array(old, dtype=np.int64)).alias(OLD)] if self.keep_old else []
+        return arrived.select(pl.col(SEQ).alias(PARENT), KEY_HASH, *self.keys)[list(at)].with_columns(
+            pl.Series(NUMBER, number, dtype=pl.Int64),
+            pl.Series(TS, time, dtype=pl.Int64),
+            pl.Series(LIVE, rows >= 0, dtype=pl.Boolean),
+            pl.Series(LATEST, latest, dtype=pl.Boolean),
+            gather(versions.payload, rows).alias("v"),
+            *images,
+        )
+
+
+class _Told(NamedTuple):
+    """What leaves: of which change, its number there, its time, where its row and the one before are, if the latest."""
+
+    at: int
+    number: int
+    time: int
+    row: int
+    before: int
+    latest: bool

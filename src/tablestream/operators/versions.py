@@ -277,9 +277,11 @@ class OpenVersions:
             time, self.row(position, exists=exists), forgetful=self.versions.forgetful
         )
 
-    def is_known(self, position: int, time: int, *, latest: bool) -> bool:
-        """Whether what follows a put is known: where nothing follows one that is late, a tombstone is forgotten."""
-        return latest or self.versions.forgetful or self.written(position).is_followed(time)
+    def is_known(self, position: int, time: int, observed: int | None, *, latest: bool) -> bool:
+        """Whether what follows a put is known: where nothing follows one that is late, a tombstone may be forgotten."""
+        if latest or self.versions.forgetful or observed is None:
+            return True
+        return time >= observed - self.versions.history_us or self.written(position).is_followed(time)
 
     def written(self, position: int) -> History:
         """The versions of a put's key, which are remembered anew in the end."""

@@ -31,7 +31,7 @@ from tablestream.state.trace import Trace, TraceSpec
 
 #: Of a lane: its name, how far it has come, and when it was last heard of, in microseconds since 1970.
 LANE, HEARD = "_lane", "_heard"
-_ZERO, _EXISTS, _RANK = "_zero", "_exists", "_h0"
+_ZERO, _EXISTS, _RANK, _ARRIVAL = "_zero", "_exists", "_h0", "_arrival"
 
 
 @dataclass(frozen=True)
@@ -81,9 +81,9 @@ class Alignment:
         """What waits for a port."""
         place = {TIME: self.time, PARTITION: pl.String(), POSITION: pl.Int64(), _RANK: pl.Int64()}
         message = {_EXISTS if name == LIVE else name: kind for name, kind in held.schema.items()}
-        schema = pl.Schema({**place, **message, LIVE: pl.Boolean()})
-        name, key = f"waiting for {held.target.label}", (PARTITION, POSITION)
-        return TraceSpec(name, 1 + self.held.index(held), schema, key, hash=POSITION)
+        schema = pl.Schema({_ARRIVAL: pl.Int64(), **place, **message, LIVE: pl.Boolean()})
+        number = 1 + self.held.index(held)
+        return TraceSpec(f"waiting {number}: {held.target.label}", number, schema, (_ARRIVAL,), hash=_ARRIVAL)
 
     @cached_property
     def traces(self) -> tuple[TraceSpec, ...]:
@@ -113,25 +113,29 @@ class Alignment:
         for held in self.held:
             spec = self.waiting(held)
             stored = trace(spec.name).scan()
-            new = [self._message(held, spec, frame, lanes.floors) for frame in inbox.get(held.number, ())]
+            new, first = [], 1 + max(stored[_ARRIVAL].to_list(), default=0)
+            for frame in inbox.get(held.number, ()):
+                new.append(self._message(held, spec, frame, lanes.floors, first))
+                first += frame.height
             rows = pl.concat([stored, *new])
             goes = pl.lit(value=False) if bound is None else pl.col(TIME) < pl.lit(bound, self.time)
             gone = rows.filter(goes)
             if gone.height:
-                yield held.target, gone.drop(LIVE).rename({_EXISTS: LIVE})
+                yield held.target, gone.drop(_ARRIVAL, LIVE).rename({_EXISTS: LIVE})
             waits = pl.concat(new).filter(~goes) if new else stored.clear()
             over = stored.filter(goes).with_columns(pl.lit(value=False).alias(LIVE))
             trace(spec.name).insert(pl.concat([waits, over]))
 
     def _message(
-        self, held: Held, spec: TraceSpec, frame: pl.DataFrame, floors: Mapping[str, Any]
+        self, held: Held, spec: TraceSpec, frame: pl.DataFrame, floors: Mapping[str, Any], first: int
     ) -> pl.DataFrame:
-        """A message as it waits, with the running maximum of its lane."""
+        """Messages as they wait, numbered, with the running maximum of their lanes."""
         time = pl.col(TIME).cast(self.time)
         if not held.ordered:
             known = pl.col(PARTITION).replace_strict(floors, default=None, return_dtype=self.time)
             time = pl.max_horizontal(time, known)
-        rows = frame.rename({LIVE: _EXISTS}).with_columns(time, pl.lit(value=True).alias(LIVE))
+        number = pl.int_range(first, first + frame.height, dtype=pl.Int64).alias(_ARRIVAL)
+        rows = frame.rename({LIVE: _EXISTS}).with_columns(time, number, pl.lit(value=True).alias(LIVE))
         missing = [
             pl.lit(None, kind).alias(name) for name, kind in spec.schema.items() if name not in rows.columns
         ]

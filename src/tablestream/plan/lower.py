@@ -17,12 +17,13 @@ from tablestream.plan.lowering import Draft, History, Late, Lowering, Remembered
 from tablestream.plan.placing import place, rejects
 from tablestream.plan.rounds import EVERY_SHARD, Placed, Port, Round
 from tablestream.plan.stored import encode, stored_tables
-from tablestream.state.changes import KEY_HASH, key_columns
+from tablestream.state.changes import FOREIGN_HASH, KEY_HASH, key_columns
 from tablestream.topology.graph import (
     ancestors,
     asked_for_old_values,
     base_of,
     history_of,
+    operator_of,
     path_from_base,
     removes_rows,
     unique_names,
@@ -54,7 +55,7 @@ def lower(outputs: Sequence[Output], types: Types, mode: Mode) -> Line:
             continue
         for node in ancestors(output.node):
             if rejects(node):
-                line.produce(node)
+                line.produce(operator_of(node, ancestors(output.node)))
     final = _natively_final(line, outputs)
     endings = [_ending(line, output, index, final) for index, output in enumerate(outputs)]
     last = max([draft.round for draft in line.drafts], default=0 if mode.align is None else 1)
@@ -215,7 +216,10 @@ class _Finishing:
         for (source, want), number in zip(waiting, numbers, strict=False):
             reader, ordered = reading[want], source.ordered_by is not None
             held.append(Held(number, reader.port, self._message_schema(want, reader), ordered))
-            port = replace(reader.port, number=number, round=1, label=f"{reader.port.label} in order")
+            # What is copied is copied when it goes on, and not before.
+            route = FOREIGN_HASH if reader.port.route == EVERY_SHARD else reader.port.route
+            label = f"{reader.port.label} in order"
+            port = replace(reader.port, number=number, round=1, route=route, label=label)
             readers[source].append(replace(reader, port=port))
         kind = next((source.ordered_by for source in sources if source.ordered_by), None)
         (time,) = line.types((Field("time", kind),)).values() if kind else (pl.Int64(),)

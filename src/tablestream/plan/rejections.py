@@ -50,7 +50,8 @@ class Shown:
         operator, reason
             Who leaves them out, and why.
         """
-        keys = [dict(zip(self.key, row, strict=True)) for row in messages.select(self.columns).iter_rows()]
+        columns = messages.select(self.columns).rows() if self.columns else [()] * messages.height
+        keys = [dict(zip(self.key, row, strict=True)) for row in columns]
         rows = [self._row(key, value) for key, value in zip(keys, messages["v"].to_list(), strict=True)]
         return messages.select(
             *place,
@@ -89,6 +90,6 @@ def _plain(value: object) -> object:
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
-    if isinstance(value, datetime | date | time):
-        return value.isoformat().replace("+00:00", "Z")
-    return str(value) if isinstance(value, Decimal | timedelta) else value
+    if isinstance(value, datetime):
+        return value.isoformat(timespec="microseconds").replace("+00:00", "Z")
+    return str(value) if isinstance(value, Decimal | timedelta | date | time) else value

@@ -160,9 +160,10 @@ class SourcePacker:
             self._check_times(accepted)
             packed = [blob for port in self.rejecting for blob in self._tell(port, rejected)]
             packed += [blob for one in self.consumers for blob in self._pack(one, one.of(accepted))]
-            if self.told is not None and accepted.height:
+            timed = frame.filter(pl.col(TIME).is_not_null())
+            if self.told is not None and timed.height:
                 lane = pl.col(PARTITION) if self.lanes else pl.lit(f"{self.number:04d}")
-                told = told_of(accepted.select(ROOT), lane, accepted["__now"][0])
+                told = told_of(timed.select(ROOT), lane, timed["__now"][0])
                 packed += blobs.pack(self.told, told, self.shards)
             if packed:
                 yield blobs.record_batch(packed)

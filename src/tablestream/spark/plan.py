@@ -25,6 +25,7 @@ from tablestream.plan.line import Ending, Line, Mode, Output
 from tablestream.plan.lower import lower
 from tablestream.spark.build import Builder, Result, Settings, polars_types
 from tablestream.spark.columns import quoted
+from tablestream.spark.sources import SourceFrame
 from tablestream.topology.graph import ancestors
 from tablestream.topology.nodes import Node, Source
 
@@ -92,6 +93,8 @@ def lowered(
         )
         for node, spec in wanted
     ]
+    if align is not False:
+        _check_alignable(sources)
     mode = Mode(checked_compat(compat), checked_shards(shards), checked_align(align))
     line = lower(outputs, polars_types, mode)
     if orders - {None, _LONG} and any(work.needs_clock for work in line.rounds):
@@ -101,6 +104,26 @@ def lowered(
             where=user_line(),
         )
     return line
+
+
+def _check_alignable(sources: Sequence[Source]) -> None:
+    """Refuse to let records wait for each other whose order is not known, or has no largest value."""
+    for source in sources:
+        assert isinstance(source.frame, SourceFrame)  # noqa: S101 - the handles make it
+        if not source.frame.marks:
+            raise ArgumentError(
+                f"align= needs to know where a record stands in its source, and '{source.name}' does not tell.",
+                hint="Read the records from files or from Kafka, or leave align= out.",
+                operator=source.name,
+                where=source.where,
+            )
+        if (source.ordered_by or "").startswith("{"):
+            raise ArgumentError(
+                f"align= compares times or one number, and '{source.name}' is ordered by a {source.ordered_by}.",
+                hint="Give order_by= one column of a plain type, or leave align= out.",
+                operator=source.name,
+                where=source.where,
+            )
 
 
 def check_session(spark: SparkSession, line: Line) -> None:

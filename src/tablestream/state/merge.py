@@ -170,7 +170,7 @@ def _same_rows(identities: pl.DataFrame, some: pl.Series, others: pl.Series) -> 
 def _first_by_columns(stacked: pl.DataFrame, spec: TraceSpec) -> pl.Series:
     """Find the row numbers of first versions by the columns themselves: slower, right for any hash."""
     return (
-        stacked.select(spec.hash, *spec.identity)
+        stacked.select(list(dict.fromkeys((spec.hash, *spec.identity))))
         .with_row_index("_row")
         .unique(subset=list(spec.identity), keep="first")
         .sort(spec.hash, "_row")["_row"]

@@ -154,6 +154,14 @@ def fused(side: Node) -> KeyJoin | None:
     return base
 
 
+def operator_of(node: Node, plan: Iterable[Node]) -> Node:
+    """Return the node of a plan whose operator a node is part of: of key joins on one key the uppermost."""
+    for above in plan:
+        if isinstance(above, KeyJoin) and any(fused(side) is node for side in above.parents):
+            return operator_of(above, plan)
+    return node
+
+
 def path_from_base(view: Node) -> tuple[int, ...]:
     """Return the serials of a view's selects and filters, the one on the base first."""
     return tuple(step.serial for step in view_path(view))[-2::-1]
