@@ -8,13 +8,16 @@ CODE  := $(wildcard src tests benchmarks scripts examples)
 ARGS  ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint bench broker format lock clean env java jars
+.PHONY: help run demo-kafka test lint bench broker format lock clean env java jars
 
 help: ## Show the targets
-	@awk -F':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 run: env java ## Run the demos: flights joined to tables that change, and to the weather of their time
 	$(BIN)/tablestream demo $(ARGS)
+
+demo-kafka: env java jars ## Run the holdings demo through topics, with a broker of its own
+	$(BIN)/python -m tablestream.demo.holdings_kafka $(ARGS)
 
 # One process has the tests that need Spark, which share a session; the other one the rest.
 test: env java jars lint ## Lint, types, import layers, and all tests

@@ -72,7 +72,7 @@ def checked_sink(sink: Sink) -> Sink:
     if not isinstance(sink, Sink):
         raise ArgumentError(
             f"{sink!r} is not a place for changes.",
-            hint="Give tablestream.delta(path), tablestream.files(path) or tablestream.memory(name).",
+            hint="Give tablestream.delta(path), files(path), kafka(topic, ...) or memory(name).",
             where=user_line(),
         )
     return sink

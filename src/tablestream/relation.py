@@ -184,8 +184,8 @@ class Relation:
         """Return the records that are left out on the way here, as an output of the plan.
 
         Sources leave out records with a null in the key, without a time, and rows that could not be read (of
-        `tablestream.read_files` in mode ``keep``); operators what is older than a history, late behind a join's
-        versioned side, or points at nothing.
+        `tablestream.read_files` in mode ``keep``, of `tablestream.from_kafka` with ``on_error="drop"``); operators what
+        is older than a history, late behind a join's versioned side, or points at nothing.
         """
         return Rejected(self._node, self._spark)
 

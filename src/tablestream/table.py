@@ -516,7 +516,7 @@ class Table(Relation):
         Parameters
         ----------
         sink
-            Where the changes go: `tablestream.delta`, `tablestream.files`, `tablestream.memory`.
+            Where the changes go: `tablestream.delta`, `tablestream.files`, `tablestream.kafka`, `tablestream.memory`.
         emit, before, tombstones
             As for `changes`. A maintained table gets the final changes unless `emit` says otherwise.
         name

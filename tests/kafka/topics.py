@@ -49,7 +49,7 @@ class Topics:
 
     def __init__(self, servers: str, prefix: str = "") -> None:
         self.servers = servers
-        self._prefix = prefix
+        self.prefix = prefix
         # They tell of a broker that is gone, which some tests want it to be.
         self._settings = {"bootstrap.servers": servers, "log_level": 0}
         self._admin = AdminClient(self._settings)
@@ -59,7 +59,7 @@ class Topics:
 
     def make(self, name: str, partitions: int = 1, **config: str) -> str:
         """Make a topic; return its name, which no other test's topics have."""
-        name = self._prefix + name
+        name = self.prefix + name
         made = self._admin.create_topics([NewTopic(name, partitions, 1, config=config)])
         made[name].result(SECONDS)
         return name
