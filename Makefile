@@ -19,9 +19,9 @@ run: env java ## Run the demos: flights joined to tables that change, and to the
 demo-kafka: env java jars ## Run the holdings demo through topics, with a broker of its own
 	$(BIN)/python -m tablestream.demo.holdings_kafka $(ARGS)
 
-# One process has the tests that need Spark, which share a session; the other one the rest.
+# Two processes share the files; each has one Spark session for all of its own.
 test: env java jars lint ## Lint, types, import layers, and all tests
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadgroup $(ARGS)
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile $(ARGS)
 
 lint: env ## Only the checks that run no code
 	$(BIN)/ruff check $(CODE)

@@ -68,14 +68,10 @@ def needs_spark(item: pytest.Item) -> bool:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests that need Spark and put them last, so that the quick ones speak first.
-
-    Where several processes share the tests, one has all that need Spark, for there is one session.
-    """
+    """Mark the tests that need Spark and put them last, so that the quick ones speak first."""
     for item in items:
         if needs_spark(item):
             item.add_marker("spark")
-            item.add_marker(pytest.mark.xdist_group("spark"))
     items.sort(key=needs_spark)
 
 
