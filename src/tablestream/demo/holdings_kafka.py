@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
     from tablestream.demo.change_logs import LogSpec
     from tablestream.demo.display import Display
-    from tablestream.spark.runner import OutputRequest
 
 PARTITIONS = 4
 _MAILING = "mailing"
@@ -111,7 +110,7 @@ def _table(spark: SparkSession, spec: LogSpec, prefix: str, kafka: dict[str, Any
     return ts.table(frame, spec.key, name=spec.name)
 
 
-def _finish(options: DemoOptions, name: str, *outputs: OutputRequest) -> Counter[str]:
+def _finish(options: DemoOptions, name: str, *outputs: Any) -> Counter[str]:
     """Run a query over all that there is; return what it counted."""
     checkpoint = options.checkpoint / name
     query = ts.start(
