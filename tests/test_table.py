@@ -137,7 +137,7 @@ def test_arguments_of_another_kind(log: DataFrame, flights: ts.Table) -> None:
     refused(lambda: ts.table(log, "id", except_columns=excepted), ArgumentError, "no name", operator="table")
     refused(lambda: flights.filter(True), ArgumentError, "True is not a column", "F.lit")  # type: ignore[arg-type]
     refused(lambda: flights.with_columns(a=5), ArgumentError, "5 is not a column", "F.lit")  # type: ignore[arg-type]
-    refused(lambda: flights.to("out/x"), ArgumentError, "'out/x'", "tablestream.files")  # type: ignore[arg-type]
+    refused(lambda: flights.to("out/x"), ArgumentError, "'out/x'", "files(path)")  # type: ignore[arg-type]
     refused(lambda: flights.rejected().to("out/x"), ArgumentError, "'out/x'")  # type: ignore[arg-type]
     refused(lambda: flights.changes(shards="4"), ArgumentError, "shards='4'")  # type: ignore[arg-type]
 
