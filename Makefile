@@ -29,7 +29,7 @@ lint: env ## Only the checks that run no code
 	$(BIN)/mypy $(CODE)
 	$(BIN)/lint-imports
 
-bench: env java ## Run the benchmark and print its ratios
+bench: env java jars ## Run the benchmark and print its ratios
 	$(BIN)/python -m benchmarks $(ARGS)
 
 broker: env java jars ## Run a Kafka broker on this machine until Ctrl-C

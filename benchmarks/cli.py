@@ -21,7 +21,7 @@ from benchmarks.workload import Workload, prepare
 if TYPE_CHECKING:
     from benchmarks.results import Run
 
-_DATA = Path(__file__).resolve().parent.parent / "build" / "bench-data"
+_ROOT = Path(__file__).resolve().parent.parent
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -59,10 +59,13 @@ def main(arguments: list[str] | None = None) -> int:
 def _run_all(names: list[str], options: argparse.Namespace, work: Path) -> dict[str, Run]:
     runs = {}
     for name in names:
+        workload = _workload(name, options)
         task = Task(
             contestant=name,
-            folder=str(prepare(_workload(name, options), options.data)),
+            folder=str(prepare(workload, options.data)),
             work=str(work / name),
+            jars=str(options.jars),
+            micro_batches=workload.micro_batches,
             driver_memory=options.driver_memory,
             verify=options.verify,
         )
@@ -144,7 +147,14 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--verify", action="store_true", help="compare values of result changes too (slower)")
     parser.add_argument("--keep", action="store_true", help="keep checkpoints and logs")
     parser.add_argument(
-        "--data", type=Path, default=_DATA, metavar="DIR", help="data and working directories"
+        "--data",
+        type=Path,
+        default=_ROOT / "build" / "bench-data",
+        metavar="DIR",
+        help="data and working directories",
+    )
+    parser.add_argument(
+        "--jars", type=Path, default=_ROOT / ".jars", metavar="DIR", help="where `make jars` put the jars"
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures for programs")
     return parser

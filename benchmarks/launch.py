@@ -25,12 +25,15 @@ _ERROR = re.compile(r"[\w.]*(Error|Exception)\b")
 class Task:
     """What a contestant's process is told.
 
-    ``folder`` holds the workload's files, ``work`` is an empty directory for all that is written.
+    ``folder`` holds the workload's files, ``work`` is an empty directory for all that is written. ``jars`` has the
+    jars of Spark's Kafka connector and, in ``broker``, those of a broker.
     """
 
     contestant: str
     folder: str
     work: str
+    jars: str
+    micro_batches: int
     driver_memory: str = "6g"
     verify: bool = False
     repeats: int = 3

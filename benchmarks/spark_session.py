@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pyspark.sql import SparkSession
@@ -32,6 +33,7 @@ def spark_session(task: Task) -> SparkSession:
     builder = SparkSession.builder.master(f"local[{CORES}]").appName(f"benchmark {task.contestant}")
     builder = builder.config("spark.driver.memory", task.driver_memory)
     builder = builder.config("spark.sql.warehouse.dir", f"{task.work}/warehouse")
+    builder = builder.config("spark.jars", ",".join(map(str, sorted(Path(task.jars).glob("*.jar")))))
     for name, value in SETTINGS.items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()

@@ -1,0 +1,96 @@
+"""The library from topics to a topic: the same left foreign-key join, with a broker on the same machine."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import functions as F
+
+import tablestream as ts
+from benchmarks.results import MicroBatch, Run, micro_batches_of
+from benchmarks.workload import CUSTOMER_SCHEMA, ITEM_SCHEMA
+from tablestream.testing.kafka_broker import KafkaBroker
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from benchmarks.launch import Task
+
+PARTITIONS = 2
+_TARGET = "joined"
+_SCHEMAS = {"items": ITEM_SCHEMA, "customers": CUSTOMER_SCHEMA}
+_COUNTS = "tablestream"
+
+
+def every_change(spark: SparkSession, task: Task) -> Run:
+    """Every change of the join from two topics, as JSON, into a third.
+
+    The topics are filled before the clock runs. Afterwards the records in the target are counted.
+    """
+    settings = {"num.partitions": str(PARTITIONS)}
+    with KafkaBroker(Path(task.jars) / "broker", Path(task.work) / "broker", settings=settings) as broker:
+        kafka: dict[str, Any] = {"bootstrap_servers": broker.bootstrap_servers}
+        sizes = {topic: _fill(spark, task, topic, kafka) for topic in _SCHEMAS}
+        tables = {
+            topic: _table(spark, topic, -(-size // task.micro_batches), kafka)
+            for topic, size in sizes.items()
+        }
+        joined = tables["items"].join(tables["customers"], on="customer_id", how="left", name=_TARGET)
+        start = time.perf_counter()
+        query = ts.start(
+            joined.to(ts.kafka(_TARGET, **kafka)),
+            checkpoint=Path(task.work) / "checkpoint",
+            trigger={"availableNow": True},
+        )
+        query.awaitTermination()
+        wall_s = time.perf_counter() - start
+        micro_batches = [_counted(one) for one in micro_batches_of(query)]
+        run = Run(task.contestant, wall_s, micro_batches)
+        written = (
+            spark.read.format("kafka").options(**_spark_options(kafka), subscribe=_TARGET).load().count()
+        )
+    run.facts = {
+        "outputs a second, over all": round(run.changes_out / wall_s),
+        "outputs a second, steady": round(
+            sum(one.changes_out for one in micro_batches[1:])
+            / max(sum(one.seconds for one in micro_batches[1:]), 1e-9)
+        ),
+        "records in the target": written,
+    }
+    return run
+
+
+def _fill(spark: SparkSession, task: Task, topic: str, kafka: dict[str, Any]) -> int:
+    """Write a change log to its topic, in its order; return its length."""
+    log = spark.read.schema(_SCHEMAS[topic]).parquet(str(Path(task.folder) / topic))
+    ordered = log.coalesce(1).sortWithinPartitions("ts")
+    key, *value = log.columns
+    row = F.struct(*value[:-1], F.unix_micros("ts").alias("ts_us"))
+    records = ordered.select(
+        F.to_json(F.struct(key)).alias("key"), F.to_json(row).alias("value"), F.lit(topic).alias("topic")
+    )
+    records.write.format("kafka").options(**_spark_options(kafka)).save()
+    return log.count()
+
+
+def _table(spark: SparkSession, topic: str, per_micro_batch: int, kafka: dict[str, Any]) -> ts.Table:
+    key, *value = _SCHEMAS[topic].split(", ")
+    fields = ", ".join([*value[:-1], "ts_us bigint"])
+    frame = ts.from_kafka(
+        spark, topic, key=key, value=fields, options={"maxOffsetsPerTrigger": per_micro_batch}, **kafka
+    )
+    return ts.table(
+        frame, key.split()[0], timestamp=F.timestamp_micros("ts_us"), except_columns=["ts_us"], name=topic
+    )
+
+
+def _spark_options(kafka: dict[str, Any]) -> dict[str, str]:
+    return {"kafka.bootstrap.servers": kafka["bootstrap_servers"]}
+
+
+def _counted(micro_batch: MicroBatch) -> MicroBatch:
+    """The same, with the changes as the library counts them."""
+    return replace(micro_batch, changes_out=int(micro_batch.observed[_COUNTS]["changes"]))
