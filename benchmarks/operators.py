@@ -11,7 +11,6 @@ import argparse
 import os
 import statistics
 import time
-from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -25,6 +24,7 @@ from benchmarks.report import machine
 from benchmarks.subjects import ITEM, KEYS, STEP_US, one_round, subjects, versions_at
 from tablestream.operators.versioned_table import VersionedTable
 from tablestream.operators.versions import valid_versions
+from tablestream.plan.measures import Counts
 from tablestream.plan.work import work_off
 from tablestream.state.cache import MemoryCache, NoCache
 from tablestream.state.changes import TIME
@@ -54,7 +54,7 @@ class Shard:
         inbox = {port: [messages] for port, messages in micro_batch.items()}
         for number, (work, _, _) in enumerate(self._rounds):
             state = self.state(number)
-            for port, messages in work_off(work, inbox, state, Counter()):
+            for port, messages in work_off(work, inbox, state, Counts()):
                 inbox.setdefault(port.number, []).append(messages)
             state.commit()
         read = {port for work, _, _ in self._rounds for port in work.schemas}

@@ -21,6 +21,9 @@ from tablestream.connectors.kafka import from_kafka
 from tablestream.connectors.kafka_sink import kafka
 from tablestream.connectors.memory import memory
 from tablestream.grouped import GroupedStream, GroupedTable
+from tablestream.metrics.listener import MetricsListener
+from tablestream.metrics.opentelemetry import OpenTelemetryExporter
+from tablestream.metrics.query_metrics import OperatorMetrics, QueryMetrics
 from tablestream.row import Row
 from tablestream.sources import global_table, stream, table
 from tablestream.spark.runner import start
@@ -32,6 +35,10 @@ __all__ = [
     "GlobalTable",
     "GroupedStream",
     "GroupedTable",
+    "MetricsListener",
+    "OpenTelemetryExporter",
+    "OperatorMetrics",
+    "QueryMetrics",
     "Row",
     "Stream",
     "Table",

@@ -21,6 +21,7 @@ from tablestream.operators.waiting import LATE
 from tablestream.plan.alignment import told_of
 from tablestream.plan.line import Align, Ending, Line, Mode, Output, Reader, Role
 from tablestream.plan.lower import lower
+from tablestream.plan.measures import Counts
 from tablestream.plan.order import in_order
 from tablestream.plan.rounds import EVERY_SHARD, Port, Round
 from tablestream.plan.stored import decode
@@ -177,6 +178,8 @@ class Engine:
         The state of record by (round, shard): a restart keeps these, and nothing else.
     dropped
         What operators counted, by operator and reason: what they dropped, and what went on late.
+    measures
+        What they told of their work in the last micro-batch, by operator and measure.
     position
         The number of the last record.
     align
@@ -192,6 +195,7 @@ class Engine:
     hasher: Hasher = field(default_factory=lambda: stable_hash)
     stores: dict[tuple[int, int], MemoryStore] = field(default_factory=dict)
     dropped: Counter[tuple[str, str]] = field(default_factory=Counter)
+    measures: Counter[tuple[str, str]] = field(default_factory=Counter)
     position: int = 0
     align: Align | None = None
     now: int = 0
@@ -232,6 +236,7 @@ class Engine:
         """Do the same, each change with the number of its record, from 1; `now` is the wall clock's time."""
         inbox: Inbox = {}
         self.now = now
+        self.measures = Counter()
         self._enter(records, inbox)
         for work in self.line.rounds:
             for shard in range(self.shards):
@@ -291,8 +296,10 @@ class Engine:
         state = ShardState(store, NoCache(), work.traces, work.fingerprint, work.text, tables=work.tables)
         clock = WallClock(now) if work.needs_clock else None
         place = (shard, self.shards)
-        for port, frame in work_off(work, mine, state, self.dropped, self.slice_rows, clock, place):
+        counts = Counts(self.dropped)
+        for port, frame in work_off(work, mine, state, counts, self.slice_rows, clock, place):
             self._deliver(port, frame, inbox)
+        self.measures.update(counts.measures(work, state))
         state.commit()
 
     def _between(self, number: int, inbox: Inbox) -> None:

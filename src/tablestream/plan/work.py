@@ -14,6 +14,8 @@ import polars as pl
 
 from tablestream.operators.events import ints
 from tablestream.operators.operator import NUMBER, PARENT, Context, WallClock
+from tablestream.plan.alignment import Alignment
+from tablestream.plan.measures import ALIGNMENT, Counts
 from tablestream.plan.order import number_messages, slices
 from tablestream.plan.rounds import RANKS, Placed, Port, Round
 from tablestream.state.changes import PARTITION, POSITION, ROOT, SEQ, STEP, STEP_HOPS, TIME, hop_columns
@@ -29,7 +31,7 @@ def work_off(
     work: Round,
     inbox: Mapping[int, Sequence[pl.DataFrame]],
     state: ShardState,
-    dropped: Counter[tuple[str, str]],
+    counts: Counts,
     slice_rows: int | None = None,
     clock: WallClock | None = None,
     shard: tuple[int, int] = (0, 1),
@@ -44,8 +46,8 @@ def work_off(
         Per port read in this round, frames of messages with their order columns, in any order.
     state
         What the shard remembers. It is changed, and not committed.
-    dropped
-        Counts what operators drop, by operator and reason.
+    counts
+        Counts what operators drop, get and emit.
     slice_rows
         More messages than these (default `SLICE_ROWS`) are worked off in sorted slices, one after the other: an
         operator's memory is a slice and what it touches. Not where only final changes leave: what is final is
@@ -61,7 +63,7 @@ def work_off(
         Messages with one hop more than those that came.
     """
     if work.alignment is not None:
-        yield from work.alignment.let_go(inbox, state.trace)
+        yield from _align(work.alignment, inbox, state, counts)
         return
     slice_rows = slice_rows or SLICE_ROWS
     hops = hop_columns(work.number)
@@ -87,14 +89,25 @@ def work_off(
         for placed in work.operators:
             inputs = [part[port] for port in placed.inputs]
             if any(frame.height for frame in inputs):
-                yield from _run(placed, inputs, order, work.number, state, dropped, clock, shard)
+                yield from _run(placed, inputs, order, work.number, state, counts, clock, shard)
     if clock is not None:
         clock.tick = len(order)
         empty = {port: frame.clear() for port, frame in arrived.items()}
         for placed in work.operators:
             if placed.needs_clock:
                 inputs = [empty[port] for port in placed.inputs]
-                yield from _run(placed, inputs, order, work.number, state, dropped, clock, shard)
+                yield from _run(placed, inputs, order, work.number, state, counts, clock, shard)
+
+
+def _align(
+    alignment: Alignment, inbox: Mapping[int, Sequence[pl.DataFrame]], state: ShardState, counts: Counts
+) -> Iterator[tuple[Port, pl.DataFrame]]:
+    """Let go what every lane has passed."""
+    held = [frame.height for one in alignment.held for frame in inbox.get(one.number, ())]
+    counts.rows_in[ALIGNMENT] += sum(held)
+    for port, messages in alignment.let_go(inbox, state.trace):
+        counts.rows_out[ALIGNMENT] += messages.height
+        yield port, messages
 
 
 def _tick(order: pl.DataFrame, shard: int) -> pl.DataFrame:
@@ -109,7 +122,7 @@ def _run(
     order: pl.DataFrame,
     hop: int,
     state: ShardState,
-    dropped: Counter[tuple[str, str]],
+    counts: Counts,
     clock: WallClock | None,
     shard: tuple[int, int],
 ) -> Iterator[tuple[Port, pl.DataFrame]]:
@@ -127,9 +140,11 @@ def _run(
         *shard,
         rejected=rejected,
     )
+    counts.rows_in[placed.name] += sum(rows.height for rows in inputs)
     for emission in placed.operator.run(inputs, context):
         if emission.rows.is_empty():
             continue
+        counts.rows_out[placed.name] += emission.rows.height
         rows = emission.rows if NUMBER in emission.rows.columns else emission.rows.with_columns(_zero(NUMBER))
         place = order[ints(rows[PARENT]) - 1]
         if placed.splits_steps:
@@ -144,7 +159,9 @@ def _run(
     for name, mark in context.marks.items():
         if mark != marks.get(name):
             state.set_clock(f"{placed.name}/{name}", mark)
-    dropped.update({(placed.name, reason): count for reason, count in context.dropped.items() if count})
+    counts.dropped.update(
+        {(placed.name, reason): count for reason, count in context.dropped.items() if count}
+    )
 
 
 def _rejections(

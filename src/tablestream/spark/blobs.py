@@ -189,13 +189,14 @@ def data_frame(blobs: Iterable[Blob]) -> pd.DataFrame:
 
 
 def counters(shard: int, counts: Mapping[tuple[str, str], int]) -> list[Blob]:
-    """Put counts by operator and reason into blobs for `METRICS`."""
+    """Put counts by operator, and reason or measure, into blobs for `METRICS`."""
     return [
         Blob(shard, METRICS, count, counter_name(operator, reason).encode())
         for (operator, reason), count in counts.items()
+        if count
     ]
 
 
 def counter_name(operator: str, reason: str) -> str:
-    """Name the count of what an operator dropped for a reason, as a query's progress shows it."""
+    """Name the count of what an operator dropped for a reason, or a measure, as a query's progress shows it."""
     return f"{operator}: {reason}"

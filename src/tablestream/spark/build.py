@@ -17,6 +17,7 @@ from tablestream.connectors.files import JSON_OPTIONS
 from tablestream.operators.deduplicate import MICRO_BATCH, NUMBER, RECORD_KEY, WRITER, WRITER_HASH
 from tablestream.operators.sequence import SEQUENCE
 from tablestream.plan.line import Between, Ending, Line, Pointing, Reader, Role
+from tablestream.plan.measures import MEASURES, SHARDS, measured
 from tablestream.plan.rounds import METRICS, Round, copied_name
 from tablestream.row import LEFT, RIGHT
 from tablestream.spark import blobs
@@ -198,7 +199,8 @@ class Builder:
 
     def _opened(self, stream: DataFrame) -> DataFrame:
         """Count what is on its way out, make the last shuffle and open what arrives."""
-        counted = stream.observe(OBSERVED, *self._observed()).where(F.col(blobs.PORT) != METRICS)
+        counted = stream.observe(OBSERVED, *self._observed()).observe(MEASURED, *self._measured())
+        counted = counted.where(F.col(blobs.PORT) != METRICS)
         layouts = {ending.port.number: self._ending_layout(ending) for ending in self._line.endings}
         unpacker = OutputUnpacker(
             tuple(layout.opened(port) for port, layout in layouts.items()), self._last + 1
@@ -377,13 +379,20 @@ class Builder:
         operators = [placed for work in self._line.rounds for placed in work.operators]
         reasons += [(placed.name, reason) for placed in operators for reason in placed.operator.reasons]
         changes = [ending.port.number for ending in self._line.endings if not ending.output.rejected]
-        counted = {"changes": F.col(blobs.PORT).isin(changes)}
         names = [blobs.counter_name(operator, reason) for operator, reason in reasons]
         names += [copied_name(placed.name) for placed in operators if placed.copied]
-        for name in names:
-            counted[name] = (F.col(blobs.PORT) == METRICS) & (F.col(blobs.BLOB) == F.lit(name).cast("binary"))
-        rows = F.col(blobs.ROWS)
-        return [F.coalesce(F.sum(F.when(mine, rows)), F.lit(0)).alias(name) for name, mine in counted.items()]
+        changes = [ending.port.number for ending in self._line.endings if not ending.output.rejected]
+        return [_sum("changes", F.col(blobs.PORT).isin(changes)), *map(_told, names)]
+
+    def _measured(self) -> list[Column]:
+        """What operators tell of their work, and among how many shards it is divided."""
+        names = [
+            blobs.counter_name(operator, measure)
+            for operator in measured(self._line.rounds)
+            for measure in MEASURES
+        ]
+        shards = F.coalesce(F.max(F.lit(self._shards)), F.lit(self._shards)).cast("bigint")
+        return [shards.alias(SHARDS), *map(_told, names)]
 
     # Types
 
@@ -502,8 +511,17 @@ REJECTED = [
 ]
 #: The column of sources with a record's time.
 _TIMESTAMP = "__ts"
-#: The name under which a query's progress shows what was dropped.
-OBSERVED = "tablestream"
+#: The names under which a query's progress shows what was dropped, and what operators tell of their work.
+OBSERVED, MEASURED = "tablestream", "tablestream_operators"
+
+
+def _told(name: str) -> Column:
+    """The sum of what shards tell under a name."""
+    return _sum(name, (F.col(blobs.PORT) == METRICS) & (F.col(blobs.BLOB) == F.lit(name).cast("binary")))
+
+
+def _sum(name: str, mine: Column) -> Column:
+    return F.coalesce(F.sum(F.when(mine, F.col(blobs.ROWS))), F.lit(0)).alias(name)
 
 
 def spark_type_of_text(text: str) -> T.DataType:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
 from tablestream.operators.operator import WallClock
+from tablestream.plan.measures import Counts
 from tablestream.plan.rounds import METRICS, Placed, Round, copied_name
 from tablestream.plan.work import work_off
 from tablestream.spark import blobs
@@ -86,21 +86,22 @@ class RoundProcessor(StatefulProcessor):
         cache = worker_cache(self._cache_directory, self._cache_bytes)
         work = self._work
         state = ShardState(self._store, cache, work.traces, work.fingerprint, work.text, tables=work.tables)
-        dropped: Counter[tuple[str, str]] = Counter()
+        counts = Counts()
         clock = None
         if self._work.needs_clock:
             clock = WallClock(timer_values.getCurrentProcessingTimeInMs() * 1000)
         held: list[blobs.Blob] = []
         place = (blobs.shard_names(self._shards).index(shard), self._shards)
-        for port, messages in work_off(self._work, inbox, state, dropped, clock=clock, shard=place):
+        for port, messages in work_off(self._work, inbox, state, counts, clock=clock, shard=place):
             held += blobs.pack(port, messages, self._shards)
             if sum(len(one.blob) for one in held) > _HELD_BYTES:
                 yield blobs.data_frame(held)
                 held = []
+        measures = counts.measures(work, state)
         state.commit()
         if clock is not None and clock.wake_us is not None:
             self._handle.registerTimer(-(-clock.wake_us // 1000))
-        held += blobs.counters(shard, dropped)
+        held += blobs.counters(shard, {**counts.dropped, **measures})
         held += [one for placed in self._work.operators for one in _copied(placed, shard, inbox, state)]
         if held:
             yield blobs.data_frame(held)
@@ -116,7 +117,7 @@ def _copied(
     trace = placed.copy_trace
     if trace is None or placed.inputs[-1] not in inbox:
         return
-    size_bytes = state.size_bytes(trace)
+    size_bytes = state.sizes(trace)[1].size_bytes
     if size_bytes > _LARGE_COPY_BYTES and placed.name not in _warned:
         _warned.add(placed.name)
         _log.warning(

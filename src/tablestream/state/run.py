@@ -127,6 +127,23 @@ def cut(frames: Iterable[pl.DataFrame], size_bytes: int) -> Iterator[pl.DataFram
         yield pl.concat(pending)
 
 
+@dataclass
+class RunUse:
+    """How often the runs of a trace were used.
+
+    Attributes
+    ----------
+    cache_hits, fetches
+        Chunks that were read: those found in the cache, and those decoded from the state of record.
+    merges
+        Runs that were written in place of several.
+    """
+
+    cache_hits: int = 0
+    fetches: int = 0
+    merges: int = 0
+
+
 class RunStorage:
     """Reads and writes the runs of one trace.
 
@@ -140,6 +157,11 @@ class RunStorage:
         Where decoded chunks are kept.
     chunk_size_bytes
         The bound of a chunk; smaller in tests.
+
+    Attributes
+    ----------
+    use : RunUse
+        What was done with the runs since it was made.
     """
 
     def __init__(
@@ -149,6 +171,7 @@ class RunStorage:
         self._store = store
         self._cache = cache
         self._chunk_size_bytes = chunk_size_bytes
+        self.use = RunUse()
 
     def read(self, run: RunInfo, index: int) -> pl.DataFrame:
         """Read one chunk of a run, sorted by hash.
@@ -162,7 +185,9 @@ class RunStorage:
             If the chunk is neither in the cache nor whole in the state of record.
         """
         chunk = run.chunks[index]
+        fetches = self.use.fetches
         frame = self._cache.open(chunk.checksum, lambda: self._fetch(run, index))
+        self.use.cache_hits += self.use.fetches == fetches
         if frame.schema != self.spec.schema:
             raise DamagedStateError(
                 f"Run {run.number} of trace '{self.spec.name}' has the columns {dict(frame.schema)}, "
@@ -173,6 +198,7 @@ class RunStorage:
 
     def _fetch(self, run: RunInfo, index: int) -> pl.DataFrame:
         """Read a chunk from the state of record, and trust it only when its checksum is the manifest's."""
+        self.use.fetches += 1
         data = self._store.read_chunk(self.spec.number, run.number, index)
         found = "is missing from" if data is None else "is not what was written to"
         if data is None or checksum(data) != run.chunks[index].checksum:

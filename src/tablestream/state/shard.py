@@ -3,19 +3,34 @@
 from __future__ import annotations
 
 import difflib
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tablestream.errors import PlanChangedError
 from tablestream.state import manifest as manifests
 from tablestream.state.manifest import Manifest
-from tablestream.state.run import CHUNK_SIZE_BYTES, RunStorage
+from tablestream.state.run import CHUNK_SIZE_BYTES, RunStorage, RunUse
 from tablestream.state.trace import Trace, TraceSpec
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tablestream.state.cache import ChunkCache
+    from tablestream.state.run import RunInfo
     from tablestream.state.store import StateStore
+
+
+@dataclass(frozen=True)
+class TraceSize:
+    """How much a trace holds: rows, with tombstones and what newer runs replace, and their bytes, compressed."""
+
+    rows: int
+    size_bytes: int
+
+    @classmethod
+    def of(cls, runs: Sequence[RunInfo]) -> TraceSize:
+        """Add up runs."""
+        return cls(sum(run.rows for run in runs), sum(run.size_bytes for run in runs))
 
 
 class ShardState:
@@ -92,9 +107,16 @@ class ShardState:
             self._traces[name] = Trace(self._storages[name], runs, self._next_number)
         return self._traces[name]
 
-    def size_bytes(self, name: str) -> int:
-        """Return the bytes of a trace in the state of record."""
-        return sum(run.size_bytes for run in self.trace(name).runs)
+    def sizes(self, name: str) -> tuple[TraceSize, TraceSize]:
+        """Return the size of a trace in the state of record: when it was committed last, and now."""
+        manifest = self._manifest()
+        assert self._committed is not None  # noqa: S101 - it was read just now
+        now = self._traces[name].runs if name in self._traces else manifest.runs(name)
+        return TraceSize.of(self._committed.runs(name)), TraceSize.of(now)
+
+    def use(self, name: str) -> RunUse:
+        """Return what was done with the runs of a trace."""
+        return self._storages[name].use
 
     def clock(self, name: str) -> int | None:
         """Return a clock, or None before it is first set."""

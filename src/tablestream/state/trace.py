@@ -272,6 +272,7 @@ class Trace:
         made = self._storage.write(self._next_number, frames)
         self._runs = (*kept, made) if made else kept
         self._dropped += taken
+        self._storage.use.merges += bool(taken)
 
     def _pieces(self, run: RunInfo) -> Iterator[Piece]:
         for index, chunk in enumerate(run.chunks):

@@ -1,0 +1,81 @@
+"""A listener that hears of every micro-batch, and tells who exports it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.streaming.listener import StreamingQueryListener
+
+from tablestream.calling import user_line
+from tablestream.errors import ArgumentError
+from tablestream.metrics.query_metrics import MetricsReader, QueryMetrics
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.listener import (
+        QueryProgressEvent,
+        QueryStartedEvent,
+        QueryTerminatedEvent,
+    )
+
+
+def print_metrics(metrics: QueryMetrics) -> None:
+    """Write a micro-batch's metrics to standard error, as a small table."""
+    print(metrics, file=sys.stderr, flush=True)  # noqa: T201 - that is what it is for
+
+
+class MetricsListener(StreamingQueryListener):
+    """Hears of every micro-batch of this library's queries, and hands its metrics over.
+
+    Parameters
+    ----------
+    export
+        Is called with the `QueryMetrics` of each micro-batch; by default they are printed to standard error. For
+        OpenTelemetry: an `OpenTelemetryExporter`.
+
+    Raises
+    ------
+    ArgumentError
+        `export` cannot be called.
+
+    Notes
+    -----
+    Add it before the query starts: of shards that had no work since it listens it does not know what they hold, and
+    then the size of the state is None until it does.
+
+    What `export` raises is for Spark to log, and does not disturb the query.
+
+    Examples
+    --------
+    >>> import tablestream as ts
+    >>> spark.streams.addListener(ts.MetricsListener())  # doctest: +SKIP
+    """
+
+    def __init__(self, export: Callable[[QueryMetrics], Any] = print_metrics) -> None:
+        if not callable(export):
+            raise ArgumentError(
+                f"export={export!r} cannot be called.",
+                hint="Give a function of a QueryMetrics, or an OpenTelemetryExporter.",
+                where=user_line(),
+            )
+        self._export = export
+        self._readers: dict[str, MetricsReader] = {}
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802 - Spark's name
+        """Do nothing."""
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802 - Spark's name
+        """Export the micro-batch."""
+        progress = event.progress
+        reader = self._readers.setdefault(str(progress.runId), MetricsReader())
+        metrics = reader.read(progress)
+        if metrics is not None:
+            self._export(metrics)
+
+    def onQueryIdle(self, event: Any) -> None:  # noqa: N802 - Spark's name
+        """Do nothing."""
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802 - Spark's name
+        """Forget the query."""
+        self._readers.pop(str(event.runId), None)

@@ -1,0 +1,108 @@
+"""Metrics for OpenTelemetry, whose exporters hand them to Prometheus and others.
+
+The instruments; all have the attribute ``query``, those of operators ``operator``, drops ``reason``:
+
+==================================  =========  =======  ==============================================
+name                                kind       unit     what
+==================================  =========  =======  ==============================================
+``tablestream.micro_batches``       counter             micro-batches
+``tablestream.duration``            histogram  s        how long a micro-batch took
+``tablestream.records``             counter             records that sources read
+``tablestream.changes``             counter             changes that outputs got
+``tablestream.dropped``             counter             records that were left out
+``tablestream.operator.rows_in``    counter             messages that an operator was given
+``tablestream.operator.rows_out``   counter             rows that it emitted
+``tablestream.operator.cache_hits`` counter             pieces of state found in a worker's cache
+``tablestream.operator.fetches``    counter             pieces of state fetched from Spark's state
+``tablestream.operator.merges``     counter             merges of an operator's state
+``tablestream.state.rows``          gauge               rows in an operator's state
+``tablestream.state.size``          gauge      By       their bytes, compressed
+==================================  =========  =======  ==============================================
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tablestream.calling import user_line
+from tablestream.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from opentelemetry.metrics import Meter
+
+    from tablestream.metrics.query_metrics import OperatorMetrics, QueryMetrics
+
+
+class OpenTelemetryExporter:
+    """Hands metrics to OpenTelemetry, for `MetricsListener`.
+
+    Parameters
+    ----------
+    meter
+        Makes the instruments. Default: that of OpenTelemetry's global provider, which the program has set up.
+
+    Raises
+    ------
+    ArgumentError
+        ``opentelemetry-api`` is not installed.
+
+    Notes
+    -----
+    Prometheus: give OpenTelemetry's ``MeterProvider`` the ``PrometheusMetricReader`` of
+    ``opentelemetry-exporter-prometheus``.
+
+    References
+    ----------
+    OpenTelemetry Metrics API.
+
+    Examples
+    --------
+    >>> import tablestream as ts
+    >>> listener = ts.MetricsListener(ts.OpenTelemetryExporter())
+    >>> spark.streams.addListener(listener)  # doctest: +SKIP
+    """
+
+    def __init__(self, meter: Meter | None = None) -> None:
+        if meter is None:
+            meter = _global_meter()
+        name = "tablestream"
+        self._micro_batches = meter.create_counter(f"{name}.micro_batches")
+        self._duration_s = meter.create_histogram(f"{name}.duration", unit="s")
+        self._records = meter.create_counter(f"{name}.records")
+        self._changes = meter.create_counter(f"{name}.changes")
+        self._dropped = meter.create_counter(f"{name}.dropped")
+        counted = ("rows_in", "rows_out", "cache_hits", "fetches", "merges")
+        self._counters = {one: meter.create_counter(f"{name}.operator.{one}") for one in counted}
+        self._state_rows = meter.create_gauge(f"{name}.state.rows")
+        self._state_bytes = meter.create_gauge(f"{name}.state.size", unit="By")
+
+    def __call__(self, metrics: QueryMetrics) -> None:
+        """Record a micro-batch."""
+        query = {"query": metrics.query_name or metrics.query_id}
+        self._micro_batches.add(1, query)
+        self._duration_s.record(metrics.duration_ms / 1000, query)
+        self._records.add(metrics.rows_in, query)
+        self._changes.add(metrics.changes_out, query)
+        for (place, reason), count in metrics.dropped.items():
+            self._dropped.add(count, {**query, "operator": place, "reason": reason})
+        for name, operator in metrics.operators.items():
+            self._record(operator, {**query, "operator": name})
+
+    def _record(self, operator: OperatorMetrics, attributes: dict[str, str]) -> None:
+        for name, counter in self._counters.items():
+            counter.add(getattr(operator, name), attributes)
+        if operator.state_rows is not None and operator.state_bytes is not None:
+            self._state_rows.set(operator.state_rows, attributes)
+            self._state_bytes.set(operator.state_bytes, attributes)
+
+
+def _global_meter() -> Meter:
+    try:
+        from opentelemetry.metrics import get_meter
+    except ImportError as missing:
+        raise ArgumentError(
+            "An OpenTelemetryExporter needs opentelemetry-api, which is not installed.",
+            hint="Install it with: pip install 'tablestream[opentelemetry]'.",
+            where=user_line(),
+        ) from missing
+    return get_meter("tablestream")

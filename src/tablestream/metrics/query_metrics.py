@@ -1,0 +1,204 @@
+"""The metrics of a micro-batch, read from the progress that Spark reports."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from tablestream.plan.measures import (
+    CACHE_HITS,
+    FETCHES,
+    MERGES,
+    ROWS_IN,
+    ROWS_OUT,
+    SHARDS,
+    STATE_BYTES,
+    STATE_BYTES_ADDED,
+    STATE_ROWS,
+    STATE_ROWS_ADDED,
+)
+from tablestream.spark.build import MEASURED, OBSERVED
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.listener import StreamingQueryProgress
+
+_CHANGES = "changes"
+_COLUMNS = (
+    "rows in", "rows out", "state rows", "state bytes", "cache hits", "fetches", "merges",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class OperatorMetrics:
+    """What one operator did in a micro-batch.
+
+    Attributes
+    ----------
+    rows_in, rows_out
+        Messages that it was given, and rows that it emitted.
+    state_rows, state_bytes
+        What it holds in its state, in all shards: rows, with tombstones and rows that are merged away later, and
+        their bytes, compressed. None as long as not all shards were heard of.
+    cache_hits, fetches
+        Pieces of state that it read: those found in the worker's cache, and those fetched from Spark's state.
+    merges
+        Runs of its state that were merged into one.
+    """
+
+    rows_in: int
+    rows_out: int
+    state_rows: int | None
+    state_bytes: int | None
+    cache_hits: int
+    fetches: int
+    merges: int
+
+
+@dataclass(frozen=True)
+class QueryMetrics:
+    """What a query did in a micro-batch.
+
+    Attributes
+    ----------
+    query_name
+        The query's name; None where it has none.
+    query_id, run_id
+        Spark's: the first lives as long as the checkpoint, the second until the query stops.
+    micro_batch
+        Its number.
+    timestamp
+        When it began, in UTC, as ISO 8601.
+    duration_ms
+        How long it took, in milliseconds.
+    rows_in, changes_out
+        Records that its sources read, and changes that all outputs got together.
+    dropped
+        Records that were left out, by table or operator, and reason; also those for which there was none.
+    operators
+        What each operator did.
+    """
+
+    query_name: str | None
+    query_id: str
+    run_id: str
+    micro_batch: int
+    timestamp: str
+    duration_ms: int
+    rows_in: int
+    changes_out: int
+    dropped: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    operators: Mapping[str, OperatorMetrics] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        """A line on the micro-batch, a table of the operators, and what was dropped."""
+        title = (
+            f"{self.query_name or self.query_id}, micro-batch {self.micro_batch}: {self.rows_in:,} records in,"
+            f" {self.changes_out:,} changes out, {self.duration_ms / 1000:.1f} s"
+        )
+        rows: list[tuple[str, ...]] = [("operator", *_COLUMNS)]
+        rows += [(name, *map(_shown, _figures(one))) for name, one in self.operators.items()]
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        lines = [
+            "  ".join(
+                [name.ljust(widths[0]), *(text.rjust(w) for text, w in zip(rest, widths[1:], strict=True))]
+            )
+            for name, *rest in rows
+        ]
+        dropped = [f"{place}: {count:,} {reason}" for (place, reason), count in self.dropped.items() if count]
+        if dropped:
+            lines.append(f"dropped: {', '.join(dropped)}")
+        return "\n".join([title, *(f"  {line}" for line in lines)])
+
+
+def _figures(one: OperatorMetrics) -> tuple[int | None, ...]:
+    return (
+        one.rows_in, one.rows_out, one.state_rows, one.state_bytes, one.cache_hits, one.fetches, one.merges,
+    )  # fmt: skip
+
+
+def _shown(figure: int | None) -> str:
+    return "?" if figure is None else f"{figure:,}"
+
+
+class MetricsReader:
+    """Reads the metrics of one run of a query; what shards without work hold it remembers.
+
+    Examples
+    --------
+    >>> reader = MetricsReader()
+    >>> for progress in query.recentProgress:  # doctest: +SKIP
+    ...     print(reader.read(progress))
+    """
+
+    def __init__(self) -> None:
+        self._sizes: dict[str, tuple[int, int]] = {}
+
+    def read(self, progress: StreamingQueryProgress) -> QueryMetrics | None:
+        """Read the progress of the next micro-batch.
+
+        Parameters
+        ----------
+        progress
+            One of ``query.recentProgress``, or a listener's.
+
+        Returns
+        -------
+        QueryMetrics
+            None where the query is none of this library's, or nothing was run.
+        """
+        observed = progress.observedMetrics
+        if OBSERVED not in observed or MEASURED not in observed:
+            return None
+        counts, measures = _fields(observed[OBSERVED]), _fields(observed[MEASURED])
+        return QueryMetrics(
+            query_name=progress.name,
+            query_id=str(progress.id),
+            run_id=str(progress.runId),
+            micro_batch=progress.batchId,
+            timestamp=progress.timestamp,
+            duration_ms=progress.batchDuration,
+            rows_in=progress.numInputRows,
+            changes_out=counts[_CHANGES],
+            dropped={_parted(name): count for name, count in counts.items() if ": " in name},
+            operators=self._operators(measures, is_first=progress.batchId == 0),
+        )
+
+    def _operators(self, measures: Mapping[str, int], *, is_first: bool) -> dict[str, OperatorMetrics]:
+        of_operator: dict[str, dict[str, int]] = {}
+        for name, value in measures.items():
+            if name != SHARDS:
+                operator, measure = _parted(name)
+                of_operator.setdefault(operator, {})[measure] = value
+        found = {}
+        for operator, told in of_operator.items():
+            size = self._size(operator, told, whole=is_first or told[SHARDS] == measures[SHARDS])
+            rows, size_bytes = size or (None, None)
+            found[operator] = OperatorMetrics(
+                told[ROWS_IN], told[ROWS_OUT], rows, size_bytes, told[CACHE_HITS], told[FETCHES], told[MERGES]
+            )
+        return found
+
+    def _size(self, operator: str, told: Mapping[str, int], *, whole: bool) -> tuple[int, int] | None:
+        """Rows and bytes of an operator's state: as told by all shards, or what was known and has come since."""
+        if whole:
+            self._sizes[operator] = told[STATE_ROWS], told[STATE_BYTES]
+        elif operator in self._sizes:
+            rows, size_bytes = self._sizes[operator]
+            self._sizes[operator] = rows + told[STATE_ROWS_ADDED], size_bytes + told[STATE_BYTES_ADDED]
+        return self._sizes.get(operator)
+
+
+def _parted(name: str) -> tuple[str, str]:
+    """Table or operator, and reason or measure."""
+    operator, _, what = name.rpartition(": ")
+    return operator, what
+
+
+def _fields(row: Any) -> dict[str, int]:
+    """A row's fields by name; under Spark Connect a row is its values and their schema."""
+    fields: dict[str, Any] = row.asDict()
+    if "schema" in fields:
+        names = [column["name"] for column in fields["schema"]["fields"]]
+        fields = dict(zip(names, fields["values"], strict=True))
+    return fields
