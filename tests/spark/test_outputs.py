@@ -32,6 +32,7 @@ class Idle:
     target: str = "idle"
     key_columns: tuple[str, ...] = ()
     needs_final: bool = False
+    single_pass: bool = False
     calls: list[tuple[int, str, str, bool]] = field(default_factory=list)
 
     def keyed_by(self, names: Sequence[str]) -> Self:
@@ -94,6 +95,14 @@ def test_sinks_are_called_with_persisted_rows_also_when_there_are_none(spark: Sp
     assert sink.calls == [(7, "query", "out", True)]
 
 
+def test_rows_are_persisted_for_no_single_pass_but_for_two(spark: SparkSession) -> None:
+    frame, sinks = changes(spark, 0), [Idle(single_pass=True), Idle(single_pass=True)]
+    outputs = [Output(str(number), sink) for number, sink in enumerate(sinks)]
+    for some in (outputs[:1], outputs):
+        write_outputs(frame, 7, some, query_id="query", split=lambda rows, _: rows)
+    assert [[call[-1] for call in sink.calls] for sink in sinks] == [[False, True], [True]]
+
+
 def test_rows_are_let_go_when_a_sink_fails(spark: SparkSession) -> None:
     frame, late = changes(spark, 0, (0, "a", "x")), Idle()
     outputs = [Output("broken", Idle(fail=True)), Output("late", late)]
@@ -103,9 +112,10 @@ def test_rows_are_let_go_when_a_sink_fails(spark: SparkSession) -> None:
     assert late.calls == []
 
 
+@pytest.mark.parametrize("alone", [False, True], ids=["three sinks", "files alone"])
 @pytest.mark.parametrize("value", [1, -1])
-def test_stateful_stage_runs_once_for_sinks_that_look_twice_or_not_at_all(
-    spark: SparkSession, tmp_path: Path, value: int
+def test_stateful_stage_runs_once_for_sinks_that_look_once_twice_or_not_at_all(
+    spark: SparkSession, tmp_path: Path, value: int, alone: bool
 ) -> None:
     """With rows that come out of the stage and without."""
     runs = tmp_path / "runs"
@@ -119,7 +129,9 @@ def test_stateful_stage_runs_once_for_sinks_that_look_twice_or_not_at_all(
         Counting(runs), outputStructType="shard INT, value INT", outputMode="append", timeMode="none"
     )
     looking = memory("test_outputs_stateful")
-    outputs = [Output("idle", Idle()), Output("once", looking), Output("files", files(tmp_path / "log"))]
+    outputs = [Output("files", files(tmp_path / "log"))]
+    if not alone:
+        outputs = [Output("idle", Idle()), Output("once", looking), *outputs]
 
     def write(frame: DataFrame, number: int) -> None:
         write_outputs(frame, number, outputs, query_id="query", split=lambda rows, _: rows)
@@ -127,8 +139,14 @@ def test_stateful_stage_runs_once_for_sinks_that_look_twice_or_not_at_all(
     writer = stage.writeStream.foreachBatch(write).option("checkpointLocation", str(tmp_path / "checkpoint"))
     writer.trigger(availableNow=True).start().awaitTermination()
     assert sorted(file.read_text() for file in runs.iterdir()) == ["x"] * 4
-    assert len(looking.rows()) == (4 if value > 0 else 0)
-    looking.clear()
+    expected = 4 if value > 0 else 0
+    assert (
+        spark.read.schema("shard INT, value INT").parquet(str(tmp_path / "log" / "micro_batch=*")).count()
+        == expected
+    )
+    if not alone:
+        assert len(looking.rows()) == expected
+        looking.clear()
 
 
 def test_outputs_that_would_overwrite_each_other_are_refused() -> None:

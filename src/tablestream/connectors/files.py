@@ -292,6 +292,11 @@ class FileSink:
         """A log takes every change."""
         return False
 
+    @property
+    def single_pass(self) -> bool:
+        """A directory is written whole, and again if need be."""
+        return True
+
     def keyed_by(self, names: Sequence[str]) -> Self:
         """Give the same target, told which columns are the key."""
         return replace(self, key_columns=tuple(names))

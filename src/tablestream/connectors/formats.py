@@ -126,8 +126,11 @@ class Json:
         def parse(raw: Column) -> list[Column]:
             text = raw.cast("string")
             corrupt = T.StructField(_CORRUPT, T.StringType())
-            # Spark's parser stops behind the first object: as an array's one element, all of the text is looked at.
-            elements = F.json_array_length(F.concat(F.lit("["), text, F.lit("]")))
+            # Spark's parser stops behind the first object. Where the text ends with its first brace that closes, that
+            # is all of it; else all of it is looked at, as an array's one element.
+            ends = F.instr(text, "}") == F.length(text)
+            length = F.json_array_length(F.concat(F.lit("["), text, F.lit("]")))
+            elements = F.when(ends, 1).otherwise(length)
             return [F.from_json(text, T.StructType([*schema, corrupt]), _PERMISSIVE), elements]
 
         def error(raw: Column, parsed: Sequence[Column]) -> Column:

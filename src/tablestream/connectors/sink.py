@@ -39,6 +39,9 @@ class Sink(Protocol):
     needs_final : bool
         True when only the last change per key and micro-batch matters, so that a plan may leave out the
         others. The sink stays right when it gets them all.
+    single_pass : bool
+        True when `write` runs one Spark job over all of the changes, whatever it finds. Alone in a query it gets
+        them while they are made, and nothing is persisted.
     """
 
     @property
@@ -49,6 +52,9 @@ class Sink(Protocol):
 
     @property
     def needs_final(self) -> bool: ...
+
+    @property
+    def single_pass(self) -> bool: ...
 
     def keyed_by(self, names: Sequence[str]) -> Self:
         """Give the same target, told which columns are the key."""
@@ -64,8 +70,9 @@ class Sink(Protocol):
         Parameters
         ----------
         changes
-            Rows in the shape of ``Table.changes()``, per key in order within a partition, persisted and
-            already computed: reading them twice is cheap and runs no operator again.
+            Rows in the shape of ``Table.changes()``, per key in order within a partition. Unless the sink is
+            `single_pass` they are persisted and already computed: reading them twice is cheap and runs no operator
+            again.
         micro_batch_id
             Counts up from 0 within a checkpoint.
         query_id

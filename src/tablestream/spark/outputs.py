@@ -57,10 +57,11 @@ def write_outputs(
 ) -> None:
     """Write all outputs of one micro-batch.
 
-    The rows are persisted and counted before any sink sees them. Without the one, each sink's actions would
-    run every stateful operator again; without the other, a sink that looks at no or only some rows would
-    leave partitions uncomputed, and Spark fails a micro-batch whose state was not committed everywhere.
-    That holds for an empty micro-batch too, so sinks are called even then and can make their target.
+    A single sink that makes a single pass gets the rows as they are made. For all others they are persisted and
+    counted before any sink sees them. Without the one, each sink's actions would run every stateful operator again;
+    without the other, a sink that looks at no or only some rows would leave partitions uncomputed, and Spark fails a
+    micro-batch whose state was not committed everywhere. That holds for an empty micro-batch too, so sinks are called
+    even then and can make their target.
 
     Parameters
     ----------
@@ -81,10 +82,18 @@ def write_outputs(
     When a sink fails, the query fails, and Spark hands the whole micro-batch over again after a restart:
     sinks that had been written see it twice and must take it as once.
     """
+
+    def write(index: int) -> None:
+        output = outputs[index]
+        output.sink.write(split(micro_batch, index), micro_batch_id, query_id, output.name)
+
+    if len(outputs) == 1 and outputs[0].sink.single_pass:
+        write(0)
+        return
     micro_batch.persist(StorageLevel.MEMORY_AND_DISK_DESER)
     try:
         micro_batch.count()
-        for index, output in enumerate(outputs):
-            output.sink.write(split(micro_batch, index), micro_batch_id, query_id, output.name)
+        for index in range(len(outputs)):
+            write(index)
     finally:
         micro_batch.unpersist()
