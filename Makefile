@@ -8,7 +8,7 @@ CODE  := $(wildcard src tests benchmarks scripts examples)
 ARGS  ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo-kafka test lint bench broker format lock clean env java jars
+.PHONY: help run demo-kafka test lint bench soak broker format lock clean env java jars
 
 help: ## Show the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -31,6 +31,9 @@ lint: env ## Only the checks that run no code
 
 bench: env java jars ## Run the benchmark and print its ratios
 	$(BIN)/python -m benchmarks $(ARGS)
+
+soak: env java jars ## Ten minutes of load through topics while executors are killed; checks that all is there once
+	$(BIN)/python -m benchmarks.soak $(ARGS)
 
 broker: env java jars ## Run a Kafka broker on this machine until Ctrl-C
 	$(BIN)/python scripts/kafka_broker.py $(ARGS)

@@ -1,0 +1,72 @@
+"""What is seen of the query while it runs: a line for every micro-batch, and the memory of its processes."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tablestream import QueryMetrics
+
+_PATIENCE_S = 60.0
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A micro-batch: when it was heard of, since the start; its size, and what the operators hold."""
+
+    at_s: float
+    micro_batch: int
+    seconds: float
+    rows_in: int
+    changes_out: int
+    state_rows: int | None
+    state_bytes: int | None
+
+
+@dataclass
+class Samples:
+    """Collects them, as a `MetricsListener`'s function; a micro-batch that is told again counts once."""
+
+    start_s: float
+    of_micro_batch: dict[int, Sample] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+
+    def __call__(self, metrics: QueryMetrics) -> None:
+        """Note a micro-batch."""
+        rows = [one.state_rows for one in metrics.operators.values()]
+        sizes = [one.state_bytes for one in metrics.operators.values()]
+        sample = Sample(
+            at_s=time.time() - self.start_s,
+            micro_batch=metrics.micro_batch,
+            seconds=metrics.duration_ms / 1000,
+            rows_in=metrics.rows_in,
+            changes_out=metrics.changes_out,
+            state_rows=None if None in rows else sum(row for row in rows if row is not None),
+            state_bytes=None if None in sizes else sum(size for size in sizes if size is not None),
+        )
+        with self._lock:
+            self.of_micro_batch[metrics.micro_batch] = sample
+
+    def wait_for(self, micro_batch: int) -> None:
+        """Wait until a micro-batch was heard of: Spark tells its listeners in its own time."""
+        end_s = time.monotonic() + _PATIENCE_S
+        while micro_batch not in self.of_micro_batch and time.monotonic() < end_s:
+            time.sleep(0.1)
+
+    @property
+    def all(self) -> list[Sample]:
+        """All of them that had something to do, in order."""
+        with self._lock:
+            return [one for _, one in sorted(self.of_micro_batch.items()) if one.rows_in]
+
+
+def flatness(figures: list[float]) -> float | None:
+    """The median of the last third of some figures over that of the second; flat is 1."""
+    third = len(figures) // 3
+    if not third:
+        return None
+    second, last = sorted(figures[third : 2 * third]), sorted(figures[-third:])
+    return last[third // 2] / second[third // 2] if second[third // 2] else None
