@@ -33,7 +33,7 @@ from tablestream.spark.unpacking import Opened, by_batches, wide
 from tablestream.state import manifest as manifests
 from tablestream.state.cache import MemoryCache
 from tablestream.state.changes import TS, key_columns
-from tablestream.state.shard import ShardState
+from tablestream.state.shard import ShardState, manifest_missing
 from tablestream.state.store import MemoryStore
 
 TIMESTAMP, VALID_FROM, VALID_TO = "_timestamp", "valid_from", "valid_to"
@@ -214,6 +214,8 @@ class _ShardReader:
                     store.manifest = data
                 else:
                     store.chunks[trace, run, chunk] = data
+        if store.manifest is None:  # then there are chunks
+            raise manifest_missing()
         state = ShardState(store, MemoryCache(), self.table.traces, self.table.fingerprint)
         kinds = {one.name: one.type for one in self.opened.fields}
         for frame in self.table.frames(state, polars_types, self.as_of_us):
