@@ -28,6 +28,7 @@ from tablestream.spark import blobs
 from tablestream.spark.analysis import folding
 from tablestream.spark.build import Layout, polars_types
 from tablestream.spark.columns import opened, spark_type
+from tablestream.spark.shipping import ship
 from tablestream.spark.store import TABLES, variables
 from tablestream.spark.unpacking import Opened, by_batches, wide
 from tablestream.state import manifest as manifests
@@ -101,6 +102,7 @@ def read_state(
     """
     _check_kinds(checkpoint, table, batch_id)
     checkpoint = os.fspath(checkpoint)
+    ship(spark)
     state = _State.of(spark, checkpoint, batch_id)
     found = _chosen(state.tables(), table)
     moment_us = None if as_of is None else _moment_us(spark, found, as_of)
