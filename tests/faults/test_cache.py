@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.faults.comparing import MICRO_BATCHES, TABLES, changes
-from tests.faults.victim import work_off, write_logs
+from tests.faults.victim import reveal, work_off, write_logs
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -58,14 +58,6 @@ class Vandal(threading.Thread):
         """Let the rest be."""
         self._stopped.set()
         self.join()
-
-
-def reveal(directory: Path, everything: Path, count: int) -> None:
-    """Show a query the first files of the logs."""
-    for log in ("orders", "customers"):
-        (directory / log).mkdir(parents=True, exist_ok=True)
-        for file in sorted((everything / log).glob("*.json"))[:count]:
-            shutil.copy2(file, directory / log / file.name)
 
 
 @pytest.mark.timeout(600)

@@ -29,10 +29,12 @@ pytestmark = pytest.mark.skipif(not Path("/proc").is_dir(), reason="reads proces
 
 
 @contextmanager
-def running(directory: Path, deployment: str) -> Iterator[subprocess.Popen[str]]:
+def running(
+    directory: Path, deployment: str, victim: str = "tests.faults.victim"
+) -> Iterator[subprocess.Popen[str]]:
     """Run the query in a process of its own, which ends, with all that it started."""
     with subprocess.Popen(
-        [sys.executable, "-m", "tests.faults.victim", str(directory), str(directory / "cache"), deployment],
+        [sys.executable, "-m", victim, str(directory), str(directory / "cache"), deployment],
         cwd=directory,
         env=os.environ | {"PYTHONPATH": os.pathsep.join(map(str, (ROOT, ROOT / "src")))},
         stdout=subprocess.DEVNULL,

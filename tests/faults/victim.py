@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -42,6 +43,14 @@ def write_logs(directory: Path, micro_batches: int) -> None:
             ]
         )
         customers.add([{"code": rng.choice("abcde"), "name": f"{number}", "ts": at + rng.randrange(10)}])
+
+
+def reveal(directory: Path, everything: Path, count: int) -> None:
+    """Show a query the first files of the logs."""
+    for log in ("orders", "customers"):
+        (directory / log).mkdir(parents=True, exist_ok=True)
+        for file in sorted((everything / log).glob("*.json"))[:count]:
+            shutil.copy2(file, directory / log / file.name)
 
 
 def work_off(spark: SparkSession, directory: Path, checkpoint: str = "checkpoint") -> None:

@@ -1,6 +1,6 @@
 """One plan over change logs, and the deployments of Spark that need a process of their own to run it.
 
-``python -m tests.spark.deployment (connect|local-cluster) DIRECTORY``
+``python -m tests.spark.deployment (connect|local-cluster|standalone) DIRECTORY``
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import json
 import os
 import socket
 import sys
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ from pyspark.sql import functions as F
 import tablestream as ts
 from tests.conftest import SPARK_SETTINGS
 from tests.spark.change_logs import START, ChangeLog, run
+from tests.spark.standalone import standalone
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -100,8 +102,8 @@ def run_plan(spark: SparkSession, directory: Path) -> None:
     (directory / "orders.json").write_text(json.dumps(orders), encoding="utf-8")
 
 
-#: What runs a plan: threads of one process, a server apart, or a master and two workers.
-LOCAL, CONNECT, CLUSTER = "local", "connect", "local-cluster"
+#: What runs a plan: threads of one process, a server apart, a master and two workers, or a cluster's.
+LOCAL, CONNECT, CLUSTER, STANDALONE = "local", "connect", "local-cluster", "standalone"
 
 
 def connect_session(directory: Path) -> SparkSession:
@@ -140,16 +142,27 @@ def configured(builder: SparkSession.Builder, settings: dict[str, str], director
     return builder.getOrCreate()
 
 
-SESSIONS = {CONNECT: connect_session, CLUSTER: cluster_session}
+@contextmanager
+def session(
+    deployment: str, directory: Path, settings: dict[str, str] | None = None
+) -> Iterator[SparkSession]:
+    """Start a deployment, and stop it."""
+    with ExitStack() as around:
+        if deployment == STANDALONE:
+            address = around.enter_context(standalone(directory))
+            spark = configured(SparkSession.builder.master(address), settings or {}, directory)
+        else:
+            spark = {CONNECT: connect_session, CLUSTER: cluster_session}[deployment](directory)
+        try:
+            yield spark
+        finally:
+            spark.stop()
 
 
 def main(deployment: str, directory: str) -> None:
-    """Run the plan in a deployment, and stop it."""
-    spark = SESSIONS[deployment](Path(directory))
-    try:
+    """Run the plan in a deployment."""
+    with session(deployment, Path(directory)) as spark:
         run_plan(spark, Path(directory))
-    finally:
-        spark.stop()
 
 
 if __name__ == "__main__":

@@ -213,24 +213,42 @@ def test_a_file_in_use_is_touched_and_checked_once_a_minute(
     assert cache.rebuilds == 0
 
 
+@pytest.mark.parametrize("reason", [errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EROFS, errno.EIO])
 @pytest.mark.parametrize("where", ["mkstemp", "replace"])
-def test_a_full_disk_means_memory(
-    tmp_path: Path, where: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+def test_a_disk_that_is_full_or_takes_nothing_means_memory_and_is_told_once(
+    tmp_path: Path, where: str, reason: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(reason, os.strerror(reason))
+
+    cache = RunCache(tmp_path)
+    with monkeypatch.context() as patching:
+        patching.setattr(tempfile if where == "mkstemp" else Path, where, refuse)
+        cache.put(NAME, ROWS)
+        assert cache.open(NAME, never).equals(ROWS)
+        assert cache.open(name(1), lambda: ROWS).equals(ROWS)
+        assert cache.open(name(1), never).equals(ROWS)
+        assert list(tmp_path.iterdir()) == []  # no half-written file stays
+        (told,) = caplog.messages
+        assert os.strerror(reason) in told
+        cache.discard(NAME)
+        with pytest.raises(AssertionError):
+            cache.open(NAME, never)
+    cache.put(NAME, ROWS)  # there is room again
+    assert file_of(tmp_path).stem == NAME
+
+
+def test_what_the_memory_cannot_keep_either_comes_from_the_state(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(tempfile if where == "mkstemp" else Path, where, full)
-    cache = RunCache(tmp_path)
-    cache.put(NAME, ROWS)
-    assert cache.open(NAME, never).equals(ROWS)
-    assert cache.open(name(1), lambda: ROWS).equals(ROWS)
-    assert cache.open(name(1), never).equals(ROWS)
-    assert list(tmp_path.iterdir()) == []  # no half-written file stays
-    assert "No space left" in caplog.text
-    cache.discard(NAME)
-    with pytest.raises(AssertionError):
-        cache.open(NAME, never)
+    monkeypatch.setattr(tempfile, "mkstemp", full)
+    cache = RunCache(tmp_path, memory_bytes=10)
+    for _ in range(3):
+        assert cache.open(NAME, lambda: ROWS).equals(ROWS)
+    assert cache.rebuilds == 3
 
 
 def test_a_really_full_disk_means_memory(tmp_path: Path) -> None:

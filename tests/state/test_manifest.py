@@ -11,7 +11,7 @@ import pytest
 from tablestream.errors import DamagedStateError, StateError
 from tablestream.state import manifest as manifests
 from tablestream.state.manifest import Manifest
-from tablestream.state.run import ChunkInfo, RunInfo
+from tablestream.state.run import ChunkInfo, RunInfo, checksum
 
 STATE = Path(manifests.__file__).parent
 CHUNKS = (ChunkInfo(2, 300, "ab" * 16, -(2**63), 5), ChunkInfo(1, 200, "cd" * 16, 5, 2**63 - 1))
@@ -25,7 +25,7 @@ def test_what_is_written_is_read() -> None:
 
 def test_it_is_json_with_a_version() -> None:
     document = json.loads(manifests.encode(FULL))
-    assert document["version"] == manifests.FORMAT_VERSION == 1
+    assert document["version"] == manifests.FORMAT_VERSION == 2
     assert document["traces"]["left"][0] == [
         3,
         3,
@@ -48,10 +48,10 @@ def test_it_is_never_changed_in_place() -> None:
     assert (FULL.runs("left")[1].number, FULL.runs("other")) == (8, ())
 
 
-@pytest.mark.parametrize("version", [0, 2, "1.5"])
+@pytest.mark.parametrize("version", [0, 1, "1.5"])
 def test_an_unknown_version_is_refused_by_name(version: object) -> None:
     document = {**json.loads(manifests.encode(FULL)), "version": version}
-    with pytest.raises(StateError, match="this tablestream reads version 1") as caught:
+    with pytest.raises(StateError, match="this tablestream reads version 2") as caught:
         manifests.decode(json.dumps(document).encode())
     assert not isinstance(caught.value, DamagedStateError)
     assert f"format version {version!r}" in str(caught.value)
@@ -60,7 +60,7 @@ def test_an_unknown_version_is_refused_by_name(version: object) -> None:
 
 @pytest.mark.parametrize(
     "data",
-    [b"", b"\x80\x04", b"[]", b"{}", b"null", b'{"version":1}', manifests.encode(FULL)[:-9]],
+    [b"", b"\x80\x04", b"[]", b"{}", b"null", b'{"version":2}', manifests.encode(FULL)[:-9]],
     ids=["empty", "bytes", "list", "object", "null", "bare", "cut short"],
 )
 def test_what_is_no_manifest_is_damage(data: bytes) -> None:
@@ -71,8 +71,20 @@ def test_what_is_no_manifest_is_damage(data: bytes) -> None:
 @pytest.mark.parametrize("traces", [{"left": [[1, 2, 3]]}, {"left": 5}, [1], {"left": [[1, 2, 3, [[1]]]]}])
 def test_runs_of_another_shape_are_damage(traces: object) -> None:
     document = {**json.loads(manifests.encode(FULL)), "traces": traces}
-    with pytest.raises(DamagedStateError):
-        manifests.decode(json.dumps(document).encode())
+    del document["checksum"]
+    summed = {**document, "checksum": checksum(json.dumps(document, separators=(",", ":")).encode())}
+    with pytest.raises(DamagedStateError, match="cannot be read"):
+        manifests.decode(json.dumps(summed).encode())
+
+
+def test_no_flipped_bit_is_believed() -> None:
+    """Of a clock or a number of rows, as little as of what makes it JSON."""
+    whole = manifests.encode(FULL)
+    for place in range(8 * len(whole)):
+        data = bytearray(whole)
+        data[place // 8] ^= 1 << place % 8
+        with pytest.raises(StateError):
+            manifests.decode(bytes(data))
 
 
 def test_nothing_in_the_state_runs_code_that_it_reads() -> None:

@@ -234,7 +234,7 @@ def test_looking_changes_nothing_and_asking_for_nothing_reads_nothing() -> None:
     state = open_state(store)
     assert versions(state.trace("left").lookup(keys(["a"]))) == {}
     state.commit()
-    assert (store.reads, store.writes) == (1, 0)
+    assert (store.reads, store.writes) == (2, 0)  # the manifest, and the plan that would tell of a lost one
 
 
 def test_a_lookup_in_a_run_of_many_chunks_reads_those_that_can_hold_the_key() -> None:
@@ -311,6 +311,16 @@ def test_damage_to_the_state_of_record_names_trace_run_and_way_out(how: str, wor
         open_state(store).trace("left").lookup(keys(["k0"]))
     for part in (f"Chunk 0 of run 0 of trace 'left' {words} the state of record", "checkpoint that is whole"):
         assert part in str(caught.value)
+
+
+def test_a_manifest_that_is_gone_is_no_new_shard() -> None:
+    store = MemoryStore()
+    state = open_state(store)
+    fill(state.trace("left"), 4)
+    state.commit()
+    store.manifest = None
+    with pytest.raises(DamagedStateError, match=r"manifest of a shard is missing.*checkpoint that is whole"):
+        open_state(store).trace("left")
 
 
 def test_a_chunk_with_other_columns_is_refused() -> None:

@@ -22,6 +22,7 @@ from tablestream.connectors.kafka_options import (
     checked_servers,
 )
 from tablestream.errors import ArgumentError, ReservedNameError
+from tablestream.spark.shipping import ship
 
 KAFKA = "_kafka"
 """The column with what Kafka knows of a record."""
@@ -157,6 +158,7 @@ def from_kafka(
         _Part(part, decoder, [F.col(name) for name in names[part]]) for part, decoder in decoders.items()
     ]
     check_connector(spark)
+    ship(spark)
     frame = spark.readStream.format("kafka").options(**settings).load().select("*", *costly)
     frame = frame.select(*_columns(spark, parts), _of_kafka(parts, deduplicate=deduplicate).alias(KAFKA))
     # withMetadata and not alias(metadata=...): Spark Connect's withColumn drops that of an alias.

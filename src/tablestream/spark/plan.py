@@ -25,6 +25,7 @@ from tablestream.plan.line import Ending, Line, Mode, Output
 from tablestream.plan.lower import lower
 from tablestream.spark.build import Builder, Result, Settings, polars_types
 from tablestream.spark.columns import quoted
+from tablestream.spark.shipping import ship
 from tablestream.spark.sources import SourceFrame
 from tablestream.topology.graph import ancestors
 from tablestream.topology.nodes import Node, Source
@@ -127,13 +128,14 @@ def _check_alignable(sources: Sequence[Source]) -> None:
 
 
 def check_session(spark: SparkSession, line: Line) -> None:
-    """Refuse a session in which a stateful plan cannot run, and warn of one in which it is slow.
+    """Refuse a session in which a stateful plan cannot run, warn of one in which it is slow, and ship the package.
 
     Raises
     ------
     SessionSettingError
         Names the setting.
     """
+    ship(spark)
     if not line.rounds:
         return
     provider = spark.conf.get(_PROVIDER, "")

@@ -28,12 +28,13 @@ from tablestream.spark import blobs
 from tablestream.spark.analysis import folding
 from tablestream.spark.build import Layout, polars_types
 from tablestream.spark.columns import opened, spark_type
+from tablestream.spark.shipping import ship
 from tablestream.spark.store import TABLES, variables
 from tablestream.spark.unpacking import Opened, by_batches, wide
 from tablestream.state import manifest as manifests
 from tablestream.state.cache import MemoryCache
 from tablestream.state.changes import TS, key_columns
-from tablestream.state.shard import ShardState
+from tablestream.state.shard import ShardState, manifest_missing
 from tablestream.state.store import MemoryStore
 
 TIMESTAMP, VALID_FROM, VALID_TO = "_timestamp", "valid_from", "valid_to"
@@ -101,6 +102,7 @@ def read_state(
     """
     _check_kinds(checkpoint, table, batch_id)
     checkpoint = os.fspath(checkpoint)
+    ship(spark)
     state = _State.of(spark, checkpoint, batch_id)
     found = _chosen(state.tables(), table)
     moment_us = None if as_of is None else _moment_us(spark, found, as_of)
@@ -214,6 +216,8 @@ class _ShardReader:
                     store.manifest = data
                 else:
                     store.chunks[trace, run, chunk] = data
+        if store.manifest is None:  # then there are chunks
+            raise manifest_missing()
         state = ShardState(store, MemoryCache(), self.table.traces, self.table.fingerprint)
         kinds = {one.name: one.type for one in self.opened.fields}
         for frame in self.table.frames(state, polars_types, self.as_of_us):

@@ -149,7 +149,8 @@ class RunCache:
     max_bytes
         The size of the directory. Each process that shares it may overshoot by an eighth.
     memory_bytes
-        How much is kept in memory where the disk is full or not usable.
+        How much is kept in memory where the disk is full or not usable. That is logged once, and every chunk is
+        offered to the disk again.
 
     Attributes
     ----------
@@ -168,6 +169,7 @@ class RunCache:
         self._written_bytes = 0  # by this process, since the directory was last scanned
         self._used_bytes = 0  # then
         self.rebuilds = 0
+        self._told = False  # that the disk refuses what is written
         self._usable = self._prepare()
         if self._usable:
             self._scan()
@@ -261,7 +263,13 @@ class RunCache:
         except FileNotFoundError:  # the directory itself was deleted
             self._usable = self._prepare()
         except OSError as problem:
-            _LOG.warning("Chunk %s stays in memory: %s", checksum, problem)
+            if not self._told:
+                _LOG.warning(
+                    "Chunks stay in memory while %s takes none, which may be slower: %s",
+                    self._directory,
+                    problem,
+                )
+            self._told = True
         return False
 
     def _write_file(self, checksum: str, frame: pl.DataFrame) -> bool:

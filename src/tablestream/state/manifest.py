@@ -1,6 +1,7 @@
 """The manifest: the small part of a shard's state that says what the rest is.
 
-It is JSON, never pickle: a checkpoint outlives the code that wrote it, and reading it must run nothing.
+It is JSON, never pickle: a checkpoint outlives the code that wrote it, and reading it must run nothing. It has a
+checksum of its own, as every chunk has one in it: so nothing of the state is believed that is not what was written.
 """
 
 from __future__ import annotations
@@ -10,12 +11,13 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from tablestream.errors import DamagedStateError, StateError
-from tablestream.state.run import ChunkInfo, RunInfo
+from tablestream.state.run import RESTORE_HINT, ChunkInfo, RunInfo, checksum
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
+_CHECKSUM = "checksum"
 
 
 @dataclass(frozen=True)
@@ -65,13 +67,17 @@ class Manifest:
 
 def encode(manifest: Manifest) -> bytes:
     """Encode a manifest; equal manifests give equal bytes."""
-    document = {
+    document: dict[str, Any] = {
         "version": FORMAT_VERSION,
         "fingerprint": manifest.fingerprint,
         "next_run": manifest.next_run,
         "traces": {name: [_run_to_list(run) for run in runs] for name, runs in manifest.traces.items()},
         "clocks": dict(manifest.clocks),
     }
+    return _dumped({**document, _CHECKSUM: checksum(_dumped(document))})
+
+
+def _dumped(document: Mapping[str, Any]) -> bytes:
     return json.dumps(document, sort_keys=True, separators=(",", ":")).encode()
 
 
@@ -83,22 +89,28 @@ def decode(data: bytes) -> Manifest:
     StateError
         If another version of the library wrote it.
     DamagedStateError
-        If it is no manifest.
+        If it is no manifest, or not what was written.
     """
     try:
         document = json.loads(data)
         version = document["version"]
         if version == FORMAT_VERSION:
+            _check(document)
             return _from_document(document)
     except (ValueError, KeyError, TypeError, AttributeError) as problem:
         raise DamagedStateError(
             f"The manifest in the state of record cannot be read: {problem!r}.",
-            hint="Restart from a checkpoint that is whole, or with a new checkpoint.",
+            hint=RESTORE_HINT,
         ) from problem
     raise StateError(
         f"The state has format version {version!r}; this tablestream reads version {FORMAT_VERSION}.",
         hint="Run the version of tablestream that wrote the checkpoint, or start with a new checkpoint.",
     )
+
+
+def _check(document: dict[str, Any]) -> None:
+    if document.pop(_CHECKSUM) != checksum(_dumped(document)):
+        raise ValueError("its checksum is wrong")
 
 
 def _run_to_list(run: RunInfo) -> list[Any]:

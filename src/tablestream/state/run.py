@@ -33,7 +33,7 @@ LIVE = "_live"  # False marks a tombstone
 
 _WRITE = pa.ipc.IpcWriteOptions(compression=pa.Codec("zstd", compression_level=1), use_threads=False)
 _READ = pa.ipc.IpcReadOptions(use_threads=False)
-_RESTORE_HINT = (
+RESTORE_HINT = (
     "Restart from a checkpoint that is whole (a copy, or an earlier micro-batch of this one), "
     "or start with a new checkpoint and read the sources again."
 )
@@ -192,7 +192,7 @@ class RunStorage:
             raise DamagedStateError(
                 f"Run {run.number} of trace '{self.spec.name}' has the columns {dict(frame.schema)}, "
                 f"where the plan expects {dict(self.spec.schema)}.",
-                hint=_RESTORE_HINT,
+                hint=RESTORE_HINT,
             )
         return frame
 
@@ -204,7 +204,7 @@ class RunStorage:
         if data is None or checksum(data) != run.chunks[index].checksum:
             raise DamagedStateError(
                 f"Chunk {index} of run {run.number} of trace '{self.spec.name}' {found} the state of record.",
-                hint=_RESTORE_HINT,
+                hint=RESTORE_HINT,
             )
         return decode(data)
 

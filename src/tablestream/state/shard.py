@@ -6,10 +6,10 @@ import difflib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tablestream.errors import PlanChangedError
+from tablestream.errors import DamagedStateError, PlanChangedError
 from tablestream.state import manifest as manifests
 from tablestream.state.manifest import Manifest
-from tablestream.state.run import CHUNK_SIZE_BYTES, RunStorage, RunUse
+from tablestream.state.run import CHUNK_SIZE_BYTES, RESTORE_HINT, RunStorage, RunUse
 from tablestream.state.trace import Trace, TraceSpec
 
 if TYPE_CHECKING:
@@ -101,6 +101,8 @@ class ShardState:
         ------
         PlanChangedError
             If another plan made the state.
+        DamagedStateError
+            If the manifest is missing, or is not what was written.
         """
         if name not in self._traces:
             runs = self._manifest().runs(name)
@@ -148,14 +150,26 @@ class ShardState:
         return number
 
     def _manifest(self) -> Manifest:
-        """Read the manifest when it is first needed, and refuse that of another plan."""
+        """Read the manifest when it is first needed, and refuse that of another plan.
+
+        Where the state has a plan, a manifest was written with it: without one the shard is not new but damaged.
+        """
         if self._committed is None:
             data = self._store.read_manifest()
+            if data is None and self._store.read_plan() is not None:
+                raise manifest_missing()
             manifest = self._current if data is None else manifests.decode(data)
             if manifest.fingerprint != self._fingerprint:
                 raise plan_changed(self._store.read_plan() or "", self._plan_text)
             self._committed, self._current, self._is_new = manifest, manifest, data is None
         return self._current
+
+
+def manifest_missing() -> DamagedStateError:
+    """Say that a shard that has state has no manifest."""
+    return DamagedStateError(
+        "The manifest of a shard is missing from the state of record.", hint=RESTORE_HINT
+    )
 
 
 def plan_changed(old: str, new: str) -> PlanChangedError:

@@ -1,0 +1,81 @@
+"""The package on its way to the executors, so that a cluster's machines need not have it installed.
+
+What operators and decoders do runs in Python workers, which import this package. On a machine of its own they find it
+where the driver does; elsewhere Spark is given a zip of it, once for each session. A cluster that has another version
+installed uses the driver's all the same: workers look into what was shipped first.
+
+Under Spark Connect nothing is shipped. What a session gives to Spark 4.2 with ``addArtifacts`` is not found by the
+workers of a micro-batch in ``foreachBatch``: they are told of the zip, and look for it in another directory.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+import zipfile
+from functools import cache
+from pathlib import Path
+from weakref import WeakSet
+
+from pyspark.sql import SparkSession
+
+from tablestream.calling import user_line
+from tablestream.errors import ArgumentError
+
+#: Whether the package is shipped: "no" where the executors have it, and where Spark takes no files.
+SHIP = "TABLESTREAM_SHIP"
+_EARLIEST = (1980, 1, 1, 0, 0, 0)
+_shipped: WeakSet[SparkSession] = WeakSet()
+
+
+def ship(spark: SparkSession) -> None:
+    """Give the package to the executors of a session, unless they are on this machine or that was done.
+
+    Under Spark Connect the server's administrator does it.
+
+    Raises
+    ------
+    ArgumentError
+        If the environment says neither yes nor no.
+    """
+    wanted = os.environ.get(SHIP, "yes")
+    if wanted not in {"yes", "no"}:
+        raise ArgumentError(
+            f"{SHIP} is {wanted!r}.", hint="Set it to 'yes' or 'no', or leave it out.", where=user_line()
+        )
+    # A session under Spark Connect has no context.
+    if wanted == "no" or spark in _shipped or not hasattr(spark, "sparkContext"):
+        return
+    if (spark.sparkContext.master or "").startswith("local"):
+        return
+    directory = Path(__file__).parent.parent
+    if not directory.is_dir():  # it came in a zip, as by --py-files, and so it came to the executors
+        return
+    path = packed(directory)
+    spark.sparkContext.addPyFile(path)
+    _shipped.add(spark)
+
+
+@cache
+def packed(directory: Path) -> str:
+    """Write a package's modules into a zip, and return its path; equal modules make a file of equal name and bytes.
+
+    The file stays as long as this process, from which executors fetch it whenever they come.
+    """
+    files = {
+        file.relative_to(directory.parent): file.read_bytes() for file in sorted(directory.rglob("*.py"))
+    }
+    digest = hashlib.sha256()
+    for name, data in files.items():
+        digest.update(f"{name} {len(data)} ".encode() + data)
+    place = Path(_temporary().name) / f"{directory.name}-{digest.hexdigest()[:16]}.zip"
+    with zipfile.ZipFile(place, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in files.items():
+            archive.writestr(zipfile.ZipInfo(str(name), _EARLIEST), data, zipfile.ZIP_DEFLATED)
+    return str(place)
+
+
+@cache
+def _temporary() -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory(prefix="tablestream-")

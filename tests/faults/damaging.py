@@ -1,0 +1,95 @@
+"""Stages that work as ever and damage what they wrote: the state that Spark then keeps is not what was written."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tablestream.spark.caching import worker_cache
+from tablestream.spark.processor import RoundProcessor
+from tablestream.spark.unpacking import micro_batch_id
+from tablestream.state.manifest import decode
+from tablestream.state.run import RunInfo
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from tablestream.spark.store import SparkStore
+
+
+def flipped(data: bytes | None) -> bytes:
+    """Flip one bit in the middle."""
+    assert data is not None
+    middle = len(data) // 2
+    return data[:middle] + bytes([data[middle] ^ 4]) + data[middle + 1 :]
+
+
+def _chunks(store: SparkStore) -> Iterator[tuple[int, RunInfo]]:
+    """The newest run of each trace; a trace's number is its place among those of the round."""
+    data = store.read_manifest()
+    assert data is not None
+    runs = {runs[-1].number: runs[-1] for runs in decode(data).traces.values()}
+    for trace in range(20):
+        for number, run in runs.items():
+            if store.read_chunk(trace, number, 0) is not None:
+                yield trace, run
+
+
+def _remove_chunks(store: SparkStore) -> None:
+    for trace, run in _chunks(store):
+        store.remove_chunk(trace, run.number, 0)
+
+
+def _flip_chunks(store: SparkStore) -> None:
+    for trace, run in _chunks(store):
+        store.write_chunk(trace, run.number, 0, flipped(store.read_chunk(trace, run.number, 0)))
+
+
+def _flip_manifest(store: SparkStore) -> None:
+    store.write_manifest(flipped(store.read_manifest()))
+
+
+def _remove_manifest(store: SparkStore) -> None:
+    store._manifest.clear()
+
+
+#: What is done to the state of a shard, and what a reader of it is told.
+DAMAGE: dict[str, tuple[Callable[[SparkStore], None], str]] = {
+    "chunks removed": (_remove_chunks, r"Chunk 0 of run \d+ of trace '\S.*' is missing from the state"),
+    "a bit of chunks flipped": (_flip_chunks, r"Chunk 0 of run \d+ of trace '\S.*' is not what was written"),
+    "a bit of the manifest flipped": (_flip_manifest, r"The manifest in the state of record cannot be read"),
+    "manifest removed": (_remove_manifest, r"The manifest of a shard is missing from the state"),
+}
+
+
+class DamagingProcessor(RoundProcessor):
+    """Damages the state of each shard when a micro-batch is worked off, and takes what was cached of it away.
+
+    Parameters
+    ----------
+    how
+        Of `DAMAGE`.
+    micro_batch
+        The number of the micro-batch.
+    given
+        As for `RoundProcessor`.
+    """
+
+    def __init__(self, how: str, micro_batch: int, *given: Any) -> None:
+        super().__init__(*given)
+        self._how, self._micro_batch = how, micro_batch
+
+    def handleInputRows(  # noqa: N802 - Spark's name
+        self,
+        key: Any,
+        rows: Iterator[Any],
+        timerValues: Any,  # noqa: N803 - Spark's name
+    ) -> Iterator[Any]:
+        """Work off, then damage."""
+        yield from super().handleInputRows(key, rows, timerValues)
+        data = self._store.read_manifest()
+        if data is not None and micro_batch_id() == self._micro_batch:
+            DAMAGE[self._how][0](self._store)
+            cache = worker_cache(self._cache_directory, self._cache_bytes)
+            for run in (run for runs in decode(data).traces.values() for run in runs):
+                for chunk in run.chunks:
+                    cache.discard(chunk.checksum)

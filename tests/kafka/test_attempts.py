@@ -1,0 +1,106 @@
+"""Tasks that fail half-way and are tried again, or that Spark starts twice, do not show in any target."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import tablestream as ts
+from tests.faults.attempts import FAIL, SLOW, work_off
+from tests.faults.comparing import changes
+from tests.faults.victim import write_logs
+from tests.kafka.topics import by_key
+from tests.spark.change_logs import run
+from tests.spark.test_deployments import ROOT, SECONDS, end
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    from tests.kafka.topics import Topics
+
+MICRO_BATCHES = 2
+
+
+def run_apart(directory: Path, *given: str) -> str:
+    """Run the disturbed query in a process of its own, which ends with all that it started; what it said."""
+    command = [sys.executable, "-m", "tests.faults.attempts", str(directory), *given]
+    with (
+        (directory / "errors.txt").open("w") as errors,
+        subprocess.Popen(
+            command,
+            cwd=directory,
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(map(str, (ROOT, ROOT / "src")))},
+            stdout=subprocess.DEVNULL,
+            stderr=errors,
+            text=True,
+            start_new_session=True,
+        ) as process,
+    ):
+        try:
+            ended = process.wait(SECONDS)
+        finally:
+            end(process)
+    said = (directory / "errors.txt").read_text(encoding="utf-8")
+    assert ended == 0, said[-5000:]
+    return said
+
+
+def delta(spark: SparkSession, directory: Path, name: str) -> tuple[list[str], int]:
+    """The rows of a Delta table, and how many versions it has."""
+    path = str(directory / name)
+    rows = spark.read.format("delta").load(path).collect()
+    versions = spark.sql(f"DESCRIBE HISTORY delta.`{path}`").count()
+    return sorted(repr(row.asDict(recursive=True)).replace(str(directory), "") for row in rows), versions
+
+
+def told_once(spark: SparkSession, topics: Topics, topic: str, directory: Path) -> dict[bytes, list[Any]]:
+    """The values of each key that a reader of a topic gets who leaves repeats out."""
+    frame = ts.from_kafka(
+        spark, topic, key="id int", value="customer string, amount int, name string",
+        bootstrap_servers=topics.servers, deduplicate=True,
+    )  # fmt: skip
+    sink = ts.memory(f"told once {topic}")
+    run(ts.table(frame, "id", name="sold").to(sink), checkpoint=directory / "reader")
+    values: dict[bytes, list[Any]] = {}
+    for row in sink.rows():
+        value = {name: row[name] for name in ("customer", "amount", "name")}
+        values.setdefault(b'{"id":%d}' % row["id"], []).append(
+            value if row["_change_type"] == "upsert" else None
+        )
+    return values
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("how", [FAIL, SLOW])
+def test_tasks_that_run_twice_do_not_show(
+    delta_spark: SparkSession, topics: Topics, tmp_path: Path, how: str
+) -> None:
+    """Those that fail run where every disk is full for the cache, too: that is told once by each worker."""
+    here, undisturbed = tmp_path / "here", tmp_path / "undisturbed"
+    given, expected = topics.make("disturbed", 2), topics.make("undisturbed", 2)
+    for directory in (here, undisturbed):
+        write_logs(directory, MICRO_BATCHES)
+    work_off(delta_spark, undisturbed, topics.servers, expected)
+    said = run_apart(here, topics.servers, given, how)
+
+    marks = [mark.suffix for mark in (here / "marks").iterdir()]
+    assert marks.count(".again") >= 6  # of two stages with state, and of four sinks
+    assert ".ended-by-itself" not in marks
+    assert changes(here, "sold") == changes(undisturbed, "sold") != []
+    for name in ("table", "log"):
+        assert delta(delta_spark, here, name) == delta(delta_spark, undisturbed, name)
+    written = topics.read(given)
+    assert told_once(delta_spark, topics, given, here) == by_key(topics.read(expected))
+    if how == FAIL:
+        assert len(written) > len(topics.read(expected))
+        assert not list((here / "cache").iterdir())
+        told = said.count("Chunks stay in memory while")
+        assert (
+            1 <= told <= 2 + marks.count("")
+        )  # two workers at a time, and a failed task takes its own along
