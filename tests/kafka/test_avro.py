@@ -331,6 +331,23 @@ def test_records_that_a_registry_does_not_help_with(
         ConfluentAvro(client(registry), AvroSchema.of(OLD))(payload)
 
 
+@pytest.mark.parametrize(
+    ("kind", "body", "why"),
+    [
+        (["null", "Quote"], (PRICE + b"\x02") * 100_000 + PRICE + b"\x00", "a record inside itself"),
+        ({"type": "array", "items": "null"}, b"\x80" * 9 + b"\x01\x00", "items that take no bytes"),
+        ({"type": "array", "items": record("E")}, b"\x80" * 9 + b"\x01\x00", "items that take no bytes"),
+    ],
+)
+def test_a_few_bytes_neither_end_a_worker_nor_keep_it_busy(
+    registry: SchemaRegistry, kind: Any, body: bytes, why: str
+) -> None:
+    """Whoever may register a schema could do so: a reader that leaves the field out has to step over it."""
+    number = registry.add("q-value", record("Quote", price="double", more=kind))
+    with pytest.raises(UndecodableError, match=f"Avro schema {number} has .*{why}"):
+        ConfluentAvro(client(registry), AvroSchema.of(OLD))(framed(number, PRICE + b"\x02" + body))
+
+
 def test_a_schema_that_comes_later_is_found(registry: SchemaRegistry) -> None:
     decode = ConfluentAvro(client(registry), AvroSchema.of(OLD))
     with pytest.raises(UndecodableError, match="no Avro schema 1"):
