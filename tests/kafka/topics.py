@@ -10,7 +10,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from confluent_kafka import Message
 SECONDS = 60.0
@@ -47,11 +47,11 @@ def _bytes(given: Any) -> bytes | None:
 class Topics:
     """Makes, writes and reads topics."""
 
-    def __init__(self, servers: str, prefix: str = "") -> None:
+    def __init__(self, servers: str, prefix: str = "", settings: Mapping[str, str] | None = None) -> None:
         self.servers = servers
         self.prefix = prefix
         # They tell of a broker that is gone, which some tests want it to be.
-        self._settings = {"bootstrap.servers": servers, "log_level": 0}
+        self._settings = {"bootstrap.servers": servers, "log_level": 0, **(settings or {})}
         self._admin = AdminClient(self._settings)
         # Without idempotence a record that is sent again comes behind those sent after it.
         producing = {"partitioner": "murmur2_random", "enable.idempotence": True}

@@ -21,6 +21,7 @@ from pyspark.sql import types as T
 
 from tablestream.calling import user_line
 from tablestream.connectors.files import first_line
+from tablestream.connectors.sink import checked_path
 from tablestream.errors import ArgumentError, ColumnCollisionError, NotVersionedError, StateError
 from tablestream.operators.versions import FROM, TO
 from tablestream.plan.stored import StoredTable, StoredTables, decode
@@ -100,7 +101,7 @@ def read_state(
     >>> noon = ts.read_state(spark, "out/checkpoint", "prices", as_of="2024-01-02 12:00")  # doctest: +SKIP
     """
     _check_kinds(checkpoint, table, batch_id)
-    checkpoint = os.fspath(checkpoint)
+    checkpoint = checked_path(checkpoint, "the checkpoint")
     state = _State.of(spark, checkpoint, batch_id)
     found = _chosen(state.tables(), table)
     moment_us = None if as_of is None else _moment_us(spark, found, as_of)
