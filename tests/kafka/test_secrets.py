@@ -157,7 +157,9 @@ def test_a_password_in_a_url_is_refused(take: Callable[[str], object]) -> None:
 
 def test_so_it_is_where_files_and_checkpoints_are_read(spark: SparkSession) -> None:
     url = f"s3a://key:{CANARY}@bucket/log"
-    output = ts.table(spark.readStream.format("rate").load(), key="value", order_by="timestamp", name="t").to(ts.memory("url"))
+    output = ts.table(spark.readStream.format("rate").load(), key="value", order_by="timestamp", name="t").to(
+        ts.memory("url")
+    )
     for use in (
         lambda: ts.read_files(spark, url, "json", "id int"),
         lambda: ts.start(output, checkpoint=url),

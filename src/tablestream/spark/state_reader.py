@@ -184,7 +184,7 @@ class _State:
             here = (F.col("trace") == trace) & (F.col("run") == run) & (F.col("chunk") == chunk)
             row = self.chunks(work).where(here).select("data").first()
             if row is not None:
-                return decode(bytes(row[0]).decode())
+                return decode(bytes(row[0]).decode(errors="replace"))
         raise StateError(
             f"The checkpoint {self.checkpoint} has no rows of any table yet.",
             hint="Wait until records have come.",

@@ -1,6 +1,7 @@
 """The manifest: the small part of a shard's state that says what the rest is.
 
-It is JSON, never pickle: a checkpoint outlives the code that wrote it, and reading it must run nothing.
+It is JSON, never pickle: a checkpoint outlives the code that wrote it, and reading it must run nothing. A first line
+has the version and the checksum of the second, which has the rest: everything else is believed by its checksum there.
 """
 
 from __future__ import annotations
@@ -10,12 +11,12 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from tablestream.errors import DamagedStateError, StateError
-from tablestream.state.run import ChunkInfo, RunInfo
+from tablestream.state.run import ChunkInfo, RunInfo, checksum
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 
 
 @dataclass(frozen=True)
@@ -66,12 +67,16 @@ class Manifest:
 def encode(manifest: Manifest) -> bytes:
     """Encode a manifest; equal manifests give equal bytes."""
     document = {
-        "version": FORMAT_VERSION,
         "fingerprint": manifest.fingerprint,
         "next_run": manifest.next_run,
         "traces": {name: [_run_to_list(run) for run in runs] for name, runs in manifest.traces.items()},
         "clocks": dict(manifest.clocks),
     }
+    content = _json(document)
+    return _json({"version": FORMAT_VERSION, "checksum": checksum(content)}) + b"\n" + content
+
+
+def _json(document: Mapping[str, Any]) -> bytes:
     return json.dumps(document, sort_keys=True, separators=(",", ":")).encode()
 
 
@@ -83,14 +88,17 @@ def decode(data: bytes) -> Manifest:
     StateError
         If another version of the library wrote it.
     DamagedStateError
-        If it is no manifest.
+        If it is no manifest, or not what was written.
     """
+    first, _, content = data.partition(b"\n")
     try:
-        document = json.loads(data)
-        version = document["version"]
+        head = json.loads(first)
+        version = head["version"]
         if version == FORMAT_VERSION:
-            return _from_document(document)
-    except (ValueError, KeyError, TypeError, AttributeError) as problem:
+            if head["checksum"] != checksum(content):
+                raise ValueError("its checksum is wrong")  # noqa: TRY301 - as any other damage
+            return _from_document(json.loads(content))
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as problem:
         raise DamagedStateError(
             f"The manifest in the state of record cannot be read: {problem!r}.",
             hint="Restart from a checkpoint that is whole, or with a new checkpoint.",
@@ -112,8 +120,8 @@ def _run_from_list(values: list[Any]) -> RunInfo:
 
 
 def _chunk_from_list(values: list[Any]) -> ChunkInfo:
-    rows, size_bytes, checksum, min_hash, max_hash = values
-    return ChunkInfo(int(rows), int(size_bytes), str(checksum), int(min_hash), int(max_hash))
+    rows, size_bytes, name, min_hash, max_hash = values
+    return ChunkInfo(int(rows), int(size_bytes), str(name), int(min_hash), int(max_hash))
 
 
 def _from_document(document: Mapping[str, Any]) -> Manifest:
