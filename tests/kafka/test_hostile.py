@@ -112,7 +112,7 @@ def test_times_that_the_writer_or_the_broker_says(
 ) -> None:
     """Of a header, and Kafka's own, which is in milliseconds and may be anything where the topic allows it."""
     lax = {f"message.timestamp.{side}.max.ms": str(2**63 - 1) for side in ("before", "after")}
-    topic, sink = topics.make("times", **lax), ts.memory("times")
+    topic, sink = topics.make("times", 1, **lax), ts.memory("times")
     value = json.dumps({"ticker": "A"}).encode()
 
     def sent(key: str, time_ms: int, said: bytes | None = None) -> Record:
@@ -138,7 +138,7 @@ def test_values_of_ten_megabytes_and_keys_of_a_hundred_kilobytes(
     """In, through a join by foreign key with its state, and out; with Kafka's limits raised on all sides."""
     large = Topics(broker.bootstrap_servers, topics.prefix, {"message.max.bytes": ROOM})
     config = {"max.message.bytes": ROOM}
-    source, names, target = large.make("in", **config), large.make("names"), large.make("out", **config)
+    source, names, target = large.make("in", 1, **config), large.make("names"), large.make("out", 1, **config)
     noise = random.Random(1).randbytes(LARGE // 2).hex()
     values = {f"{number}" * 100_000: f"{number}{noise}" for number in range(4)}
     large.send(source, [record(key, {"ticker": "ACME", "note": value}, 0) for key, value in values.items()])
@@ -161,7 +161,7 @@ def test_values_of_ten_megabytes_and_keys_of_a_hundred_kilobytes(
 def test_a_record_that_the_topic_is_too_small_for_ends_the_query(
     spark: SparkSession, topics: Topics, tmp_path: Path
 ) -> None:
-    source, target = topics.make("in"), topics.make("out", **{"max.message.bytes": "1000"})
+    source, target = topics.make("in"), topics.make("out", 1, **{"max.message.bytes": "1000"})
     topics.send(source, [position("a", "ACME" * 1000, 1)])
     table = ts.table(read(spark, topics, source), key="key", name="positions")
     with pytest.raises(StreamingQueryException, match="RecordTooLargeException"):
