@@ -15,6 +15,7 @@
     ├── StateError                          PySparkRuntimeError   the checkpoint and the plan do not go together
     │   ├── PlanChangedError                                      the plan is not the one that made the state
     │   └── DamagedStateError                                     something is missing from the state of record
+    ├── DamagedMessagesError                PySparkRuntimeError   what one task sent is not what another got
     ├── OrderError                          PySparkRuntimeError   records that cannot be put into one order
     ├── MalformedRecordError                PySparkRuntimeError   a source row that cannot be read, in mode "fail"
     ├── RecordEncodingError                 PySparkRuntimeError   a row that a record's format cannot hold
@@ -166,6 +167,12 @@ class DamagedStateError(StateError):
     """A part of the state of record is missing or not what was written."""
 
     code = "TABLESTREAM_DAMAGED_STATE"
+
+
+class DamagedMessagesError(TablestreamError, PySparkRuntimeError):
+    """What one task of a query sent is not what another one got."""
+
+    code = "TABLESTREAM_DAMAGED_MESSAGES"
 
 
 class OrderError(TablestreamError, PySparkRuntimeError):

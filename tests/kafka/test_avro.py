@@ -17,7 +17,14 @@ from hypothesis import strategies as st
 
 from tablestream.connectors import avro_registry
 from tablestream.connectors.avro import avro, confluent_avro
-from tablestream.connectors.avro_codec import AvroEncoder, ConfluentAvro, PlainAvro, UndecodableError, decoded
+from tablestream.connectors.avro_codec import (
+    AvroEncoder,
+    ConfluentAvro,
+    PlainAvro,
+    UndecodableError,
+    decoded,
+    read,
+)
 from tablestream.connectors.avro_registry import Registry
 from tablestream.connectors.avro_schema import AvroSchema, columns_of
 from tablestream.errors import ArgumentError, RecordEncodingError, RegistryError, UnsupportedTypeError
@@ -329,6 +336,56 @@ def test_records_that_a_registry_does_not_help_with(
     registry.add("other", record("Quote", name="int"))
     with pytest.raises(UndecodableError, match=error):
         ConfluentAvro(client(registry), AvroSchema.of(OLD))(payload)
+
+
+@pytest.mark.parametrize(
+    ("kind", "body", "why"),
+    [
+        (["null", "Quote"], (PRICE + b"\x02") * 100_000 + PRICE + b"\x00", "a record inside itself"),
+        ({"type": "array", "items": "null"}, b"\x80" * 9 + b"\x01\x00", "items that take no bytes"),
+        ({"type": "array", "items": record("E")}, b"\x80" * 9 + b"\x01\x00", "items that take no bytes"),
+    ],
+)
+def test_a_few_bytes_neither_end_a_worker_nor_keep_it_busy(
+    registry: SchemaRegistry, kind: Any, body: bytes, why: str
+) -> None:
+    """Whoever may register a schema could do so: a reader that leaves the field out has to step over it."""
+    number = registry.add("q-value", record("Quote", price="double", more=kind))
+    with pytest.raises(UndecodableError, match=f"Avro schema {number} has .*{why}"):
+        ConfluentAvro(client(registry), AvroSchema.of(OLD))(framed(number, PRICE + b"\x02" + body))
+
+
+WRITTEN = AvroSchema.of(
+    record(
+        "Q",
+        n="int",
+        text="bytes",
+        raw="string",
+        many={"type": "array", "items": ["null", "int"]},
+        gone=EVERYTHING,
+    )
+)
+WANTED = AvroSchema.of(
+    record("Q", n="double", text="string", raw="bytes", many={"type": "array", "items": ["null", "long"]})
+)
+
+
+@given(ROWS, st.binary(), st.data())
+def test_other_bytes_of_another_schema_are_a_row_or_an_error(
+    row: dict[str, Any], text: bytes, data: st.DataObject
+) -> None:
+    """Also where types change: what was bytes may be no text."""
+    stream = BytesIO()
+    whole = {"n": 1, "text": text, "raw": "é", "many": [None, 2], "gone": row}
+    fastavro.schemaless_writer(stream, fastavro.parse_schema(json.loads(WRITTEN.text)), whole)
+    payload = bytearray(stream.getvalue())
+    if data.draw(st.booleans()):
+        payload[data.draw(st.integers(0, len(payload) - 1))] = data.draw(st.integers(0, 255))
+    kind = columns_of(WANTED, "value")[1]
+    array = decoded([bytes(payload)], lambda one: read(one, WRITTEN, WANTED), kind, None)
+    array.validate(full=True)
+    (found,) = array.to_pylist()
+    assert (found["row"] is None) is (found["error"] is not None)
 
 
 def test_a_schema_that_comes_later_is_found(registry: SchemaRegistry) -> None:

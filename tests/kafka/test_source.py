@@ -328,44 +328,6 @@ def test_what_is_refused(
 
 
 CANARY = "CANARY-77f0"
-SECRETS = {
-    "kafka.sasl.jaas.config": f'a.b.PlainLoginModule required username="u" password="{CANARY}";',
-    "kafka.ssl.keystore.password": CANARY,
-    "kafka.ssl.key.password": CANARY,
-    "kafka.ssl.truststore.password": CANARY,
-}
-
-
-def test_passwords_are_in_no_plan_error_log_or_state(
-    spark: SparkSession, topics: Topics, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    topic, sink = topics.make("secret"), ts.memory("secret")
-    topics.send(topic, [position("a", "ACME", 1)])
-    spark.sparkContext.setLogLevel("INFO")
-    try:
-        frame = read(spark, topics, topic, options=SECRETS)
-        frame.explain(True)
-        table = ts.table(frame, key="key", name="positions")
-        table.explain()
-        with pytest.raises(PlanError, match="nosuch") as refused:
-            ts.table(frame, key="nosuch")
-        run(table.to(sink), checkpoint=tmp_path / "checkpoint")
-    finally:
-        spark.sparkContext.setLogLevel("ERROR")
-    assert changes(sink, "amount") == [(1,)]
-    shown = (
-        "".join(capfd.readouterr())
-        + repr(table)
-        + repr(frame)
-        + str(refused.value)
-        + str(refused.value.__cause__)
-    )
-    assert "PlainLoginModule" not in shown
-    assert CANARY not in shown
-    assert len(shown) > 10_000  # the plans and logs are there
-    files = [file for file in (tmp_path / "checkpoint").rglob("*") if file.is_file()]
-    assert files
-    assert [file for file in files if CANARY.encode() in file.read_bytes()] == []
 
 
 def test_a_secret_that_spark_would_show_is_refused(spark: SparkSession) -> None:

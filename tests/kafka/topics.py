@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from confluent_kafka import Message
 SECONDS = 60.0
@@ -47,11 +48,11 @@ def _bytes(given: Any) -> bytes | None:
 class Topics:
     """Makes, writes and reads topics."""
 
-    def __init__(self, servers: str, prefix: str = "") -> None:
+    def __init__(self, servers: str, prefix: str = "", settings: Mapping[str, str] | None = None) -> None:
         self.servers = servers
         self.prefix = prefix
         # They tell of a broker that is gone, which some tests want it to be.
-        self._settings = {"bootstrap.servers": servers, "log_level": 0}
+        self._settings = {"bootstrap.servers": servers, "log_level": 0, **(settings or {})}
         self._admin = AdminClient(self._settings)
         # Without idempotence a record that is sent again comes behind those sent after it.
         producing = {"partitioner": "murmur2_random", "enable.idempotence": True}
@@ -63,6 +64,31 @@ class Topics:
         made = self._admin.create_topics([NewTopic(name, partitions, 1, config=config)])
         made[name].result(SECONDS)
         return name
+
+    def remake(self, topic: str) -> None:
+        """Delete a topic, and make another one of its name."""
+        self._admin.delete_topics([topic])[topic].result(SECONDS)
+        self._wait(lambda: topic not in self._admin.list_topics(timeout=SECONDS).topics)
+        self._admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(SECONDS)
+
+    def grow(self, topic: str, partitions: int) -> None:
+        """Give a topic more partitions."""
+        self._admin.create_partitions([NewPartitions(topic, partitions)])[topic].result(SECONDS)
+        # The producer has to know as well.
+        self._wait(
+            lambda: len(self._producer.list_topics(topic, SECONDS).topics[topic].partitions) == partitions
+        )
+
+    def _wait(self, until: Callable[[], bool]) -> None:
+        end = time.monotonic() + SECONDS
+        while not until():
+            assert time.monotonic() < end, "the broker does not do it"
+            time.sleep(0.1)
+
+    def delete_records(self, topic: str, before: int) -> None:
+        """Delete the first records of a topic's first partition."""
+        (done,) = self._admin.delete_records([TopicPartition(topic, 0, before)]).values()
+        done.result(SECONDS)
 
     def send(self, topic: str, records: Iterable[Record]) -> None:
         """Write records, one after the other."""

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import random
+
 import polars as pl
-from hypothesis import given
+import pytest
+from hypothesis import example, given
 from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
-from tablestream.plan.rounds import METRICS, Port
+from tablestream.errors import DamagedMessagesError
+from tablestream.plan.rounds import EVERY_SHARD, METRICS, Port
 from tablestream.spark import blobs
 
 PORT = Port(3, 3, 1, "_kh", "rows")
@@ -57,6 +61,45 @@ def test_each_blob_says_how_many_rows_it_has() -> None:
     assert {one.shard for one in packed} == set(blobs.shard_names(4))
     assert [one.rows for one in packed] == [blobs.decode([one.blob])[0].height for one in packed]
     assert sum(one.rows for one in packed) == 100
+
+
+@pytest.mark.parametrize("route", ["_kh", EVERY_SHARD])
+def test_large_rows_make_more_blobs_and_more_record_batches(
+    monkeypatch: pytest.MonkeyPatch, route: str
+) -> None:
+    """The limit is far below 2 GB, so that 300 values of 10 MB come through; here it is small."""
+    monkeypatch.setattr(blobs, "MAX_BYTES", 10_000)
+    sizes = [6_000] * 9 + [1] * 500 + [25_000]  # rows of uneven size, and one that is too large by itself
+    noise = random.Random(1).randbytes
+    rows = pl.DataFrame({"_kh": [3] * len(sizes), "v": [{"c0": noise(size)} for size in sizes]})
+    packed = list(blobs.pack(Port(3, 3, 1, route, "rows"), rows, 2))
+    shards = {one.shard for one in packed}
+    for shard in shards:
+        mine = [one for one in packed if one.shard == shard]
+        assert len(mine) > 9
+        assert_frame_equal(pl.concat(blobs.decode([one.blob])[0] for one in mine), rows)
+    assert sorted(len(one.blob) for one in packed)[-len(shards) - 1] < 12_000
+    batches = list(blobs.record_batches(packed))
+    assert len(batches) > 5 * len(shards)
+    assert [row for batch in batches for row in batch[blobs.BLOB].to_pylist()] == [one.blob for one in packed]
+    assert list(blobs.record_batches([])) == []
+
+
+@given(st.binary(max_size=100))
+@example(b"\0\0\0\0")
+def test_any_bytes_are_no_messages(data: bytes) -> None:
+    with pytest.raises(DamagedMessagesError, match="are not what was sent"):
+        blobs.decode([data])
+
+
+@given(st.sampled_from([3, 5000]), st.floats(0, 1, exclude_max=True), st.integers(1, 255))
+def test_a_byte_that_changed_on_the_way_is_found(rows: int, at: float, by: int) -> None:
+    """Or Arrow might read another number, or make room for as many bytes as a broken length says."""
+    blob = bytearray(blobs.encode(pl.DataFrame({"_k0": range(rows), "_p": ["f"] * rows})))
+    blob[int(at * len(blob))] ^= by
+    for damaged in (bytes(blob), bytes(blob[: int(at * len(blob))])):
+        with pytest.raises(DamagedMessagesError):
+            blobs.decode([damaged])
 
 
 def test_counters_are_rows_of_their_own() -> None:

@@ -11,7 +11,7 @@ import pytest
 from tablestream.errors import MalformedRecordError, OrderError
 from tablestream.plan.rounds import METRICS, Port
 from tablestream.spark import blobs
-from tablestream.spark.packing import Consumer, Malformed, SourcePacker
+from tablestream.spark.packing import Consumer, Malformed, SourcePacker, _gathered
 
 PORT, TOLD = Port(1, 1, 1, "_kh", "rows"), Port(2, 2, 2, "_kh", "rejected")
 
@@ -93,6 +93,26 @@ def test_a_record_without_key_or_time_is_dropped_counted_and_told() -> None:
 
 def test_a_time_before_1970_is_a_time_like_any_other() -> None:
     assert packed({"__ts": -1})[PORT.number]["_ts"].to_list() == [-1]
+
+
+@pytest.mark.parametrize("absurd", [253_402_300_800_000_000, 2**63 - 1, -62_135_596_800_000_001, -(2**63)])
+def test_a_time_outside_of_the_years_1_to_9999_is_none(absurd: int) -> None:
+    """Else it would be the time of all that comes behind it, and be added to until 64 bits are full."""
+    messages = packed({"__ts": 5}, {"__ts": absurd}, {"__ts": 7})
+    assert messages[PORT.number].select("_t", "_o", "_ts").rows() == [(5, 0, 5), (7, 2, 7)]
+    assert messages[METRICS].rows() == [("positions: null-timestamp", 1)]
+    assert messages[TOLD.number].select("_t", "_o", "_ts", "_reason").rows() == [
+        (5, 1, None, "null-timestamp")
+    ]
+    edges = packed({"__ts": 253_402_300_799_999_999}, {"__ts": -62_135_596_800_000_000})
+    assert edges[PORT.number].height == 2
+
+
+def test_large_record_batches_are_packed_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However few rows they have: nothing waits in memory for 100,000."""
+    monkeypatch.setattr(blobs, "MAX_BYTES", 1000)
+    batch = pa.record_batch({"value": ["x" * 600]})
+    assert [table.num_rows for table in _gathered([batch] * 5)] == [2, 2, 1]
 
 
 def test_compat_refuses_a_time_before_1970() -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from tablestream.connectors.avro_registry import Registry
-from tablestream.connectors.avro_schema import AvroKind, AvroSchema, parsed
+from tablestream.connectors.avro_schema import AvroKind, AvroSchema, parsed, why_endless
 from tablestream.errors import RecordEncodingError
 
 MAGIC = b"\x00"
@@ -53,6 +53,8 @@ class ConfluentAvro:
         written = self.registry.schema(number)
         if written is None:
             raise UndecodableError(f"the registry has no Avro schema {number}")
+        if (endless := why_endless(written)) is not None:
+            raise UndecodableError(f"Avro schema {number} {endless}")
         return read(payload[_PREFIX_BYTES:], written, self.schema)
 
 

@@ -22,7 +22,7 @@ Other unions, records inside themselves and records without fields are refused.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -145,6 +145,57 @@ def _without_conversions(schema: Any) -> Any:
     kept = {name: part for name, part in schema.items() if name != "logicalType" or part == "decimal"}
     inner = ("type", "items", "values", "fields")
     return {name: _without_conversions(part) if name in inner else part for name, part in kept.items()}
+
+
+@lru_cache(maxsize=1000)
+def why_endless(schema: AvroSchema) -> str | None:
+    """Say why a few bytes could keep a reader of this schema busy for good, or end its process; else None.
+
+    It calls itself for a record inside itself, as deep as the bytes say, and an array of a billion items that take
+    no bytes is a number.
+    """
+    wholes = [parsed(AvroSchema(text, schema.references[:n])) for n, text in enumerate(schema.references)]
+    wholes.append(parsed(schema))
+    parts = [part for whole in wholes for part in _parts(whole)]
+    named = {one["name"]: one for one in parts if isinstance(one, dict) and "name" in one}
+    if any(_is_recursive(whole, frozenset()) for whole in wholes):
+        return "has a record inside itself"
+    if any("items" in one and _is_empty(one["items"], named) for one in parts if isinstance(one, dict)):
+        return "has an array of items that take no bytes"
+    return None
+
+
+def _inner(schema: Any) -> list[Any]:
+    """The schemas that stand in a parsed one."""
+    if not isinstance(schema, dict):
+        return schema if isinstance(schema, list) else []
+    inner = [schema[name] for name in ("type", "items", "values") if name in schema]
+    return inner + [field["type"] for field in schema.get("fields", [])]
+
+
+def _parts(schema: Any) -> Iterator[Any]:
+    """A parsed schema, and all that stands in it."""
+    yield schema
+    for inner in _inner(schema):
+        yield from _parts(inner)
+
+
+def _is_recursive(schema: Any, around: frozenset[str]) -> bool:
+    """Whether it names a record that it is in."""
+    if isinstance(schema, str):
+        return schema in around
+    if isinstance(schema, dict) and "fields" in schema:
+        around |= {schema["name"]}
+    return any(_is_recursive(inner, around) for inner in _inner(schema))
+
+
+def _is_empty(schema: Any, named: Mapping[str, Any]) -> bool:
+    """Whether a value takes no bytes."""
+    if isinstance(schema, str):
+        return schema == "null" or (schema in named and _is_empty(named[schema], named))
+    if isinstance(schema, dict) and "fields" in schema:
+        return all(_is_empty(field["type"], named) for field in schema["fields"])
+    return isinstance(schema, dict) and (schema["type"] == "null" or schema.get("size") == 0)
 
 
 def columns_of(schema: AvroSchema, name: str) -> tuple[T.StructType, AvroKind, bool]:

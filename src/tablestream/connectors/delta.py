@@ -11,7 +11,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import Window
 from pyspark.sql import functions as F
 
-from tablestream.connectors.sink import CHANGE_COLUMNS, CHANGE_TYPE, ORDER, quoted
+from tablestream.connectors.sink import CHANGE_COLUMNS, CHANGE_TYPE, ORDER, checked_path, quoted
 from tablestream.errors import ArgumentError, PlanError, SessionSettingError
 
 if TYPE_CHECKING:
@@ -149,7 +149,7 @@ def delta(path: str | os.PathLike[str], *, mode: DeltaMode = "table") -> DeltaSi
     Raises
     ------
     ArgumentError
-        When the mode is neither of the two or the path is empty.
+        When the mode is neither of the two, or the path is empty or holds a password.
     SessionSettingError
         When the query starts in a session without Delta Lake.
 
@@ -171,9 +171,7 @@ def delta(path: str | os.PathLike[str], *, mode: DeltaMode = "table") -> DeltaSi
     """
     if mode not in {"table", "changes"}:
         raise ArgumentError(f"A Delta sink has no mode {mode!r}.", hint="Choose 'table' or 'changes'.")
-    if not os.fspath(path):
-        raise ArgumentError("The path of a Delta sink is empty.", hint="Give the table's directory.")
-    return DeltaSink(os.fspath(path), mode)
+    return DeltaSink(checked_path(path, "a Delta sink"), mode)
 
 
 def _last_changes(changes: DataFrame, key_columns: Sequence[str]) -> DataFrame:

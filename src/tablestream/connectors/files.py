@@ -13,7 +13,7 @@ from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
-from tablestream.connectors.sink import quoted
+from tablestream.connectors.sink import checked_path, quoted
 from tablestream.errors import ArgumentError, PlanError
 
 if TYPE_CHECKING:
@@ -91,8 +91,8 @@ def read_files(
     Raises
     ------
     ArgumentError
-        Unknown format or mode, a schema that cannot be parsed, an option that has an argument here or that
-        would break the order (``latestFirst``).
+        Unknown format or mode, a schema that cannot be parsed, a path that is empty or holds a password, an option
+        that has an argument here or that would break the order (``latestFirst``).
     PlanError
         The path does not exist.
 
@@ -140,6 +140,7 @@ def read_files(
     ('_corrupt_record', 'drop')
     """
     _check_choices(format, mode)
+    path = checked_path(path, "read_files")
     settings = _read_settings(format, options or {}, max_files_per_trigger)
     columns = _struct(schema)
     if format == "parquet":
@@ -243,19 +244,19 @@ def _with_corrupt_record(columns: StructType) -> StructType:
 
 def _load(
     spark: SparkSession,
-    path: str | os.PathLike[str],
+    path: str,
     format_: str,
     columns: StructType,
     settings: Mapping[str, Option],
 ) -> DataFrame:
     try:
-        frame = spark.readStream.format(format_).schema(columns).options(**settings).load(os.fspath(path))
+        frame = spark.readStream.format(format_).schema(columns).options(**settings).load(path)
         _ = frame.schema  # Spark Connect finds out no earlier
     except AnalysisException as error:
         if error.getCondition() != "PATH_NOT_FOUND":
             raise
         raise PlanError(
-            f"There is no directory {os.fspath(path)} to read.", hint="Make it first; it may be empty."
+            f"There is no directory {path} to read.", hint="Make it first; it may be empty."
         ) from error
     return frame
 
@@ -279,7 +280,7 @@ class FileSink:
 
     path: str
     format: WriteFormat = "parquet"
-    options: Mapping[str, Option] = field(default_factory=dict)
+    options: Mapping[str, Option] = field(default_factory=dict, repr=False)
     key_columns: tuple[str, ...] = ()
 
     @property
@@ -360,7 +361,7 @@ def files(
     Raises
     ------
     ArgumentError
-        When the format is neither of the two or the path is empty.
+        When the format is neither of the two, or the path is empty or holds a password.
     PlanError
         In the first micro-batch, when the directory holds the log of another query: one with another
         checkpoint.
@@ -385,9 +386,7 @@ def files(
         raise ArgumentError(
             f"A file sink cannot write the format {format!r}.", hint="Choose 'parquet' or 'json'."
         )
-    if not os.fspath(path):
-        raise ArgumentError("The path of a file sink is empty.", hint="Give the log's directory.")
-    return FileSink(os.fspath(path), format, dict(options or {}))
+    return FileSink(checked_path(path, "a file sink"), format, dict(options or {}))
 
 
 def first_line(spark: SparkSession, pattern: str) -> str | None:

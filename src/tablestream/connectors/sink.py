@@ -7,7 +7,12 @@ however often and after whatever crash it is called again with the same one.
 
 from __future__ import annotations
 
+import os
+import re
 from typing import TYPE_CHECKING, Protocol, Self, runtime_checkable
+
+from tablestream.calling import user_line
+from tablestream.errors import ArgumentError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,6 +28,8 @@ NUMBER = "number"
 """The field of `ORDER` with the number of a change among its key's of the micro-batch, for a `RecordSink`."""
 CHANGE_COLUMNS = (CHANGE_TYPE, TIMESTAMP, ORDER)
 """The columns of a frame of changes that belong neither to the key nor to the value."""
+
+_PASSWORD_IN_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^/@]*:[^/@]*@")
 
 
 @runtime_checkable
@@ -108,3 +115,23 @@ class RecordSink(Sink, Protocol):
 def quoted(name: str) -> str:
     """Quote a column's name for Spark, whatever it holds."""
     return "`" + name.replace("`", "``") + "`"
+
+
+def checked_path(path: str | os.PathLike[str], what: str) -> str:
+    """Take a path as text.
+
+    Raises
+    ------
+    ArgumentError
+        It is empty, or a URL with a password in it. That is not shown.
+    """
+    text = os.fspath(path)
+    if not text:
+        raise ArgumentError(f"The path of {what} is empty.", hint="Give a directory.", where=user_line())
+    if _PASSWORD_IN_URL.match(text):
+        raise ArgumentError(
+            f"The path of {what} is a URL with a password in it, which plans, logs and checkpoints would show.",
+            hint="Give the password in Hadoop's settings, such as spark.hadoop.fs.s3a.secret.key.",
+            where=user_line(),
+        )
+    return text

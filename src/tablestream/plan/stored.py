@@ -16,7 +16,7 @@ from typing import Any, cast
 import polars as pl
 import pyarrow as pa
 
-from tablestream.errors import StateError
+from tablestream.errors import DamagedStateError, StateError
 from tablestream.operators.aggregate import Aggregate
 from tablestream.operators.versions import FROM, TO, valid_versions
 from tablestream.plan.lowering import Draft, History, Remembered, Types
@@ -214,15 +214,23 @@ def decode(text: str) -> StoredTables:
     ------
     StateError
         If another version of the library wrote it.
+    DamagedStateError
+        If it is not what `encode` wrote.
     """
-    document = json.loads(text)
-    if document["version"] != FORMAT_VERSION:
-        raise StateError(
-            f"The state tells of its tables in version {document['version']!r}; this tablestream reads version"
-            f" {FORMAT_VERSION}.",
-            hint="Read it with the version of tablestream that wrote the checkpoint.",
-        )
-    return StoredTables(tuple(map(_table, document["tables"])), tuple(document["others"]))
+    try:
+        document = json.loads(text)
+        version = document["version"]
+        if version == FORMAT_VERSION:
+            return StoredTables(tuple(map(_table, document["tables"])), tuple(document["others"]))
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as problem:
+        raise DamagedStateError(
+            f"What the state tells of its tables cannot be read: {type(problem).__name__}.",
+            hint="Read a checkpoint that is whole.",
+        ) from problem
+    raise StateError(
+        f"The state tells of its tables in version {version!r}; this tablestream reads version {FORMAT_VERSION}.",
+        hint="Read it with the version of tablestream that wrote the checkpoint.",
+    )
 
 
 def _table(facts: dict[str, Any]) -> StoredTable:

@@ -1,5 +1,7 @@
 """Blobs: messages packed into Arrow IPC, one blob per port and shard, which is all that Spark moves.
 
+Behind it stands a CRC-32: Arrow believes what bytes say, and would find wrong rows or ask for terabytes.
+
 Spark sees `SCHEMA`: shard, port, number of rows, blob. Moving a row costs microseconds, moving a blob costs
 its bytes, each of which is copied a dozen times on its way: so blobs are compressed, see
 ``docs/decisions/006-compressed-blobs.md``.
@@ -8,6 +10,7 @@ its bytes, each of which is copied a dozen times on its way: so blobs are compre
 from __future__ import annotations
 
 import json
+import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from itertools import pairwise
@@ -18,16 +21,20 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 
+from tablestream.errors import DamagedMessagesError
 from tablestream.plan.rounds import EVERY_SHARD, METRICS, Port
 from tablestream.state.changes import KEY_HASH, PARTITION
 
 # Users' columns stand beside these between two rounds. PySpark renames columns that begin with an underscore.
 COLUMNS = SHARD, PORT, ROWS, BLOB = tuple(f"tablestream_{name}" for name in ("shard", "port", "rows", "blob"))
 SCHEMA = f"{SHARD} int, {PORT} int, {ROWS} bigint, {BLOB} binary"
-#: A blob is cut where it would hold more rows than this, so that none grows beyond what Spark moves with ease.
+#: A blob is cut where it would hold more rows or bytes than this, so that none grows beyond what Spark moves with ease.
 MAX_ROWS = 250_000
+#: Far below the 2 GB that an array of bytes, a row of Spark's and a record batch's column of text can have at most.
+MAX_BYTES = 64 << 20
 
 _BITS_32 = 0xFFFFFFFF
+_CRC_BYTES = 4
 _NARROWED = "narrowed"
 #: Fewer messages are written as they are: a small blob costs its calls, not its bytes.
 _FEW = 1000
@@ -87,15 +94,33 @@ def _written(table: pa.Table) -> bytes:
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema, options=_WRITE) as writer:
         writer.write_table(table)
-    return bytes(sink.getvalue())
+    data = memoryview(sink.getvalue())
+    return b"".join((data, zlib.crc32(data).to_bytes(_CRC_BYTES)))
+
+
+def _read(blob: bytes | pa.Buffer) -> pa.Table:
+    data = memoryview(blob)
+    data, crc = data[:-_CRC_BYTES], bytes(data[-_CRC_BYTES:])
+    if not data or zlib.crc32(data).to_bytes(_CRC_BYTES) != crc:
+        raise DamagedMessagesError(
+            f"Messages of {len(data)} bytes are not what was sent.",
+            hint="Start the query again. If it comes back, look at the disks and the memory of the workers.",
+        )
+    return pa.ipc.open_stream(pa.py_buffer(data), options=_READ).read_all()
 
 
 def decode(blobs: Iterable[bytes | pa.Buffer]) -> list[pl.DataFrame]:
-    """Read messages of one port: a frame for each large blob, and one for all small ones of the same columns."""
+    """Read messages of one port: a frame for each large blob, and one for all small ones of the same columns.
+
+    Raises
+    ------
+    DamagedMessagesError
+        A blob is not what was sent.
+    """
     frames: list[pl.DataFrame] = []
     small: dict[tuple[str, ...], list[pa.Table]] = {}
     for blob in blobs:
-        table = pa.ipc.open_stream(blob, options=_READ).read_all()
+        table = _read(blob)
         if table.schema.metadata:
             frames.append(_widened(table))
         else:
@@ -154,9 +179,9 @@ def _rotated(number: int, bits: int) -> int:
 def pack(port: Port, frame: pl.DataFrame, shards: int) -> Iterator[Blob]:
     """Cut messages to a port into blobs by the shard of their route, or copy them for every shard."""
     if port.route == EVERY_SHARD:
-        for piece in frame.iter_slices(MAX_ROWS):
-            blob = encode(piece)
-            yield from (Blob(name, port.number, piece.height, blob) for name in shard_names(shards))
+        for piece in pieces(_table(frame), MAX_ROWS):
+            blob = _written(piece)
+            yield from (Blob(name, port.number, piece.num_rows, blob) for name in shard_names(shards))
         return
     route = frame[port.route]
     if route.has_nulls():  # a record that points at nothing goes where its key lives
@@ -166,13 +191,35 @@ def pack(port: Port, frame: pl.DataFrame, shards: int) -> Iterator[Blob]:
     table = _table(frame[order])
     names, bounds = shard_names(shards), np.searchsorted(shard[order], np.arange(shards + 1))
     for number, (begin, end) in enumerate(pairwise(bounds.tolist())):
-        for start in range(begin, end, MAX_ROWS):
-            rows = min(MAX_ROWS, end - start)
-            yield Blob(names[number], port.number, rows, _written(table.slice(start, rows)))
+        for piece in pieces(table.slice(begin, end - begin), MAX_ROWS):
+            yield Blob(names[number], port.number, piece.num_rows, _written(piece))
 
 
-def record_batch(blobs: Iterable[Blob]) -> pa.RecordBatch:
-    """Put blobs into a record batch for `mapInArrow`."""
+def pieces(table: pa.Table, max_rows: int) -> Iterator[pa.Table]:
+    """Cut a table, in halves where rows of uneven size come out too large; only a single row may be larger."""
+    for start in range(0, table.num_rows, max_rows):
+        piece = table.slice(start, max_rows)
+        if piece.nbytes <= MAX_BYTES or piece.num_rows == 1:
+            yield piece
+        else:
+            yield from pieces(piece, (piece.num_rows + 1) // 2)
+
+
+def record_batches(blobs: Iterable[Blob]) -> Iterator[pa.RecordBatch]:
+    """Put blobs into record batches for `mapInArrow`."""
+    held: list[Blob] = []
+    size_bytes = 0
+    for one in blobs:
+        if held and size_bytes + len(one.blob) > MAX_BYTES:
+            yield _record_batch(held)
+            held, size_bytes = [], 0
+        held.append(one)
+        size_bytes += len(one.blob)
+    if held:
+        yield _record_batch(held)
+
+
+def _record_batch(blobs: list[Blob]) -> pa.RecordBatch:
     columns = zip(*blobs, strict=True)
     kinds = (pa.int32(), pa.int32(), pa.int64(), pa.binary())
     arrays = [pa.array(column, kind) for column, kind in zip(columns, kinds, strict=True)]

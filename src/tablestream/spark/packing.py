@@ -38,6 +38,10 @@ OUT_OF_ORDER = "out-of-order"
 ROWS = 100_000
 
 _REASON = "_reason"
+#: From the year 1 to 9999, as timestamps in Python and SQL. What lies outside is no time: it would be the latest one
+#: for good, and arithmetic with it would leave 64 bits.
+_FIRST_US, _LAST_US = -62_135_596_800_000_000, 253_402_300_799_999_999
+_TIME_THERE_IS = pl.when(pl.col("__ts").is_between(_FIRST_US, _LAST_US)).then("__ts").alias("__ts")
 #: Between the parts of a source partition's name; sorts before all that a part may contain.
 _SEPARATOR = "\t"
 
@@ -149,7 +153,7 @@ class SourcePacker:
         dropped: Counter[tuple[str, str]] = Counter()
         places = _Places(self.number, self.marks, self.ordered)
         for table in _gathered(batches):
-            frame = places.put(_from_arrow(table))
+            frame = places.put(_from_arrow(table).with_columns(_TIME_THERE_IS))
             frame = frame.with_columns(self._reason(frame.columns).alias(_REASON))
             rejected = frame.filter(pl.col(_REASON).is_not_null())
             self._check(rejected)
@@ -165,10 +169,8 @@ class SourcePacker:
                 lane = pl.col(PARTITION) if self.lanes else pl.lit(f"{self.number:04d}")
                 told = told_of(timed.select(ROOT), lane, timed["__now"][0])
                 packed += blobs.pack(self.told, told, self.shards)
-            if packed:
-                yield blobs.record_batch(packed)
-        if dropped:
-            yield blobs.record_batch(blobs.counters(0, dropped))
+            yield from blobs.record_batches(packed)
+        yield from blobs.record_batches(blobs.counters(0, dropped))
 
     def _reason(self, columns: Sequence[str]) -> pl.Expr:
         """Why a record is none: it could not be read, or has no key or no time; null if it is one."""
@@ -315,8 +317,7 @@ class ChangePacker:
                         packed += self._tell(consumer, mine.filter(consumer.late))
                         mine = mine.filter(pl.col(consumer.late).not_())
                 packed += self._pack(consumer, mine)
-            if packed:
-                yield blobs.record_batch(packed)
+            yield from blobs.record_batches(packed)
 
     def _tell(self, consumer: Consumer, late: pl.DataFrame) -> Iterator[blobs.Blob]:
         """Messages about changes that were left out."""
@@ -337,15 +338,15 @@ class ChangePacker:
 
 
 def _gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """Put small record batches together."""
+    """Put small record batches together, while they are few rows and bytes."""
     held: list[pa.RecordBatch] = []
-    rows = 0
+    rows = size_bytes = 0
     for batch in batches:
         held.append(batch)
-        rows += batch.num_rows
-        if rows >= ROWS:
+        rows, size_bytes = rows + batch.num_rows, size_bytes + batch.nbytes
+        if rows >= ROWS or size_bytes >= blobs.MAX_BYTES:
             yield pa.Table.from_batches(held)
-            held, rows = [], 0
+            held, rows, size_bytes = [], 0, 0
     if rows:
         yield pa.Table.from_batches(held)
 

@@ -15,7 +15,7 @@ from pyspark.sql.types import StructField, StructType
 
 from tablestream.calling import user_line
 from tablestream.connectors.files import first_line
-from tablestream.connectors.sink import ORDER, RecordSink, Sink
+from tablestream.connectors.sink import ORDER, RecordSink, Sink, checked_path
 from tablestream.errors import ArgumentError, MixedPlanError
 from tablestream.options import Alignment, Compat, Emit, OutputSpec, Tombstones
 from tablestream.plan.line import Ending, Line
@@ -100,7 +100,7 @@ def start(
             "There is nothing to start.", hint="Give start(...) a table.to(sink).", where=user_line()
         )
     _check_kinds(outputs, checkpoint, trigger)
-    checkpoint = os.fspath(checkpoint)
+    checkpoint = checked_path(checkpoint, "the checkpoint")
     spark = outputs[0].spark
     if any(output.spark is not spark for output in outputs):
         raise MixedPlanError(

@@ -21,6 +21,7 @@ from pyspark.sql import types as T
 
 from tablestream.calling import user_line
 from tablestream.connectors.files import first_line
+from tablestream.connectors.sink import checked_path
 from tablestream.errors import ArgumentError, ColumnCollisionError, NotVersionedError, StateError
 from tablestream.operators.versions import FROM, TO
 from tablestream.plan.stored import StoredTable, StoredTables, decode
@@ -101,7 +102,7 @@ def read_state(
     >>> noon = ts.read_state(spark, "out/checkpoint", "prices", as_of="2024-01-02 12:00")  # doctest: +SKIP
     """
     _check_kinds(checkpoint, table, batch_id)
-    checkpoint = os.fspath(checkpoint)
+    checkpoint = checked_path(checkpoint, "the checkpoint")
     ship(spark)
     state = _State.of(spark, checkpoint, batch_id)
     found = _chosen(state.tables(), table)
@@ -185,7 +186,7 @@ class _State:
             here = (F.col("trace") == trace) & (F.col("run") == run) & (F.col("chunk") == chunk)
             row = self.chunks(work).where(here).select("data").first()
             if row is not None:
-                return decode(bytes(row[0]).decode())
+                return decode(bytes(row[0]).decode(errors="replace"))
         raise StateError(
             f"The checkpoint {self.checkpoint} has no rows of any table yet.",
             hint="Wait until records have come.",

@@ -45,7 +45,7 @@ class SparkStore:
     def read_plan(self) -> str | None:
         """See `StateStore`."""
         data = self.read_chunk(*PLAN)
-        return None if data is None else data.decode()
+        return None if data is None else data.decode(errors="replace")  # it is only shown
 
     def write_plan(self, text: str) -> None:
         """See `StateStore`."""

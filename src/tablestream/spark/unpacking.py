@@ -63,13 +63,10 @@ class Opened:
             _take(frame, source, part).alias(name)
             for (source, part), name in zip(self.columns, fields.names, strict=True)
         ]
-        for piece in frame.select(taken).iter_slices(ROWS):
-            table = piece.to_arrow(compat_level=pl.CompatLevel.oldest()).cast(fields).combine_chunks()
-            arrays = (
-                column.chunk(0) if column.num_chunks else pa.array([], column.type)
-                for column in table.columns
-            )
-            yield dict(zip(fields.names, arrays, strict=True))
+        for part in frame.select(taken).iter_slices(ROWS):
+            for piece in blobs.pieces(part.to_arrow(compat_level=pl.CompatLevel.oldest()), ROWS):
+                arrays = (column.combine_chunks() for column in piece.cast(fields).columns)
+                yield dict(zip(fields.names, arrays, strict=True))
 
 
 def _take(frame: pl.DataFrame, source: str, part: str | None) -> pl.Expr:

@@ -1,7 +1,7 @@
 """The manifest: the small part of a shard's state that says what the rest is.
 
-It is JSON, never pickle: a checkpoint outlives the code that wrote it, and reading it must run nothing. It has a
-checksum of its own, as every chunk has one in it: so nothing of the state is believed that is not what was written.
+It is JSON, never pickle: a checkpoint outlives the code that wrote it, and reading it must run nothing. A first line
+has the version and the checksum of the second, which has the rest: everything else is believed by its checksum there.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 FORMAT_VERSION = 2
-_CHECKSUM = "checksum"
 
 
 @dataclass(frozen=True)
@@ -67,17 +66,17 @@ class Manifest:
 
 def encode(manifest: Manifest) -> bytes:
     """Encode a manifest; equal manifests give equal bytes."""
-    document: dict[str, Any] = {
-        "version": FORMAT_VERSION,
+    document = {
         "fingerprint": manifest.fingerprint,
         "next_run": manifest.next_run,
         "traces": {name: [_run_to_list(run) for run in runs] for name, runs in manifest.traces.items()},
         "clocks": dict(manifest.clocks),
     }
-    return _dumped({**document, _CHECKSUM: checksum(_dumped(document))})
+    content = _json(document)
+    return _json({"version": FORMAT_VERSION, "checksum": checksum(content)}) + b"\n" + content
 
 
-def _dumped(document: Mapping[str, Any]) -> bytes:
+def _json(document: Mapping[str, Any]) -> bytes:
     return json.dumps(document, sort_keys=True, separators=(",", ":")).encode()
 
 
@@ -91,13 +90,15 @@ def decode(data: bytes) -> Manifest:
     DamagedStateError
         If it is no manifest, or not what was written.
     """
+    first, _, content = data.partition(b"\n")
     try:
-        document = json.loads(data)
-        version = document["version"]
+        head = json.loads(first)
+        version = head["version"]
         if version == FORMAT_VERSION:
-            _check(document)
-            return _from_document(document)
-    except (ValueError, KeyError, TypeError, AttributeError) as problem:
+            if head["checksum"] != checksum(content):
+                raise ValueError("its checksum is wrong")  # noqa: TRY301 - as any other damage
+            return _from_document(json.loads(content))
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as problem:
         raise DamagedStateError(
             f"The manifest in the state of record cannot be read: {problem!r}.",
             hint=RESTORE_HINT,
@@ -106,11 +107,6 @@ def decode(data: bytes) -> Manifest:
         f"The state has format version {version!r}; this tablestream reads version {FORMAT_VERSION}.",
         hint="Run the version of tablestream that wrote the checkpoint, or start with a new checkpoint.",
     )
-
-
-def _check(document: dict[str, Any]) -> None:
-    if document.pop(_CHECKSUM) != checksum(_dumped(document)):
-        raise ValueError("its checksum is wrong")
 
 
 def _run_to_list(run: RunInfo) -> list[Any]:
@@ -124,8 +120,8 @@ def _run_from_list(values: list[Any]) -> RunInfo:
 
 
 def _chunk_from_list(values: list[Any]) -> ChunkInfo:
-    rows, size_bytes, checksum, min_hash, max_hash = values
-    return ChunkInfo(int(rows), int(size_bytes), str(checksum), int(min_hash), int(max_hash))
+    rows, size_bytes, name, min_hash, max_hash = values
+    return ChunkInfo(int(rows), int(size_bytes), str(name), int(min_hash), int(max_hash))
 
 
 def _from_document(document: Mapping[str, Any]) -> Manifest:

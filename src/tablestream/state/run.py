@@ -206,7 +206,13 @@ class RunStorage:
                 f"Chunk {index} of run {run.number} of trace '{self.spec.name}' {found} the state of record.",
                 hint=RESTORE_HINT,
             )
-        return decode(data)
+        try:
+            return decode(data)
+        except (ValueError, OSError) as problem:  # as pyarrow's errors of format are
+            raise DamagedStateError(
+                f"Chunk {index} of run {run.number} of trace '{self.spec.name}' cannot be decoded: {problem}",
+                hint=RESTORE_HINT,
+            ) from problem
 
     def write(self, next_number: Callable[[], int], frames: Iterable[pl.DataFrame]) -> RunInfo | None:
         """Write frames, together sorted by hash, as a run; without a row, write nothing and return None."""

@@ -35,7 +35,6 @@ _ONE_NODE = {
     "process.roles": "broker,controller",
     "node.id": "1",
     "controller.listener.names": "CONTROLLER",
-    "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
     "offsets.topic.replication.factor": "1",
     "offsets.topic.num.partitions": "1",
     "transaction.state.log.replication.factor": "1",
@@ -62,6 +61,9 @@ class KafkaBroker:
         Where it listens; default a free port, the same for all starts.
     settings
         Further broker settings, such as ``{"num.partitions": "3"}``.
+    protocol
+        How clients talk to it: ``"PLAINTEXT"``, ``"SSL"``, ``"SASL_PLAINTEXT"`` or ``"SASL_SSL"``. All but the first
+        need `settings`: a keystore, logins. The broker is a client of its own, with the same protocol.
 
     Attributes
     ----------
@@ -86,12 +88,13 @@ class KafkaBroker:
         *,
         port: int | None = None,
         settings: Mapping[str, str] | None = None,
+        protocol: str = "PLAINTEXT",
     ) -> None:
         self._jars = Path(jars)
         self._temporary = tempfile.TemporaryDirectory(prefix="kafka-") if directory is None else None
         self._directory = Path(self._temporary.name if self._temporary is not None else str(directory))
         self._port, self._ports = port, (0, 0)
-        self._settings = dict(settings or {})
+        self._settings, self._protocol = dict(settings or {}), protocol
         self._keeper: subprocess.Popen[bytes] | None = None
 
     @property
@@ -168,15 +171,19 @@ class KafkaBroker:
 
     def _prepare(self, command: list[str]) -> None:
         """Write the settings, and format the data directory if that was not done yet."""
-        clients, controller = self._ports
+        (clients, controller), protocol = self._ports, self._protocol
         settings = _ONE_NODE | {
+            "listener.security.protocol.map": f"{protocol}:{protocol},CONTROLLER:PLAINTEXT",
+            "inter.broker.listener.name": protocol,
             "controller.quorum.voters": f"1@{_HOST}:{controller}",
-            "listeners": f"PLAINTEXT://{_HOST}:{clients},CONTROLLER://{_HOST}:{controller}",
-            "advertised.listeners": f"PLAINTEXT://{_HOST}:{clients}",
+            "listeners": f"{protocol}://{_HOST}:{clients},CONTROLLER://{_HOST}:{controller}",
+            "advertised.listeners": f"{protocol}://{_HOST}:{clients}",
             "log.dirs": str(self._directory / "data"),
         }
         lines = [f"{name}={value}\n" for name, value in (settings | self._settings).items()]
-        (self._directory / "server.properties").write_text("".join(lines), encoding="utf-8")
+        properties = self._directory / "server.properties"
+        properties.touch(mode=0o600)  # there may be passwords in it
+        properties.write_text("".join(lines), encoding="utf-8")
         if not (self._directory / "data" / "meta.properties").exists():
             name = base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
             tool = ["kafka.tools.StorageTool", "format", "-t", name, "-c", "server.properties"]
