@@ -22,7 +22,7 @@ import tablestream as ts
 from benchmarks.processes import Watch, descendants
 from benchmarks.soak.checks import check
 from benchmarks.soak.load import CUSTOMERS, ITEMS
-from benchmarks.soak.query import JOINED, read_back, session, start
+from benchmarks.soak.query import JOINED, changes_written, read_back, session, start
 from benchmarks.soak.samples import Sample, Samples, flatness
 from tablestream.testing.kafka_broker import KafkaBroker
 
@@ -116,11 +116,14 @@ def _soak(options: argparse.Namespace, work: Path) -> int:
         samples.wait_for(last)
         watch.stop()
         behind_s, _ = load.communicate()
+        if load.returncode:
+            raise SystemExit("The load failed: nothing can be said of the query.")
         made = samples.all
         print(f"The load ended {behind_s.strip()} s late; the query was restarted {restarts} times.")
         print("Reading the topic back ...", flush=True)
+        changes = changes_written(spark, servers)
         records, repeated = read_back(spark, servers, work)
-    verdict = check(records, options.seconds, options.rate, sum(one.changes_out for one in made))
+    verdict = check(records, options.seconds, options.rate, changes)
     _report(made, watch, killer)
     print(f"{repeated:,} repeats were left out. {verdict}")
     if options.plot:
@@ -171,7 +174,7 @@ def _run(
 def _report(made: list[Sample], watch: Watch, killer: Killer) -> None:
     print(
         f"{len(made)} micro-batches, {sum(one.rows_in for one in made):,} changes in,"
-        f" {sum(one.changes_out for one in made):,} out, {len(killer.kills_s)} executors killed"
+        f" {sum(one.changes_out for one in made):,} out (as the query counted),{len(killer.kills_s)} executors killed"
     )
     memory = [one.workers_private_mib for one in watch.samples]
     figures = {

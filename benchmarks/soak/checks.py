@@ -21,7 +21,7 @@ class Verdict:
     Attributes
     ----------
     records, changes
-        Records of the topic without repeats, and changes that the query made: as many.
+        Records that were read back without repeats, and changes in the topic by their headers: as many.
     lost, moved
         Items of which a change is missing, or stands in another place.
     wrong_rows
@@ -61,7 +61,7 @@ def check(records: Path, seconds: int, per_s: int, changes_out: int) -> Verdict:
     seconds, per_s
         The load.
     changes_out
-        How many changes the query made.
+        How many changes the topic has.
     """
     items, customers = _sent(seconds, per_s)
     told = (

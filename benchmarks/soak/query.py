@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
 import tablestream as ts
 from benchmarks.soak.load import CUSTOMERS, ITEMS
@@ -53,6 +54,13 @@ def start(spark: SparkSession, servers: str, work: Path) -> StreamingQuery:
     joined = items.join(customers, on="customer", how="left", name=JOINED)
     sink = ts.kafka(JOINED, bootstrap_servers=servers, key="string", value="json")
     return ts.start(joined.to(sink), checkpoint=work / "checkpoint", name=JOINED)
+
+
+def changes_written(spark: SparkSession, servers: str) -> int:
+    """Count the changes in the topic by their headers, which a repeat has in common with what it repeats."""
+    options = {"kafka.bootstrap.servers": servers, "subscribe": JOINED, "includeHeaders": "true"}
+    records = spark.read.format("kafka").options(**options).load()
+    return int(records.select("key", F.col("headers")[0]["value"]).distinct().count())
 
 
 def read_back(spark: SparkSession, servers: str, work: Path) -> tuple[Path, int]:

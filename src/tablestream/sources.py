@@ -238,7 +238,14 @@ def _sequenced(source: Node, sequence: Analysed, retention: str | timedelta | No
 
 
 def _deduplicated(source: Source) -> Deduplicate:
-    """The source without what its writer wrote twice."""
+    """The source without what its writer wrote twice; repeats are known in the order of offsets."""
+    if source.ordered_by is not None:
+        raise ArgumentError(
+            "order_by= does not go with from_kafka(..., deduplicate=True).",
+            hint="Leave order_by= out: the records of a key are in the order of their offsets.",
+            operator=source.name,
+            where=source.where,
+        )
     return Deduplicate(
         name=f"{source.name}{DEDUPLICATED}",
         where=source.where,

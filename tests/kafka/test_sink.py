@@ -397,6 +397,15 @@ def test_a_sequence_needs_no_deduplication(spark: SparkSession, topics: Topics) 
         ts.table(frame, key="key", sequence_by="amount", name="positions")
 
 
+@pytest.mark.usefixtures("spark")
+def test_another_order_than_that_of_offsets_would_hide_what_is_no_repeat(
+    spark: SparkSession, topics: Topics
+) -> None:
+    frame = read(spark, topics, "t", deduplicate=True)
+    with pytest.raises(ArgumentError, match=r"order_by= does not go with from_kafka.*positions, built at"):
+        ts.table(frame, key="key", order_by="amount", name="positions")
+
+
 # What is refused, and what is not shown
 
 

@@ -6,6 +6,7 @@ import pytest
 
 from tablestream.plan.line import Align
 from tablestream.plan.measures import (
+    ALIGNMENT,
     CACHE_HITS,
     FETCHES,
     MEASURES,
@@ -118,8 +119,8 @@ def test_records_that_wait_for_each_other_are_told() -> None:
     a, b = source("A"), source("B")
     engine = Engine([Output(key_join(a, b, "left"))], shards=1, align=Align())
     engine.run([Record(a, ("1",), "x", 1), Record(a, ("2",), "x", 2)])
-    assert (engine.measures["align", ROWS_IN], engine.measures["align", ROWS_OUT]) == (2, 0)
-    waiting = engine.measures["align", STATE_ROWS]
+    assert (engine.measures[ALIGNMENT, ROWS_IN], engine.measures[ALIGNMENT, ROWS_OUT]) == (2, 0)
+    waiting = engine.measures[ALIGNMENT, STATE_ROWS]
     engine.run([Record(b, ("1",), "y", 3)])
-    assert (engine.measures["align", ROWS_IN], engine.measures["align", ROWS_OUT]) == (1, 1)
+    assert (engine.measures[ALIGNMENT, ROWS_IN], engine.measures[ALIGNMENT, ROWS_OUT]) == (1, 1)
     assert waiting == 2 + 1  # and a lane

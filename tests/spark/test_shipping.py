@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 import tablestream
+from tablestream.connectors.shipping import packed, ship
 from tablestream.errors import ArgumentError
-from tablestream.spark.shipping import packed, ship
 
 PACKAGE = Path(tablestream.__file__).parent
 
@@ -58,7 +58,8 @@ def test_the_zip_is_the_package(tmp_path: Path) -> None:
     modules = {str(file.relative_to(PACKAGE.parent)) for file in PACKAGE.rglob("*.py")}
     assert set(zipfile.ZipFile(path).namelist()) == modules
     code = (
-        "from types import SimpleNamespace as made; import tablestream; from tablestream.spark.shipping import ship\n"
+        "from types import SimpleNamespace as made; import tablestream\n"
+        "from tablestream.connectors.shipping import ship\n"
         "ship(made(sparkContext=made(master='yarn'))); print(tablestream.__file__)"
     )
     said = subprocess.run(

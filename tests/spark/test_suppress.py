@@ -72,7 +72,7 @@ def test_bad_limits_are_refused_when_the_plan_is_built(spark: SparkSession, tmp_
 
 def test_the_wall_clock_releases_what_an_idle_input_left(spark: SparkSession, tmp_path: Path) -> None:
     log = ChangeLog(tmp_path / "log", "key string, value int, at bigint")
-    log.add([row("a", 1, 0), row("b", 1, 2), row("a", 2, 3)])
+    log.add(*([row("a", 1, 0), row("b", 1, 2), row("a", 2, 3)] for _ in range(8)))
     sink = ts.memory("by the clock")
     held = table(log, spark).suppress("1 hour", wall_clock="2 seconds").group_by("value").count()
     with pytest.raises(ArgumentError, match="availableNow"):
@@ -87,3 +87,7 @@ def test_the_wall_clock_releases_what_an_idle_input_left(spark: SparkSession, tm
         query.stop()
     assert sorted((one.value, one["count"]) for one in sink.rows()) == [(1, 1), (2, 1)]
     assert {one["_order"]["partition"] for one in sink.rows()} == {"~"}
+    # A shard tells its size once in a micro-batch, whatever it was woken for.
+    told = [one.observedMetrics["tablestream_operators"].asDict() for one in query.recentProgress]
+    shards = [count for one in told for name, count in one.items() if name.endswith(": shards")]
+    assert max(shards) == 2

@@ -21,8 +21,8 @@ from tablestream.connectors.kafka_options import (
     checked_options,
     checked_servers,
 )
+from tablestream.connectors.shipping import ship
 from tablestream.errors import ArgumentError, ReservedNameError
-from tablestream.spark.shipping import ship
 
 KAFKA = "_kafka"
 """The column with what Kafka knows of a record."""

@@ -24,8 +24,8 @@ MEASURES = (
     ROWS_IN, ROWS_OUT, STATE_ROWS, STATE_ROWS_ADDED, STATE_BYTES, STATE_BYTES_ADDED, CACHE_HITS, FETCHES, MERGES,
     SHARDS,
 )  # fmt: skip
-#: The name of what is held back in a plan whose records wait for each other.
-ALIGNMENT = "align"
+#: The name of what is held back in a plan whose records wait for each other, which no operator has.
+ALIGNMENT = "(align)"
 
 
 @dataclass

@@ -91,7 +91,7 @@ def work_off(
             if any(frame.height for frame in inputs):
                 yield from _run(placed, inputs, order, work.number, state, counts, clock, shard)
     if clock is not None:
-        clock.tick = len(order)
+        clock.tick, clock.wake_us = len(order), None  # whoever still waits says so again
         empty = {port: frame.clear() for port, frame in arrived.items()}
         for placed in work.operators:
             if placed.needs_clock:

@@ -378,7 +378,6 @@ class Builder:
         reasons += [(reader.counted_by, OUT_OF_ORDER) for reader in between if reader.counted_by is not None]
         operators = [placed for work in self._line.rounds for placed in work.operators]
         reasons += [(placed.name, reason) for placed in operators for reason in placed.operator.reasons]
-        changes = [ending.port.number for ending in self._line.endings if not ending.output.rejected]
         names = [blobs.counter_name(operator, reason) for operator, reason in reasons]
         names += [copied_name(placed.name) for placed in operators if placed.copied]
         changes = [ending.port.number for ending in self._line.endings if not ending.output.rejected]

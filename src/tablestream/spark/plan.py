@@ -12,6 +12,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from tablestream.calling import user_line, warn
+from tablestream.connectors.shipping import ship
 from tablestream.errors import ArgumentError, MixedPlanError, SessionSettingError
 from tablestream.options import (
     Alignment,
@@ -25,7 +26,6 @@ from tablestream.plan.line import Ending, Line, Mode, Output
 from tablestream.plan.lower import lower
 from tablestream.spark.build import Builder, Result, Settings, polars_types
 from tablestream.spark.columns import quoted
-from tablestream.spark.shipping import ship
 from tablestream.spark.sources import SourceFrame
 from tablestream.topology.graph import ancestors
 from tablestream.topology.nodes import Node, Source

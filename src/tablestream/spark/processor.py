@@ -99,12 +99,22 @@ class RoundProcessor(StatefulProcessor):
                 held = []
         measures = counts.measures(work, state)
         state.commit()
-        if clock is not None and clock.wake_us is not None:
-            self._handle.registerTimer(-(-clock.wake_us // 1000))
+        if clock is not None:
+            self._set_timer(clock.wake_us)
         held += blobs.counters(shard, {**counts.dropped, **measures})
         held += [one for placed in self._work.operators for one in _copied(placed, shard, inbox, state)]
         if held:
             yield blobs.data_frame(held)
+
+    def _set_timer(self, wake_us: int | None) -> None:
+        """Ask Spark to call once more, and not for what an earlier micro-batch asked for."""
+        wake_ms = None if wake_us is None else -(-wake_us // 1000)
+        timers = list(self._handle.listTimers())
+        for timer_ms in timers:
+            if timer_ms != wake_ms:
+                self._handle.deleteTimer(timer_ms)
+        if wake_ms is not None and wake_ms not in timers:
+            self._handle.registerTimer(wake_ms)
 
     def close(self) -> None:
         """Nothing to close: runs are mapped files that go with the process."""

@@ -21,6 +21,7 @@ from pyspark.sql import types as T
 
 from tablestream.calling import user_line
 from tablestream.connectors.files import first_line
+from tablestream.connectors.shipping import ship
 from tablestream.connectors.sink import checked_path
 from tablestream.errors import ArgumentError, ColumnCollisionError, NotVersionedError, StateError
 from tablestream.operators.versions import FROM, TO
@@ -29,7 +30,6 @@ from tablestream.spark import blobs
 from tablestream.spark.analysis import folding
 from tablestream.spark.build import Layout, polars_types
 from tablestream.spark.columns import opened, spark_type
-from tablestream.spark.shipping import ship
 from tablestream.spark.store import TABLES, variables
 from tablestream.spark.unpacking import Opened, by_batches, wide
 from tablestream.state import manifest as manifests
