@@ -128,7 +128,7 @@ class Json:
             corrupt = T.StructField(_CORRUPT, T.StringType())
             # Spark's parser stops behind the first object. Where the text ends with its first brace that closes, that
             # is all of it; else all of it is looked at, as an array's one element.
-            ends = F.instr(text, "}") == F.length(text)
+            ends = F.octet_length(F.substring_index(text, "}", 1)) == F.octet_length(text) - 1
             length = F.json_array_length(F.concat(F.lit("["), text, F.lit("]")))
             elements = F.when(ends, 1).otherwise(length)
             return [F.from_json(text, T.StructType([*schema, corrupt]), _PERMISSIVE), elements]

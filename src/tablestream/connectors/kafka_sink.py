@@ -35,6 +35,8 @@ _DECIDED = {
     _IDEMPOTENCE: "Without it a record that is sent again could come behind those sent after it.",
     "kafka.partitioner.ignore.keys": "A key's records have to be in one partition.",
 }
+#: Kafka's own are for records that come one by one; here a micro-batch comes at once.
+_BULK = {"kafka.batch.size": str(1 << 18), "kafka.linger.ms": "20"}
 _WRITER_DIGITS = 16
 
 
@@ -103,6 +105,7 @@ class KafkaSink:
     def write(self, changes: DataFrame, micro_batch_id: int, query_id: str, output_name: str) -> None:
         """Send one micro-batch: the rows of a Spark task one after the other, so that keys stay in order."""
         settings = {
+            **_BULK,
             **self.options,
             SERVERS: self.bootstrap_servers,
             "topic": self.topic,
@@ -159,7 +162,8 @@ def kafka(
         How they are written: ``"json"``, an object of all columns; ``"string"`` or ``"binary"``, of one column;
         `avro` or `confluent_avro`.
     options
-        Kafka's own settings with ``kafka.`` before them, such as ``{"kafka.compression.type": "zstd"}``.
+        Kafka's own settings with ``kafka.`` before them, such as ``{"kafka.compression.type": "zstd"}``. Unless
+        they say otherwise, ``kafka.batch.size`` is 256 KiB and ``kafka.linger.ms`` 20.
 
     Returns
     -------
