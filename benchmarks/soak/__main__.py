@@ -14,6 +14,7 @@ import threading
 import time
 from contextlib import ExitStack, suppress
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING
 
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -174,21 +175,24 @@ def _run(
 def _report(made: list[Sample], watch: Watch, killer: Killer) -> None:
     print(
         f"{len(made)} micro-batches, {sum(one.rows_in for one in made):,} changes in,"
-        f" {sum(one.changes_out for one in made):,} out (as the query counted),{len(killer.kills_s)} executors killed"
+        f" {sum(one.changes_out for one in made):,} out, as the query counted;"
+        f" {len(killer.kills_s)} executors killed"
     )
-    memory = [one.workers_private_mib for one in watch.samples]
     figures = {
         "seconds of a micro-batch": [one.seconds for one in made],
         "rows in the state": [float(one.state_rows) for one in made if one.state_rows is not None],
         "bytes of the state": [float(one.state_bytes) for one in made if one.state_bytes is not None],
-        "private memory of the Python workers, MiB": memory,
+    }
+    # An executor that was killed starts again from nothing: of memory the peaks can be compared.
+    memory = {
+        "private memory of the Python workers, MiB": [one.workers_private_mib for one in watch.samples],
         "memory of the JVMs, MiB": [one.jvm_mib for one in watch.samples],
     }
-    for name, values in figures.items():
-        flat = flatness(values)
-        if flat is not None:
-            median = sorted(values)[len(values) // 2]
-            print(f"{name:44} median {median:16,.1f}   last third / second third {flat:5.2f}   flat is 1")
+    for kind, of, compared in (("median", median, figures), ("peak", max, memory)):
+        for name, values in compared.items():
+            flat = flatness(values, of)
+            if flat is not None:
+                print(f"{name:44} {kind} {of(values):16,.1f}   last third / second {flat:5.2f}   flat is 1")
 
 
 def _parser() -> argparse.ArgumentParser:

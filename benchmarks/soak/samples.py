@@ -5,9 +5,12 @@ from __future__ import annotations
 import threading
 import time
 from dataclasses import dataclass, field
+from statistics import median
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tablestream import QueryMetrics
 
 _PATIENCE_S = 60.0
@@ -63,10 +66,8 @@ class Samples:
             return [one for _, one in sorted(self.of_micro_batch.items()) if one.rows_in]
 
 
-def flatness(figures: list[float]) -> float | None:
-    """The median of the last third of some figures over that of the second; flat is 1."""
+def flatness(figures: list[float], of: Callable[[list[float]], float] = median) -> float | None:
+    """The median, or another figure, of the last third of some figures over that of the second; flat is 1."""
     third = len(figures) // 3
-    if not third:
-        return None
-    second, last = sorted(figures[third : 2 * third]), sorted(figures[-third:])
-    return last[third // 2] / second[third // 2] if second[third // 2] else None
+    before = of(figures[third : 2 * third]) if third else 0
+    return of(figures[-third:]) / before if before else None

@@ -123,4 +123,5 @@ def test_a_fault_is_seen(
 def test_flat_is_one_and_growth_is_more() -> None:
     assert flatness([1.0] * 9) == 1.0
     assert flatness([1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 2.0, 2.0, 2.0]) == 2.0
+    assert flatness([1.0, 1.0, 1.0, 1.0, 4.0, 1.0, 1.0, 1.0, 2.0], max) == 0.5
     assert flatness([1.0]) is None
