@@ -262,6 +262,14 @@ def test_avro_keys_and_values_come_back(
             "has a field more without a default, which is no column",
         ),
         (
+            {
+                "value": ts.avro(
+                    {**QUOTE, "fields": [{"name": "amount", "type": "boolean"}, *QUOTE["fields"][1:]]}
+                )
+            },
+            "has boolean for the column amount, which is int",
+        ),
+        (
             {"key": ts.avro({**QUOTE, "fields": [{"name": "id", "type": "int"}]})},
             "no field for the column ticker",
         ),
