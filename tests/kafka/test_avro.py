@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from pyspark.sql import types as T
 
 from tablestream.connectors import avro_registry
 from tablestream.connectors.avro import avro, confluent_avro
@@ -25,6 +26,7 @@ from tablestream.connectors.avro_codec import (
     decoded,
     read,
 )
+from tablestream.connectors.avro_columns import check_columns
 from tablestream.connectors.avro_registry import Registry
 from tablestream.connectors.avro_schema import AvroSchema, columns_of
 from tablestream.errors import ArgumentError, RecordEncodingError, RegistryError, UnsupportedTypeError
@@ -32,6 +34,8 @@ from tests.kafka.registry import SchemaRegistry, schema_registry
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from tablestream.connectors.formats import Part
 
 
 def record(name: str, /, **fields: Any) -> dict[str, Any]:
@@ -222,8 +226,95 @@ def test_no_record_is_no_row_and_no_error() -> None:
 
 
 def test_a_row_that_the_schema_cannot_hold_is_an_error() -> None:
-    with pytest.raises(RecordEncodingError, match=r"A row cannot be written as Avro: .*JOKER"):
+    with pytest.raises(RecordEncodingError, match=r"(?s)A row cannot be written as Avro: .*JOKER"):
         encoded({**GOOD, "enum": "JOKER"})
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "arrow"),
+    [
+        ("boolean", None, pa.bool_()),
+        ({"type": "array", "items": "boolean"}, [True, None], pa.list_(pa.bool_())),
+        (record("R", x=["null", "int"]), {}, pa.struct([])),
+        ("int", None, pa.int32()),
+    ],
+)
+def test_null_and_what_is_missing_are_no_values(kind: Any, value: Any, arrow: pa.DataType) -> None:
+    """Fastavro would write null as false."""
+    encode = AvroEncoder(AvroSchema.of(record("Q", a=kind)))
+    with pytest.raises(RecordEncodingError, match="A row cannot be written as Avro"):
+        encode(pa.array([{"a": value}], pa.struct([("a", arrow)])))
+
+
+def test_null_is_no_boolean_but_may_be_one_of_two() -> None:
+    rows = pa.array([{"key": None}], pa.struct([("key", pa.bool_())]))
+    assert AvroEncoder(AvroSchema.of(["null", "boolean"]), wrapped="key")(rows).to_pylist() == [b"\x00"]
+    with pytest.raises(RecordEncodingError, match="expected boolean"):
+        AvroEncoder(AvroSchema.of("boolean"), wrapped="key")(rows)
+
+
+# Which columns a schema takes
+
+DECIMAL = logical("bytes", "decimal", precision=12, scale=3)
+STAMP = logical("long", "timestamp-millis")
+INTS, LONGS = {"type": "array", "items": "int"}, {"type": "map", "values": ["null", "long"]}
+X_INT = T.StructType([T.StructField("x", T.IntegerType())])
+
+
+def check(kind: Any, column: T.DataType, part: Part = "value") -> None:
+    """Look whether a column fits a schema."""
+    check_columns(AvroSchema.of(kind), part, "t", T.StructType([T.StructField("a", column)]))
+
+
+@pytest.mark.parametrize(
+    ("kind", "column"),
+    [
+        ("int", T.IntegerType()), ("int", T.ByteType()), ("long", T.IntegerType()),
+        (["null", "int", "long"], T.ShortType()), ("double", T.FloatType()), (["float", "double"], T.DoubleType()),
+        ("string", T.StringType()), ("boolean", T.BooleanType()), (DECIMAL, T.DecimalType(12, 3)),
+        (DECIMAL, T.DecimalType(9, 0)), (STAMP, T.TimestampType()), (FIXED, T.BinaryType()),
+        (INTS, T.ArrayType(T.ShortType())), (LONGS, T.MapType(T.StringType(), T.IntegerType())),
+        (["null", record("R", x="long")], X_INT),
+    ],
+)  # fmt: skip
+def test_a_column_that_a_schema_holds(kind: Any, column: T.DataType) -> None:
+    check(record("Q", a=kind), column)
+
+
+@pytest.mark.parametrize(
+    ("kind", "column", "what"),
+    [
+        ("int", T.LongType(), "int for the column a, which is bigint"),
+        ("int", T.DoubleType(), "int for the column a, which is double"),
+        ("float", T.DoubleType(), "float for the column a, which is double"),
+        ("double", T.LongType(), "double for the column a, which is bigint"),
+        ("boolean", T.StringType(), "boolean for the column a, which is string"),
+        ("string", T.BinaryType(), "string for the column a, which is binary"),
+        (STAMP, T.LongType(), "timestamp for the column a, which is bigint"),
+        (STAMP, T.TimestampNTZType(), "timestamp for the column a, which is timestamp_ntz"),
+        (DECIMAL, T.DecimalType(12, 4), r"decimal\(12,3\) for the column a, which is decimal\(12,4\)"),
+        (DECIMAL, T.DecimalType(12, 2), r"decimal\(12,3\) for the column a, which is decimal\(12,2\)"),
+        (INTS, T.ArrayType(T.LongType()), "int for the column a.element, which is bigint"),
+        (LONGS, T.MapType(T.StringType(), T.DoubleType()), "bigint for the column a.value, which is double"),
+        (LONGS, T.MapType(T.IntegerType(), T.LongType()), "string for the column a.key, which is int"),
+        (record("R", y="int"), X_INT, "no field for the column a.x"),
+        (INTS, T.IntegerType(), "array<int> for the column a, which is int"),
+    ],
+)
+def test_a_column_that_a_schema_would_change_is_refused(kind: Any, column: T.DataType, what: str) -> None:
+    """Fastavro writes other numbers, or false, and says nothing."""
+    with pytest.raises(ArgumentError, match=rf"schema for the value of topic 't' has {what}\."):
+        check(record("Q", a=kind), column)
+
+
+@pytest.mark.parametrize("kind", [STAMP, ["null", STAMP], record("Q", a=STAMP)])
+def test_a_key_is_not_cut_to_milliseconds(kind: Any) -> None:
+    check(kind, T.TimestampType())
+    with pytest.raises(
+        ArgumentError, match=r"schema for the key of topic 't' has milliseconds for the column"
+    ):
+        check(kind, T.TimestampType(), "key")
+    check(logical("long", "timestamp-micros"), T.TimestampType(), "key")
 
 
 # Any bytes
@@ -313,6 +404,29 @@ def test_the_registry_is_asked_once_for_a_number(registry: SchemaRegistry) -> No
     kind = columns_of(schema, "value")[1]
     assert decoded([framed(number, PRICE)] * 5, decode, kind, None).null_count == 0
     assert registry.asked == [f"/schemas/ids/{number}"]
+
+
+def test_it_is_asked_once_a_record_batch_for_a_number_that_it_does_not_have(registry: SchemaRegistry) -> None:
+    schema = AvroSchema.of(OLD)
+    decode, kind = ConfluentAvro(client(registry), schema), columns_of(schema, "value")[1]
+    payloads = [framed(1, PRICE), framed(2, PRICE), None, framed(1, PRICE)]
+    found = decoded(payloads, decode, kind, None).to_pylist()
+    assert [one["error"] for one in found] == [
+        f"the registry has no Avro schema {number}" if number else None for number in (1, 2, None, 1)
+    ]
+    assert registry.asked == ["/schemas/ids/1", "/schemas/ids/2"]
+    registry.add("q-value", OLD)
+    assert decoded(payloads[:1], decode, kind, None).to_pylist()[0]["row"] == {"price": 1.5}
+
+
+@pytest.mark.parametrize("text", ["{", '["null", "Nosuch"]', '"nosuch"', '{"type": "enum"}'])
+def test_a_registered_schema_that_is_none_makes_bad_records(registry: SchemaRegistry, text: str) -> None:
+    number, schema = registry.add("q-value", text), AvroSchema.of(OLD)
+    row, error = told(
+        framed(number, PRICE), ConfluentAvro(client(registry), schema), columns_of(schema, "v")[1]
+    )
+    assert row is None
+    assert error.startswith(f"schema {number} of the registry is none: This is no Avro schema: ")
 
 
 @pytest.mark.parametrize(
@@ -407,6 +521,43 @@ def test_schemas_that_refer_to_others(registry: SchemaRegistry) -> None:
     assert (found, columns.simpleString()) == (number, "struct<venue:struct<city:struct<name:string>>>")
     row = {"venue": {"city": {"name": "Rome"}}}
     assert told(framed(number, b"\x08Rome"), ConfluentAvro(client(registry), schema), kind) == (row, None)
+
+
+MILLIS, MICROS = logical("long", "timestamp-millis"), logical("long", "timestamp-micros")
+DATE, LOCAL = logical("int", "date"), logical("long", "local-timestamp-micros")
+
+
+@pytest.mark.parametrize(
+    ("written", "wanted"),
+    [
+        (MILLIS, MICROS),
+        (MICROS, LOCAL),
+        (DATE, MICROS),
+        (["null", MILLIS], ["null", MICROS]),
+        ({"type": "array", "items": MILLIS}, {"type": "array", "items": ["null", MICROS]}),
+        ({"type": "map", "values": [DATE, "string"]}, {"type": "map", "values": MICROS}),
+        (logical("long", "timestamp-nanos"), MICROS),
+        (logical("int", "time-millis"), logical("long", "time-micros")),
+    ],
+)
+def test_numbers_are_not_read_as_others(registry: SchemaRegistry, written: Any, wanted: Any) -> None:
+    """Avro's rules look at the numbers alone: 2020 in milliseconds would be 1970 in microseconds."""
+    number = registry.add("q-value", record("Q", a=record("R", old=written), b=["null", "R"]))
+    renamed = {"name": "new", "aliases": ["old"], "type": wanted}
+    inner = {"type": "record", "name": "R", "fields": [renamed]}
+    decode = ConfluentAvro(client(registry), AvroSchema.of(record("Q", b=["null", inner])))
+    with pytest.raises(UndecodableError, match=rf"Avro schema {number} has [\w-]+ where [\w-]+ is wanted"):
+        decode(framed(number, b""))
+
+
+@pytest.mark.parametrize(
+    ("written", "wanted"),
+    [(MILLIS, MILLIS), ("long", MILLIS), (MILLIS, "long"), (DATE, DATE), (logical("long", "own"), MILLIS)],
+)
+def test_numbers_of_one_meaning_or_none_are_read(registry: SchemaRegistry, written: Any, wanted: Any) -> None:
+    number = registry.add("q-value", record("Q", a=written))
+    decode = ConfluentAvro(client(registry), AvroSchema.of(record("Q", a=wanted)))
+    assert decode(framed(number, b"\x06")) == {"a": 3}
 
 
 def test_what_is_written_is_registered_or_was(registry: SchemaRegistry) -> None:

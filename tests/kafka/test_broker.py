@@ -14,7 +14,7 @@ from typing import IO
 import pytest
 
 from tablestream.errors import BrokerError
-from tablestream.testing import keeper
+from tablestream.testing import kafka_broker, keeper
 from tablestream.testing.kafka_broker import KafkaBroker
 from tests.kafka.conftest import JARS
 from tests.kafka.topics import Topics, record
@@ -92,6 +92,16 @@ def test_the_keeper_ends_its_program_when_its_input_ends(program: str) -> None:
         assert kept.wait(30) != 0
 
 
+@pytest.mark.parametrize("program", [SLEEPER, STUBBORN])
+def test_the_keeper_ends_its_program_when_it_is_asked_to_end(program: str) -> None:
+    command = [sys.executable, str(Path(keeper.__file__)), "0.2", sys.executable, "-c", program]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as kept:
+        child = told_id(kept.stdout)
+        kept.terminate()
+        assert kept.wait(30) != 0
+        assert ends(child, 0.1)
+
+
 def test_the_keeper_ends_with_its_program() -> None:
     command = [sys.executable, str(Path(keeper.__file__)), "5", sys.executable, "-c", SLEEPER]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as kept:
@@ -114,8 +124,23 @@ def test_no_jars(tmp_path: Path) -> None:
 
 
 def test_settings_that_are_none(tmp_path: Path) -> None:
+    broker = KafkaBroker(JARS, tmp_path, settings={"log.retention.bytes": "many"})
     with pytest.raises(BrokerError, match=r"(?s)cannot be made ready:.*log\.retention\.bytes"):
-        KafkaBroker(JARS, tmp_path, settings={"log.retention.bytes": "many"}).start()
+        broker.start()
+    assert broker.bootstrap_servers == "127.0.0.1:0"  # the next start draws its ports
+
+
+def test_a_controller_port_that_somebody_took_is_drawn_anew(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Though the clients' port is given."""
+    free, port = kafka_broker._free_port, kafka_broker._free_port()
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        drawn = iter([taken.getsockname()[1]])
+        monkeypatch.setattr(kafka_broker, "_free_port", lambda: next(drawn, None) or free())
+        with KafkaBroker(JARS, tmp_path, port=port) as broker:
+            assert broker.bootstrap_servers == f"127.0.0.1:{port}"
+            connect(broker)
 
 
 def test_a_port_that_is_taken(tmp_path: Path) -> None:

@@ -14,6 +14,8 @@ from tablestream.errors import ArgumentError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from tablestream.connectors.formats import Part
+
 SCHEMA = "id int, s string, at timestamp, many array<int>, inner struct<x: int>, m map<string, int>"
 GOOD: dict[str | None, Any] = {
     '{"id": 1, "s": "a", "at": "2024-01-01T00:00:00.000001Z", "many": [1], "inner": {"x": 1}, "m": {"k": 1}}': 1,
@@ -87,10 +89,10 @@ def test_a_schema_is_for_reading_and_json_without_one_for_writing() -> None:
         as_format("json", "key", reads=True).decoder("key", ["t"])
 
 
-def written(spark: SparkSession, given: str, row: str) -> bytes | str:
+def written(spark: SparkSession, given: str, row: str, part: Part = "value") -> bytes | str:
     frame = spark.sql(f"SELECT struct({row}) AS row")
     columns = frame.select("row.*").schema
-    encode = as_format(given, "value", reads=False).encoder("value", "t", columns)
+    encode = as_format(given, part, reads=False).encoder(part, "t", columns)
     (found,) = frame.select(encode(F.col("row"))).collect()[0]
     return bytes(found) if isinstance(found, bytearray) else found
 
@@ -115,3 +117,23 @@ def test_rows_are_written(spark: SparkSession) -> None:
 def test_columns_that_do_not_fit(spark: SparkSession, given: str, row: str, message: str) -> None:
     with pytest.raises(ArgumentError, match=message):
         written(spark, given, row)
+
+
+#: Spark's session of the tests is in UTC; these are two instants of one text in New York.
+TWICE = ["timestamp'2024-11-03 05:30:00Z' AS k", "timestamp'2024-11-03 06:30:00Z' AS k"]
+
+
+@pytest.mark.parametrize("row", [*TWICE, "array('a, b') AS k", "map('a', 1) AS k", "struct('a') AS k"])
+def test_what_shares_a_text_is_no_key(spark: SparkSession, row: str) -> None:
+    with pytest.raises(ArgumentError, match=r"The column 'k' is a \w+.* one key of topic 't'.*json"):
+        written(spark, "string", row, "key")
+    assert written(spark, "string", row)
+
+
+def test_instants_of_one_text_are_two_keys_of_json(spark: SparkSession) -> None:
+    spark.conf.set("spark.sql.session.timeZone", "America/New_York")
+    try:
+        assert len({written(spark, "string", row) for row in TWICE}) == 1
+        assert len({written(spark, "json", row, "key") for row in TWICE}) == 2
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", "UTC")

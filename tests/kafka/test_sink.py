@@ -154,6 +154,29 @@ def test_records_of_streams_and_rejected_ones_are_written_too(
     assert told["malformed"]["value"] == "{"
 
 
+def test_a_stream_s_key_with_a_null_part_is_a_key(
+    spark: SparkSession, topics: Topics, tmp_path: Path
+) -> None:
+    """It has a number too, so that a repeat of it is known; one whose parts are all null is none."""
+    source, target, avro = topics.make("in"), topics.make("out"), topics.make("avro")
+    topics.send(source, [record("a", {"amount": 1}), record("a", {"amount": 2}), record(None, {"amount": 3})])
+    records = ts.stream(read(spark, topics, source), key=["key", "ticker"], name="records")
+    for _ in range(2):
+        run(records.to(to(topics, target, key="json")), checkpoint=tmp_path / "checkpoint")
+        forget_the_last_commit(tmp_path / "checkpoint")
+    written = topics.read(target)
+    partly = b'{"key":"a","ticker":null}'
+    assert by_key(written) == {partly: [{"amount": 1}, {"amount": 2}] * 2, None: [{"amount": 3}] * 2}
+    assert [said(one)[2:] for one in written if one.key] == [(0, 0), (0, 1)] * 2
+    sink = ts.memory("null parts back")
+    back = read(spark, topics, target, key="key string, ticker string", value="amount int", deduplicate=True)
+    run(ts.stream(back, columns="amount", name="back").to(sink), checkpoint=tmp_path / "back")
+    assert sorted(changes(sink, "amount")) == [(1,), (2,), (3,), (3,)]
+    schema = {**QUOTE, "fields": [{"name": name, "type": "string"} for name in ("key", "ticker")]}
+    with pytest.raises(StreamingQueryException, match=r"TABLESTREAM_RECORD_ENCODING"):
+        run(records.to(to(topics, avro, key=ts.avro(schema))), checkpoint=tmp_path / "avro")
+
+
 # Formats
 
 QUOTE = {
@@ -237,6 +260,14 @@ def test_avro_keys_and_values_come_back(
         (
             {"value": ts.avro({**QUOTE, "fields": [*QUOTE["fields"], {"name": "more", "type": "int"}]})},
             "has a field more without a default, which is no column",
+        ),
+        (
+            {
+                "value": ts.avro(
+                    {**QUOTE, "fields": [{"name": "amount", "type": "boolean"}, *QUOTE["fields"][1:]]}
+                )
+            },
+            "has boolean for the column amount, which is int",
         ),
         (
             {"key": ts.avro({**QUOTE, "fields": [{"name": "id", "type": "int"}]})},

@@ -16,6 +16,7 @@ from tests.kafka.topics import Record, Topics, record
 from tests.spark.change_logs import ALL, run
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
@@ -348,3 +349,38 @@ def test_a_secret_that_spark_would_show_is_refused(spark: SparkSession) -> None:
         assert "kafka.ssl.keystore.key" in plan
     finally:
         spark.conf.unset(setting)
+
+
+@pytest.fixture
+def hides(spark: SparkSession) -> Iterator[Callable[[str], None]]:
+    """Sets which options Spark hides."""
+    setting = "spark.sql.redaction.options.regex"
+    yield lambda pattern: spark.conf.set(setting, pattern)
+    spark.conf.unset(setting)
+
+
+def test_the_pattern_to_set_has_what_was_hidden_before(
+    spark: SparkSession, hides: Callable[[str], None]
+) -> None:
+    hides("(?i)my_pin")
+    with pytest.raises(SessionSettingError, match=r"regex=\(\?i\)my_pin\|kafka\\\.ssl\\\.keystore\\\.key$"):
+        ts.from_kafka(
+            spark,
+            "t",
+            value="string",
+            bootstrap_servers="127.0.0.1:1",
+            options={"kafka.ssl.keystore.key": CANARY},
+        )
+
+
+@pytest.mark.parametrize("pattern", ["foo|(?i)url", r"\p{Lower}*url"])
+def test_a_pattern_that_java_alone_understands(
+    spark: SparkSession, hides: Callable[[str], None], pattern: str
+) -> None:
+    """Only where there is something to hide is it looked at."""
+    hides(pattern)
+    settings: dict[str, Any] = {"value": "string", "bootstrap_servers": "127.0.0.1:1"}
+    ts.from_kafka(spark, "t", **settings)
+    with pytest.raises(SessionSettingError, match=r"cannot be told: .*\(\?i\) at its beginning") as refused:
+        ts.from_kafka(spark, "t", **settings, options={"kafka.ssl.keystore.key": CANARY})
+    assert CANARY not in str(refused.value)

@@ -15,8 +15,9 @@ from pyspark.sql import types as T
 
 from tablestream.calling import user_line
 from tablestream.connectors.avro_codec import MAGIC, AvroEncoder, ConfluentAvro, PlainAvro, decoded
+from tablestream.connectors.avro_columns import check_columns
 from tablestream.connectors.avro_registry import Registry
-from tablestream.connectors.avro_schema import AvroSchema, columns_of, parsed
+from tablestream.connectors.avro_schema import AvroSchema, columns_of
 from tablestream.connectors.formats import Decoder, Encoder, Part
 from tablestream.errors import ArgumentError
 
@@ -106,7 +107,9 @@ def avro(schema: Schema) -> AvroFormat:
     union of int and long, float and double bigint, double
     ======================================  ======================================================
 
-    Other unions and records inside themselves are refused, when the plan is built.
+    Other unions and records inside themselves are refused, when the plan is built. A column is written as what makes
+    a column of its type, or of one that has all its values (int as long, float as double); a timestamp as
+    milliseconds, which are cut, but in no key.
 
     Examples
     --------
@@ -195,7 +198,7 @@ def _decoder(decode: Callable[[bytes], Any], schema: AvroSchema, part: Part) -> 
 
 def _encoder(schema: AvroSchema, prefix: bytes, part: Part, topic: str, columns: T.StructType) -> Encoder:
     _, _, is_record = columns_of(schema, part)
-    _check_columns(schema, is_record, part, topic, columns.names)
+    check_columns(schema, part, topic, columns)
     encode = AvroEncoder(schema, prefix, None if is_record else columns.names[0])
 
     def avro(rows: pa.Array) -> pa.Array:
@@ -208,21 +211,3 @@ def _on_workers(function: Callable[[pa.Array], pa.Array], result: T.DataType) ->
     """A function of Arrow arrays as one of Columns."""
     made: Callable[[Column], Column] = F.arrow_udf(function, result)  # type: ignore[attr-defined]  # PySpark's stubs lack it
     return made
-
-
-def _check_columns(schema: AvroSchema, is_record: bool, part: Part, topic: str, names: Sequence[str]) -> None:
-    """Refuse columns that the schema has no field for, and fields without a column or a default."""
-    fields = parsed(schema)["fields"] if is_record else [{"name": name} for name in names[:1]]
-    there = {one["name"] for one in fields}
-    wrong = [f"no field for the column {name}" for name in names if name not in there]
-    wrong += [
-        f"a field {one['name']} without a default, which is no column"
-        for one in fields
-        if one["name"] not in names and "default" not in one
-    ]
-    if wrong:
-        raise ArgumentError(
-            f"The Avro schema for the {part} of topic '{topic}' has {', '.join(wrong)}.",
-            hint="Make the columns those of the schema with select(...), or change the schema.",
-            where=user_line(),
-        )

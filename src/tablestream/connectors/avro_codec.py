@@ -12,8 +12,15 @@ from typing import Any
 
 import pyarrow as pa
 
-from tablestream.connectors.avro_registry import Registry
-from tablestream.connectors.avro_schema import AvroKind, AvroSchema, parsed, why_endless
+from tablestream.connectors.avro_registry import NoSchemaError, Registry
+from tablestream.connectors.avro_schema import (
+    AvroKind,
+    AvroSchema,
+    has_plain_boolean,
+    parsed,
+    why_endless,
+    why_other_numbers,
+)
 from tablestream.errors import RecordEncodingError
 
 MAGIC = b"\x00"
@@ -22,6 +29,10 @@ _PREFIX_BYTES = 5
 
 class UndecodableError(Exception):
     """Bytes that are no record; the text says why."""
+
+
+class UnusableSchemaError(UndecodableError):
+    """A number of a schema that nothing can be read with: all records that begin so are none."""
 
 
 @dataclass(frozen=True)
@@ -49,13 +60,19 @@ class ConfluentAvro:
         """Decode a record."""
         if len(payload) < _PREFIX_BYTES or payload[:1] != MAGIC:
             raise UndecodableError("it does not begin with a zero byte and the number of a schema")
-        number = int.from_bytes(payload[1:_PREFIX_BYTES])
-        written = self.registry.schema(number)
-        if written is None:
-            raise UndecodableError(f"the registry has no Avro schema {number}")
-        if (endless := why_endless(written)) is not None:
-            raise UndecodableError(f"Avro schema {number} {endless}")
+        written = self._written(int.from_bytes(payload[1:_PREFIX_BYTES]))
         return read(payload[_PREFIX_BYTES:], written, self.schema)
+
+    def _written(self, number: int) -> AvroSchema:
+        """Find the schema of a number, one that can be read as the wanted one."""
+        try:
+            written = self.registry.schema(number)
+        except NoSchemaError as error:
+            raise UnusableSchemaError(str(error)) from error
+        why = why_endless(written) or why_other_numbers(written, self.schema)
+        if why is not None:
+            raise UnusableSchemaError(f"Avro schema {number} {why}")
+        return written
 
 
 def read(payload: bytes, written: AvroSchema, wanted: AvroSchema) -> Any:
@@ -106,13 +123,16 @@ def decoded(
     """
     rows: list[Any] = []
     errors: list[str | None] = []
+    unusable: dict[bytes, str] = {}  # so that the registry is asked once for what it does not have
     for payload in payloads:
         row, error = None, None
-        if payload is not None:
+        if payload is not None and (error := unusable.get(payload[:_PREFIX_BYTES])) is None:
             try:
                 row = decode(payload)
             except UndecodableError as found:
                 error = str(found)
+                if isinstance(found, UnusableSchemaError):
+                    unusable[payload[:_PREFIX_BYTES]] = error
         rows.append(row if wrapped is None or row is None else {wrapped: row})
         errors.append(error)
     array = _in_arrow(rows, errors, kind)
@@ -157,10 +177,14 @@ class AvroEncoder:
 
     def _encoded(self, row: Any) -> bytes | None:
         from fastavro import schemaless_writer
+        from fastavro.validation import validate
 
         if row is None:
             return None
+        value, schema = row if self.wrapped is None else row[self.wrapped], parsed(self.schema)
+        if has_plain_boolean(self.schema):  # of all types the one that the writer takes null for
+            validate(value, schema)
         stream = BytesIO()
         stream.write(self.prefix)
-        schemaless_writer(stream, parsed(self.schema), row if self.wrapped is None else row[self.wrapped])
+        schemaless_writer(stream, schema, value, strict_allow_default=True)
         return stream.getvalue()

@@ -28,12 +28,17 @@ class Registry:
 
     settings: str = field(repr=False)
 
-    def schema(self, number: int) -> AvroSchema | None:
-        """Return the Avro schema of a number; None where there is none."""
-        try:
-            return _schema(self, number)
-        except _MissingSchemaError:
-            return None
+    def schema(self, number: int) -> AvroSchema:
+        """Return the Avro schema of a number.
+
+        Raises
+        ------
+        NoSchemaError
+            There is none.
+        RegistryError
+            The registry does not answer.
+        """
+        return _schema(self, number)
 
     def latest(self, subject: str) -> tuple[int, AvroSchema]:
         """Return number and schema of a subject's latest version.
@@ -84,8 +89,8 @@ def _client(registry: Registry) -> SchemaRegistryClient:
         ) from None  # the client shows the settings, passwords among them
 
 
-class _MissingSchemaError(Exception):
-    """There is no Avro schema of a number, yet: an answer that is not kept."""
+class NoSchemaError(Exception):
+    """There is no Avro schema of a number, yet: an answer that is not kept. The text says why."""
 
 
 @lru_cache(maxsize=10_000)
@@ -93,8 +98,11 @@ def _schema(registry: Registry, number: int) -> AvroSchema:
     client = _client(registry)
     found = _asked(lambda: client.get_schema(number), f"schema {number}", missing=True)
     if found is None or found.schema_type != _AVRO:
-        raise _MissingSchemaError
-    return _with_references(client, found)
+        raise NoSchemaError(f"the registry has no Avro schema {number}")
+    try:
+        return _with_references(client, found)
+    except ArgumentError as error:
+        raise NoSchemaError(f"schema {number} of the registry is none: {error.reason}") from error
 
 
 def _with_references(client: SchemaRegistryClient, schema: Schema) -> AvroSchema:

@@ -25,6 +25,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import product
 from typing import Any
 
 import pyarrow as pa
@@ -113,6 +114,14 @@ _TIMES = {
     ("long", "local-timestamp-millis"): _time(T.TimestampNTZType(), "ms", None),
     ("long", "local-timestamp-micros"): _time(T.TimestampNTZType(), "us", None),
 }
+#: What a number says, whether or not Spark has a type for it. Avro's rules for reading do not look at it.
+_MEANINGS = {
+    *_TIMES,
+    ("int", "time-millis"),
+    ("long", "time-micros"),
+    ("long", "timestamp-nanos"),
+    ("long", "local-timestamp-nanos"),
+}
 _UNIONS = {frozenset({"int", "long"}): "long", frozenset({"float", "double"}): "double"}
 
 
@@ -154,15 +163,77 @@ def why_endless(schema: AvroSchema) -> str | None:
     It calls itself for a record inside itself, as deep as the bytes say, and an array of a billion items that take
     no bytes is a number.
     """
-    wholes = [parsed(AvroSchema(text, schema.references[:n])) for n, text in enumerate(schema.references)]
-    wholes.append(parsed(schema))
-    parts = [part for whole in wholes for part in _parts(whole)]
-    named = {one["name"]: one for one in parts if isinstance(one, dict) and "name" in one}
+    wholes, named = _wholes(schema), _named(schema)
     if any(_is_recursive(whole, frozenset()) for whole in wholes):
         return "has a record inside itself"
+    parts = (part for whole in wholes for part in _parts(whole))
     if any("items" in one and _is_empty(one["items"], named) for one in parts if isinstance(one, dict)):
         return "has an array of items that take no bytes"
     return None
+
+
+@lru_cache(maxsize=1000)
+def why_other_numbers(written: AvroSchema, wanted: AvroSchema) -> str | None:
+    """Say which numbers would be read as something else, milliseconds as microseconds; else None.
+
+    A number without a meaning takes the reader's, and a reader that wants none takes it as it is. Neither schema may
+    have a record inside itself.
+    """
+    found = _other_numbers(parsed(written), parsed(wanted), _named(written), _named(wanted))
+    return next((f"has {there} where {here} is wanted" for there, here in found), None)
+
+
+def _other_numbers(
+    written: Any, wanted: Any, written_names: Mapping[str, Any], wanted_names: Mapping[str, Any]
+) -> Iterator[tuple[str, str]]:
+    """The meanings of numbers, written and wanted, that differ."""
+    for one, other in product(_branches(written, written_names), _branches(wanted, wanted_names)):
+        pairs = [(one[word], other[word]) for word in ("items", "values") if word in one and word in other]
+        for field in other.get("fields", []):
+            names = {field["name"], *field.get("aliases", [])}
+            pairs += [(of["type"], field["type"]) for of in one.get("fields", []) if of["name"] in names]
+        for inner in pairs:
+            yield from _other_numbers(*inner, written_names, wanted_names)
+        meant = _meaning(one), _meaning(other)
+        if _MEANINGS.issuperset(meant) and meant[0] != meant[1]:
+            yield one["logicalType"], other["logicalType"]
+
+
+def _branches(schema: Any, named: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """What a value may be, of a union or not; words are left out."""
+    if isinstance(schema, list):
+        return [branch for one in schema for branch in _branches(one, named)]
+    if isinstance(schema, str):
+        return [named[schema]] if schema in named else []
+    return [schema] if isinstance(schema["type"], str) else _branches(schema["type"], named)
+
+
+def _meaning(schema: Mapping[str, Any]) -> tuple[str, str]:
+    return str(schema["type"]), str(schema.get("logicalType"))
+
+
+@lru_cache(maxsize=1000)
+def has_plain_boolean(schema: AvroSchema) -> bool:
+    """Whether there is a boolean that cannot be null."""
+    inner = (one for whole in _wholes(schema) for part in _parts(whole) for one in _own(part))
+    return parsed(schema) == "boolean" or "boolean" in inner
+
+
+def _own(schema: Any) -> list[Any]:
+    """The schemas that stand in a parsed one, but for what a union may be."""
+    return [] if isinstance(schema, list) else _inner(schema)
+
+
+def _wholes(schema: AvroSchema) -> list[Any]:
+    """The schemas that one refers to and itself, parsed."""
+    wholes = [parsed(AvroSchema(text, schema.references[:n])) for n, text in enumerate(schema.references)]
+    return [*wholes, parsed(schema)]
+
+
+def _named(schema: AvroSchema) -> dict[str, Any]:
+    """The types with names in a schema and in those that it refers to."""
+    parts = (part for whole in _wholes(schema) for part in _parts(whole))
+    return {one["name"]: one for one in parts if isinstance(one, dict) and "name" in one}
 
 
 def _inner(schema: Any) -> list[Any]:

@@ -25,6 +25,9 @@ Encoder = Callable[[Column], Column]
 NO_TEXT = "it is no text in UTF-8"
 NO_JSON = "it is no JSON of the schema"
 
+#: Two of their values may have one text: the hours of an autumn's clock change, the lists of "a, b" and of "a" and "b".
+_SHARE_TEXTS = (T.TimestampType, T.ArrayType, T.MapType, T.StructType)
+
 _CORRUPT = "__corrupt"
 _PERMISSIVE = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
 
@@ -96,6 +99,13 @@ class Plain:
             raise ArgumentError(
                 f"The column '{one.name}' is a {one.dataType.simpleString()}, and no bytes.",
                 hint=f'Give {part}="string" or {part}="json".',
+                where=user_line(),
+            )
+        if part == "key" and self.kind == "string" and isinstance(one.dataType, _SHARE_TEXTS):
+            raise ArgumentError(
+                f"The column '{one.name}' is a {one.dataType.simpleString()}, of which two may have one text: they"
+                f" would be one key of topic '{topic}'.",
+                hint='Give key="json", or make a text of it with select(...).',
                 where=user_line(),
             )
         lost = F.raise_error(f"[{RecordEncodingError.code}] {_no_null(one.name, self.kind, part, topic)}")

@@ -24,8 +24,9 @@ _SECRET = {
     "kafka.ssl.truststore.password",
 }
 _JAAS = "kafka.sasl.jaas.config"
+_OPTIONS_REGEX = "spark.sql.redaction.options.regex"
 _HIDES = {
-    "spark.sql.redaction.options.regex": "(?i)url",
+    _OPTIONS_REGEX: "(?i)url",
     "spark.redaction.regex": "(?i)secret|password|token|access[.]?key",
 }
 _CONNECTOR = "org.apache.spark:spark-sql-kafka-0-10_2.13"
@@ -79,22 +80,37 @@ def check_hidden(spark: SparkSession, options: Mapping[str, str]) -> None:
     Raises
     ------
     SessionSettingError
-        The session's patterns do not match an option that holds a secret.
+        The session's patterns do not match an option that holds a secret, or nobody but Java understands them.
     """
-    patterns = [re.compile(spark.conf.get(name, usual) or usual) for name, usual in _HIDES.items()]
+    secrets = {name: value for name, value in options.items() if _is_secret(name.lower(), value)}
+    if not secrets:
+        return
+    given = {setting: spark.conf.get(setting, usual) or usual for setting, usual in _HIDES.items()}
+    patterns = [_compiled(setting, text) for setting, text in given.items()]
     shown = [
         name
-        for name, value in options.items()
-        if _is_secret(name.lower(), value)
-        and not any(pattern.search(name) or pattern.search(value) for pattern in patterns)
+        for name, value in secrets.items()
+        if not any(pattern.search(name) or pattern.search(value) for pattern in patterns)
     ]
     if shown:
-        pattern = "|".join(["(?i)url", *(re.escape(name) for name in shown)])
+        pattern = "|".join([given[_OPTIONS_REGEX], *(re.escape(name) for name in shown)])
         raise SessionSettingError(
             f"Spark would show {', '.join(shown)} in its plans and errors.",
-            hint=f"Set spark.sql.redaction.options.regex={pattern}",
+            hint=f"Set {_OPTIONS_REGEX}={pattern}",
             where=user_line(),
         )
+
+
+def _compiled(setting: str, text: str) -> re.Pattern[str]:
+    """Take a pattern that was written for Java."""
+    try:
+        return re.compile(text)
+    except re.error as error:
+        raise SessionSettingError(
+            f"Whether {setting}={text} hides this query's secrets cannot be told: {error}.",
+            hint="Write it as Java and Python both read it, flags such as (?i) at its beginning.",
+            where=user_line(),
+        ) from error
 
 
 def _is_secret(name: str, value: str) -> bool:

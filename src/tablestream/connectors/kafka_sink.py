@@ -51,7 +51,7 @@ class _Written:
     key, value
         Make bytes of the columns.
     records
-        Whether it is a stream, whose keys may be null.
+        Whether it is a stream, whose keys may be null: if all parts are, there is no key.
     """
 
     value_columns: tuple[str, ...]
@@ -128,7 +128,7 @@ class KafkaSink:
         key, there = F.lit(None).cast("binary"), F.lit(False)
         number: Column = F.lit(0)
         if written.key is not None:
-            there = ~F.greatest(*(F.col(quoted(name)).isNull() for name in self.key_columns), F.lit(False))
+            there = F.greatest(*(F.col(quoted(name)).isNotNull() for name in self.key_columns), F.lit(False))
             there = there if written.records else F.lit(True)
             key = written.key(F.when(there, _struct(self.key_columns)))
             number = F.col(f"{ORDER}.{NUMBER}")

@@ -93,14 +93,14 @@ class KafkaBroker:
         self._jars = Path(jars)
         self._temporary = tempfile.TemporaryDirectory(prefix="kafka-") if directory is None else None
         self._directory = Path(self._temporary.name if self._temporary is not None else str(directory))
-        self._port, self._ports = port, (0, 0)
+        self._port = port
         self._settings, self._protocol = dict(settings or {}), protocol
         self._keeper: subprocess.Popen[bytes] | None = None
 
     @property
     def bootstrap_servers(self) -> str:
         """The address for clients."""
-        return f"{_HOST}:{self._ports[0]}"
+        return f"{_HOST}:{self._port or 0}"
 
     @property
     def log(self) -> Path:
@@ -120,18 +120,18 @@ class KafkaBroker:
             return
         command = [_java(), *_JAVA_OPTIONS, "-cp", f"{self._checked_jars()}/*"]
         self._directory.mkdir(parents=True, exist_ok=True)
-        chosen = self._port is not None or self._ports != (0, 0)
         for attempt in range(_ATTEMPTS):
-            if self._ports == (0, 0) or not chosen:
-                self._ports = (self._port or _free_port(), _free_port())
-            self._prepare(command)
+            clients, controller = self._port or _free_port(), _free_port()
+            self._prepare(command, clients, controller)
             try:
                 self._run(command)
             except BrokerError as error:
                 # Someone else may take a free port before the broker does.
-                if chosen or attempt + 1 == _ATTEMPTS or _PORT_TAKEN not in error.reason:
+                fixed = f"{_HOST}:{self._port}:" in error.reason
+                if fixed or attempt + 1 == _ATTEMPTS or _PORT_TAKEN not in error.reason:
                     raise
             else:
+                self._port = clients
                 return
 
     def stop(self) -> None:
@@ -169,9 +169,9 @@ class KafkaBroker:
             )
         return self._jars.resolve()
 
-    def _prepare(self, command: list[str]) -> None:
-        """Write the settings, and format the data directory if that was not done yet."""
-        (clients, controller), protocol = self._ports, self._protocol
+    def _prepare(self, command: list[str], clients: int, controller: int) -> None:
+        """Write the settings, with two ports, and format the data directory if that was not done yet."""
+        protocol = self._protocol
         settings = _ONE_NODE | {
             "listener.security.protocol.map": f"{protocol}:{protocol},CONTROLLER:PLAINTEXT",
             "inter.broker.listener.name": protocol,
