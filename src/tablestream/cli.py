@@ -144,7 +144,10 @@ def explain(
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Print the plan of a table: its rounds, and what each of them remembers."""
+    """Print the plan of a table: its rounds, and what each of them remembers.
+
+    The module is imported, and so run: what starts a query belongs under if __name__ == "__main__".
+    """
     with _clear_errors(debug=debug, as_json=as_json):
         printed = io.StringIO()
         table = _load(target)
@@ -157,7 +160,7 @@ def explain(
 @app.command()
 def state(
     checkpoint: Annotated[str, typer.Argument(help="The checkpoint directory of the query.")],
-    table: Annotated[str, typer.Argument(help="The name of a table whose rows the state has.")],
+    table: Annotated[str, typer.Argument(help="A table whose rows the state has; another name lists them.")],
     *,
     as_of: Annotated[
         str | None,
