@@ -295,8 +295,8 @@ class FileSink:
 
     @property
     def single_pass(self) -> bool:
-        """A directory is written whole, and again if need be."""
-        return True
+        """What replaces the directory of a micro-batch has to be there before Spark removes that."""
+        return False
 
     def keyed_by(self, names: Sequence[str]) -> Self:
         """Give the same target, told which columns are the key."""

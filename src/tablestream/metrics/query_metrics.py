@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 from tablestream.plan.measures import (
     CACHE_HITS,
     FETCHES,
+    MEASURED,
     MERGES,
+    OBSERVED,
     ROWS_IN,
     ROWS_OUT,
     SHARDS,
@@ -18,7 +20,6 @@ from tablestream.plan.measures import (
     STATE_ROWS,
     STATE_ROWS_ADDED,
 )
-from tablestream.spark.build import MEASURED, OBSERVED
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.listener import StreamingQueryProgress

@@ -13,6 +13,9 @@ from dataclasses import dataclass, field
 from tablestream.plan.rounds import Round
 from tablestream.state.shard import ShardState
 
+#: The names under which a query's progress shows what was dropped, and what operators tell of their work.
+OBSERVED, MEASURED = "tablestream", "tablestream_operators"
+
 ROWS_IN, ROWS_OUT = "rows-in", "rows-out"
 STATE_ROWS, STATE_ROWS_ADDED = "state-rows", "state-rows-added"
 STATE_BYTES, STATE_BYTES_ADDED = "state-bytes", "state-bytes-added"

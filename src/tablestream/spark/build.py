@@ -17,7 +17,7 @@ from tablestream.connectors.files import JSON_OPTIONS
 from tablestream.operators.deduplicate import MICRO_BATCH, NUMBER, RECORD_KEY, WRITER, WRITER_HASH
 from tablestream.operators.sequence import SEQUENCE
 from tablestream.plan.line import Between, Ending, Line, Pointing, Reader, Role
-from tablestream.plan.measures import MEASURES, SHARDS, measured
+from tablestream.plan.measures import MEASURED, MEASURES, OBSERVED, SHARDS, measured
 from tablestream.plan.rounds import METRICS, Round, copied_name
 from tablestream.row import LEFT, RIGHT
 from tablestream.spark import blobs
@@ -510,8 +510,6 @@ REJECTED = [
 ]
 #: The column of sources with a record's time.
 _TIMESTAMP = "__ts"
-#: The names under which a query's progress shows what was dropped, and what operators tell of their work.
-OBSERVED, MEASURED = "tablestream", "tablestream_operators"
 
 
 def _told(name: str) -> Column:
