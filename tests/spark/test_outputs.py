@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.stateful_processor import StatefulProcessorHandle
+    from pyspark.sql.types import StructType
 
 
 @dataclass
@@ -32,7 +33,6 @@ class Idle:
     target: str = "idle"
     key_columns: tuple[str, ...] = ()
     needs_final: bool = False
-    single_pass: bool = False
     calls: list[tuple[int, str, str, bool]] = field(default_factory=list)
 
     def keyed_by(self, names: Sequence[str]) -> Self:
@@ -46,6 +46,13 @@ class Idle:
         self.calls.append((micro_batch_id, query_id, output_name, changes.is_cached))
         if self.fail:
             raise OSError("the disk is full")
+
+
+class Records(Idle):
+    """The same, of records."""
+
+    def shaped(self, key: StructType, value: StructType, *, records: bool) -> Self:  # noqa: ARG002 (the protocol's)
+        return self
 
 
 class Counting(StatefulProcessor):
@@ -95,8 +102,8 @@ def test_sinks_are_called_with_persisted_rows_also_when_there_are_none(spark: Sp
     assert sink.calls == [(7, "query", "out", True)]
 
 
-def test_rows_are_persisted_for_no_single_pass_but_for_two(spark: SparkSession) -> None:
-    frame, sinks = changes(spark, 0), [Idle(single_pass=True), Idle(single_pass=True)]
+def test_rows_are_persisted_for_no_sink_of_records_but_for_two(spark: SparkSession) -> None:
+    frame, sinks = changes(spark, 0), [Records(), Records()]
     outputs = [Output(str(number), sink) for number, sink in enumerate(sinks)]
     for some in (outputs[:1], outputs):
         write_outputs(frame, 7, some, query_id="query", split=lambda rows, _: rows)

@@ -52,11 +52,6 @@ class DeltaSink:
         """A maintained table wants the last change per key, a log all of them."""
         return self.mode == "table"
 
-    @property
-    def single_pass(self) -> bool:
-        """Rows may be there already, or are merged."""
-        return False
-
     def keyed_by(self, names: Sequence[str]) -> Self:
         """Give the same target, told which columns are the key."""
         return replace(self, key_columns=tuple(names))

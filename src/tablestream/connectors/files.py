@@ -293,11 +293,6 @@ class FileSink:
         """A log takes every change."""
         return False
 
-    @property
-    def single_pass(self) -> bool:
-        """What replaces the directory of a micro-batch has to be there before Spark removes that."""
-        return False
-
     def keyed_by(self, names: Sequence[str]) -> Self:
         """Give the same target, told which columns are the key."""
         return replace(self, key_columns=tuple(names))

@@ -82,11 +82,6 @@ class KafkaSink:
         """A topic takes every change."""
         return False
 
-    @property
-    def single_pass(self) -> bool:
-        """Records are sent, and again if need be."""
-        return True
-
     def keyed_by(self, names: Sequence[str]) -> Self:
         """Give the same target, told which columns are the key."""
         return replace(self, key_columns=tuple(names))

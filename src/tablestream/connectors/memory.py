@@ -42,11 +42,6 @@ class MemorySink:
         """Every change is kept."""
         return False
 
-    @property
-    def single_pass(self) -> bool:
-        """Rows are collected."""
-        return False
-
     def keyed_by(self, names: Sequence[str]) -> Self:
         """Give the same target, told which columns are the key."""
         return replace(self, key_columns=tuple(names))

@@ -46,9 +46,6 @@ class Sink(Protocol):
     needs_final : bool
         True when only the last change per key and micro-batch matters, so that a plan may leave out the
         others. The sink stays right when it gets them all.
-    single_pass : bool
-        True when `write` runs one Spark job over all of the changes, whatever it finds. Alone in a query it gets
-        them while they are made, and nothing is persisted.
     """
 
     @property
@@ -59,9 +56,6 @@ class Sink(Protocol):
 
     @property
     def needs_final(self) -> bool: ...
-
-    @property
-    def single_pass(self) -> bool: ...
 
     def keyed_by(self, names: Sequence[str]) -> Self:
         """Give the same target, told which columns are the key."""
@@ -77,9 +71,8 @@ class Sink(Protocol):
         Parameters
         ----------
         changes
-            Rows in the shape of ``Table.changes()``, per key in order within a partition. Unless the sink is
-            `single_pass` they are persisted and already computed: reading them twice is cheap and runs no operator
-            again.
+            Rows in the shape of ``Table.changes()``, per key in order within a partition, persisted and
+            already computed: reading them twice is cheap and runs no operator again. For a `RecordSink` see there.
         micro_batch_id
             Counts up from 0 within a checkpoint.
         query_id
@@ -97,6 +90,9 @@ class RecordSink(Sink, Protocol):
 
     The ``_order`` of its changes ends with a field ``number``: 0, 1, ... for the changes of each key in the
     micro-batch. A micro-batch that is written again has the same.
+
+    `write` runs one Spark job over all of the changes, whatever it finds, and takes nothing away before: alone in a
+    query it gets them while they are made, and nothing is persisted.
     """
 
     def shaped(self, key: StructType, value: StructType, *, records: bool) -> Self:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from pyspark.storagelevel import StorageLevel
 
 from tablestream.calling import user_line
+from tablestream.connectors.sink import RecordSink
 from tablestream.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ def write_outputs(
 ) -> None:
     """Write all outputs of one micro-batch.
 
-    A single sink that makes a single pass gets the rows as they are made. For all others they are persisted and
+    A single sink that makes records gets the rows as they are made. For all others they are persisted and
     counted before any sink sees them. Without the one, each sink's actions would run every stateful operator again;
     without the other, a sink that looks at no or only some rows would leave partitions uncomputed, and Spark fails a
     micro-batch whose state was not committed everywhere. That holds for an empty micro-batch too, so sinks are called
@@ -87,7 +88,7 @@ def write_outputs(
         output = outputs[index]
         output.sink.write(split(micro_batch, index), micro_batch_id, query_id, output.name)
 
-    if len(outputs) == 1 and outputs[0].sink.single_pass:
+    if len(outputs) == 1 and isinstance(outputs[0].sink, RecordSink):
         write(0)
         return
     micro_batch.persist(StorageLevel.MEMORY_AND_DISK_DESER)
