@@ -17,18 +17,17 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark import TaskContext
 from pyspark.sql import SparkSession
-from pyspark.sql import functions as F
 
 import tablestream as ts
 from tablestream.connectors.delta import DeltaSink
 from tablestream.connectors.files import FileSink
 from tablestream.connectors.kafka_sink import KafkaSink
 from tablestream.spark import build
-from tablestream.spark.processor import RoundProcessor
 from tablestream.spark.unpacking import micro_batch_id
 from tests.conftest import DELTA_SETTINGS
-from tests.faults.victim import CUSTOMERS, ORDERS
-from tests.spark.change_logs import ChangeLog, run
+from tests.faults.followed import FollowedProcessor
+from tests.faults.victim import sold_orders
+from tests.spark.change_logs import run
 from tests.spark.deployment import STANDALONE, configured, session
 
 if TYPE_CHECKING:
@@ -36,6 +35,8 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
     from pyspark.sql import DataFrame
+
+    from tablestream.spark.processor import RoundProcessor
 
 FAIL, SLOW = "fail", "slow"
 SECONDS = 30
@@ -86,37 +87,16 @@ def _is_due(how: str) -> bool:
     return micro_batch_id() == 1 and (how == FAIL or (context is not None and context.partitionId() == 0))
 
 
-class DisturbedProcessor(RoundProcessor):
-    """A stage whose tasks are disturbed when the first shard has given its first blobs and written its state.
-
-    Parameters
-    ----------
-    how, marks
-        As for `disturb`.
-    given
-        As for `RoundProcessor`.
-    """
-
-    def __init__(self, how: str, marks: Path, *given: Any) -> None:
-        super().__init__(*given)
-        self._how, self._marks = how, marks
-
-    def handleInputRows(  # noqa: N802 - Spark's name
-        self,
-        key: Any,
-        rows: Iterator[Any],
-        timerValues: Any,  # noqa: N803 - Spark's name
-    ) -> Iterator[Any]:
-        """Work off, and be disturbed."""
-        yield from super().handleInputRows(key, rows, timerValues)
-        if _is_due(self._how):
-            disturb(self._how, self._marks)
+def disturb_stage(how: str, marks: Path, _: RoundProcessor) -> None:
+    """Disturb a stage when the first shard has given its first blobs and written its state."""
+    if _is_due(how):
+        disturb(how, marks)
 
 
 def disturb_all(how: str, marks: Path) -> None:
     """Disturb all stages from now on: those with state, and those in which a sink writes."""
     marks.mkdir()
-    vars(build)["RoundProcessor"] = partial(DisturbedProcessor, how, marks)
+    vars(build)["RoundProcessor"] = partial(FollowedProcessor, partial(disturb_stage, how, marks))
 
     def disturbed(write: Callable[..., None]) -> Callable[..., None]:
         def patched(sink: object, changes: DataFrame, *given: Any) -> None:
@@ -131,16 +111,7 @@ def disturb_all(how: str, marks: Path) -> None:
 
 def work_off(spark: SparkSession, directory: Path, servers: str, topic: str) -> None:
     """Run the query until all is worked off."""
-    said: dict[str, Any] = {"timestamp": F.timestamp_seconds("ts")}
-    orders = ts.table(
-        ChangeLog(directory / "orders", ORDERS).read(spark), "id", apply_as_deletes="deleted",
-        except_columns=["deleted", "ts"], name="orders", **said,
-    )  # fmt: skip
-    customers = ts.table(
-        ChangeLog(directory / "customers", CUSTOMERS).read(spark), "code", columns=["name"], name="customers",
-        **said,
-    )  # fmt: skip
-    sold = orders.join(customers, on="customer", how="left", name="sold")
+    sold = sold_orders(spark, directory)
     run(
         sold.to(ts.files(directory / "sold", "json")),
         sold.to(ts.delta(directory / "table"), name="table"),

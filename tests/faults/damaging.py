@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tablestream.spark.caching import worker_cache
-from tablestream.spark.processor import RoundProcessor
 from tablestream.spark.unpacking import micro_batch_id
 from tablestream.state.manifest import decode
 from tablestream.state.run import RunInfo
@@ -13,6 +12,7 @@ from tablestream.state.run import RunInfo
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from tablestream.spark.processor import RoundProcessor
     from tablestream.spark.store import SparkStore
 
 
@@ -61,8 +61,8 @@ DAMAGE: dict[str, tuple[Callable[[SparkStore], None], str]] = {
 }
 
 
-class DamagingProcessor(RoundProcessor):
-    """Damages the state of each shard when a micro-batch is worked off, and takes what was cached of it away.
+def damage(how: str, micro_batch: int, stage: RoundProcessor) -> None:
+    """Damage the state of a shard when a micro-batch is worked off, and take what was cached of it away.
 
     Parameters
     ----------
@@ -70,26 +70,13 @@ class DamagingProcessor(RoundProcessor):
         Of `DAMAGE`.
     micro_batch
         The number of the micro-batch.
-    given
-        As for `RoundProcessor`.
+    stage
+        What worked it off.
     """
-
-    def __init__(self, how: str, micro_batch: int, *given: Any) -> None:
-        super().__init__(*given)
-        self._how, self._micro_batch = how, micro_batch
-
-    def handleInputRows(  # noqa: N802 - Spark's name
-        self,
-        key: Any,
-        rows: Iterator[Any],
-        timerValues: Any,  # noqa: N803 - Spark's name
-    ) -> Iterator[Any]:
-        """Work off, then damage."""
-        yield from super().handleInputRows(key, rows, timerValues)
-        data = self._store.read_manifest()
-        if data is not None and micro_batch_id() == self._micro_batch:
-            DAMAGE[self._how][0](self._store)
-            cache = worker_cache(self._cache_directory, self._cache_bytes)
-            for run in (run for runs in decode(data).traces.values() for run in runs):
-                for chunk in run.chunks:
-                    cache.discard(chunk.checksum)
+    data = stage._store.read_manifest()
+    if data is not None and micro_batch_id() == micro_batch:
+        DAMAGE[how][0](stage._store)
+        cache = worker_cache(stage._cache_directory, stage._cache_bytes)
+        for run in (run for runs in decode(data).traces.values() for run in runs):
+            for chunk in run.chunks:
+                cache.discard(chunk.checksum)

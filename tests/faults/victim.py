@@ -53,8 +53,8 @@ def reveal(directory: Path, everything: Path, count: int) -> None:
             shutil.copy2(file, directory / log / file.name)
 
 
-def work_off(spark: SparkSession, directory: Path, checkpoint: str = "checkpoint") -> None:
-    """Run the query until all is worked off."""
+def sold_orders(spark: SparkSession, directory: Path) -> ts.Table:
+    """Orders with the names of their customers."""
     said: dict[str, Any] = {"timestamp": F.timestamp_seconds("ts")}
     orders = ts.table(
         ChangeLog(directory / "orders", ORDERS).read(spark), "id", apply_as_deletes="deleted",
@@ -64,7 +64,12 @@ def work_off(spark: SparkSession, directory: Path, checkpoint: str = "checkpoint
         ChangeLog(directory / "customers", CUSTOMERS).read(spark), "code", columns=["name"], name="customers",
         **said,
     )  # fmt: skip
-    sold = orders.join(customers, on="customer", how="left", name="sold")
+    return orders.join(customers, on="customer", how="left", name="sold")
+
+
+def work_off(spark: SparkSession, directory: Path, checkpoint: str = "checkpoint") -> None:
+    """Run the query until all is worked off."""
+    sold = sold_orders(spark, directory)
     amounts = sold.group_by("name").agg(n=ts.count(), amount=ts.sum("amount"))
     run(
         sold.to(ts.files(directory / "sold", "json")),

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import tablestream as ts
+from tablestream.metrics.query_metrics import fields_of
 from tablestream.operators.waiting import LATE
 
 if TYPE_CHECKING:
@@ -64,11 +65,7 @@ def counted(query: StreamingQuery) -> Counter[str]:
     counts: Counter[str] = Counter()
     for progress in query.recentProgress:
         if "tablestream" in progress.observedMetrics:
-            observed = progress.observedMetrics["tablestream"].asDict()
-            if "schema" in observed:  # under Spark Connect a row is its values and their schema
-                names = [column["name"] for column in observed["schema"]["fields"]]
-                observed = dict(zip(names, observed["values"], strict=True))
-            counts.update(observed)
+            counts.update(fields_of(progress.observedMetrics["tablestream"]))
     return counts
 
 

@@ -167,7 +167,11 @@ class AvroEncoder:
     def __call__(self, rows: pa.StructArray) -> pa.Array:
         """Encode rows; null where there is none."""
         try:
-            encoded = [self._encoded(row) for row in rows.to_pylist(maps_as_pydicts="strict")]
+            schema, checked = parsed(self.schema), has_plain_boolean(self.schema)
+            encoded = [
+                self._encoded(row, schema, checked=checked)
+                for row in rows.to_pylist(maps_as_pydicts="strict")
+            ]
         except Exception as error:  # the writer raises what a value makes it stumble over
             raise RecordEncodingError(
                 f"A row cannot be written as Avro: {type(error).__name__}: {error}",
@@ -175,14 +179,14 @@ class AvroEncoder:
             ) from error
         return pa.array(encoded, pa.binary())
 
-    def _encoded(self, row: Any) -> bytes | None:
+    def _encoded(self, row: Any, schema: Any, *, checked: bool) -> bytes | None:
         from fastavro import schemaless_writer
         from fastavro.validation import validate
 
         if row is None:
             return None
-        value, schema = row if self.wrapped is None else row[self.wrapped], parsed(self.schema)
-        if has_plain_boolean(self.schema):  # of all types the one that the writer takes null for
+        value = row if self.wrapped is None else row[self.wrapped]
+        if checked:  # for a plain boolean, of all types the one that the writer takes null for
             validate(value, schema)
         stream = BytesIO()
         stream.write(self.prefix)

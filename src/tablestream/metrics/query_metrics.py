@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
 from tablestream.plan.measures import (
@@ -25,9 +25,6 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.listener import StreamingQueryProgress
 
 _CHANGES = "changes"
-_COLUMNS = (
-    "rows in", "rows out", "state rows", "state bytes", "cache hits", "fetches", "merges",
-)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -97,8 +94,9 @@ class QueryMetrics:
             f"{self.query_name or self.query_id}, micro-batch {self.micro_batch}: {self.rows_in:,} records in,"
             f" {self.changes_out:,} changes out, {self.duration_ms / 1000:.1f} s"
         )
-        rows: list[tuple[str, ...]] = [("operator", *_COLUMNS)]
-        rows += [(name, *map(_shown, _figures(one))) for name, one in self.operators.items()]
+        figures = [one.name.replace("_", " ") for one in fields(OperatorMetrics)]
+        rows: list[tuple[str, ...]] = [("operator", *figures)]
+        rows += [(name, *map(_shown, astuple(one))) for name, one in self.operators.items()]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         lines = [
             "  ".join(
@@ -110,12 +108,6 @@ class QueryMetrics:
         if dropped:
             lines.append(f"dropped: {', '.join(dropped)}")
         return "\n".join([title, *(f"  {line}" for line in lines)])
-
-
-def _figures(one: OperatorMetrics) -> tuple[int | None, ...]:
-    return (
-        one.rows_in, one.rows_out, one.state_rows, one.state_bytes, one.cache_hits, one.fetches, one.merges,
-    )  # fmt: skip
 
 
 def _shown(figure: int | None) -> str:
@@ -151,7 +143,7 @@ class MetricsReader:
         observed = progress.observedMetrics
         if OBSERVED not in observed or MEASURED not in observed:
             return None
-        counts, measures = _fields(observed[OBSERVED]), _fields(observed[MEASURED])
+        counts, measures = fields_of(observed[OBSERVED]), fields_of(observed[MEASURED])
         return QueryMetrics(
             query_name=progress.name,
             query_id=str(progress.id),
@@ -196,10 +188,10 @@ def _parted(name: str) -> tuple[str, str]:
     return operator, what
 
 
-def _fields(row: Any) -> dict[str, int]:
-    """A row's fields by name; under Spark Connect a row is its values and their schema."""
-    fields: dict[str, Any] = row.asDict()
-    if "schema" in fields:
-        names = [column["name"] for column in fields["schema"]["fields"]]
-        fields = dict(zip(names, fields["values"], strict=True))
-    return fields
+def fields_of(row: Any) -> dict[str, int]:
+    """Return the fields of an observed row by name; under Spark Connect a row is its values and their schema."""
+    found: dict[str, Any] = row.asDict()
+    if "schema" in found:
+        names = [column["name"] for column in found["schema"]["fields"]]
+        found = dict(zip(names, found["values"], strict=True))
+    return found

@@ -1,0 +1,36 @@
+"""Stages that work as ever, after which something is done in the worker."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tablestream.spark.processor import RoundProcessor
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+
+class FollowedProcessor(RoundProcessor):
+    """A stage that calls a function when a shard has given its blobs and written its state.
+
+    Parameters
+    ----------
+    then
+        Is called with the stage.
+    given
+        As for `RoundProcessor`.
+    """
+
+    def __init__(self, then: Callable[[RoundProcessor], None], *given: Any) -> None:
+        super().__init__(*given)
+        self._then = then
+
+    def handleInputRows(  # noqa: N802 - Spark's name
+        self,
+        key: Any,
+        rows: Iterator[Any],
+        timerValues: Any,  # noqa: N803 - Spark's name
+    ) -> Iterator[Any]:
+        """Work off, then call."""
+        yield from super().handleInputRows(key, rows, timerValues)
+        self._then(self)
