@@ -14,10 +14,10 @@ help: ## Show the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 run: env java ## Run the demos: flights joined to tables that change, and to the weather of their time
-	$(BIN)/tablestream demo $(ARGS)
+	$(BIN)/python -m examples.demo $(ARGS)
 
 demo-kafka: env java jars ## Run the holdings demo through topics, with a broker of its own
-	$(BIN)/python -m tablestream.demo.holdings_kafka $(ARGS)
+	$(BIN)/python -m examples.demo.holdings_kafka $(ARGS)
 
 # Two processes share the files; each has one Spark session for all of its own.
 test: env java jars lint ## Lint, types, import layers, and all tests
@@ -36,7 +36,7 @@ soak: env java jars ## Ten minutes of load through topics while executors are ki
 	$(BIN)/python -m benchmarks.soak $(ARGS)
 
 broker: env java jars ## Run a Kafka broker on this machine until Ctrl-C
-	$(BIN)/python scripts/kafka_broker.py $(ARGS)
+	$(BIN)/python -m scripts.kafka_broker $(ARGS)
 
 format: env ## Format the code and apply the safe fixes
 	$(BIN)/ruff format $(CODE)

@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import tablestream as ts
-from tablestream.demo.local_spark import local_spark
+from tablestream.spark.local_spark import local_spark
 
 # A line is a record: its table, u (upsert) or d (delete), its time, its key, its values.
 # What stands under one title is read as one micro-batch.

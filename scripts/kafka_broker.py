@@ -11,8 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tablestream.errors import BrokerError
-from tablestream.testing.kafka_broker import KafkaBroker
+from tests.broker.kafka_broker import BrokerError, KafkaBroker
 
 HERE = Path(__file__).parent
 

@@ -13,7 +13,9 @@ import pytest
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-SOURCE = Path(__file__).parent.parent / "src"
+ROOT = Path(__file__).parent.parent
+#: Where examples stand, and from where the modules there are imported.
+FOLDERS = {ROOT / "src": ROOT / "src", ROOT / "tests" / "reference": ROOT}
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 EXAMPLE_LINES = re.compile(r"^\s*(?:>>>|\.\.\.) .*$", re.MULTILINE)
@@ -22,11 +24,12 @@ EXAMPLE_LINES = re.compile(r"^\s*(?:>>>|\.\.\.) .*$", re.MULTILINE)
 def modules_with_examples(*, with_spark: bool) -> list[str]:
     """Name the modules that have examples, either those that use ``spark`` or those that do not."""
     found = []
-    for path in sorted(SOURCE.rglob("*.py")):
-        lines = " ".join(EXAMPLE_LINES.findall(path.read_text(encoding="utf-8")))
-        if ">>>" in lines and bool(re.search(r"\bspark\b(?!\.\w+ import)", lines)) is with_spark:
-            name = ".".join(path.relative_to(SOURCE).with_suffix("").parts)
-            found.append(name.removesuffix(".__init__"))
+    for folder, importable in FOLDERS.items():
+        for path in sorted(folder.rglob("*.py")):
+            lines = " ".join(EXAMPLE_LINES.findall(path.read_text(encoding="utf-8")))
+            if ">>>" in lines and bool(re.search(r"\bspark\b(?!\.\w+ import)", lines)) is with_spark:
+                name = ".".join(path.relative_to(importable).with_suffix("").parts)
+                found.append(name.removesuffix(".__init__"))
     return found
 
 

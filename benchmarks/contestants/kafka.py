@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 import tablestream as ts
 from benchmarks.results import MicroBatch, Run, micro_batches_of
 from benchmarks.workload import CUSTOMER_SCHEMA, ITEM_SCHEMA
-from tablestream.testing.kafka_broker import KafkaBroker
+from tests.broker.kafka_broker import KafkaBroker
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -25,7 +25,7 @@ from benchmarks.soak.checks import check
 from benchmarks.soak.load import CUSTOMERS, ITEMS
 from benchmarks.soak.query import JOINED, changes_written, read_back, session, start
 from benchmarks.soak.samples import Sample, Samples, flatness
-from tablestream.testing.kafka_broker import KafkaBroker
+from tests.broker.kafka_broker import KafkaBroker
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

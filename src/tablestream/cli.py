@@ -1,8 +1,6 @@
-"""The command line: a demo, the plan of a table, and a table as it is in the state of a query.
+"""The command line: ``tablestream explain`` prints a plan, ``tablestream state`` a table in the state of a query.
 
-``tablestream demo`` shows the library at work, ``tablestream explain`` prints a plan, ``tablestream state`` a table.
-
-Exit codes: 0 all is well, 1 the demo's comparison found a difference, 2 it could not be run, 130 interrupted.
+Exit codes: 0 success, 2 the command could not be run.
 """
 
 from __future__ import annotations
@@ -17,7 +15,7 @@ import sys
 import tempfile
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import IO, TYPE_CHECKING, Annotated, Any, cast
 
 import polars as pl
 from pyspark.logger import PySparkLogger
@@ -29,13 +27,11 @@ from tablestream.errors import ArgumentError, TablestreamError
 try:
     import typer
     from rich.console import Console
+    from rich.table import Table
     from rich.text import Text
-
-    from tablestream.demo.display import Display, JsonDisplay, TextDisplay
-    from tablestream.demo.scenarios import SCENARIOS
 except ModuleNotFoundError as missing:
     raise SystemExit(
-        f"The command line needs {missing.name}. Install it with: pip install 'tablestream[demo]'"
+        f"The command line needs {missing.name}. Install it with: pip install 'tablestream[cli]'"
     ) from missing
 
 if TYPE_CHECKING:
@@ -43,9 +39,9 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
-EXIT_DIFFERENT, EXIT_ERROR, EXIT_INTERRUPTED = 1, 2, 130
-
-FIRST_SHOWN = ["flights", "weather"]
+EXIT_ERROR = 2
+#: How wide lines are where the output is not a terminal.
+_LINE_WIDTH = 140
 
 _CODE = re.compile(r"\[(TABLESTREAM_[A-Z_]+)\] ([^\n]*)")
 
@@ -81,61 +77,6 @@ def _options(
     """Kafka Streams' table algebra for PySpark Structured Streaming."""
 
 
-def _known(names: list[str]) -> list[str]:
-    unknown = [name for name in names if name not in SCENARIOS]
-    if unknown:
-        raise typer.BadParameter(f"there is no {unknown[0]}; there are {', '.join(SCENARIOS)}.")
-    return list(dict.fromkeys(names))
-
-
-@app.command()
-def demo(
-    names: Annotated[
-        list[str],
-        typer.Argument(help=f"Which: {', '.join(SCENARIOS)}.", metavar="NAME", callback=_known),
-    ] = FIRST_SHOWN,
-    *,
-    micro_batches: Annotated[
-        int, typer.Option(min=1, max=50, help="How many micro-batches the logs are read in.")
-    ] = 6,
-    scale: Annotated[float, typer.Option(min=0.001, max=1.0, help="The share of the data to use.")] = 1.0,
-    output: Annotated[
-        Path,
-        typer.Option(
-            help="Where to write, each demo in a directory of its name; an earlier one is replaced."
-        ),
-    ] = Path("tablestream-demo"),
-    keep: Annotated[bool, typer.Option("--keep", help="Keep the checkpoint with the query's state.")] = False,
-    as_json: Json = False,
-    debug: Debug = False,
-) -> None:
-    """Maintain results while all their tables change, and check them.
-
-    flights: the flights that left New York City in 2013, written as change logs with corrections, moves and
-    deletes, joined to planes, airlines and airports by four foreign keys.
-
-    weather: the same flights as they leave, each with the weather read last before its time, while readings come late,
-    are corrected and withdrawn. Departures wait for late readings; the result is compared with DuckDB's ASOF JOIN.
-
-    holdings: which clients hold something on an exchange, how much, and whom to e-mail. The logs are full of what
-    makes joins race; the tickers are joined twice, distributed and as a global table.
-
-    Each result is compared with a batch computation from the final tables, and where there are two, with each other.
-    """
-    from tablestream.demo.run import DemoOptions, run_demos
-
-    display: Display = JsonDisplay() if as_json else TextDisplay()
-    options = DemoOptions(output, micro_batches=micro_batches, scale=scale, keep=keep)
-    with _clear_errors(debug=debug, as_json=as_json, log=options.log):
-        try:
-            equal = run_demos([SCENARIOS[name] for name in names], options, display)
-        except KeyboardInterrupt:
-            display.say(f"Stopped. What was written so far lies in {output}.")
-            raise typer.Exit(EXIT_INTERRUPTED) from None
-    if not equal:
-        raise typer.Exit(EXIT_DIFFERENT)
-
-
 @app.command()
 def explain(
     target: Annotated[
@@ -148,7 +89,7 @@ def explain(
 
     The module is imported, and so run: what starts a query belongs under if __name__ == "__main__".
     """
-    with _clear_errors(debug=debug, as_json=as_json):
+    with clear_errors(debug=debug, as_json=as_json):
         printed = io.StringIO()
         table = _load(target)
         with contextlib.redirect_stdout(printed):
@@ -175,10 +116,10 @@ def state(
 ) -> None:
     """Print the rows of a table as they are in the state of a query, which may run meanwhile."""
     from tablestream import read_state
-    from tablestream.demo import local_spark
+    from tablestream.spark import local_spark
 
     with (
-        _clear_errors(debug=debug, as_json=as_json),
+        clear_errors(debug=debug, as_json=as_json),
         tempfile.TemporaryDirectory(prefix="tablestream-") as scratch,
         local_spark.local_spark(Path(scratch) / "spark", Path(scratch) / "log") as spark,
     ):
@@ -196,7 +137,23 @@ def _print_rows(rows: DataFrame, title: str, limit: int, *, as_json: bool) -> No
     more = (
         f"the first {limit} rows" if found.height > limit else f"{found.height} row{'s'[: found.height != 1]}"
     )
-    TextDisplay().rows(f"{title}: {more}", found.head(limit))
+    console().print(table_of_rows(f"{title}: {more}", found.head(limit)))
+
+
+def console(file: IO[str] | None = None) -> Console:
+    """Return where people read: a terminal as wide as it is, or plain lines of a fixed width."""
+    found = Console(file=file, highlight=False)
+    return found if found.is_terminal else Console(file=file, highlight=False, width=_LINE_WIDTH)
+
+
+def table_of_rows(title: str, rows: pl.DataFrame) -> Table:
+    """Lay out some rows as a table; a null is shown as a dash."""
+    table = Table(title=title, title_justify="left")
+    for name, dtype in rows.schema.items():
+        table.add_column(name, justify="right" if dtype.is_numeric() else "left", overflow="fold")
+    for row in rows.iter_rows():
+        table.add_row(*(Text("-" if value is None else str(value)) for value in row))
+    return table
 
 
 def _load(target: str) -> Any:
@@ -227,7 +184,7 @@ def _load(target: str) -> Any:
 
 
 @contextlib.contextmanager
-def _clear_errors(*, debug: bool, as_json: bool, log: Path | None = None) -> Iterator[None]:
+def clear_errors(*, debug: bool, as_json: bool, log: Path | None = None) -> Iterator[None]:
     """Turn an error into one message on standard error and an exit code, unless the traceback is wanted."""
     if not debug:
         _keep_spark_quiet()

@@ -19,8 +19,7 @@
     ├── OrderError                          PySparkRuntimeError   records that cannot be put into one order
     ├── MalformedRecordError                PySparkRuntimeError   a source row that cannot be read, in mode "fail"
     ├── RecordEncodingError                 PySparkRuntimeError   a row that a record's format cannot hold
-    ├── RegistryError                       PySparkRuntimeError   a schema registry refuses, or does not answer
-    └── BrokerError                                               a Kafka broker for tests does not start
+    └── RegistryError                       PySparkRuntimeError   a schema registry refuses, or does not answer
 
 Each class has a stable ``code``; a message says what is wrong, where it was built, and what to do.
 """
@@ -203,9 +202,3 @@ class RegistryError(TablestreamError, PySparkRuntimeError):
     """A schema registry refuses what it is asked, or does not answer."""
 
     code = "TABLESTREAM_REGISTRY"
-
-
-class BrokerError(TablestreamError):
-    """A Kafka broker for tests does not start."""
-
-    code = "TABLESTREAM_BROKER"

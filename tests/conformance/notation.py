@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tablestream.testing.reference import OneToMany, StreamGlobalTableJoin
+from tests.reference import OneToMany, StreamGlobalTableJoin
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from typing import TypeAlias
 
-    from tablestream.testing.reference import Aggregate, GroupBy, Output, Reference
+    from tests.reference import Aggregate, GroupBy, Output, Reference
 
     Answer: TypeAlias = Callable[[str, str | None, str | None, int], Iterable[Output]]
     """(topic, key, value, ts) -> outputs."""

@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tablestream.errors import BufferFullError
-from tablestream.testing.reference import Suppress as Twin
 from tests.conformance.test_operators import every_run, unversioned
 from tests.conformance.test_reference_suppress import NEVER
 from tests.conformance.vectors import Sequence
 from tests.plans.engine import Engine, Output, Step
 from tests.plans.logs import random_cuts
 from tests.plans.tables import Change, Record, filtered, key_join, source, suppressed
+from tests.reference import Suppress as Twin
 
 if TYPE_CHECKING:
     from tests.plans.engine import Hasher

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tablestream.operators.versions import History
-from tablestream.testing.reference import VersionedRows
 from tablestream.topology.streams import Grace
 from tests.conformance.test_operators import VIEWS, reproduces, versioned
 from tests.conformance.test_operators_groups import OPERATORS
@@ -17,6 +16,7 @@ from tests.conformance.test_operators_streams import own_key
 from tests.conformance.vectors import StoreSequence, foreign_key, joined, store_sequences
 from tests.plans.engine import stable_hash
 from tests.plans.tables import foreign_key_join, key_join, looked_up, materialized, source, stream
+from tests.reference import VersionedRows
 
 if TYPE_CHECKING:
     from tablestream.topology.nodes import Node, Source

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tablestream.testing.reference import (
+from tests.conformance.vectors import Event, Sequence, foreign_key, joined, replay, sequences
+from tests.reference import (
     Filter,
     ForeignKeyJoin,
     KeyJoin,
@@ -16,7 +17,6 @@ from tablestream.testing.reference import (
     Reference,
     TableSource,
 )
-from tests.conformance.vectors import Event, Sequence, foreign_key, joined, replay, sequences
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from tablestream.testing.reference import ForeignKeyJoin, OneToMany
 from tests.conformance.notation import both_modes, check, self_joined, single
 from tests.conformance.vectors import foreign_key, joined
+from tests.reference import ForeignKeyJoin, OneToMany
 
 # Joins on a foreign key.
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tablestream.testing.reference import Aggregate, Change, GroupBy, Output, StreamAggregate, TableSource
 from tests.conformance.notation import aggregated, both_modes, check, single
 from tests.conformance.vectors import Event, Sequence, added, group, replay, sequences, subtracted
+from tests.reference import Aggregate, Change, GroupBy, Output, StreamAggregate, TableSource
 
 if TYPE_CHECKING:
     from collections.abc import Callable

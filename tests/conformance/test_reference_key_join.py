@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from tablestream.testing.reference import Join, KeyJoin, Output
 from tests.conformance.notation import PORTS, both_modes, check, self_joined, single
 from tests.conformance.vectors import joined
+from tests.reference import Join, KeyJoin, Output
 
 SCENARIO = (
     "L~1 R~2 LA3 Ra4 LB5 Rb6 L~7 R~8 LC9 Rc10 R~11 L~12 R~13 Rd7 LD6 L~2 R~3 Re14 LE15 L~10 R~9 LF4 Rf3"

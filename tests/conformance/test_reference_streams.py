@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from tablestream.testing.reference import (
+from tests.conformance.notation import both_modes, check, single
+from tests.conformance.vectors import Event, Sequence, foreign_key, joined, replay, sequences
+from tests.reference import (
     ForeignKeyJoin,
     Output,
     StreamGlobalTableJoin,
     TableSource,
     ToTable,
 )
-from tests.conformance.notation import both_modes, check, single
-from tests.conformance.vectors import Event, Sequence, foreign_key, joined, replay, sequences
 
 # What was recorded.
 

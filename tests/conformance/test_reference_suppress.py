@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from tablestream.testing.reference import Aggregate, Change, GroupBy, Output, Suppress, TableSource
 from tests.conformance.notation import both_modes, check, single
 from tests.conformance.vectors import Event, Sequence, added, group, replay, sequences, subtracted
+from tests.reference import Aggregate, Change, GroupBy, Output, Suppress, TableSource
 
 RECORDED = [sequence for sequence in sequences("table_ops") if sequence.op.startswith("suppress_")]
 

@@ -7,7 +7,19 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 
-from tablestream.testing.reference import (
+from tests.conformance.notation import both_modes, check
+from tests.conformance.vectors import (
+    StoreSequence,
+    added,
+    foreign_key,
+    group,
+    joined,
+    replay,
+    sequences,
+    store_sequences,
+    subtracted,
+)
+from tests.reference import (
     Aggregate,
     AsOfJoin,
     ForeignKeyJoin,
@@ -22,18 +34,6 @@ from tablestream.testing.reference import (
     VersionedRows,
     VersionedTable,
     VersionedView,
-)
-from tests.conformance.notation import both_modes, check
-from tests.conformance.vectors import (
-    StoreSequence,
-    added,
-    foreign_key,
-    group,
-    joined,
-    replay,
-    sequences,
-    store_sequences,
-    subtracted,
 )
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tablestream.testing.reference import Output
+from tests.reference import Output
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tablestream.demo.change_logs import (
+from examples.demo.change_logs import (
     MOMENT,
     ChangeLog,
     Format,

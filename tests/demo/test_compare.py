@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 import pytest
 
-from tablestream.demo.compare import compare, compare_changes, table_of_changes
+from examples.demo.compare import compare, compare_changes, table_of_changes
 
 if TYPE_CHECKING:
     from pathlib import Path

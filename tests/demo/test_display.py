@@ -9,8 +9,8 @@ import re
 import polars as pl
 import pytest
 
-from tablestream.demo.display import Display, JsonDisplay, TextDisplay
-from tablestream.demo.progress import MicroBatchReport
+from examples.demo.display import Display, JsonDisplay, TextDisplay
+from examples.demo.progress import MicroBatchReport
 
 REPORTS = [MicroBatchReport(0, 50_000, 60_000, 2.0, 2.5), MicroBatchReport(1, 1_000, 7_000, 0.5, 3.25)]
 

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING
 import polars as pl
 import pytest
 
-from tablestream.demo.display import JsonDisplay
-from tablestream.demo.flights_join import FLIGHTS_JOIN
-from tablestream.demo.holdings_list import HOLDINGS_LIST
-from tablestream.demo.run import DemoOptions, run_demo
-from tablestream.demo.weather import GRACE, weather_logs
-from tablestream.demo.weather_join import WEATHER_JOIN
+from examples.demo.display import JsonDisplay
+from examples.demo.flights_join import FLIGHTS_JOIN
+from examples.demo.holdings_list import HOLDINGS_LIST
+from examples.demo.run import DemoOptions, run_demo
+from examples.demo.weather import GRACE, weather_logs
+from examples.demo.weather_join import WEATHER_JOIN
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -8,9 +8,9 @@ from functools import cache
 import polars as pl
 import pytest
 
-from tablestream.demo import flights as module
-from tablestream.demo.change_logs import ChangeLog
-from tablestream.demo.flights import FLIGHTS, SPECS, FlightLogs, MissingDataError, flight_logs
+from examples.demo import flights as module
+from examples.demo.change_logs import ChangeLog
+from examples.demo.flights import FLIGHTS, SPECS, FlightLogs, MissingDataError, flight_logs
 
 STEPS, SCALE = 4, 0.05
 

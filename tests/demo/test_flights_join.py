@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from tablestream.demo.change_logs import write_log
-from tablestream.demo.flights import flight_logs
-from tablestream.demo.flights_join import joined_by_polars
+from examples.demo.change_logs import write_log
+from examples.demo.flights import flight_logs
+from examples.demo.flights_join import joined_by_polars
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -7,9 +7,9 @@ from datetime import UTC, datetime, timedelta
 import polars as pl
 import pytest
 
-from tablestream.demo.change_logs import ChangeLog, LogSpec
-from tablestream.demo.hazards import hazards
-from tablestream.demo.holdings import CLIENTS, POSITIONS, TICKERS
+from examples.demo.change_logs import ChangeLog, LogSpec
+from examples.demo.hazards import hazards
+from examples.demo.holdings import CLIENTS, POSITIONS, TICKERS
 
 START = datetime(2024, 1, 1, tzinfo=UTC)
 

@@ -8,8 +8,8 @@ import numpy as np
 import polars as pl
 import pytest
 
-from tablestream.demo.change_logs import DELETE, MOMENT, LogSpec
-from tablestream.demo.history import History, cut_at, cut_evenly, moved
+from examples.demo.change_logs import DELETE, MOMENT, LogSpec
+from examples.demo.history import History, cut_at, cut_evenly, moved
 
 SPEC = LogSpec("towns", "code", "csv", {"name": pl.String()}, pl.Int64(), parts=2)
 START = datetime(2024, 1, 1, tzinfo=UTC)

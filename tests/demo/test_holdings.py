@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 import pytest
 
-from tablestream.demo.change_logs import ChangeLog, write_log
-from tablestream.demo.holdings import SPECS, HoldingLogs, holding_logs
-from tablestream.demo.holdings_list import mailing_list_by_polars
+from examples.demo.change_logs import ChangeLog, write_log
+from examples.demo.holdings import SPECS, HoldingLogs, holding_logs
+from examples.demo.holdings_list import mailing_list_by_polars
 
 if TYPE_CHECKING:
     from pathlib import Path

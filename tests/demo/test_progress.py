@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, cast
 import polars as pl
 import pytest
 
-from tablestream.demo import progress as module
-from tablestream.demo.progress import MicroBatchReport, follow, rows_written
+from examples.demo import progress as module
+from examples.demo.progress import MicroBatchReport, follow, rows_written
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -15,20 +15,20 @@ import polars as pl
 import pytest
 from pyspark.sql import Row
 
-from tablestream.demo import run as module
-from tablestream.demo.compare import Comparison
-from tablestream.demo.display import JsonDisplay, TextDisplay
-from tablestream.demo.flights_join import FLIGHTS_JOIN, joined_by_polars
-from tablestream.demo.holdings_list import HOLDINGS_LIST, mailing_list_by_polars
-from tablestream.demo.run import DemoOptions, prepare, run_demo, run_demos
-from tablestream.demo.verdict import Check, Verdict
-from tablestream.demo.weather_join import WEATHER_JOIN, joined_by_duckdb
+from examples.demo import run as module
+from examples.demo.compare import Comparison
+from examples.demo.display import JsonDisplay, TextDisplay
+from examples.demo.flights_join import FLIGHTS_JOIN, joined_by_polars
+from examples.demo.holdings_list import HOLDINGS_LIST, mailing_list_by_polars
+from examples.demo.run import DemoOptions, prepare, run_demo, run_demos
+from examples.demo.verdict import Check, Verdict
+from examples.demo.weather_join import WEATHER_JOIN, joined_by_duckdb
 from tablestream.errors import ArgumentError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from tablestream.demo.scenario import Scenario
+    from examples.demo.scenario import Scenario
     from tablestream.table import Table
 
 NO_SPARK = cast("SparkSession", object())

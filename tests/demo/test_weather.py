@@ -10,8 +10,8 @@ import numpy as np
 import polars as pl
 import pytest
 
-from tablestream.demo import weather as module
-from tablestream.demo.weather import GRACE, WeatherLogs, weather_logs
+from examples.demo import weather as module
+from examples.demo.weather import GRACE, WeatherLogs, weather_logs
 
 STEPS, SCALE = 4, 0.05
 HOUR, MINUTE = timedelta(hours=1), timedelta(minutes=1)

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from tablestream.demo.change_logs import MOMENT, ChangeLog, write_log
-from tablestream.demo.weather import DEPARTURES, GRACE, WEATHER, WeatherLogs, weather_logs
-from tablestream.demo.weather_join import joined_by_duckdb, within_grace_of_the_end
+from examples.demo.change_logs import MOMENT, ChangeLog, write_log
+from examples.demo.weather import DEPARTURES, GRACE, WEATHER, WeatherLogs, weather_logs
+from examples.demo.weather_join import joined_by_duckdb, within_grace_of_the_end
 
 if TYPE_CHECKING:
     from pathlib import Path

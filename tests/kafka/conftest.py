@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tablestream.testing.kafka_broker import KafkaBroker
+from tests.broker.kafka_broker import KafkaBroker
 from tests.kafka.topics import Topics
 
 if TYPE_CHECKING:

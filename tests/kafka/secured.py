@@ -6,7 +6,7 @@ import subprocess
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from tablestream.testing.kafka_broker import KafkaBroker
+from tests.broker.kafka_broker import KafkaBroker
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -13,9 +13,8 @@ from typing import IO
 
 import pytest
 
-from tablestream.errors import BrokerError
-from tablestream.testing import kafka_broker, keeper
-from tablestream.testing.kafka_broker import KafkaBroker
+from tests.broker import kafka_broker, keeper
+from tests.broker.kafka_broker import BrokerError, KafkaBroker
 from tests.kafka.conftest import JARS
 from tests.kafka.topics import Topics, record
 
@@ -66,7 +65,7 @@ def test_a_broker_ends_with_the_process_that_started_it(tmp_path: Path) -> None:
     """Also with one that is killed, which can clean up nothing."""
     program = (
         "import os, sys, time\n"
-        "from tablestream.testing.kafka_broker import KafkaBroker\n"
+        "from tests.broker.kafka_broker import KafkaBroker\n"
         f"broker = KafkaBroker({str(JARS)!r}, sys.argv[1])\n"
         "broker.start()\n"
         "print(broker._keeper.pid, flush=True)\n"

@@ -10,7 +10,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 
 import tablestream as ts
-from tablestream.testing.kafka_broker import KafkaBroker
+from tests.broker.kafka_broker import KafkaBroker
 from tests.kafka.conftest import JARS
 from tests.kafka.test_sink import to
 from tests.kafka.test_source import position, read

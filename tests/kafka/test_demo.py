@@ -5,9 +5,9 @@ from __future__ import annotations
 import io
 from typing import TYPE_CHECKING
 
-from tablestream.demo.display import TextDisplay
-from tablestream.demo.holdings_kafka import run
-from tablestream.demo.run import DemoOptions, prepare
+from examples.demo.display import TextDisplay
+from examples.demo.holdings_kafka import run
+from examples.demo.run import DemoOptions, prepare
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from tablestream.testing.kafka_broker import KafkaBroker
+    from tests.broker.kafka_broker import KafkaBroker
 
 # Records
 

@@ -21,9 +21,9 @@ from tablestream.operators.totals import Count, Function, Sum
 from tablestream.state.cache import NoCache
 from tablestream.state.shard import ShardState
 from tablestream.state.store import MemoryStore
-from tablestream.testing import reference
-from tablestream.testing.reference_groups import Aggregate as TwinAggregate
-from tablestream.testing.reference_groups import GroupBy
+from tests import reference
+from tests.reference.groups import Aggregate as TwinAggregate
+from tests.reference.groups import GroupBy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -1,6 +1,6 @@
 """A whole plan of reference operators, record after record: what the engine is compared with.
 
-Each operator is one of `tablestream.testing.reference`; here stands only how changes pass from one to the next.
+Each operator is one of `tests.reference`; here stands only how changes pass from one to the next.
 
 Default mode
     A record is one step. Nodes are worked in the order of their declaration (parents first), and each gets all
@@ -26,17 +26,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, cast
 
-from tablestream.testing import reference
-from tablestream.testing.reference import (
-    AsOfJoin,
-    LatestOnly,
-    TableSource,
-    Version,
-    VersionedTable,
-    VersionedView,
-)
-from tablestream.testing.reference_steps import Delta, LatestRows
-from tablestream.testing.reference_steps import Row as StoredRow
 from tablestream.topology.graph import ancestors, base_of, history_of, is_filtered, view_path
 from tablestream.topology.nodes import (
     Aggregate,
@@ -53,9 +42,20 @@ from tablestream.topology.nodes import (
     ToTable,
 )
 from tablestream.topology.streams import FlatMap, SelectKey, StreamJoin, ToStream
+from tests import reference
 from tests.plans.engine import Step
 from tests.plans.tables import Change, Key, Record, Value, call, foreign_key_of, new_key
 from tests.plans.twins import Groups, Kept, Passing, RecordGroups, Unfolded
+from tests.reference import (
+    AsOfJoin,
+    LatestOnly,
+    TableSource,
+    Version,
+    VersionedTable,
+    VersionedView,
+)
+from tests.reference.steps import Delta, LatestRows
+from tests.reference.steps import Row as StoredRow
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tablestream.operators.fold import UserFunctions
-from tablestream.testing import reference
+from tests import reference
 from tests.plans.tables import Key, Row, Value, call, group_of
 
 if TYPE_CHECKING:

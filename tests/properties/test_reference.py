@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tablestream.testing.reference import Filter, ForeignKeyJoin, Join, KeyJoin, OneToMany, Output, Reference
 from tests.properties.strategies import (
     Change,
     cuts,
@@ -17,11 +16,12 @@ from tests.properties.strategies import (
     key_changes,
     self_join_changes,
 )
+from tests.reference import Filter, ForeignKeyJoin, Join, KeyJoin, OneToMany, Output, Reference
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from tablestream.testing.reference_key_join import How
+    from tests.reference.key_join import How
 
 Table: TypeAlias = dict[Any, Any]
 Step: TypeAlias = list[tuple[int, Any, Any, int]]

@@ -16,13 +16,13 @@ from typer.testing import CliRunner
 
 import tablestream as ts
 from tablestream.cli import app
-from tablestream.demo import local_spark
 from tablestream.errors import (
     ArgumentError,
     ColumnCollisionError,
     NotVersionedError,
     StateError,
 )
+from tablestream.spark import local_spark
 from tests.spark.change_logs import ALL, START, ChangeLog, run
 from tests.spark.test_types import COLUMNS, KEYS, VALUES, canonical, shown, stream
 

@@ -19,9 +19,9 @@ import pytest
 from pyspark.sql import functions as F
 
 import tablestream as ts
-from tablestream.testing.reference import Output
 from tests.conformance.test_reference_suppress import NEVER
 from tests.conformance.vectors import Event, Sequence, sequences
+from tests.reference import Output
 from tests.spark.change_logs import ChangeLog, dropped, run
 
 if TYPE_CHECKING:

@@ -1,0 +1,142 @@
+"""A Spark of this machine alone, for the command line: is Java there, and which settings suit one small computer."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tablestream.errors import TablestreamError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import SparkSession
+
+MINIMUM_JAVA = 17
+_JAVA_TIMEOUT_S = 60
+# The second compiler takes longer than a run of minutes can win back: 40 of 90 seconds of the JVM's processor time
+# in a small demo.
+_QUICK_START = "-XX:TieredStopAtLevel=1"
+_INSTALL = (
+    "Install a full Java 17 or newer (Debian, Ubuntu: apt-get install openjdk-17-jre-headless; "
+    "macOS: brew install openjdk@17; or https://adoptium.net), or point JAVA_HOME at one."
+)
+
+
+class JavaError(TablestreamError):
+    """Spark cannot start, because there is no Java that it can use."""
+
+    code = "TABLESTREAM_JAVA"
+
+
+def check_java() -> int:
+    """Return the major version of the Java that Spark will use.
+
+    Raises
+    ------
+    JavaError
+        There is none, it is older than 17, or it lacks a module that Spark needs.
+    """
+    home = os.environ.get("JAVA_HOME")
+    java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
+    if java is None or not Path(java).exists():
+        where = (
+            f"JAVA_HOME is {home}, but {java} does not exist." if home else "There is no java on the PATH."
+        )
+        raise JavaError(f"Spark needs Java, and none was found. {where}", hint=_INSTALL)
+    version = _java_version(java)
+    if version < MINIMUM_JAVA:
+        raise JavaError(f"Spark needs Java {MINIMUM_JAVA} or newer; {java} is Java {version}.", hint=_INSTALL)
+    if _run_java(java, "--add-modules", "jdk.incubator.vector", "-version").returncode:
+        raise JavaError(
+            f"Spark needs the Java module jdk.incubator.vector, which {java} does not have.", hint=_INSTALL
+        )
+    return version
+
+
+@contextlib.contextmanager
+def local_spark(scratch: Path, log: Path) -> Iterator[SparkSession]:
+    """Start a quiet local session, and stop it at the end.
+
+    Parameters
+    ----------
+    scratch
+        Where Spark may put what it needs while it runs; made here, and removed at the end.
+    log
+        A file that takes what Spark's processes write to standard error, so that it does not run through the
+        progress display.
+    """
+    check_java()
+    scratch.mkdir(parents=True, exist_ok=True)
+    # Without this, workers are whatever python3 the PATH has.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    with _stderr_into(log):
+        spark = _session(scratch)
+    try:
+        yield spark
+    finally:
+        spark.stop()
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _session(scratch: Path) -> SparkSession:
+    from pyspark.sql import SparkSession
+
+    logging = resources.files("tablestream.spark") / "log4j2.properties"
+    settings = {
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.memory": "2g",
+        "spark.driver.extraJavaOptions": f"{_QUICK_START} -Dlog4j2.configurationFile=file:{logging}",
+        "spark.executorEnv.POLARS_MAX_THREADS": "1",
+        "spark.local.dir": str(scratch / "spark"),
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        # Every stateful stage commits one state store per partition and micro-batch.
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.warehouse.dir": str(scratch / "warehouse"),
+        "spark.sql.streaming.numRecentProgressUpdates": "1000",
+        "spark.sql.streaming.stateStore.providerClass": (
+            "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+        ),
+        "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+    }
+    builder = SparkSession.builder.master("local[*]").appName("tablestream")
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    return builder.getOrCreate()
+
+
+@contextlib.contextmanager
+def _stderr_into(log: Path) -> Iterator[None]:
+    """Let processes started meanwhile inherit `log` as their standard error; this one keeps its own."""
+    sys.stderr.flush()
+    own = os.dup(2)
+    try:
+        with log.open("ab") as file:
+            os.dup2(file.fileno(), 2)
+        yield
+    finally:
+        os.dup2(own, 2)
+        os.close(own)
+
+
+def _java_version(java: str) -> int:
+    answer = _run_java(java, "-version")
+    found = re.search(r'version "(?:1\.)?(\d+)', answer.stderr + answer.stdout)
+    if answer.returncode or found is None:
+        raise JavaError(f"{java} does not run: {(answer.stderr or answer.stdout).strip()}", hint=_INSTALL)
+    return int(found.group(1))
+
+
+def _run_java(java: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [java, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=_JAVA_TIMEOUT_S, check=False)  # noqa: S603  # the user's own java

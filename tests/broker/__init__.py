@@ -1,0 +1,1 @@
+"""A Kafka broker on this machine, for tests, tutorials and benchmarks."""

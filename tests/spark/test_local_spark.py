@@ -1,0 +1,67 @@
+"""The check for Java says what is missing and what to install; Spark itself is not started here."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tablestream.spark.local_spark import JavaError, _stderr_into, check_java
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def fake_java(home: Path, version: str, *, vector: bool = True) -> None:
+    binary = home / "bin" / "java"
+    binary.parent.mkdir(parents=True)
+    refuses = "false" if vector else '[ "$1" = --add-modules ]'
+    binary.write_text(
+        f"#!/bin/sh\nif {refuses}; then exit 1; fi\necho 'openjdk version \"{version}\" 2025-01-01' >&2\n"
+    )
+    binary.chmod(0o755)
+
+
+def test_no_java_at_all(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(JavaError, match=r"no java on the PATH.*apt-get install openjdk-17-jre-headless"):
+        check_java()
+
+
+def test_a_java_home_without_java(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(JavaError, match="JAVA_HOME is"):
+        check_java()
+
+
+@pytest.mark.parametrize(("version", "major"), [("1.8.0_402", 8), ("11.0.2", 11), ("16", 16)])
+def test_an_old_java(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, version: str, major: int) -> None:
+    fake_java(tmp_path, version)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(JavaError, match=f"needs Java 17 or newer.* is Java {major}"):
+        check_java()
+
+
+def test_a_java_that_lacks_the_module(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    fake_java(tmp_path, "21.0.1", vector=False)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(JavaError, match=r"jdk\.incubator\.vector"):
+        check_java()
+
+
+@pytest.mark.parametrize(("version", "major"), [("17.0.15", 17), ("21.0.1", 21), ("25", 25)])
+def test_a_good_java(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, version: str, major: int) -> None:
+    fake_java(tmp_path, version)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    assert check_java() == major
+
+
+def test_child_processes_write_to_the_log_and_this_one_does_not(tmp_path: Path) -> None:
+    log = tmp_path / "spark.log"
+    with _stderr_into(log):
+        subprocess.run(["sh", "-c", "echo from the child >&2"], check=True)
+    assert log.read_text() == "from the child\n"
+    assert os.fstat(2).st_ino != log.stat().st_ino
