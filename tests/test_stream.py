@@ -148,7 +148,7 @@ def test_joins_of_streams(flights: ts.Stream, planes: ts.Table, log: DataFrame) 
         "outer",
         operator="flights_select_planes_join",
     )
-    refused(lambda: few.join(few, on="id"), ArgumentError, "table", operator="flights_select")  # type: ignore[call-overload]
+    refused(lambda: few.join(few, on="id"), ArgumentError, "table", operator="flights_select")  # type: ignore[arg-type]
     keyless = ts.stream(log, columns=["seats"], timestamp="at", name="r")
     refused(lambda: keyless.join(planes), ArgumentError, "without a key", operator="r_planes_join")
 
@@ -240,17 +240,17 @@ def test_corrections_make_a_table_with_a_row_for_each_record(
     flights: ts.Stream, planes: ts.Table, versions: ts.Table
 ) -> None:
     few = flights.select("plane")
-    corrected = few.join(versions, on="plane", corrections=True)
+    corrected = few.join_as_table(versions, on="plane")
     assert isinstance(corrected, ts.Table)
     assert corrected.key_columns == ["id", "record_id"]
     assert corrected.columns == ["id", "record_id", "plane", "seats"]
     refused(
-        lambda: few.join(planes, on="plane", corrections=True), NotVersionedError, "corrections=",
+        lambda: few.join_as_table(planes, on="plane"), NotVersionedError, r"join_as_table\(\)",
         operator="flights_select_planes_join",
     )  # fmt: skip
     named = flights.select("plane", F.lit(1).alias("record_id"))
     refused(
-        lambda: named.join(versions, on="plane", corrections=True), ColumnCollisionError, "'record_id'",
+        lambda: named.join_as_table(versions, on="plane"), ColumnCollisionError, "'record_id'",
         operator="flights_select_versions_join",
     )  # fmt: skip
 
@@ -308,21 +308,34 @@ def test_a_history_is_a_length_of_time(
 def test_a_star_join_names_its_columns(planes: ts.Table, log: DataFrame) -> None:
     flights = ts.table(log, key="id", columns=["plane"], timestamp="at", name="flights")
     owners = ts.table(log, key="plane", columns=["at"], timestamp="at", name="owners")
-    joined = flights.join_many([(planes, "plane", "left"), (owners, lambda row: F.upper(row.plane), "inner")])
+    joined = flights.join_many(
+        ts.lookup(planes, on="plane", how="left"), ts.lookup(owners, on=lambda row: F.upper(row.plane))
+    )
     assert joined.columns == ["id", "plane", "seats", "at"]
-    chosen = flights.join_many([(planes, "plane", "left", lambda _, p: [p.plane.alias("found"), p.seats])])
+    chosen = flights.join_many(
+        ts.lookup(planes, on="plane", how="left", select=lambda _, p: [p.plane.alias("found"), p.seats])
+    )
     assert chosen.columns == ["id", "found", "seats"]
 
 
 def test_what_is_no_star_join(planes: ts.Table, log: DataFrame) -> None:
     flights = ts.table(log, key="id", columns=["plane"], timestamp="at", name="flights")
     star = "flights_join_many"
-    refused(lambda: flights.join_many([]), ArgumentError, "given tables", operator=star)
-    refused(lambda: flights.join_many([planes]), ArgumentError, "given tables", operator=star)  # type: ignore[list-item]
-    refused(lambda: flights.join_many([(planes, "plane", "outer")]), ArgumentError, "outer", operator=star)
-    refused(lambda: flights.join_many([("planes", "plane")]), ArgumentError, "table", operator="flights")  # type: ignore[list-item]
+    refused(flights.join_many, ArgumentError, "given no table", operator=star)
+    refused(lambda: flights.join_many(planes), ArgumentError, "given a Table", operator=star)  # type: ignore[arg-type]
+    other: Any = {"how": "outer"}
     refused(
-        lambda: flights.join_many([(planes, "plane"), (planes, "plane")]),
+        lambda: flights.join_many(ts.lookup(planes, on="plane", **other)),
+        ArgumentError,
+        "outer",
+        operator=star,
+    )
+    named: Any = "planes"
+    refused(
+        lambda: flights.join_many(ts.lookup(named, on="plane")), ArgumentError, "table", operator="flights"
+    )
+    refused(
+        lambda: flights.join_many(ts.lookup(planes, on="plane"), ts.lookup(planes, on="plane")),
         ColumnCollisionError,
         "'seats'",
         operator=star,

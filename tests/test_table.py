@@ -601,7 +601,7 @@ def test_many_shuffle_partitions_on_one_machine_warn(
 def test_outputs_that_cannot_be_told_apart(flights: ts.Table, tmp_path: Path) -> None:
     checkpoint = str(tmp_path / "checkpoint")
     one, two = flights.to(ts.memory("x")), flights.to(ts.memory("y"))
-    refused(lambda: ts.start(checkpoint=checkpoint), ArgumentError, "nothing to start")
+    refused(lambda: ts.start(checkpoint=checkpoint), ArgumentError, "needs an output")
     refused(lambda: ts.start(one, two, checkpoint=checkpoint), ArgumentError, "the name 'flights'")
     same_target = flights.to(ts.memory("x"), name="other")
     refused(lambda: ts.start(one, same_target, checkpoint=checkpoint), ArgumentError, "the target 'memory x'")
@@ -637,16 +637,12 @@ def test_rejected_records_need_a_log(flights: ts.Table) -> None:
 # What a table says of itself
 
 
-def test_explain_has_one_mode_and_the_options_of_changes(
-    flights: ts.Table, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_explain_has_the_options_of_changes(flights: ts.Table, capsys: pytest.CaptureFixture[str]) -> None:
     table = flights.join(flights.select(), on="seats")
-    refused(lambda: table.explain("svg"), ArgumentError, "mode='svg'", "'text'")  # type: ignore[arg-type]
     table.explain()
-    table.explain("text")
     plain = capsys.readouterr().out
-    assert plain.count("Plan: 2 rounds, 16 shards, compat none\n") == 2
-    assert plain.count(": every change\n") == 2
+    assert "Plan: 2 rounds, 16 shards, compat none\n" in plain
+    assert ": every change\n" in plain
     table.explain(compat="kafka-streams", before=True, tombstones="minimal", shards=3)
     table.explain(emit="final")
     shown = capsys.readouterr().out

@@ -25,8 +25,10 @@ TABLES = 4
 def star(spark: SparkSession, task: Task) -> Run:
     """One star join."""
     items, rights = _tables(spark, task)
-    joins = [(right, partial(_pointer, number), "left") for number, right in enumerate(rights)]
-    return _run(task, items.join_many(joins))
+    lookups = [
+        ts.lookup(right, on=partial(_pointer, number), how="left") for number, right in enumerate(rights)
+    ]
+    return _run(task, items.join_many(*lookups))
 
 
 def chain(spark: SparkSession, task: Task) -> Run:

@@ -8,12 +8,13 @@ from datetime import timedelta
 from typing import Any
 
 import pandas as pd
+from pyspark.errors import ParseException
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from tablestream.calling import user_line
 from tablestream.connectors.sink import Sink
-from tablestream.errors import ArgumentError
+from tablestream.errors import ArgumentError, PlanError
 from tablestream.spark.columns import quoted
 
 ColumnLike = Column | str
@@ -27,14 +28,36 @@ def listed(given: Any) -> list[Any]:
     return [given] if single else list(given)
 
 
-def as_column(given: ColumnLike) -> Column:
-    """A Column as it is, or the column of a name."""
-    return quoted(given) if isinstance(given, str) else checked_column(given)
+def as_column(given: ColumnLike, columns: Iterable[str]) -> Column:
+    """Return what a user gave as a Column.
 
+    A string is the column of that name, where there is one, and else a SQL expression: everywhere in the library.
 
-def as_condition(given: ColumnLike) -> Column:
-    """A Column as it is, or a SQL expression."""
-    return F.expr(given) if isinstance(given, str) else checked_column(given)
+    Parameters
+    ----------
+    given
+        A Column or a string.
+    columns
+        The names of the columns that there are.
+
+    Raises
+    ------
+    PlanError
+        The string is neither.
+    """
+    if not isinstance(given, str):
+        return checked_column(given)
+    names = list(columns)
+    if given.lower() in {name.lower() for name in names}:
+        return quoted(given)
+    try:
+        return F.expr(given)
+    except ParseException as error:
+        raise PlanError(
+            f"{given!r} is neither a column nor a SQL expression.",
+            hint=f"Columns are: {', '.join(names)}.",
+            where=user_line(),
+        ) from error
 
 
 def sql_text(given: object) -> str | None:
@@ -72,7 +95,7 @@ def checked_sink(sink: Sink) -> Sink:
     if not isinstance(sink, Sink):
         raise ArgumentError(
             f"{sink!r} is not a place for changes.",
-            hint="Give tablestream.delta(path), files(path), kafka(topic, ...) or memory(name).",
+            hint="Give tablestream.to_delta(path), to_files(path), to_kafka(topic, ...) or to_memory(name).",
             where=user_line(),
         )
     return sink

@@ -77,7 +77,9 @@ class Joining:
             row, wants_key = Row(_names(self.left)), len(inspect.signature(on).parameters) > 1
             on = on(row, Row([one.name for one in self.left.key])) if wants_key else on(row)
         rows = empty(self.spark, schema_of([*self.left.key, *self.left.value]))
-        pointers = carried(rows, [as_column(one) for one in listed(on)], self.operator, self.where)
+        pointers = carried(
+            rows, [as_column(one, rows.columns) for one in listed(on)], self.operator, self.where
+        )
         key = self.right.key
         common = common_key(
             [one.type for one in pointers], types_of(key), operator=self.operator, where=self.where
@@ -120,7 +122,7 @@ class Joining:
         else:
             made = select(Row(_names(self.left), LEFT), Row(_names(self.right), RIGHT))
         place = (self.operator, self.where, _HINT)
-        columns = carried(frame, [as_column(one) for one in listed(made)], *place)
+        columns = carried(frame, [as_column(one, frame.columns) for one in listed(made)], *place)
         parts, absent = taken_apart(columns)
         if parts is not None:
             columns = carried(frame, parts, *place)

@@ -60,11 +60,6 @@ def checked_align(align: Alignment) -> Align | None:
     return Align(checked_length(align, "align", "the plan", user_line()))
 
 
-def check_mode(mode: str) -> None:
-    """Refuse what `Table.explain` cannot give."""
-    _known("mode", mode, ("text",))
-
-
 def checked_shards(shards: int | None) -> int:
     """Return the number of shards."""
     number = DEFAULT_SHARDS if shards is None else shards

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
@@ -15,7 +14,6 @@ from pyspark.sql import types as T
 from tablestream.arguments import (
     ColumnLike,
     as_column,
-    as_condition,
     checked_length,
     checked_name,
     checked_sink,
@@ -25,10 +23,10 @@ from tablestream.calling import user_line
 from tablestream.connectors.sink import Sink
 from tablestream.errors import ArgumentError, MixedPlanError
 from tablestream.grouped import Grouping
-from tablestream.options import Compat, OutputSpec, check_mode
+from tablestream.options import OutputSpec
 from tablestream.spark.analysis import Analysed, folding
 from tablestream.spark.columns import SparkExpression, quoted, spark_type
-from tablestream.spark.plan import changes_of, explain
+from tablestream.spark.plan import changes_of
 from tablestream.spark.runner import OutputRequest
 from tablestream.spark.types import check_key_type
 from tablestream.topology.graph import VERSIONS, shown_name
@@ -124,7 +122,7 @@ class Relation:
         Kafka Streams' ``KTable.mapValues``: every change is passed on, also one that changes nothing.
         """
         where = user_line()
-        chosen = self._analysed([as_column(one) for one in columns], where)
+        chosen = self._analysed([as_column(one, self.columns) for one in columns], where)
         parts, absent = taken_apart(chosen)
         if parts is not None:
             chosen = self._analysed(parts, where)
@@ -173,7 +171,7 @@ class Relation:
                 operator=self.name,
                 where=where,
             )
-        made = {fold(name): (name, as_condition(column)) for name, column in columns.items()}
+        made = {fold(name): (name, as_column(column, self.columns)) for name, column in columns.items()}
         kept = [(one.name, quoted(one.name)) for one in self._node.value]
         replaced = [made.pop(fold(name), (name, column)) for name, column in kept]
         chosen = self._analysed([column.alias(name) for name, column in [*replaced, *made.values()]], where)
@@ -191,11 +189,6 @@ class Relation:
 
     # Help
 
-    def _print_plan(self, mode: str, spec: OutputSpec, compat: Compat, shards: int | None) -> None:
-        """Print the plan of an output."""
-        check_mode(mode)
-        sys.stdout.write(explain(self._node, spec, compat, shards) + "\n")
-
     def _derived(self, node: Node) -> Self:
         """The same kind of handle for another node."""
         return type(self)(node, self._spark)
@@ -206,7 +199,7 @@ class Relation:
 
     def _condition(self, given: ColumnLike, name: str, where: str) -> SparkExpression:
         """A condition over a row; `name` is for errors."""
-        column = as_condition(given)
+        column = as_column(given, self.columns)
         said, _ = self._analysed([column.alias(name), column.cast("boolean").alias(name)], where)
         return SparkExpression(said.column, sql_text(given) or said.text)
 
@@ -214,7 +207,7 @@ class Relation:
         """The columns of another key: each with a name and an equality."""
         if not keys:
             raise ArgumentError(f"{method}() has no key.", hint="Name at least one column.", where=where)
-        key = self._analysed([as_column(one) for one in keys], where)
+        key = self._analysed([as_column(one, self.columns) for one in keys], where)
         for one in key:
             check_key_type(one.type, one.name, operator=self.name, where=where)
             if not one.named:
@@ -232,7 +225,7 @@ class Relation:
         fold = folding(self._spark)
         taken = {fold(one.name) for one in key}
         columns = [one.name for one in self._node.value] if value is None else value
-        chosen = self._analysed([as_column(one) for one in columns], where)
+        chosen = self._analysed([as_column(one, self.columns) for one in columns], where)
         values = [one for one in chosen if value is not None or fold(one.name) not in taken]
         return Grouping(self._node, self._empty_rows, tuple(key), tuple(values))
 

@@ -6,12 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 
 from tablestream.arguments import (
     ColumnLike,
     as_column,
-    as_condition,
     checked_length,
     checked_name,
     listed,
@@ -307,7 +306,11 @@ def _source(
             operator=shown,
             where=where,
         )
-    keys = tuple(as_column(one) for one in listed(key))
+
+    def column(given: ColumnLike | None) -> Column | None:
+        return None if given is None else as_column(given, df.columns)
+
+    keys = tuple(as_column(one, df.columns) for one in listed(key))
     if not (keys or records):
         raise ArgumentError(
             "A table needs a key.", hint="Give key= at least one column.", operator=shown, where=where
@@ -323,14 +326,16 @@ def _source(
             name=shown,
             where=where,
             key=keys,
-            timestamp=None if said.timestamp is None else as_column(said.timestamp),
-            deletes=None if said.apply_as_deletes is None else as_condition(said.apply_as_deletes),
+            timestamp=column(said.timestamp),
+            deletes=column(said.apply_as_deletes),
             deletes_sql=sql_text(said.apply_as_deletes),
-            columns=None if said.columns is None else tuple(as_column(one) for one in listed(said.columns)),
+            columns=None
+            if said.columns is None
+            else tuple(as_column(one, df.columns) for one in listed(said.columns)),
             except_columns=names(except_columns, shown, where),
-            order_by=None if said.order_by is None else as_column(said.order_by),
+            order_by=column(said.order_by),
             records=records,
-            sequence_by=None if sequence_by is None else as_column(sequence_by),
+            sequence_by=column(sequence_by),
         ),
     )
     source = Source(

@@ -7,7 +7,12 @@ many they are.
 
 from __future__ import annotations
 
-from tablestream.joining import Joining, SelectFunction
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from tablestream.errors import ArgumentError
+from tablestream.joining import Joining, On, SelectFunction
 from tablestream.spark.columns import SparkExpression, quoted
 from tablestream.topology.graph import shown_name
 from tablestream.topology.nodes import (
@@ -21,6 +26,63 @@ from tablestream.topology.nodes import (
     Node,
     Select,
 )
+
+if TYPE_CHECKING:
+    from tablestream.table import Table
+
+
+@dataclass(frozen=True)
+class Lookup:
+    """One table of a star join; made by `lookup`."""
+
+    table: Table
+    on: On
+    how: Literal["inner", "left"] = "inner"
+    select: SelectFunction | None = None
+
+
+def lookup(
+    table: Table,
+    *,
+    on: On,
+    how: Literal["inner", "left"] = "inner",
+    select: SelectFunction | None = None,
+) -> Lookup:
+    """Describe one table of a star join, for `Table.join_many`.
+
+    Parameters
+    ----------
+    table
+        A table or a `global_table`.
+    on
+        The foreign key, over the row of the table that joins, as in `Table.join`.
+    how
+        ``inner``, or ``left``: unmatched rows are kept.
+    select
+        A function of two rows: the result of the lookups before this one, and the row of `table`. It returns the
+        columns of the result. Default: all columns of both.
+
+    Returns
+    -------
+    Lookup
+
+    Examples
+    --------
+    ``flights.join_many(ts.lookup(planes, on="tailnum", how="left"), ts.lookup(airlines, on="carrier"))``
+    """
+    return Lookup(table, on, how, select)
+
+
+def check_lookups(given: Sequence[object], operator: str, where: str) -> None:
+    """Refuse what are not lookups, and none at all."""
+    others = [one for one in given if not isinstance(one, Lookup)]
+    if others or not given:
+        raise ArgumentError(
+            f"join_many() was given {f'a {type(others[0]).__name__}' if others else 'no table'}; it takes lookups.",
+            hint='Write join_many(ts.lookup(tickers, on="ticker", how="left"), ts.lookup(clients, on="client")).',
+            operator=operator,
+            where=where,
+        )
 
 
 def star_join(

@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import Literal, overload
+from typing import Literal
 
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
 from tablestream.arguments import (
     ColumnLike,
-    as_condition,
+    as_column,
     check_how,
     checked_length,
     checked_name,
@@ -27,7 +27,7 @@ from tablestream.options import Alignment, Compat, OutputSpec
 from tablestream.relation import Relation, versioned
 from tablestream.spark.analysis import folding
 from tablestream.spark.columns import spark_type
-from tablestream.spark.plan import changes_of
+from tablestream.spark.plan import changes_of, plan_of
 from tablestream.spark.runner import OutputRequest, request
 from tablestream.table import GlobalTable, Table
 from tablestream.topology.graph import history_of, shown_name
@@ -105,7 +105,7 @@ class Stream(Relation):
         """
         where = user_line()
         shown = checked_name(name) or f"{self.name}_flat_map"
-        (array,) = self._analysed([as_condition(elements)], where, shown)
+        (array,) = self._analysed([as_column(elements, self.columns)], where, shown)
         if not isinstance(array.type, T.ArrayType):
             raise ArgumentError(
                 f"flat_map was given {array.type.simpleString()}, and needs an array.",
@@ -188,7 +188,6 @@ class Stream(Relation):
         )
         return Stream(node, self._spark)
 
-    @overload
     def join(
         self,
         table: Table,
@@ -199,99 +198,120 @@ class Stream(Relation):
         grace: str | timedelta | None = None,
         wall_clock: str | timedelta | None = None,
         table_advances: bool = False,
-        corrections: Literal[False] = False,
         name: str | None = None,
-    ) -> Stream: ...
+    ) -> Stream:
+        """Look up, for each record, the row of a table that it points at.
 
-    @overload
-    def join(
-        self,
-        table: Table,
-        on: On | None = None,
-        how: Literal["inner", "left"] = "inner",
-        select: SelectFunction | None = None,
-        suffixes: Suffixes = None,
-        grace: str | timedelta | None = None,
-        wall_clock: str | timedelta | None = None,
-        table_advances: bool = False,
-        *,
-        corrections: Literal[True],
-        name: str | None = None,
-    ) -> Table: ...
-
-    def join(
-        self,
-        table: Table,
-        on: On | None = None,
-        how: Literal["inner", "left"] = "inner",
-        select: SelectFunction | None = None,
-        suffixes: Suffixes = None,
-        grace: str | timedelta | None = None,
-        wall_clock: str | timedelta | None = None,
-        table_advances: bool = False,
-        corrections: bool = False,
-        name: str | None = None,
-    ) -> Stream | Table:
-        """Look up for each record the row of a table that it points at.
-
-        Of a table with a history that is the version of the record's time, otherwise the row as it is at that place
-        of the order.
+        With a versioned table this is the version that was valid at the record's time; otherwise the row as it is at
+        that place of the order. Changes of the table emit nothing.
 
         Parameters
         ----------
         table
-            A table or a `global_table`; its changes alone bring nothing about.
+            A table or a `global_table`.
         on
-            None: what has the record's key. Otherwise what of the record points at the table's key, as in
-            `Table.join`; for a global table it has to be said.
+            None: the row with the record's key. Otherwise the foreign key over the record, as in `Table.join`. A global
+            table needs it.
         how
-            ``inner``, or ``left``: records without a row are kept.
+            ``inner``, or ``left``: unmatched records are kept.
         select, suffixes, name
             As in `Table.join`; the first row is the record.
         grace
-            How long records wait for versions that are late: until the shard has seen a record so much later. They
-            leave in the order of (time, key, arrival). A record that is itself later than that is joined at once, and
-            counted (``late``).
+            How long records wait for late versions: until the shard has seen a record that is later by this much.
+            They leave in the order of (time, key, arrival). A record that is itself later than that is joined at once,
+            and counted (``late``).
         wall_clock
-            How long a record waits at most by the clock, as in `Table.suppress`.
+            How long a record waits at most by the wall clock, as in `Table.suppress`.
         table_advances
-            Whether the times of the table's versions let records go as well, so that a stream that falls silent does
-            not wait.
-        corrections
-            Whether versions of the table that come later than the records of their time correct what was joined
-            before: each record is then a row of a table, and a correction an update or a delete of it, at the
-            record's time. Records are remembered as long as the table's history.
+            Whether the times of the table's versions release records, too, so that a silent stream does not wait.
 
         Returns
         -------
-        Stream or Table
-            A stream with the records' keys and times. With `corrections` a table that is keyed by these keys and
-            ``record_id`` (bigint), which tells the records of this join apart.
+        Stream
+            With the records' keys and times.
 
         Raises
         ------
         ArgumentError
-            Another argument than these.
+            An argument is not one of these.
         NotVersionedError
-            `grace` or `corrections` is given, and the table has no history.
+            `grace` is given, and the table has no history.
         GraceExceedsHistoryError
             `grace` is longer than the table's history.
 
         Notes
         -----
-        A record without a value, and for ``inner`` one that points at nothing, is dropped and counted. The key may
-        be null. The table's changes that one input record makes come before the records that it makes.
+        A record without a value is dropped and counted. So is an unmatched one if its foreign key is null and `how` is
+        ``inner``. The key may be null. The table's changes that one input record makes come before the records that it
+        makes.
 
         References
         ----------
         Kafka Streams ``KStream.join``, ``leftJoin`` with ``KTable`` and ``GlobalKTable``; KIP-955 (by foreign key);
         KIP-914, KIP-923 (versions, grace); KIP-962.
         """
+        waiting = (grace, wall_clock, table_advances)
+        return Stream(self._joined(table, on, how, select, suffixes, waiting, name), self._spark)
+
+    def join_as_table(
+        self,
+        table: Table,
+        on: On | None = None,
+        how: Literal["inner", "left"] = "inner",
+        select: SelectFunction | None = None,
+        suffixes: Suffixes = None,
+        grace: str | timedelta | None = None,
+        wall_clock: str | timedelta | None = None,
+        table_advances: bool = False,
+        name: str | None = None,
+    ) -> Table:
+        """Look up as `join` does, and let late versions of the table correct the results.
+
+        Each record is a row of the result. A version that comes after the records of its time updates or deletes their
+        rows, at the records' times. Records are remembered as long as the table's history.
+
+        Parameters
+        ----------
+        table
+            A versioned table or `global_table`.
+        on, how, select, suffixes, grace, wall_clock, table_advances, name
+            As in `join`.
+
+        Returns
+        -------
+        Table
+            Keyed by the record's key and ``record_id`` (bigint), which tells the records of this join apart.
+
+        Raises
+        ------
+        ArgumentError, GraceExceedsHistoryError
+            As in `join`.
+        NotVersionedError
+            The table has no history.
+        ColumnCollisionError
+            A column is called ``record_id``.
+        """
+        waiting = (grace, wall_clock, table_advances)
+        node = self._joined(table, on, how, select, suffixes, waiting, name, corrections=True)
+        return Table(node, self._spark)
+
+    def _joined(
+        self,
+        table: Table,
+        on: On | None,
+        how: Literal["inner", "left"],
+        select: SelectFunction | None,
+        suffixes: Suffixes,
+        waiting: tuple[str | timedelta | None, str | timedelta | None, bool],
+        name: str | None,
+        *,
+        corrections: bool = False,
+    ) -> StreamJoin:
         where = user_line()
         right = self._node_of(table, Table, where)
         shown = checked_name(name) or f"{self.name}_{table.name}_join"
         check_how(how, ("inner", "left"), shown, where)
-        waits = _grace(right, grace, wall_clock, table_advances, shown, where)
+        waits = _grace(right, *waiting, shown, where)
         copied = isinstance(table, GlobalTable)
         if on is None and (copied or not self.key_columns):
             raise ArgumentError(
@@ -304,11 +324,11 @@ class Stream(Relation):
         foreign, expressions = joining.pointing(self.key_columns if on is None else on)
         keys, key = joining.key_columns(self._node.key, same=on is None), self._node.key
         if corrections:
-            _check_history(right, "late versions can correct results", "corrections", shown, where)
+            _check_history(right, "join_as_table()", shown, where)
             check_names(self._spark, self.key_columns, (RECORD_ID,), shown, where)
             key, keys = (*key, RECORD_ID), {**keys, RECORD_ID.name: ()}
         value, columns, gone = joining.value(select, suffixes, keys)
-        node = StreamJoin(
+        return StreamJoin(
             name=shown,
             where=where,
             key=key,
@@ -324,7 +344,6 @@ class Stream(Relation):
             grace=waits,
             corrections=corrections,
         )
-        return Table(node, self._spark) if corrections else Stream(node, self._spark)
 
     def group_by(self, *keys: ColumnLike, value: Sequence[ColumnLike] | None = None) -> GroupedStream:
         """Put the records into groups.
@@ -440,17 +459,15 @@ class Stream(Relation):
             )
         return request(self._node, self._spark, sink, emit=None, before=False, tombstones="all", name=shown)
 
-    def explain(
-        self, mode: Literal["text"] = "text", *, compat: Compat = None, shards: int | None = None
-    ) -> None:
-        """Print the rounds of the plan, as `Table.explain`.
+    def explain(self, *, compat: Compat = None, shards: int | None = None, align: Alignment = False) -> None:
+        """Print the plan, as `Table.explain` does.
 
         Parameters
         ----------
-        mode, compat, shards
-            As there.
+        compat, shards, align
+            As for `changes`.
         """
-        self._print_plan(mode, OutputSpec(), compat, shards)
+        print(plan_of([(self._node, OutputSpec())], compat, shards, align))  # noqa: T201 - as Spark's explain does
 
 
 def _typed(fields: Fields) -> list[tuple[str, str]]:
@@ -478,7 +495,7 @@ def _grace(
                 where=where,
             )
         return None
-    history_us = _check_history(table, "records can wait for late versions", "grace", operator, where)
+    history_us = _check_history(table, "grace=", operator, where)
     if period_us > history_us:
         raise GraceExceedsHistoryError(
             f"Records would wait for {grace}, and '{table.name}' keeps its versions for less.",
@@ -489,13 +506,13 @@ def _grace(
     return Grace(period_us, table_advances, wall_clock_us)
 
 
-def _check_history(table: Node, purpose: str, argument: str, operator: str, where: str) -> int:
-    """Return how far back a table has versions, which `argument` needs."""
+def _check_history(table: Node, user: str, operator: str, where: str) -> int:
+    """Return how far back a table has versions, which `user` needs."""
     history_us = history_of(table)
     if history_us is None:
         raise NotVersionedError(
-            f"'{shown_name(table)}' has no history, and {purpose} only of a table that has one.",
-            hint=f"Give the table history=, or leave {argument}= out.",
+            f"{user} needs a versioned table, and '{shown_name(table)}' has no history.",
+            hint='Give the table one, as in history="10 minutes".',
             operator=operator,
             where=where,
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Literal, NoReturn
+from typing import TYPE_CHECKING, Literal, NoReturn
 
 from pyspark.sql import DataFrame
 
@@ -14,7 +14,6 @@ from tablestream.arguments import (
     checked_length,
     checked_name,
     checked_sink,
-    listed,
 )
 from tablestream.calling import user_line
 from tablestream.connectors.sink import Sink
@@ -23,9 +22,9 @@ from tablestream.grouped import GroupedTable
 from tablestream.joining import Joining, On, SelectFunction, Suffixes
 from tablestream.options import Alignment, Compat, Emit, OutputSpec, Tombstones
 from tablestream.relation import Relation
-from tablestream.spark.plan import changes_of
+from tablestream.spark.plan import changes_of, plan_of
 from tablestream.spark.runner import OutputRequest, request
-from tablestream.star import star_join
+from tablestream.star import Lookup, check_lookups, star_join
 from tablestream.topology.graph import history_of
 from tablestream.topology.nodes import ForeignKeyJoin, How, KeyJoin, Materialize, OneToMany, Suppress
 from tablestream.topology.streams import ToStream
@@ -171,64 +170,49 @@ class Table(Relation):
         )
         return Table(node, self._spark)
 
-    def join_many(
-        self,
-        joins: Sequence[tuple[Table, On] | tuple[Table, On, str] | tuple[Table, On, str, SelectFunction]],
-        name: str | None = None,
-    ) -> Table:
+    def join_many(self, *lookups: Lookup, name: str | None = None) -> Table:
         """Join with several tables, each by a foreign key of its own: a star join.
 
-        The rows are those of the chain of joins ``self.join(one, ...).join(another, ...)``, in one round more than a
-        single join takes, however many the tables; and a change of this table gives one change of the result, with
-        all right rows as they are then, where the chain gives one for each step.
+        The rows are those of the chain ``self.join(one, ...).join(another, ...)``. It takes one round more than a
+        single join, however many the tables. A change of this table gives one change of the result, with all right
+        rows as they are then; the chain gives one for each join.
 
         Parameters
         ----------
-        joins
-            ``(table, on)``, ``(table, on, how)`` or ``(table, on, how, select)`` for each. `on` is over the row of
-            **this** table, as in `join`; `how` is ``inner`` (the default) or ``left``; `select` is given the row so
-            far and the table's. Without it, all columns.
+        *lookups
+            Made by `tablestream.lookup`: a table, and which of its rows a row of **this** table points at.
         name
             The result's name.
 
         Returns
         -------
         Table
-            Keyed like this table. A change that this table makes has the greatest time of its row and of the right
-            rows found, a change that a right table makes has its own.
+            Keyed like this table. A change of this table has the greatest time of its row and of the right rows found.
+            A change of a right table has its own time.
 
         Raises
         ------
         ArgumentError
-            There is no table to join with, or an argument is of another kind.
+            There is no lookup, or an argument has another type.
         ColumnCollisionError
             Two columns would have one name, and no `select` says what to do.
 
         Examples
         --------
-        ``flights.join_many([(planes, "tailnum", "left"), (airlines, "carrier", "left")])``
+        ``flights.join_many(ts.lookup(planes, on="tailnum", how="left"), ts.lookup(airlines, on="carrier"))``
         """
         where = user_line()
         shown = checked_name(name) or f"{self.name}_join_many"
-        parts: list[list[Any]] = [list(one) if isinstance(one, tuple) else [one] for one in listed(joins)]
-        if not parts or any(not 2 <= len(one) <= 4 for one in parts):
-            raise ArgumentError(
-                "join_many() is given tables with what points at them.",
-                hint='Write it as in join_many([(tickers, "ticker", "left"), (clients, "client")]).',
-                operator=shown,
-                where=where,
-            )
-        defaults: list[Any] = [None, None, "inner", None]
+        check_lookups(lookups, shown, where)
         node = self._node
-        for number, part in enumerate(parts, 1):
-            other, on, how, select = part + defaults[len(part) :]
-            right = self._node_of(other, Table, where)
-            check_how(how, ("inner", "left"), shown, where)
-            step = shown if number == len(parts) else f"{shown}[{number}]"
+        for number, one in enumerate(lookups, 1):
+            right = self._node_of(one.table, Table, where)
+            check_how(one.how, ("inner", "left"), shown, where)
+            step = shown if number == len(lookups) else f"{shown}[{number}]"
             joining = Joining(node, right, self._spark, step, where)
-            pointing = Joining(self._node, right, self._spark, shown, where).pointing(on)
-            copied = isinstance(other, GlobalTable)
-            node = star_join(self._node, joining, pointing, how, select, copied=copied)
+            pointing = Joining(self._node, right, self._spark, shown, where).pointing(one.on)
+            copied = isinstance(one.table, GlobalTable)
+            node = star_join(self._node, joining, pointing, one.how, one.select, copied=copied)
         return Table(node, self._spark)
 
     def one_to_many(
@@ -539,21 +523,21 @@ class Table(Relation):
 
     def explain(
         self,
-        mode: Literal["text"] = "text",
         *,
-        compat: Compat = None,
-        emit: Emit = "every",
         before: bool = False,
+        emit: Emit = "every",
+        compat: Compat = None,
         tombstones: Tombstones = "all",
         shards: int | None = None,
+        align: Alignment = False,
     ) -> None:
-        """Print the rounds of the plan: its operators, what each remembers, and the shuffles.
+        """Print the plan: its rounds and operators, what each remembers, and the shuffles.
+
+        `tablestream.plan_text` gives the same as a string, and for several outputs.
 
         Parameters
         ----------
-        mode
-            ``text``; there is no other yet.
-        compat, emit, before, tombstones, shards
+        before, emit, compat, tombstones, shards, align
             As for `changes`.
 
         Raises
@@ -562,7 +546,7 @@ class Table(Relation):
             A word is not known.
         """
         spec = OutputSpec(emit=emit, before=before, tombstones=tombstones)
-        self._print_plan(mode, spec, compat, shards)
+        print(plan_of([(self._node, spec)], compat, shards, align))  # noqa: T201 - as Spark's explain does
 
 
 class GlobalTable(Table):

@@ -92,7 +92,9 @@ def test_what_operators_remember_is_read_as_the_tables_it_is_of(query: Query) ->
     )  # fmt: skip
     pointing = left.join(right, on="to", how="left", suffixes=("", "_r"), name="pointing")
     copied = left.join(small, on="to", suffixes=("", "_s"), name="copied")
-    star = left.join_many([(looked_up, "to", "left", lambda one, other: [one.v, other.v.alias("w")])])
+    star = left.join_many(
+        ts.lookup(looked_up, on="to", how="left", select=lambda one, other: [one.v, other.v.alias("w")])
+    )
     kept = right.filter("v > 10").materialize(name="kept")
     query.run(groups, folded, pointing, copied, star, kept)
 

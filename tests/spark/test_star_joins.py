@@ -46,7 +46,7 @@ def test_the_rows_are_those_of_the_chain_of_joins(spark: SparkSession, tmp_path:
         return make(frame, "k", name=kind, **said)
 
     left, a, b = table("L"), table("A"), table("B", ts.global_table)
-    star = left.join_many([(a, "a", "left"), (b, lambda row: row.b, "inner")], name="star")
+    star = left.join_many(ts.lookup(a, on="a", how="left"), ts.lookup(b, on=lambda row: row.b), name="star")
     chain = left.join(a, on="a", how="left").join(b, on="b", how="inner", name="chain")
     assert star.columns == chain.columns
     sinks = ts.memory("star"), ts.memory("chain")

@@ -68,7 +68,7 @@ def test_versions_grace_order_and_sequences(spark: SparkSession, tmp_path: Path)
             records.join(table, **pair, name="as of").to(sinks["as of"]),
             records.join(everywhere, on="k", **pair, name="of copies").to(sinks["everywhere"]),
             records.join(table, grace="5 seconds", **pair, name="waiting").to(sinks["waiting"]),
-            records.join(table, corrections=True, **pair, name="corrected").to(sinks["corrected"]),
+            records.join_as_table(table, **pair, name="corrected").to(sinks["corrected"]),
             rows.filter("v > 2").materialize(history="20 seconds").to(sinks["filtered"]),
             ordered.to(sinks["in order"]),
             highest.to(sinks["highest"]),

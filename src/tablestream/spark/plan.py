@@ -22,6 +22,7 @@ from tablestream.options import (
     checked_compat,
     checked_shards,
 )
+from tablestream.plan.explain import explained
 from tablestream.plan.line import Ending, Line, Mode, Output
 from tablestream.plan.lower import lower
 from tablestream.spark.build import Builder, Result, Settings, polars_types
@@ -255,8 +256,8 @@ def _with_images(rows: DataFrame, ending: Ending) -> DataFrame:
     return shown.select(*key, *value, kind, "_timestamp", *latest, order)
 
 
-def explain(node: Node, spec: OutputSpec, compat: Compat, shards: int | None) -> str:
-    """Return the plan of one table as text."""
-    from tablestream.plan.explain import explained
-
-    return explained(lowered([(node, spec)], compat, shards))
+def plan_of(
+    wanted: Sequence[tuple[Node, OutputSpec]], compat: Compat, shards: int | None, align: Alignment
+) -> str:
+    """Return the plan of some outputs as text."""
+    return explained(lowered(wanted, compat, shards, align))

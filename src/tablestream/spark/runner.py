@@ -21,7 +21,7 @@ from tablestream.options import Alignment, Compat, Emit, OutputSpec, Tombstones
 from tablestream.plan.line import Ending, Line
 from tablestream.spark.columns import spark_type
 from tablestream.spark.outputs import Output, check_outputs, write_outputs
-from tablestream.spark.plan import check_session, lowered, query_frame, split
+from tablestream.spark.plan import check_session, lowered, plan_of, query_frame, split
 from tablestream.state.shard import plan_changed
 from tablestream.topology.graph import history_of
 from tablestream.topology.nodes import Node
@@ -95,11 +95,8 @@ def start(
     Every output is written once per micro-batch, whatever fails and is repeated: sinks know the micro-batches
     they have.
     """
-    if not outputs:
-        raise ArgumentError(
-            "There is nothing to start.", hint="Give start(...) a table.to(sink).", where=user_line()
-        )
-    _check_kinds(outputs, checkpoint, trigger)
+    _check_outputs(outputs)
+    _check_kinds(checkpoint, trigger)
     checkpoint = checked_path(checkpoint, "the checkpoint")
     spark = outputs[0].spark
     if any(output.spark is not spark for output in outputs):
@@ -131,6 +128,35 @@ def start(
         .foreachBatch(_micro_batch_writer(line.endings, keyed, checkpoint))
         .start()
     )
+
+
+def plan_text(
+    *outputs: OutputRequest,
+    compat: Compat = None,
+    shards: int | None = None,
+    align: Alignment = False,
+) -> str:
+    """Return the plan of one query as text, as `Table.explain` prints it.
+
+    Parameters
+    ----------
+    outputs
+        Made by `Table.to`, as for `start`.
+    compat, shards, align
+        As for `start`.
+
+    Returns
+    -------
+    str
+        Lines: the sources, the rounds with their operators and what each remembers, the shuffles, the outputs.
+
+    Raises
+    ------
+    ArgumentError
+        No output, or an argument of another type.
+    """
+    _check_outputs(outputs)
+    return plan_of([(output.node, output.spec) for output in outputs], compat, shards, align)
 
 
 def request(
@@ -168,15 +194,19 @@ def request(
     return OutputRequest(node, spark, sink, spec, name)
 
 
-def _check_kinds(outputs: Sequence[Any], checkpoint: Any, trigger: Any) -> None:
-    """Refuse arguments of another kind while nothing is written yet."""
+def _check_outputs(outputs: Sequence[Any]) -> None:
+    """Refuse a plan without outputs, and what is not one."""
     others = [one for one in outputs if not isinstance(one, OutputRequest)]
-    if others:
+    if others or not outputs:
         raise ArgumentError(
-            f"start(...) was given a {type(others[0]).__name__}, which is not an output.",
+            f"A {type(others[0]).__name__} is not an output." if others else "A query needs an output.",
             hint="Give it what table.to(sink) returns.",
             where=user_line(),
         )
+
+
+def _check_kinds(checkpoint: Any, trigger: Any) -> None:
+    """Refuse arguments of another type while nothing is written yet."""
     if not isinstance(checkpoint, str | os.PathLike) or not os.fspath(checkpoint):
         raise ArgumentError(
             f"checkpoint={checkpoint!r} is not a directory.",
