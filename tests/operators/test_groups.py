@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tablestream.errors import FunctionValueError
 from tablestream.operators.aggregate import Aggregate
 from tablestream.operators.collected import Collected, Kind
 from tablestream.operators.fold import Fold, UserFunctions
@@ -313,3 +314,78 @@ def test_a_sum_beyond_64_bits_on_the_way_is_right_again_when_it_is_back() -> Non
     log = [("a", "g", {"c0": big}, 1, 1), ("b", "g", {"c0": -big}, 1, 2), ("c", "g", {"c0": 5}, 1, 3)]
     chain = chain_of(Sum("c0", pl.Int64(), pl.Int64()), pl.Int64())
     assert [row[2]["c0"] for row in chain.run(log)] == [big, 0, 5]
+
+
+def folded(kind: pl.DataType, user: UserFunctions) -> Chain:
+    return Chain(Fold(KEYS, GROUPS, INTS, pl.Struct({"c0": kind}), user), compat=False)
+
+
+def of_functions(initializer: Any, adder: Any, subtractor: Any = None) -> UserFunctions:
+    return UserFunctions(initializer, adder, subtractor or adder, ("group",), ("number",), ("total",))
+
+
+@pytest.mark.parametrize("cuts", [1, 3])
+def test_a_result_that_does_not_fit_ends_the_query_and_no_group_starts_anew(cuts: int) -> None:
+    user = of_functions(lambda: Decimal(0), lambda _, row, total: total + row.number)
+    chain = folded(pl.Decimal(8, 2), user)
+    log = [
+        (key, "g", {"c0": value}, 1, n)
+        for n, (key, value) in enumerate([("a", 900_000), ("b", 200_000), ("c", 1)])
+    ]
+    parts = [log] if cuts == 1 else [[one] for one in log]
+    for part in parts[: cuts // 2]:
+        chain.run(part)
+    with pytest.raises(FunctionValueError, match=r"Decimal\('1100000.00'\).*'total'.*decimal\(8,2\)"):
+        chain.run(parts[cuts // 2])
+    if cuts == 3:  # what the state has is what was before
+        assert chain.run([("d", "g", {"c0": 5}, 1, 9)])[0][2] == {"c0": Decimal("900005.00")}
+
+
+@pytest.mark.parametrize("role", ["initializer", "adder", "subtractor", "reducer"])
+def test_every_function_of_a_user_is_checked(role: str) -> None:
+    wrong = {"initializer": (lambda: 1.7, lambda _, row, __: row.number), "adder": (int, lambda *_: 1.7)}
+    functions = wrong.get(role, (int, lambda _, row, total: total + row.number))
+    if role == "reducer":
+        user = UserFunctions(None, lambda *_: (1.7,), lambda *_: (1.7,), ("group",), ("number",), ("number",))
+    else:
+        user = of_functions(*functions, lambda *_: 1.7)
+    log = [("a", "g", {"c0": 1}, 1, 1), ("b", "g", {"c0": 2}, 1, 2), ("a", "g", None, 1, 3)]
+    with pytest.raises(FunctionValueError, match=r"1\.7"):
+        folded(pl.Int64(), user).run(log)
+
+
+@pytest.mark.parametrize("returned", [(1,), (1, 2, 3), {"n": 1}, {"n": 1, "m": 2, "k": 3}, 5])
+def test_a_result_of_other_columns_is_an_error_that_names_the_columns(returned: Any) -> None:
+    user = UserFunctions(lambda: (0, 0), lambda *_: returned, lambda *_: returned, ("g",), ("v",), ("n", "m"))
+    made = pl.Struct({"c0": pl.Int64(), "c1": pl.Int64()})
+    chain = Chain(Fold(KEYS, GROUPS, INTS, made, user), compat=False)
+    with pytest.raises(FunctionValueError, match="column 'n, m', which does not fit 2 columns"):
+        chain.run([("a", "g", {"c0": 1}, 1, 1)])
+
+
+@pytest.mark.parametrize("cuts", [1, 3])
+def test_a_function_that_changes_its_aggregate_in_place_changes_no_earlier_result(cuts: int) -> None:
+    def adder(_: Any, row: Any, numbers: list[int]) -> list[int]:
+        numbers.append(row.number)
+        return numbers
+
+    chain = folded(pl.List(pl.Int64()), of_functions(list, adder))
+    log = [(key, "g", {"c0": n}, 1, n) for n, key in enumerate("abc")]
+    parts = [log] if cuts == 1 else [[one] for one in log]
+    found = [row[2]["c0"] for part in parts for row in chain.run(part)]
+    assert found == [[0], [0, 1], [0, 1, 2]]
+
+
+@pytest.mark.parametrize("cuts", [1, 2])
+def test_the_next_call_sees_what_it_would_see_after_a_restart(cuts: int) -> None:
+    seen = []
+
+    def adder(_: Any, row: Any, total: Any) -> int:
+        seen.append(repr(total))
+        return int(row.number)
+
+    chain = folded(pl.Decimal(8, 2), of_functions(lambda: 0, adder))
+    log = [("a", "g", {"c0": 5}, 1, 1), ("b", "g", {"c0": 6}, 1, 2)]
+    for part in [log] if cuts == 1 else [[one] for one in log]:
+        chain.run(part)
+    assert seen == ["Decimal('0.00')", "Decimal('5.00')"]
