@@ -17,6 +17,8 @@
     │   └── DamagedStateError                                     something is missing from the state of record
     ├── DamagedMessagesError                PySparkRuntimeError   what one task sent is not what another got
     ├── OrderError                          PySparkRuntimeError   records that cannot be put into one order
+    ├── FunctionValueError                  PySparkRuntimeError   a user function's value that does not fit its type
+    ├── TotalOverflowError                  ArithmeticException   a sum or an average that does not fit its type
     ├── MalformedRecordError                PySparkRuntimeError   a source row that cannot be read, in mode "fail"
     ├── RecordEncodingError                 PySparkRuntimeError   a row that a record's format cannot hold
     └── RegistryError                       PySparkRuntimeError   a schema registry refuses, or does not answer
@@ -30,6 +32,7 @@ from typing import ClassVar
 
 from pyspark.errors import (
     AnalysisException,
+    ArithmeticException,
     PySparkException,
     PySparkRuntimeError,
     PySparkValueError,
@@ -72,6 +75,10 @@ class TablestreamError(PySparkException):
 
     def __str__(self) -> str:
         return str(self._message)
+
+    def at(self, operator: str, where: str) -> TablestreamError:
+        """Return the error with the name of its operator, for who raised it without knowing that."""
+        return _rebuild(type(self), self.reason, self.hint, operator, where)
 
     def __reduce__(self) -> tuple[object, ...]:
         return (_rebuild, (type(self), self.reason, self.hint, self.operator, self.where))
@@ -178,6 +185,18 @@ class OrderError(TablestreamError, PySparkRuntimeError):
     """A record has no place in the total order."""
 
     code = "TABLESTREAM_ORDER"
+
+
+class FunctionValueError(TablestreamError, PySparkRuntimeError):
+    """A function of ``aggregate`` or ``reduce`` returned what its column cannot hold, or cannot be handed a value."""
+
+    code = "TABLESTREAM_FUNCTION_VALUE"
+
+
+class TotalOverflowError(TablestreamError, ArithmeticException):
+    """The sum or the average of a group does not fit the type of its column."""
+
+    code = "TABLESTREAM_TOTAL_OVERFLOW"
 
 
 class BufferFullError(TablestreamError, PySparkRuntimeError):

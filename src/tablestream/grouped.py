@@ -266,7 +266,8 @@ class GroupedTable(_Grouped):
             is its value, of several a named tuple. For a row that changes in its group, the old row is subtracted
             first, then the new one added; the subtractor is not called where there is no aggregate.
         schema
-            The columns of the aggregate, as a DDL string or a struct: ``"total double, n int"``.
+            The columns of the aggregate, as a DDL string or a struct: ``"total double, n int"``. What the functions
+            return has to fit these types; else the query ends with a `FunctionValueError`.
         version
             Change it when you change what a function does: a plan is compared by the functions' names and this.
         keep_empty, name

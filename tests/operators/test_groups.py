@@ -12,7 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tablestream.errors import FunctionValueError, TotalOverflowError
 from tablestream.operators.aggregate import Aggregate
+from tablestream.operators.cells import cells, column
 from tablestream.operators.collected import Collected, Kind
 from tablestream.operators.fold import Fold, UserFunctions
 from tablestream.operators.operator import NUMBER, PARENT, Context, Operator
@@ -313,3 +315,229 @@ def test_a_sum_beyond_64_bits_on_the_way_is_right_again_when_it_is_back() -> Non
     log = [("a", "g", {"c0": big}, 1, 1), ("b", "g", {"c0": -big}, 1, 2), ("c", "g", {"c0": 5}, 1, 3)]
     chain = chain_of(Sum("c0", pl.Int64(), pl.Int64()), pl.Int64())
     assert [row[2]["c0"] for row in chain.run(log)] == [big, 0, 5]
+
+
+def folded(kind: pl.DataType, user: UserFunctions) -> Chain:
+    return Chain(Fold(KEYS, GROUPS, INTS, pl.Struct({"c0": kind}), user), compat=False)
+
+
+def of_functions(initializer: Any, adder: Any, subtractor: Any = None) -> UserFunctions:
+    return UserFunctions(initializer, adder, subtractor or adder, ("group",), ("number",), ("total",))
+
+
+@pytest.mark.parametrize("cuts", [1, 3])
+def test_a_result_that_does_not_fit_ends_the_query_and_no_group_starts_anew(cuts: int) -> None:
+    user = of_functions(lambda: Decimal(0), lambda _, row, total: total + row.number)
+    chain = folded(pl.Decimal(8, 2), user)
+    log = [
+        (key, "g", {"c0": value}, 1, n)
+        for n, (key, value) in enumerate([("a", 900_000), ("b", 200_000), ("c", 1)])
+    ]
+    parts = [log] if cuts == 1 else [[one] for one in log]
+    for part in parts[: cuts // 2]:
+        chain.run(part)
+    with pytest.raises(FunctionValueError, match=r"Decimal\('1100000.00'\).*'total'.*decimal\(8,2\)"):
+        chain.run(parts[cuts // 2])
+    if cuts == 3:  # what the state has is what was before
+        assert chain.run([("d", "g", {"c0": 5}, 1, 9)])[0][2] == {"c0": Decimal("900005.00")}
+
+
+@pytest.mark.parametrize("role", ["initializer", "adder", "subtractor", "reducer"])
+def test_every_function_of_a_user_is_checked(role: str) -> None:
+    wrong = {"initializer": (lambda: 1.7, lambda _, row, __: row.number), "adder": (int, lambda *_: 1.7)}
+    functions = wrong.get(role, (int, lambda _, row, total: total + row.number))
+    if role == "reducer":
+        user = UserFunctions(None, lambda *_: (1.7,), lambda *_: (1.7,), ("group",), ("number",), ("number",))
+    else:
+        user = of_functions(*functions, lambda *_: 1.7)
+    log = [("a", "g", {"c0": 1}, 1, 1), ("b", "g", {"c0": 2}, 1, 2), ("a", "g", None, 1, 3)]
+    with pytest.raises(FunctionValueError, match=r"1\.7"):
+        folded(pl.Int64(), user).run(log)
+
+
+@pytest.mark.parametrize("returned", [(1,), (1, 2, 3), {"n": 1}, {"n": 1, "m": 2, "k": 3}, 5])
+def test_a_result_of_other_columns_is_an_error_that_names_the_columns(returned: Any) -> None:
+    user = UserFunctions(lambda: (0, 0), lambda *_: returned, lambda *_: returned, ("g",), ("v",), ("n", "m"))
+    made = pl.Struct({"c0": pl.Int64(), "c1": pl.Int64()})
+    chain = Chain(Fold(KEYS, GROUPS, INTS, made, user), compat=False)
+    with pytest.raises(FunctionValueError, match="column 'n, m', which does not fit 2 columns"):
+        chain.run([("a", "g", {"c0": 1}, 1, 1)])
+
+
+@pytest.mark.parametrize("cuts", [1, 3])
+def test_a_function_that_changes_its_aggregate_in_place_changes_no_earlier_result(cuts: int) -> None:
+    def adder(_: Any, row: Any, numbers: list[int]) -> list[int]:
+        numbers.append(row.number)
+        return numbers
+
+    chain = folded(pl.List(pl.Int64()), of_functions(list, adder))
+    log = [(key, "g", {"c0": n}, 1, n) for n, key in enumerate("abc")]
+    parts = [log] if cuts == 1 else [[one] for one in log]
+    found = [row[2]["c0"] for part in parts for row in chain.run(part)]
+    assert found == [[0], [0, 1], [0, 1, 2]]
+
+
+@pytest.mark.parametrize("cuts", [1, 2])
+def test_the_next_call_sees_what_it_would_see_after_a_restart(cuts: int) -> None:
+    seen = []
+
+    def adder(_: Any, row: Any, total: Any) -> int:
+        seen.append(repr(total))
+        return int(row.number)
+
+    chain = folded(pl.Decimal(8, 2), of_functions(lambda: 0, adder))
+    log = [("a", "g", {"c0": 5}, 1, 1), ("b", "g", {"c0": 6}, 1, 2)]
+    for part in [log] if cuts == 1 else [[one] for one in log]:
+        chain.run(part)
+    assert seen == ["Decimal('0.00')", "Decimal('5.00')"]
+
+
+END = 253402318799_000_000
+"""The end of the year 9999 in New York, which is the year 10000 in UTC."""
+BEGIN = -62135629200_000_000
+"""The beginning of the year 1 in Tokyo, which is the year 0 in UTC."""
+
+
+def of_time(value: Any, kind: pl.DataType) -> pl.DataType:
+    """The dtype of a time, or of an array of structs of it."""
+    return pl.List(pl.Struct({"at": kind})) if isinstance(value, list) else kind
+
+
+def times(chain: Chain, kind: pl.DataType, log: Sequence[tuple[str, Any]], first: int) -> list[list[Any]]:
+    """Put rows with such cells into one group, step by step; return the cells of the results."""
+    value = pl.DataFrame({"c0": column([cell for _, cell in log], kind)}).to_struct()
+    (schema,) = chain.stages[0][0].inputs
+    rows = [
+        {
+            "_kh": n,
+            "_k0": key,
+            "_ts": n,
+            "_live": True,
+            "_fh": 7,
+            "_f0": "g",
+            "v": None,
+            "_seq": n,
+            "_step": n,
+        }
+        for n, (key, _) in enumerate(log, first)
+    ]
+    frame = pl.DataFrame(rows, schema={**schema, "_seq": pl.Int64, "_step": pl.Int64}).with_columns(v=value)
+    messages = chain._stage(0, frame).sort(PARENT, NUMBER).rename({PARENT: "_seq"}).drop(NUMBER)
+    results = chain._stage(1, messages.with_columns(pl.col("_seq").alias("_step"))).sort(PARENT)
+    return [list(one.values()) for one in cells(results["v0"])]
+
+
+@pytest.mark.parametrize("kind", [pl.Datetime("us", "UTC"), pl.Datetime("us")])
+@pytest.mark.parametrize("bound", [END, BEGIN])
+def test_times_beyond_the_years_of_python_go_through_every_aggregate(kind: pl.DataType, bound: int) -> None:
+    kinds = (
+        Kind.MIN,
+        Kind.MAX,
+        Kind.FIRST,
+        Kind.LAST,
+        Kind.COLLECT_LIST,
+        Kind.COLLECT_SET,
+        Kind.COUNT_DISTINCT,
+    )
+    lists = {
+        Kind.COLLECT_LIST: pl.List(kind),
+        Kind.COLLECT_SET: pl.List(kind),
+        Kind.COUNT_DISTINCT: pl.Int64(),
+    }
+    functions = tuple(Collected(one, "c0", lists.get(one, kind)) for one in kinds)
+    chain = Chain(Aggregate(KEYS, GROUPS, pl.Struct({"c0": kind}), functions), compat=False)
+    found = times(chain, kind, [("a", bound), ("b", 0)], 1) + times(chain, kind, [("c", bound)], 3)
+    low, high = min(bound, 0), max(bound, 0)
+    assert found == [
+        [bound, bound, bound, bound, [bound], [bound], 1],
+        [low, high, bound, 0, [bound, 0], [bound, 0], 2],
+        [low, high, bound, bound, [bound, 0, bound], [0, bound], 2],
+    ]
+
+
+@pytest.mark.parametrize("bound", [END, BEGIN])
+@pytest.mark.parametrize("nested", [False, True])
+def test_times_beyond_the_years_of_python_go_through_functions(bound: int, *, nested: bool) -> None:
+    kind = of_time([] if nested else 0, pl.Datetime("us", "UTC"))
+    struct = pl.Struct({"c0": kind})
+    user = UserFunctions(None, lambda _, row, __: row, lambda _, __, old: old, ("g",), ("until",), ("until",))
+    chain = Chain(Fold(KEYS, GROUPS, struct, struct, user), compat=False)
+    one, other = ([{"at": 0}], [{"at": bound}, None]) if nested else (0, bound)
+    found = times(chain, kind, [("a", one), ("b", other)], 1) + times(chain, kind, [("c", other)], 3)
+    assert found == [[one], [other], [other]]
+
+
+MOST = (1 << 63) - 1
+
+
+def totals(function: Sum, cuts: int, *values: tuple[str, Any]) -> list[Any]:
+    """The results for rows that come, change and go in one group, each in a step."""
+    chain = chain_of(function, function.of)
+    log = [(key, "g", None if v is None else {"c0": v}, 1, n) for n, (key, v) in enumerate(values, 1)]
+    parts = [log] if cuts == 1 else [[one] for one in log]
+    return [row[2] and row[2]["c0"] for part in parts for row in chain.run(part)]
+
+
+@pytest.mark.parametrize("cuts", [1, 2])
+def test_a_change_from_one_end_of_bigint_to_the_other_does_not_wrap(cuts: int) -> None:
+    total = Sum("c0", pl.Int64(), pl.Int64())
+    assert totals(total, cuts, ("a", 7 * 10**18), ("a", -7 * 10**18)) == [7 * 10**18, -7 * 10**18]
+    assert totals(total, cuts, ("a", -MOST - 1), ("a", MOST)) == [-MOST - 1, MOST]
+
+
+@pytest.mark.parametrize("cuts", [1, 2])
+@pytest.mark.parametrize("sign", [1, -1])
+def test_a_sum_beyond_bigint_ends_the_query_and_leaves_the_state_as_it_was(cuts: int, sign: int) -> None:
+    chain = chain_of(Sum("c0", pl.Int64(), pl.Int64(), name="total"), pl.Int64())
+    log = [("a", "g", {"c0": sign * MOST}, 1, 1), ("b", "g", {"c0": sign * 2}, 1, 2)]
+    if cuts == 2:
+        chain.run(log[:1])
+    with pytest.raises(TotalOverflowError) as caught:
+        chain.run(log[cuts - 1 :])
+    assert f"The sum in column 'total' of the group (\"g\") is {sign * (MOST + 2)}" in str(caught.value)
+    assert "does not fit bigint" in str(caught.value)
+    if cuts == 2:
+        assert chain.run([("c", "g", {"c0": -sign * 5}, 1, 3)])[0][2] == {"c0": sign * (MOST - 5)}
+
+
+def test_only_what_a_step_leaves_has_to_fit() -> None:
+    chain = chain_of(Sum("c0", pl.Int64(), pl.Int64()), pl.Int64())
+    step = [("a", "g", {"c0": MOST}, 1, 1), ("b", "g", {"c0": MOST}, 1, 1), ("c", "g", {"c0": -MOST}, 1, 1)]
+    assert [row[2] for row in chain.run(step)] == [{"c0": MOST}]
+
+
+@pytest.mark.parametrize("cuts", [1, 2])
+def test_an_average_has_no_bound_on_the_way(cuts: int) -> None:
+    large = 9 * 10**18
+    mean = Sum("c0", pl.Int64(), pl.Float64(), average=True)
+    assert totals(mean, cuts, ("a", large), ("b", large), ("c", large)) == [9e18, 9e18, 9e18]
+    assert totals(mean, cuts, ("a", large), ("b", large), ("b", None), ("a", 2)) == [9e18, 9e18, 9e18, 2.0]
+
+
+@pytest.mark.parametrize("cuts", [1, 2])
+@pytest.mark.parametrize("average", [False, True])
+def test_a_decimal_beyond_its_digits_ends_the_query(cuts: int, *, average: bool) -> None:
+    dtype, largest = pl.Decimal(38, 2), Decimal("9" * 36 + ".99")
+    into = pl.Decimal(38, 6) if average else dtype
+    with pytest.raises(
+        TotalOverflowError, match=rf"{'average' if average else 'sum'} in column 'x' .*decimal\(38,"
+    ):
+        totals(Sum("c0", dtype, into, average=average, name="x"), cuts, ("a", largest), ("b", largest))
+    half = Decimal("5" * 20 + ".25")
+    shown = totals(Sum("c0", dtype, into, average=average), cuts, ("a", half), ("b", half))
+    assert shown[-1] == (half if average else 2 * half)
+
+
+def test_sums_and_averages_of_floats_reach_infinity_and_come_back() -> None:
+    largest = 1.7976931348623157e308
+    rows = [("a", largest), ("b", largest), ("b", None)]
+    assert totals(Sum("c0", pl.Float64(), pl.Float64()), 1, *rows) == [largest, math.inf, largest]
+    assert totals(Sum("c0", pl.Float64(), pl.Float64(), average=True), 1, *rows) == [largest] * 3
+
+
+def test_a_difference_beyond_64_bits_does_not_hide_an_overflow() -> None:
+    chain = chain_of(Sum("c0", pl.Int64(), pl.Int64()), pl.Int64())
+    large = 7 * 10**18
+    chain.run([("a", "g", {"c0": -large}, 1, 1), ("b", "g", {"c0": large}, 1, 2)])
+    with pytest.raises(TotalOverflowError, match=str(2 * large)):
+        chain.run([("a", "g", {"c0": large}, 1, 3)])

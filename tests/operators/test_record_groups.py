@@ -12,6 +12,7 @@ import pytest
 
 from tablestream.operators.accumulated import Accumulated
 from tablestream.operators.aggregate import Aggregate
+from tablestream.operators.cells import cells, column
 from tablestream.operators.collected import Kind
 from tablestream.operators.fold import Fold, UserFunctions
 from tablestream.operators.operator import Context
@@ -163,3 +164,26 @@ def test_an_aggregate_of_several_columns_is_a_named_tuple_from_the_first_call_on
     groups.operator = RecordGroups(fold, pl.Schema({"_k0": pl.String()}))
     assert groups.run([("g", 4), ("g", 5)]) == [("g", (1, 4)), ("g", (2, 9))]
     assert groups.run([("g", 1)]) == [("g", (3, 10))]
+
+
+@pytest.mark.parametrize("kind", Kind)
+def test_times_beyond_the_years_of_python_are_aggregated(kind: Kind) -> None:
+    end, of = 253402318799_000_000, pl.Datetime("us", "UTC")  # the end of the year 9999 in New York
+    into = {Kind.COUNT_DISTINCT: pl.Int64(), Kind.COLLECT_LIST: pl.List(of), Kind.COLLECT_SET: pl.List(of)}
+    function = Accumulated(kind, "c0", of, into.get(kind, of))
+    groups = Aggregate(pl.Schema(), GROUP, pl.Struct({"c0": of}), (function,), keep_empty=True, atomic=False)
+    operator, store = RecordGroups(groups, pl.Schema({"_k0": pl.String()})), MemoryStore()
+    (schema,) = operator.inputs
+    found = []
+    for number, time in enumerate([0, end, end], 1):
+        row = {"_kh": 0, "_ts": number, "_live": True, "_fh": 1, "_f0": "g", "_seq": 1, "_step": 1}
+        value = pl.DataFrame({"c0": column([time], of)}).to_struct()
+        frame = pl.DataFrame([row], schema={**schema, "_seq": pl.Int64, "_step": pl.Int64}).with_columns(
+            v=value
+        )
+        state = ShardState(store, NoCache(), operator.traces, "plan")
+        (emission,) = operator.run([frame], Context(state.trace, Counter()))
+        found += [one["c0"] for one in cells(emission.rows["v0"])]
+        state.commit()
+    values: list[int | None] = [0, end, end]
+    assert found == [by_hand(kind, values[:stop]) for stop in (1, 2, 3)]

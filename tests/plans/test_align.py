@@ -5,9 +5,16 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING
 
+import polars as pl
 import pytest
 
+from tablestream.operators.cells import column
+from tablestream.plan.alignment import Alignment, Held
 from tablestream.plan.line import Align
+from tablestream.plan.rounds import Port
+from tablestream.state.cache import NoCache
+from tablestream.state.shard import ShardState
+from tablestream.state.store import MemoryStore
 from tests.plans.engine import Engine, Output, Step
 from tests.plans.logs import random_cuts, random_log
 from tests.plans.tables import (
@@ -123,3 +130,19 @@ def test_streams_that_are_merged_wait_each_for_itself() -> None:
         Record(other, "k", "4", 9),
     ]
     assert [step.number for step in engine.steps(log)[0]] == [2, 1]
+
+
+def test_an_order_by_times_beyond_the_years_of_python_goes_on() -> None:
+    end, kind = 253402318799_000_000, pl.Datetime("us", "UTC")  # the end of the year 9999 in New York
+    told, port = Port(1, 0, 1, "*", "told"), Port(2, 0, 2, "_kh", "rows")
+    held = Held(3, port, pl.Schema({"_kh": pl.Int64(), "_live": pl.Boolean()}), ordered=True)
+    alignment, store = Alignment(told, (held,), 1, kind, None), MemoryStore()
+    gone = []
+    for time in (end, end + 1):
+        place = {"_t": column([time], kind), "_p": ["p"], "_o": [1], "_rank": [0]}
+        heard = pl.DataFrame({**place, "_lane": ["l"], "_heard": [1]})
+        message = pl.DataFrame({**place, "_kh": [1], "_live": [True]})
+        state = ShardState(store, NoCache(), alignment.traces, "plan")
+        gone += [rows.height for _, rows in alignment.let_go({1: [heard], 3: [message]}, state.trace)]
+        state.commit()
+    assert gone == [1]

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+from decimal import Decimal
 from typing import TYPE_CHECKING
 
+import polars as pl
 import pytest
 
+from tablestream.operators.cells import column
+from tablestream.plan.rejections import Shown
 from tests.plans.engine import Engine, Output
 from tests.plans.tables import (
     Record,
@@ -118,3 +122,28 @@ def test_a_stream_without_a_key_and_joins_on_one_key() -> None:
     log = [Record(table, "k", "v", 5), Record(table, "k", "late", 3)]
     assert [change.key for change in engine.run(log)[0]] == [(inner.name, "out-of-order")]
     assert engine.dropped == {(inner.name, "out-of-order"): 1}
+
+
+END = 253402318799_000_000
+"""The end of the year 9999 in New York, which is the year 10000 in UTC."""
+
+
+def test_what_python_has_no_date_for_is_told_as_json() -> None:
+    kinds = {
+        "at": pl.Datetime("us", "UTC"),
+        "local": pl.List(pl.Datetime("us")),
+        "day": pl.Struct({"d": pl.Date}),
+        "map": pl.Map(pl.Date, pl.Decimal(4, 1)),
+    }
+    cells = {"at": END, "local": [-62135596800_000_001], "day": {"d": 2932897}}
+    cells["map"] = [{"key": 0, "value": Decimal("1.5")}]
+    value = {f"c{n}": column([cells[name]], kind) for n, (name, kind) in enumerate(kinds.items())}
+    messages = pl.DataFrame({"_k0": column([END], kinds["at"]), "_ts": [1], "_p": ["p"]}).with_columns(
+        pl.DataFrame(value).to_struct().alias("v")
+    )
+    (told,) = Shown(("_k0",), ("k",), tuple(kinds)).told(messages, [], "join", "late").to_dicts()
+    assert told["_key"] == '{"k":"+10000-01-01T04:59:59.000000Z"}'
+    assert told["_record"] == (
+        '{"k":"+10000-01-01T04:59:59.000000Z","at":"+10000-01-01T04:59:59.000000Z",'
+        '"local":["0000-12-31T23:59:59.999999"],"day":{"d":"+10000-01-01"},"map":{"1970-01-01":"1.5"}}'
+    )

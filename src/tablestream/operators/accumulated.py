@@ -19,6 +19,8 @@ from typing import Any, Protocol
 
 import polars as pl
 
+from tablestream.operators.cells import cells
+from tablestream.operators.cells import column as column_of
 from tablestream.operators.collected import Kind, comparable, hashable
 from tablestream.operators.events import Ints
 from tablestream.operators.groups import GroupEvents
@@ -84,17 +86,17 @@ class Taken:
 
     def totals(self, result: pl.DataType, state: pl.DataType) -> Totals:
         """Give both as columns."""
-        remembered = pl.Series([one.stored() for one in self.groups], dtype=state, strict=True)
-        return Totals(pl.Series(self.results, dtype=result, strict=True), [remembered])
+        remembered = column_of([one.stored() for one in self.groups], state)
+        return Totals(column_of(self.results, result), [remembered])
 
 
 def one_by_one(
     events: GroupEvents, column: str, base: pl.Series, shown: Ints, make: Callable[[Any], Taking]
 ) -> Taken:
     """Let the records of each group be taken in; `make` goes on from what was remembered, or from none."""
-    known, wanted = base.to_list(), set(shown.tolist())
+    known, wanted = cells(base), set(shown.tolist())
     taken = Taken([], [])
-    records = zip(events.group.tolist(), events.new(column).to_list(), strict=True)
+    records = zip(events.group.tolist(), cells(events.new(column)), strict=True)
     for at, (group, value) in enumerate(records):
         if group == len(taken.groups):
             taken.groups.append(make(known[group]))
@@ -106,7 +108,7 @@ def one_by_one(
 
 def results_of(base: pl.Series, result: pl.DataType, make: Callable[[Any], Taking]) -> pl.Series:
     """Return the results of groups from what was remembered of them."""
-    return pl.Series([make(stored).result() for stored in base.to_list()], dtype=result, strict=True)
+    return column_of([make(stored).result() for stored in cells(base)], result)
 
 
 class _Kept:

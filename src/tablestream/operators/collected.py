@@ -27,6 +27,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from tablestream.operators.cells import cells, column
 from tablestream.operators.events import Ints, ints
 from tablestream.operators.groups import GroupEvents
 from tablestream.state.changes import FOREIGN_HASH, KEY_HASH, LIVE, SEQ, last_by, number_keys
@@ -125,10 +126,7 @@ class Members:
         return list(dict.fromkeys(one.column for one in self.functions))
 
     def _columns(self, results: Sequence[list[Any]]) -> list[pl.Series]:
-        return [
-            pl.Series(column, dtype=one.result, strict=True)
-            for column, one in zip(results, self.functions, strict=True)
-        ]
+        return [column(found, one.result) for found, one in zip(results, self.functions, strict=True)]
 
     def _worked(
         self,
@@ -139,7 +137,7 @@ class Members:
     ) -> list[list[Any]]:
         """Go through the messages, group by group."""
         names = self._aggregated
-        new = list(zip(*(events.new(name).to_list() for name in names), strict=True))
+        new = list(zip(*(cells(events.new(name)) for name in names), strict=True))
         adds, removes, row_keys = events.adds.tolist(), events.removes.tolist(), keys.tolist()
         results: list[list[Any]] = [[] for _ in self.functions]
         current, rows = -1, _GroupRows(self.functions, names)
@@ -170,13 +168,13 @@ class _GroupRows:
     ) -> None:
         self._parts = [names.index(one.column) for one in functions]
         self.collections = [_collection(one.kind) for one in functions]
-        self._rows: dict[int, tuple[Any, ...]] = {}
+        self._rows: dict[int, Sequence[Any]] = {}
         if stored is not None:
-            values = stored["v"].struct.unnest().select(names)
-            for key, row in zip(stored["key"].to_list(), values.iter_rows(), strict=True):
+            values = (cells(stored["v"].struct.field(name)) for name in names)
+            for key, *row in zip(stored["key"].to_list(), *values, strict=True):
                 self.add(key, row)
 
-    def add(self, key: int, row: tuple[Any, ...]) -> None:
+    def add(self, key: int, row: Sequence[Any]) -> None:
         """Take in a row; it is the last one."""
         self._rows[key] = row
         for part, collection in zip(self._parts, self.collections, strict=True):

@@ -24,16 +24,17 @@ from __future__ import annotations
 from collections import namedtuple
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from operator import itemgetter
 from typing import Any
 
 import numpy as np
 import polars as pl
 
+from tablestream.operators.cells import cells, column, dtype
 from tablestream.operators.events import Bools, touched_keys
 from tablestream.operators.groups import GroupEvents, groups_trace, message_schema
 from tablestream.operators.operator import Context, Emission
 from tablestream.operators.regroup import OLD
+from tablestream.operators.user_values import misfit, reader, writer
 from tablestream.state.changes import FOREIGN_HASH, LIVE
 from tablestream.state.trace import TraceSpec
 
@@ -115,54 +116,61 @@ class Fold:
         # A group that a function deleted is remembered for its number of rows.
         stored = stored.with_columns(pl.col(AGGREGATE).is_not_null().alias(LIVE))
         events = GroupEvents.of(arrived, stored, list(self.group_keys), atomic=self.atomic)
-        results = self._folded(events)
+        shape = self._shape
+        results = self._folded(events, shape)
         answer = events.answered(
             np.array([result is not None for result in results], dtype=bool),
             list(self.group_keys),
             final=self.final,
         )
-        column = pl.Series(results, dtype=self.aggregate, strict=True)
-        yield Emission(0, answer.emitted.with_columns(column.gather(answer.turns).alias("v0")))
-        trace.insert(answer.kept.with_columns(column.gather(answer.last).alias(AGGREGATE)))
+        aggregates = shape.structs(results)
+        yield Emission(0, answer.emitted.with_columns(aggregates.gather(answer.turns).alias("v0")))
+        trace.insert(answer.kept.with_columns(aggregates.gather(answer.last).alias(AGGREGATE)))
 
-    def _folded(self, events: GroupEvents) -> list[dict[str, Any] | None]:
-        """Call the functions; return the aggregate after each turn, as the fields of a struct."""
+    @property
+    def _shape(self) -> _Shape:
+        """What users see of an aggregate; that of a reduction is a row."""
         user = self.functions
-        row, group_key = _Shape("Row", user.row, always=True), _Shape("Key", user.key)
-        shape = row if user.initializer is None else _Shape("Aggregate", user.aggregate)
-        keys = [
-            group_key.seen(one) for one in events.messages[events.first].select(list(self.group_keys)).rows()
-        ]
-        known = [
-            shape.seen(parts) if there else None
-            for parts, there in zip(_parts(events.groups[AGGREGATE]), events.existed.tolist(), strict=True)
-        ]
+        if user.initializer is None:
+            return _Shape("Row", user.row, _parts(self.aggregate), always=True)
+        return _Shape("Aggregate", user.aggregate, _parts(self.aggregate))
+
+    def _folded(self, events: GroupEvents, shape: _Shape) -> list[Any]:
+        """Call the functions; return the aggregate after each turn as cells, None where there is none."""
+        user = self.functions
+        row = _Shape("Row", user.row, _parts(self.value), always=True)
+        group_key = _Shape("Key", user.key, list(self.group_keys.values()))
+        keys = group_key.seen_in(events.messages[events.first].select(list(self.group_keys)))
+        known = shape.list_where(events.groups[AGGREGATE], events.existed)
         old = row.list_where(events.messages[OLD], events.removes)
         new = row.list_where(events.messages["v"], events.adds)
         ends = np.zeros(len(events), dtype=bool)
         ends[events.turn_end] = True
         gone = (events.rows <= 0) & (not self.keep_empty)
-        results: list[dict[str, Any] | None] = []
-        current, aggregate, key = -1, None, None
-        # The names are local: a message costs its calls.
-        initializer, adder, subtractor, taken = user.initializer, user.adder, user.subtractor, shape.taken
+        results: list[Any] = []
+        current, aggregate, key, cells = -1, None, None, None
+        # The names are local: a message costs its calls. What a function returned becomes cells at once, and the next
+        # call is handed what is made of them: the same that it would be handed after a restart.
+        initializer, adder, subtractor = user.initializer, user.adder, user.subtractor
+        seen, taken = shape.seen, shape.taken
         messages = zip(events.group.tolist(), old, new, ends.tolist(), gone.tolist(), strict=True)
         for group, removed, added, is_end, is_gone in messages:
             if group != current:
                 current, aggregate, key = group, known[group], keys[group]
             if removed is not None and aggregate is not None:
-                aggregate = taken(subtractor(key, removed, aggregate))
+                cells = taken(subtractor(key, removed, aggregate))
+                aggregate = None if cells is None else seen(cells)
             if added is not None:
-                if aggregate is None and initializer is None:
-                    aggregate = added
+                if aggregate is None and initializer is not None:
+                    cells = taken(initializer())
+                    aggregate = None if cells is None else seen(cells)
+                    cells = taken(adder(key, added, aggregate))
                 else:
-                    before = aggregate
-                    if before is None and initializer is not None:
-                        before = taken(initializer())
-                    aggregate = taken(adder(key, added, before))
+                    cells = taken(added if aggregate is None else adder(key, added, aggregate))
+                aggregate = None if cells is None else seen(cells)
             if is_end:
                 aggregate = None if is_gone else aggregate
-                results.append(None if aggregate is None else shape.fields(aggregate))
+                results.append(None if aggregate is None else cells)
         return results
 
 
@@ -173,46 +181,74 @@ class _Shape:
     ----------
     name
         Of the tuple.
-    columns
-        Its fields.
+    columns, kinds
+        Its fields, and their dtypes.
     always
         Whether a single column is a tuple, too.
     """
 
-    def __init__(self, name: str, columns: tuple[str, ...], *, always: bool = False) -> None:
-        self._columns = columns
-        self._fields = [f"c{number}" for number in range(len(columns))]
+    def __init__(
+        self, name: str, columns: tuple[str, ...], kinds: Sequence[pl.DataType], *, always: bool = False
+    ) -> None:
+        self._columns, self._kinds = columns, kinds
         self._tuple: Any = namedtuple(name, columns, rename=True)  # type: ignore[misc]  # noqa: PYI024
         self._single = len(columns) == 1 and not always
-        #: What is handed to a function.
-        self.seen: Callable[[tuple[Any, ...]], Any] = itemgetter(0) if self._single else _maker(self._tuple)
+        self._readers = [reader(kind, name) for kind, name in zip(kinds, columns, strict=True)]
+        self._writers = [writer(kind, name) for kind, name in zip(kinds, columns, strict=True)]
+        self._is_plain = not any(self._readers)
+
+    def seen_in(self, frame: pl.DataFrame) -> list[Any]:
+        """The rows of a frame with such columns, as they are handed to a function."""
+        parts = [
+            cells(one) if read is None else list(map(read, cells(one)))
+            for one, read in zip(frame, self._readers, strict=True)
+        ]
+        return parts[0] if self._single else list(map(self._tuple._make, zip(*parts, strict=True)))
 
     def list_where(self, values: pl.Series, wanted: Bools) -> list[Any]:
         """Structs as they are handed to a function, None where they are not wanted."""
         places = np.flatnonzero(wanted)
         seen: list[Any] = [None] * len(wanted)
-        for place, one in zip(places.tolist(), map(self.seen, _parts(values.gather(places))), strict=True):
+        rows = self.seen_in(values.gather(places).struct.unnest())
+        for place, one in zip(places.tolist(), rows, strict=True):
             seen[place] = one
         return seen
 
+    def seen(self, found: Any) -> Any:
+        """Cells as they are handed to a function."""
+        if not self._is_plain:
+            parts = (found,) if self._single else found
+            parts = [
+                one if read is None else read(one) for one, read in zip(parts, self._readers, strict=True)
+            ]
+            found = parts[0] if self._single else parts
+        return found if self._single else self._tuple._make(found)
+
     def taken(self, value: Any) -> Any:
-        """What a function returned, a dictionary or a tuple of any kind, as it is handed to the next."""
-        if value is None or self._single or type(value) is self._tuple:
-            return value
-        if isinstance(value, dict):
-            return self._tuple._make([value[column] for column in self._columns])
-        return self._tuple._make(value if isinstance(value, tuple | list) else (value,))
+        """What a function returned, a dictionary or a tuple of any kind, as cells; None for None."""
+        if value is None:
+            return None
+        if self._single:
+            return self._writers[0](value)
+        parts: Sequence[Any] = value if isinstance(value, tuple | list) else (value,)
+        if isinstance(value, dict) and value.keys() == set(self._columns):
+            parts = [value[name] for name in self._columns]
+        if len(parts) != len(self._columns):
+            columns = ", ".join(self._columns)
+            raise misfit(value, columns, f"{len(self._columns)} columns", f"a dict or a tuple of {columns}")
+        return [write(one) for one, write in zip(parts, self._writers, strict=True)]
 
-    def fields(self, value: Any) -> dict[str, Any]:
-        """The fields of a struct."""
-        parts = (value,) if self._single else value
-        return dict(zip(self._fields, parts, strict=True))
+    def structs(self, found: Sequence[Any]) -> pl.Series:
+        """Cells of several rows as structs; null for None."""
+        there = pl.Series([one is not None for one in found], dtype=pl.Boolean)
+        nothing = [None] * len(self._columns)
+        parts = [found] if self._single else zip(*(one or nothing for one in found), strict=True)
+        columns = [column(part, kind) for part, kind in zip(parts, self._kinds, strict=False)]
+        fields = [one.alias(f"c{number}") for number, one in enumerate(columns)]
+        return pl.select(pl.when(there).then(pl.struct(fields))).to_series()
 
 
-def _maker(named: Any) -> Callable[[tuple[Any, ...]], Any]:
-    return named._make  # type: ignore[no-any-return]
-
-
-def _parts(values: pl.Series) -> list[tuple[Any, ...]]:
-    """Structs as tuples; one that is null is a tuple of nulls."""
-    return values.struct.unnest().rows()
+def _parts(kind: pl.DataType) -> list[pl.DataType]:
+    """The dtypes of the fields of a struct."""
+    assert isinstance(kind, pl.Struct)  # noqa: S101 - values are such
+    return [dtype(one.dtype) for one in kind.fields]

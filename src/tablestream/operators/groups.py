@@ -20,6 +20,7 @@ from functools import cached_property
 import numpy as np
 import polars as pl
 
+from tablestream.operators.cells import as_json, cells
 from tablestream.operators.events import (
     Bools,
     Ints,
@@ -142,6 +143,11 @@ class GroupEvents:
     def remembered(self, column: str, default: int = 0) -> Ints:
         """What is remembered of each group, or a default."""
         return ints(self.groups[column].fill_null(default))
+
+    def group_shown(self, at: int) -> str:
+        """The group of a message, for people."""
+        keys = self.messages[at].select(pl.col("^_f\\d+$"))
+        return f"({', '.join(as_json(cells(part)[0], part.dtype) for part in keys)})"
 
     def running(self, moves: Ints, base: Ints) -> Ints:
         """Sum up moves within each group, from what was remembered; integers of any kind."""

@@ -12,6 +12,9 @@ function                remembered                              result
 .                       total, and of floats how many are       in floating-point arithmetic
 .                       NaN, infinite, negative infinite
 ======================  ======================================  =============================================
+
+A result that is emitted and does not fit its type is an error, as in Spark's ANSI mode. The total on the way there may
+be of any size.
 """
 
 from __future__ import annotations
@@ -27,14 +30,18 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from tablestream.errors import TotalOverflowError
 from tablestream.operators.events import Ints, ints
 from tablestream.operators.groups import GroupEvents
+from tablestream.operators.user_values import type_name
 
 Objects = npt.NDArray[np.object_]
 
 #: A float is a multiple of 2 to the minus this.
 _FLOAT_BITS = 1074
 _SAFE = float(1 << 62)
+#: The first number beyond 64 bits.
+_LIMIT = 1 << 63
 _EXACT = Context(prec=80, rounding=ROUND_HALF_UP)
 
 
@@ -128,12 +135,15 @@ class Sum(Function):
         The dtype of the result, as Spark has it.
     average
         Whether it is the average that is wanted.
+    name
+        What users call the result.
     """
 
     column: str
     of: pl.DataType
     into: pl.DataType
     average: bool = False
+    name: str = ""
 
     @property
     def result(self) -> pl.DataType:
@@ -144,8 +154,15 @@ class Sum(Function):
         special = (
             dict.fromkeys(("nan", "infinite", "minus_infinite"), pl.Int64()) if self.of.is_float() else {}
         )
-        total: pl.DataType = pl.Int64() if self.of.is_integer() else pl.Binary()
-        return {"count": pl.Int64(), "total": total, **special}
+        total: dict[str, pl.DataType] = (
+            {"total": pl.Int64()} if self._is_bounded else {"exact_total": pl.Binary()}
+        )
+        return {"count": pl.Int64(), **total, **special}
+
+    @property
+    def _is_bounded(self) -> bool:
+        """Whether a total that is remembered is the result, and fits 64 bits."""
+        return self.of.is_integer() and not self.average
 
     def run(self, events: GroupEvents, base: Sequence[pl.Series], shown: Ints) -> Totals:
         """Add up."""
@@ -155,50 +172,50 @@ class Sum(Function):
             events.running(_moves(events, self.column, which), ints(known.fill_null(0)))
             for which, known in zip(_SPECIALS, base[2:], strict=False)
         ]
+        values = self._values(totals[shown], counts[shown])
+        if totals.dtype == object and not self.into.is_float():
+            self._check(values, events, shown)
         state = [pl.Series(counts[events.last], dtype=pl.Int64), self._kept(totals[events.last])]
         state += [pl.Series(special[events.last], dtype=pl.Int64) for special in specials]
-        shown_specials = [special[shown] for special in specials]
-        return Totals(self._result(totals[shown], counts[shown], shown_specials), state)
+        return Totals(self._result(values, [special[shown] for special in specials]), state)
 
     def recalled(self, rows: pl.Series, base: Sequence[pl.Series]) -> pl.Series:  # noqa: ARG002
         """Return the sums or averages."""
-        return self._result(self._known(base[1]), ints(base[0]), [ints(special) for special in base[2:]])
+        values = self._values(self._known(base[1]), ints(base[0]))
+        return self._result(values, [ints(special) for special in base[2:]])
 
-    def _result(self, totals: Ints | Objects, counts: Ints, specials: Sequence[Ints]) -> pl.Series:
-        """The results from totals in units."""
-        present = [
+    def _values(self, totals: Ints | Objects, counts: Ints) -> list[Any]:
+        """The results from totals in units, whether they fit or not."""
+        return [
             self._value(total, count) for total, count in zip(totals.tolist(), counts.tolist(), strict=True)
         ]
-        result = pl.Series(present, dtype=self.into, strict=True)
+
+    def _result(self, values: list[Any], specials: Sequence[Ints]) -> pl.Series:
+        """Results as a column."""
+        result = pl.Series(values, dtype=self.into, strict=True)
         return _with_specials(result, specials) if specials else result
 
     def _totals(self, events: GroupEvents, base: pl.Series) -> Ints | Objects:
         """The total after each message, in units."""
         known = self._known(base)
+        new, old = _units(events.new(self.column)), _units(events.old(self.column))
         if self.of.is_integer():
-            moves = _units(events.new(self.column)) - _units(events.old(self.column))
-            bound = np.abs(moves.astype(np.float64)).sum() + np.abs(known.astype(np.float64)).max(initial=0.0)
-            if bound < _SAFE:
-                return events.running(moves, known)
-            new, old = (
-                np.array(one.fill_null(0).to_list(), dtype=object)
-                for one in (events.new(self.column), events.old(self.column))
-            )
-            return events.running(new - old, known.astype(object))
-        moves = _units(events.new(self.column)) - _units(events.old(self.column))
-        return events.running(moves, known)
+            if _size(new).sum() + _size(old).sum() + _size(known).max(initial=0.0) < _SAFE:
+                return events.running(new - old, known.astype(np.int64))
+            new, old, known = (one.astype(object) for one in (new, old, known))
+        return events.running(new - old, known)
 
     def _known(self, base: pl.Series) -> Any:
         """The total that is remembered of each group, in units."""
-        if self.of.is_integer():
+        if self._is_bounded:
             return ints(base.fill_null(0))
         return np.array([_from_bytes(one) for one in base], dtype=object)
 
     def _kept(self, totals: Ints | Objects) -> pl.Series:
         """Totals as they are remembered."""
-        if self.of.is_integer():
+        if self._is_bounded:
             return pl.Series([int(total) for total in totals], dtype=pl.Int64, strict=True)
-        return pl.Series([_to_bytes(total) for total in totals], dtype=pl.Binary)
+        return pl.Series([_to_bytes(int(total)) for total in totals], dtype=pl.Binary)
 
     def _value(self, total: int, count: int) -> Any:
         """The result from a total in units."""
@@ -213,6 +230,29 @@ class Sum(Function):
             value = _EXACT.divide(value, Decimal(count)) if self.average else value
             return _EXACT.quantize(value, Decimal(1).scaleb(-into.scale))
         return _divided(total, count) if self.average else total
+
+    def _check(self, values: Sequence[Any], events: GroupEvents, shown: Ints) -> None:
+        """Refuse results that do not fit their type."""
+        for at, value in zip(shown.tolist(), values, strict=True):
+            if value is None or self._fits(value):
+                continue
+            what, group = "average" if self.average else "sum", events.group_shown(at)
+            wide = "decimal(38,0)" if self.of.is_integer() else "double"
+            raise TotalOverflowError(
+                f"The {what} in column '{self.name}' of the group {group} is {value}, which does not fit"
+                f" {type_name(self.into)}.",
+                hint=f"Cast the column before it is aggregated, for instance to {wide}.",
+            )
+
+    def _fits(self, value: Any) -> bool:
+        if isinstance(self.into, pl.Decimal):
+            return bool(value.adjusted() < self.into.precision - self.into.scale)
+        return bool(-_LIMIT <= value < _LIMIT)
+
+
+def _size(numbers: Ints | Objects) -> npt.NDArray[np.float64]:
+    """About how large numbers are, of either sign."""
+    return np.abs(numbers.astype(np.float64))
 
 
 def _divided(total: int, by: int) -> float:

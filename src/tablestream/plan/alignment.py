@@ -25,6 +25,7 @@ from typing import Any
 
 import polars as pl
 
+from tablestream.operators.cells import cell_type, cells, column
 from tablestream.plan.rounds import Port
 from tablestream.state.changes import LIVE, PARTITION, POSITION, ROOT, TIME
 from tablestream.state.trace import Trace, TraceSpec
@@ -118,7 +119,7 @@ class Alignment:
                 new.append(self._message(held, spec, frame, lanes.floors, first))
                 first += frame.height
             rows = pl.concat([stored, *new])
-            goes = pl.lit(value=False) if bound is None else pl.col(TIME) < pl.lit(bound, self.time)
+            goes = pl.lit(value=False) if bound is None else pl.col(TIME) < pl.lit(column([bound], self.time))
             gone = rows.filter(goes)
             if gone.height:
                 yield held.target, gone.drop(_ARRIVAL, LIVE).rename({_EXISTS: LIVE})
@@ -147,7 +148,7 @@ class _Lanes:
 
     def __init__(self, alignment: Alignment, trace: Trace) -> None:
         self._alignment, self._trace = alignment, trace
-        rows = trace.scan().select(LANE, TIME, HEARD).iter_rows()
+        rows = zip(*map(cells, trace.scan().select(LANE, TIME, HEARD)), strict=True)
         self._known: dict[str, tuple[Any, int]] = {lane: (time, heard) for lane, time, heard in rows}
         self.floors: dict[str, Any] = {}
 
@@ -160,14 +161,16 @@ class _Lanes:
         ]
         of_partition = pl.concat(frames).group_by(PARTITION, LANE).agg(pl.col(TIME, HEARD).max())
         heard = set()
-        for partition, lane, time, now in of_partition.sort(PARTITION).iter_rows():
+        for partition, lane, time, now in zip(*map(cells, of_partition.sort(PARTITION)), strict=True):
             before, last = self._known.get(lane, (None, now))
             if before is not None:
                 self.floors[partition] = before
             self._known[lane] = (time if before is None else max(before, time), max(last, now))
             heard.add(lane)
         changed = [(0, lane, *self._known[lane], True) for lane in sorted(heard)]
-        self._trace.insert(pl.DataFrame(changed, self._trace.spec.schema, orient="row"))
+        schema = self._trace.spec.schema
+        kinds = {name: cell_type(kind) for name, kind in schema.items()}
+        self._trace.insert(pl.DataFrame(changed, kinds, orient="row").cast(schema))
 
     def bound(self) -> Any:
         """The time of the lane that is furthest behind; None where a source was never heard of."""

@@ -276,7 +276,9 @@ class _Finishing:
         copied = any(want.route == EVERY_SHARD for want in draft.inputs)
         rejecting = self._rejecting(draft.base, ports)
         shown = tuple(reading[want].shown if want in reading else None for want in draft.inputs)
-        return Placed(draft.name, operator, inputs, targets, copied, rejecting, shown if rejecting else ())
+        shown = shown if rejecting else ()
+        where = "" if draft.base is None else draft.base.where
+        return Placed(draft.name, operator, inputs, targets, copied, rejecting, shown, where)
 
     def _description(self, drafts: Sequence[Draft]) -> tuple[str, ...]:
         """What the state of a round means: its operators, and every node they hang on."""

@@ -276,8 +276,8 @@ def _groups(line: Lowering, node: Aggregate) -> AggregateOperator | Fold:
         return Fold(keys, groups, value, result, user, keep_empty=keep_empty, atomic=atomic)
     inputs, results = line.types(node.input_fields), line.types(node.value)
     functions = tuple(
-        aggregate_function(measure, list(inputs.values()), result, records=records)
-        for measure, result in zip(node.measures, results.values(), strict=True)
+        aggregate_function(measure, list(inputs.values()), name, result, records=records)
+        for measure, (name, result) in zip(node.measures, results.items(), strict=True)
     )
     return AggregateOperator(keys, groups, value, functions, keep_empty=keep_empty, atomic=atomic)
 
@@ -415,16 +415,16 @@ def _reading(
 
 
 def aggregate_function(
-    measure: Measure, inputs: Sequence[pl.DataType], result: pl.DataType, *, records: bool
+    measure: Measure, inputs: Sequence[pl.DataType], name: str, result: pl.DataType, *, records: bool
 ) -> Function | Collected:
-    """The way in which a declared aggregate is computed."""
+    """The way in which a declared aggregate is computed; `name` is what users call it."""
     if measure.column is None:
         return Count()
     column, of = f"c{measure.column}", inputs[measure.column]
     if measure.function == "count":
         return Count(column)
     if measure.function in {"sum", "avg"}:
-        return Sum(column, of, result, average=measure.function == "avg")
+        return Sum(column, of, result, average=measure.function == "avg", name=name)
     if measure.parameter is not None:
         # The library of sketches is an extra: only plans with one need it.
         from tablestream.operators.sketched import Sketch, Sketched

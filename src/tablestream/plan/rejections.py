@@ -6,17 +6,12 @@ JSON ``_key`` and ``_record`` (key and value, as the operator saw them).
 
 from __future__ import annotations
 
-import base64
-import json
-import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date, datetime, time, timedelta
-from decimal import Decimal
-from typing import Any
 
 import polars as pl
 
+from tablestream.operators.cells import as_json, cells
 from tablestream.state.changes import KEY_HASH, NOTHING, PARTITION, TS
 
 REASON = "_reason"
@@ -50,9 +45,7 @@ class Shown:
         operator, reason
             Who leaves them out, and why.
         """
-        columns = messages.select(self.columns).rows() if self.columns else [()] * messages.height
-        keys = [dict(zip(self.key, row, strict=True)) for row in columns]
-        rows = [self._row(key, value) for key, value in zip(keys, messages["v"].to_list(), strict=True)]
+        key = dict(zip(self.key, messages.select(self.columns), strict=True))
         return messages.select(
             *place,
             pl.lit(0, pl.Int64).alias(KEY_HASH),
@@ -60,36 +53,21 @@ class Shown:
             pl.lit(operator).alias("_operator"),
             pl.lit(reason).alias(REASON),
             pl.col(PARTITION).alias("_source"),
-            pl.Series("_key", map(as_json, keys), dtype=pl.String),
-            pl.Series("_record", map(as_json, rows), dtype=pl.String),
+            _objects(key, messages.height).alias("_key"),
+            _objects(key | self._value(messages["v"]), messages.height).alias("_record"),
         )
 
-    def _row(self, key: dict[str, Any], value: dict[str, Any] | None) -> dict[str, Any]:
-        """Key and value together; the value of a tombstone is null."""
-        cells = [cell for name, cell in (value or {}).items() if name != NOTHING]
-        return key | dict(zip(self.value, cells or [None] * len(self.value), strict=True))
+    def _value(self, value: pl.Series) -> dict[str, pl.Series]:
+        """The columns of the value; those of a tombstone are null."""
+        if not isinstance(value.dtype, pl.Struct):  # nothing but tombstones
+            return dict.fromkeys(self.value, value)
+        parts = value.struct.unnest().select(pl.exclude(NOTHING))
+        return dict(zip(self.value, parts, strict=True))
 
 
-def as_json(value: object) -> str:
-    """Write a value of Polars as JSON, in the manner of Spark's ``to_json``.
-
-    Examples
-    --------
-    >>> as_json({"a": Decimal("1.50"), "b": b"x", "c": float("nan"), "d": [date(2024, 2, 29)]})
-    '{"a":"1.50","b":"eA==","c":"NaN","d":["2024-02-29"]}'
-    """
-    return json.dumps(_plain(value), ensure_ascii=False, separators=(",", ":"))
-
-
-def _plain(value: object) -> object:
-    if isinstance(value, dict):
-        return {name: _plain(part) for name, part in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(part) for part in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-    if isinstance(value, bytes):
-        return base64.b64encode(value).decode()
-    if isinstance(value, datetime):
-        return value.isoformat(timespec="microseconds").replace("+00:00", "Z")
-    return str(value) if isinstance(value, Decimal | timedelta | date | time) else value
+def _objects(columns: Mapping[str, pl.Series], rows: int) -> pl.Series:
+    """Write rows as JSON objects."""
+    if not columns:
+        return pl.Series(["{}"] * rows, dtype=pl.String)
+    every = pl.DataFrame(columns).to_struct()
+    return pl.Series([as_json(cell, every.dtype) for cell in cells(every)], dtype=pl.String)

@@ -62,7 +62,8 @@ class Placed:
     """An operator in its round: whence its inputs come and where each of its outputs goes.
 
     `copied`: every shard has a copy of the table that it looks rows up in, in its last trace. `rejecting`: the ports
-    that want to know which records it leaves out, and `shown` the columns of its inputs as users know them.
+    that want to know which records it leaves out, and `shown` the columns of its inputs as users know them. `where`:
+    the user's line that built it.
     """
 
     name: str
@@ -72,6 +73,7 @@ class Placed:
     copied: bool = False
     rejecting: tuple[Port, ...] = ()
     shown: tuple[Shown | None, ...] = ()
+    where: str = ""
 
     @property
     def copy_trace(self) -> str | None:

@@ -126,10 +126,10 @@ class StoredTable:
     def _aggregate(self, groups: Groups, types: Types) -> Aggregate:
         """What computes the aggregates of groups from what is stored of them."""
         of_groups, *members = self.traces
-        inputs, results = types(groups.inputs).values(), types(self.value).values()
+        inputs, results = types(groups.inputs).values(), types(self.value).items()
         functions = (
-            aggregate_function(measure, list(inputs), result, records=groups.records)
-            for measure, result in zip(groups.measures, results, strict=True)
+            aggregate_function(measure, list(inputs), name, result, records=groups.records)
+            for measure, (name, result) in zip(groups.measures, results, strict=True)
         )
         keys = {name: spec.schema[name] for spec in members for name in spec.unique}
         value = members[0].schema["v"] if members else pl.Struct([])

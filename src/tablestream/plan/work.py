@@ -12,8 +12,9 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import polars as pl
 
+from tablestream.errors import TablestreamError
 from tablestream.operators.events import ints
-from tablestream.operators.operator import NUMBER, PARENT, Context, WallClock
+from tablestream.operators.operator import NUMBER, PARENT, Context, Emission, WallClock
 from tablestream.plan.alignment import Alignment
 from tablestream.plan.measures import ALIGNMENT, Counts
 from tablestream.plan.order import number_messages, slices
@@ -141,7 +142,7 @@ def _run(
         rejected=rejected,
     )
     counts.rows_in[placed.name] += sum(rows.height for rows in inputs)
-    for emission in placed.operator.run(inputs, context):
+    for emission in _emissions(placed, inputs, context):
         if emission.rows.is_empty():
             continue
         counts.rows_out[placed.name] += emission.rows.height
@@ -162,6 +163,14 @@ def _run(
     counts.dropped.update(
         {(placed.name, reason): count for reason, count in context.dropped.items() if count}
     )
+
+
+def _emissions(placed: Placed, inputs: Sequence[pl.DataFrame], context: Context) -> Iterator[Emission]:
+    """Run an operator; an error that it raises bears its name, and the user's line that built it."""
+    try:
+        yield from placed.operator.run(inputs, context)
+    except TablestreamError as error:
+        raise error.at(placed.name, placed.where).with_traceback(error.__traceback__) from error.__cause__
 
 
 def _rejections(

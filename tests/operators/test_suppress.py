@@ -1,0 +1,56 @@
+"""Suppression of values of any type by their bytes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import Any
+
+import polars as pl
+import pytest
+
+from tablestream.operators.operator import Context
+from tablestream.operators.suppress import Suppress
+from tablestream.state.cache import NoCache
+from tablestream.state.shard import ShardState
+from tablestream.state.store import MemoryStore
+
+TEXT = "x" * 300
+
+
+@pytest.mark.parametrize(
+    ("kind", "small", "large"),
+    [
+        (pl.String(), "", TEXT),
+        (pl.Binary(), b"\xff", bytes(300)),
+        (pl.Struct({"b": pl.Binary, "n": pl.Int64}), {"b": None, "n": 1}, {"b": bytes(300), "n": 1}),
+        (pl.List(pl.Struct({"b": pl.Binary})), [None, {"b": b""}], [{"b": bytes(300)}]),
+        (pl.List(pl.List(pl.Binary)), [None, []], [[bytes(300), None]]),
+        (pl.Map(pl.Int64, pl.Binary), {1: b"x"}, {1: bytes(300), 2: None}),
+        (pl.Map(pl.Date, pl.String), {date(2024, 1, 1): ""}, {date(2024, 1, 1): TEXT}),
+        (pl.Struct({"m": pl.Map(pl.Boolean, pl.Decimal(9, 2))}), {"m": {True: Decimal(1)}}, None),
+        (
+            pl.Map(pl.Binary, pl.Datetime("us", "UTC")),
+            {b"": datetime(2024, 1, 1, tzinfo=UTC)},
+            {bytes(300): None},
+        ),
+        (pl.Float64(), float("nan"), None),
+        (pl.Struct([]), {}, None),
+    ],
+)
+def test_values_of_every_type_have_bytes(kind: pl.DataType, small: Any, large: Any) -> None:
+    """Of two rows with 350 bytes in all the first one leaves exactly if one of them is large."""
+    operator = Suppress(pl.Schema({"_k0": pl.Binary()}), pl.Struct({"c0": kind}), 1000, max_bytes=350)
+    (schema,) = operator.inputs
+    left = []
+    for values in ([small, None], [large, small]):
+        rows = [
+            {"_kh": n, "_k0": bytes([n]), "_ts": n, "_live": True, "v": {"c0": one}, "_seq": n, "_step": n}
+            for n, one in enumerate(values, 1)
+        ]
+        frame = pl.DataFrame(rows, schema={**schema, "_seq": pl.Int64, "_step": pl.Int64})
+        state = ShardState(MemoryStore(), NoCache(), operator.traces, "plan")
+        (emission,) = operator.run([frame], Context(state.trace, Counter()))
+        left.append(emission.rows["_k0"].to_list())
+    assert left == [[], [] if large is None else [b"\x01"]]
