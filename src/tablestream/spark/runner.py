@@ -119,8 +119,8 @@ def start(
         )
     keyed = [Output(output.name, _keyed(output)) for output in outputs]
     check_outputs(keyed)
-    for output in keyed:
-        output.sink.check(spark)
+    for one, output in zip(keyed, outputs, strict=True):
+        one.sink.check(spark, _columns(output))
     keyed = [replace(one, sink=_shaped(one.sink, output)) for one, output in zip(keyed, outputs, strict=True)]
     _check_plan(spark, checkpoint, line)
     writer = query_frame(line).writeStream.outputMode("append").option("checkpointLocation", checkpoint)
@@ -189,6 +189,12 @@ def _check_kinds(outputs: Sequence[Any], checkpoint: Any, trigger: Any) -> None:
             hint='Write it as {"availableNow": True} or {"processingTime": "10 seconds"}.',
             where=user_line(),
         )
+
+
+def _columns(output: OutputRequest) -> list[str]:
+    """The names of the columns of an output's changes, but the library's."""
+    fields = (*output.node.key, *output.node.value)
+    return _REJECTED.names if output.spec.rejected else [one.name for one in fields]
 
 
 def _keyed(output: OutputRequest) -> Sink:
