@@ -11,7 +11,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
-from pyspark.sql.types import StructField, StructType
+from pyspark.sql.types import StructField, StructType, TimestampType
 
 from tablestream.calling import user_line
 from tablestream.connectors.files import first_line
@@ -33,7 +33,7 @@ _REJECTED = (
     .add("operator", "string")
     .add("reason", "string")
     .add("source", "string")
-    .add("timestamp", "timestamp")
+    .add("timestamp", TimestampType())
     .add("key", "string")
     .add("record", "string")
 )

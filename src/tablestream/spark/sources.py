@@ -176,7 +176,7 @@ def describe(df: DataFrame, said: Description) -> Described:
         check_key_type(sequence.type, sequence.name, operator=said.name, where=said.where)
     if deletes is not None:
         _analysed(df, [deletes.column.cast("boolean").alias("apply_as_deletes")], said)
-    time = _microseconds(origin, timestamp, said)
+    time = _microseconds(df, origin, timestamp, said)
     said_gone = None if deletes is None else deletes.column
     gone = [truth(one) for one in (origin.tombstone, said_gone) if one is not None]
     live = ~reduce(or_, gone) if gone else F.lit(True)
@@ -280,18 +280,24 @@ def is_reserved(name: str) -> bool:
     return name.lower() in RESERVED or name.startswith("__")
 
 
-def _microseconds(origin: Origin, timestamp: Analysed | None, said: Description) -> Column:
+def _microseconds(df: DataFrame, origin: Origin, timestamp: Analysed | None, said: Description) -> Column:
     """The record's time in microseconds: as said, its origin's, or the micro-batch's."""
+    what, remedy = "timestamp=", "Convert it, for instance with F.timestamp_millis or F.to_timestamp."
     if timestamp is None:
-        return F.unix_micros(F.current_timestamp() if origin.time is None else origin.time)
+        if origin.time is None:
+            return F.unix_micros(F.current_timestamp())
+        (timestamp,) = _analysed(df, [origin.time], said)
+        what = f"The column {timestamp.name}, which is a Kafka record's time unless timestamp= is given,"
+        remedy = "Give timestamp= the time, for instance with F.timestamp_millis, or rename the column."
     if not isinstance(timestamp.type, T.TimestampType | T.TimestampNTZType):
         raise ArgumentError(
-            f"timestamp= has the type {timestamp.type.simpleString()}, and has to be a timestamp.",
-            hint="Convert it, for instance with F.timestamp_millis or F.to_timestamp.",
+            f"{what} has the type {timestamp.type.simpleString()}, and has to be a timestamp.",
+            hint=remedy,
             operator=said.name,
             where=said.where,
         )
-    return F.unix_micros(timestamp.column.cast("timestamp"))
+    # By its class: what the word "timestamp" stands for is a setting of the session.
+    return F.unix_micros(timestamp.column.cast(T.TimestampType()))
 
 
 def _ordered(origin: Origin, df: DataFrame, said: Description) -> Origin:
