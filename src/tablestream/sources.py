@@ -87,8 +87,9 @@ def table(
     Raises
     ------
     ArgumentError
-        The frame does not stream, a timestamp has another type, a part of the key is an expression without an
-        alias, an argument is of another kind.
+        The frame does not stream, or its rows were shuffled or sorted since they were read and no `order_by` is given;
+        a timestamp has another type, a part of the key is an expression without an alias, an argument is of another
+        kind.
     PlanError
         A column is not there.
     ColumnCollisionError

@@ -165,8 +165,8 @@ def test_only_a_maintained_table_needs_no_more_than_the_last_change() -> None:
 
 
 def test_session_without_delta_is_refused(delta_spark: SparkSession) -> None:
-    delta("out").check(delta_spark)
+    delta("out").check(delta_spark, ())
     other = delta_spark.newSession()
     other.conf.set("spark.sql.catalog.spark_catalog", "another")
     with pytest.raises(SessionSettingError, match="spark_catalog"):
-        delta("out").check(other)
+        delta("out").check(other, ())

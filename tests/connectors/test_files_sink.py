@@ -6,10 +6,13 @@ from typing import TYPE_CHECKING
 
 import duckdb
 import pytest
+from pyspark.sql import functions as F
+from pyspark.sql.types import TimestampType
 
+from tablestream import start, table
 from tablestream.connectors import files as module
 from tablestream.connectors.files import files, read_files
-from tablestream.errors import ArgumentError, PlanError
+from tablestream.errors import ArgumentError, PlanError, ReservedNameError
 from tests.connectors.changes import START, changes
 
 if TYPE_CHECKING:
@@ -61,6 +64,52 @@ def test_json_keeps_microseconds_and_null_columns(spark: SparkSession, tmp_path:
     assert row._timestamp == START.replace(tzinfo=None)
     assert spark.read.json(sink.path).columns[:4] == ["_change_type", "_order", "_timestamp", "k.2"]
     assert "v" in spark.read.json(sink.path).columns
+
+
+@pytest.mark.parametrize(
+    ("zone", "time", "written"),
+    [
+        ("America/New_York", "1850-06-01 12:00:00.5", "1850-06-01T12:00:00.500000-04:56:02"),
+        ("America/New_York", "2024-06-01 12:00:00.5", "2024-06-01T12:00:00.500000-04:00"),
+        ("UTC", "2024-06-01 12:00:00.5", "2024-06-01T12:00:00.500000Z"),
+        ("Asia/Kolkata", "1900-06-01 12:00:00", "1900-06-01T12:00:00.000000+05:21:10"),
+        ("Asia/Kolkata", "2024-06-01 12:00:00", "2024-06-01T12:00:00.000000+05:30"),
+    ],
+)
+def test_json_keeps_the_seconds_of_a_zones_offset(
+    spark: SparkSession, tmp_path: Path, zone: str, time: str, written: str
+) -> None:
+    """And of an offset without seconds it writes none."""
+    before = spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.session.timeZone", zone)
+    try:
+        when = F.lit(time).cast(TimestampType())
+        rows = changes(spark, 0, (1, "a", None)).withColumn("at", when)
+        expected = rows.select(F.unix_micros("at")).collect()
+        sink = files(tmp_path / "log", "json")
+        sink.write(rows, 0, "query", "out")
+        (text,) = spark.read.schema("at STRING").json(sink.path).collect()
+        assert text.at == written
+        again = spark.read.schema("at TIMESTAMP").json(sink.path)
+        assert again.select(F.unix_micros("at")).collect() == expected
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", str(before))
+
+
+@pytest.mark.parametrize("name", ["micro_batch", "Micro_Batch"])
+def test_a_column_that_is_called_like_the_directories_is_refused(
+    spark: SparkSession, tmp_path: Path, name: str
+) -> None:
+    """It would be read as their number. Before the query starts, and whether it is of the key or of the value."""
+    (tmp_path / "in").mkdir()
+    log = read_files(spark, tmp_path / "in", "json", f"id int, {name} int")
+    for key in ("id", name):
+        output = table(log, key, order_by="id", name="numbers").to(files(tmp_path / "log"))
+        with pytest.raises(
+            ReservedNameError, match=f"have a column {name}: it would be read as their number"
+        ):
+            start(output, checkpoint=str(tmp_path / "checkpoint"))
+    assert not (tmp_path / "checkpoint").exists()
 
 
 def test_log_is_read_by_others_and_again_by_read_files(spark: SparkSession, tmp_path: Path) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import random
 import shutil
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,8 +17,6 @@ from tests.faults.comparing import MICRO_BATCHES, TABLES, changes
 from tests.faults.victim import reveal, work_off, write_logs
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from pyspark.sql import SparkSession
 
 
@@ -31,7 +31,9 @@ class Vandal(threading.Thread):
     def run(self) -> None:
         """Damage a file every few milliseconds."""
         while not self._stopped.wait(0.02):
-            files = [one for one in self._directory.rglob("*") if one.is_file()]
+            # The cache takes files and directories away meanwhile, which os.walk passes over.
+            walks = os.walk(self._directory)
+            files = [Path(directory, name) for directory, _, names in walks for name in names]
             if files:
                 with suppress(OSError):
                     self._damage(self._rng.choice(files))

@@ -93,7 +93,7 @@ def test_damaged_state_ends_the_query_and_nothing_is_made_of_it(
 
     for file in (here / "checkpoint" / "state").rglob("*"):
         if file.suffix in {".changelog", ".zip"}:
-            file.unlink()
+            file.unlink(missing_ok=True)  # Spark's maintenance may be faster
     assert "TABLESTREAM" not in failure(spark, here, 4)  # it is Spark that misses them
     assert changes(here, OUTPUT) == done(3)
 

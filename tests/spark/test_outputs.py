@@ -39,7 +39,7 @@ class Idle:
         self.key_columns = tuple(names)
         return self
 
-    def check(self, spark: SparkSession) -> None:
+    def check(self, spark: SparkSession, columns: Sequence[str]) -> None:
         pass
 
     def write(self, changes: DataFrame, micro_batch_id: int, query_id: str, output_name: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import polars as pl
@@ -9,22 +10,32 @@ import pyarrow as pa
 import pytest
 
 from tablestream.errors import MalformedRecordError, OrderError
-from tablestream.plan.rounds import METRICS, Port
-from tablestream.spark import blobs
+from tablestream.operators.deduplicate import Deduplicate
+from tablestream.operators.operator import Context
+from tablestream.plan.order import number_messages
+from tablestream.plan.rounds import METRICS, RANKS, Port
+from tablestream.spark import blobs, packing
 from tablestream.spark.packing import Consumer, Malformed, SourcePacker, _gathered
+from tablestream.state.cache import NoCache
+from tablestream.state.shard import ShardState
+from tablestream.state.store import MemoryStore
 
 PORT, TOLD = Port(1, 1, 1, "_kh", "rows"), Port(2, 2, 2, "_kh", "rejected")
 
 
 def packed(
-    *records: dict[str, Any], malformed: Malformed = "fail", compat: bool = False
+    *records: dict[str, Any],
+    malformed: Malformed = "fail",
+    compat: bool = False,
+    ordered: bool = False,
+    cut: int | None = None,
 ) -> dict[int, pl.DataFrame]:
-    """Pack records of one file; return the messages by port."""
+    """Pack records of one file, in two parts if they are cut; return the messages by port."""
     packer = SourcePacker(
         name="positions",
         number=0,
         marks=("__mark0",),
-        ordered=False,
+        ordered=ordered,
         consumers=(Consumer(PORT, ("_kh", "_k0", "_live"), 1),),
         shards=1,
         malformed=malformed,
@@ -43,12 +54,15 @@ def packed(
             ("__to1__k0", pa.string()),
             ("__to1__live", pa.bool_()),
             ("__to1_c0", pa.string()),
+            *([("__position", pa.int64())] if "__position" in records[0] else []),
+            *([("__time", pa.int64())] if ordered else []),
         ]
     )
     defaults = {"__null_key": False, "__mark0": "file", "__to1__kh": 7, "__to1__live": True, "__record": "{}"}
     rows = [{**defaults, **record} for record in records]
     messages: dict[int, list[pl.DataFrame]] = {}
-    for batch in packer([pa.RecordBatch.from_pylist(rows, schema=schema)]):
+    parts = [rows] if cut is None else [rows[:cut], rows[cut:]]
+    for batch in packer([pa.RecordBatch.from_pylist(part, schema=schema) for part in parts]):
         for _, port, rows, blob in zip(*(column.to_pylist() for column in batch.columns), strict=True):
             frame = pl.DataFrame({"counter": [blob.decode()], "count": [rows]}) if port == METRICS else None
             messages.setdefault(port, []).append(blobs.decode([blob])[0] if frame is None else frame)
@@ -72,6 +86,76 @@ def test_source_partitions_may_come_mixed() -> None:
         (100, 1, 50),
         (2, 2, 0),
     ]
+
+
+@pytest.mark.parametrize("cut", [None, 1, 2, 4])
+def test_rows_of_one_position_are_numbered(monkeypatch: pytest.MonkeyPatch, cut: int | None) -> None:
+    """Also where they come in several record batches, and where another partition comes between."""
+    monkeypatch.setattr(packing, "ROWS", 1)
+    places = [("a", 5), ("a", 5), ("b", 5), ("a", 5), ("a", 7), ("b", 5), ("a", 8), ("a", 8)]
+    records = [{"__ts": 1, "__mark0": file, "__position": position} for file, position in places]
+    rows = packed(*records, cut=cut)[PORT.number]
+    numbers = [(*place, hop // RANKS, hop % RANKS) for *place, hop in rows.select("_p", "_o", "_h0").rows()]
+    a, b = "0000\ta", "0000\tb"
+    assert numbers == [
+        (a, 5, 0, 1),
+        (a, 5, 1, 1),
+        (b, 5, 0, 1),
+        (a, 5, 2, 1),
+        (a, 7, 0, 1),
+        (b, 5, 1, 1),
+        (a, 8, 0, 1),
+        (a, 8, 1, 1),
+    ]
+
+
+def test_rows_of_one_position_are_steps_of_their_own() -> None:
+    rows = packed(*({"__ts": 1, "__position": position} for position in (5, 5, 6)))[PORT.number]
+    place = rows.select("_t", "_p", "_o", "_h0")
+    for more in ([], [pl.lit(0, pl.Int64).alias("_hs")]):
+        _, (numbers,) = number_messages([place.with_columns(more)], ["_h0"])
+        assert numbers["_step"].to_list() == [1, 2, 3]
+
+
+def test_elements_of_a_record_that_its_writer_numbered_are_no_repeats_of_each_other() -> None:
+    """But the elements of the record that is written again are repeats of the first ones."""
+    messages = {"_kh": 1, "_k0": "a", "_w": "w", "_wh": 1, "_rk": b"k", "_fh": 1, "_mb": 0, "_no": 4}
+    columns = {"__ts": 1, "__null_key": False, "__mark0": "t", "__to1__live": True, "__to1_c0": "v"}
+    columns |= {f"__to1_{name}": value for name, value in messages.items()}
+    places = [{"__position": position} for position in (5, 5, 8, 8)]
+    consumer = Consumer(PORT, (*messages, "_live"), 1)
+    packer = SourcePacker("topic", 0, ("__mark0",), ordered=False, consumers=(consumer,), shards=1)
+    batches = list(packer([pa.RecordBatch.from_pylist([columns | place for place in places])]))
+    frames = blobs.decode(blob for batch in batches for blob in batch[blobs.BLOB].to_pylist())
+    rows = pl.concat(frames).with_row_index("_seq", 1).with_columns(pl.col("_seq").cast(pl.Int64))
+    operator = Deduplicate(pl.Schema({"_k0": pl.String()}), rows.schema["v"])
+    state = ShardState(MemoryStore(), NoCache(), operator.traces, "plan")
+    context = Context(state.trace, Counter())
+    (emission,) = operator.run([rows.select("_seq", *operator.inputs[0])], context)
+    assert emission.rows["_parent"].to_list() == [1, 2]
+    assert context.dropped == {"repeated": 2}
+
+
+def test_a_rejected_row_stands_where_it_stood_among_those_of_its_position() -> None:
+    records = ({"__ts": 1, "__position": 5, "__null_key": null} for null in (False, True))
+    assert packed(*records)[TOLD.number].select("_o", "_h0").rows() == [(5, RANKS + TOLD.rank)]
+
+
+@pytest.mark.parametrize("cut", [None, 1])
+def test_a_position_behind_its_own_is_an_error_unless_the_order_is_the_users(
+    monkeypatch: pytest.MonkeyPatch, cut: int | None
+) -> None:
+    """The running maximum of the time says nothing about rows that were mixed."""
+    monkeypatch.setattr(packing, "ROWS", 1)
+    records = [{"__ts": 1, "__time": 3, "__position": 9}, {"__ts": 2, "__time": 2, "__position": 4}]
+    with pytest.raises(OrderError, match="position 4 of 'file' comes after 9"):
+        packed(*records, cut=cut)
+    assert packed(*records, cut=cut, ordered=True)[PORT.number].select("_t", "_o").rows() == [(3, 9), (2, 4)]
+
+
+def test_a_row_without_a_position_of_its_own_stands_behind_the_one_before() -> None:
+    rows = packed({"__ts": 1, "__position": 4}, {"__ts": 2, "__position": None}, {"__ts": 3, "__position": 5})
+    assert rows[PORT.number].select("_o", "_h0").rows() == [(4, 1), (4, RANKS + 1), (5, 1)]
 
 
 def test_parts_of_a_source_partition_sort_before_what_follows_in_longer_ones() -> None:

@@ -8,6 +8,7 @@ import pytest
 from pyspark.sql import functions as F
 
 import tablestream as ts
+from tablestream.errors import ArgumentError
 from tests.spark.change_logs import ChangeLog, run
 
 if TYPE_CHECKING:
@@ -68,6 +69,45 @@ def test_timestamps_are_the_same_in_every_zone(
     assert {row["_timestamp"].isoformat() for row in sink.rows()} == {
         "2024-11-03T01:30:00.000001", "2024-11-03T02:30:00.000001",
     }  # fmt: skip
+
+
+@pytest.fixture
+def timestamps_without_zone(spark: SparkSession) -> Iterator[None]:
+    """What SQL means by the word timestamp in this session."""
+    spark.conf.set("spark.sql.timestampType", "TIMESTAMP_NTZ")
+    yield
+    spark.conf.unset("spark.sql.timestampType")
+
+
+@pytest.mark.usefixtures("timestamps_without_zone")
+def test_the_word_timestamp_may_mean_one_without_a_zone(spark: SparkSession, tmp_path: Path) -> None:
+    log = ChangeLog(tmp_path / "log", SCHEMA)
+    log.add(*([one | {"at": one["at"].removesuffix("Z")} for one in rows(number)] for number in (1, 2)))
+    frame = log.read(spark)
+    assert dict(frame.dtypes)["at"] == "timestamp_ntz"
+    table = ts.table(frame, "id", timestamp="at", columns=["port", "at"], history="1 day", name="seen")
+    sink, rejected = ts.memory("no zone"), ts.memory("no zone, rejected")
+    checkpoint = tmp_path / "checkpoint"
+    outputs = (table.to(sink, name="seen"), table.rejected().to(rejected, name="rejected"))
+    run(*outputs, checkpoint=checkpoint)
+    assert [row["_timestamp"] == row.at for row in sink.rows()] == [True] * 6
+    read = ts.read_state(spark, checkpoint, "seen", as_of="2024-11-03 02:00:00")
+    assert {kind for name, kind in read.dtypes if name.startswith(("_", "valid"))} == {"timestamp"}
+    assert sorted(row.port for row in read.collect()) == [0, 1, 2]
+
+
+def test_a_kafka_frame_whose_timestamp_is_no_time_asks_for_one(spark: SparkSession, tmp_path: Path) -> None:
+    columns = "topic string, partition int, offset bigint, id int"
+    for kind in ("bigint", "string"):
+        log = ChangeLog(tmp_path / kind, f"{columns}, timestamp {kind}").read(spark)
+        with pytest.raises(
+            ArgumentError, match=f"column timestamp, which is .* has the type {kind}"
+        ) as caught:
+            ts.table(log, "id", name="records")
+        assert "Give timestamp=" in caught.value.hint
+        assert (caught.value.operator, caught.value.code) == ("records", ArgumentError.code)
+        ts.table(log, "id", timestamp=F.timestamp_millis(F.col("timestamp").cast("bigint")))
+    ts.table(ChangeLog(tmp_path / "ntz", f"{columns}, timestamp timestamp_ntz").read(spark), "id")
 
 
 def test_an_order_that_is_no_bigint_with_one_side_empty(

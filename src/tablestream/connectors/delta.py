@@ -56,7 +56,7 @@ class DeltaSink:
         """Give the same target, told which columns are the key."""
         return replace(self, key_columns=tuple(names))
 
-    def check(self, spark: SparkSession) -> None:
+    def check(self, spark: SparkSession, columns: Sequence[str]) -> None:  # noqa: ARG002 (the contract's)
         """Refuse a session that was not set up for Delta Lake."""
         wanted = {"spark.sql.extensions": EXTENSION, "spark.sql.catalog.spark_catalog": CATALOG}
         for setting, value in wanted.items():

@@ -13,8 +13,9 @@ from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
+from tablestream.calling import user_line
 from tablestream.connectors.sink import checked_path, quoted
-from tablestream.errors import ArgumentError, PlanError
+from tablestream.errors import ArgumentError, PlanError, ReservedNameError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -30,6 +31,8 @@ CORRUPT_RECORD = "_corrupt_record"
 METADATA = "tablestream"
 ON_MALFORMED = "on_malformed"
 OWNER = "_tablestream_owner"
+#: What the directories of a log are called, and so the column that readers make of their names.
+MICRO_BATCH = "micro_batch"
 
 _OPTIONS_BY_ARGUMENT = {
     "mode": "mode",
@@ -38,7 +41,8 @@ _OPTIONS_BY_ARGUMENT = {
 }
 JSON_OPTIONS = {
     # Spark writes milliseconds by default, and order within a millisecond would be lost.
-    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    # Five X: a zone's offset has seconds where it has any, such as -04:56:02 of New York before 1883.
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXXXX",
     "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
     # A delete's null columns are written out: a log of deletes alone still has its columns.
     "ignoreNullFields": "false",
@@ -297,15 +301,23 @@ class FileSink:
         """Give the same target, told which columns are the key."""
         return replace(self, key_columns=tuple(names))
 
-    def check(self, spark: SparkSession) -> None:
-        """Every session can write files."""
+    def check(self, spark: SparkSession, columns: Sequence[str]) -> None:  # noqa: ARG002 (every session will do)
+        """Refuse a column that is called like the directories: readers would take their number for it."""
+        taken = [name for name in columns if name.lower() == MICRO_BATCH]
+        if taken:
+            raise ReservedNameError(
+                f"The directories of {self.target} are read as a column {MICRO_BATCH}, and the changes have a column"
+                f" {taken[0]}: it would be read as their number.",
+                hint="Give the column another name, with select(...), or write to another kind of sink.",
+                where=user_line(),
+            )
 
     def write(self, changes: DataFrame, micro_batch_id: int, query_id: str, output_name: str) -> None:
         """Write the directory of one micro-batch, in place of what a failed attempt left of it."""
         self._claim(changes.sparkSession, f"{query_id}/{output_name}")
         defaults = JSON_OPTIONS if self.format == "json" else {}
         writer = changes.write.format(self.format).options(**(defaults | dict(self.options)))
-        writer.mode("overwrite").save(f"{self.path.rstrip('/')}/micro_batch={micro_batch_id}")
+        writer.mode("overwrite").save(f"{self.path.rstrip('/')}/{MICRO_BATCH}={micro_batch_id}")
 
     def _claim(self, spark: SparkSession, owner: str) -> None:
         """Refuse a directory with another query's log.
@@ -357,6 +369,8 @@ def files(
     ------
     ArgumentError
         When the format is neither of the two, or the path is empty or holds a password.
+    ReservedNameError
+        By ``ts.start``, when a column is called ``micro_batch``, whatever its case.
     PlanError
         In the first micro-batch, when the directory holds the log of another query: one with another
         checkpoint.

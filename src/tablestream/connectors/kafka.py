@@ -45,7 +45,7 @@ _DECIDED = {
     "maxrecordsperpartition": _CUTS,
 }
 _NUMBER = "[0-9]{1,18}"
-_HEADER_PATTERN = rf"^-?{_NUMBER}( [0-9a-f]{{16}} {_NUMBER} {_NUMBER})?\z"  # $ would let a line's end be
+_HEADER_PATTERN = rf"^-?{_NUMBER}( [0-9a-f]{{16}} {_NUMBER} [0-9]{{1,9}})?\z"  # $ would let a line's end be
 
 
 def from_kafka(

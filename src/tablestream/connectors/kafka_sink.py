@@ -86,7 +86,7 @@ class KafkaSink:
         """Give the same target, told which columns are the key."""
         return replace(self, key_columns=tuple(names))
 
-    def check(self, spark: SparkSession) -> None:
+    def check(self, spark: SparkSession, columns: Sequence[str]) -> None:  # noqa: ARG002 (the contract's)
         """Refuse a session without Spark's Kafka connector, or one that would show a password."""
         check_connector(spark)
         check_hidden(spark, self.options)

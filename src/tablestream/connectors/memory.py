@@ -46,14 +46,14 @@ class MemorySink:
         """Give the same target, told which columns are the key."""
         return replace(self, key_columns=tuple(names))
 
-    def check(self, spark: SparkSession) -> None:
+    def check(self, spark: SparkSession, columns: Sequence[str]) -> None:  # noqa: ARG002 (the contract's)
         """Refuse Spark Connect: the rows would stay in a worker of the server."""
         if type(spark).__module__.startswith("pyspark.sql.connect"):
             raise _no_connect()
 
     def write(self, changes: DataFrame, micro_batch_id: int, query_id: str, output_name: str) -> None:  # noqa: ARG002 (the contract's)
         """Keep the rows of one micro-batch, in place of what it left before."""
-        self.check(changes.sparkSession)
+        self.check(changes.sparkSession, ())
         log = _LOGS.get(self.name)
         if log is None or log.query_id != query_id:
             log = _LOGS[self.name] = _Log(query_id)

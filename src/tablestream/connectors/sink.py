@@ -61,8 +61,16 @@ class Sink(Protocol):
         """Give the same target, told which columns are the key."""
         ...
 
-    def check(self, spark: SparkSession) -> None:
-        """Refuse, before the query starts, a session that cannot write to this target."""
+    def check(self, spark: SparkSession, columns: Sequence[str]) -> None:
+        """Refuse, before the query starts, a session that cannot write to this target, or columns that it cannot take.
+
+        Parameters
+        ----------
+        spark
+            The session.
+        columns
+            The names of the key's and the value's columns.
+        """
         ...
 
     def write(self, changes: DataFrame, micro_batch_id: int, query_id: str, output_name: str) -> None:

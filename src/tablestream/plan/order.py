@@ -80,14 +80,12 @@ def number_messages(
     order
         All places, sorted.
     numbers
-        Per frame, ``_seq`` (from 1) and ``_step`` (from 1, equal for equal roots) of its rows.
+        Per frame, ``_seq`` (from 1) and ``_step`` (from 1, equal for what one record caused) of its rows.
     """
     every = pl.concat(places)
     positions = sorted_positions(every, hops)
     order = every[positions]
-    parts = [pl.col(name) for name in ROOT]
-    if STEP_HOPS in order.columns:
-        parts += _hops_of_step(hops)
+    parts = [*(pl.col(name) for name in ROOT), *_hops_of_step(order, hops)]
     fresh = order.select(
         pl.any_horizontal(part.ne_missing(part.shift(1)) for part in parts) | (pl.int_range(pl.len()) == 0)
     )
@@ -102,13 +100,18 @@ def number_messages(
     return order, numbers
 
 
-def _hops_of_step(hops: Sequence[str]) -> list[pl.Expr]:
-    """The hops that are part of a step, and 0 for the others; of the last one the emission, whoever reads it."""
+def _hops_of_step(order: pl.DataFrame, hops: Sequence[str]) -> list[pl.Expr]:
+    """The hops that are part of a step, and 0 for the others; of the last one the emission, whoever reads it.
+
+    The emission of the first hop is always part of it: it is the number of a record among those of one root.
+    """
+    if STEP_HOPS not in order.columns:
+        return [pl.col(hop) // RANKS for hop in hops[:1]]
     depth = pl.col(STEP_HOPS)
     own = [
         pl.when(depth > number + 1)
         .then(hop)
-        .when(depth == number + 1)
+        .when((depth == number + 1) | (number == 0))
         .then(pl.col(hop) // RANKS)
         .otherwise(0)
         for number, hop in enumerate(hops)

@@ -11,14 +11,17 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+import numpy as np
 import polars as pl
 import pyarrow as pa
 from pyspark import TaskContext
 
 from tablestream.errors import MalformedRecordError, OrderError
+from tablestream.operators.deduplicate import NUMBER
+from tablestream.operators.events import Ints, ints
 from tablestream.plan.alignment import told_of
 from tablestream.plan.rejections import Shown
-from tablestream.plan.rounds import Port
+from tablestream.plan.rounds import RANKS, Port
 from tablestream.spark import blobs
 from tablestream.state.changes import (
     KEY_HASH,
@@ -44,6 +47,11 @@ _FIRST_US, _LAST_US = -62_135_596_800_000_000, 253_402_300_799_999_999
 _TIME_THERE_IS = pl.when(pl.col("__ts").is_between(_FIRST_US, _LAST_US)).then("__ts").alias("__ts")
 #: Between the parts of a source partition's name; sorts before all that a part may contain.
 _SEPARATOR = "\t"
+#: The number of a record among those of one place: a source's row may have been exploded.
+_ELEMENT = "__element"
+#: More than a record of a topic makes rows: what its writer numbered is numbered anew by this, plus the element.
+_ELEMENTS = 1 << 30
+_FIRST_HOP = hop_columns(1)[0]
 
 Malformed = Literal["fail", "drop", "keep"]
 
@@ -151,7 +159,7 @@ class SourcePacker:
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Pack all record batches of a task."""
         dropped: Counter[tuple[str, str]] = Counter()
-        places = _Places(self.number, self.marks, self.ordered)
+        places = _Places(self.name, self.number, self.marks, self.ordered)
         for table in _gathered(batches):
             frame = places.put(_from_arrow(table).with_columns(_TIME_THERE_IS))
             frame = frame.with_columns(self._reason(frame.columns).alias(_REASON))
@@ -214,6 +222,7 @@ class SourcePacker:
             pl.col(TIME).fill_null(strategy="zero") if rejected.schema[TIME].is_integer() else pl.col(TIME),
             partition,
             POSITION,
+            (pl.col(_ELEMENT) * RANKS + port.rank).alias(_FIRST_HOP),
             zero.alias(KEY_HASH),
             TS,
             pl.lit(self.name).alias("_operator"),
@@ -225,19 +234,28 @@ class SourcePacker:
         return blobs.pack(port, told, self.shards)
 
     def _pack(self, consumer: Consumer, frame: pl.DataFrame) -> Iterator[blobs.Blob]:
-        hop = pl.lit(consumer.port.rank, pl.Int64).alias("_h0")
-        return blobs.pack(consumer.port, consumer.messages(frame, *ROOT, hop, TS), self.shards)
+        hop = (pl.col(_ELEMENT) * RANKS + consumer.port.rank).alias(_FIRST_HOP)
+        messages = consumer.messages(frame, *ROOT, hop, TS)
+        if NUMBER in messages.columns:
+            # A writer numbers records, and each may be several: a repeat is one of the same element, too.
+            messages = messages.with_columns(pl.col(NUMBER) * _ELEMENTS + frame[_ELEMENT])
+        return blobs.pack(consumer.port, messages, self.shards)
 
 
 @dataclass
 class _Places:
-    """Gives the records of one task their place: running maximum of the time, source partition, position."""
+    """Gives the records of one task their place: running maximum of the time, source partition, position.
 
+    Rows that follow each other in one position are the elements of one row of the source: they are numbered.
+    """
+
+    name: str
     source: int
     marks: tuple[str, ...]
     ordered: bool
     _latest: dict[str, int] = field(default_factory=dict)
     _counted: dict[str, int] = field(default_factory=dict)
+    _last: dict[str, tuple[int, int]] = field(default_factory=dict)
 
     def put(self, frame: pl.DataFrame) -> pl.DataFrame:
         """Add the order columns; the rows of each partition come in order, across calls too."""
@@ -252,13 +270,40 @@ class _Places:
     def _place(self, part: pl.DataFrame) -> pl.DataFrame:
         """Do the same for rows of one source partition."""
         partition = str(part[PARTITION][0])
+        time = part[TIME] if self.ordered else self._running_maximum(partition, part[TIME])
+        if "__position" in part.columns:
+            # A row that could not be read has no position of its own.
+            position = part["__position"].fill_null(strategy="forward").fill_null(0).alias(POSITION)
+            element = self._elements(partition, ints(position))
+            return part.with_columns(position, time.alias(TIME), pl.Series(_ELEMENT, element))
         counted = self._counted.get(partition, 0)
         self._counted[partition] = counted + part.height
-        position = pl.int_range(counted, counted + part.height, dtype=pl.Int64)
-        if "__position" in part.columns:
-            position = pl.col("__position")
-        time = part[TIME] if self.ordered else self._running_maximum(partition, part[TIME])
-        return part.with_columns(position.alias(POSITION), time.alias(TIME))
+        counts = pl.int_range(counted, counted + part.height, dtype=pl.Int64).alias(POSITION)
+        return part.with_columns(counts, time.alias(TIME), pl.lit(0, pl.Int64).alias(_ELEMENT))
+
+    def _elements(self, partition: str, positions: Ints) -> Ints:
+        """Number the rows of each position, from 0."""
+        last, element = self._last.get(partition, (positions[0] - 1, -1))
+        steps = np.diff(positions, prepend=last)
+        if not self.ordered and (steps < 0).any():
+            at = int(np.argmax(steps < 0))
+            raise self._out_of_order(partition, int(positions[at]), int(positions[at] - steps[at]))
+        elements = np.zeros(len(positions), dtype=np.int64)
+        if not steps.all():
+            rows = np.arange(len(positions))
+            elements = rows - np.maximum.accumulate(np.where(steps != 0, rows, -1 - element))
+        self._last[partition] = int(positions[-1]), int(elements[-1])
+        return elements
+
+    def _out_of_order(self, partition: str, position: int, last: int) -> OrderError:
+        place = partition.split(_SEPARATOR, 1)[-1]
+        return OrderError(
+            f"The rows of '{self.name}' are not in the order of their source: position {position} of {place!r} comes"
+            f" after {last}.",
+            hint="Make it from the frame before its rows were mixed or sorted, or give order_by= a column that orders"
+            " them.",
+            operator=self.name,
+        )
 
     def _running_maximum(self, partition: str, times: pl.Series) -> pl.Series:
         """The maximum up to each record, from the first record of the partition in this task on."""

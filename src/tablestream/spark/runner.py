@@ -11,7 +11,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
-from pyspark.sql.types import StructField, StructType
+from pyspark.sql.types import StructField, StructType, TimestampType
 
 from tablestream.calling import user_line
 from tablestream.connectors.files import first_line
@@ -33,7 +33,7 @@ _REJECTED = (
     .add("operator", "string")
     .add("reason", "string")
     .add("source", "string")
-    .add("timestamp", "timestamp")
+    .add("timestamp", TimestampType())
     .add("key", "string")
     .add("record", "string")
 )
@@ -116,8 +116,8 @@ def start(
         )
     keyed = [Output(output.name, _keyed(output)) for output in outputs]
     check_outputs(keyed)
-    for output in keyed:
-        output.sink.check(spark)
+    for one, output in zip(keyed, outputs, strict=True):
+        one.sink.check(spark, _columns(output))
     keyed = [replace(one, sink=_shaped(one.sink, output)) for one, output in zip(keyed, outputs, strict=True)]
     _check_plan(spark, checkpoint, line)
     writer = query_frame(line).writeStream.outputMode("append").option("checkpointLocation", checkpoint)
@@ -219,6 +219,12 @@ def _check_kinds(checkpoint: Any, trigger: Any) -> None:
             hint='Write it as {"availableNow": True} or {"processingTime": "10 seconds"}.',
             where=user_line(),
         )
+
+
+def _columns(output: OutputRequest) -> list[str]:
+    """The names of the columns of an output's changes, but the library's."""
+    fields = (*output.node.key, *output.node.value)
+    return _REJECTED.names if output.spec.rejected else [one.name for one in fields]
 
 
 def _keyed(output: OutputRequest) -> Sink:

@@ -40,11 +40,20 @@ from tablestream.errors import ArgumentError, ColumnCollisionError, ReservedName
 from tablestream.spark import blobs
 from tablestream.spark.analysis import Analysed, analysed, folding
 from tablestream.spark.columns import quoted, truth
+from tablestream.spark.lineage import JOIN, mixed_by
 from tablestream.spark.origins import Origin, origin_of
 from tablestream.spark.packing import Malformed
 from tablestream.spark.types import arrow_type, check_key_type
 from tablestream.topology.nodes import Fields
 
+_MIXED_REMEDY = (
+    "Make the table from the frame as it was read, and do the rest after it; or give order_by= a column that orders"
+    " the records."
+)
+_MIXED_REMEDIES = {
+    JOIN: "Have Spark broadcast the static side, with F.broadcast(...), or join tables instead; or give order_by= a"
+    " column that orders the records."
+}
 RESERVED = ("_change_type", "_timestamp", "_order", "_is_latest", *blobs.COLUMNS)
 
 
@@ -158,7 +167,7 @@ def describe(df: DataFrame, said: Description) -> Described:
     value = _value(df, said, [*(one.name for one in key), *origin.hidden])
     for one in value:
         arrow_type(one.type, one.name, operator=said.name, where=said.where)
-    _check_order(origin, said)
+    origin = _ordered(origin, df, said)
     timestamp, deletes, order_by, sequence = (
         None if given is None else _analysed(df, [given], said)[0]
         for given in (said.timestamp, said.deletes, said.order_by, said.sequence_by)
@@ -167,7 +176,7 @@ def describe(df: DataFrame, said: Description) -> Described:
         check_key_type(sequence.type, sequence.name, operator=said.name, where=said.where)
     if deletes is not None:
         _analysed(df, [deletes.column.cast("boolean").alias("apply_as_deletes")], said)
-    time = _microseconds(origin, timestamp, said)
+    time = _microseconds(df, origin, timestamp, said)
     said_gone = None if deletes is None else deletes.column
     gone = [truth(one) for one in (origin.tombstone, said_gone) if one is not None]
     live = ~reduce(or_, gone) if gone else F.lit(True)
@@ -271,28 +280,51 @@ def is_reserved(name: str) -> bool:
     return name.lower() in RESERVED or name.startswith("__")
 
 
-def _microseconds(origin: Origin, timestamp: Analysed | None, said: Description) -> Column:
+def _microseconds(df: DataFrame, origin: Origin, timestamp: Analysed | None, said: Description) -> Column:
     """The record's time in microseconds: as said, its origin's, or the micro-batch's."""
+    what, remedy = "timestamp=", "Convert it, for instance with F.timestamp_millis or F.to_timestamp."
     if timestamp is None:
-        return F.unix_micros(F.current_timestamp() if origin.time is None else origin.time)
+        if origin.time is None:
+            return F.unix_micros(F.current_timestamp())
+        (timestamp,) = _analysed(df, [origin.time], said)
+        what = f"The column {timestamp.name}, which is a Kafka record's time unless timestamp= is given,"
+        remedy = "Give timestamp= the time, for instance with F.timestamp_millis, or rename the column."
     if not isinstance(timestamp.type, T.TimestampType | T.TimestampNTZType):
         raise ArgumentError(
-            f"timestamp= has the type {timestamp.type.simpleString()}, and has to be a timestamp.",
-            hint="Convert it, for instance with F.timestamp_millis or F.to_timestamp.",
+            f"{what} has the type {timestamp.type.simpleString()}, and has to be a timestamp.",
+            hint=remedy,
             operator=said.name,
             where=said.where,
         )
-    return F.unix_micros(timestamp.column.cast("timestamp"))
+    # By its class: what the word "timestamp" stands for is a setting of the session.
+    return F.unix_micros(timestamp.column.cast(T.TimestampType()))
 
 
-def _check_order(origin: Origin, said: Description) -> None:
-    """Warn of records whose order is not known."""
-    if not origin.marks and said.order_by is None:
-        warn(
-            f"{said.kind.capitalize()} '{said.name}' ({said.where}) comes from a source without positions: its records"
-            " are ordered by time, then as Spark's tasks read them, which a replay may do differently. Give order_by="
-            " a column that orders them."
+def _ordered(origin: Origin, df: DataFrame, said: Description) -> Origin:
+    """The origin, if its order is still that of the rows; warn of records whose order is not known.
+
+    Rows that were mixed have the user's order, and then the positions that they carry. What is counted in a task says
+    nothing of them.
+    """
+    if not origin.marks:
+        if said.order_by is None:
+            warn(
+                f"{said.kind.capitalize()} '{said.name}' ({said.where}) comes from a source without positions: its"
+                " records are ordered by time, then as Spark's tasks read them, which a replay may do differently."
+                " Give order_by= a column that orders them."
+            )
+        return origin
+    mixed = mixed_by(df)
+    if mixed is None:
+        return origin
+    if said.order_by is None:
+        raise ArgumentError(
+            f"The rows of the {said.kind} are no longer in the order of their source: {mixed} came before.",
+            hint=_MIXED_REMEDIES.get(mixed, _MIXED_REMEDY),
+            operator=said.name,
+            where=said.where,
         )
+    return origin if origin.position is not None else replace(origin, marks=())
 
 
 def _record(df: DataFrame, origin: Origin) -> Column:

@@ -323,7 +323,7 @@ def _moment_us(spark: SparkSession, table: StoredTable, as_of: Any) -> int:
             where=user_line(),
         )
     if isinstance(as_of, str | datetime):
-        row = spark.range(1).select(F.unix_micros(F.lit(as_of).try_cast("timestamp"))).first()
+        row = spark.range(1).select(F.unix_micros(F.lit(as_of).try_cast(T.TimestampType()))).first()
         if row is not None and row[0] is not None:
             return int(row[0])
     raise ArgumentError(

@@ -9,7 +9,8 @@ column         dtype      meaning
 ``_t``         any        running maximum of the timestamp in its source partition (us), or ``order_by``
 ``_p``         String     source and source partition, as text that sorts
 ``_o``         Int64      position in the source partition
-``_h0``, ...   Int64      one per hop: emission number, then rank of the port; parent first
+``_h0``, ...   Int64      one per hop: emission number, then rank of the port; parent first. The emission number of
+                          ``_h0`` is that of a record among those that have one root
 ``_hs``        Int64      how many hops are part of the step; absent or 0: the step is the root's
 ``_seq``       Int64      (inside a round) dense number of the message in the shard's micro-batch, from 1
 ``_step``      Int64      (inside a round) dense number of its root: the input record that caused it
@@ -21,9 +22,10 @@ column         dtype      meaning
 ``_fh``        Int64      ``xxhash64`` of the foreign key; ``_f0``, ... are its columns
 =============  =========  =================================================================================
 
-``(_t, _p, _o)`` is the *root*; two messages with one root belong to one *step*, unless an operator on their way made
-steps of its own: then the hops up to its emission number belong to it, too. Values are opaque struct
-columns, null in a tombstone.
+``(_t, _p, _o)`` is the *root*: where a row of the source stands. Several records may have one, if the row was
+exploded before the table was made; they are numbered. Two messages with one root and number belong to one *step*,
+unless an operator on their way made steps of its own: then the hops up to its emission number belong to it, too.
+Values are opaque struct columns, null in a tombstone.
 """
 
 from __future__ import annotations

@@ -1,0 +1,139 @@
+"""What was done to a frame's rows before the table was made of it: whether they are still as their source has them.
+
+Positions and running maxima are taken in the tasks that read the source. After a shuffle or a sort the rows of a source
+partition lie in several tasks, or in another order. No value in a row tells that, so Spark's analysed plan is asked.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import redirect_stdout
+from dataclasses import dataclass
+from io import StringIO
+
+from pyspark.sql import DataFrame
+
+_ANALYSED = re.compile(r"== Analyzed Logical Plan ==\n(.*?)(?:\n== |\Z)", re.DOTALL)
+#: Branches of the tree; ``~`` before a node whose rows stream; the node's name, and what it says of itself.
+_NODE = re.compile(r"^((?:[ :]  )*(?:[+:]- )?)(~?)([A-Z]\w+)(.*)$", re.MULTILINE)
+_BRANCH = 3
+JOIN = "a join"
+_READ = "StreamingRelation"
+#: What differs between two reads of one source: the ids of columns and of objects.
+_IDS = re.compile(r"#\d+L?|@[0-9a-f]+")
+_COALESCE = ", false"
+_BROADCAST = "(strategy=broadcast)"
+#: Nodes that bring rows of several tasks together, or change their order, as users call them.
+_MIXING = {
+    "Repartition": "repartition",
+    "Rebalance": "a rebalance hint",
+    "Sort": "a sort",
+    "Deduplicate": "dropDuplicates",
+    "Distinct": "distinct",
+    "Aggregate": "groupBy",
+    "GlobalLimit": "limit",
+    "Offset": "offset",
+    "Window": "a window",
+    "Intersect": "intersect",
+    "Except": "except",
+    "FlatMapGroups": "groupBy",
+    "FlatMapCoGroups": "cogroup",
+    "MapGroups": "groupBy",
+    "CoGroup": "cogroup",
+    "TransformWithState": "transformWithState",
+}
+#: `explain` prints, and there is one standard output.
+_PRINTING = threading.Lock()
+
+
+class _OfThisThread(StringIO):
+    """Takes what this thread prints; what others print meanwhile goes where it went."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._thread, self._others = threading.get_ident(), sys.stdout
+
+    def write(self, text: str) -> int:
+        if threading.get_ident() == self._thread:
+            return super().write(text)
+        return self._others.write(text)
+
+
+@dataclass(frozen=True)
+class _Node:
+    depth: int
+    streams: bool
+    name: str
+    text: str
+
+    @property
+    def mixing(self) -> str | None:
+        """What users call it, if it changes the order of its rows, whatever it is put on."""
+        if self.name == "Repartition" and self.text.endswith(
+            _COALESCE
+        ):  # reads partitions one after the other
+            return None
+        return next((said for name, said in _MIXING.items() if self.name.startswith(name)), None)
+
+
+def mixed_by(frame: DataFrame) -> str | None:
+    """Find what mixed the rows of a source partition, or changed their order.
+
+    Parameters
+    ----------
+    frame
+        Streams.
+
+    Returns
+    -------
+    str, or None
+        What users call it, such as ``repartition``; None: each task has the rows of its partitions, in order.
+
+    Notes
+    -----
+    A join with a static frame keeps the order only if Spark is told to broadcast that. Otherwise it decides in each
+    micro-batch, and may broadcast the stream. A union is harmless unless both sides read the same.
+
+    What a Python function does to the rows that it gets is not known. Cost: Spark plans the frame, some 50 ms.
+    """
+    found = _ANALYSED.search(_explained(frame))
+    nodes = [] if found is None else list(_nodes(found.group(1)))
+    streaming = [(at, node) for at, node in enumerate(nodes) if node.streams]
+    for at, node in streaming:
+        if node.mixing is not None:
+            return node.mixing
+        if node.name == "Join" and not _broadcasts(nodes, at):
+            return JOIN
+    if any(node.name == "Union" for _, node in streaming):
+        reads = [_IDS.sub("", node.text) for node in nodes if node.name.startswith(_READ)]
+        if len(set(reads)) < len(reads):
+            return "a union of a source with itself"
+    return None
+
+
+def _nodes(plan: str) -> Iterator[_Node]:
+    for branch, streams, name, text in _NODE.findall(plan):
+        yield _Node(len(branch) // _BRANCH, bool(streams), name, text)
+
+
+def _broadcasts(nodes: Sequence[_Node], at: int) -> bool:
+    """Whether a join of a stream with a static frame was told to broadcast the static one."""
+    join = nodes[at]
+    sides = []
+    for node in nodes[at + 1 :]:
+        if node.depth <= join.depth:
+            break
+        if node.depth == join.depth + 1:
+            sides.append(node)
+    static = [side for side in sides if not (side.streams or side.name.startswith(_READ))]
+    return bool(static) and all(side.name == "ResolvedHint" and _BROADCAST in side.text for side in static)
+
+
+def _explained(frame: DataFrame) -> str:
+    """What `explain` prints of a frame."""
+    with _PRINTING, redirect_stdout(_OfThisThread()) as printed:
+        frame.explain(extended=True)
+    return printed.getvalue()
