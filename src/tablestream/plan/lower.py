@@ -20,8 +20,8 @@ from tablestream.plan.stored import encode, stored_tables
 from tablestream.state.changes import FOREIGN_HASH, KEY_HASH, key_columns
 from tablestream.topology.graph import (
     ancestors,
-    asked_for_old_values,
     base_of,
+    filters_with_old_values,
     history_of,
     operator_of,
     path_from_base,
@@ -48,7 +48,7 @@ def lower(outputs: Sequence[Output], types: Types, mode: Mode) -> Line:
         Applies to the whole plan.
     """
     nodes = ancestors(*(output.node for output in outputs))
-    line = Lowering(mode, types, unique_names(nodes), asked_for_old_values(nodes), place)
+    line = Lowering(mode, types, unique_names(nodes), filters_with_old_values(nodes), place)
     for output in outputs:
         if not output.rejected:
             line.produce_stream(output.node)
@@ -293,5 +293,6 @@ class _Finishing:
             roots += [end.output.node for end in self.endings if end.base is draft]
             for node in ancestors(*roots):
                 of = f" of {', '.join(names[parent] for parent in node.parents)}" if node.parents else ""
-                lines.append(f"  {names[node]}{of}: {node.meaning}")
+                known = "; knows old rows" if mode.compat and node in self.lowering.knowing else ""
+                lines.append(f"  {names[node]}{of}: {node.meaning}{known}")
         return tuple(lines)

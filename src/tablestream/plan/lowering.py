@@ -16,7 +16,7 @@ from tablestream.operators.operator import Operator
 from tablestream.plan.line import Mode, Pointing, Reader, Role
 from tablestream.plan.rounds import Port
 from tablestream.state.changes import NOTHING, key_columns
-from tablestream.topology.graph import base_of, history_of, is_filtered, knows_old_values, ways
+from tablestream.topology.graph import base_of, history_of, is_filtered, view_path, ways
 from tablestream.topology.nodes import Fields, Node
 
 Types = Callable[[Fields], pl.Schema]
@@ -98,6 +98,7 @@ class Draft:
 class Lowering:
     """The plan while it is being lowered; `place` places the operators of a base.
 
+    `knowing`: the filters that know the old row in compat mode.
     `direct`: the ports that read a base's changes as its operator emits them. `counting`: where late changes of a
     side of a join are counted: a join that is also part of another operator counts them once.
     """
@@ -105,7 +106,7 @@ class Lowering:
     mode: Mode
     types: Types
     names: dict[Node, str]
-    asked: set[Node]
+    knowing: set[Node]
     place: Callable[[Lowering, Node], int]
     wants: list[Want] = field(default_factory=list)
     reads: list[tuple[Node, Want, Callable[[Port], Reader]]] = field(default_factory=list)
@@ -200,5 +201,5 @@ class Lowering:
             not view.is_stream
             and history_of(view) is None
             and is_filtered(view)
-            and (not self.mode.compat or knows_old_values(view, self.asked))
+            and (not self.mode.compat or not self.knowing.isdisjoint(view_path(view)))
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from tablestream.topology.nodes import (
@@ -26,6 +26,9 @@ from tablestream.topology.streams import Merge, SelectKey, ToStream
 
 #: What the operators of a source are called, behind its name.
 DEDUPLICATED, SEQUENCED, REORDERED, VERSIONS = "/deduplicated", "/sequenced", "/reordered", "/versions"
+
+#: Where tables begin: Kafka Streams keeps their rows only if something needs them.
+_SOURCES = (Source, Deduplicate, ToTable)
 
 
 def ancestors(*nodes: Node) -> list[Node]:
@@ -196,14 +199,32 @@ def asked_for_old_values(nodes: Iterable[Node]) -> set[Node]:
     return asked
 
 
-def knows_old_values(view: Node, asked: Container[Node]) -> bool:
-    """Whether Kafka Streams' filter in a view knows the old row, and so keeps repeated tombstones to itself.
+def materialized_since(nodes: Iterable[Node]) -> dict[Node, int]:
+    """Return the sources whose rows Kafka Streams keeps for joins, groups or suppress of a plan.
 
-    It does when it is asked for old values, when the view stands on a join, on groups or on suppress, or when one of
-    these had already materialized the source when a filter of the view was declared.
+    Returns
+    -------
+    dict of Node to int
+        By source the serial of the first of these that stands on it, or on a view of it.
     """
-    base = base_of(view)
-    filters = [step for step in view_path(view) if isinstance(step, Filter)]
-    if not isinstance(base, Source | Deduplicate | ToTable) or any(step in asked for step in filters):
-        return True
-    return any(join < step.serial for join in base.materialized_by for step in filters)
+    since: dict[Node, int] = {}
+    for node in sorted(nodes, key=lambda one: one.serial):
+        if isinstance(node, Join | Aggregate | Suppress):
+            for table in (parent for parent in node.parents if not parent.is_stream):
+                since.setdefault(base_of(table), node.serial)
+    return {base: serial for base, serial in since.items() if isinstance(base, _SOURCES)}
+
+
+def filters_with_old_values(nodes: Collection[Node]) -> set[Node]:
+    """Return those of a plan's filters that know the old row in Kafka Streams, and so repeat no tombstones.
+
+    A filter does when it is asked for old values, when its view stands on a join, on groups or on suppress, or when
+    the plan has one of these that had already materialized the source when the filter was declared.
+    """
+    asked, since = asked_for_old_values(nodes), materialized_since(nodes)
+
+    def knows(one: Filter) -> bool:
+        base = base_of(one)
+        return not isinstance(base, _SOURCES) or one in asked or since.get(base, one.serial) < one.serial
+
+    return {node for node in nodes if isinstance(node, Filter) and not node.is_stream and knows(node)}

@@ -121,15 +121,12 @@ class Source(Node):
         The type of the user's ``order_by``, or none.
     records
         Whether it is a stream.
-    materialized_by
-        The serials of the joins, groups and suppressed tables declared on this table or on a view of it.
     """
 
     frame: object
     text: str
     ordered_by: str | None = None
     records: bool = False
-    materialized_by: list[int] = field(default_factory=list)
 
     @property
     def meaning(self) -> str:
@@ -199,9 +196,6 @@ class Join(Node):
     select: tuple[Named, ...]
     delete_when: Expression | None
     complete_history: bool = field(default=False, kw_only=True)
-
-    def __post_init__(self) -> None:
-        _materialize_sources(self)
 
     @property
     def parents(self) -> tuple[Node, ...]:
@@ -344,9 +338,6 @@ class Aggregate(OneParent):
     functions: GroupFunctions | None
     keep_empty: bool
 
-    def __post_init__(self) -> None:
-        _materialize_sources(self)
-
     @property
     def foreign(self) -> Fields:
         """The columns of the group's key."""
@@ -370,15 +361,6 @@ class Aggregate(OneParent):
         return "; ".join(shown)
 
 
-def _materialize_sources(node: Node) -> None:
-    """Note at the sources of a join, of groups or of suppress that they are materialized, as compat asks."""
-    for table in node.parents:
-        while isinstance(table, Select | Filter):
-            table = table.parent  # noqa: PLW2901 - goes down to what the view stands on
-        if isinstance(table, Source | Deduplicate | ToTable):
-            table.materialized_by.append(node.serial)
-
-
 @dataclass(frozen=True, eq=False)
 class Suppress(OneParent):
     """A table whose changes are held back; the last one of each key is let through.
@@ -400,9 +382,6 @@ class Suppress(OneParent):
     max_bytes: int | None
     fail_when_full: bool
     wall_clock_us: int | None = None
-
-    def __post_init__(self) -> None:
-        _materialize_sources(self)
 
     @property
     def meaning(self) -> str:
@@ -462,11 +441,6 @@ class Deduplicate(OneParent):
         return self.parent.is_stream
 
     @property
-    def materialized_by(self) -> list[int]:
-        """As for `Source`."""
-        return self.parent.materialized_by
-
-    @property
     def meaning(self) -> str:
         return "deduplicate"
 
@@ -496,15 +470,7 @@ class SequenceBy(OneParent):
 
 @dataclass(frozen=True, eq=False)
 class ToTable(OneParent):
-    """The records of a stream as the changes of a table.
-
-    Attributes
-    ----------
-    materialized_by
-        As for `Source`.
-    """
-
-    materialized_by: list[int] = field(default_factory=list)
+    """The records of a stream as the changes of a table."""
 
     @property
     def meaning(self) -> str:
