@@ -248,6 +248,8 @@ class Events:
 
     def without_idle_tombstones(self, quiet: Sequence[bool]) -> Events:
         """Leave out tombstones for rows that do not exist, of the inputs marked quiet."""
+        if not len(self.kid):
+            return self
         keep = np.ones(len(self.kid), dtype=bool)
         for number, is_quiet in enumerate(quiet):
             if is_quiet:
