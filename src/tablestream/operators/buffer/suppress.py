@@ -127,7 +127,7 @@ class Suppress:
         held = self._held(new, context).with_columns(zero.alias(SEQ), zero.alias(STEP)).drop(LIVE)
         rows = pl.concat([held, new.select(held.columns)])
         (kid,) = number_keys(KEY_HASH, list(self.keys), [rows])
-        buffer = _Buffer(self, rows, kid, held.height, context)
+        buffer = _Buffer(self, rows, kid, held.height, self._sizes(rows), context)
         buffer.work()
         yield Emission(0, buffer.emitted())
         self._remember(buffer, context)
@@ -155,7 +155,7 @@ class Suppress:
         """
         none, marks = new.clear(), context.marks
         records = 0 if self.max_records is None else marks.get(_RECORDS, 0) + new.height - self.max_records
-        sizes = self.sizes(new)
+        sizes = self._sizes(new)
         size_bytes = 0 if sizes is None else marks.get(_BYTES, 0) + sum(sizes) - (self.max_bytes or 0)
         if self.fail_when_full or max(records, size_bytes) <= 0:
             return none
@@ -165,7 +165,7 @@ class Suppress:
             if size_bytes <= 0 or keys.height < count:
                 return keys
             held = context.trace(_HELD).lookup(keys.select(KEY_HASH, *self.keys))
-            if sum(self.sizes(held) or ()) >= size_bytes:
+            if sum(self._sizes(held) or ()) >= size_bytes:
                 return keys
             count *= 2
 
@@ -181,8 +181,7 @@ class Suppress:
         if context.clock is not None and self.wall_clock_us is not None:
             TimeIndex.of(context, _BY_ARRIVAL).wake(context.clock, self.wall_clock_us)
 
-    def sizes(self, rows: pl.DataFrame) -> list[int] | None:
-        """The bytes of rows, where they are limited."""
+    def _sizes(self, rows: pl.DataFrame) -> list[int] | None:
         if self.max_bytes is None:
             return None
         text = pl.struct(*self.keys, "v").struct.json_encode().str.len_bytes()
@@ -202,8 +201,9 @@ class _Buffer:
 
     Attributes
     ----------
-    rows, kid, stored
-        The rows that are held, `stored` of them, then the changes; and the number of each one's key.
+    rows, kid, stored, sizes
+        The rows that are held, `stored` of them, then the changes; the number of each one's key, and its bytes where
+        these are limited.
     held
         By key.
     over
@@ -214,6 +214,7 @@ class _Buffer:
     rows: pl.DataFrame
     kid: pl.Series
     stored: int
+    sizes: list[int] | None
     context: Context
     held: dict[int, _Held] = field(default_factory=dict)
     over: int = BEGIN
@@ -226,7 +227,7 @@ class _Buffer:
         """Take in what is held."""
         self._keys, self._since = self.kid.to_list(), self.rows[SINCE].to_list()
         self._ranks = ranks(self.rows, list(self.limits.keys))
-        self._sizes = self.limits.sizes(self.rows) or [0] * self.rows.height
+        self._size = self.sizes or [0] * self.rows.height
         self._records, self._bytes = (self.context.marks.get(mark, 0) for mark in (_RECORDS, _BYTES))
         for position in range(self.stored):
             self._wait(position)
@@ -255,12 +256,12 @@ class _Buffer:
 
     def _hold(self, position: int) -> None:
         before = self.held.get(self._keys[position])
-        self._bytes += self._sizes[position]
+        self._bytes += self._size[position]
         if before is None:
             self._records += 1
             self._wait(position)
         else:
-            self._bytes -= self._sizes[before.row]
+            self._bytes -= self._size[before.row]
             self.held[self._keys[position]] = before._replace(row=position)
 
     def _let_through(self, cause: int, bound: int) -> None:
@@ -283,7 +284,7 @@ class _Buffer:
     def _leave(self, key: int, cause: int, number: int) -> None:
         row = self.held.pop(key).row
         self._records -= 1
-        self._bytes -= self._sizes[row]
+        self._bytes -= self._size[row]
         self._left.append((row, cause, number))
 
     def _is_full(self) -> bool:
