@@ -1,4 +1,4 @@
-"""The operators alone, on one core and without Spark: their rates, and how large the state of versions gets.
+"""The operators alone, on one core and without Spark: rates, the size of versions, and what waits in buffers.
 
 ``python -m benchmarks.operators``. What is measured is the work of rounds on one shard, as a worker does it: messages
 are sorted and numbered, the operators run, what they emit gets its place, runs are written, merged and encoded. Rates
@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.report import machine
-from benchmarks.subjects import ITEM, KEYS, STEP_US, one_round, subjects, versions_at
+from benchmarks.subjects import ITEM, KEYS, STEP_US, buffers, one_round, subjects, versions_at
 from tablestream.operators.versioned_table import VersionedTable
 from tablestream.operators.versions import valid_versions
 from tablestream.plan.measures import Counts
@@ -34,7 +34,7 @@ from tablestream.state.store import MemoryStore
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from benchmarks.subjects import Log, Subject
+    from benchmarks.subjects import Buffered, Log, Subject
     from tablestream.plan.rounds import Round
     from tablestream.state.trace import TraceSpec
 
@@ -57,7 +57,7 @@ class Shard:
             for port, messages in work_off(work, inbox, state, Counts()):
                 inbox.setdefault(port.number, []).append(messages)
             state.commit()
-        read = {port for work, _, _ in self._rounds for port in work.schemas}
+        read = {port for work, _, _ in self._rounds for port in work.ports}
         return sum(frame.height for port, frames in inbox.items() if port not in read for frame in frames)
 
     @property
@@ -152,6 +152,51 @@ def _against_need(state: ShardState, spec: TraceSpec, bound: int) -> tuple[int, 
     return len(trace.runs), (rows / need.rows, size_bytes / need.size_bytes)
 
 
+@dataclass(frozen=True)
+class Held:
+    """What micro-batches of a buffer cost while so many rows wait in it: milliseconds of processor time.
+
+    Attributes
+    ----------
+    rows_out
+        What each let go, on average.
+    median_ms, mean_ms
+        Merges of large runs are rare, and count in the mean.
+    """
+
+    name: str
+    waiting: int
+    rows_out: float
+    median_ms: float
+    mean_ms: float
+
+
+def held(buffered: Buffered, waiting: int, changes: int, micro_batches: int) -> Held:
+    """Let so many rows wait, then work off micro-batches of a few changes."""
+    shard = Shard([buffered.work])
+    shard.run(buffered.log(0, waiting))
+    seconds, out = [], 0
+    for number in range(micro_batches):
+        messages = buffered.log(waiting + number * changes, changes)
+        began_s = time.process_time()
+        out += shard.run(messages)
+        seconds.append(time.process_time() - began_s)
+    median, mean = (1000 * of(seconds) for of in (statistics.median, statistics.mean))
+    return Held(buffered.name, waiting, out / micro_batches, median, mean)
+
+
+def held_table(found: Sequence[Held], changes: int) -> Table:
+    """Put what micro-batches cost beside how much waits."""
+    table = Table(title=f"Buffers, micro-batches of {changes:,} changes", title_justify="left")
+    table.add_column("buffer")
+    for column in ("rows waiting", "out", "median, ms", "mean, ms"):
+        table.add_column(column, justify="right")
+    for one in found:
+        cells = (f"{one.waiting:,}", f"{one.rows_out:,.0f}", f"{one.median_ms:,.1f}", f"{one.mean_ms:,.1f}")
+        table.add_row(one.name, *cells)
+    return table
+
+
 def rates_table(rates: Sequence[Rate]) -> Table:
     """Put rates beside each other, and beside the first."""
     table = Table(title="Operators alone, one core", title_justify="left")
@@ -194,6 +239,13 @@ def main(arguments: list[str] | None = None) -> None:
             f"{options.keys:,} keys, {options.inside} versions each in the history, {options.gone:,} gone by"
         )
         console.print(size_table(size_of_versions(options.keys, options.inside, options.gone)))
+    found = [
+        held(one, waiting, options.changes, options.buffered)
+        for waiting in options.waiting
+        for one in buffers(waiting)
+    ]
+    if found:
+        console.print(held_table(found, options.changes))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -211,6 +263,20 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--gone", type=int, default=1000, metavar="N", help="versions of a key that are over; 0: skip"
+    )
+    parser.add_argument(
+        "--waiting",
+        type=int,
+        nargs="*",
+        default=[10_000, 1_000_000],
+        metavar="N",
+        help="rows that wait in buffers; none: skip",
+    )
+    parser.add_argument(
+        "--changes", type=int, default=100, metavar="N", help="in each micro-batch to a buffer"
+    )
+    parser.add_argument(
+        "--buffered", type=int, default=50, metavar="N", help="such micro-batches, 50 by default"
     )
     return parser
 

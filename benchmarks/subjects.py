@@ -15,13 +15,17 @@ import polars as pl
 
 from tablestream.operators.aggregate import Aggregate
 from tablestream.operators.as_of_join import AsOfJoin
+from tablestream.operators.buffer.reorder import Reorder
+from tablestream.operators.buffer.suppress import Suppress
 from tablestream.operators.fold import Fold, UserFunctions
 from tablestream.operators.foreign_key_answer import ForeignKeyAnswer
 from tablestream.operators.foreign_key_subscribe import ForeignKeySubscribe, Rules
+from tablestream.operators.operator import keyed_changes
 from tablestream.operators.regroup import Regroup
 from tablestream.operators.totals import Count, Sum
 from tablestream.operators.versioned_table import VersionedTable
-from tablestream.plan.rounds import Placed, Port, Round
+from tablestream.plan.alignment import Alignment, Held, told_of
+from tablestream.plan.rounds import EVERY_SHARD, Placed, Port, Round
 from tablestream.state.changes import (
     FOREIGN_HASH,
     KEY_HASH,
@@ -110,6 +114,45 @@ def subjects() -> list[Subject]:
     ]
 
 
+@dataclass(frozen=True)
+class Buffered:
+    """A round that holds rows back, and what comes to it.
+
+    Attributes
+    ----------
+    name
+        For people.
+    work
+        Holds the last `waiting` rows.
+    log
+        Makes so many messages, with times from another one on.
+    """
+
+    name: str
+    work: Round
+    log: Callable[[int, int], Log]
+
+
+def buffers(waiting: int) -> list[Buffered]:
+    """Return buffers of which each lets a row go for each that comes, once so many wait."""
+    forever = 1 << 60
+    grace = AsOfJoin(KEYS, FOREIGN_KEYS, ITEM, ITEM, waiting, keep_left=True, grace_us=waiting)
+    operators: dict[str, tuple[Operator, tuple[int, ...]]] = {
+        "suppress": (Suppress(KEYS, ITEM, waiting), (1,)),
+        "suppress, max_records": (Suppress(KEYS, ITEM, forever, max_records=waiting), (1,)),
+        "reorder": (Reorder(KEYS, ITEM, waiting), (1,)),
+        "grace of an as-of join": (grace, (1, 2)),
+    }
+    found = [
+        Buffered(name, one_round(operator, *inputs)[0], _changes)
+        for name, (operator, inputs) in operators.items()
+    ]
+    held = Held(1, RESULT, keyed_changes(KEYS, ITEM), ordered=False)
+    told = Port(2, 0, 1, EVERY_SHARD, "how far the sources are")
+    aligned = Round(1, (), (), Alignment(told, (held,), 2, pl.Int64(), None))
+    return [*found, Buffered("align", aligned, lambda first, rows: _with_lanes(first, rows, waiting))]
+
+
 # Operators
 
 
@@ -196,6 +239,20 @@ def versions_at(number: int, keys: int) -> Log:
     times = np.full(keys, number * STEP_US)
     values = _items(keys, number)
     return {1: _messages(1, times, _keyed("_k0", KEY_HASH, np.arange(keys)), values)}
+
+
+def _changes(first: int, rows: int) -> Log:
+    """Changes of keys that never come again."""
+    times = np.arange(first, first + rows)
+    columns = _keyed("_k0", KEY_HASH, times) | _keyed("_f0", FOREIGN_HASH, times)
+    return {1: _messages(1, times, columns, _items(rows, first // rows))}
+
+
+def _with_lanes(first: int, rows: int, waiting: int) -> Log:
+    """The same from a source, while another one is so far behind."""
+    log, last = _changes(first, rows), first + rows - 1
+    furthest = {TIME: [last, last - waiting + 1], PARTITION: ["ahead", "behind"], POSITION: [last, last]}
+    return {**log, 2: told_of(pl.DataFrame(furthest), pl.col(PARTITION), 0)}
 
 
 def _messages(port: int, times: Numbers, columns: dict[str, pl.Series], values: pl.Series) -> pl.DataFrame:

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from benchmarks.operators import Shard, main, rate, size_of_versions
-from benchmarks.subjects import Subject, subjects
+from benchmarks.operators import Shard, held, main, rate, size_of_versions
+from benchmarks.subjects import Buffered, Subject, buffers, subjects
 
 if TYPE_CHECKING:
     from benchmarks.subjects import Log
@@ -60,10 +60,34 @@ def test_the_state_of_versions_keeps_within_its_targets() -> None:
     assert size.largest_bytes <= 2
 
 
+@pytest.mark.parametrize("buffered", buffers(500), ids=lambda buffered: buffered.name)
+def test_a_buffer_lets_go_what_comes(buffered: Buffered) -> None:
+    found = held(buffered, 500, 10, 4)
+    assert found.rows_out == 10
+    assert found.median_ms > 0
+
+
 def test_the_command_prints_rates_ratios_and_sizes(capsys: pytest.CaptureFixture[str]) -> None:
-    main(["--rows", "600", "--repeats", "1", "--keys", "20", "--gone", "30"])
+    main(
+        [
+            "--rows",
+            "600",
+            "--repeats",
+            "1",
+            "--keys",
+            "20",
+            "--gone",
+            "30",
+            "--waiting",
+            "50",
+            "--changes",
+            "5",
+        ]
+    )
     printed = capsys.readouterr().out
     for name in SUBJECTS:
         assert f"│ {name} " in printed
     assert "1.00 │" in printed
     assert "at any time" in printed
+    for buffered in buffers(50):
+        assert f"│ {buffered.name} " in printed

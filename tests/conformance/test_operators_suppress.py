@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 import pytest
@@ -24,6 +25,12 @@ EVENTS = st.lists(
     st.tuples(st.sampled_from(["a", "b", "aa", "c"]), st.none() | st.sampled_from("xyz"), st.integers(0, 30)),
     max_size=30,
 )
+
+
+def json_bytes(key: str, value: str | None) -> int:
+    """The size of a row as the operator sees it."""
+    row = {"_k0": key, "v": None if value is None else {"c0": value}}
+    return len(json.dumps(row, separators=(",", ":")).encode())
 
 
 @every_run
@@ -53,12 +60,26 @@ def test_suppress_gives_the_recorded_outputs(
 
 
 @pytest.mark.parametrize("compat", [False, True])
-@given(events=EVENTS, until=st.integers(0, 12), most=st.none() | st.integers(1, 3), seed=st.integers(0, 99))
+@given(
+    events=EVENTS,
+    until=st.integers(0, 12),
+    most=st.none() | st.integers(1, 3),
+    most_bytes=st.none() | st.integers(20, 120),
+    seed=st.integers(0, 99),
+)
 def test_suppress_is_its_reference_however_it_is_cut(
-    events: list[tuple[str, str | None, int]], until: int, most: int | None, seed: int, *, compat: bool
+    events: list[tuple[str, str | None, int]],
+    until: int,
+    most: int | None,
+    most_bytes: int | None,
+    seed: int,
+    *,
+    compat: bool,
 ) -> None:
-    table, twin = source("T"), Twin(until, max_records=most, compat=compat)
-    engine = Engine([Output(suppressed(table, until, max_records=most))], compat=compat, shards=1)
+    table = source("T")
+    twin = Twin(until, max_records=most, max_bytes=most_bytes, size=json_bytes, compat=compat)
+    held = suppressed(table, until, max_records=most, max_bytes=most_bytes)
+    engine = Engine([Output(held)], compat=compat, shards=1)
     got: list[Change] = []
     for piece in random_cuts([Record(table, *event) for event in events], seed, 4):
         got += engine.run(piece)[0]

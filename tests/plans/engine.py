@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import polars as pl
 
+from tablestream.operators.buffer.waiting import LATE
 from tablestream.operators.operator import WallClock
 from tablestream.operators.versions import FROM, TO
-from tablestream.operators.waiting import LATE
 from tablestream.plan.alignment import told_of
 from tablestream.plan.line import Align, Ending, Line, Mode, Output, Reader, Role
 from tablestream.plan.lower import lower

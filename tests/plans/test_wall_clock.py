@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.plans.engine import TICK, Change, Engine, Output, Step
-from tests.plans.tables import Key, Record, counts, foreign_key_join, source, suppressed
+from tests.plans.tables import Key, Record, counts, filtered, foreign_key_join, source, suppressed
 
 both_modes = pytest.mark.parametrize("compat", [False, True], ids=["default", "compat"])
 
@@ -52,6 +52,17 @@ def test_what_leaves_by_the_clock_goes_through_the_rest_of_the_plan() -> None:
 def second_letter(value: str, key: Key) -> str:
     del key
     return value[1]
+
+
+@both_modes
+def test_what_is_held_behind_a_filter_leaves_by_the_clock(*, compat: bool) -> None:
+    """At its turn nothing comes, and nothing is left out."""
+    table = source("A")
+    held = suppressed(filtered(table, lambda value: value == "y"), 100, wall_clock=10)
+    engine = Engine([Output(held)], compat, shards=1)
+    log = [Record(table, "a", "y", 3), Record(table, "b", "n", 3), Record(table, "b", None, 4)]
+    assert engine.run(log, now=0) == [[]]
+    assert engine.restarted().run([], now=10) == [[Change(("a",), "y", 3)]]
 
 
 def test_slices_let_through_at_the_end() -> None:

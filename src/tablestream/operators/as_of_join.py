@@ -39,24 +39,27 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 import polars as pl
 
-from tablestream.operators.events import Ints, gather, ints, touched_keys
-from tablestream.operators.operator import NUMBER, PARENT, Context, Emission
-from tablestream.operators.stream_table_join import NULL, joinable, last_places, stream_table_inputs
-from tablestream.operators.versions import OpenVersions, Versions
-from tablestream.operators.waiting import (
+from tablestream.operators.buffer.time_index import BEGIN, TimeIndex, by_time, latest
+from tablestream.operators.buffer.waiting import (
     ARRIVAL,
     ARRIVALS,
     ARRIVED,
+    BY_ARRIVAL,
     LATE,
+    WAITING,
     Waiting,
     numbered,
     with_waiting,
 )
+from tablestream.operators.events import Ints, gather, ints, touched_keys
+from tablestream.operators.operator import NUMBER, PARENT, Context, Emission
+from tablestream.operators.stream_table_join import NULL, joinable, last_places, stream_table_inputs
+from tablestream.operators.versions import OpenVersions, Versions
 from tablestream.state.changes import FOREIGN_HASH, KEY_HASH, LATEST, LIVE, SEQ, STEP, TS, key_columns
 from tablestream.state.trace import TraceSpec
 
@@ -95,8 +98,8 @@ class AsOfJoin:
     Inputs and output as those of `StreamTableJoin`; input 1 has ``_latest``, too, and with `corrections` the record's
     number is the last column of the output's key. Time is each shard's own, so a copied table gives versions that are
     late beyond the history here, and were not where they came from. Cost: the records and versions that come, and the
-    versions of their keys; with grace also all that waits, with corrections the records remembered of the keys of
-    which versions come.
+    versions of their keys; with grace also the records that are let go, with corrections the records remembered of
+    the keys of which versions come.
     """
 
     keys: pl.Schema
@@ -124,8 +127,8 @@ class AsOfJoin:
 
     @property
     def marks(self) -> tuple[str, ...]:
-        """The times and counters that it keeps."""
-        buffered = (BUFFERED, ARRIVALS) if self.grace_us is not None else ()
+        """The times, counters and starts of indexes that it keeps."""
+        buffered = () if self.grace_us is None else (BUFFERED, ARRIVALS, WAITING, BY_ARRIVAL)
         return (OBSERVED, *buffered, *((NEWEST, ARRIVALS) if self.corrections else ()))
 
     @property
@@ -133,28 +136,33 @@ class AsOfJoin:
         return Versions(FOREIGN_HASH, self.foreign_keys, self.right_value, self.history_us, self.forgetful)
 
     @property
-    def _waiting(self) -> TraceSpec:
+    def _joined(self) -> TraceSpec:
+        """Records that were joined, and may be corrected."""
         columns = {FOREIGN_HASH: pl.Int64(), **self.foreign_keys, KEY_HASH: pl.Int64(), **self.keys}
         columns |= {TS: pl.Int64(), ARRIVAL: pl.Int64(), ARRIVED: pl.Int64(), LIVE: pl.Boolean()}
         return TraceSpec(
-            name="waiting",
-            number=1,
+            name="joined",
+            number=2,
             hash=FOREIGN_HASH,
             key=tuple(self.foreign_keys),
             unique=(ARRIVAL,),
             schema=pl.Schema({**columns, "v": self.value}),
+            expires=TS,
         )
 
     @property
-    def _joined(self) -> TraceSpec:
-        """Records that were joined, and may be corrected."""
-        return replace(self._waiting, name="joined", number=2, expires=TS)
+    def _waiting(self) -> tuple[TraceSpec, ...]:
+        """Records that wait, by their times, and their times by when they came on the wall clock."""
+        if self.grace_us is None:
+            return ()
+        waiting = by_time(WAITING, 1, TS, dict(self._joined.schema), [ARRIVAL], ARRIVAL)
+        columns = {TS: pl.Int64(), ARRIVAL: pl.Int64()}
+        arrived = by_time(BY_ARRIVAL, 3, ARRIVED, columns, [ARRIVAL], ARRIVAL)
+        return (waiting,) if self.wall_clock_us is None else (waiting, arrived)
 
     @property
     def traces(self) -> tuple[TraceSpec, ...]:
-        waiting = () if self.grace_us is None else (self._waiting,)
-        joined = (self._joined,) if self.corrections else ()
-        return (*waiting, *joined, self._versions.trace)
+        return (*self._waiting, *((self._joined,) if self.corrections else ()), self._versions.trace)
 
     @property
     def reasons(self) -> tuple[str, ...]:
@@ -164,7 +172,7 @@ class AsOfJoin:
         """Join the records whose time has come, and remember versions and those who wait."""
         arrived, puts = inputs
         new = joinable(arrived, context, keep_left=self.keep_left)
-        records = self._with_waiting(new, context)
+        records = self._records(new, puts, context)
         rows = records if not self.corrections else pl.concat([records, self._correctable(puts, context)])
         trace = context.trace(self._versions.trace.name)
         versions = self._versions.opened(trace, puts, rows)
@@ -176,19 +184,36 @@ class AsOfJoin:
         yield Emission(0, emitted)
         observed = context.marks.get(OBSERVED)
         versions.remember(trace, observed)
-        if self.grace_us is not None:
-            context.trace(self._waiting.name).insert(timeline.waiting.changed(self._waiting))
+        self._wait(timeline.waiting.changed(), context)
         if self.corrections:
             newest = context.marks.get(NEWEST)
             over = None if newest is None else newest - self.history_us - 1
             joined = rows[timeline.joined].select(list(self._joined.schema))
             context.trace(self._joined.name).insert(joined, expired_before=over)
 
-    def _with_waiting(self, new: pl.DataFrame, context: Context) -> pl.DataFrame:
-        """Those who wait, and those who come."""
-        if self.grace_us is not None:
-            return with_waiting(new, context.trace(self._waiting.name), context)
-        return numbered(new, list(self._joined.schema), context) if self.corrections else new
+    def _records(self, new: pl.DataFrame, puts: pl.DataFrame, context: Context) -> pl.DataFrame:
+        """Those who wait and may have to go, and those who come."""
+        columns = list(self._joined.schema)
+        if self.grace_us is None:
+            return numbered(new, columns, context) if self.corrections else new
+        index, pointing = TimeIndex.of(context, WAITING), new.filter(pl.col(FOREIGN_HASH).is_not_null())
+        newest = latest(context.marks.get(BUFFERED), pointing[TS])
+        due = index.until((latest(newest, puts[TS]) if self.table_advances else newest) - self.grace_us)
+        if context.clock is not None and self.wall_clock_us is not None:
+            overdue = TimeIndex.of(context, BY_ARRIVAL).overdue(context.clock, self.wall_clock_us)
+            found = index.trace.lookup(overdue.select(TS).unique()).join(overdue, on=ARRIVAL, how="semi")
+            due = pl.concat([due, found]).unique(ARRIVAL)
+        return with_waiting(due, new, columns, context)
+
+    def _wait(self, changed: pl.DataFrame, context: Context) -> None:
+        """Remember who waits, and ask to be woken for the first of them."""
+        if self.grace_us is None:
+            return
+        TimeIndex.of(context, WAITING).update(changed, context.marks.get(BUFFERED, BEGIN) - self.grace_us + 1)
+        if context.clock is not None and self.wall_clock_us is not None:
+            arrived = TimeIndex.of(context, BY_ARRIVAL)
+            arrived.update(changed)
+            arrived.wake(context.clock, self.wall_clock_us)
 
     def _correctable(self, puts: pl.DataFrame, context: Context) -> pl.DataFrame:
         """The records that were joined, of the keys of which versions come."""
@@ -272,9 +297,9 @@ class _Timeline:
             else:
                 self._come(event - len(times) + first, seq)
         clock = self.context.clock
-        if clock is not None and self.join.wall_clock_us is not None:
-            for record in self.waiting.overdue(clock, self.join.wall_clock_us):
-                self._look_up(record, clock.tick or 0)
+        if clock is not None and clock.tick is not None and self.join.wall_clock_us is not None:
+            for record in self.waiting.overdue(clock.now_us - self.join.wall_clock_us):
+                self._look_up(record, clock.tick)
 
     def _put(self, position: int, time: int, seq: int, *, exists: bool, latest: bool) -> None:
         """Write a version, and correct what was joined without it."""

@@ -53,6 +53,11 @@ def pick(values: npt.NDArray[_T], positions: Ints, default: _T) -> npt.NDArray[_
     return taken
 
 
+def ranks(rows: pl.DataFrame, keys: Sequence[str]) -> list[int]:
+    """Return the place of each row's key among the keys of all rows; equal keys share theirs."""
+    return rows.select(pl.struct(keys).rank("dense").cast(pl.Int64)).to_series().to_list()
+
+
 def touched_keys(frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
     """Return the distinct rows of some frames."""
     return pl.concat(frames).unique(keep="any")
@@ -243,6 +248,8 @@ class Events:
 
     def without_idle_tombstones(self, quiet: Sequence[bool]) -> Events:
         """Leave out tombstones for rows that do not exist, of the inputs marked quiet."""
+        if not len(self.kid):
+            return self
         keep = np.ones(len(self.kid), dtype=bool)
         for number, is_quiet in enumerate(quiet):
             if is_quiet:

@@ -12,27 +12,34 @@ furthest behind                                         partition, position)
 any other                                               when that lane has passed it
 ======================================================  =========================================================
 
+Those that wait are in an index by the order's time. Numbers and times become integers there; of text, which has no
+integer in its order, all that waits is read in every micro-batch.
+
 A source that nothing came from holds back everything. A lane that was silent for ``idle_us`` (by the micro-batch's
 recorded time) is no longer waited for; what it tells afterwards may be late, and goes on at once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import polars as pl
 
+from tablestream.operators.buffer.time_index import BEGIN, TimeIndex, by_time
 from tablestream.operators.cells import cell_type, cells, column
+from tablestream.operators.operator import Context
 from tablestream.plan.rounds import Port
 from tablestream.state.changes import LIVE, PARTITION, POSITION, ROOT, TIME
 from tablestream.state.trace import Trace, TraceSpec
 
 #: Of a lane: its name, how far it has come, and when it was last heard of, in microseconds since 1970.
 LANE, HEARD = "_lane", "_heard"
-_ZERO, _EXISTS, _RANK, _ARRIVAL = "_zero", "_exists", "_h0", "_arrival"
+_ZERO, _EXISTS, _RANK, _ARRIVAL, _INDEXED = "_zero", "_exists", "_h0", "_arrival", "_at"
+_ARRIVALS = "arrivals"
+_LARGEST = float(1 << 62)
 
 
 @dataclass(frozen=True)
@@ -82,9 +89,15 @@ class Alignment:
         """What waits for a port."""
         place = {TIME: self.time, PARTITION: pl.String(), POSITION: pl.Int64(), _RANK: pl.Int64()}
         message = {_EXISTS if name == LIVE else name: kind for name, kind in held.schema.items()}
-        schema = pl.Schema({_ARRIVAL: pl.Int64(), **place, **message, LIVE: pl.Boolean()})
         number = 1 + self.held.index(held)
-        return TraceSpec(f"waiting {number}: {held.target.label}", number, schema, (_ARRIVAL,), hash=_ARRIVAL)
+        columns = {_ARRIVAL: pl.Int64(), **place, **message}
+        name = f"waiting {number}: {held.target.label}"
+        return by_time(name, number, _INDEXED, columns, [_ARRIVAL], _ARRIVAL)
+
+    @property
+    def marks(self) -> tuple[str, ...]:
+        """How many have come, and the starts of the indexes."""
+        return (_ARRIVALS, *(self.waiting(held).name for held in self.held))
 
     @cached_property
     def traces(self) -> tuple[TraceSpec, ...]:
@@ -102,30 +115,37 @@ class Alignment:
         idle = (
             "" if self.idle_us is None else f", a lane that is silent for {self.idle_us} us is not waited for"
         )
-        return (f"align: {self.sources} sources{idle}", *(f"  {spec.name}" for spec in self.traces))
+        remembered = (f"  {spec.name} by ({', '.join(spec.key)})" for spec in self.traces)
+        return (f"align: {self.sources} sources{idle}", *remembered)
 
     def let_go(
-        self, inbox: Mapping[int, Sequence[pl.DataFrame]], trace: Callable[[str], Trace]
+        self, inbox: Mapping[int, Sequence[pl.DataFrame]], context: Context
     ) -> Iterator[tuple[Port, pl.DataFrame]]:
         """Take messages in, and let go those that every lane has passed."""
-        lanes = _Lanes(self, trace("lanes"))
+        lanes = _Lanes(self, context.trace(self.lanes.name))
         lanes.hear(inbox.get(self.told.number, ()))
         bound = lanes.bound()
         for held in self.held:
             spec = self.waiting(held)
-            stored = trace(spec.name).scan()
-            new, first = [], 1 + max(stored[_ARRIVAL].to_list(), default=0)
+            index = TimeIndex.of(context, spec.name)
+            read, over = (BEGIN, BEGIN) if bound is None else self._range(bound)
+            stored = index.until(read)
+            new = [stored.clear()]
             for frame in inbox.get(held.number, ()):
+                first = context.marks.get(_ARRIVALS, 0)
+                context.marks[_ARRIVALS] = first + frame.height
                 new.append(self._message(held, spec, frame, lanes.floors, first))
-                first += frame.height
-            rows = pl.concat([stored, *new])
             goes = pl.lit(value=False) if bound is None else pl.col(TIME) < pl.lit(column([bound], self.time))
-            gone = rows.filter(goes)
+            gone = pl.concat([stored, *new]).filter(goes)
             if gone.height:
-                yield held.target, gone.drop(_ARRIVAL, LIVE).rename({_EXISTS: LIVE})
-            waits = pl.concat(new).filter(~goes) if new else stored.clear()
-            over = stored.filter(goes).with_columns(pl.lit(value=False).alias(LIVE))
-            trace(spec.name).insert(pl.concat([waits, over]))
+                yield held.target, gone.drop(_INDEXED, _ARRIVAL, LIVE).rename({_EXISTS: LIVE})
+            left = stored.filter(goes).with_columns(pl.lit(value=False).alias(LIVE))
+            index.update(pl.concat([left, *new]).filter(~goes | ~pl.col(LIVE)), over)
+
+    def _range(self, bound: Any) -> tuple[int, int]:
+        """Up to where the index has what is before a time, and before where it has nothing else."""
+        at = pl.select(_indexed(pl.lit(column([bound], self.time)), self.time)).item()
+        return (at - 1, at) if self.time.is_integer() or self.time.is_temporal() else (at, at)
 
     def _message(
         self, held: Held, spec: TraceSpec, frame: pl.DataFrame, floors: Mapping[str, Any], first: int
@@ -137,10 +157,21 @@ class Alignment:
             time = pl.max_horizontal(time, known)
         number = pl.int_range(first, first + frame.height, dtype=pl.Int64).alias(_ARRIVAL)
         rows = frame.rename({LIVE: _EXISTS}).with_columns(time, number, pl.lit(value=True).alias(LIVE))
+        rows = rows.with_columns(_indexed(pl.col(TIME), self.time).alias(_INDEXED))
         missing = [
             pl.lit(None, kind).alias(name) for name, kind in spec.schema.items() if name not in rows.columns
         ]
         return rows.with_columns(*missing).select(list(spec.schema)).cast(spec.schema)
+
+
+def _indexed(time: pl.Expr, kind: pl.DataType) -> pl.Expr:
+    """Map the order's times to integers, none of which falls where a time rises."""
+    if kind.is_integer() or kind.is_temporal():
+        return time.to_physical().cast(pl.Int64)
+    if kind.is_numeric():
+        whole = time.cast(pl.Float64).fill_nan(_LARGEST).floor().clip(-_LARGEST, _LARGEST)
+        return whole.cast(pl.Int64)
+    return pl.lit(0, pl.Int64)
 
 
 class _Lanes:

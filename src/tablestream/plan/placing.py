@@ -11,6 +11,8 @@ import polars as pl
 from tablestream.operators.accumulated import Accumulated
 from tablestream.operators.aggregate import Aggregate as AggregateOperator
 from tablestream.operators.as_of_join import OBSERVED, AsOfJoin
+from tablestream.operators.buffer.reorder import Reorder as ReorderOperator
+from tablestream.operators.buffer.suppress import Suppress as SuppressOperator
 from tablestream.operators.collected import Collected, Kind
 from tablestream.operators.deduplicate import Deduplicate as DeduplicateOperator
 from tablestream.operators.flat_map import FlatMap as FlatMapOperator
@@ -26,12 +28,10 @@ from tablestream.operators.key_join import KeyJoin as KeyJoinOperator
 from tablestream.operators.operator import Operator
 from tablestream.operators.record_groups import RecordGroups
 from tablestream.operators.regroup import Regroup
-from tablestream.operators.reorder import Reorder as ReorderOperator
 from tablestream.operators.result_history import ResultHistory
 from tablestream.operators.right_rows import RightRows
 from tablestream.operators.sequence import SequenceBy as SequenceByOperator
 from tablestream.operators.stream_table_join import StreamTableJoin
-from tablestream.operators.suppress import Suppress as SuppressOperator
 from tablestream.operators.to_table import ToTable as ToTableOperator
 from tablestream.operators.totals import Count, Function, Sum
 from tablestream.operators.upsert import Upsert

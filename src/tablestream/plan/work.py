@@ -106,9 +106,22 @@ def _align(
     """Let go what every lane has passed."""
     held = [frame.height for one in alignment.held for frame in inbox.get(one.number, ())]
     counts.rows_in[ALIGNMENT] += sum(held)
-    for port, messages in alignment.let_go(inbox, state.trace):
+    context = Context(state.trace, Counter(), marks=_marks(ALIGNMENT, alignment.marks, state))
+    for port, messages in alignment.let_go(inbox, context):
         counts.rows_out[ALIGNMENT] += messages.height
         yield port, messages
+    _keep(ALIGNMENT, context.marks, state)
+
+
+def _marks(owner: str, names: Sequence[str], state: ShardState) -> dict[str, int]:
+    """The marks that someone has set."""
+    return {name: mark for name in names if (mark := state.clock(f"{owner}/{name}")) is not None}
+
+
+def _keep(owner: str, marks: Mapping[str, int], state: ShardState) -> None:
+    """Remember marks."""
+    for name, mark in marks.items():
+        state.set_clock(f"{owner}/{name}", mark)
 
 
 def _tick(order: pl.DataFrame, shard: int) -> pl.DataFrame:
@@ -129,15 +142,14 @@ def _run(
 ) -> Iterator[tuple[Port, pl.DataFrame]]:
     """Run one operator and give what it emits a place in the order."""
     observed = state.clock(placed.name)
-    names = getattr(placed.operator, "marks", ())
-    marks = {name: mark for name in names if (mark := state.clock(f"{placed.name}/{name}")) is not None}
+    marks = _marks(placed.name, getattr(placed.operator, "marks", ()), state)
     rejected: list[tuple[int, str, pl.DataFrame]] | None = [] if placed.rejecting else None
     context = Context(
         lambda name: state.trace(f"{placed.name}/{name}"),
         Counter(),
         observed,
         clock,
-        dict(marks),
+        marks,
         *shard,
         rejected=rejected,
     )
@@ -157,9 +169,7 @@ def _run(
         yield from _rejections(placed, of_input, reason, rows, order, hop)
     if context.observed is not None and context.observed != observed:
         state.set_clock(placed.name, context.observed)
-    for name, mark in context.marks.items():
-        if mark != marks.get(name):
-            state.set_clock(f"{placed.name}/{name}", mark)
+    _keep(placed.name, context.marks, state)
     counts.dropped.update(
         {(placed.name, reason): count for reason, count in context.dropped.items() if count}
     )

@@ -150,6 +150,52 @@ class Trace:
         found = [rows for _, _, rows in self._search(keys, list(self.spec.schema))]
         return self._live(found, settled=not self.spec.unique and _hashes_differ(keys[self.spec.hash]))
 
+    def between(self, low: int, high: int) -> pl.DataFrame:
+        """Find the live rows whose hash lies between two values, both included.
+
+        Parameters
+        ----------
+        low, high
+            The range. It means something where the hash column holds a time.
+
+        Returns
+        -------
+        pl.DataFrame
+            The newest version of every row that is not a tombstone, with the trace's schema, in no order.
+
+        Notes
+        -----
+        Cost grows with the rows in the range, and with the logarithm of the rows stored. Chunks outside the range
+        are not read.
+        """
+        found = [rows for run in reversed(self._runs) for rows in self._within(run, low, high)]
+        return self._live(found, settled=len(self._runs) == 1)
+
+    def reach(self, low: int, rows: int) -> int | None:
+        """Return the smallest hash up to which at least so many rows are stored from `low` on.
+
+        Tombstones and replaced rows count. None if fewer are stored. Cost grows with `rows` in each run.
+        """
+        found = [pl.Series([], dtype=pl.Int64)]
+        for run in self._runs:
+            wanted = rows
+            for part in self._within(run, low, run.max_hash):
+                found.append(part[self.spec.hash].head(wanted))
+                wanted -= found[-1].len()
+                if not wanted:
+                    break
+        hashes = pl.concat(found).sort()
+        return int(hashes[rows - 1]) if hashes.len() >= rows else None
+
+    def _within(self, run: RunInfo, low: int, high: int) -> Iterator[pl.DataFrame]:
+        """Read the rows of a run whose hash lies in a range, chunk by chunk."""
+        for index, chunk in enumerate(run.chunks):
+            if chunk.max_hash >= low and chunk.min_hash <= high:
+                rows = self._storage.read(run, index)
+                hashes = rows[self.spec.hash]
+                first, end = hashes.search_sorted(low, "left"), hashes.search_sorted(high, "right")
+                yield rows[int(first) : int(end)]
+
     def find(self, keys: pl.DataFrame) -> Found:
         """Find the live rows of some keys, without their payload.
 

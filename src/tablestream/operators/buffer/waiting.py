@@ -9,12 +9,14 @@ from dataclasses import dataclass, field
 import numpy as np
 import polars as pl
 
-from tablestream.operators.operator import Context, WallClock
+from tablestream.operators.events import ranks
+from tablestream.operators.operator import Context
 from tablestream.state.changes import LIVE, SEQ, STEP
-from tablestream.state.trace import Trace, TraceSpec
 
 #: Of a row that waits: its number among all that ever waited here, and when it came, on the wall clock.
 ARRIVAL, ARRIVED = "_arrival", "_arrived"
+#: The traces of those who wait, by their times and by when they came on the wall clock.
+WAITING, BY_ARRIVAL = "waiting", "arrived"
 #: The mark that counts those who came.
 ARRIVALS = "arrivals"
 #: Counted, and not dropped: what is too late to wait.
@@ -30,10 +32,12 @@ def numbered(new: pl.DataFrame, columns: Sequence[str], context: Context) -> pl.
     return new.with_columns(numbers, now).select(SEQ, STEP, *columns)
 
 
-def with_waiting(new: pl.DataFrame, trace: Trace, context: Context) -> pl.DataFrame:
+def with_waiting(
+    stored: pl.DataFrame, new: pl.DataFrame, columns: Sequence[str], context: Context
+) -> pl.DataFrame:
     """Put those who wait (``_seq`` 0) before those who come, and number these."""
-    coming, zero = numbered(new, list(trace.spec.schema), context), pl.lit(0, pl.Int64)
-    stored = trace.scan().sort(ARRIVAL).with_columns(zero.alias(SEQ), zero.alias(STEP))
+    coming, zero = numbered(new, columns, context), pl.lit(0, pl.Int64)
+    stored = stored.sort(ARRIVAL).with_columns(zero.alias(SEQ), zero.alias(STEP))
     return pl.concat([stored.select(coming.columns), coming])
 
 
@@ -67,10 +71,7 @@ class Waiting:
 
     def __post_init__(self) -> None:
         """Take over who waited."""
-        self._ranks = [0] * self.rows.height
-        if self.keys:
-            ranks = self.rows.select(pl.struct(*self.keys).rank("dense").cast(pl.Int64)).to_series()
-            self._ranks = ranks.to_list()
+        self._ranks = ranks(self.rows, self.keys) if self.keys else [0] * self.rows.height
         self.stored = int((self.rows[SEQ] == 0).sum())
         for row in range(self.stored):
             self.hold(row)
@@ -84,22 +85,18 @@ class Waiting:
         while self._heap and self._heap[0][0] <= bound:
             yield heapq.heappop(self._heap)[2]
 
-    def overdue(self, clock: WallClock, wait_us: int) -> list[int]:
-        """Let go those who have waited long enough on the wall clock, and ask to be woken for the others."""
+    def overdue(self, bound: int) -> list[int]:
+        """Let go those who came up to a time on the wall clock."""
         arrived = self.rows[ARRIVED].to_list()
-        gone: list[int] = []
-        if clock.tick is not None:
-            gone = [row for _, _, row in sorted(self._heap) if arrived[row] <= clock.now_us - wait_us]
-            self._heap = [one for one in self._heap if arrived[one[2]] > clock.now_us - wait_us]
-            heapq.heapify(self._heap)
-        if self._heap:
-            clock.wake(min(arrived[row] for _, _, row in self._heap) + wait_us)
+        gone = [row for _, _, row in sorted(self._heap) if arrived[row] <= bound]
+        self._heap = [one for one in self._heap if arrived[one[2]] > bound]
+        heapq.heapify(self._heap)
         return gone
 
-    def changed(self, spec: TraceSpec) -> pl.DataFrame:
+    def changed(self) -> pl.DataFrame:
         """Who waits from now on, and, as tombstones, who waited and does no more."""
         waits = np.zeros(self.rows.height, dtype=bool)
         waits[[row for _, _, row in self._heap]] = True
         changed = np.flatnonzero(waits != (np.arange(self.rows.height) < self.stored))
         rows: pl.DataFrame = self.rows[changed].with_columns(pl.Series(LIVE, waits[changed]))
-        return rows.with_columns(pl.when(LIVE).then("v").alias("v")).select(list(spec.schema))
+        return rows.with_columns(pl.when(LIVE).then("v").alias("v"))

@@ -24,8 +24,9 @@ from dataclasses import dataclass
 
 import polars as pl
 
+from tablestream.operators.buffer.time_index import TimeIndex, by_time, latest
+from tablestream.operators.buffer.waiting import ARRIVAL, ARRIVALS, LATE, WAITING, Waiting, with_waiting
 from tablestream.operators.operator import NUMBER, PARENT, Context, Emission, keyed_changes
-from tablestream.operators.waiting import ARRIVAL, ARRIVALS, ARRIVED, LATE, Waiting, with_waiting
 from tablestream.state.changes import KEY_HASH, LIVE, SEQ, TS
 from tablestream.state.trace import TraceSpec
 
@@ -49,8 +50,7 @@ class Reorder:
 
     Notes
     -----
-    Input and output 0: ``_kh``, key, ``_ts``, ``_live``, ``v``. Cost: the changes, and in every micro-batch with
-    changes all that waits.
+    Input and output 0: ``_kh``, key, ``_ts``, ``_live``, ``v``. Cost: the changes, and those that leave.
     """
 
     keys: pl.Schema
@@ -64,24 +64,19 @@ class Reorder:
 
     @property
     def marks(self) -> tuple[str, ...]:
-        """The counters that it keeps."""
-        return (ARRIVALS,)
+        """How many changes have come, and the start of the index."""
+        return (ARRIVALS, WAITING)
 
     @property
     def traces(self) -> tuple[TraceSpec, ...]:
-        columns = {KEY_HASH: pl.Int64(), **self.keys, TS: pl.Int64(), ARRIVAL: pl.Int64()}
-        columns |= {ARRIVED: pl.Int64(), _EXISTS: pl.Boolean(), LIVE: pl.Boolean()}
-        schema = pl.Schema({**columns, "v": self.value})
-        return (
-            TraceSpec(
-                name="waiting",
-                number=0,
-                hash=KEY_HASH,
-                key=tuple(self.keys),
-                unique=(ARRIVAL,),
-                schema=schema,
-            ),
-        )
+        columns = {
+            KEY_HASH: pl.Int64(),
+            **self.keys,
+            ARRIVAL: pl.Int64(),
+            _EXISTS: pl.Boolean(),
+            "v": self.value,
+        }
+        return (by_time(WAITING, 0, TS, columns, [ARRIVAL], ARRIVAL),)
 
     @property
     def reasons(self) -> tuple[str, ...]:
@@ -89,13 +84,13 @@ class Reorder:
 
     def run(self, inputs: Sequence[pl.DataFrame], context: Context) -> Iterator[Emission]:
         """Let the changes wait, let go those whose time has come, remember the others."""
-        (arrived,) = inputs
-        (spec,) = self.traces
-        trace = context.trace(spec.name)
-        rows = with_waiting(arrived.with_columns(pl.col(LIVE).alias(_EXISTS)), trace, context)
+        arrived, index = inputs[0].with_columns(pl.col(LIVE).alias(_EXISTS)), TimeIndex.of(context, WAITING)
+        columns = [name for name in self.traces[0].schema if name != LIVE]
+        bound = latest(context.observed, arrived[TS]) - self.bound_us
+        rows = with_waiting(index.until(bound), arrived, columns, context)
         waiting = Waiting(rows, rows[TS].to_list(), list(self.keys))
         yield Emission(0, self._let_go(rows, waiting, context))
-        trace.insert(waiting.changed(spec))
+        index.update(waiting.changed(), over=bound + 1)
 
     def _let_go(self, rows: pl.DataFrame, waiting: Waiting, context: Context) -> pl.DataFrame:
         """Go through the changes; return those that leave."""

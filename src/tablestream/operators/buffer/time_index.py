@@ -1,0 +1,150 @@
+"""Rows that wait, in the order of their times: what is due is read, and not all that waits.
+
+A time index is a trace whose hash column is the time itself. Its chunks hold ranges of times, so the rows up to a time
+are read without opening the chunks behind it. A row leaves as a tombstone. The *start*, one of the shard's marks, says
+how much of the front of the index is over: neither rows that have left nor their tombstones are read again.
+
+Invariant
+    No row that waits has a time before the start. A start that is too early costs reading and changes no result.
+
+==========  ===========================================================================================
+call        cost
+==========  ===========================================================================================
+``until``   the rows from the start up to the time
+``first``   so many rows, in each run, and once the rows in front of them that have left
+``update``  the rows that come and leave, as with any trace
+==========  ===========================================================================================
+
+All of them open at most a chunk of each run more than these rows fill, and a trace has few runs (see `state.merge`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import polars as pl
+
+from tablestream.operators.events import ints
+from tablestream.operators.operator import Context, WallClock
+from tablestream.state.changes import LIVE
+from tablestream.state.trace import Trace, TraceSpec
+
+#: Before and behind all times; the second one is the start of an index in which nothing waits.
+BEGIN, END = -(1 << 63), (1 << 63) - 1
+
+
+def latest(known: int | None, times: pl.Series) -> int:
+    """Return the largest of a known time and others; `BEGIN` if there is none."""
+    return int(ints(times).max(initial=BEGIN if known is None else known))
+
+
+def by_time(
+    name: str,
+    number: int,
+    time: str,
+    columns: Mapping[str, pl.DataType],
+    unique: Sequence[str],
+    unique_hash: str,
+) -> TraceSpec:
+    """Describe the trace of a time index.
+
+    Parameters
+    ----------
+    name, number, unique_hash
+        As in `TraceSpec`.
+    time
+        The Int64 column of the times.
+    columns
+        The dtypes of the others.
+    unique
+        Those that tell rows of one time apart.
+    """
+    schema = pl.Schema({time: pl.Int64(), **columns, LIVE: pl.Boolean()})
+    return TraceSpec(name, number, schema, (time,), tuple(unique), hash=time, unique_hash=unique_hash)
+
+
+@dataclass(frozen=True)
+class TimeIndex:
+    """The rows of a trace that wait, by time.
+
+    Parameters
+    ----------
+    trace
+        A trace that `by_time` describes.
+    marks
+        The shard's marks.
+    mark
+        Which of them is the start of this index; the operator declares it.
+
+    Examples
+    --------
+    >>> from tablestream.state.cache import NoCache
+    >>> from tablestream.state.shard import ShardState
+    >>> from tablestream.state.store import MemoryStore
+    >>> spec = by_time("waiting", 0, "_ts", {"n": pl.Int64()}, ["n"], "n")
+    >>> index = TimeIndex(ShardState(MemoryStore(), NoCache(), [spec], "").trace("waiting"), {}, "waiting")
+    >>> index.update(pl.DataFrame({"_ts": [5, 7, 9], "n": [1, 2, 3], "_live": True}))
+    >>> due = index.until(7)
+    >>> due.rows(), index.first(1).rows()
+    ([(5, 1, True), (7, 2, True)], [(5, 1, True)])
+    >>> index.update(due.with_columns(_live=False), over=8)
+    >>> index.until(8).rows(), index.first(1).rows()
+    ([], [(9, 3, True)])
+    """
+
+    trace: Trace
+    marks: dict[str, int]
+    mark: str
+
+    @classmethod
+    def of(cls, context: Context, name: str) -> TimeIndex:
+        """Open an index of an operator; its mark has the name of its trace."""
+        return cls(context.trace(name), context.marks, name)
+
+    @property
+    def start(self) -> int:
+        """The time before which nothing waits."""
+        return self.marks.get(self.mark, END)
+
+    def until(self, time: int) -> pl.DataFrame:
+        """Read the rows that wait up to a time, in no order."""
+        return self.trace.between(self.start, time)
+
+    def first(self, rows: int) -> pl.DataFrame:
+        """Read the first rows that wait, in no order: at least so many if there are, and all of the last one's time."""
+        stored = rows
+        while True:
+            end = self.trace.reach(self.start, stored)
+            found = self.trace.between(self.start, END if end is None else end)
+            if end is None or found.height >= rows:
+                break
+            stored *= 2
+        self.marks[self.mark] = self._earliest(found)
+        return found
+
+    def update(self, changed: pl.DataFrame, over: int = BEGIN) -> None:
+        """Insert rows that come, and tombstones of rows that leave.
+
+        Parameters
+        ----------
+        changed
+            Rows of the trace, as for `Trace.insert`.
+        over
+            What waited before this time has left; rows that come may be earlier.
+        """
+        self.marks[self.mark] = min(max(self.start, over), self._earliest(changed.filter(LIVE)))
+        self.trace.insert(changed)
+
+    def _earliest(self, rows: pl.DataFrame) -> int:
+        return int(ints(rows[self.trace.spec.hash]).min(initial=END))
+
+    def overdue(self, clock: WallClock, wait_us: int) -> pl.DataFrame:
+        """Read the rows of an index by arrival that have waited long enough, if the wall clock lets rows leave now."""
+        return self.until(BEGIN if clock.tick is None else clock.now_us - wait_us)
+
+    def wake(self, clock: WallClock, wait_us: int) -> None:
+        """Ask to be woken when the first row of an index by arrival has waited long enough."""
+        first = self.first(1)
+        if first.height:
+            clock.wake(self.start + wait_us)
