@@ -230,6 +230,25 @@ def test_a_type_that_cannot_be_a_key(log: DataFrame, key: str, shown: str) -> No
     refused(lambda: ts.table(log, key=F.expr(key)), UnsupportedTypeError, shown, "key", operator="table")
 
 
+@pytest.mark.parametrize("argument", ["order_by", "sequence_by"])
+@pytest.mark.parametrize(
+    ("order", "shown"),
+    [
+        ("tags", "'tags' of type map<string,string>"),
+        ("struct(id, tags) AS o", "'o.tags' of type map<string,string>"),
+        ("array(tags) AS o", "'o.element' of type map<string,string>"),
+        ("word", "'word' of type string collate UTF8_LCASE"),
+    ],
+)
+def test_what_has_no_order_cannot_order_records(
+    log: DataFrame, argument: str, order: str, shown: str
+) -> None:
+    given: dict[str, Any] = {argument: F.expr(order)}
+    refused(
+        lambda: ts.table(log, "id", **given), UnsupportedTypeError, shown, f"{argument}=", operator="table"
+    )
+
+
 def test_a_source_without_positions_warns(spark: SparkSession) -> None:
     frame = spark.readStream.format("rate").load()
     with pytest.warns(UserWarning, match="without positions") as caught:

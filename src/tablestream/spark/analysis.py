@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 from pyspark.errors import AnalysisException, PySparkException
+from pyspark.logger import PySparkLogger
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
@@ -20,6 +20,8 @@ from tablestream.topology.nodes import Field
 #: Spark's name of the error for an aggregate of what is not deterministic.
 _NONDETERMINISTIC = "AGGREGATE_FUNCTION_WITH_NONDETERMINISTIC_EXPRESSION"
 _ALIAS = re.compile(r" AS (`([^`]|``)+`|\w+)$")
+#: Where PySpark logs an analysis error: of a Column, and of SQL.
+_LOGGERS = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
 _CASE_SENSITIVE = "spark.sql.caseSensitive"
 
 
@@ -163,12 +165,16 @@ def _shown(error: PySparkException) -> str:
 @contextmanager
 def unlogged() -> Iterator[None]:
     """Keep PySpark from logging an analysis error that is caught, or raised again in our words."""
-    logger = logging.getLogger("DataFrameQueryContextLogger")
-    before, logger.disabled = logger.disabled, True
+    # `logging.getLogger` would make loggers of another class for the whole process, which PySpark cannot write to.
+    loggers = [PySparkLogger.getLogger(name) for name in _LOGGERS]
+    before = [logger.disabled for logger in loggers]
+    for logger in loggers:
+        logger.disabled = True
     try:
         yield
     finally:
-        logger.disabled = before
+        for logger, disabled in zip(loggers, before, strict=True):
+            logger.disabled = disabled
 
 
 def folding(spark: SparkSession) -> Callable[[str], str]:

@@ -172,8 +172,9 @@ def describe(df: DataFrame, said: Description) -> Described:
         None if given is None else _analysed(df, [given], said)[0]
         for given in (said.timestamp, said.deletes, said.order_by, said.sequence_by)
     )
-    if sequence is not None:
-        check_key_type(sequence.type, sequence.name, operator=said.name, where=said.where)
+    for role, order in (("order_by=", order_by), ("sequence_by=", sequence)):
+        if order is not None:
+            check_key_type(order.type, order.name, operator=said.name, where=said.where, role=role)
     if deletes is not None:
         _analysed(df, [deletes.column.cast("boolean").alias("apply_as_deletes")], said)
     time = _microseconds(df, origin, timestamp, said)

@@ -90,8 +90,15 @@ def arrow_type(kind: T.DataType, column: str, *, operator: str = "", where: str 
     )
 
 
-def check_key_type(kind: T.DataType, column: str, *, operator: str = "", where: str = "") -> None:
-    """Refuse types that cannot be a key: maps, collated strings, and what cannot be carried at all.
+def check_key_type(
+    kind: T.DataType, column: str, *, operator: str = "", where: str = "", role: str = "a key"
+) -> None:
+    """Refuse types that cannot be a key, or an order: maps, collated strings, and what cannot be carried at all.
+
+    Parameters
+    ----------
+    role
+        What the column is to be, for the error.
 
     Raises
     ------
@@ -101,13 +108,13 @@ def check_key_type(kind: T.DataType, column: str, *, operator: str = "", where: 
     arrow_type(kind, column, operator=operator, where=where)
     if isinstance(kind, T.StructType):
         for one in kind.fields:
-            check_key_type(one.dataType, f"{column}.{one.name}", operator=operator, where=where)
+            check_key_type(one.dataType, f"{column}.{one.name}", operator=operator, where=where, role=role)
     elif isinstance(kind, T.ArrayType):
-        check_key_type(kind.elementType, f"{column}.element", operator=operator, where=where)
+        check_key_type(kind.elementType, f"{column}.element", operator=operator, where=where, role=role)
     elif isinstance(kind, T.MapType) or (isinstance(kind, T.StringType) and kind.simpleString() != "string"):
         raise UnsupportedTypeError(
-            f"Column '{column}' of type {kind.simpleString()} cannot be (part of) a key.",
-            hint="Use columns that have one equality: no maps, no strings with a collation.",
+            f"Column '{column}' of type {kind.simpleString()} cannot be (part of) {role}.",
+            hint="Use columns that have one equality and one order: no maps, no strings with a collation.",
             operator=operator,
             where=where,
         )
