@@ -116,7 +116,7 @@ def test_ctrl_c_stops_the_query_and_ends_with_130(tmp_path: Path) -> None:
             assert running.stdout is not None
             first = json.loads(running.stdout.readline())
             running.send_signal(signal.SIGINT)
-            rest, errors = running.communicate(timeout=60)
+            rest, errors = running.communicate()
         finally:
             running.kill()
     assert first["event"] == "micro_batch"

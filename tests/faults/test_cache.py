@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import random
 import shutil
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,6 +15,8 @@ from tests.faults.comparing import MICRO_BATCHES, TABLES, changes
 from tests.faults.victim import reveal, work_off, write_logs
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from pyspark.sql import SparkSession
 
 
@@ -31,11 +31,9 @@ class Vandal(threading.Thread):
     def run(self) -> None:
         """Damage a file every few milliseconds."""
         while not self._stopped.wait(0.02):
-            # The cache takes files and directories away meanwhile, which os.walk passes over.
-            walks = os.walk(self._directory)
-            files = [Path(directory, name) for directory, _, names in walks for name in names]
-            if files:
-                with suppress(OSError):
+            with suppress(OSError):  # others add and remove files and directories meanwhile
+                files = [one for one in self._directory.rglob("*") if one.is_file()]
+                if files:
                     self._damage(self._rng.choice(files))
                     self.damaged += 1
 
@@ -62,7 +60,6 @@ class Vandal(threading.Thread):
         self.join()
 
 
-@pytest.mark.timeout(600)
 def test_damage_to_the_cache_two_queries_in_it_and_a_copied_checkpoint_do_not_show(
     undisturbed: dict[str, object], spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-SECONDS = 540  # before the test's own time is over, so that what the processes said is seen
+SECONDS = 780  # before the test's own time is over, so that what the processes said is seen
 
 pytestmark = pytest.mark.skipif(not Path("/proc").is_dir(), reason="reads processes from /proc")
 
@@ -53,7 +53,6 @@ def said(directory: Path) -> str:
     return (directory / "errors.txt").read_text()[-5000:]
 
 
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize(("deployment", "kills"), [(LOCAL, 14), (CLUSTER, 6)])
 def test_killed_processes_do_not_show(
     undisturbed: dict[str, Any], tmp_path: Path, deployment: str, kills: int

@@ -57,7 +57,6 @@ def failure(spark: SparkSession, directory: Path, micro_batches: int) -> str:
     return str(caught.value)
 
 
-@pytest.mark.timeout(600)
 def test_damaged_state_ends_the_query_and_nothing_is_made_of_it(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

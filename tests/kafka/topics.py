@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from confluent_kafka import Message
-SECONDS = 60.0
+SECONDS = 240.0
 
 
 @dataclass(frozen=True)

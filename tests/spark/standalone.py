@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _DEPLOY = "org.apache.spark.deploy"
-_SECONDS = 60
+_SECONDS = 240
 #: Spark starts no second copy of a task on a host that has the first: each worker is a host.
 _HOSTS = ("127.0.0.1", "127.0.0.2")
 

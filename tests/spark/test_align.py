@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING, Any
 
-import pytest
 from pyspark.sql import functions as F
 
 import tablestream as ts
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
 SCHEMA = "k string, v int, at bigint"
 
 
-@pytest.mark.timeout(600)
 def test_outputs_do_not_hang_on_the_cuts(spark: SparkSession, tmp_path: Path) -> None:
     rng = random.Random(1)
     records = [{"k": rng.choice("abc"), "v": n, "at": START + n + rng.randint(-6, 0)} for n in range(60)]

@@ -144,7 +144,6 @@ def _with_images(old: str | None, new: str | None) -> list[tuple[str, str | None
     return [("insert", new)] if old is None else [("update_preimage", old), ("update_postimage", new)]
 
 
-@pytest.mark.timeout(900)
 @pytest.mark.parametrize("name", OPTIONS)
 def test_changes_leave_as_asked_for(written: Written, name: str) -> None:
     options = OPTIONS[name]

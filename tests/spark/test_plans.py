@@ -112,7 +112,6 @@ def steps(table: ts.Table | ts.Stream, sink: MemorySink) -> list[Step]:
     return found
 
 
-@pytest.mark.timeout(900)
 @pytest.mark.parametrize("compat", [False, True], ids=["default", "compat"])
 def test_plans_give_what_their_reference_operators_give(
     spark: SparkSession, tmp_path: Path, *, compat: bool

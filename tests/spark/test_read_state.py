@@ -78,7 +78,6 @@ def query(spark: SparkSession, tmp_path: Path, request: pytest.FixtureRequest) -
     return Query(spark, tmp_path, request.node.name)
 
 
-@pytest.mark.timeout(600)
 def test_what_operators_remember_is_read_as_the_tables_it_is_of(query: Query) -> None:
     query.log.add(
         [at("L", "a", 1, 1, "a", 0.1), at("L", "b", 2, 2, "b", 0.2), at("L", "c", 2, 9), at("R", "a", 3, 10)],
@@ -119,7 +118,6 @@ def test_what_operators_remember_is_read_as_the_tables_it_is_of(query: Query) ->
         query.read("lift")
 
 
-@pytest.mark.timeout(600)
 def test_versions_are_read_in_their_history_and_as_of_a_time(query: Query) -> None:
     query.log.add(
         [at("T", "a", 10, 1), at("T", "a", 20, 2), at("T", "b", 5, 7), at("S", "a", 12, 0)],

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import pytest
 from pyspark.sql import functions as F
 
 import tablestream as ts
@@ -27,7 +26,6 @@ def last_rows(rows: list[Row]) -> dict[int, list[Any]]:
     return {key: row for key, row in table.items() if row is not None}
 
 
-@pytest.mark.timeout(600)
 def test_the_rows_are_those_of_the_chain_of_joins(spark: SparkSession, tmp_path: Path) -> None:
     log = ChangeLog(tmp_path / "log", "kind string, k int, v string, a int, b int, number bigint")
     pieces = [

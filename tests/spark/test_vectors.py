@@ -268,14 +268,12 @@ def test_a_sequence_of_each_operator_that_knows_a_history_is_here() -> None:
     assert None not in VERSIONED["pk_join"].params.values()
 
 
-@pytest.mark.timeout(900)
 @pytest.mark.parametrize("sequence", RECORDED, ids=str)
 def test_recorded_outputs_come_back(sequence: Sequence, replayed: Replayed) -> None:
     wanted = [(number, output) for number, event in enumerate(sequence.events) for output in event.outputs]
     assert replayed.answers(sequence) == wanted
 
 
-@pytest.mark.timeout(900)
 @pytest.mark.parametrize("plan", dict.fromkeys(map(plan_of, RECORDED)))
 def test_recorded_drops_come_back(plan: str, replayed: Replayed) -> None:
     mine = [one for one in RECORDED if plan_of(one) == plan]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import pytest
 from pyspark.sql import functions as F
 
 import tablestream as ts
@@ -28,7 +27,6 @@ def seen(rows: list[Row], *columns: str) -> list[tuple[Any, ...]]:
     return [(*(row[name] for name in columns), time) for row, time in zip(rows, times, strict=True)]
 
 
-@pytest.mark.timeout(600)
 def test_versions_grace_order_and_sequences(spark: SparkSession, tmp_path: Path) -> None:
     log = ChangeLog(tmp_path / "log", SCHEMA)
     sinks = {
@@ -119,7 +117,6 @@ def test_versions_grace_order_and_sequences(spark: SparkSession, tmp_path: Path)
     assert counts["highest/sequenced: superseded"] == 3
 
 
-@pytest.mark.timeout(600)
 def test_joins_of_histories(spark: SparkSession, tmp_path: Path) -> None:
     log = ChangeLog(tmp_path / "log", SCHEMA)
     by_key, pointing = ts.memory("histories by key"), ts.memory("histories pointing")
@@ -157,7 +154,6 @@ def test_joins_of_histories(spark: SparkSession, tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
-@pytest.mark.timeout(600)
 def test_what_operators_leave_out_is_an_output(spark: SparkSession, tmp_path: Path) -> None:
     log = ChangeLog(tmp_path / "log", SCHEMA)
     sink = ts.memory("left out")

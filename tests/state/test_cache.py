@@ -365,7 +365,7 @@ def test_processes_may_share_a_directory(tmp_path: Path) -> None:
     # They put, open, evict and discard the same dozen chunks; a wrong row or an unexpected error ends one.
     command = [sys.executable, "-c", WRITER, str(tmp_path)]
     started = [subprocess.Popen([*command, str(seed)]) for seed in range(2)]
-    assert [process.wait(60) for process in started] == [0, 0]
+    assert [process.wait() for process in started] == [0, 0]
     assert not list(tmp_path.glob(".writing-*"))
 
 
