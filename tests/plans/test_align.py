@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import polars as pl
 import pytest
 
 from tablestream.operators.cells import column
+from tablestream.operators.operator import Context
 from tablestream.plan.alignment import Alignment, Held
 from tablestream.plan.line import Align
 from tablestream.plan.rounds import Port
@@ -137,12 +139,14 @@ def test_an_order_by_times_beyond_the_years_of_python_goes_on() -> None:
     told, port = Port(1, 0, 1, "*", "told"), Port(2, 0, 2, "_kh", "rows")
     held = Held(3, port, pl.Schema({"_kh": pl.Int64(), "_live": pl.Boolean()}), ordered=True)
     alignment, store = Alignment(told, (held,), 1, kind, None), MemoryStore()
-    gone = []
+    gone: list[int] = []
+    marks: dict[str, int] = {}
     for time in (end, end + 1):
         place = {"_t": column([time], kind), "_p": ["p"], "_o": [1], "_rank": [0]}
         heard = pl.DataFrame({**place, "_lane": ["l"], "_heard": [1]})
         message = pl.DataFrame({**place, "_kh": [1], "_live": [True]})
         state = ShardState(store, NoCache(), alignment.traces, "plan")
-        gone += [rows.height for _, rows in alignment.let_go({1: [heard], 3: [message]}, state.trace)]
+        context = Context(state.trace, Counter(), marks=marks)
+        gone += [rows.height for _, rows in alignment.let_go({1: [heard], 3: [message]}, context)]
         state.commit()
     assert gone == [1]

@@ -119,8 +119,8 @@ def _shaped(node: Node, made: dict[Node, Any], name: str) -> Any:
         return parent.group_by(*(_pointer(part).alias(one.name) for part, one in keys)).agg(
             n=ts.count(), name=name
         )
-    method = {ToStream: "to_stream", ToTable: "to_table", Materialize: "materialize"}[type(node)]
-    return getattr(parent, method)(name=name)
+    methods: dict[type[Node], str] = {ToStream: "to_stream", ToTable: "to_table", Materialize: "materialize"}
+    return getattr(parent, methods[type(node)])(name=name)
 
 
 def _join(node: Join, left: Any, right: Any, name: str) -> Any:
