@@ -632,7 +632,7 @@ def test_what_cannot_be_started(flights: ts.Table, tmp_path: Path) -> None:
     checkpoint = str(tmp_path / "checkpoint")
     output, table = flights.to(ts.memory("x")), flights
     word: Any = "availableNow"
-    refused(lambda: ts.start(table, checkpoint=checkpoint), ArgumentError, "a Table", "table.to")  # type: ignore[arg-type]
+    refused(lambda: ts.start(table, checkpoint=checkpoint), ArgumentError, "A Table", "table.to")  # type: ignore[arg-type]
     refused(lambda: ts.start(output, checkpoint=""), ArgumentError, "checkpoint=''")
     refused(lambda: ts.start(output, checkpoint=5), ArgumentError, "checkpoint=5")  # type: ignore[arg-type]
     refused(
@@ -654,6 +654,19 @@ def test_rejected_records_need_a_log(flights: ts.Table) -> None:
 
 
 # What a table says of itself
+
+
+def test_on_that_names_the_whole_key_is_planned_as_a_join_on_the_key(flights: ts.Table) -> None:
+    def rounds(table: ts.Table, **options: Any) -> str:
+        return ts.plan_text(table.to(ts.memory("planned")), **options).split(",")[0]
+
+    other = flights.select()
+    for on in ("id", "ID", F.col("id"), lambda row: row.id):
+        joined = flights.join(other, on=on, how="left")
+        assert rounds(joined) == "Plan: 1 round"
+        assert rounds(joined, compat="kafka-streams") == "Plan: 2 rounds"
+    assert rounds(flights.join(other, on=F.col("id") + 1)) == "Plan: 2 rounds"
+    assert rounds(flights.join(other, on="id", how="outer", suffixes=("", "_r"))) == "Plan: 2 rounds"
 
 
 def test_explain_has_the_options_of_changes(flights: ts.Table, capsys: pytest.CaptureFixture[str]) -> None:

@@ -87,6 +87,14 @@ class Joining:
         fields = tuple(Field(one.name, kind.json()) for one, kind in zip(key, common, strict=True))
         return fields, tuple(one.expression for one in pointers)
 
+    def is_on_key(self, foreign: Fields, on: Sequence[SparkExpression]) -> bool:
+        """Whether a foreign key is the whole left key, in types that both keys are compared in."""
+        key, fold = self.left.key, folding(self.spark)
+        return [one.type for one in foreign] == [one.type for one in key] and all(
+            fold(expression.text.strip("`")) == fold(one.name)
+            for expression, one in zip(on, key, strict=True)
+        )
+
     def key_columns(self, key: Fields, *, same: bool) -> dict[str, tuple[Column, ...]]:
         """The columns of both rows that are a part of a join's key, by the name that the part has in the result.
 

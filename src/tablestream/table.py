@@ -61,7 +61,8 @@ class Table(Relation):
         on
             None: both tables have the same key. Otherwise the foreign key: what of this table's row points at the
             key of `other`: a name, a Column, a list of them, or a function of the row (or of row and key) that
-            returns such; an expression of it, too. A row whose foreign key is null points at nothing.
+            returns such; an expression of it, too. A null foreign key has no match. If it is the whole key of this
+            table, ``inner`` and ``left`` are planned as the join on the common key, unless in compat mode.
         how
             ``inner``, ``left``, ``right`` or ``outer``. By foreign key, right and outer also keep the right rows
             that nothing points at, and the result is keyed by (this key, other key).
@@ -142,6 +143,9 @@ class Table(Relation):
             on=expressions,
             foreign=foreign,
             copied=isinstance(other, GlobalTable),
+            on_key=how in {"inner", "left"}
+            and not isinstance(other, GlobalTable)
+            and joining.is_on_key(foreign, expressions),
             complete_history=complete_history,
         )
         return Table(node, self._spark)

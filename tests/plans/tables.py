@@ -232,6 +232,7 @@ def foreign_key_join(
     joiner: Joiner | None = None,
     *,
     copied: bool = False,
+    on_key: bool = False,
     complete_history: bool = False,
 ) -> ForeignKeyJoin:
     """Declare a foreign-key join, by default on the value's first pointer; `copied`: every shard has the right rows."""
@@ -239,7 +240,7 @@ def foreign_key_join(
     name, select, gone = f"{left.name}_{right.name}", *_select(joiner)
     parts = _on(on, len(right.key))
     return ForeignKeyJoin(
-        name, "", _key(width), VALUE, left, right, how, select, gone, parts, right.key, copied=copied,
+        name, "", _key(width), VALUE, left, right, how, select, gone, parts, right.key, copied=copied, on_key=on_key,
         complete_history=complete_history,
     )  # fmt: skip
 

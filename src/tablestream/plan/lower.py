@@ -86,7 +86,8 @@ def _natively_final(line: Lowering, outputs: Sequence[Output]) -> set[Node]:
         for base in line.made_in
         if history_of(base) is None
         and (
-            isinstance(base, KeyJoin | Aggregate) or (isinstance(base, ForeignKeyJoin) and base.how == "left")
+            isinstance(base, KeyJoin | Aggregate)
+            or (isinstance(base, ForeignKeyJoin) and (base.how == "left" or line.meets_on_key(base)))
         )
     }
     able -= {base for base, _, _ in line.reads} | line.direct.keys()

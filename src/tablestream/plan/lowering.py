@@ -17,7 +17,7 @@ from tablestream.plan.line import Mode, Pointing, Reader, Role
 from tablestream.plan.rounds import Port
 from tablestream.state.changes import NOTHING, key_columns
 from tablestream.topology.graph import base_of, history_of, is_filtered, view_path, ways
-from tablestream.topology.nodes import Fields, Node
+from tablestream.topology.nodes import Fields, ForeignKeyJoin, Node
 
 Types = Callable[[Fields], pl.Schema]
 
@@ -194,6 +194,10 @@ class Lowering:
         """The dtype in which columns travel."""
         kinds = {f"c{number}": kind for number, kind in enumerate(self.types(fields).values())}
         return pl.Struct(kinds or {NOTHING: pl.Boolean()})
+
+    def meets_on_key(self, join: ForeignKeyJoin) -> bool:
+        """Whether a join by a foreign key is planned as a join on the key; Kafka Streams never does so."""
+        return join.on_key and not self.mode.compat
 
     def is_quiet(self, view: Node) -> bool:
         """Whether tombstones for absent rows are no changes to the reader of a view."""

@@ -161,8 +161,34 @@ def _history_us(node: Node) -> int:
 def _foreign_key_join(line: Lowering, node: ForeignKeyJoin) -> int:
     if node.complete_history:
         return _foreign_key_history(line, node)
+    if line.meets_on_key(node):
+        return _join_on_whole_key(line, node)
     rules = Rules.LEFT if node.how in {"left", "outer"} else Rules.INNER
     return _pointing(line, node, many=node.left, one=node.right, rules=rules)
+
+
+def _join_on_whole_key(line: Lowering, node: ForeignKeyJoin) -> int:
+    """A join whose ``on`` is the whole left key: one operator, as for a join without ``on``."""
+    number, name = 1 + max(line.produce(base_of(side)) for side in node.parents), line.names[node]
+    wants = []
+    for index, side in enumerate(node.parents):
+        want = Want(((*path_from_base(side), node.serial), index), number, KEY_HASH, f"{name}[{index}]")
+        line.read(side, want, Role.KEYED, node.left.key, side=(node, index))
+        wants.append(want)
+    operator = KeyJoinOperator(
+        tree=Branch(0, 1, node.how),
+        keys=line.key_of(node.left),
+        values=(line.value_of(node.left), line.value_of(node.right)),
+        stores=(0, 1),
+        quiet=(line.is_quiet(node.left), line.is_quiet(node.right)),
+        early=(False, False),
+    )
+    remembers = tuple(
+        Remembered(side, (spec.name,), node.left.key)
+        for side, spec in zip(node.parents, operator.traces, strict=True)
+    )
+    line.drafts.append(Draft(node, name, number, operator, wants, remembers=remembers))
+    return number
 
 
 def _one_to_many(line: Lowering, node: OneToMany) -> int:

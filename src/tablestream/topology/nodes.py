@@ -246,11 +246,14 @@ class ForeignKeyJoin(Join):
         Whether every shard has a copy of the right table (a global table).
     right_only
         Whether the result is the right row as it is, and none where there is none; read by key joins alone.
+    on_key
+        Whether ``on`` is the whole key of the left table: by default it is then planned as a join on the key.
     """
 
     on: tuple[Expression, ...]
     foreign: Fields
     copied: bool = field(default=False, kw_only=True)
+    on_key: bool = field(default=False, kw_only=True)
     right_only: bool = field(default=False, kw_only=True)
 
     @property
