@@ -27,6 +27,7 @@ from tablestream.metrics.query_metrics import OperatorMetrics, QueryMetrics
 from tablestream.row import Row
 from tablestream.sources import global_table, stream, table
 from tablestream.spark.runner import start
+from tablestream.spark.session import configure
 from tablestream.spark.state_reader import read_state
 from tablestream.stream import Stream
 from tablestream.table import GlobalTable, Table
@@ -48,6 +49,7 @@ __all__ = [
     "avro",
     "collect_list",
     "collect_set",
+    "configure",
     "confluent_avro",
     "count",
     "count_distinct",

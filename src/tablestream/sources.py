@@ -19,6 +19,7 @@ from tablestream.arguments import (
     sql_text,
 )
 from tablestream.calling import user_line, warn
+from tablestream.connectors.workers import use_driver_python
 from tablestream.errors import ArgumentError
 from tablestream.relation import versioned
 from tablestream.spark.analysis import Analysed
@@ -307,6 +308,7 @@ def _source(
             operator=shown,
             where=where,
         )
+    use_driver_python(df.sparkSession)
     keys = tuple(as_column(one) for one in listed(key))
     if not (keys or records):
         raise ArgumentError(

@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
 from tablestream.connectors.sink import checked_path, quoted
+from tablestream.connectors.workers import use_driver_python
 from tablestream.errors import ArgumentError, PlanError
 
 if TYPE_CHECKING:
@@ -249,6 +250,7 @@ def _load(
     columns: StructType,
     settings: Mapping[str, Option],
 ) -> DataFrame:
+    use_driver_python(spark)
     try:
         frame = spark.readStream.format(format_).schema(columns).options(**settings).load(path)
         _ = frame.schema  # Spark Connect finds out no earlier
