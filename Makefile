@@ -8,7 +8,7 @@ CODE  := $(wildcard src tests benchmarks scripts examples)
 ARGS  ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo-kafka test lint bench soak broker format lock clean env java jars
+.PHONY: help run demo-kafka test newest lint bench soak broker format lock clean env java jars
 
 help: ## Show the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -22,6 +22,12 @@ demo-kafka: env java jars ## Run the holdings demo through topics, with a broker
 # Two processes share the files; each has one Spark session for all of its own.
 test: env java jars lint ## Lint, types, import layers, and all tests
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile $(ARGS)
+
+newest: java ## A program with a bare session on the newest PySpark, in an environment of its own
+	scripts/make_venv.sh .venv-newest
+	.venv-newest/bin/python -m pip install --quiet --disable-pip-version-check --upgrade \
+	    --upgrade-strategy eager -e '.[connect]' pytest pytest-timeout hypothesis
+	.venv-newest/bin/python -m pytest tests/spark/test_bare_session.py $(ARGS)
 
 lint: env ## Only the checks that run no code
 	$(BIN)/ruff check $(CODE)
@@ -50,7 +56,7 @@ lock: ## Resolve the newest versions pyproject.toml allows and pin them in requi
 	mv build/dev.txt requirements/dev.txt && rm -rf build/lock
 
 clean: ## Remove the environment, fetched jars, caches and build results
-	rm -rf $(VENV) .jars build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache spark-warehouse
+	rm -rf $(VENV) .venv-newest .jars build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache spark-warehouse
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 env: $(VENV)/.stamp

@@ -17,7 +17,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import tablestream as ts
-from tablestream.spark.local_spark import local_spark
 
 # A line is a record: its table, u (upsert) or d (delete), its time, its key, its values.
 # What stands under one title is read as one micro-batch.
@@ -174,8 +173,10 @@ def main() -> None:
     directory.mkdir(parents=True, exist_ok=True)
     if any(directory.iterdir()):
         sys.exit(f"{directory} is not empty: give a directory of its own, or none.")
-    with local_spark(directory / "scratch", directory / "spark.log") as spark:
-        same = run(spark, directory)
+    spark = SparkSession.builder.master("local[2]").getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    same = run(spark, directory)
+    spark.stop()
     print(f"Logs and changes lie in {directory}")
     sys.exit(0 if same else 1)
 

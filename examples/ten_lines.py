@@ -36,28 +36,8 @@ def write_log(name: str, lines: str) -> None:
     file.write_text(lines.lstrip(), encoding="utf-8")
 
 
-def local_session() -> SparkSession:
-    """Start Spark on two cores of this machine, with the settings that the README names."""
-    settings = {
-        "spark.sql.streaming.stateStore.providerClass": (
-            "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
-        ),
-        "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
-        "spark.sql.shuffle.partitions": "2",
-        "spark.executorEnv.POLARS_MAX_THREADS": "1",
-        "spark.sql.session.timeZone": "UTC",
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-    }
-    builder = SparkSession.builder.master("local[2]").appName("ten lines")
-    for name, value in settings.items():
-        builder = builder.config(name, value)
-    return builder.getOrCreate()
-
-
 def main() -> None:
     """Write the logs, maintain the join, show its changes."""
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     # Relative paths are Spark's from the directory in which it starts.
     directory = Path(sys.argv[1] if len(sys.argv) > 1 else tempfile.mkdtemp(prefix="ten-lines-"))
     directory.mkdir(parents=True, exist_ok=True)
@@ -66,8 +46,9 @@ def main() -> None:
     os.chdir(directory)
     write_log("positions", POSITIONS)
     write_log("tickers", TICKERS)
-    spark = local_session()
+    spark = SparkSession.builder.master("local[2]").getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
+    spark.conf.set("spark.sql.session.timeZone", "UTC")  # the zone in which the README shows times
 
     # The README shows the lines from here to `ts.start`.
     position = "position_id int, ticker string, amount int, op string, at timestamp"

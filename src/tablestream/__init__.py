@@ -30,6 +30,7 @@ from tablestream.relation import Rejected
 from tablestream.row import Row
 from tablestream.sources import global_table, stream, table
 from tablestream.spark.runner import OutputRequest, plan_text, start
+from tablestream.spark.session import configure
 from tablestream.spark.state_reader import read_state
 from tablestream.star import Lookup, lookup
 from tablestream.stream import Stream
@@ -56,6 +57,7 @@ __all__ = [
     "avro",
     "collect_list",
     "collect_set",
+    "configure",
     "confluent_avro",
     "count",
     "count_distinct",

@@ -18,6 +18,7 @@ from tablestream.arguments import (
     sql_text,
 )
 from tablestream.calling import user_line, warn
+from tablestream.connectors.workers import use_driver_python
 from tablestream.errors import ArgumentError
 from tablestream.relation import versioned
 from tablestream.spark.analysis import Analysed
@@ -311,6 +312,7 @@ def _source(
     def column(given: ColumnLike | None) -> Column | None:
         return None if given is None else as_column(given, df.columns)
 
+    use_driver_python(df.sparkSession)
     keys = tuple(as_column(one, df.columns) for one in listed(key))
     if not (keys or records):
         raise ArgumentError(

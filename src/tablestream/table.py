@@ -480,10 +480,12 @@ class Table(Relation):
         Raises
         ------
         SessionSettingError
-            The session does not keep streaming state in RocksDB, which stateful Python needs.
+            The session does not keep streaming state in RocksDB, which stateful Python needs; or the Python of Spark's
+            workers is not the driver's, and lacks what the plan needs.
 
         Notes
         -----
+        The query that you write the frame with has the settings of its session: call `tablestream.configure` first.
         Nothing runs until the frame is written. What was dropped is in the query's progress, under
         ``observedMetrics["tablestream"]``.
         """

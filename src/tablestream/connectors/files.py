@@ -15,6 +15,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from tablestream.calling import user_line
 from tablestream.connectors.sink import checked_path, quoted
+from tablestream.connectors.workers import use_driver_python
 from tablestream.errors import ArgumentError, PlanError, ReservedNameError
 
 if TYPE_CHECKING:
@@ -253,6 +254,7 @@ def _load(
     columns: StructType,
     settings: Mapping[str, Option],
 ) -> DataFrame:
+    use_driver_python(spark)
     try:
         frame = spark.readStream.format(format_).schema(columns).options(**settings).load(path)
         _ = frame.schema  # Spark Connect finds out no earlier

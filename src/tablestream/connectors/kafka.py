@@ -22,6 +22,7 @@ from tablestream.connectors.kafka_options import (
     checked_servers,
 )
 from tablestream.connectors.shipping import ship
+from tablestream.connectors.workers import use_driver_python
 from tablestream.errors import ArgumentError, ReservedNameError
 
 KAFKA = "_kafka"
@@ -136,6 +137,7 @@ def from_kafka(
             f"on_error={on_error!r} is not known.", hint="One of 'fail', 'drop'.", where=user_line()
         )
     settings = checked_options(options, _DECIDED, "from_kafka")
+    use_driver_python(spark)  # decoders may be Python functions
     check_hidden(spark, settings)
     settings |= {
         SERVERS: checked_servers(bootstrap_servers),

@@ -75,8 +75,6 @@ def local_spark(scratch: Path, log: Path) -> Iterator[SparkSession]:
     """
     check_java()
     scratch.mkdir(parents=True, exist_ok=True)
-    # Without this, workers are whatever python3 the PATH has.
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     with _stderr_into(log):
         spark = _session(scratch)
     try:
@@ -99,15 +97,9 @@ def _session(scratch: Path) -> SparkSession:
         "spark.local.dir": str(scratch / "spark"),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        # Every stateful stage commits one state store per partition and micro-batch.
-        "spark.sql.shuffle.partitions": "2",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),
         "spark.sql.streaming.numRecentProgressUpdates": "1000",
-        "spark.sql.streaming.stateStore.providerClass": (
-            "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
-        ),
-        "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
     }
     builder = SparkSession.builder.master("local[*]").appName("tablestream")
     for name, value in settings.items():

@@ -11,9 +11,9 @@ from pathlib import Path
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from tablestream.calling import user_line, warn
-from tablestream.connectors.shipping import ship
-from tablestream.errors import ArgumentError, MixedPlanError, SessionSettingError
+from tablestream.calling import user_line
+from tablestream.connectors.workers import prepare_workers
+from tablestream.errors import ArgumentError, MixedPlanError
 from tablestream.options import (
     Alignment,
     Compat,
@@ -27,14 +27,11 @@ from tablestream.plan.line import Ending, Line, Mode, Output
 from tablestream.plan.lower import lower
 from tablestream.spark.build import Builder, Result, Settings, polars_types
 from tablestream.spark.columns import quoted
+from tablestream.spark.session import check_configured
 from tablestream.spark.sources import SourceFrame
 from tablestream.topology.graph import ancestors
 from tablestream.topology.nodes import Node, Source
 
-_PROVIDER = "spark.sql.streaming.stateStore.providerClass"
-_ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
-_PARTITIONS = "spark.sql.shuffle.partitions"
-_MANY_PARTITIONS = 100
 _LONG = '"long"'
 _CACHE_BYTES = 8 << 30
 
@@ -49,7 +46,9 @@ def changes_of(
 ) -> DataFrame:
     """Return the changes of one table; see `Table.changes`."""
     line = lowered([(node, spec)], compat, shards, align)
-    check_session(spark, line)
+    prepare_workers(spark)
+    if line.rounds:
+        check_configured(spark, line.mode.shards, len(line.rounds))
     builder, (ending,) = Builder(line, worker_settings()), line.endings
     frame = builder.build()
     if spec.rejected:
@@ -126,33 +125,6 @@ def _check_alignable(sources: Sequence[Source]) -> None:
                 operator=source.name,
                 where=source.where,
             )
-
-
-def check_session(spark: SparkSession, line: Line) -> None:
-    """Refuse a session in which a stateful plan cannot run, warn of one in which it is slow, and ship the package.
-
-    Raises
-    ------
-    SessionSettingError
-        Names the setting.
-    """
-    ship(spark)
-    if not line.rounds:
-        return
-    provider = spark.conf.get(_PROVIDER, "")
-    if provider != _ROCKSDB:
-        raise SessionSettingError(
-            f"The session keeps streaming state in {provider or 'its default store'}; stateful Python needs RocksDB.",
-            hint=f'Set it with spark.conf.set("{_PROVIDER}", "{_ROCKSDB}").',
-            where=user_line(),
-        )
-    partitions = int(spark.conf.get(_PARTITIONS, "0") or 0)
-    master = spark.conf.get("spark.master", "") or ""
-    if partitions >= _MANY_PARTITIONS and master.startswith("local"):
-        warn(
-            f"{_PARTITIONS} is {partitions}: each of the plan's {len(line.rounds)} rounds commits that many state"
-            f" stores in every micro-batch. On one machine, set it to the number of cores."
-        )
 
 
 def worker_settings() -> Settings:

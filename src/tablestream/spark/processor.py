@@ -14,6 +14,7 @@ from tablestream.plan.rounds import METRICS, Placed, Round, copied_name
 from tablestream.plan.work import work_off
 from tablestream.spark import blobs
 from tablestream.spark.caching import worker_cache
+from tablestream.spark.quiet import quieten
 from tablestream.spark.store import SparkStore
 from tablestream.state.shard import ShardState
 
@@ -47,6 +48,10 @@ class RoundProcessor(StatefulProcessor):
     def __init__(self, work: Round, shards: int, cache_directory: str, cache_bytes: int) -> None:
         self._work, self._shards = work, shards
         self._cache_directory, self._cache_bytes = cache_directory, cache_bytes
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        quieten()
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         """Make the state variables."""

@@ -16,12 +16,15 @@ from pyspark.sql.types import StructField, StructType, TimestampType
 from tablestream.calling import user_line
 from tablestream.connectors.files import first_line
 from tablestream.connectors.sink import ORDER, RecordSink, Sink, checked_path
+from tablestream.connectors.workers import prepare_workers
 from tablestream.errors import ArgumentError, MixedPlanError
 from tablestream.options import Alignment, Compat, Emit, OutputSpec, Tombstones
 from tablestream.plan.line import Ending, Line
 from tablestream.spark.columns import spark_type
 from tablestream.spark.outputs import Output, check_outputs, write_outputs
-from tablestream.spark.plan import check_session, lowered, plan_of, query_frame, split
+from tablestream.spark.plan import lowered, plan_of, query_frame, split
+from tablestream.spark.quiet import quieten
+from tablestream.spark.session import configured
 from tablestream.state.shard import plan_changed
 from tablestream.topology.graph import history_of
 from tablestream.topology.nodes import Node
@@ -87,6 +90,8 @@ def start(
         No output, or two with one name or target; an argument of another kind; ``availableNow`` with a wall clock.
     MixedPlanError
         Tables of different sessions.
+    SessionSettingError
+        The Python of Spark's workers is not the driver's, and lacks what the plan needs.
     PlanChangedError
         The checkpoint was made by another plan. Nothing was written; the message says what differs.
 
@@ -94,6 +99,10 @@ def start(
     -----
     Every output is written once per micro-batch, whatever fails and is repeated: sinks know the micro-batches
     they have.
+
+    The session needs no settings. The query gets what it needs, as `configure` sets it, and the session is then as it
+    was. While the query starts, other threads see these settings in the session. A checkpoint keeps the number of
+    partitions that it was started with.
     """
     _check_outputs(outputs)
     _check_kinds(checkpoint, trigger)
@@ -106,7 +115,7 @@ def start(
             where=user_line(),
         )
     line = lowered([(output.node, output.spec) for output in outputs], compat, shards, align)
-    check_session(spark, line)
+    prepare_workers(spark)
     clocked = any(work.needs_clock for work in line.rounds)
     if clocked and {"availableNow", "once"} & set(trigger or {}):
         raise ArgumentError(
@@ -123,11 +132,10 @@ def start(
     writer = query_frame(line).writeStream.outputMode("append").option("checkpointLocation", checkpoint)
     if name is not None:
         writer = writer.queryName(name)
-    return (
-        writer.trigger(**(trigger or {"processingTime": "1 second" if clocked else "0 seconds"}))
-        .foreachBatch(_micro_batch_writer(line.endings, keyed, checkpoint))
-        .start()
-    )
+    writer = writer.trigger(**(trigger or {"processingTime": "1 second" if clocked else "0 seconds"}))
+    writer = writer.foreachBatch(_micro_batch_writer(line.endings, keyed, checkpoint))
+    with configured(spark, line.mode.shards):
+        return writer.start()
 
 
 def plan_text(
@@ -254,6 +262,7 @@ def _micro_batch_writer(
     known: dict[str, str] = {}
 
     def write(micro_batch: DataFrame, number: int) -> None:
+        quieten()
         if "query" not in known:
             query_id = _query_id(micro_batch.sparkSession, checkpoint)
             assert query_id is not None  # noqa: S101 - Spark wrote it before it called this

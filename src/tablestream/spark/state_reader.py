@@ -21,8 +21,8 @@ from pyspark.sql import types as T
 
 from tablestream.calling import user_line
 from tablestream.connectors.files import first_line
-from tablestream.connectors.shipping import ship
 from tablestream.connectors.sink import checked_path
+from tablestream.connectors.workers import prepare_workers
 from tablestream.errors import ArgumentError, ColumnCollisionError, NotVersionedError, StateError
 from tablestream.operators.versions import FROM, TO
 from tablestream.plan.stored import StoredTable, StoredTables, decode
@@ -103,7 +103,7 @@ def read_state(
     """
     _check_kinds(checkpoint, table, batch_id)
     checkpoint = checked_path(checkpoint, "the checkpoint")
-    ship(spark)
+    prepare_workers(spark)
     state = _State.of(spark, checkpoint, batch_id)
     found = _chosen(state.tables(), table)
     moment_us = None if as_of is None else _moment_us(spark, found, as_of)

@@ -1,0 +1,133 @@
+"""Which Python Spark's workers run, and whether it has what a plan needs.
+
+PySpark runs ``python3`` of the workers' PATH unless ``PYSPARK_PYTHON`` names another. On one machine that is often
+not the driver's Python, which has this package. So on a local master workers run the driver's, unless the user named
+one. On a cluster the driver's path means nothing, and workers are asked once what they have.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Callable
+from weakref import WeakSet
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from tablestream.calling import user_line
+from tablestream.connectors.shipping import ship
+from tablestream.errors import SessionSettingError
+
+_PYTHON, _SETTING = "PYSPARK_PYTHON", "spark.pyspark.python"
+#: What Spark says where Python does not start on a worker.
+_NO_START = re.compile(
+    r'Python in worker has different version: [\d.]+|Cannot run program "[^"]*"|port number from pyspark\.daemon'
+)
+_checked: WeakSet[SparkSession] = WeakSet()
+
+# A Spark Connect server that this process starts reads it where PYSPARK_PYTHON is not set. Other sessions' workers
+# do not depend on it.
+if sys.executable:
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+
+
+def has_context(spark: SparkSession) -> bool:
+    """Whether a session has a SparkContext; under Spark Connect it has none."""
+    return hasattr(spark, "sparkContext")
+
+
+def is_local(spark: SparkSession) -> bool:
+    """Whether Spark's executors are on the driver's machine."""
+    return (spark.conf.get("spark.master", None) or "").startswith("local")
+
+
+def use_driver_python(spark: SparkSession) -> None:
+    """Let the workers of a local master run this Python, unless the user named one.
+
+    PySpark reads the context's ``pythonExec`` whenever it makes a function for workers, so that it is not too late
+    when the session was made before this package was imported.
+    """
+    if os.environ.get(_PYTHON) or not sys.executable or not has_context(spark) or not is_local(spark):
+        return
+    if spark.conf.get(_SETTING, None) is None:
+        spark.sparkContext.pythonExec = sys.executable
+
+
+def prepare_workers(spark: SparkSession) -> None:
+    """Give workers the driver's Python, or the package, and check once that they can run a plan.
+
+    Raises
+    ------
+    SessionSettingError
+        Their Python is of another version than the driver's, or lacks a package.
+    """
+    use_driver_python(spark)
+    ship(spark)
+    if spark in _checked or _runs_driver_python(spark):
+        return
+    lack = _lack(spark)
+    if lack:
+        raise SessionSettingError(
+            f"{lack}, and the driver's is {sys.executable} (Python {_version()}).",
+            hint=_remedy(spark),
+            where=user_line(),
+        )
+    _checked.add(spark)
+
+
+def _runs_driver_python(spark: SparkSession) -> bool:
+    return has_context(spark) and is_local(spark) and spark.sparkContext.pythonExec == sys.executable
+
+
+def _lack(spark: SparkSession) -> str:
+    """Say what the workers' Python lacks; empty if nothing."""
+    inquiry = F.udf(_inquiry(), "array<string>", useArrow=False)
+    try:
+        (row,) = spark.range(0, 1, 1, 1).select(inquiry("id")).collect()
+    except (PySparkException, Py4JError) as error:
+        found = _NO_START.search(str(error))
+        if found is None:
+            raise
+        return f"Python does not start on Spark's workers ({found.group()})"
+    python, version, *missing = row[0]
+    if not missing:
+        return ""
+    return f"The Python of Spark's workers, {python} (Python {version}), has no {', '.join(missing)}"
+
+
+def _inquiry() -> Callable[[object], list[str]]:
+    """Make a function that asks a worker for its Python, and what it lacks.
+
+    It refers to nothing of this module, which a worker may not have.
+    """
+
+    def answer(_: object) -> list[str]:
+        import sys
+        from importlib.util import find_spec
+
+        missing = [name for name in ("tablestream", "polars", "pyarrow", "pandas") if find_spec(name) is None]
+        if find_spec("google") is None or find_spec("google.protobuf") is None:
+            missing.append("protobuf")
+        return [sys.executable, ".".join(map(str, sys.version_info[:3])), *missing]
+
+    return answer
+
+
+def _remedy(spark: SparkSession) -> str:
+    if not is_local(spark):
+        where = "on the executors" if has_context(spark) else "on the executors of the Spark Connect server"
+        return (
+            f"Install tablestream's requirements {where}, or set {_PYTHON} to a Python there that has them"
+            f" before {'the session is made' if has_context(spark) else 'the server starts'}."
+        )
+    if os.environ.get(_PYTHON):
+        return f"Leave {_PYTHON} out, or set it to {sys.executable}, before the session is made."
+    return f"Import tablestream before the session is made, or set {_PYTHON} to {sys.executable} before."
+
+
+def _version() -> str:
+    return ".".join(map(str, sys.version_info[:3]))

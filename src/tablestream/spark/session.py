@@ -1,0 +1,149 @@
+"""What a query needs set in its Spark session.
+
+A query keeps the configuration that its session has at the moment it starts. So `tablestream.start` sets what its
+query needs, starts it, and restores the session. A frame of changes is started by the user: its session needs the
+same settings for longer, and `configure` makes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from threading import Lock
+
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from tablestream.calling import user_line, warn
+from tablestream.connectors.workers import has_context, is_local, use_driver_python
+from tablestream.errors import SessionSettingError
+from tablestream.options import DEFAULT_SHARDS
+
+STORE = "spark.sql.streaming.stateStore.providerClass"
+CHANGELOG = "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled"
+PARTITIONS = "spark.sql.shuffle.partitions"
+
+_STORES = "org.apache.spark.sql.execution.streaming.state"
+ROCKSDB = f"{_STORES}.RocksDBStateStoreProvider"
+#: Spark's default, and the only store of Spark's that cannot keep the state of stateful Python.
+_HDFS = f"{_STORES}.HDFSBackedStateStoreProvider"
+#: More rows than a machine has cores.
+_MANY = 4096
+
+_changing = Lock()
+
+
+def configure(spark: SparkSession) -> SparkSession:
+    """Set what queries need in a session, for all that it starts from now on.
+
+    `start` does this for its own query alone. Call `configure` once before you write `Table.changes` or
+    `Stream.changes` yourself, with ``writeStream``. Calling it again changes nothing.
+
+    Parameters
+    ----------
+    spark
+        The session.
+
+    Returns
+    -------
+    SparkSession
+        The same session.
+
+    Notes
+    -----
+    It sets, each unless you have set it yourself:
+
+    - ``spark.sql.streaming.stateStore.providerClass`` to RocksDB. Spark's HDFS-backed store is replaced also where
+      you chose it: it cannot hold this state.
+    - ``spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled`` to ``true``: a commit uploads what
+      changed instead of a whole snapshot.
+    - ``spark.sql.shuffle.partitions`` to the number of shards (16), on a local master to that of its cores if they
+      are fewer. A number of yours is kept as long as there are as many shards. Other queries of the session get it as
+      well.
+
+    A query keeps the settings that it was started with, and its checkpoint the number of partitions.
+
+    Examples
+    --------
+    >>> import tablestream as ts
+    >>> spark = ts.configure(SparkSession.builder.master("local[2]").getOrCreate())  # doctest: +SKIP
+    """
+    use_driver_python(spark)
+    with _changing:
+        _apply(spark, needed(spark, DEFAULT_SHARDS))
+    return spark
+
+
+@contextmanager
+def configured(spark: SparkSession, shards: int) -> Iterator[None]:
+    """Give a session what a query needs while it is started, and restore it."""
+    with _changing:
+        wanted = needed(spark, shards)
+        before = {name: spark.conf.get(name, None) for name in wanted}
+        try:
+            _apply(spark, wanted)
+            yield
+        finally:
+            _apply(spark, before)
+
+
+def needed(spark: SparkSession, shards: int) -> dict[str, str]:
+    """The settings that a query of so many shards needs and its session lacks."""
+    wanted = {}
+    if _lacks_store(spark):
+        wanted[STORE] = ROCKSDB
+    if spark.conf.get(CHANGELOG, None) is None:
+        wanted[CHANGELOG] = "true"
+    chosen = spark.conf.get(PARTITIONS, None)
+    if chosen is None or int(chosen) > shards:
+        # More partitions than shards would be empty, and each commits a state store in every micro-batch. A cluster
+        # may grow, and a checkpoint keeps its number: there, every shard gets a partition.
+        fewer = chosen is None and is_local(spark)
+        wanted[PARTITIONS] = str(min(shards, _cores(spark)) if fewer else shards)
+    return wanted
+
+
+def check_configured(spark: SparkSession, shards: int, rounds: int) -> None:
+    """Check the session of a query that its user starts.
+
+    Raises
+    ------
+    SessionSettingError
+        Its state store cannot keep the state.
+    """
+    if _lacks_store(spark):
+        raise SessionSettingError(
+            f"The session keeps streaming state in {spark.conf.get(STORE, None) or 'its default store'};"
+            " stateful Python needs RocksDB.",
+            hint=f"Call tablestream.configure(spark) first, which sets {STORE} and what else queries need."
+            " tablestream.start needs no such call.",
+            where=user_line(),
+        )
+    partitions = int(spark.conf.get(PARTITIONS) or 0)
+    if partitions > shards:
+        warn(
+            f"{PARTITIONS} is {partitions}, and the plan has {shards} shards: each of its {rounds} rounds commits"
+            f" {partitions} state stores in every micro-batch, most of them empty. tablestream.configure(spark) sets"
+            " a number that suits the session."
+        )
+
+
+def _lacks_store(spark: SparkSession) -> bool:
+    return spark.conf.get(STORE, None) in {None, "", _HDFS}
+
+
+def _cores(spark: SparkSession) -> int:
+    """How many tasks run at a time; a session under Spark Connect has no context that knows."""
+    if has_context(spark):
+        return spark.sparkContext.defaultParallelism
+    tasks = spark.range(_MANY).select(F.spark_partition_id().alias("task"))
+    (last,) = tasks.agg(F.max("task")).collect()
+    return int(last[0]) + 1
+
+
+def _apply(spark: SparkSession, settings: Mapping[str, str | None]) -> None:
+    for name, value in settings.items():
+        if value is None:
+            spark.conf.unset(name)
+        else:
+            spark.conf.set(name, value)

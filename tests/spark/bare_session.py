@@ -1,0 +1,127 @@
+"""What a new user writes: a session with no settings, two records, a join. Run by `test_bare_session`, and by itself.
+
+``python bare_session.py (classic|connect) DIRECTORY [settings of Spark, name=value]`` notes in ``found.json`` what
+it found. It imports nothing of the tests.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+import tablestream as ts
+
+SCHEMAS = {"positions": "id int, ticker string", "tickers": "ticker string, price int"}
+PARTITIONS = "spark.sql.shuffle.partitions"
+
+
+def session(kind: str) -> SparkSession:
+    """Start a session; one under Spark Connect brings its server, at a port of its own."""
+    if kind == "classic":
+        return SparkSession.builder.master("local[2]").getOrCreate()
+    from pyspark.sql.connect.client import DefaultChannelBuilder
+
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    DefaultChannelBuilder.default_port = staticmethod(lambda: port)  # type: ignore[method-assign]
+    builder = SparkSession.builder.config("spark.connect.grpc.binding.port", str(port))
+    return builder.remote("local[2]").getOrCreate()
+
+
+def write(directory: Path, table: str, number: int, **record: object) -> None:
+    """Write a change log's file of one record."""
+    file = directory / table / f"{number}.json"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(json.dumps(record), encoding="utf-8")
+
+
+def joined(spark: SparkSession, directory: Path) -> ts.Table:
+    """Join positions with their tickers, with a Python function of the user's on the way."""
+    shown = F.udf(lambda price: f"{price} EUR", "string")
+    positions, tickers = (
+        ts.table(ts.read_files(spark, directory / name, "json", schema), key, name=name)
+        for (name, schema), key in zip(SCHEMAS.items(), ("id", "ticker"), strict=True)
+    )
+    priced = tickers.filter("price IS NOT NULL").select(shown("price").alias("price"))
+    return positions.join(priced, on="ticker", how="left", name="joined")
+
+
+def run(spark: SparkSession, directory: Path) -> None:
+    """Run the query until it has read all there is."""
+    output = joined(spark, directory).to(ts.files(directory / "out"))
+    query = ts.start(output, checkpoint=directory / "checkpoint")
+    try:
+        query.processAllAvailable()
+    finally:
+        query.stop()
+
+
+def changes(spark: SparkSession, directory: Path) -> list[list[Any]]:
+    """Read the changes in their order."""
+    rows: DataFrame = spark.read.parquet(str(directory / "out")).orderBy("_order")
+    return [[row.id, row.ticker, row.price] for row in rows.collect()]
+
+
+def partitions(directory: Path) -> list[str]:
+    """Read how many partitions each micro-batch of the query had, from Spark's log of offsets."""
+    files = sorted((directory / "checkpoint" / "offsets").glob("[0-9]*"), key=lambda file: int(file.name))
+    logged = [json.loads(file.read_text(encoding="utf-8").splitlines()[1]) for file in files]
+    return [one["conf"][PARTITIONS] for one in logged]
+
+
+def refusal(table: ts.Table) -> str:
+    """Say why the changes of a table cannot be had; empty if they can."""
+    try:
+        table.changes()
+    except ts_errors().SessionSettingError as error:
+        return str(error)
+    return ""
+
+
+def ts_errors() -> Any:
+    """The module of errors."""
+    from tablestream import errors
+
+    return errors
+
+
+def main(kind: str, place: str, *settings: str) -> None:
+    """Run the query twice, the second time in a session with other settings."""
+    directory = Path(place)
+    spark = session(kind)
+    for name, value in (setting.split("=") for setting in settings):
+        spark.conf.set(name, value)
+    write(directory, "positions", 0, id=1, ticker="A")
+    write(directory, "tickers", 0, ticker="A", price=10)
+    before = dict(spark.conf.getAll)
+    begun = time.monotonic()
+    run(spark, directory)
+    found: dict[str, Any] = {"seconds": time.monotonic() - begun}
+    found["same settings"] = dict(spark.conf.getAll) == before
+    found["state"] = [
+        row.price for row in ts.read_state(spark, directory / "checkpoint", "tickers").collect()
+    ]
+    found["refusals"] = [refusal(joined(spark, directory))]
+    assert ts.configure(ts.configure(spark)) is spark
+    found["refusals"].append(refusal(joined(spark, directory)))
+    found["set"] = {name: value for name, value in spark.conf.getAll.items() if before.get(name) != value}
+
+    spark.conf.set(PARTITIONS, "5")
+    write(directory, "positions", 1, id=2, ticker="A")
+    run(spark, directory)
+    found["partitions"] = partitions(directory)
+    found["changes"] = changes(spark, directory)
+    (directory / "found.json").write_text(json.dumps(found), encoding="utf-8")
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

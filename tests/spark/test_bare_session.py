@@ -1,0 +1,80 @@
+"""A session without any setting, in a program without any environment: it runs, and fast.
+
+The program is started by the path of its Python, as from a virtual environment that was not activated. The ``python3``
+of its PATH is another.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tablestream
+
+PROGRAM = Path(__file__).with_name("bare_session.py")
+SECONDS = 240
+
+
+def environment(directory: Path) -> dict[str, str]:
+    """Give no more than Java needs, and a ``python3`` that runs nothing."""
+    other = directory / "bin" / "python3"
+    other.parent.mkdir()
+    other.write_text("#!/bin/sh\necho 'not this Python' >&2\nexit 1\n", encoding="utf-8")
+    other.chmod(0o755)
+    kept = {name: os.environ[name] for name in ("HOME", "JAVA_HOME") if name in os.environ}
+    paths = [str(other.parent), *os.environ["PATH"].split(os.pathsep)]
+    package = Path(tablestream.__file__).parent.parent
+    return kept | {"PATH": os.pathsep.join(paths), "PYTHONPATH": str(package)}
+
+
+def run_bare(directory: Path, *arguments: str) -> str:
+    """Run the program in an empty directory; return what it and what it started wrote to standard error."""
+    here = directory / "empty"
+    here.mkdir()
+    with subprocess.Popen(
+        [sys.executable, str(PROGRAM), *arguments],
+        cwd=here,
+        env=environment(directory),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as running:
+        try:
+            _, errors = running.communicate(timeout=SECONDS)
+        except subprocess.TimeoutExpired:
+            os.killpg(running.pid, signal.SIGKILL)
+            _, errors = running.communicate()
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(running.pid, signal.SIGKILL)
+    assert running.returncode == 0, errors[-5000:]
+    return errors
+
+
+@pytest.mark.parametrize("kind", ["classic", "connect"])
+def test_a_program_without_any_setting_runs(tmp_path: Path, kind: str) -> None:
+    """Its session stays as it was, and a restart with other settings keeps the number of partitions."""
+    errors = run_bare(tmp_path, kind, str(tmp_path / "data"))
+    found: dict[str, Any] = json.loads((tmp_path / "data" / "found.json").read_text(encoding="utf-8"))
+    assert found["changes"][-1] == [2, "A", "10 EUR"]
+    assert [1, "A", "10 EUR"] in found["changes"]
+    assert found["same settings"]
+    assert found["state"] == ["10 EUR"]
+    assert set(found["partitions"]) == {"2"}
+    refused, allowed = found["refusals"]
+    assert "tablestream.configure(spark)" in refused
+    assert allowed == ""
+    names = ("providerClass", "changelogCheckpointing.enabled", "shuffle.partitions")
+    assert len(found["set"]) == len(names)
+    assert all(any(name in one for one in found["set"]) for name in names)
+    assert "python worker starting execution" not in errors.lower()
+    assert errors.count("ForeachBatch worker Started batch") <= 2  # the first of each run

@@ -1,0 +1,92 @@
+"""Which Python runs on workers, and what is said of one that cannot run a plan."""
+
+from __future__ import annotations
+
+import io
+import sys
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tablestream.connectors.workers import prepare_workers, use_driver_python
+from tablestream.errors import SessionSettingError
+from tablestream.spark import quiet
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def session(master: str, **settings: str) -> Any:
+    """As much of a session as is asked."""
+    given = {"spark.master": master, **{f"spark.{name}": value for name, value in settings.items()}}
+    return SimpleNamespace(
+        conf=SimpleNamespace(get=given.get), sparkContext=SimpleNamespace(pythonExec="python3")
+    )
+
+
+def python_of(spark: Any) -> str:
+    use_driver_python(spark)
+    return str(spark.sparkContext.pythonExec)
+
+
+def test_workers_of_a_local_master_run_the_python_of_the_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
+    assert python_of(session("local[2]")) == sys.executable
+    assert python_of(session("local-cluster[2,1,1024]")) == sys.executable
+    assert python_of(session("spark://somewhere:7077")) == "python3"
+    assert python_of(session("local[2]", **{"pyspark.python": "/mine"})) == "python3"
+    monkeypatch.setenv("PYSPARK_PYTHON", "/mine")
+    assert python_of(session("local[2]")) == "python3"
+
+
+def test_a_python_that_lacks_packages_is_told_in_one_sentence(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bare = tmp_path / "python"
+    bare.write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n', encoding="utf-8")  # no site-packages
+    bare.chmod(0o755)
+    monkeypatch.setattr(spark.sparkContext, "pythonExec", str(bare))
+    with pytest.raises(SessionSettingError, match="has no polars, pyarrow, pandas, protobuf") as caught:
+        prepare_workers(spark)
+    assert f"set it to {sys.executable}" in caught.value.hint
+    assert "\n" not in str(caught.value)
+
+
+def test_a_python_that_does_not_start_is_told_in_one_sentence(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spark.sparkContext, "pythonExec", "/no/python")
+    with pytest.raises(
+        SessionSettingError, match=r'does not start .*Cannot run program "/no/python"'
+    ) as caught:
+        prepare_workers(spark)
+    assert "\n" not in str(caught.value)
+
+
+def test_processes_that_spark_starts_for_a_query_do_not_tell_their_steps(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """And what users print there comes out."""
+    printed, main = io.StringIO(), ModuleType("__main__")
+    main.__spec__ = SimpleNamespace(name="pyspark.sql.connect.streaming.worker.foreach_batch_worker")  # type: ignore[assignment]
+    monkeypatch.setitem(sys.modules, "__main__", main)
+    monkeypatch.setattr(sys, "stdout", printed)
+    quiet.quieten()
+    quiet.quieten()
+    for line in (
+        "Streaming ForeachBatch worker Started batch 0",
+        "mine",
+        "",
+        "Streaming ForeachBatch worker Completed",
+    ):
+        print(line, flush=True)  # noqa: T201 - as that process does
+    assert printed.getvalue() == "mine\n\n"
+
+
+def test_other_processes_print_what_they_like(monkeypatch: pytest.MonkeyPatch) -> None:
+    printed = io.StringIO()
+    monkeypatch.setattr(sys, "stdout", printed)
+    quiet.quieten()
+    assert sys.stdout is printed
