@@ -66,6 +66,9 @@ KEPT: dict[str, Callable[[DataFrame], DataFrame]] = {
     "join with a broadcast aggregate": lambda df: df.join(
         F.broadcast(static(df).groupBy("other").count()), F.expr("n = other"), "left"
     ),
+    "join with what is made of a broadcast": lambda df: df.join(
+        F.broadcast(static(df)).alias("few").where("other > 0"), F.expr("n = few.other")
+    ),
     "filter by a subquery that shuffles": lambda df: df.where("n > (select max(id) from range(3))"),
 }
 MIXED: dict[str, tuple[str, Callable[[DataFrame], DataFrame]]] = {
@@ -82,6 +85,10 @@ MIXED: dict[str, tuple[str, Callable[[DataFrame], DataFrame]]] = {
         lambda df: late(df).dropDuplicatesWithinWatermark(["id"]),
     ),
     "join that Spark chooses": ("a join", lambda df: df.join(static(df), F.expr("n = other"))),
+    "join with a join with a broadcast": (
+        "a join",
+        lambda df: df.join(F.broadcast(static(df)).join(static(df), "other"), F.expr("n = other")),
+    ),
     "join of streams": (
         "a join",
         lambda df: late(df).join(late(df).select(F.col("at").alias("then")), F.expr("at = then")),

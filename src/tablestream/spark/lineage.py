@@ -13,13 +13,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import redirect_stdout
 from dataclasses import dataclass
 from io import StringIO
+from itertools import takewhile
 
 from pyspark.sql import DataFrame
 
 _ANALYSED = re.compile(r"== Analyzed Logical Plan ==\n(.*?)(?:\n== |\Z)", re.DOTALL)
 #: Branches of the tree; ``~`` before a node whose rows stream; the node's name, and what it says of itself.
 _NODE = re.compile(r"^((?:[ :]  )*(?:[+:]- )?)(~?)([A-Z]\w+)(.*)$", re.MULTILINE)
-_BRANCH = 3
+_BRANCH, _SIBLING = 3, ":- "
 JOIN = "a join"
 _READ = "StreamingRelation"
 #: What differs between two reads of one source: the ids of columns and of objects.
@@ -65,6 +66,7 @@ class _OfThisThread(StringIO):
 @dataclass(frozen=True)
 class _Node:
     depth: int
+    has_siblings: bool
     streams: bool
     name: str
     text: str
@@ -116,20 +118,26 @@ def mixed_by(frame: DataFrame) -> str | None:
 
 def _nodes(plan: str) -> Iterator[_Node]:
     for branch, streams, name, text in _NODE.findall(plan):
-        yield _Node(len(branch) // _BRANCH, bool(streams), name, text)
+        yield _Node(len(branch) // _BRANCH, branch.endswith(_SIBLING), bool(streams), name, text)
 
 
 def _broadcasts(nodes: Sequence[_Node], at: int) -> bool:
     """Whether a join of a stream with a static frame was told to broadcast the static one."""
-    join = nodes[at]
-    sides = []
-    for node in nodes[at + 1 :]:
-        if node.depth <= join.depth:
-            break
-        if node.depth == join.depth + 1:
-            sides.append(node)
-    static = [side for side in sides if not (side.streams or side.name.startswith(_READ))]
-    return bool(static) and all(side.name == "ResolvedHint" and _BROADCAST in side.text for side in static)
+    depth = nodes[at].depth
+    below = list(takewhile(lambda node: node.depth > depth, nodes[at + 1 :]))
+    sides = [place for place, node in enumerate(below) if node.depth == depth + 1]
+    static = [place for place in sides if not (below[place].streams or below[place].name.startswith(_READ))]
+    return bool(static) and all(_is_hinted(below[place:]) for place in static)
+
+
+def _is_hinted(side: Sequence[_Node]) -> bool:
+    """Whether the hint stands on a side of a join, or below what has one child."""
+    for number, node in enumerate(side):
+        if number and (node.has_siblings or node.depth != side[number - 1].depth + 1):
+            return False
+        if node.name == "ResolvedHint" and _BROADCAST in node.text:
+            return True
+    return False
 
 
 def _explained(frame: DataFrame) -> str:
