@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from typing import TYPE_CHECKING
 
 import pytest
@@ -88,6 +89,31 @@ def test_suppress_is_its_reference_however_it_is_cut(
     assert got == [Change((out.key,), out.value, out.ts) for out in expected]
 
 
+@pytest.mark.parametrize("compat", [False, True])
+@pytest.mark.parametrize("seed", range(6))
+def test_suppress_is_its_reference_over_many_micro_batches(seed: int, *, compat: bool) -> None:
+    """Keys come and go again, some of them out of order, large ones make room, and few leave at a time."""
+    rng, table = random.Random(seed), source("T")
+    until, most, most_bytes = 15 * (seed % 3) + 5, (None, 6)[seed % 2], (None, 300, 150)[seed % 3]
+    twin = Twin(until, max_records=most, max_bytes=most_bytes, size=json_bytes, compat=compat)
+    events = [
+        (
+            rng.choice("abcdefghijkl"),
+            rng.choice([None, "x" * rng.choice([1, 1, 1, 90])]),
+            max(0, at - rng.randrange(9)),
+        )
+        for at in range(240)
+    ]
+    held = suppressed(table, until, max_records=most, max_bytes=most_bytes)
+    engine, got = Engine([Output(held)], compat=compat, shards=1), list[Change]()
+    for piece in random_cuts([Record(table, *event) for event in events], seed, 80):
+        got += engine.run(piece)[0]
+        engine = engine.restarted()
+    expected = [out for event in events for out in twin.change(0, *event)]
+    assert got == [Change((out.key,), out.value, out.ts) for out in expected]
+    assert len(got) > 40
+
+
 def test_a_step_is_held_as_a_whole_by_default() -> None:
     """A table joined to itself changes once, and what waits since then leaves once."""
     table = source("T")
@@ -124,6 +150,19 @@ def test_bytes_are_limited() -> None:
     engine = Engine([Output(suppressed(table, 1000, max_bytes=60))], shards=1)
     (changes,) = engine.run([Record(table, key, "x" * 10, number) for number, key in enumerate("abc")])
     assert [change.key for change in changes] == [("a",), ("b",)]
+
+
+def test_a_large_row_makes_as_many_leave_as_it_needs() -> None:
+    table = source("T")
+    engine = Engine([Output(suppressed(table, 1000, max_bytes=400))], shards=1)
+    for number, key in enumerate("abcdefghij"):
+        assert engine.run([Record(table, key, "x", number)]) == [[]]
+    engine = engine.restarted()
+    (changes,) = engine.run([Record(table, "k", "x" * 200, 20)])
+    assert [change.key[0] for change in changes] == list("abcd")
+    engine = engine.restarted()
+    (changes,) = engine.run([Record(table, "l", "x" * 400, 5)])
+    assert [change.key[0] for change in changes] == list("efl")
 
 
 def test_holding_too_much_can_be_an_error() -> None:

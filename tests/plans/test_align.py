@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from typing import TYPE_CHECKING
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 import pytest
 
 from tablestream.operators.cells import column
-from tablestream.operators.operator import Context
-from tablestream.plan.alignment import Alignment, Held
+from tablestream.operators.operator import Context, keyed_changes
+from tablestream.plan.alignment import Alignment, Held, _indexed, told_of
 from tablestream.plan.line import Align
-from tablestream.plan.rounds import Port
+from tablestream.plan.rounds import EVERY_SHARD, Port
 from tablestream.state.cache import NoCache
+from tablestream.state.changes import KEY_HASH, LIVE, PARTITION, POSITION, TIME, TS
 from tablestream.state.shard import ShardState
 from tablestream.state.store import MemoryStore
 from tests.plans.engine import Engine, Output, Step
@@ -33,6 +36,8 @@ from tests.plans.tables import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tablestream.topology.nodes import Node, Source
 
 LANES = Align()
@@ -150,3 +155,75 @@ def test_an_order_by_times_beyond_the_years_of_python_goes_on() -> None:
         gone += [rows.height for _, rows in alignment.let_go({1: [heard], 3: [message]}, context)]
         state.commit()
     assert gone == [1]
+
+
+#: Times of an order_by by their dtype, each rising with a number.
+TIMES: list[tuple[pl.DataType, Callable[[int], Any]]] = [
+    (pl.Int64(), lambda number: number - 20),
+    (pl.Int8(), lambda number: number - 20),
+    (pl.Float64(), lambda number: (number - 20) / 4),
+    (pl.Decimal(38, 18), lambda number: Decimal(number - 20) / 4),
+    (pl.Date(), lambda number: date(1969, 12, 20) + timedelta(days=number)),
+    (
+        pl.Datetime("us", "UTC"),
+        lambda number: datetime(1969, 12, 31, 23, 59, 40, tzinfo=UTC) + timedelta(seconds=number),
+    ),
+    (pl.String(), lambda number: f"{number:04d}"),
+    (pl.Boolean(), lambda number: number > 20),
+]
+of_each_kind = pytest.mark.parametrize(("kind", "time"), TIMES, ids=[str(kind) for kind, _ in TIMES])
+
+
+def numbered(records: list[int], times: pl.Series) -> pl.DataFrame:
+    """Messages whose key and value are a number."""
+    number, zero = pl.Series("_k0", records, dtype=pl.Int64), pl.lit(0, pl.Int64)
+    return pl.DataFrame([times.alias(TIME), number]).with_columns(
+        pl.lit("a").alias(PARTITION), number.alias(POSITION), zero.alias("_h0"), zero.alias(KEY_HASH),
+        number.alias(TS), pl.lit(value=True).alias(LIVE), number.alias("c0").to_frame().to_struct("v"),
+    )  # fmt: skip
+
+
+@of_each_kind
+def test_records_wait_in_the_order_of_any_plain_type(kind: pl.DataType, time: Callable[[int], Any]) -> None:
+    """Two lanes, of which each may be the one behind; a lane's records may be older than what it had told."""
+    rng, target = random.Random(5), Port(9, 9, 2, KEY_HASH, "target")
+    held = Held(
+        1, target, keyed_changes(pl.Schema({"_k0": pl.Int64()}), pl.Struct({"c0": pl.Int64()})), ordered=True
+    )
+    alignment = Alignment(Port(2, 0, 1, EVERY_SHARD, "told"), (held,), 2, kind, None)
+    store, marks = MemoryStore(), dict[str, int]()
+    waiting, lanes = Counter[int](), {"a": 0, "b": 0}
+    for step in range(40):
+        records = [rng.randint(0, step) for _ in range(rng.randrange(4))]
+        for lane in rng.choice([["a"], ["b"], ["a", "b"]]):
+            lanes[lane] = rng.randint(lanes[lane], step)
+        places = pl.DataFrame(
+            {TIME: [time(at) for at in lanes.values()], PARTITION: list(lanes), POSITION: [0, 0]}
+        ).cast({TIME: kind})
+        messages = numbered(records, pl.Series([time(at) for at in records], dtype=kind))
+        state = ShardState(store, NoCache(), alignment.traces, "", chunk_size_bytes=2000)
+        told = told_of(places, pl.col(PARTITION), 0)
+        context = Context(state.trace, Counter(), marks=marks)
+        gone = [frame["_k0"] for _, frame in alignment.let_go({1: [messages], 2: [told]}, context)]
+        state.commit()
+        waiting.update(records)
+        behind = min(time(at) for at in lanes.values())
+        due = Counter({number: count for number, count in waiting.items() if time(number) < behind})
+        assert Counter(number for frame in gone for number in frame) == due
+        waiting -= due
+    assert waiting.total() < 40
+
+
+@of_each_kind
+def test_where_a_time_rises_its_place_in_the_index_does_not_fall(
+    kind: pl.DataType, time: Callable[[int], Any]
+) -> None:
+    times = pl.DataFrame({TIME: pl.Series([time(number) for number in range(60)], dtype=kind)})
+    assert times.select(_indexed(pl.col(TIME), kind)).to_series().is_sorted()
+
+
+def test_numbers_without_bounds_have_a_place_in_the_index() -> None:
+    numbers = pl.Series([float("-inf"), -1e300, -1.0, 0.5, 1e300, float("inf"), float("nan")])
+    places = pl.DataFrame({TIME: numbers}).select(_indexed(pl.col(TIME), pl.Float64())).to_series()
+    assert places.is_sorted()
+    assert not places.has_nulls()

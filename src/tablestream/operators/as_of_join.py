@@ -44,7 +44,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import polars as pl
 
-from tablestream.operators.buffer.time_index import BEGIN, TimeIndex, by_time, latest
+from tablestream.operators.buffer.time_index import TimeIndex, by_time, latest
 from tablestream.operators.buffer.waiting import (
     ARRIVAL,
     ARRIVALS,
@@ -54,6 +54,7 @@ from tablestream.operators.buffer.waiting import (
     WAITING,
     Waiting,
     numbered,
+    overdue,
     with_waiting,
 )
 from tablestream.operators.events import Ints, gather, ints, touched_keys
@@ -184,7 +185,8 @@ class AsOfJoin:
         yield Emission(0, emitted)
         observed = context.marks.get(OBSERVED)
         versions.remember(trace, observed)
-        self._wait(timeline.waiting.changed(), context)
+        if self.grace_us is not None:
+            timeline.waiting.remember(context, self.wall_clock_us)
         if self.corrections:
             newest = context.marks.get(NEWEST)
             over = None if newest is None else newest - self.history_us - 1
@@ -199,21 +201,11 @@ class AsOfJoin:
         index, pointing = TimeIndex.of(context, WAITING), new.filter(pl.col(FOREIGN_HASH).is_not_null())
         newest = latest(context.marks.get(BUFFERED), pointing[TS])
         due = index.until((latest(newest, puts[TS]) if self.table_advances else newest) - self.grace_us)
-        if context.clock is not None and self.wall_clock_us is not None:
-            overdue = TimeIndex.of(context, BY_ARRIVAL).overdue(context.clock, self.wall_clock_us)
-            found = index.trace.lookup(overdue.select(TS).unique()).join(overdue, on=ARRIVAL, how="semi")
+        by_clock = overdue(context, self.wall_clock_us)
+        if by_clock is not None:
+            found = index.trace.lookup(by_clock.select(TS).unique()).join(by_clock, on=ARRIVAL, how="semi")
             due = pl.concat([due, found]).unique(ARRIVAL)
         return with_waiting(due, new, columns, context)
-
-    def _wait(self, changed: pl.DataFrame, context: Context) -> None:
-        """Remember who waits, and ask to be woken for the first of them."""
-        if self.grace_us is None:
-            return
-        TimeIndex.of(context, WAITING).update(changed, context.marks.get(BUFFERED, BEGIN) - self.grace_us + 1)
-        if context.clock is not None and self.wall_clock_us is not None:
-            arrived = TimeIndex.of(context, BY_ARRIVAL)
-            arrived.update(changed)
-            arrived.wake(context.clock, self.wall_clock_us)
 
     def _correctable(self, puts: pl.DataFrame, context: Context) -> pl.DataFrame:
         """The records that were joined, of the keys of which versions come."""
@@ -297,9 +289,9 @@ class _Timeline:
             else:
                 self._come(event - len(times) + first, seq)
         clock = self.context.clock
-        if clock is not None and clock.tick is not None and self.join.wall_clock_us is not None:
-            for record in self.waiting.overdue(clock.now_us - self.join.wall_clock_us):
-                self._look_up(record, clock.tick)
+        if clock is not None:
+            for record in self.waiting.overdue(clock, self.join.wall_clock_us):
+                self._look_up(record, clock.tick or 0)
 
     def _put(self, position: int, time: int, seq: int, *, exists: bool, latest: bool) -> None:
         """Write a version, and correct what was joined without it."""

@@ -69,13 +69,8 @@ class Reorder:
 
     @property
     def traces(self) -> tuple[TraceSpec, ...]:
-        columns = {
-            KEY_HASH: pl.Int64(),
-            **self.keys,
-            ARRIVAL: pl.Int64(),
-            _EXISTS: pl.Boolean(),
-            "v": self.value,
-        }
+        columns = {KEY_HASH: pl.Int64(), **self.keys, ARRIVAL: pl.Int64()}
+        columns |= {_EXISTS: pl.Boolean(), "v": self.value}
         return (by_time(WAITING, 0, TS, columns, [ARRIVAL], ARRIVAL),)
 
     @property
@@ -84,13 +79,12 @@ class Reorder:
 
     def run(self, inputs: Sequence[pl.DataFrame], context: Context) -> Iterator[Emission]:
         """Let the changes wait, let go those whose time has come, remember the others."""
-        arrived, index = inputs[0].with_columns(pl.col(LIVE).alias(_EXISTS)), TimeIndex.of(context, WAITING)
-        columns = [name for name in self.traces[0].schema if name != LIVE]
-        bound = latest(context.observed, arrived[TS]) - self.bound_us
-        rows = with_waiting(index.until(bound), arrived, columns, context)
+        arrived, (spec,) = inputs[0].with_columns(pl.col(LIVE).alias(_EXISTS)), self.traces
+        due = TimeIndex.of(context, WAITING).until(latest(context.observed, arrived[TS]) - self.bound_us)
+        rows = with_waiting(due, arrived, list(spec.schema), context)
         waiting = Waiting(rows, rows[TS].to_list(), list(self.keys))
         yield Emission(0, self._let_go(rows, waiting, context))
-        index.update(waiting.changed(), over=bound + 1)
+        waiting.remember(context)
 
     def _let_go(self, rows: pl.DataFrame, waiting: Waiting, context: Context) -> pl.DataFrame:
         """Go through the changes; return those that leave."""

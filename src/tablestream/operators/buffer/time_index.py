@@ -26,7 +26,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from tablestream.operators.events import ints
-from tablestream.operators.operator import Context, WallClock
+from tablestream.operators.operator import Context
 from tablestream.state.changes import LIVE
 from tablestream.state.trace import Trace, TraceSpec
 
@@ -119,7 +119,7 @@ class TimeIndex:
             found = self.trace.between(self.start, END if end is None else end)
             if end is None or found.height >= rows:
                 break
-            stored *= 2
+            stored *= 8
         self.marks[self.mark] = self._earliest(found)
         return found
 
@@ -129,22 +129,13 @@ class TimeIndex:
         Parameters
         ----------
         changed
-            Rows of the trace, as for `Trace.insert`.
+            Rows of the trace. One that leaves and comes back stands there twice, and the last counts.
         over
             What waited before this time has left; rows that come may be earlier.
         """
+        changed = changed.unique(self.trace.spec.identity, keep="last", maintain_order=True)
         self.marks[self.mark] = min(max(self.start, over), self._earliest(changed.filter(LIVE)))
         self.trace.insert(changed)
 
     def _earliest(self, rows: pl.DataFrame) -> int:
         return int(ints(rows[self.trace.spec.hash]).min(initial=END))
-
-    def overdue(self, clock: WallClock, wait_us: int) -> pl.DataFrame:
-        """Read the rows of an index by arrival that have waited long enough, if the wall clock lets rows leave now."""
-        return self.until(BEGIN if clock.tick is None else clock.now_us - wait_us)
-
-    def wake(self, clock: WallClock, wait_us: int) -> None:
-        """Ask to be woken when the first row of an index by arrival has waited long enough."""
-        first = self.first(1)
-        if first.height:
-            clock.wake(self.start + wait_us)

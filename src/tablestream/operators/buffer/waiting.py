@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import polars as pl
 
+from tablestream.operators.buffer.time_index import BEGIN, TimeIndex
 from tablestream.operators.events import ranks
-from tablestream.operators.operator import Context
+from tablestream.operators.operator import Context, WallClock
 from tablestream.state.changes import LIVE, SEQ, STEP
 
 #: Of a row that waits: its number among all that ever waited here, and when it came, on the wall clock.
@@ -41,6 +42,13 @@ def with_waiting(
     return pl.concat([stored.select(coming.columns), coming])
 
 
+def overdue(context: Context, wait_us: int | None) -> pl.DataFrame | None:
+    """Read who has waited long enough on the wall clock, from the index by arrival; None if it is not its turn."""
+    if context.clock is None or context.clock.tick is None or wait_us is None:
+        return None
+    return TimeIndex.of(context, BY_ARRIVAL).until(context.clock.now_us - wait_us)
+
+
 @dataclass
 class Waiting:
     """Who waits, among rows of which the first waited before.
@@ -68,6 +76,7 @@ class Waiting:
     times: Sequence[int]
     keys: Sequence[str]
     _heap: list[tuple[int, int, int]] = field(default_factory=list)
+    _over: int = BEGIN  # who waited before this time has left
 
     def __post_init__(self) -> None:
         """Take over who waited."""
@@ -80,21 +89,36 @@ class Waiting:
         """Let a row wait."""
         heapq.heappush(self._heap, (self.times[row], self._ranks[row], row))
 
-    def due(self, bound: int) -> Iterator[int]:
-        """Let go those whose time is up to a bound."""
-        while self._heap and self._heap[0][0] <= bound:
-            yield heapq.heappop(self._heap)[2]
+    def due(self, bound: int, is_full: Callable[[], bool] = lambda: False) -> Iterator[int]:
+        """Let go those whose time is up to a bound, and the first ones for as long as there is no room."""
+        while self._heap and (self._heap[0][0] <= bound or is_full()):
+            time, _, row = heapq.heappop(self._heap)
+            self._over = max(self._over, time)
+            yield row
+        self._over = max(self._over, bound + 1)
 
-    def overdue(self, bound: int) -> list[int]:
-        """Let go those who came up to a time on the wall clock."""
-        arrived = self.rows[ARRIVED].to_list()
+    def overdue(self, clock: WallClock, wait_us: int | None) -> list[int]:
+        """Let go those who have waited long enough on the wall clock, at its turn."""
+        if clock.tick is None or wait_us is None:
+            return []
+        arrived, bound = self.rows[ARRIVED].to_list(), clock.now_us - wait_us
         gone = [row for _, _, row in sorted(self._heap) if arrived[row] <= bound]
         self._heap = [one for one in self._heap if arrived[one[2]] > bound]
         heapq.heapify(self._heap)
         return gone
 
-    def changed(self) -> pl.DataFrame:
-        """Who waits from now on, and, as tombstones, who waited and does no more."""
+    def remember(self, context: Context, wait_us: int | None = None) -> None:
+        """Write who waits, and ask to be woken for the first of them."""
+        changed = self._changed()
+        TimeIndex.of(context, WAITING).update(changed, self._over)
+        if context.clock is not None and wait_us is not None:
+            arrived = TimeIndex.of(context, BY_ARRIVAL)
+            arrived.update(changed)
+            if arrived.first(1).height:
+                context.clock.wake(arrived.start + wait_us)
+
+    def _changed(self) -> pl.DataFrame:
+        """Who waited and does no more, as tombstones, and who waits from now on."""
         waits = np.zeros(self.rows.height, dtype=bool)
         waits[[row for _, _, row in self._heap]] = True
         changed = np.flatnonzero(waits != (np.arange(self.rows.height) < self.stored))
