@@ -106,9 +106,8 @@ def main(kind: str, place: str, *settings: str) -> None:
     run(spark, directory)
     found: dict[str, Any] = {"seconds": time.monotonic() - begun}
     found["same settings"] = dict(spark.conf.getAll) == before
-    found["state"] = [
-        row.price for row in ts.read_state(spark, directory / "checkpoint", "tickers").collect()
-    ]
+    state = ts.read_state(spark, directory / "checkpoint", "tickers_filter_select")
+    found["state"] = [row.price for row in state.collect()]
     found["refusals"] = [refusal(joined(spark, directory))]
     assert ts.configure(ts.configure(spark)) is spark
     found["refusals"].append(refusal(joined(spark, directory)))

@@ -60,6 +60,7 @@ def run_bare(directory: Path, *arguments: str) -> str:
     return errors
 
 
+@pytest.mark.spark
 @pytest.mark.parametrize("kind", ["classic", "connect"])
 def test_a_program_without_any_setting_runs(tmp_path: Path, kind: str) -> None:
     """Its session stays as it was, and a restart with other settings keeps the number of partitions."""

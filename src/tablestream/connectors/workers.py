@@ -107,10 +107,15 @@ def _inquiry() -> Callable[[object], list[str]]:
 
     def answer(_: object) -> list[str]:
         import sys
+        from importlib import import_module
         from importlib.util import find_spec
 
         missing = [name for name in ("tablestream", "polars", "pyarrow", "pandas") if find_spec(name) is None]
-        if find_spec("google") is None or find_spec("google.protobuf") is None:
+        try:
+            import_module(
+                "google.protobuf.message"
+            )  # one of Spark's jars has the directories, without modules
+        except ImportError:
             missing.append("protobuf")
         return [sys.executable, ".".join(map(str, sys.version_info[:3])), *missing]
 
