@@ -43,6 +43,7 @@ from tablestream.spark.columns import quoted, truth
 from tablestream.spark.origins import Origin, origin_of
 from tablestream.spark.packing import Malformed
 from tablestream.spark.types import arrow_type, check_key_type
+from tablestream.spark.volatile import RECORDED
 from tablestream.topology.nodes import Fields
 
 RESERVED = ("_change_type", "_timestamp", "_order", "_is_latest", *blobs.COLUMNS)
@@ -223,7 +224,10 @@ def _fields(columns: Sequence[Analysed]) -> Fields:
 def _analysed(
     df: DataFrame, columns: Sequence[Column], said: Description, *, deterministic: bool = True
 ) -> list[Analysed]:
-    return analysed(df, columns, operator=said.name, where=said.where, deterministic=deterministic)
+    """Let Spark look at columns of the source; they are computed once, in the micro-batch that reads the record."""
+    return analysed(
+        df, columns, operator=said.name, where=said.where, deterministic=deterministic, allowed=RECORDED
+    )
 
 
 def _value(df: DataFrame, said: Description, others: Sequence[str]) -> list[Analysed]:
