@@ -422,11 +422,13 @@ VOLATILE: dict[str, Callable[[], Column]] = {
     "current_timezone()": lambda: F.col("plane") == F.current_timezone(),
     "current_user()": lambda: F.expr("plane = current_user"),
     "session_user()": lambda: F.col("plane") == F.session_user(),
+    "current_path()": lambda: F.expr("plane = current_path()"),
     "current_catalog()": lambda: F.col("plane") == F.current_catalog(),
     "current_schema()": lambda: F.col("plane") == F.current_database(),
     "version()": lambda: F.struct(*[F.lit(1)] * 30, F.version().alias("v"))["v"] == F.col("plane"),
     "aes_encrypt()": lambda: F.expr("aes_encrypt(plane, '0000111122223333')") > F.lit(b"a"),
     "'now'": lambda: F.col("at") < "now",
+    "'tomorrow'": lambda: F.expr("at < 'tomorrow nowhere'"),  # which the optimizer cannot read
     "'today'": lambda: F.datediff(F.lit("Today"), F.col("at")) > 1,
     "'yesterday'": lambda: F.expr("at < timestamp 'yesterday'"),
     "a subquery": lambda: F.expr("id in (select id from range(5))"),

@@ -20,7 +20,7 @@ from pyspark.sql import functions as F
 RECORDED = frozenset({"current_timestamp()", "current_date()", "localtimestamp()"})
 
 _CLOCK = "current_timestamp|current_date|localtimestamp|now|current_time|current_timezone"
-_SESSION = "current_user|session_user|user|current_catalog|current_schema|current_database|version"
+_SESSION = "current_user|session_user|user|current_catalog|current_schema|current_path|version"
 #: What Spark calls subqueries; there is a function ``exists``, too.
 _SUBQUERY = "scalarsubquery|listquery|exists"
 _SUBQUERIES = frozenset(f"{one}()" for one in _SUBQUERY.split("|"))
@@ -78,8 +78,8 @@ def _optimised(frame: DataFrame, column: Column) -> str:
     rows = spark.createDataFrame([], frame.schema) if frame.isStreaming else frame
     try:
         one = rows.observe("rows", F.count(F.lit(1))).select(column.alias("x"))
-        (explained,) = spark.sql("EXPLAIN EXTENDED SELECT * FROM {one}", one=one).collect()
+        lines = spark.sql("EXPLAIN EXTENDED SELECT * FROM {one}", one=one).collect()
     except AnalysisException:
         return ""
-    _, _, optimised = str(explained[0]).partition("== Optimized Logical Plan ==")
-    return optimised.partition(_BARRIER)[0]
+    explained = "\n".join(row[0] for row in lines)  # one row, or one a line where the optimizer fails
+    return explained.partition("== Optimized Logical Plan ==")[2].partition(_BARRIER)[0]
