@@ -169,27 +169,22 @@ def describe(df: DataFrame, said: Description) -> Described:
             check_key_type(order.type, order.name, operator=said.name, where=said.where, role=role)
     if deletes is not None:
         _analysed(df, [deletes.column.cast("boolean").alias("apply_as_deletes")], said)
-    time = _microseconds(origin, timestamp, said)
-    said_gone = None if deletes is None else deletes.column
-    gone = [truth(one) for one in (origin.tombstone, said_gone) if one is not None]
-    live = ~reduce(or_, gone) if gone else F.lit(True)
-    null_key = reduce(or_, [] if said.records else [part.isNull() for part in said.key], F.lit(False))
+    live = _live(origin, deletes)
+    parts = [_readable(df, origin, one) for one in key]
+    null_key = reduce(or_, [] if said.records else [part.isNull() for part in parts], F.lit(False))
     frame = df.select(
-        *(part.alias(f"__key.{number}") for number, part in enumerate(said.key)),
-        *(
-            (F.when(live, one.column) if gone else one.column).alias(f"__value.{number}")
-            for number, one in enumerate(value)
-        ),
+        *(part.alias(f"__key.{number}") for number, part in enumerate(parts)),
+        *(F.when(live, one.column).alias(f"__value.{number}") for number, one in enumerate(value)),
         live.alias("__live"),
-        time.alias("__ts"),
+        _microseconds(df, origin, timestamp, said).alias("__ts"),
         null_key.alias("__null_key"),
         *(mark.alias(f"__mark{number}") for number, mark in enumerate(origin.marks)),
-        *([] if order_by is None else [order_by.column.alias("__time")]),
-        *([] if sequence is None else [sequence.column.alias("__sequence")]),
+        *([] if order_by is None else [_readable(df, origin, order_by).alias("__time")]),
+        *([] if sequence is None else [_readable(df, origin, sequence).alias("__sequence")]),
         *origin.written,
         *([] if origin.malformed is None else [origin.malformed.cast("string").alias("__malformed")]),
         *([] if origin.position is None else [origin.position.cast("bigint").alias("__position")]),
-        _json([one.column.alias(one.name) for one in key]).alias("__key_json"),
+        _json([part.alias(one.name) for part, one in zip(parts, key, strict=True)]).alias("__key_json"),
         _record(df, origin).alias("__record"),
     )
     expressions = {"timestamp": timestamp, "deletes": deletes, "order_by": order_by}
@@ -215,6 +210,24 @@ def describe(df: DataFrame, said: Description) -> Described:
         sequence,
         bool(origin.written),
     )
+
+
+def _readable(df: DataFrame, origin: Origin, one: Analysed) -> Column:
+    """An expression over a record, evaluated only if the record could be read: otherwise its columns may be null.
+
+    A plain column cannot fail, and tells what is known of a rejected record.
+    """
+    if origin.malformed is None or one.text in df.columns:
+        return one.column
+    return F.when(origin.malformed.isNull(), one.column)
+
+
+def _live(origin: Origin, deletes: Analysed | None) -> Column:
+    """Whether a record has a value; the user's condition for deletes is evaluated only on records that have one."""
+    empty = [] if origin.malformed is None else [origin.malformed.isNotNull()]
+    empty += [] if origin.tombstone is None else [truth(origin.tombstone)]
+    live = ~reduce(or_, empty) if empty else F.lit(True)
+    return live if deletes is None else F.when(live, ~truth(deletes.column)).otherwise(F.lit(False))
 
 
 def _fields(columns: Sequence[Analysed]) -> Fields:
@@ -276,7 +289,7 @@ def is_reserved(name: str) -> bool:
     return name.lower() in RESERVED or name.startswith("__")
 
 
-def _microseconds(origin: Origin, timestamp: Analysed | None, said: Description) -> Column:
+def _microseconds(df: DataFrame, origin: Origin, timestamp: Analysed | None, said: Description) -> Column:
     """The record's time in microseconds: as said, its origin's, or the micro-batch's."""
     if timestamp is None:
         return F.unix_micros(F.current_timestamp() if origin.time is None else origin.time)
@@ -287,7 +300,7 @@ def _microseconds(origin: Origin, timestamp: Analysed | None, said: Description)
             operator=said.name,
             where=said.where,
         )
-    return F.unix_micros(timestamp.column.cast("timestamp"))
+    return F.unix_micros(_readable(df, origin, timestamp).cast("timestamp"))
 
 
 def _check_order(origin: Origin, said: Description) -> None:
