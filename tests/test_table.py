@@ -411,11 +411,101 @@ def test_what_places_a_record_must_not_change(log: DataFrame, place: str) -> Non
     refused(lambda: ts.table(log, **{"key": "id", place: column}), NondeterministicError, operator="table")  # type: ignore[arg-type]
 
 
+#: What Spark calls deterministic, and which depends on the clock, the session or a query; and how an error names it.
+VOLATILE: dict[str, Callable[[], Column]] = {
+    "current_timestamp()": lambda: F.col("at") < F.current_timestamp(),
+    "current_date()": lambda: F.expr("at < current_date"),
+    "now()": lambda: F.exists(F.array("at"), lambda one: one < F.now()),
+    "localtimestamp()": lambda: F.udf(lambda text: text, "int")(F.hour(F.localtimestamp())) > 1,
+    "current_time()": lambda: F.expr("time '10:00:00' < current_time"),
+    "current_timezone()": lambda: F.col("plane") == F.current_timezone(),
+    "current_user()": lambda: F.expr("plane = current_user"),
+    "session_user()": lambda: F.col("plane") == F.session_user(),
+    "current_path()": lambda: F.expr("plane = current_path()"),
+    "current_catalog()": lambda: F.col("plane") == F.current_catalog(),
+    "current_schema()": lambda: F.col("plane") == F.current_database(),
+    "version()": lambda: F.struct(*[F.lit(1)] * 30, F.version().alias("v"))["v"] == F.col("plane"),
+    "aes_encrypt()": lambda: F.expr("aes_encrypt(plane, '0000111122223333')") > F.lit(b"a"),
+    "'now'": lambda: F.col("at") < "now",
+    "'tomorrow'": lambda: F.expr("at < 'tomorrow nowhere'"),  # which the optimizer cannot read
+    "'today'": lambda: F.datediff(F.lit("Today"), F.col("at")) > 1,
+    "'yesterday'": lambda: F.expr("at < timestamp 'yesterday'"),
+    "a subquery": lambda: F.expr("id in (select id from range(5))"),
+}
+
+
+@pytest.mark.parametrize(("part", "make"), VOLATILE.items(), ids=VOLATILE)
+def test_what_depends_on_more_than_the_row_is_refused(
+    flights: ts.Table, part: str, make: Callable[[], Column]
+) -> None:
+    refused(lambda: flights.filter(make()), NondeterministicError, part, operator="flights")
+
+
+def test_every_expression_of_a_plan_depends_on_its_row_alone(
+    log: DataFrame, flights: ts.Table, planes: ts.Table
+) -> None:
+    now, sql = F.current_timestamp(), "at > current_timestamp()"
+    stream = ts.stream(log, key="id", timestamp="at", name="flights")
+    of_flights: list[Callable[[], object]] = [
+        lambda: flights.filter_not(sql),
+        lambda: flights.select(now.alias("now")),
+        lambda: flights.select("at", delete_when=sql),
+        lambda: flights.with_columns(now=now),
+        lambda: flights.group_by(now.alias("now")),
+        lambda: flights.group_by("plane", value=[now.alias("now")]),
+        lambda: stream.select_key(now.alias("now")),
+    ]
+    for call in of_flights:
+        refused(call, NondeterministicError, "current_timestamp()", operator="flights")
+    of_others: list[Callable[[], object]] = [
+        lambda: flights.join(planes, on=now.cast("string"), name="j"),
+        lambda: flights.join(
+            planes, on="plane", select=lambda one, _: [one.seats, now.alias("now")], name="j"
+        ),
+        lambda: planes.one_to_many(flights, on=now.cast("string"), name="j"),
+        lambda: flights.group_by("plane").agg(last=ts.max(now), name="j"),
+        lambda: stream.flat_map(F.array(now), name="j"),
+    ]
+    for call in of_others:
+        refused(call, NondeterministicError, "current_timestamp()", operator="j")
+
+
+def test_a_source_may_have_the_recorded_time_of_its_micro_batch(log: DataFrame) -> None:
+    """A replay repeats it, unlike the time that ``now()`` gives."""
+    read_at = F.current_timestamp()
+    ts.table(log, "id", timestamp=read_at, apply_as_deletes="at > current_date()", order_by=read_at)
+    ts.table(log, "id", timestamp="at", sequence_by=F.unix_timestamp(), columns=[F.now().alias("seen")])
+    refused(lambda: ts.table(log, "id", timestamp=F.now()), NondeterministicError, "now()", operator="table")
+    refused(lambda: ts.table(log, "id", order_by=F.expr("'now' < _metadata.file_modification_time")),
+        NondeterministicError, "'now'", operator="table",
+    )  # fmt: skip
+
+
+def test_what_only_looks_like_a_clock_passes(log: DataFrame) -> None:
+    named = log.withColumnsRenamed({"plane": "now()", "word": "today", "at": "now"})
+    table = ts.table(named, "id", timestamp="now", name="named")
+    for condition in (
+        F.col("`now()`") == "current_timestamp()",
+        F.expr("`now()` = 'today' or `now()` like '%timestamp \\'now\\'%'"),
+        (F.col("today") == "now()") | (F.col("now") > "2024-01-01"),
+        F.expr("exists(array(seats), now -> now > 1)"),
+        F.expr("aes_encrypt(`now()`, '0000111122223333', 'ECB') > 'a'"),
+        F.expr("aes_encrypt(`now()`, '0000111122223333', 'GCM', 'DEFAULT', substr(`now()`, 12)) > 'a'"),
+    ):
+        table.filter(condition)
+
+    def now(number: int) -> int:
+        return number
+
+    table.filter(F.udf(now, "int")("seats") > 1)
+    ts.table(named, "id", timestamp="now", order_by="today", apply_as_deletes="`now()` = 'now()'")
+
+
 def test_what_spark_holds_for_fixed_passes(log: DataFrame, flights: ts.Table) -> None:
-    """A value that is read once and written down, a Python function, and the time of the micro-batch."""
+    """A value that is read once and written down, and a Python function."""
     ts.table(log, key="id", columns=[F.rand().alias("r")], timestamp="at")
     python = F.udf(lambda number: number, "int")
-    flights.select(python("seats").alias("s"), F.current_timestamp().alias("now")).filter(python("s") > 1)
+    flights.select(python("seats").alias("s")).filter(python("s") > 1)
 
 
 # Joins

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+    from tablestream.connectors.memory import MemorySink
+
 SCHEMA = "id int, port int, shard string, blob string, at timestamp, seq int"
 _ZONE = "spark.sql.session.timeZone"
 
@@ -167,3 +169,68 @@ def test_two_tables_of_one_name_are_counted_apart(
         "table: null-key": 1,
         "table_2: null-key": 1,
     }
+
+
+# Rows that are not there
+
+
+def left_in(sink: MemorySink) -> set[tuple[Any, ...]]:
+    """The rows that the changes of a table with a key of one column have left."""
+    last = {row[0]: row for row in sink.rows()}
+    return {tuple(row)[:-3] for row in last.values() if row["_change_type"] == "upsert"}
+
+
+#: Fails on a null, which is in no row.
+SHARE = "cast(100 / coalesce(port, 0) as int)"
+
+
+def test_what_points_is_evaluated_only_where_there_is_a_row(spark: SparkSession, tmp_path: Path) -> None:
+    """Not at a delete, and not for a row without a partner; Spark would end the query."""
+    log = ChangeLog(tmp_path / "log", SCHEMA)
+    log.add([{"id": 1, "port": 50}, {"id": 2, "port": 5}, {"id": 3, "port": 1}, {"id": 2}, {"id": 9}])
+    table = ts.table(log.read(spark), "id", columns=["port"], apply_as_deletes="port is null", name="table")
+    others = table.select(F.col("port").alias("other"))
+    paired = table.join(others.filter("other < 50"))
+    pointing = paired.join(others, on=F.expr(SHARE), how="left", suffixes=("", "_2"))
+    sink = ts.memory("pointing")
+    run(pointing.to(sink), checkpoint=tmp_path / "checkpoint", shards=1)
+    assert left_in(sink) == {(3, 1, 1, None)}
+
+
+def test_an_expression_is_not_evaluated_on_a_record_that_could_not_be_read(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    log = ChangeLog(tmp_path / "log", SCHEMA)
+    log.add([{"id": 1, "port": 50}], ["no record", {"id": 2, "port": 20}])
+    share, sink = F.expr(SHARE), ts.memory("readable")
+    table = ts.table(
+        log.read(spark, mode="drop"),
+        share.alias("key"),
+        columns=[share.alias("value")],
+        timestamp=F.timestamp_seconds(share),
+        order_by=share,
+        apply_as_deletes=share < 0,
+        name="table",
+    )
+    counts = run(table.to(sink), checkpoint=tmp_path / "checkpoint")
+    assert [(row.key, row.value) for row in sink.rows()] == [(2, 2), (5, 5)]
+    assert counts["table: malformed"] == 1
+
+
+def test_what_a_python_function_makes_of_no_row_is_thrown_away(spark: SparkSession, tmp_path: Path) -> None:
+    log = ChangeLog(tmp_path / "log", SCHEMA)
+    log.add([{"id": 1, "port": 1}, {"id": 2, "port": 1}, {"id": 2}, {"id": 9}])
+    table = ts.table(log.read(spark), "id", columns=["port"], apply_as_deletes="port is null", name="table")
+    same = F.udf(lambda port: 1 if port is None else port, "int")("port")
+    outputs = {
+        "filter": table.filter(same == 1),
+        "select": table.select(same.alias("s")),
+        "group": table.group_by(same.alias("g")).agg(n=ts.count(), most=ts.max(same)),
+        "join": table.join(table.select(F.col("port").alias("other")), on=same),
+    }
+    sinks = {name: ts.memory(f"functions {name}") for name in outputs}
+    run(
+        *(one.to(sinks[name], name=name) for name, one in outputs.items()), checkpoint=tmp_path / "checkpoint"
+    )
+    rows = {name: left_in(sink) for name, sink in sinks.items()}
+    assert rows == {"filter": {(1, 1)}, "select": {(1, 1)}, "group": {(1, 1, 1)}, "join": {(1, 1, 1)}}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -15,11 +15,15 @@ from pyspark.sql import types as T
 
 from tablestream.errors import ArgumentError, NondeterministicError, PlanError
 from tablestream.spark.columns import SparkExpression
+from tablestream.spark.volatile import volatile_parts
 from tablestream.topology.nodes import Field
 
 #: Spark's name of the error for an aggregate of what is not deterministic.
 _NONDETERMINISTIC = "AGGREGATE_FUNCTION_WITH_NONDETERMINISTIC_EXPRESSION"
 _ALIAS = re.compile(r" AS (`([^`]|``)+`|\w+)$")
+_COMPUTE_BEFORE = (
+    "Compute it before the table is made, as in df.withColumn(...): the table then keeps it with the record."
+)
 #: Where PySpark logs an analysis error: of a Column, and of SQL.
 _LOGGERS = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
 _CASE_SENSITIVE = "spark.sql.caseSensitive"
@@ -64,6 +68,7 @@ def analysed(
     where: str,
     hint: str = "",
     deterministic: bool = True,
+    allowed: Collection[str] = (),
 ) -> list[Analysed]:
     """Let Spark look at columns over a frame.
 
@@ -76,7 +81,9 @@ def analysed(
     operator, where, hint
         For errors. Default hint: the frame's columns.
     deterministic
-        Whether expressions that Spark knows to be non-deterministic are refused.
+        Whether expressions are refused that may give another value for the same row.
+    allowed
+        Which of `volatile_parts` are accepted all the same.
 
     Returns
     -------
@@ -122,12 +129,16 @@ def analysed(
             texts += alone
     fold = folding(frame.sparkSession)
     there = {fold(name) for name in frame.columns}
-    return [
+    seen = [
         Analysed(
             column, one.name, one.dataType, one.nullable, text, one.name != text or fold(one.name) in there
         )
         for column, one, text in zip(columns, schema, texts, strict=True)
     ]
+    if deterministic:
+        for expression in seen:
+            _check_steady(frame, expression, allowed, operator, where)
+    return seen
 
 
 def _counted(frame: DataFrame, columns: Sequence[Column]) -> list[str] | AnalysisException:
@@ -152,10 +163,26 @@ def _refuse(error: AnalysisException, name: str, operator: str, where: str, *, d
         raise NondeterministicError(
             f"'{name}' may have another value when the same row is looked at again, so a result could not be taken"
             " back.",
-            hint="Compute it before the table is made, and write it down with the record.",
+            hint=_COMPUTE_BEFORE,
             operator=operator,
             where=where,
         ) from error
+
+
+def _check_steady(
+    frame: DataFrame, one: Analysed, allowed: Collection[str], operator: str, where: str
+) -> None:
+    """Refuse what Spark takes for deterministic, and which is not a function of the row alone."""
+    with unlogged():
+        parts = volatile_parts(frame, one.column, one.text).difference(allowed)
+    if parts:
+        raise NondeterministicError(
+            f"'{one.name}' depends on {', '.join(sorted(parts))}: it may have another value when the same row is"
+            " looked at again, so a result could not be taken back.",
+            hint=_COMPUTE_BEFORE,
+            operator=operator,
+            where=where,
+        )
 
 
 def _shown(error: PySparkException) -> str:

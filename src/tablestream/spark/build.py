@@ -297,10 +297,14 @@ class Builder:
         return {name: F.when(there, column) for name, column in columns.items()}
 
     def _pointing(self, scope: Scope, node: Node, join: Pointing, name: str) -> list[Column]:
-        """What a row points at: the join's ``on`` in the types that are compared, as the other table's key is."""
+        """What a row points at: the join's ``on`` in the types that are compared, as the other table's key is.
+
+        Null where there is no row.
+        """
+        exists = scope.table(node).exists
         kinds = [spark_type(one) for one in join.foreign]
         parts = {
-            f"{name}.{number}": normalised(column_of(part).cast(kind), kind)
+            f"{name}.{number}": F.when(exists, normalised(column_of(part).cast(kind), kind))
             for number, (part, kind) in enumerate(zip(join.on, kinds, strict=True))
         }
         return scope.add(parts, scope.visible(node))

@@ -6,6 +6,12 @@ expression is resolved against the columns of its table, put beside them for tha
 merges the steps into one projection.
 
 Tables are kept as flat columns, never as structs made on the way: Spark would box every field of every row.
+
+A data frame also has rows without a row of the table: deletes, changes of other tables, messages that only pass. A
+user's expression must not run there, since it may fail on nulls that no row has. So it always stands inside `F.when`,
+never beside ``&``: Spark evaluates a common subexpression of both sides of ``&`` beforehand, but never one of a branch.
+Python functions are the exception. Spark takes them out of every condition and calls them for all rows; their results
+are thrown away where there is no row.
 """
 
 from __future__ import annotations
@@ -137,7 +143,10 @@ class Scope:
         parent = self.table(node.parent)
         holds = truth(column_of(node.condition))
         holds = ~holds if node.negate else holds
-        there = F.when(holds, parent.exists) if node.is_stream else parent.exists & holds
+        if node.is_stream:  # a record without a value has a key, so it is looked at, too
+            there = F.when(F.when(parent.exists.isNotNull(), holds), parent.exists)
+        else:
+            there = F.when(parent.exists, holds).otherwise(F.lit(False))
         columns = {_internal(node, ""): there}
         columns |= {_internal(node, n): F.when(there, value) for n, value in enumerate(parent.value)}
         exists, *value = self.add(columns, self.visible(node.parent))

@@ -44,6 +44,7 @@ from tablestream.spark.lineage import JOIN, mixed_by
 from tablestream.spark.origins import Origin, origin_of
 from tablestream.spark.packing import Malformed
 from tablestream.spark.types import arrow_type, check_key_type
+from tablestream.spark.volatile import RECORDED
 from tablestream.topology.nodes import Fields
 
 _MIXED_REMEDY = (
@@ -177,27 +178,22 @@ def describe(df: DataFrame, said: Description) -> Described:
             check_key_type(order.type, order.name, operator=said.name, where=said.where, role=role)
     if deletes is not None:
         _analysed(df, [deletes.column.cast("boolean").alias("apply_as_deletes")], said)
-    time = _microseconds(df, origin, timestamp, said)
-    said_gone = None if deletes is None else deletes.column
-    gone = [truth(one) for one in (origin.tombstone, said_gone) if one is not None]
-    live = ~reduce(or_, gone) if gone else F.lit(True)
-    null_key = reduce(or_, [] if said.records else [part.isNull() for part in said.key], F.lit(False))
+    live = _live(origin, deletes)
+    parts = [_readable(df, origin, one) for one in key]
+    null_key = reduce(or_, [] if said.records else [part.isNull() for part in parts], F.lit(False))
     frame = df.select(
-        *(part.alias(f"__key.{number}") for number, part in enumerate(said.key)),
-        *(
-            (F.when(live, one.column) if gone else one.column).alias(f"__value.{number}")
-            for number, one in enumerate(value)
-        ),
+        *(part.alias(f"__key.{number}") for number, part in enumerate(parts)),
+        *(F.when(live, one.column).alias(f"__value.{number}") for number, one in enumerate(value)),
         live.alias("__live"),
-        time.alias("__ts"),
+        _microseconds(df, origin, timestamp, said).alias("__ts"),
         null_key.alias("__null_key"),
         *(mark.alias(f"__mark{number}") for number, mark in enumerate(origin.marks)),
-        *([] if order_by is None else [order_by.column.alias("__time")]),
-        *([] if sequence is None else [sequence.column.alias("__sequence")]),
+        *([] if order_by is None else [_readable(df, origin, order_by).alias("__time")]),
+        *([] if sequence is None else [_readable(df, origin, sequence).alias("__sequence")]),
         *origin.written,
         *([] if origin.malformed is None else [origin.malformed.cast("string").alias("__malformed")]),
         *([] if origin.position is None else [origin.position.cast("bigint").alias("__position")]),
-        _json([one.column.alias(one.name) for one in key]).alias("__key_json"),
+        _json([part.alias(one.name) for part, one in zip(parts, key, strict=True)]).alias("__key_json"),
         _record(df, origin).alias("__record"),
     )
     expressions = {"timestamp": timestamp, "deletes": deletes, "order_by": order_by}
@@ -225,6 +221,24 @@ def describe(df: DataFrame, said: Description) -> Described:
     )
 
 
+def _readable(df: DataFrame, origin: Origin, one: Analysed) -> Column:
+    """An expression over a record, evaluated only if the record could be read: otherwise its columns may be null.
+
+    A plain column cannot fail, and tells what is known of a rejected record.
+    """
+    if origin.malformed is None or one.text in df.columns:
+        return one.column
+    return F.when(origin.malformed.isNull(), one.column)
+
+
+def _live(origin: Origin, deletes: Analysed | None) -> Column:
+    """Whether a record has a value; the user's condition for deletes is evaluated only on records that have one."""
+    empty = [] if origin.malformed is None else [origin.malformed.isNotNull()]
+    empty += [] if origin.tombstone is None else [truth(origin.tombstone)]
+    live = ~reduce(or_, empty) if empty else F.lit(True)
+    return live if deletes is None else F.when(live, ~truth(deletes.column)).otherwise(F.lit(False))
+
+
 def _fields(columns: Sequence[Analysed]) -> Fields:
     return tuple(one.field for one in columns)
 
@@ -232,7 +246,10 @@ def _fields(columns: Sequence[Analysed]) -> Fields:
 def _analysed(
     df: DataFrame, columns: Sequence[Column], said: Description, *, deterministic: bool = True
 ) -> list[Analysed]:
-    return analysed(df, columns, operator=said.name, where=said.where, deterministic=deterministic)
+    """Let Spark look at columns of the source; they are computed once, in the micro-batch that reads the record."""
+    return analysed(
+        df, columns, operator=said.name, where=said.where, deterministic=deterministic, allowed=RECORDED
+    )
 
 
 def _value(df: DataFrame, said: Description, others: Sequence[str]) -> list[Analysed]:
@@ -298,7 +315,7 @@ def _microseconds(df: DataFrame, origin: Origin, timestamp: Analysed | None, sai
             where=said.where,
         )
     # By its class: what the word "timestamp" stands for is a setting of the session.
-    return F.unix_micros(timestamp.column.cast(T.TimestampType()))
+    return F.unix_micros(_readable(df, origin, timestamp).cast(T.TimestampType()))
 
 
 def _ordered(origin: Origin, df: DataFrame, said: Description) -> Origin:

@@ -1,0 +1,85 @@
+"""Expressions that depend on more than the row: on the clock, the session, or another query.
+
+Spark calls ``current_timestamp()`` deterministic, since all rows of a micro-batch see one value. The library looks at
+a row again in later micro-batches, so such an expression is not a function of its row.
+
+Spark has no public view of an expression's tree, only texts, and in these a string or a column may look like a call.
+So two texts are compared. The analysed one gives suspects. Spark's optimizer then replaces every one that is real
+by its present value, or by what computes it. What is still there after that only looked like one.
+"""
+
+from __future__ import annotations
+
+import re
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+#: The functions for which a streaming query has the time of the micro-batch, which a replay repeats.
+RECORDED = frozenset({"current_timestamp()", "current_date()", "localtimestamp()"})
+
+_CLOCK = "current_timestamp|current_date|localtimestamp|now|current_time|current_timezone"
+_SESSION = "current_user|session_user|user|current_catalog|current_schema|current_path|version"
+#: What Spark calls subqueries; there is a function ``exists``, too.
+_SUBQUERY = "scalarsubquery|listquery|exists"
+_SUBQUERIES = frozenset(f"{one}()" for one in _SUBQUERY.split("|"))
+#: Without an initialisation vector, `aes_encrypt` takes a random one, except in the mode ECB.
+_CIPHER = r"aes_encrypt(?=\((?!.*, ecb, ).*, , )"
+_CALL = re.compile(rf"\b(?:{_CLOCK}|{_SESSION}|{_SUBQUERY}|{_CIPHER})(?=\()")
+#: Texts that become a time when Spark casts them; behind ``lambda`` it is a variable's name.
+_SPECIAL = re.compile(r"(?<!lambda )\b(?:now|today|tomorrow|yesterday)\b(?!\()")
+#: The same in a literal: the SQL parser replaces it, so a plan that is built again has another time.
+_LITERAL = re.compile(r"\b(?:date|timestamp(?:_ntz|_ltz)?)\s*['\"]\s*(now|today|tomorrow|yesterday)\b")
+_PARSED_LITERAL = re.compile(r"\b(?:date|timestamp(?:_ntz|_ltz)?) '")
+#: Spark's name of the node that keeps its optimizer from evaluating the expression over no rows.
+_BARRIER = "CollectMetrics"
+
+
+def volatile_parts(frame: DataFrame, column: Column, text: str) -> set[str]:
+    """Say what in an expression may have another value when the same row is looked at again.
+
+    Parameters
+    ----------
+    frame
+        Has the columns that the expression may use.
+    column, text
+        The expression, and its analysed text.
+
+    Returns
+    -------
+    set of str
+        In the user's words, such as ``current_timestamp()``, ``'today'`` or ``a subquery``.
+
+    Notes
+    -----
+    Most expressions have no suspects, and cost a search in their text.
+    """
+    text = text.lower()
+    literals = _LITERAL.findall(str(column).lower()) if _PARSED_LITERAL.search(text) else []
+    found = {f"'{word}'" for word in literals}
+    suspects = _suspects(text)
+    if suspects:
+        found |= suspects - _suspects(_optimised(frame, column).lower())
+    return {"a subquery" if one in _SUBQUERIES else one for one in found}
+
+
+def _suspects(text: str) -> set[str]:
+    return {f"{one}()" for one in _CALL.findall(text)} | {f"'{word}'" for word in _SPECIAL.findall(text)}
+
+
+def _optimised(frame: DataFrame, column: Column) -> str:
+    """The expression as Spark's optimizer leaves it; nothing runs.
+
+    Empty where Spark cannot say: then every suspect counts.
+    """
+    spark = frame.sparkSession
+    # A streaming frame cannot be explained in SQL. Without its rows, it also lacks the hidden column `_metadata`.
+    rows = spark.createDataFrame([], frame.schema) if frame.isStreaming else frame
+    try:
+        one = rows.observe("rows", F.count(F.lit(1))).select(column.alias("x"))
+        lines = spark.sql("EXPLAIN EXTENDED SELECT * FROM {one}", one=one).collect()
+    except AnalysisException:
+        return ""
+    explained = "\n".join(row[0] for row in lines)  # one row, or one a line where the optimizer fails
+    return explained.partition("== Optimized Logical Plan ==")[2].partition(_BARRIER)[0]

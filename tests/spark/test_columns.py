@@ -1,0 +1,80 @@
+"""Where a user's expressions are evaluated: in rows of a data frame that are rows of the table, and in no others."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pyspark.sql import functions as F
+
+import tablestream as ts
+from tablestream.options import OutputSpec
+from tablestream.spark.build import Builder, Settings
+from tablestream.spark.columns import Scope, TableColumns
+from tablestream.spark.plan import lowered
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+#: Fails on a null, which is in no row.
+SHARE = "cast(100 / coalesce(n, 0) as int)"
+
+
+@pytest.fixture
+def table(spark: SparkSession, tmp_path: Path) -> ts.Table:
+    (tmp_path / "log").mkdir()
+    log = ts.read_files(spark, tmp_path / "log", "json", "id int, n int")
+    return ts.table(log, "id", name="table")
+
+
+@pytest.fixture
+def scope(spark: SparkSession, table: ts.Table) -> Scope:
+    """Two rows of the table, and one that is none."""
+    rows: list[tuple[int, int | None, bool]] = [(1, 50, True), (2, None, False), (3, 1, True)]
+    scope = Scope(spark.createDataFrame(rows, "__id int, __n int, __there boolean"))
+    scope.tables[table._node] = TableColumns(F.col("__there"), (F.col("__id"),), (F.col("__n"),))
+    return scope
+
+
+def evaluated(scope: Scope, *columns: Any) -> list[tuple[Any, ...]]:
+    return sorted(tuple(row) for row in scope.frame.select("__id", *columns).collect())
+
+
+@pytest.mark.parametrize(
+    ("made", "first", "last"),
+    [
+        (lambda table: table.filter(f"{SHARE} > 5 or {SHARE} < -5"), (False, None), (True, 1)),
+        (lambda table: table.filter_not(f"{SHARE} > 5 or {SHARE} < -5"), (True, 50), (False, None)),
+        (lambda table: table.select(F.expr(SHARE).alias("s")), (True, 2), (True, 100)),
+        (
+            lambda table: table.select("n", delete_when=f"{SHARE} > 5 or {SHARE} < -5"),
+            (True, 50),
+            (False, None),
+        ),
+        (lambda table: table.filter("n > 1").select(F.expr(SHARE).alias("s")), (True, 2), (False, None)),
+    ],
+    ids=["filter", "filter_not", "select", "delete_when", "behind a filter"],
+)
+def test_an_expression_is_not_evaluated_where_there_is_no_row(
+    table: ts.Table,
+    scope: Scope,
+    made: Callable[[ts.Table], ts.Table],
+    first: tuple[bool, int | None],
+    last: tuple[bool, int | None],
+) -> None:
+    columns = scope.table(made(table)._node)
+    found = evaluated(scope, columns.exists, *columns.value)
+    assert found == [(1, *first), (2, False, None), (3, *last)]
+
+
+def test_a_foreign_key_is_null_where_there_is_no_row(table: ts.Table, scope: Scope) -> None:
+    other = table.select(F.col("n").alias("other"))
+    join: Any = table.join(other, on=F.expr(SHARE))._node
+    group: Any = table.group_by(F.expr(SHARE).alias("share")).count()._node
+    builder = Builder(lowered([(join, OutputSpec())]), Settings("", 0))
+    pointed = [*builder._pointing(scope, table._node, join, "__on")]
+    pointed += builder._pointing(scope, table._node, group, "__group")
+    assert evaluated(scope, *pointed) == [(1, 2, 2), (2, None, None), (3, 100, 100)]
