@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+import polars as pl
 import pytest
 
+from tablestream.operators.operator import WallClock
+from tablestream.plan.measures import Counts
+from tablestream.plan.work import work_off
+from tablestream.state.cache import NoCache
+from tablestream.state.changes import KEY_HASH, LIVE, PARTITION, POSITION, TIME, TS
+from tablestream.state.shard import ShardState
+from tablestream.state.store import MemoryStore
 from tests.plans.engine import TICK, Change, Engine, Output, Step
 from tests.plans.tables import Key, Record, counts, filtered, foreign_key_join, source, suppressed
 
@@ -63,6 +71,26 @@ def test_what_is_held_behind_a_filter_leaves_by_the_clock(*, compat: bool) -> No
     log = [Record(table, "a", "y", 3), Record(table, "b", "n", 3), Record(table, "b", None, 4)]
     assert engine.run(log, now=0) == [[]]
     assert engine.restarted().run([], now=10) == [[Change(("a",), "y", 3)]]
+
+
+def test_the_clock_wakes_until_nobody_waits() -> None:
+    """When "c" comes, "a" and "b" leave before their turn."""
+    (work,) = Engine([Output(suppressed(source("A"), 5, wall_clock=10))], shards=1).line.rounds
+    (port,), store, found = work.ports, MemoryStore(), list[tuple[int, int | None]]()
+    rows = {0: ("a", 0), 3: ("b", 3), 4: ("c", 30)}
+    for now in (0, 3, 4, 10, 13, 14):
+        inbox = {port: [message(*rows[now], now)]} if now in rows else {}
+        state, clock = ShardState(store, NoCache(), work.traces, work.fingerprint), WallClock(now)
+        left = sum(frame.height for _, frame in work_off(work, inbox, state, Counts(), clock=clock))
+        state.commit()
+        found.append((left, clock.wake_us))
+    assert found == [(0, 10), (0, 10), (2, 14), (0, 14), (0, 14), (1, None)]
+
+
+def message(key: str, ts: int, position: int) -> pl.DataFrame:
+    place = {TIME: ts, PARTITION: "p", POSITION: position, "_h0": 0}
+    row = {KEY_HASH: ord(key), "_k0": key, TS: ts, LIVE: True, "v": {"c0": key}}
+    return pl.DataFrame([place | row])
 
 
 def test_slices_let_through_at_the_end() -> None:

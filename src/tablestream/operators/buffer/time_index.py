@@ -7,13 +7,14 @@ how much of the front of the index is over: neither rows that have left nor thei
 Invariant
     No row that waits has a time before the start. A start that is too early costs reading and changes no result.
 
-==========  ===========================================================================================
-call        cost
-==========  ===========================================================================================
-``until``   the rows from the start up to the time
-``first``   so many rows, in each run, and once the rows in front of them that have left
-``update``  the rows that come and leave, as with any trace
-==========  ===========================================================================================
+============  =========================================================================================
+call          cost
+============  =========================================================================================
+``until``     the rows from the start up to the time
+``first``     so many rows in each run, all rows of the last one's time, and once those before that left
+``earliest``  a row in each run
+``update``    the rows that come and leave, as with any trace
+============  =========================================================================================
 
 All of them open at most a chunk of each run more than these rows fill, and a trace has few runs (see `state.merge`).
 """
@@ -122,6 +123,10 @@ class TimeIndex:
             stored *= 8
         self.marks[self.mark] = self._earliest(found)
         return found
+
+    def earliest(self) -> int | None:
+        """Return a time before which nothing waits, that of a row that waits or has left; None if there is none."""
+        return self.trace.reach(self.start, 1)
 
     def update(self, changed: pl.DataFrame, over: int = BEGIN) -> None:
         """Insert rows that come, and tombstones of rows that leave.

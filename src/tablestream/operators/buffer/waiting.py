@@ -108,14 +108,16 @@ class Waiting:
         return gone
 
     def remember(self, context: Context, wait_us: int | None = None) -> None:
-        """Write who waits, and ask to be woken for the first of them."""
+        """Write who waits, and ask to be woken for the first of them; too early where that one has left since."""
         changed = self._changed()
         TimeIndex.of(context, WAITING).update(changed, self._over)
-        if context.clock is not None and wait_us is not None:
+        clock = context.clock
+        if clock is not None and wait_us is not None:
             arrived = TimeIndex.of(context, BY_ARRIVAL)
-            arrived.update(changed)
-            if arrived.first(1).height:
-                context.clock.wake(arrived.start + wait_us)
+            arrived.update(changed, BEGIN if clock.tick is None else clock.now_us - wait_us + 1)
+            first = arrived.earliest()
+            if first is not None:
+                clock.wake(first + wait_us)
 
     def _changed(self) -> pl.DataFrame:
         """Who waited and does no more, as tombstones, and who waits from now on."""
