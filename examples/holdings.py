@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import tablestream as ts
+from tablestream import functions as tf
 
 # A line is a record: its table, u (upsert) or d (delete), its time, its key, its values.
 # What stands under one title is read as one micro-batch.
@@ -95,7 +96,7 @@ def write_logs(directory: Path) -> None:
 
 def read_log(spark: SparkSession, directory: Path, name: str) -> DataFrame:
     """Read a log as a stream, a file per micro-batch."""
-    return ts.read_files(spark, directory / "logs" / name, "csv", SCHEMAS[name], max_files_per_trigger=1)
+    return ts.from_files(spark, directory / "logs" / name, "csv", SCHEMAS[name], max_files_per_trigger=1)
 
 
 def mailing_lists(spark: SparkSession, directory: Path) -> list[ts.Table]:
@@ -112,7 +113,7 @@ def mailing_lists(spark: SparkSession, directory: Path) -> list[ts.Table]:
 
     def mailing_list(tickers: ts.Table) -> ts.Table:
         listed = positions.join(tickers, on="ticker", select=lambda p, t: [p.client, t.exchange, p.amount])
-        held = listed.group_by("client", "exchange").agg(positions=ts.count(), amount=ts.sum("amount"))
+        held = listed.group_by("client", "exchange").agg(positions=tf.count(), amount=tf.sum("amount"))
         return held.join(
             clients, on="client", select=lambda h, c: [h.positions, h.amount, c.name, c.surname, c.email]
         )
@@ -144,7 +145,7 @@ def run(spark: SparkSession, directory: Path) -> bool:
     outputs = [directory / "out" / name for name in ("distributed", "global")]
     lists = mailing_lists(spark, directory)
     query = ts.start(
-        *(each.to(ts.files(str(out)), name=out.name) for each, out in zip(lists, outputs, strict=True)),
+        *(each.to(ts.to_files(str(out)), name=out.name) for each, out in zip(lists, outputs, strict=True)),
         checkpoint=str(directory / "checkpoint"),
         trigger={"availableNow": True},
         shards=2,

@@ -52,9 +52,9 @@ def main() -> None:
 
     # The README shows the lines from here to `ts.start`.
     position = "position_id int, ticker string, amount int, op string, at timestamp"
-    log = ts.read_files(spark, "logs/positions", "json", position)
+    log = ts.from_files(spark, "logs/positions", "json", position)
     positions = ts.table(log, "position_id", timestamp="at", apply_as_deletes="op = 'd'", name="positions")
-    log = ts.read_files(spark, "logs/tickers", "json", "ticker string, price double, at timestamp")
+    log = ts.from_files(spark, "logs/tickers", "json", "ticker string, price double, at timestamp")
     tickers = ts.table(log, "ticker", timestamp="at", name="tickers")
     holdings = positions.join(
         tickers,
@@ -62,7 +62,7 @@ def main() -> None:
         how="left",
         select=lambda p, t: [p.ticker, p.amount, t.price, (p.amount * t.price).alias("worth")],
     )
-    query = ts.start(holdings.to(ts.files("out/holdings")), checkpoint="out/checkpoint")
+    query = ts.start(holdings.to(ts.to_files("out/holdings")), checkpoint="out/checkpoint")
 
     query.processAllAvailable()
     query.stop()

@@ -31,7 +31,7 @@ COLUMNS = "id bigint, plane string, seats int, words array<string>, legs array<s
 @pytest.fixture
 def log(spark: SparkSession, tmp_path: Path) -> DataFrame:
     (tmp_path / "log").mkdir()
-    return ts.read_files(spark, tmp_path / "log", "json", COLUMNS)
+    return ts.from_files(spark, tmp_path / "log", "json", COLUMNS)
 
 
 @pytest.fixture
@@ -78,7 +78,9 @@ def test_a_stream_joined_has_its_own_key(flights: ts.Stream, planes: ts.Table) -
 
 def test_groups_of_records_are_a_table(flights: ts.Stream) -> None:
     table = flights.group_by("plane").agg(
-        n=ts.count(), seats=ts.max("seats"), some=ts.approx_percentile("seats", 0.5)
+        n=ts.functions.count(),
+        seats=ts.functions.max("seats"),
+        some=ts.functions.approx_percentile("seats", 0.5),
     )
     assert isinstance(table, ts.Table)
     assert [(one.name, one.dataType.simpleString()) for one in table.schema] == [
@@ -154,19 +156,19 @@ def test_joins_of_streams(flights: ts.Stream, planes: ts.Table, log: DataFrame) 
 
 
 def test_a_stream_keeps_no_row_per_key(flights: ts.Stream, tmp_path: Path) -> None:
-    sink = ts.delta(str(tmp_path / "table"))
+    sink = ts.to_delta(str(tmp_path / "table"))
     refused(lambda: flights.to(sink), ArgumentError, "Append", operator="flights")
 
 
 def test_estimates_are_of_streams(flights: ts.Stream, planes: ts.Table) -> None:
     refused(
-        lambda: planes.group_by("seats").agg(n=ts.approx_count_distinct("plane")),
+        lambda: planes.group_by("seats").agg(n=ts.functions.approx_count_distinct("plane")),
         ArgumentError, "sketch", operator="planes_agg",
     )  # fmt: skip
-    refused(lambda: ts.approx_count_distinct("plane", 0), ArgumentError, "rsd=0")
-    refused(lambda: ts.approx_percentile("seats", 2), ArgumentError, "percentage=2")
+    refused(lambda: ts.functions.approx_count_distinct("plane", 0), ArgumentError, "rsd=0")
+    refused(lambda: ts.functions.approx_percentile("seats", 2), ArgumentError, "percentage=2")
     refused(
-        lambda: flights.group_by("id").agg(p=ts.approx_percentile("plane", 0.5)), UnsupportedTypeError,
+        lambda: flights.group_by("id").agg(p=ts.functions.approx_percentile("plane", 0.5)), UnsupportedTypeError,
         operator="flights_agg",
     )  # fmt: skip
 
@@ -198,7 +200,7 @@ def test_names_that_are_made_of_a_table_s_are_its_own(versions: ts.Table, log: D
 
 
 def test_a_table_with_a_row_per_key_gets_the_latest(versions: ts.Table, tmp_path: Path) -> None:
-    sink = ts.delta(str(tmp_path / "table"))
+    sink = ts.to_delta(str(tmp_path / "table"))
     refused(lambda: versions.to(sink, emit="every"), ArgumentError, "late", operator="versions")
 
 

@@ -53,7 +53,7 @@ def refused(
 @pytest.fixture
 def log(spark: SparkSession, tmp_path: Path) -> DataFrame:
     (tmp_path / "log").mkdir()
-    return ts.read_files(spark, tmp_path / "log", "json", COLUMNS)
+    return ts.from_files(spark, tmp_path / "log", "json", COLUMNS)
 
 
 @pytest.fixture
@@ -463,7 +463,7 @@ def test_every_expression_of_a_plan_depends_on_its_row_alone(
             planes, on="plane", select=lambda one, _: [one.seats, now.alias("now")], name="j"
         ),
         lambda: planes.one_to_many(flights, on=now.cast("string"), name="j"),
-        lambda: flights.group_by("plane").agg(last=ts.max(now), name="j"),
+        lambda: flights.group_by("plane").agg(last=ts.functions.max(now), name="j"),
         lambda: stream.flat_map(F.array(now), name="j"),
     ]
     for call in of_others:
@@ -532,7 +532,7 @@ def test_what_cannot_be_joined(
     refused(lambda: flights.join(flights, select=columns, name="j"), ArgumentError, "a list", operator="j")
     suffixes: Any = "_2"
     refused(lambda: flights.join(planes, "plane", suffixes=suffixes, name="j"), ArgumentError, operator="j")
-    elsewhere = ts.read_files(spark.newSession(), tmp_path / "log", "json", COLUMNS)
+    elsewhere = ts.from_files(spark.newSession(), tmp_path / "log", "json", COLUMNS)
     other = ts.table(elsewhere, key="id", timestamp="at", name="other")
     refused(lambda: flights.join(other), MixedPlanError, "'other'", "sessions", operator="flights")
     refused(lambda: flights.one_to_many(other, on="id"), MixedPlanError, "sessions", operator="flights")
@@ -653,7 +653,7 @@ def test_words_that_are_not_known(flights: ts.Table) -> None:
     refused(lambda: flights.changes(emit="last"), ArgumentError, "emit='last'")  # type: ignore[arg-type]
     refused(lambda: flights.changes(compat="flink"), ArgumentError, "compat='flink'")  # type: ignore[arg-type]
     refused(lambda: flights.changes(tombstones="no"), ArgumentError, "tombstones='no'")  # type: ignore[arg-type]
-    refused(lambda: flights.to(ts.memory("x"), emit="last"), ArgumentError, "emit='last'")  # type: ignore[arg-type]
+    refused(lambda: flights.to(ts.to_memory("x"), emit="last"), ArgumentError, "emit='last'")  # type: ignore[arg-type]
     refused(lambda: flights.changes(shards=0), ArgumentError, "shards=0")
     refused(lambda: flights.changes(shards=5000), ArgumentError, "shards=5000")
 
@@ -703,10 +703,10 @@ def test_more_shuffle_partitions_than_shards_warn(
 
 def test_outputs_that_cannot_be_told_apart(flights: ts.Table, tmp_path: Path) -> None:
     checkpoint = str(tmp_path / "checkpoint")
-    one, two = flights.to(ts.memory("x")), flights.to(ts.memory("y"))
+    one, two = flights.to(ts.to_memory("x")), flights.to(ts.to_memory("y"))
     refused(lambda: ts.start(checkpoint=checkpoint), ArgumentError, "needs an output")
     refused(lambda: ts.start(one, two, checkpoint=checkpoint), ArgumentError, "the name 'flights'")
-    same_target = flights.to(ts.memory("x"), name="other")
+    same_target = flights.to(ts.to_memory("x"), name="other")
     refused(lambda: ts.start(one, same_target, checkpoint=checkpoint), ArgumentError, "the target 'memory x'")
     assert not (tmp_path / "checkpoint").exists()
 
@@ -714,7 +714,7 @@ def test_outputs_that_cannot_be_told_apart(flights: ts.Table, tmp_path: Path) ->
 def test_what_cannot_be_started(flights: ts.Table, tmp_path: Path) -> None:
     """Nothing is written before it is refused."""
     checkpoint = str(tmp_path / "checkpoint")
-    output, table = flights.to(ts.memory("x")), flights
+    output, table = flights.to(ts.to_memory("x")), flights
     word: Any = "availableNow"
     refused(lambda: ts.start(table, checkpoint=checkpoint), ArgumentError, "A Table", "table.to")  # type: ignore[arg-type]
     refused(lambda: ts.start(output, checkpoint=""), ArgumentError, "checkpoint=''")
@@ -726,7 +726,7 @@ def test_what_cannot_be_started(flights: ts.Table, tmp_path: Path) -> None:
 
 
 def test_rejected_records_need_a_log(flights: ts.Table) -> None:
-    table = ts.delta("out")
+    table = ts.to_delta("out")
     error = refused(
         lambda: flights.rejected().to(table),
         ArgumentError,
@@ -734,7 +734,7 @@ def test_rejected_records_need_a_log(flights: ts.Table) -> None:
         operator="flights_rejected",
     )
     assert 'mode="changes"' in error.hint
-    flights.rejected().to(ts.delta("out", mode="changes"))
+    flights.rejected().to(ts.to_delta("out", mode="changes"))
 
 
 # What a table says of itself
@@ -742,7 +742,7 @@ def test_rejected_records_need_a_log(flights: ts.Table) -> None:
 
 def test_on_that_names_the_whole_key_is_planned_as_a_join_on_the_key(flights: ts.Table) -> None:
     def rounds(table: ts.Table, **options: Any) -> str:
-        return ts.plan_text(table.to(ts.memory("planned")), **options).split(",")[0]
+        return ts.plan_text(table.to(ts.to_memory("planned")), **options).split(",")[0]
 
     other = flights.select()
     for on in ("id", "ID", F.col("id"), lambda row: row.id):

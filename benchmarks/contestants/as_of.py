@@ -9,7 +9,7 @@ import tablestream as ts
 from benchmarks.contestants.running import run_to_end
 from benchmarks.results import Run
 from benchmarks.workload import CUSTOMER_SCHEMA, ITEM_SCHEMA, copy_log
-from tablestream.connectors.files import read_files
+from tablestream.connectors.files import from_files
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -24,9 +24,9 @@ def as_of_join(spark: SparkSession, task: Task) -> Run:
     """The library: every record with the version of its time."""
     logs = Path(task.work) / "logs"
     copy_log(Path(task.folder), logs)
-    log = read_files(spark, logs / "items", "parquet", ITEM_SCHEMA, max_files_per_trigger=1)
+    log = from_files(spark, logs / "items", "parquet", ITEM_SCHEMA, max_files_per_trigger=1)
     items = ts.stream(log, "item_id", timestamp="ts", except_columns=["ts"], name="items")
-    log = read_files(spark, logs / "customers", "parquet", CUSTOMER_SCHEMA, max_files_per_trigger=1)
+    log = from_files(spark, logs / "customers", "parquet", CUSTOMER_SCHEMA, max_files_per_trigger=1)
     customers = ts.table(
         log, "customer_id", timestamp="ts", except_columns=["ts"], history=HISTORY, name="customers"
     )

@@ -11,7 +11,7 @@ import tablestream as ts
 from benchmarks.contestants.running import run_to_end
 from benchmarks.results import Run
 from benchmarks.workload import ITEM_SCHEMA, copy_log, read_stream
-from tablestream.connectors.files import read_files
+from tablestream.connectors.files import from_files
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -55,13 +55,13 @@ def native(spark: SparkSession, task: Task) -> Run:
 
 def _items(spark: SparkSession, task: Task) -> ts.Table:
     copy_log(Path(task.folder), _logs(task))
-    log = read_files(spark, _logs(task) / "items", "parquet", ITEM_SCHEMA, max_files_per_trigger=1)
+    log = from_files(spark, _logs(task) / "items", "parquet", ITEM_SCHEMA, max_files_per_trigger=1)
     return ts.table(log, "item_id", timestamp="ts", columns=["customer_id", "amount"], name="items")
 
 
 def _maintained(spark: SparkSession, task: Task, emit: Emit) -> DataFrame:
     grouped = _items(spark, task).group_by(_group().alias("customer_group"))
-    return grouped.agg(items=ts.count(), amount=ts.sum("amount")).changes(emit=emit)
+    return grouped.agg(items=ts.functions.count(), amount=ts.functions.sum("amount")).changes(emit=emit)
 
 
 def _run(task: Task, changes: DataFrame) -> Run:

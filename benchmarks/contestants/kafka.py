@@ -42,7 +42,7 @@ def every_change(spark: SparkSession, task: Task) -> Run:
         joined = tables["items"].join(tables["customers"], on="customer_id", how="left", name=_TARGET)
         start = time.perf_counter()
         query = ts.start(
-            joined.to(ts.kafka(_TARGET, **_FORMATS, **kafka)),
+            joined.to(ts.to_kafka(_TARGET, **_FORMATS, **kafka)),
             checkpoint=Path(task.work) / "checkpoint",
             trigger={"availableNow": True},
         )

@@ -9,7 +9,7 @@ import tablestream as ts
 from benchmarks.contestants.running import run_to_end
 from benchmarks.results import Run
 from benchmarks.workload import CUSTOMER_SCHEMA, ITEM_SCHEMA, copy_log
-from tablestream.connectors.files import read_files
+from tablestream.connectors.files import from_files
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -49,7 +49,7 @@ def _changes(spark: SparkSession, task: Task, emit: Emit) -> DataFrame:
 
 
 def _table(spark: SparkSession, task: Task, name: str, schema: str, key: str) -> ts.Table:
-    log = read_files(spark, _logs(task) / name, "parquet", schema, max_files_per_trigger=1)
+    log = from_files(spark, _logs(task) / name, "parquet", schema, max_files_per_trigger=1)
     return ts.table(log, key, timestamp="ts", except_columns=["ts"], name=name)
 
 

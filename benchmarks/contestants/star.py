@@ -12,7 +12,7 @@ import tablestream as ts
 from benchmarks.contestants.running import run_to_end
 from benchmarks.results import Run
 from benchmarks.workload import CUSTOMER_SCHEMA, ITEM_SCHEMA, copy_log
-from tablestream.connectors.files import read_files
+from tablestream.connectors.files import from_files
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, SparkSession
@@ -56,11 +56,11 @@ _CUSTOMERS = 5_000
 def _tables(spark: SparkSession, task: Task) -> tuple[ts.Table, list[ts.Table]]:
     logs = Path(task.work) / "logs"
     copy_log(Path(task.folder), logs)
-    log = read_files(spark, logs / "items", "parquet", ITEM_SCHEMA, max_files_per_trigger=1)
+    log = from_files(spark, logs / "items", "parquet", ITEM_SCHEMA, max_files_per_trigger=1)
     items = ts.table(log, "item_id", timestamp="ts", except_columns=["ts"], name="items")
     rights = []
     for number in range(TABLES):
-        log = read_files(spark, logs / "customers", "parquet", CUSTOMER_SCHEMA, max_files_per_trigger=1)
+        log = from_files(spark, logs / "customers", "parquet", CUSTOMER_SCHEMA, max_files_per_trigger=1)
         columns = [F.col("customer").alias(f"customer_{number}"), F.col("score").alias(f"score_{number}")]
         right = ts.table(log, "customer_id", timestamp="ts", columns=columns, name=f"customers_{number}")
         rights.append(right)

@@ -52,7 +52,7 @@ def start(spark: SparkSession, servers: str, work: Path) -> StreamingQuery:
         for topic, value in ((ITEMS, "customer string, number bigint"), (CUSTOMERS, "name string"))
     )
     joined = items.join(customers, on="customer", how="left", name=JOINED)
-    sink = ts.kafka(JOINED, bootstrap_servers=servers, key="string", value="json")
+    sink = ts.to_kafka(JOINED, bootstrap_servers=servers, key="string", value="json")
     return ts.start(joined.to(sink), checkpoint=work / "checkpoint", name=JOINED)
 
 
@@ -71,7 +71,7 @@ def read_back(spark: SparkSession, servers: str, work: Path) -> tuple[Path, int]
     )
     records = ts.stream(frame, "key", name=JOINED)
     query = ts.start(
-        records.to(ts.files(work / "read back")),
+        records.to(ts.to_files(work / "read back")),
         checkpoint=work / "read back checkpoint",
         trigger={"availableNow": True},
     )

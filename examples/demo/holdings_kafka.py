@@ -64,7 +64,7 @@ def run(spark: SparkSession, servers: str, options: DemoOptions, display: Displa
         write_log(log, options.inputs / log.spec.name, options.micro_batches)
     kafka: dict[str, Any] = {"bootstrap_servers": servers}
     topics = [
-        table(spark, spec, options.inputs).to(ts.kafka(prefix + spec.name, **kafka), name=spec.name)
+        table(spark, spec, options.inputs).to(ts.to_kafka(prefix + spec.name, **kafka), name=spec.name)
         for spec in SPECS
     ]
     counts = _finish(options, "topics", *topics)
@@ -72,7 +72,7 @@ def run(spark: SparkSession, servers: str, options: DemoOptions, display: Displa
         f"{counts['changes']:,} changes are in the topics {', '.join(prefix + spec.name for spec in SPECS)}."
     )
     mailing = mailing_list(*(_table(spark, spec, prefix, kafka) for spec in SPECS))
-    to_mailing = mailing.to(ts.kafka(prefix + _MAILING, **kafka), name=_MAILING)
+    to_mailing = mailing.to(ts.to_kafka(prefix + _MAILING, **kafka), name=_MAILING)
     counts = _finish(options, _MAILING, to_mailing)
     display.say(f"{counts['changes']:,} changes of the mailing list are in the topic {prefix}{_MAILING}.")
     _forget_the_last_micro_batch(options.checkpoint / _MAILING)
@@ -87,7 +87,7 @@ def run(spark: SparkSession, servers: str, options: DemoOptions, display: Displa
         **kafka,
     )
     back = ts.table(read_back, HOLDINGS_LIST.key, name=_MAILING)
-    counts = _finish(options, "read back", back.to(ts.files(options.changes / _MAILING)))
+    counts = _finish(options, "read back", back.to(ts.to_files(options.changes / _MAILING)))
     repeated = counts[f"{_MAILING}/deduplicated: repeated"]
     display.say(f"{counts['changes']:,} changes are read back, and {repeated:,} repeats left out.")
     found = table_of_changes(options.changes / _MAILING, *HOLDINGS_LIST.key)
@@ -102,7 +102,7 @@ def run(spark: SparkSession, servers: str, options: DemoOptions, display: Displa
 
 
 def _table(spark: SparkSession, spec: LogSpec, prefix: str, kafka: dict[str, Any]) -> ts.Table:
-    """The table of a topic that `ts.kafka` wrote of a change log."""
+    """The table of a topic that `ts.to_kafka` wrote of a change log."""
     key, *columns = spec.ddl.split(", ")
     value = ", ".join(column for column in columns if column.split()[0] in spec.values)
     limit = {"maxOffsetsPerTrigger": _RECORDS_PER_TRIGGER}

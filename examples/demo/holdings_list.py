@@ -42,7 +42,9 @@ def mailing_list(positions: ts.Table, tickers: ts.Table, clients: ts.Table) -> t
     listed = positions.join(
         tickers, on="ticker", how="inner", select=lambda p, t: [p.client, t.exchange, p.amount]
     )
-    held = listed.group_by("client", "exchange").agg(positions=ts.count(), amount=ts.sum("amount"))
+    held = listed.group_by("client", "exchange").agg(
+        positions=ts.functions.count(), amount=ts.functions.sum("amount")
+    )
     return held.join(
         clients,
         on="client",

@@ -49,7 +49,7 @@ def stream(spark: SparkSession, spec: LogSpec, directory: Path) -> ts.Stream:
 
 
 def _rows(spark: SparkSession, spec: LogSpec, directory: Path) -> DataFrame:
-    return ts.read_files(
+    return ts.from_files(
         spark,
         str(directory / spec.name),
         spec.format,
@@ -68,7 +68,7 @@ def start(
     """
     return ts.start(
         *(
-            result.to(ts.files(str(changes / output), format="parquet"), name=output)
+            result.to(ts.to_files(str(changes / output), format="parquet"), name=output)
             for output, result in outputs.items()
         ),
         checkpoint=str(checkpoint),

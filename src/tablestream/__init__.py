@@ -1,26 +1,12 @@
 """Tables that stay right on Spark Structured Streaming."""
 
-from tablestream import errors
-from tablestream.aggregates import (
-    approx_count_distinct,
-    approx_percentile,
-    avg,
-    collect_list,
-    collect_set,
-    count,
-    count_distinct,
-    first,
-    last,
-    max,  # noqa: A004 - Spark's name
-    min,  # noqa: A004 - Spark's name
-    sum,  # noqa: A004 - Spark's name
-)
+from tablestream import errors, functions
 from tablestream.connectors.avro import avro, confluent_avro
-from tablestream.connectors.delta import delta
-from tablestream.connectors.files import files, read_files
+from tablestream.connectors.delta import to_delta
+from tablestream.connectors.files import from_files, to_files
 from tablestream.connectors.kafka import from_kafka
-from tablestream.connectors.kafka_sink import kafka
-from tablestream.connectors.memory import memory
+from tablestream.connectors.kafka_sink import to_kafka
+from tablestream.connectors.memory import to_memory
 from tablestream.connectors.sink import Sink
 from tablestream.grouped import GroupedStream, GroupedTable
 from tablestream.metrics.listener import MetricsListener
@@ -51,34 +37,23 @@ __all__ = [
     "Sink",
     "Stream",
     "Table",
-    "approx_count_distinct",
-    "approx_percentile",
-    "avg",
     "avro",
-    "collect_list",
-    "collect_set",
     "configure",
     "confluent_avro",
-    "count",
-    "count_distinct",
-    "delta",
     "errors",
-    "files",
-    "first",
+    "from_files",
     "from_kafka",
+    "functions",
     "global_table",
-    "kafka",
-    "last",
     "lookup",
-    "max",
-    "memory",
-    "min",
     "plan_text",
-    "read_files",
     "read_state",
     "start",
     "stream",
-    "sum",
     "table",
+    "to_delta",
+    "to_files",
+    "to_kafka",
+    "to_memory",
 ]
 __version__ = "0.1.0"

@@ -11,10 +11,10 @@ from pyspark.errors import ParseException, PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
-from tablestream.aggregates import SPARK, AggregateFunction
-from tablestream.aggregates import count as count_rows
 from tablestream.calling import user_line
 from tablestream.errors import ArgumentError, PlanError, UnsupportedTypeError
+from tablestream.functions import SPARK, AggregateFunction
+from tablestream.functions import count as count_rows
 from tablestream.operators.fold import UserFunctions
 from tablestream.spark.analysis import Analysed
 from tablestream.spark.columns import spark_type
@@ -87,14 +87,14 @@ class _Grouped:
         if not columns:
             raise ArgumentError(
                 "agg() has nothing to compute.",
-                hint='Write agg(n=ts.count(), total=ts.sum("amount")).',
+                hint='Write agg(n=ts.functions.count(), total=ts.functions.sum("amount")).',
                 where=where,
             )
         for one, function in columns.items():
             if not isinstance(function, AggregateFunction):
                 raise ArgumentError(
                     f"{one}={function!r} is no aggregate.",
-                    hint='Use those of this library, such as ts.sum("amount"): they can take rows away again.',
+                    hint="Use the functions of tablestream.functions: they can take rows away again.",
                     operator=shown,
                     where=where,
                 )
@@ -117,7 +117,7 @@ class _Grouped:
         if not self._node.is_stream:
             raise ArgumentError(
                 f"{name} = {function.name}(...) is an estimate, and a sketch cannot take a row away again.",
-                hint="Use ts.count_distinct, or group a stream.",
+                hint="Use ts.functions.count_distinct, or group a stream.",
                 operator=operator,
                 where=where,
             )
@@ -223,7 +223,7 @@ class GroupedTable(_Grouped):
         name
             Of the table; default ``<table>_agg``.
         **columns
-            The aggregates by the names of their columns: ``n=ts.count(), total=ts.sum("amount")``.
+            The aggregates by the names of their columns: ``n=ts.functions.count(), total=ts.functions.sum("amount")``.
 
         Returns
         -------
@@ -329,7 +329,7 @@ class GroupedStream(_Grouped):
         name
             Of the table; default ``<stream>_agg``.
         **columns
-            The aggregates by the names of their columns: ``n=ts.count(), total=ts.sum("amount")``.
+            The aggregates by the names of their columns: ``n=ts.functions.count(), total=ts.functions.sum("amount")``.
 
         Returns
         -------

@@ -182,7 +182,7 @@ class Relation:
         """Return the records that are left out on the way here, as an output of the plan.
 
         Sources leave out records with a null in the key, without a time, and rows that could not be read (of
-        `tablestream.read_files` in mode ``keep``, of `tablestream.from_kafka` with ``on_error="drop"``); operators what
+        `tablestream.from_files` in mode ``keep``, of `tablestream.from_kafka` with ``on_error="drop"``); operators what
         is older than a history, late behind a join's versioned side, or points at nothing.
         """
         return Rejected(self._node, self._spark)
@@ -285,7 +285,7 @@ class Rejected:
         if checked_sink(sink).needs_final:
             raise ArgumentError(
                 f"Rejected records have no key, and {sink.target} keeps a row per key.",
-                hint='Append them to a log, such as tablestream.delta(path, mode="changes").',
+                hint='Append them to a log, such as tablestream.to_delta(path, mode="changes").',
                 operator=shown,
                 where=user_line(),
             )

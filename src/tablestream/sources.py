@@ -304,7 +304,7 @@ def _source(
     if not isinstance(df, DataFrame):
         raise ArgumentError(
             f"A {kind} is made from a streaming DataFrame, not from a {type(df).__name__}.",
-            hint="Read one with spark.readStream, or with tablestream.read_files.",
+            hint="Read one with spark.readStream, or with tablestream.from_files.",
             operator=shown,
             where=where,
         )

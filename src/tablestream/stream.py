@@ -453,7 +453,7 @@ class Stream(Relation):
         if checked_sink(sink).needs_final:
             raise ArgumentError(
                 f"Records are no rows of a table, and {sink.target} keeps a row per key.",
-                hint='Append them to a log, such as tablestream.delta(path, mode="changes"), or use to_table().',
+                hint='Append them to a log, such as tablestream.to_delta(path, mode="changes"), or use to_table().',
                 operator=shown,
                 where=user_line(),
             )

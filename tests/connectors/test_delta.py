@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from pyspark.sql import functions as F
 
-from tablestream.connectors.delta import TXN_APP_ID, TXN_VERSION, delta
+from tablestream.connectors.delta import TXN_APP_ID, TXN_VERSION, to_delta
 from tablestream.errors import ArgumentError, PlanError, SessionSettingError
 from tests.connectors.changes import KEY, changes
 
@@ -39,7 +39,7 @@ class Target:
 
 @pytest.fixture
 def table(delta_spark: SparkSession, tmp_path: Path) -> Target:
-    return Target(delta_spark, delta(tmp_path / "table"))
+    return Target(delta_spark, to_delta(tmp_path / "table"))
 
 
 def test_table_is_made_changed_and_deleted_from(table: Target) -> None:
@@ -136,14 +136,14 @@ def test_relative_path(delta_spark: SparkSession, tmp_path: Path) -> None:
     # Spark resolves it by the JVM's working directory, which is that of this process at the start.
     start = tmp_path.relative_to("/")
     depth = len(str(tmp_path.cwd()).strip("/").split("/"))
-    table = Target(delta_spark, delta("../" * depth + str(start / "relative")))
+    table = Target(delta_spark, to_delta("../" * depth + str(start / "relative")))
     for number in (0, 1):
         table.write(changes(delta_spark, number, (1, "a", str(number))), number)
     assert table.rows() == [(1, "a", "1")]
 
 
 def test_every_change_is_appended_once(delta_spark: SparkSession, tmp_path: Path) -> None:
-    table = Target(delta_spark, delta(tmp_path / "log", mode="changes"))
+    table = Target(delta_spark, to_delta(tmp_path / "log", mode="changes"))
     zero = changes(delta_spark, 0, (1, "a", "x"), (1, "a", None))
     one = changes(delta_spark, 1, (1, "a", "y"))
     for frame, number in ((zero, 0), (zero, 0), (one, 1), (zero, 0), (one, 1)):
@@ -154,19 +154,19 @@ def test_every_change_is_appended_once(delta_spark: SparkSession, tmp_path: Path
 
 def test_arguments_that_are_refused() -> None:
     with pytest.raises(ArgumentError, match="merge"):
-        delta("out", mode="merge")  # type: ignore[arg-type]
+        to_delta("out", mode="merge")  # type: ignore[arg-type]
     with pytest.raises(ArgumentError, match="empty"):
-        delta("")
+        to_delta("")
 
 
 def test_only_a_maintained_table_needs_no_more_than_the_last_change() -> None:
-    assert delta("out").needs_final
-    assert not delta("out", mode="changes").needs_final
+    assert to_delta("out").needs_final
+    assert not to_delta("out", mode="changes").needs_final
 
 
 def test_session_without_delta_is_refused(delta_spark: SparkSession) -> None:
-    delta("out").check(delta_spark, ())
+    to_delta("out").check(delta_spark, ())
     other = delta_spark.newSession()
     other.conf.set("spark.sql.catalog.spark_catalog", "another")
     with pytest.raises(SessionSettingError, match="spark_catalog"):
-        delta("out").check(other, ())
+        to_delta("out").check(other, ())

@@ -11,7 +11,7 @@ from pyspark.sql.types import TimestampType
 
 from tablestream import start, table
 from tablestream.connectors import files as module
-from tablestream.connectors.files import files, read_files
+from tablestream.connectors.files import from_files, to_files
 from tablestream.errors import ArgumentError, PlanError, ReservedNameError
 from tests.connectors.changes import START, changes
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @pytest.mark.parametrize("format_", ["parquet", "json"])
 def test_replayed_micro_batch_is_written_once(spark: SparkSession, tmp_path: Path, format_: str) -> None:
-    sink = files(tmp_path / "log", format_)  # type: ignore[arg-type]
+    sink = to_files(tmp_path / "log", format_)  # type: ignore[arg-type]
     zero = changes(spark, 0, (1, "a", "x"), (1, "a", None))
     one = changes(spark, 1, (2, "b", "y"))
     for frame, number in ((zero, 0), (zero, 0), (one, 1), (one, 1)):
@@ -41,14 +41,14 @@ def test_micro_batch_that_was_left_in_part_is_replaced(spark: SparkSession, tmp_
     part = tmp_path / "log" / "micro_batch=0"
     part.mkdir(parents=True)
     (part / "part-0.json").write_text('{"k1": 9}\n')
-    files(tmp_path / "log", "json").write(changes(spark, 0, (1, "a", "x")), 0, "query", "out")
+    to_files(tmp_path / "log", "json").write(changes(spark, 0, (1, "a", "x")), 0, "query", "out")
     assert [row.k1 for row in spark.read.json(str(part)).collect()] == [1]
 
 
 def test_rows_stay_in_their_partitions_and_order(spark: SparkSession, tmp_path: Path) -> None:
     rows = [(number % 7, "k", str(number)) for number in range(100)]
     frame = changes(spark, 0, *rows).repartition(3, "k1").sortWithinPartitions("_order")
-    files(tmp_path / "log").write(frame, 0, "query", "out")
+    to_files(tmp_path / "log").write(frame, 0, "query", "out")
     expected = [[row.v for row in part] for part in frame.rdd.glom().collect() if part]
     written = [
         [value for (value,) in duckdb.connect().execute(f"SELECT v FROM '{file}'").fetchall()]
@@ -58,7 +58,7 @@ def test_rows_stay_in_their_partitions_and_order(spark: SparkSession, tmp_path: 
 
 
 def test_json_keeps_microseconds_and_null_columns(spark: SparkSession, tmp_path: Path) -> None:
-    sink = files(tmp_path / "log", "json")
+    sink = to_files(tmp_path / "log", "json")
     sink.write(changes(spark, 0, (1, "a", None)), 0, "query", "out")
     (row,) = spark.read.schema("_timestamp TIMESTAMP").json(sink.path).collect()
     assert row._timestamp == START.replace(tzinfo=None)
@@ -86,7 +86,7 @@ def test_json_keeps_the_seconds_of_a_zones_offset(
         when = F.lit(time).cast(TimestampType())
         rows = changes(spark, 0, (1, "a", None)).withColumn("at", when)
         expected = rows.select(F.unix_micros("at")).collect()
-        sink = files(tmp_path / "log", "json")
+        sink = to_files(tmp_path / "log", "json")
         sink.write(rows, 0, "query", "out")
         (text,) = spark.read.schema("at STRING").json(sink.path).collect()
         assert text.at == written
@@ -102,9 +102,9 @@ def test_a_column_that_is_called_like_the_directories_is_refused(
 ) -> None:
     """It would be read as their number. Before the query starts, and whether it is of the key or of the value."""
     (tmp_path / "in").mkdir()
-    log = read_files(spark, tmp_path / "in", "json", f"id int, {name} int")
+    log = from_files(spark, tmp_path / "in", "json", f"id int, {name} int")
     for key in ("id", name):
-        output = table(log, key, order_by="id", name="numbers").to(files(tmp_path / "log"))
+        output = table(log, key, order_by="id", name="numbers").to(to_files(tmp_path / "log"))
         with pytest.raises(
             ReservedNameError, match=f"have a column {name}: it would be read as their number"
         ):
@@ -113,7 +113,7 @@ def test_a_column_that_is_called_like_the_directories_is_refused(
 
 
 def test_log_is_read_by_others_and_again_by_read_files(spark: SparkSession, tmp_path: Path) -> None:
-    sink = files(tmp_path / "log")
+    sink = to_files(tmp_path / "log")
     for number in (0, 1):
         sink.write(changes(spark, number, (number, "a", "x")), number, "query", "out")
     found = (
@@ -122,7 +122,7 @@ def test_log_is_read_by_others_and_again_by_read_files(spark: SparkSession, tmp_
         .fetchall()
     )
     assert found == [(0, 0), (1, 1)]
-    frame = read_files(spark, sink.path, "parquet", "k1 INT, v STRING")
+    frame = from_files(spark, sink.path, "parquet", "k1 INT, v STRING")
     rows: list[int] = []
     writer = frame.writeStream.foreachBatch(lambda part, _: rows.extend(row.k1 for row in part.collect()))
     writer.option("checkpointLocation", str(tmp_path / "c")).trigger(
@@ -132,7 +132,7 @@ def test_log_is_read_by_others_and_again_by_read_files(spark: SparkSession, tmp_
 
 
 def test_empty_micro_batch_can_be_read(spark: SparkSession, tmp_path: Path) -> None:
-    sink = files(tmp_path / "log")
+    sink = to_files(tmp_path / "log")
     sink.write(changes(spark, 0), 0, "query", "out")
     assert spark.read.parquet(sink.path).count() == 0
 
@@ -140,7 +140,7 @@ def test_empty_micro_batch_can_be_read(spark: SparkSession, tmp_path: Path) -> N
 def test_log_of_another_query_is_not_mixed_in(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sink = files(tmp_path / "log")
+    sink = to_files(tmp_path / "log")
     sink.write(changes(spark, 0, (1, "a", "x")), 0, "query", "out")
     for query, output in (("another", "out"), ("query", "another")):
         with pytest.raises(PlanError, match=r"another query or output \(query/out\)"):
@@ -151,7 +151,7 @@ def test_log_of_another_query_is_not_mixed_in(
 
 
 def test_options_are_sparks(spark: SparkSession, tmp_path: Path) -> None:
-    sink = files(tmp_path / "log", "json", options={"compression": "gzip", "ignoreNullFields": True})
+    sink = to_files(tmp_path / "log", "json", options={"compression": "gzip", "ignoreNullFields": True})
     sink.write(changes(spark, 0, (1, "a", None)), 0, "query", "out")
     assert list((tmp_path / "log").glob("*/*.json.gz"))
     assert "v" not in spark.read.json(sink.path).columns
@@ -159,6 +159,6 @@ def test_options_are_sparks(spark: SparkSession, tmp_path: Path) -> None:
 
 def test_arguments_that_are_refused() -> None:
     with pytest.raises(ArgumentError, match="csv"):
-        files("out", "csv")  # type: ignore[arg-type]
+        to_files("out", "csv")  # type: ignore[arg-type]
     with pytest.raises(ArgumentError, match="empty"):
-        files("")
+        to_files("")

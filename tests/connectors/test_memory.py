@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from pyspark.sql import functions as F
 
-from tablestream.connectors.memory import MemorySink, memory
+from tablestream.connectors.memory import MemorySink, to_memory
 from tablestream.errors import ArgumentError
 from tests.connectors.changes import KEY, changes
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def sink() -> Iterator[MemorySink]:
-    made = memory("test_memory")
+    made = to_memory("test_memory")
     yield made
     made.clear()
 
@@ -33,7 +33,7 @@ def test_micro_batches_follow_each_other_and_replays_replace(spark: SparkSession
     sink.write(changes(spark, 1, (1, "a", "y")), 1, "query", "out")
     sink.write(changes(spark, 0, (1, "a", "z")), 0, "query", "out")
     assert values(sink) == ["z", "y"]
-    assert values(memory("test_memory").keyed_by(KEY)) == ["z", "y"]
+    assert values(to_memory("test_memory").keyed_by(KEY)) == ["z", "y"]
 
 
 def test_rows_are_sorted_unless_asked_for_as_written(spark: SparkSession, sink: MemorySink) -> None:
@@ -73,4 +73,4 @@ def test_frames_without_an_order_stay_as_they_are(spark: SparkSession, sink: Mem
 
 def test_name_may_not_be_empty() -> None:
     with pytest.raises(ArgumentError):
-        memory("")
+        to_memory("")

@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import functions as F
 from pyspark.sql.types import IntegerType, StructField, StructType
 
-from tablestream.connectors.files import CORRUPT_RECORD, on_malformed, read_files
+from tablestream.connectors.files import CORRUPT_RECORD, from_files, on_malformed
 from tablestream.errors import ArgumentError, PlanError
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def test_json_malformed_rows_are_seen_whatever_is_selected(
     spark: SparkSession, tmp_path: Path, collect: Collect, chosen: list[str]
 ) -> None:
     directory = log(tmp_path / "in", *JSON_GOOD, *JSON_MALFORMED)
-    frame = read_files(spark, directory, "json", JSON_SCHEMA)
+    frame = from_files(spark, directory, "json", JSON_SCHEMA)
     rows = collect(frame.select(*chosen))
     assert malformed(rows) == list(JSON_MALFORMED)
     assert len(rows) == len(JSON_GOOD) - 1 + len(JSON_MALFORMED)  # the empty line is no row
@@ -107,7 +107,7 @@ def test_csv_malformed_rows_are_seen_whatever_is_selected(
     spark: SparkSession, tmp_path: Path, collect: Collect, chosen: list[str]
 ) -> None:
     directory = log(tmp_path / "in", "id,name,at,price", *CSV_GOOD, *CSV_MALFORMED)
-    frame = read_files(spark, directory, "csv", CSV_SCHEMA, options={"header": True})
+    frame = from_files(spark, directory, "csv", CSV_SCHEMA, options={"header": True})
     rows = collect(frame.select(*chosen))
     assert malformed(rows) == list(CSV_MALFORMED)
     assert len(rows) == len(CSV_GOOD) - 1 + len(CSV_MALFORMED)
@@ -116,7 +116,7 @@ def test_csv_malformed_rows_are_seen_whatever_is_selected(
 def test_malformed_rows_can_be_filtered_before_and_after_other_columns_are_dropped(
     spark: SparkSession, tmp_path: Path, collect: Collect
 ) -> None:
-    frame = read_files(spark, log(tmp_path / "in", *JSON_GOOD, *JSON_MALFORMED), "json", JSON_SCHEMA)
+    frame = from_files(spark, log(tmp_path / "in", *JSON_GOOD, *JSON_MALFORMED), "json", JSON_SCHEMA)
     bad = F.col(CORRUPT_RECORD).isNotNull()
     assert len(collect(frame.filter(bad).select(CORRUPT_RECORD))) == len(JSON_MALFORMED)
     assert len(collect(frame.select(CORRUPT_RECORD).filter(bad))) == len(JSON_MALFORMED)
@@ -124,9 +124,9 @@ def test_malformed_rows_can_be_filtered_before_and_after_other_columns_are_dropp
 
 
 def test_json_limits_of_sparks_parser(spark: SparkSession, tmp_path: Path, collect: Collect) -> None:
-    """What the table in `read_files` says of text behind a record, of arrays and of repeated fields."""
+    """What the table in `from_files` says of text behind a record, of arrays and of repeated fields."""
     lines = ('{"id": 1} more', '{"id": 2}{"id": 3}', "[]", '[{"id": 4}, {"id": 5}]', '{"id": 6, "id": 7}')
-    rows = collect(read_files(spark, log(tmp_path / "in", *lines), "json", "id INT"))
+    rows = collect(from_files(spark, log(tmp_path / "in", *lines), "json", "id INT"))
     assert [row.id for row in rows] == [1, 2, 4, 5, 7]
     assert malformed(rows) == []
 
@@ -139,7 +139,7 @@ def test_bytes_that_are_not_utf8(spark: SparkSession, tmp_path: Path, collect: C
         directory = tmp_path / format_
         directory.mkdir()
         (directory / "latin1").write_bytes(good + bad)
-        rows = collect(read_files(spark, directory, format_, "n STRING"))  # type: ignore[arg-type]
+        rows = collect(from_files(spark, directory, format_, "n STRING"))  # type: ignore[arg-type]
         if format_ == "json":
             assert malformed(rows) == ['{"n":"caf\ufffd"}']
         else:
@@ -152,13 +152,13 @@ def test_other_encodings_byte_order_marks_and_compression(
     directory = log(tmp_path / "in", name="empty", time_s=1)
     (directory / "bom.csv").write_bytes(b"\xef\xbb\xbfid,n\n1,a\n")
     (directory / "z.csv.gz").write_bytes(gzip.compress(b"id,n\n2,b\n"))
-    rows = collect(read_files(spark, directory, "csv", "id INT, n STRING", options={"header": True}))
+    rows = collect(from_files(spark, directory, "csv", "id INT, n STRING", options={"header": True}))
     assert sorted(tuple(row) for row in rows) == [(1, "a", None), (2, "b", None)]
 
     latin = tmp_path / "latin"
     latin.mkdir()
     (latin / "1").write_bytes("1,caf\xe9\n".encode("latin-1"))
-    frame = read_files(spark, latin, "csv", "id INT, n STRING", options={"encoding": "ISO-8859-1"})
+    frame = from_files(spark, latin, "csv", "id INT, n STRING", options={"encoding": "ISO-8859-1"})
     assert [row.n for row in collect(frame)] == ["caf\xe9"]
 
 
@@ -168,12 +168,12 @@ def test_csv_header_is_compared_with_the_schema(
     directory = log(tmp_path / "in", "name,id", "swapped,1")
     with pytest.raises(Exception, match="CSV header does not conform to the schema"):
         collect(
-            read_files(spark, directory, "csv", "id INT, name STRING", options={"header": True}).select(
+            from_files(spark, directory, "csv", "id INT, name STRING", options={"header": True}).select(
                 "name"
             )
         )
     by_position = {"header": "true", "enforceSchema": "true"}
-    rows = collect(read_files(spark, directory, "csv", "id INT, name STRING", options=by_position))
+    rows = collect(from_files(spark, directory, "csv", "id INT, name STRING", options=by_position))
     assert malformed(rows) == ["swapped,1"]
 
 
@@ -195,14 +195,14 @@ def test_mode_and_place_stay_with_the_frame(
     spark: SparkSession, tmp_path: Path, collect: Collect, change: Callable[[DataFrame], DataFrame], name: str
 ) -> None:
     directory = log(tmp_path / "in", '{"id": 2, "name": "a"}')
-    frame = change(read_files(spark, directory, "json", "id INT, name STRING", mode="drop"))
+    frame = change(from_files(spark, directory, "json", "id INT, name STRING", mode="drop"))
     assert on_malformed(frame.schema) == (name, "drop")
     (row,) = collect(frame.select("id", "_metadata.file_name", "_metadata.file_block_start"))
     assert tuple(row) == (2, "1.log", 0)
 
 
 def test_mode_goes_with_its_column(spark: SparkSession, tmp_path: Path) -> None:
-    frame = read_files(spark, log(tmp_path / "in"), "json", "id INT")
+    frame = from_files(spark, log(tmp_path / "in"), "json", "id INT")
     assert on_malformed(frame.schema) == (CORRUPT_RECORD, "fail")
     assert on_malformed(frame.drop(CORRUPT_RECORD).schema) is None
 
@@ -211,7 +211,7 @@ def test_parquet_rows_have_a_number_and_no_corrupt_record(
     spark: SparkSession, tmp_path: Path, collect: Collect
 ) -> None:
     spark.range(20).coalesce(1).write.parquet(str(tmp_path / "in"))
-    frame = read_files(spark, tmp_path / "in", "parquet", "id BIGINT, absent STRING")
+    frame = from_files(spark, tmp_path / "in", "parquet", "id BIGINT, absent STRING")
     assert frame.columns == ["id", "absent"]
     assert on_malformed(frame.schema) is None
     rows = collect(frame.filter("id > 17").withColumn("more", F.lit(0)).select("id", "_metadata.row_index"))
@@ -221,7 +221,7 @@ def test_parquet_rows_have_a_number_and_no_corrupt_record(
 def test_max_files_per_trigger_cuts_by_modification_time(spark: SparkSession, tmp_path: Path) -> None:
     for number in (3, 1, 4, 2):
         log(tmp_path / "in", f'{{"id": {number}}}', name=f"{9 - number}.json", time_s=1_700_000_000 + number)
-    frame = read_files(spark, tmp_path / "in", "json", "id INT", max_files_per_trigger=2)
+    frame = from_files(spark, tmp_path / "in", "json", "id INT", max_files_per_trigger=2)
     seen: list[list[int]] = []
     writer = frame.writeStream.foreachBatch(
         lambda part, _: seen.append(sorted(row.id for row in part.collect()))
@@ -250,25 +250,25 @@ def test_arguments_that_are_refused(
     spark: SparkSession, tmp_path: Path, arguments: dict[str, object], said: str
 ) -> None:
     with pytest.raises(ArgumentError, match=said):
-        read_files(spark, tmp_path, **({"format": "json", "schema": "id INT"} | arguments))  # type: ignore[arg-type]
+        from_files(spark, tmp_path, **({"format": "json", "schema": "id INT"} | arguments))  # type: ignore[arg-type]
 
 
 def test_schema_may_be_a_struct_and_may_name_the_corrupt_record(spark: SparkSession, tmp_path: Path) -> None:
-    named = read_files(spark, tmp_path, "json", "_corrupt_record STRING, id INT", mode="keep")
+    named = from_files(spark, tmp_path, "json", "_corrupt_record STRING, id INT", mode="keep")
     assert named.columns == [CORRUPT_RECORD, "id"]
-    again = read_files(spark, tmp_path, "json", named.schema, mode="drop")
+    again = from_files(spark, tmp_path, "json", named.schema, mode="drop")
     assert on_malformed(again.schema) == (CORRUPT_RECORD, "drop")
 
 
 def test_missing_directory_is_a_plan_error(spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(PlanError, match=r"There is no directory .*absent") as caught:
-        read_files(spark, tmp_path / "absent", "csv", "id INT")
+        from_files(spark, tmp_path / "absent", "csv", "id INT")
     assert "Make it first" in str(caught.value)
 
 
 def test_a_schema_can_be_used_again(spark: SparkSession, tmp_path: Path) -> None:
     schema = StructType([StructField("id", IntegerType())])
     for _ in range(2):
-        assert read_files(spark, tmp_path, "json", schema).columns == ["id", CORRUPT_RECORD]
+        assert from_files(spark, tmp_path, "json", schema).columns == ["id", CORRUPT_RECORD]
         assert schema.names == schema.fieldNames() == ["id"]
         assert len(schema.fields) == 1

@@ -114,10 +114,10 @@ def work_off(spark: SparkSession, directory: Path, servers: str, topic: str) -> 
     """Run the query until all is worked off."""
     sold = sold_orders(spark, directory)
     run(
-        sold.to(ts.files(directory / "sold", "json")),
-        sold.to(ts.delta(directory / "table"), name="table"),
-        sold.to(ts.delta(directory / "log", mode="changes"), name="log"),
-        sold.to(ts.kafka(topic, bootstrap_servers=servers), name="topic"),
+        sold.to(ts.to_files(directory / "sold", "json")),
+        sold.to(ts.to_delta(directory / "table"), name="table"),
+        sold.to(ts.to_delta(directory / "log", mode="changes"), name="log"),
+        sold.to(ts.to_kafka(topic, bootstrap_servers=servers), name="topic"),
         checkpoint=directory / "checkpoint",
         shards=2,
     )

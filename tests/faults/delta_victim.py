@@ -30,12 +30,12 @@ def work_off(spark: SparkSession, directory: Path) -> None:
         ChangeLog(directory / "orders", ORDERS).read(spark), "id", apply_as_deletes="deleted",
         timestamp=F.timestamp_seconds("ts"), except_columns=["deleted", "ts"], name="orders",
     )  # fmt: skip
-    amounts = orders.group_by("customer").agg(n=ts.count(), amount=ts.sum("amount"))
+    amounts = orders.group_by("customer").agg(n=ts.functions.count(), amount=ts.functions.sum("amount"))
     wanted: list[OutputRequest] = [
-        amounts.to(ts.delta(directory / "table"), name="table"),
-        amounts.to(ts.delta(directory / "log", mode="changes"), name="log"),
-        amounts.to(ts.files(directory / "json", "json"), name="json"),
-        amounts.to(ts.files(directory / "parquet"), name="parquet"),
+        amounts.to(ts.to_delta(directory / "table"), name="table"),
+        amounts.to(ts.to_delta(directory / "log", mode="changes"), name="log"),
+        amounts.to(ts.to_files(directory / "json", "json"), name="json"),
+        amounts.to(ts.to_files(directory / "parquet"), name="parquet"),
     ]
     run(*wanted, checkpoint=directory / "checkpoint", shards=2)
 

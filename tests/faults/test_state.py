@@ -47,7 +47,7 @@ def work_off(spark: SparkSession, directory: Path, micro_batches: int) -> None:
         for name in ("orders", "parcels")
     ]  # fmt: skip
     sent = tables[0].join(tables[1], how="outer", name=OUTPUT)
-    run(sent.to(ts.files(directory / OUTPUT, "json")), checkpoint=directory / "checkpoint", shards=2)
+    run(sent.to(ts.to_files(directory / OUTPUT, "json")), checkpoint=directory / "checkpoint", shards=2)
 
 
 def failure(spark: SparkSession, directory: Path, micro_batches: int) -> str:

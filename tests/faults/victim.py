@@ -70,10 +70,10 @@ def sold_orders(spark: SparkSession, directory: Path) -> ts.Table:
 def work_off(spark: SparkSession, directory: Path, checkpoint: str = "checkpoint") -> None:
     """Run the query until all is worked off."""
     sold = sold_orders(spark, directory)
-    amounts = sold.group_by("name").agg(n=ts.count(), amount=ts.sum("amount"))
+    amounts = sold.group_by("name").agg(n=ts.functions.count(), amount=ts.functions.sum("amount"))
     run(
-        sold.to(ts.files(directory / "sold", "json")),
-        amounts.to(ts.files(directory / "amounts", "json"), name="amounts"),
+        sold.to(ts.to_files(directory / "sold", "json")),
+        amounts.to(ts.to_files(directory / "amounts", "json"), name="amounts"),
         checkpoint=directory / checkpoint,
         shards=4,
     )

@@ -65,7 +65,7 @@ def told_once(spark: SparkSession, topics: Topics, topic: str, directory: Path) 
         spark, topic, key="id int", value="customer string, amount int, name string",
         bootstrap_servers=topics.servers, deduplicate=True,
     )  # fmt: skip
-    sink = ts.memory(f"told once {topic}")
+    sink = ts.to_memory(f"told once {topic}")
     run(ts.table(frame, "id", name="sold").to(sink), checkpoint=directory / "reader")
     values: dict[bytes, list[Any]] = {}
     for row in sink.rows():

@@ -70,7 +70,7 @@ def test_a_broker_goes_and_comes_back(spark: SparkSession, tmp_path: Path) -> No
         def amounts(settings: dict[str, Any], most: int) -> ts.Table:
             frame = read(spark, topics, source, options={"maxOffsetsPerTrigger": most} | settings["source"])
             table = ts.table(frame, "key", name="positions")
-            return table.group_by("ticker").agg(n=ts.count(), amount=ts.sum("amount"))
+            return table.group_by("ticker").agg(n=ts.functions.count(), amount=ts.functions.sum("amount"))
 
         def start(settings: dict[str, Any], **trigger: Any) -> Any:
             output = amounts(settings, 8).to(to(topics, target, options=settings["sink"]), name="out")
@@ -105,7 +105,7 @@ def test_a_broker_goes_and_comes_back(spark: SparkSession, tmp_path: Path) -> No
 def told_once(spark: SparkSession, topics: Topics, topic: str, directory: Path) -> dict[bytes, list[Any]]:
     """The values of each key that a reader of a topic gets who leaves repeats out."""
     frame = read(spark, topics, topic, value="n bigint, amount bigint", deduplicate=True)
-    sink = ts.memory(f"told once {directory}")
+    sink = ts.to_memory(f"told once {directory}")
     run(ts.table(frame, "key", name="amounts").to(sink), checkpoint=directory / "reader")
     values: dict[bytes, list[Any]] = {}
     for row in sink.rows():

@@ -87,7 +87,7 @@ def test_every_bad_record_has_its_rule(spark: SparkSession, topics: Topics, tmp_
     trades = ts.table(frame, key=["a", "b"], timestamp="at", name="trades")
     refs = ts.table(read(spark, topics, names, key="ref double", value="name string"), "ref", name="refs")
     joined = trades.join(refs, on="ref", how="left", select=lambda t, r: [t.amount, r.name])
-    sink, apart = ts.memory("hostile"), ts.memory("hostile apart")
+    sink, apart = ts.to_memory("hostile"), ts.to_memory("hostile apart")
     counts = run(joined.to(sink), trades.rejected().to(apart), checkpoint=tmp_path / "checkpoint")
     dropped = {name: count for name, count in counts.items() if name.startswith("trades: ")}
     assert dropped == {
@@ -112,7 +112,7 @@ def test_times_that_the_writer_or_the_broker_says(
 ) -> None:
     """Of a header, and Kafka's own, which is in milliseconds and may be anything where the topic allows it."""
     lax = {f"message.timestamp.{side}.max.ms": str(2**63 - 1) for side in ("before", "after")}
-    topic, sink = topics.make("times", 1, **lax), ts.memory("times")
+    topic, sink = topics.make("times", 1, **lax), ts.to_memory("times")
     value = json.dumps({"ticker": "A"}).encode()
 
     def sent(key: str, time_ms: int, said: bytes | None = None) -> Record:
@@ -183,7 +183,7 @@ def test_records_that_are_lost_end_the_query_unless_it_may_lose_them(
     spark: SparkSession, topics: Topics, tmp_path: Path, how: str, found: list[int]
 ) -> None:
     """Records that Kafka threw away before they were read, and a topic that was made anew, with fewer."""
-    topic, sink, checkpoint = topics.make("lost"), ts.memory(f"lost {how}"), tmp_path / "checkpoint"
+    topic, sink, checkpoint = topics.make("lost"), ts.to_memory(f"lost {how}"), tmp_path / "checkpoint"
 
     def go_on(**options: bool) -> None:
         table = ts.table(read(spark, topics, topic, options=options), key="key", name="positions")
@@ -209,7 +209,7 @@ def test_records_that_are_lost_end_the_query_unless_it_may_lose_them(
 def test_partitions_that_are_added_are_read_from_their_beginning(
     spark: SparkSession, topics: Topics, tmp_path: Path
 ) -> None:
-    topic, sink = topics.make("grows"), ts.memory("grows")
+    topic, sink = topics.make("grows"), ts.to_memory("grows")
     table = ts.table(read(spark, topics, topic), key="key", name="positions")
     topics.send(topic, [position("a", "ACME", 1)])
     run(table.to(sink), checkpoint=tmp_path / "checkpoint")

@@ -86,8 +86,8 @@ class Plan:
         tickers = ts.table(quotes, key="key", columns="ticker", name="tickers")
         self.joined = positions.join(tickers, on="ticker", select=lambda _, t: [t.ticker])
         sinks: tuple[Sink, ...] = (
-            ts.kafka("joined", key="string", value=avro, **known),
-            ts.files(target, options={"fs.s3a.secret.key": TOKEN, "token": TOKEN, "path.sig": TOKEN}),
+            ts.to_kafka("joined", key="string", value=avro, **known),
+            ts.to_files(target, options={"fs.s3a.secret.key": TOKEN, "token": TOKEN, "path.sig": TOKEN}),
         )
         self.outputs: list[OutputRequest] = [
             self.joined.to(sink, name=f"out{number}") for number, sink in enumerate(sinks)
@@ -145,7 +145,7 @@ def chain(error: BaseException) -> str:
     return "".join(traceback.format_exception(error)) + repr(error)
 
 
-@pytest.mark.parametrize("take", [ts.files, ts.delta])
+@pytest.mark.parametrize("take", [ts.to_files, ts.to_delta])
 def test_a_password_in_a_url_is_refused(take: Callable[[str], object]) -> None:
     """Hadoop would take it, and Spark writes paths into plans, logs and checkpoints."""
     with pytest.raises(ArgumentError, match=r"a URL with a password in it.*fs\.s3a\.secret\.key") as refused:
@@ -158,10 +158,10 @@ def test_a_password_in_a_url_is_refused(take: Callable[[str], object]) -> None:
 def test_so_it_is_where_files_and_checkpoints_are_read(spark: SparkSession) -> None:
     url = f"s3a://key:{CANARY}@bucket/log"
     output = ts.table(spark.readStream.format("rate").load(), key="value", order_by="timestamp", name="t").to(
-        ts.memory("url")
+        ts.to_memory("url")
     )
     for use in (
-        lambda: ts.read_files(spark, url, "json", "id int"),
+        lambda: ts.from_files(spark, url, "json", "id int"),
         lambda: ts.start(output, checkpoint=url),
         lambda: ts.read_state(spark, url, "t"),
     ):

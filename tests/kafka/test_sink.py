@@ -45,7 +45,7 @@ def words(one: Record) -> int:
 
 
 def to(topics: Topics, topic: str, **given: Any) -> Any:
-    return ts.kafka(topic, **{"bootstrap_servers": topics.servers, "key": "string"} | given)
+    return ts.to_kafka(topic, **{"bootstrap_servers": topics.servers, "key": "string"} | given)
 
 
 def positions(spark: SparkSession, topics: Topics, topic: str, **given: Any) -> ts.Table:
@@ -168,7 +168,7 @@ def test_a_stream_s_key_with_a_null_part_is_a_key(
     partly = b'{"key":"a","ticker":null}'
     assert by_key(written) == {partly: [{"amount": 1}, {"amount": 2}] * 2, None: [{"amount": 3}] * 2}
     assert [said(one)[2:] for one in written if one.key] == [(0, 0), (0, 1)] * 2
-    sink = ts.memory("null parts back")
+    sink = ts.to_memory("null parts back")
     back = read(spark, topics, target, key="key string, ticker string", value="amount int", deduplicate=True)
     run(ts.stream(back, columns="amount", name="back").to(sink), checkpoint=tmp_path / "back")
     assert sorted(changes(sink, "amount")) == [(1,), (2,), (3,), (3,)]
@@ -198,7 +198,7 @@ def quotes(spark: SparkSession, topics: Topics, topic: str) -> ts.Table:
 
 
 def test_json_keys_and_values_come_back(spark: SparkSession, topics: Topics, tmp_path: Path) -> None:
-    source, target, sink = topics.make("in"), topics.make("out"), ts.memory("json back")
+    source, target, sink = topics.make("in"), topics.make("out"), ts.to_memory("json back")
     topics.send(source, [position("a", "ACME", 1, seconds=1), position("a", seconds=2)])
     run(quotes(spark, topics, source).to(to(topics, target, key="json")), checkpoint=tmp_path / "checkpoint")
     written = topics.read(target)
@@ -220,7 +220,7 @@ def test_json_keys_and_values_come_back(spark: SparkSession, topics: Topics, tmp
 def test_avro_keys_and_values_come_back(
     spark: SparkSession, topics: Topics, tmp_path: Path, kind: str
 ) -> None:
-    source, target, sink = topics.make("in"), topics.make("out"), ts.memory("avro back")
+    source, target, sink = topics.make("in"), topics.make("out"), ts.to_memory("avro back")
     topics.send(source, [position("a", "ACME", 1, seconds=1), position("a", seconds=2)])
     with schema_registry(user=f"me:{CANARY}") as registry:
         known = {"url": registry.url, "basic.auth.user.info": f"me:{CANARY}"}
@@ -327,7 +327,11 @@ def test_a_repeated_micro_batch_is_written_again_and_left_out_by_who_reads(
     """By tables and streams, whether the repeat comes in the same micro-batch, a later one, or after a restart."""
     source, target = topics.make("in", 2), topics.make("out", 2)
     log, checkpoint = random_log(2, 200), tmp_path / "checkpoint"
-    table, stream, raw = ts.memory("deduplicated"), ts.memory("stream"), ts.memory("not deduplicated")
+    table, stream, raw = (
+        ts.to_memory("deduplicated"),
+        ts.to_memory("stream"),
+        ts.to_memory("not deduplicated"),
+    )
 
     def write() -> None:
         run(positions(spark, topics, source).to(to(topics, target), name="out"), checkpoint=checkpoint)
@@ -376,7 +380,7 @@ def test_a_query_with_a_new_checkpoint_writes_no_repeats(
     spark: SparkSession, topics: Topics, tmp_path: Path
 ) -> None:
     """The same changes again, numbered the same: but another writer's."""
-    source, target, sink = topics.make("in"), topics.make("out"), ts.memory("two writers")
+    source, target, sink = topics.make("in"), topics.make("out"), ts.to_memory("two writers")
     topics.send(source, [position("a", "ACME", 1), position("a", "ACME", 2)])
     for name in ("one", "two"):
         run(positions(spark, topics, source).to(to(topics, target)), checkpoint=tmp_path / name)
@@ -401,7 +405,7 @@ def test_records_of_others_pass_and_the_operators_behind_are_as_ever(
     spark: SparkSession, topics: Topics, tmp_path: Path
 ) -> None:
     """A join, a versioned table and a reordered one read deduplicated topics; the plan says so."""
-    source, sink = topics.make("in"), ts.memory("joined")
+    source, sink = topics.make("in"), ts.to_memory("joined")
     header = (("tablestream", b"1700000001000000 0123456789abcdef 0 0"),)
     broken = (("tablestream", b"1700000001000000 0123456789ABCDEF 0 0"), ("tablestream", None))
     value = json.dumps({"ticker": "ACME", "amount": 7}).encode()
@@ -453,7 +457,7 @@ def test_another_order_than_that_of_offsets_would_hide_what_is_no_repeat(
 )
 def test_what_is_refused(given: dict[str, Any], message: str) -> None:
     with pytest.raises(ArgumentError, match=message):
-        ts.kafka(**{"topic": "t", "bootstrap_servers": "127.0.0.1:1"} | given)
+        ts.to_kafka(**{"topic": "t", "bootstrap_servers": "127.0.0.1:1"} | given)
 
 
 def test_a_target_that_is_not_there_ends_the_query(

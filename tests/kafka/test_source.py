@@ -50,7 +50,7 @@ def test_a_topic_is_a_table_and_goes_on_after_a_restart(
     spark: SparkSession, topics: Topics, tmp_path: Path
 ) -> None:
     """Per partition by offset, though its times go back; partitions are merged by their running maximum."""
-    topic, sink = topics.make("positions", 2), ts.memory("a topic")
+    topic, sink = topics.make("positions", 2), ts.to_memory("a topic")
     topics.send(topic, [position("a", "ACME", 1, seconds=0), position("b", "BOLT", 2, seconds=5)])
     topics.send(
         topic, [position("a", "ACME", 3, seconds=3), position("a", seconds=6), position("c", "COCO", 4, 1, 4)]
@@ -76,7 +76,7 @@ def test_a_topic_is_a_table_and_goes_on_after_a_restart(
 def test_spark_s_own_frame_of_a_topic_has_the_same_order(
     spark: SparkSession, topics: Topics, tmp_path: Path
 ) -> None:
-    topic, sink = topics.make("raw", 2), ts.memory("raw")
+    topic, sink = topics.make("raw", 2), ts.to_memory("raw")
     topics.send(
         topic, [position("a", "A", 1, 0, 0), position("a", "A", 2, 0, 5), position("b", "B", 3, 1, 4)]
     )
@@ -95,7 +95,7 @@ def test_spark_s_own_frame_of_a_topic_has_the_same_order(
 def test_what_kafka_knows_of_a_record_can_be_columns(
     spark: SparkSession, topics: Topics, tmp_path: Path
 ) -> None:
-    topic, sink = topics.make("headers"), ts.memory("headers")
+    topic, sink = topics.make("headers"), ts.to_memory("headers")
     headers = (("trace", b"1"), ("trace", None), ("tablestream", b"no time"))
     topics.send(topic, [Record(b"k", b"v", 0, headers, START_MS), Record(None, b"w", 0, (), START_MS)])
     frame = read(spark, topics, topic, key="binary", value="string")
@@ -117,7 +117,7 @@ def test_what_kafka_knows_of_a_record_can_be_columns(
 def test_key_and_value_may_have_a_name_in_common_which_is_the_key_s(
     spark: SparkSession, topics: Topics, tmp_path: Path
 ) -> None:
-    topic, sink = topics.make("same"), ts.memory("same name")
+    topic, sink = topics.make("same"), ts.to_memory("same name")
     topics.send(topic, [record({"id": 1}, {"ID": 2, "price": 1.5}), record({"id": 1}, None)])
     frame = read(spark, topics, topic, key="id int", value="ID int, price double")
     assert frame.columns == ["id", "price", "_kafka"]
@@ -129,7 +129,7 @@ def test_a_row_is_also_deleted_where_the_user_says_so(
     spark: SparkSession, topics: Topics, tmp_path: Path
 ) -> None:
     """And a tombstone stays one, though the condition is null for it."""
-    topic, sink = topics.make("deletes"), ts.memory("deletes")
+    topic, sink = topics.make("deletes"), ts.to_memory("deletes")
     topics.send(
         topic, [position("a", "ACME", 1), position("a", "GONE", 2), position("b", "BOLT", 3), position("b")]
     )
@@ -142,7 +142,7 @@ def test_several_topics_in_one_table_and_several_tables_in_a_plan(
     spark: SparkSession, topics: Topics, tmp_path: Path
 ) -> None:
     old, new, names = topics.make("old"), topics.make("new", 2), topics.make("names")
-    sink, empty = ts.memory("several topics"), topics.make("empty")
+    sink, empty = ts.to_memory("several topics"), topics.make("empty")
     topics.send(old, [position("a", "ACME", 1, seconds=1)])
     topics.send(new, [position("b", "BOLT", 2, 1, seconds=2), position("c", "ACME", 3, 0, seconds=3)])
     topics.send(names, [record("ACME", "Acme Ltd", 0, START_MS)])
@@ -160,7 +160,7 @@ def test_several_topics_in_one_table_and_several_tables_in_a_plan(
 def test_an_empty_topic_gives_nothing_until_something_comes(
     spark: SparkSession, topics: Topics, tmp_path: Path
 ) -> None:
-    topic, sink = topics.make("quiet", 2), ts.memory("quiet")
+    topic, sink = topics.make("quiet", 2), ts.to_memory("quiet")
     table = ts.table(read(spark, topics, topic), key="key", name="positions")
     run(table.to(sink), checkpoint=tmp_path / "checkpoint")
     assert sink.rows() == []
@@ -175,7 +175,7 @@ def test_an_empty_topic_gives_nothing_until_something_comes(
 def test_where_a_query_begins(
     spark: SparkSession, topics: Topics, tmp_path: Path, offsets: Any, first: list[int], later: list[int]
 ) -> None:
-    topic, sink = topics.make("begin"), ts.memory("begin")
+    topic, sink = topics.make("begin"), ts.to_memory("begin")
     topics.send(topic, [position("a", "ACME", number) for number in (1, 2, 3)])
     begin = offsets if isinstance(offsets, str) else {topic: offsets}
     table = ts.table(read(spark, topics, topic, starting_offsets=begin), key="key", name="positions")
@@ -203,7 +203,7 @@ BAD = [
 def test_bad_records_are_dropped_counted_and_kept_apart(
     spark: SparkSession, topics: Topics, tmp_path: Path
 ) -> None:
-    topic, kept, apart = topics.make("bad"), ts.memory("kept"), ts.memory("apart")
+    topic, kept, apart = topics.make("bad"), ts.to_memory("kept"), ts.to_memory("apart")
     topics.send(topic, BAD)
     table = ts.table(read(spark, topics, topic, on_error="drop"), key="key", name="positions")
     counts = run(table.to(kept), table.rejected().to(apart), checkpoint=tmp_path / "checkpoint")
@@ -233,7 +233,7 @@ def test_bad_records_are_dropped_counted_and_kept_apart(
 
 
 def test_a_bad_record_ends_the_query(spark: SparkSession, topics: Topics, tmp_path: Path) -> None:
-    topic, sink = topics.make("fails"), ts.memory("fails")
+    topic, sink = topics.make("fails"), ts.to_memory("fails")
     topics.send(topic, BAD)
     table = ts.table(read(spark, topics, topic), key="key", name="positions")
     with pytest.raises(StreamingQueryException) as caught:
@@ -249,7 +249,7 @@ def test_a_topic_that_is_not_there_ends_the_query(
     spark: SparkSession, topics: Topics, tmp_path: Path
 ) -> None:
     table = ts.table(read(spark, topics, "nosuch"), key="key", name="positions")
-    query = ts.start(table.to(ts.memory("nosuch")), checkpoint=str(tmp_path), trigger=ALL)
+    query = ts.start(table.to(ts.to_memory("nosuch")), checkpoint=str(tmp_path), trigger=ALL)
     with pytest.raises(StreamingQueryException, match="UnknownTopicOrPartitionException"):
         query.awaitTermination()
 
@@ -261,7 +261,7 @@ PRICE = b"\x00\x00\x00\x00\x00\x00\xf8\x3f"  # 1.5
 
 
 def test_plain_avro(spark: SparkSession, topics: Topics, tmp_path: Path) -> None:
-    topic, sink = topics.make("avro"), ts.memory("avro")
+    topic, sink = topics.make("avro"), ts.to_memory("avro")
     topics.send(
         topic, [Record(b"\x08ACME", PRICE), Record(b"\x08ACME", PRICE[1:]), Record(b"\x08ACME", None)]
     )
@@ -273,7 +273,7 @@ def test_plain_avro(spark: SparkSession, topics: Topics, tmp_path: Path) -> None
 
 def test_avro_with_a_registry(spark: SparkSession, topics: Topics, tmp_path: Path) -> None:
     """Records of an older and a newer schema, with a password that only the registry sees."""
-    topic, sink = topics.make("confluent"), ts.memory("confluent")
+    topic, sink = topics.make("confluent"), ts.to_memory("confluent")
     with schema_registry(user="me:CANARY") as registry:
         old = registry.add(f"{topic}-value", QUOTE)
         sized = {
@@ -292,7 +292,7 @@ def test_avro_with_a_registry(spark: SparkSession, topics: Topics, tmp_path: Pat
 
 def test_a_registry_that_is_gone_ends_the_query(spark: SparkSession, topics: Topics, tmp_path: Path) -> None:
     """It drops nothing: the records may be good ones."""
-    topic, sink = topics.make("gone"), ts.memory("gone")
+    topic, sink = topics.make("gone"), ts.to_memory("gone")
     topics.send(topic, [Record(b"ACME", b"\x00\x00\x00\x00\x01" + PRICE)])
     avro = ts.confluent_avro({"url": "http://127.0.0.1:1", "max.retries": 0}, schema=QUOTE)
     table = ts.table(read(spark, topics, topic, value=avro, on_error="drop"), key="key", name="quotes")

@@ -47,7 +47,7 @@ def joined(spark: SparkSession, directory: Path) -> ts.Table:
     """Join positions with their tickers, with a Python function of the user's on the way."""
     shown = F.udf(lambda price: f"{price} EUR", "string")
     positions, tickers = (
-        ts.table(ts.read_files(spark, directory / name, "json", schema), key, name=name)
+        ts.table(ts.from_files(spark, directory / name, "json", schema), key, name=name)
         for (name, schema), key in zip(SCHEMAS.items(), ("id", "ticker"), strict=True)
     )
     priced = tickers.filter("price IS NOT NULL").select(shown("price").alias("price"))
@@ -56,7 +56,7 @@ def joined(spark: SparkSession, directory: Path) -> ts.Table:
 
 def run(spark: SparkSession, directory: Path) -> None:
     """Run the query until it has read all there is."""
-    output = joined(spark, directory).to(ts.files(directory / "out"))
+    output = joined(spark, directory).to(ts.to_files(directory / "out"))
     query = ts.start(output, checkpoint=directory / "checkpoint")
     try:
         query.processAllAvailable()

@@ -50,7 +50,7 @@ class ChangeLog:
 
     def read(self, spark: SparkSession, **options: Any) -> DataFrame:
         """Read it as a stream, a file a micro-batch."""
-        return ts.read_files(spark, self.path, "json", self.schema, **{"max_files_per_trigger": 1} | options)
+        return ts.from_files(spark, self.path, "json", self.schema, **{"max_files_per_trigger": 1} | options)
 
 
 def run(*outputs: OutputRequest, checkpoint: Path, **options: Any) -> Counter[str]:

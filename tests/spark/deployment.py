@@ -94,7 +94,7 @@ def run_plan(spark: SparkSession, directory: Path) -> None:
         for records in written:
             for name, log in logs.items():
                 log.add(records[name])
-        outputs = [table.to(ts.files(directory / table.name, "json")) for table in joined(logs, spark)]
+        outputs = [table.to(ts.to_files(directory / table.name, "json")) for table in joined(logs, spark)]
         counts.append(run(*outputs, checkpoint=directory / "checkpoint", shards=2))
     (directory / "counts.json").write_text(json.dumps(counts), encoding="utf-8")
     rows = ts.read_state(spark, directory / "checkpoint", "orders").orderBy("id").collect()

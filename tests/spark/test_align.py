@@ -26,7 +26,7 @@ def test_outputs_do_not_hang_on_the_cuts(spark: SparkSession, tmp_path: Path) ->
     def told(name: str, pieces: int) -> list[tuple[Any, ...]]:
         """Write both logs piece by piece, and run the query after each of them."""
         logs = {side: ChangeLog(tmp_path / name / side, SCHEMA) for side in "LR"}
-        sink = ts.memory(f"aligned {name}")
+        sink = ts.to_memory(f"aligned {name}")
         for start in range(0, len(records), -(-len(records) // pieces)):
             end = start + -(-len(records) // pieces)
             for side, log in logs.items():

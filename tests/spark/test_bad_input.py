@@ -52,7 +52,7 @@ def test_records_that_are_none_are_counted_and_told(
     spark: SparkSession, log: ChangeLog, tmp_path: Path, mode: str
 ) -> None:
     table = parts(log.read(spark, mode=mode))
-    kept, apart = ts.memory("bad kept"), ts.memory("bad apart")
+    kept, apart = ts.to_memory("bad kept"), ts.to_memory("bad apart")
     outputs = [table.to(kept), table.rejected().to(apart)]
     counts = run(*outputs, checkpoint=tmp_path / "checkpoint")
     assert counts == {
@@ -94,8 +94,8 @@ def test_records_that_are_none_are_counted_and_told(
 def test_csv_is_read_with_the_same_modes(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "log").mkdir()
     (tmp_path / "log" / "1.csv").write_text("\n".join(CSV))
-    table = parts(ts.read_files(spark, tmp_path / "log", "csv", SCHEMA, mode="keep"))
-    kept, apart = ts.memory("csv kept"), ts.memory("csv apart")
+    table = parts(ts.from_files(spark, tmp_path / "log", "csv", SCHEMA, mode="keep"))
+    kept, apart = ts.to_memory("csv kept"), ts.to_memory("csv apart")
     counts = run(table.to(kept), table.rejected().to(apart), checkpoint=tmp_path / "checkpoint")
     assert [str(row.price) for row in kept.rows()] == ["1.50", "1.60"]
     reasons = {reason: counts[f"parts: {reason}"] for reason in ("null-key", "null-timestamp", "malformed")}
@@ -106,13 +106,13 @@ def test_csv_is_read_with_the_same_modes(spark: SparkSession, tmp_path: Path) ->
 def test_a_malformed_row_ends_the_query(spark: SparkSession, log: ChangeLog, tmp_path: Path) -> None:
     table = parts(log.read(spark))
     with pytest.raises(StreamingQueryException) as caught:
-        run(table.to(ts.memory("bad fail")), checkpoint=tmp_path / "checkpoint")
+        run(table.to(ts.to_memory("bad fail")), checkpoint=tmp_path / "checkpoint")
     text = str(caught.value)
     assert "[TABLESTREAM_MALFORMED_RECORD] A row cannot be read: " in text
     assert "99999" in text
     assert "row 4" in text
     assert "mode='keep'" in text
-    assert ts.memory("bad fail").rows() == []
+    assert ts.to_memory("bad fail").rows() == []
 
 
 def test_a_frame_of_another_reader_tells_malformed_rows_by_sparks_column(
@@ -121,8 +121,8 @@ def test_a_frame_of_another_reader_tells_malformed_rows_by_sparks_column(
     """Else such a row would be a row of nulls; who wants that drops the column."""
     frame = spark.readStream.schema(f"{SCHEMA}, _corrupt_record string").json(str(log.path))
     with pytest.raises(StreamingQueryException, match=r"TABLESTREAM_MALFORMED_RECORD.*99999"):
-        run(parts(frame).to(ts.memory("bad others")), checkpoint=tmp_path / "told")
-    kept = ts.memory("bad others")
+        run(parts(frame).to(ts.to_memory("bad others")), checkpoint=tmp_path / "told")
+    kept = ts.to_memory("bad others")
     counts = run(parts(frame.drop("_corrupt_record")).to(kept), checkpoint=tmp_path / "untold")
     assert counts["parts: malformed"] == 0
     assert (4, "d", None) in [(row.id, row.part, row.price) for row in kept.rows()]
@@ -134,7 +134,7 @@ def test_a_renamed_column_of_malformed_rows_keeps_its_mode(
     frame = log.read(spark, mode="drop").withColumnRenamed("_corrupt_record", "unreadable")
     table = ts.table(frame, key=["id", "part"], timestamp="at", name="parts")
     assert table.columns == ["id", "part", "at", "price"]
-    kept = ts.memory("bad renamed")
+    kept = ts.to_memory("bad renamed")
     counts = run(table.to(kept), checkpoint=tmp_path / "checkpoint")
     assert counts["parts: malformed"] == 2
     assert len(kept.rows()) == 2
@@ -146,7 +146,7 @@ def test_times_before_1970_are_refused_in_compat_only(
 ) -> None:
     log = ChangeLog(tmp_path / "log", SCHEMA)
     log.add([GOOD, GOOD.replace("2024", "1969")])
-    kept = ts.memory("bad negative")
+    kept = ts.to_memory("bad negative")
     table = parts(log.read(spark))
     if compat is None:
         run(table.to(kept), checkpoint=tmp_path / "checkpoint")
@@ -171,12 +171,12 @@ def test_null_foreign_keys_are_counted_at_the_join(spark: SparkSession, tmp_path
         name="rows",
     )
     joins = {how: table.join(table.select(), on="other", how=how, name=how) for how in ("inner", "left")}
-    outputs = [join.to(ts.memory(f"bad {how}")) for how, join in joins.items()]
+    outputs = [join.to(ts.to_memory(f"bad {how}")) for how, join in joins.items()]
     counts = run(*outputs, checkpoint=tmp_path / "checkpoint")
     assert {
         place: count for place, count in counts.items() if place.startswith(("inner", "left")) and count
     } == {"inner/subscribe: null-foreign-key": 1}
-    assert [(row.id, row["_change_type"]) for row in ts.memory("bad left").rows()] == [
+    assert [(row.id, row["_change_type"]) for row in ts.to_memory("bad left").rows()] == [
         (1, "upsert"),
         (1, "delete"),
         (2, "upsert"),

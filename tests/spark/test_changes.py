@@ -86,13 +86,13 @@ def written(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> It
     log = ChangeLog(folder / "log", SCHEMA)
     log.add(*([line(record, number) for number, record in piece] for piece in pieces))
     joined, filtered = translated(nodes, log.read(spark))
-    sinks = {name: ts.memory(f"changes {name}") for name in OPTIONS}
+    sinks = {name: ts.to_memory(f"changes {name}") for name in OPTIONS}
     outputs = [joined.to(sinks[name], name=name, **options) for name, options in OPTIONS.items()]
-    sinks["filtered"] = ts.memory("changes filtered")
+    sinks["filtered"] = ts.to_memory("changes filtered")
     outputs.append(filtered.to(sinks["filtered"], name="filtered"))
-    outputs += [joined.to(ts.files(folder / kind, kind), name=kind) for kind in ("parquet", "json")]
+    outputs += [joined.to(ts.to_files(folder / kind, kind), name=kind) for kind in ("parquet", "json")]
     if JARS:
-        outputs.append(joined.to(ts.delta(folder / "delta"), name="delta"))
+        outputs.append(joined.to(ts.to_delta(folder / "delta"), name="delta"))
     run(*outputs, checkpoint=folder / "checkpoint", shards=16)
     tables = {"every": joined, "filtered": filtered}
     yield Written(by_micro_batch(answers, 0), by_micro_batch(answers, 1), sinks, tables, folder)

@@ -26,7 +26,7 @@ SHARE = "cast(100 / coalesce(n, 0) as int)"
 @pytest.fixture
 def table(spark: SparkSession, tmp_path: Path) -> ts.Table:
     (tmp_path / "log").mkdir()
-    log = ts.read_files(spark, tmp_path / "log", "json", "id int, n int")
+    log = ts.from_files(spark, tmp_path / "log", "json", "id int, n int")
     return ts.table(log, "id", name="table")
 
 

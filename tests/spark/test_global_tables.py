@@ -27,7 +27,7 @@ def test_the_changes_are_those_of_the_distributed_join(spark: SparkSession, tmp_
     log.add(rows(1), rows(2))
     found = {}
     for make in (ts.table, ts.global_table):
-        sink = ts.memory(f"copies {make.__name__}")
+        sink = ts.to_memory(f"copies {make.__name__}")
 
         def go(make: Any = make, sink: Any = sink) -> None:
             times: dict[str, Any] = {"timestamp": F.timestamp_seconds("ts"), "except_columns": ["ts"]}

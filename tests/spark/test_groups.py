@@ -10,6 +10,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as F
 
 import tablestream as ts
+from tablestream import functions as tf
 from tablestream.errors import ArgumentError, ColumnCollisionError, PlanError, UnsupportedTypeError
 from tests.spark.change_logs import START, ChangeLog, run
 
@@ -64,18 +65,18 @@ def test_declared_aggregates_have_sparks_types_and_values(
         positions(log, spark)
         .group_by("client")
         .agg(
-            n=ts.count(),
-            amount=ts.sum("amount"),
-            price=ts.sum("price"),
-            mean=ts.avg("price"),
-            total=ts.sum("n"),
-            least=ts.min("n"),
-            most=ts.max(F.col("n") * 2),
-            prices=ts.collect_list("price"),
-            different=ts.count_distinct("n % 2"),
+            n=tf.count(),
+            amount=tf.sum("amount"),
+            price=tf.sum("price"),
+            mean=tf.avg("price"),
+            total=tf.sum("n"),
+            least=tf.min("n"),
+            most=tf.max(F.col("n") * 2),
+            prices=tf.collect_list("price"),
+            different=tf.count_distinct("n % 2"),
         )
     )
-    sink = ts.memory("groups declared")
+    sink = ts.to_memory("groups declared")
     run(table.to(sink), checkpoint=tmp_path / "checkpoint")
     left = [
         (n, client, n / 10, Decimal(n) + Decimal("0.25"), n) for n, client in ((8, "c"), (10, "a"), (4, None))
@@ -101,7 +102,7 @@ def test_declared_aggregates_have_sparks_types_and_values(
 def test_a_row_that_moves_leaves_and_comes_in_one_step(
     spark: SparkSession, log: ChangeLog, tmp_path: Path
 ) -> None:
-    sink = ts.memory("groups moves")
+    sink = ts.to_memory("groups moves")
     run(positions(log, spark).group_by("client").count().to(sink), checkpoint=tmp_path / "checkpoint")
     seen = [(one["_order"]["position"], one.client, one["count"], one["_change_type"]) for one in sink.rows()]
     places = [(one["_order"]["micro_batch"], *entry) for one, entry in zip(sink.rows(), seen, strict=True)]
@@ -124,7 +125,7 @@ def test_functions_of_the_user_as_kafka_streams_calls_them(
         "text string",
     )
     added = groups.reduce(lambda one, other: (one.n + other.n,), lambda one, other: (one.n - other.n,))
-    outputs = {"text": ts.memory("groups text"), "n": ts.memory("groups n")}
+    outputs = {"text": ts.to_memory("groups text"), "n": ts.to_memory("groups n")}
     run(
         texts.to(outputs["text"]),
         added.to(outputs["n"]),
@@ -153,8 +154,8 @@ def test_groups_join_and_are_grouped_again(spark: SparkSession, log: ChangeLog, 
     joined = table.join(
         counts, on="client", select=lambda row, group: [row.client, group["count"].alias("held")]
     )
-    again = joined.group_by("held").agg(clients=ts.collect_set("client"), n=ts.count())
-    every, final = ts.memory("groups every"), ts.memory("groups final")
+    again = joined.group_by("held").agg(clients=tf.collect_set("client"), n=tf.count())
+    every, final = ts.to_memory("groups every"), ts.to_memory("groups final")
     run(
         again.to(every),
         again.to(final, emit="final", name="final"),
@@ -185,13 +186,13 @@ def test_bad_groups_are_refused_when_the_plan_is_built(spark: SparkSession, log:
     with pytest.raises(ArgumentError, match="is no aggregate"):
         groups.agg(total=F.sum("amount"))  # type: ignore[arg-type]
     with pytest.raises(ColumnCollisionError, match="client"):
-        groups.agg(client=ts.count())
+        groups.agg(client=tf.count())
     with pytest.raises(UnsupportedTypeError, match="least"):
-        groups.agg(least=ts.min(F.array("n")))
+        groups.agg(least=tf.min(F.array("n")))
     with pytest.raises(PlanError, match="nobody"):
-        groups.agg(total=ts.sum("nobody"))
+        groups.agg(total=tf.sum("nobody"))
     with pytest.raises(UnsupportedTypeError, match="total"):
-        groups.agg(total=ts.sum(F.lit("1")))
+        groups.agg(total=tf.sum(F.lit("1")))
     with pytest.raises(ArgumentError, match="parsed"):
         groups.aggregate(int, lambda *_: 0, lambda *_: 0, "total strin g")
 
@@ -206,7 +207,7 @@ def test_what_does_not_fit_ends_the_query_and_names_code_operator_line_column_an
     groups = table.group_by(F.lit("all").alias("g"))
     if kind == "sum":
         large = F.col("n") * F.lit(10**13)
-        totals = groups.agg(total=ts.sum(large), mean=ts.avg(large), name="totals")
+        totals = groups.agg(total=tf.sum(large), mean=tf.avg(large), name="totals")
         expected = ["TABLESTREAM_TOTAL_OVERFLOW", 'group ("all") is 11000000000000000000', "bigint"]
     else:
         totals = groups.aggregate(
@@ -217,7 +218,7 @@ def test_what_does_not_fit_ends_the_query_and_names_code_operator_line_column_an
             name="totals",
         )
         expected = ["TABLESTREAM_FUNCTION_VALUE", "Decimal('1100000.00')", "decimal(8,2)"]
-    sink = ts.memory(f"groups misfit {kind}")
+    sink = ts.to_memory(f"groups misfit {kind}")
     with pytest.raises(StreamingQueryException) as caught:
         run(totals.to(sink), checkpoint=tmp_path / "checkpoint")
     for part in [*expected, "'total'", "(totals/aggregate, built at ", "test_groups.py:"]:
@@ -238,11 +239,11 @@ def test_the_end_of_the_year_9999_in_new_york_goes_through_groups(
         groups = table.group_by(F.lit("all").alias("g"))
         spans = F.array(F.struct("until"))
         declared = groups.agg(
-            least=ts.min("until"), most=ts.max("until"), first=ts.first(spans), every=ts.collect_list("until"),
-            different=ts.count_distinct("until"),
+            least=tf.min("until"), most=tf.max("until"), first=tf.first(spans), every=tf.collect_list("until"),
+            different=tf.count_distinct("until"),
         )  # fmt: skip
         reduced = groups.reduce(max, lambda one, _: one)
-        sinks = ts.memory("years declared"), ts.memory("years reduced")
+        sinks = ts.to_memory("years declared"), ts.to_memory("years reduced")
         shown = declared.select(
             "different", *(F.col(name).cast("string") for name in ("least", "most", "first", "every"))
         )

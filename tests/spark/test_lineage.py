@@ -166,7 +166,7 @@ def test_the_last_record_wins_behind_a_shuffle_with_an_order(
 ) -> None:
     frame = log.read(spark).drop("topic").repartition(4)
     table = ts.table(frame, "id", timestamp="at", columns="n", order_by="n", name="numbers")
-    sink = ts.memory("shuffled")
+    sink = ts.to_memory("shuffled")
     run(table.to(sink), checkpoint=tmp_path / "checkpoint")
     assert [row.n for row in sink.rows()] == list(range(20))
 
@@ -177,7 +177,7 @@ def parquet(spark: SparkSession, log: ChangeLog, tmp_path: Path) -> DataFrame:
     for file in path.glob("*.parquet"):
         os.utime(file, (START, START))
     schema = spark.read.parquet(str(path)).schema
-    return ts.read_files(spark, path, "parquet", schema)
+    return ts.from_files(spark, path, "parquet", schema)
 
 
 def topic(spark: SparkSession, log: ChangeLog, _: Path) -> DataFrame:
@@ -201,7 +201,7 @@ def test_each_exploded_row_is_a_record_and_a_step(
         columns=["item"],
         name="items",
     )
-    sink = ts.memory(f"exploded {read.__name__}")
+    sink = ts.to_memory(f"exploded {read.__name__}")
     run(items.group_by("item").count().to(sink), checkpoint=tmp_path / "checkpoint")
     rows = sorted(sink.rows(), key=lambda row: row["_order"])
     assert [(row.item, row["count"]) for row in rows[:6]] == [

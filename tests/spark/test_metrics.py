@@ -38,7 +38,7 @@ def test_a_listener_hears_of_every_micro_batch(spark: SparkSession, tmp_path: Pa
     spark.streams.addListener(listener)
     try:
         query = ts.start(
-            joined.to(ts.files(tmp_path / "out", "json")), checkpoint=tmp_path / "c", trigger=ALL, shards=4
+            joined.to(ts.to_files(tmp_path / "out", "json")), checkpoint=tmp_path / "c", trigger=ALL, shards=4
         )
         query.awaitTermination()
         end = time.monotonic() + 600

@@ -38,12 +38,12 @@ def test_a_million_changes_of_one_row_and_a_million_rows_that_point_at_it(
     write(tmp_path / "prices", 0, numbers)
     write(tmp_path / "positions", 1, numbers.rename({"price": "id"}))
     prices, positions = (
-        ts.read_files(spark, tmp_path / name, "parquet", SCHEMA) for name in ("prices", "positions")
+        ts.from_files(spark, tmp_path / name, "parquet", SCHEMA) for name in ("prices", "positions")
     )
     tickers = ts.table(prices, "ticker", timestamp="at", columns="price", name="tickers")
     table = ts.table(positions, "id", timestamp="at", columns="ticker", name="positions")
     joined = table.join(tickers, on="ticker", how="left", select=lambda _, t: [t.price])
-    outputs = [tickers.to(ts.files(tmp_path / "tickers")), joined.to(ts.files(tmp_path / "joined"))]
+    outputs = [tickers.to(ts.to_files(tmp_path / "tickers")), joined.to(ts.to_files(tmp_path / "joined"))]
     counts = run(*outputs, checkpoint=tmp_path / "checkpoint")
     assert counts["changes"] == 2 * MANY
     write(tmp_path / "prices", 2, pl.DataFrame({"price": [-1]}))

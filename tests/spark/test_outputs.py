@@ -9,8 +9,8 @@ import pytest
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
-from tablestream.connectors.files import files
-from tablestream.connectors.memory import memory
+from tablestream.connectors.files import to_files
+from tablestream.connectors.memory import to_memory
 from tablestream.errors import ArgumentError
 from tablestream.spark.outputs import Output, check_outputs, write_outputs
 from tests.connectors.changes import changes
@@ -85,7 +85,7 @@ def by_port(frame: DataFrame, index: int) -> DataFrame:
 
 
 def test_each_output_gets_its_rows(spark: SparkSession, tmp_path: Path) -> None:
-    kept, log = memory("test_outputs"), files(tmp_path / "log")
+    kept, log = to_memory("test_outputs"), to_files(tmp_path / "log")
     outputs = [Output("kept", kept), Output("logged", log)]
     frame = changes(spark, 4, (0, "a", "x"), (1, "b", "y"), (1, "b", None))
     for _ in range(2):
@@ -135,8 +135,8 @@ def test_stateful_stage_runs_once_for_sinks_that_look_once_twice_or_not_at_all(
     stage = source.groupBy("key").transformWithStateInPandas(
         Counting(runs), outputStructType="shard INT, value INT", outputMode="append", timeMode="none"
     )
-    looking = memory("test_outputs_stateful")
-    outputs = [Output("files", files(tmp_path / "log"))]
+    looking = to_memory("test_outputs_stateful")
+    outputs = [Output("files", to_files(tmp_path / "log"))]
     if not alone:
         outputs = [Output("idle", Idle()), Output("once", looking), *outputs]
 
@@ -157,8 +157,8 @@ def test_stateful_stage_runs_once_for_sinks_that_look_once_twice_or_not_at_all(
 
 
 def test_outputs_that_would_overwrite_each_other_are_refused() -> None:
-    check_outputs([Output("a", memory("a")), Output("b", memory("b"))])
+    check_outputs([Output("a", to_memory("a")), Output("b", to_memory("b"))])
     with pytest.raises(ArgumentError, match="the name 'a'"):
-        check_outputs([Output("a", memory("a")), Output("a", memory("b"))])
+        check_outputs([Output("a", to_memory("a")), Output("a", to_memory("b"))])
     with pytest.raises(ArgumentError, match="the target 'files x'"):
-        check_outputs([Output("a", files("x")), Output("b", files("x", "json"))])
+        check_outputs([Output("a", to_files("x")), Output("b", to_files("x", "json"))])

@@ -124,7 +124,7 @@ def test_plans_give_what_their_reference_operators_give(
 
     log = ChangeLog(tmp_path / "log", SCHEMA)
     pieces = random_cuts([line(record, number) for number, record in enumerate(records, 1)], 1, 4)
-    sinks = {name: ts.memory(f"plans {name}") for name in nodes}
+    sinks = {name: ts.to_memory(f"plans {name}") for name in nodes}
     options = {"compat": "kafka-streams" if compat else None, "shards": 3}
     counts: Counter[str] = Counter()
     for half in (pieces[:2], pieces[2:]):

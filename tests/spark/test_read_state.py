@@ -15,6 +15,7 @@ from pyspark.sql import functions as F
 from typer.testing import CliRunner
 
 import tablestream as ts
+from tablestream import functions as tf
 from tablestream.cli import app
 from tablestream.errors import (
     ArgumentError,
@@ -66,7 +67,7 @@ class Query:
         return make(self.frame(kind), "k", name=name, columns=["to", "v", "x"], **times, **options)
 
     def run(self, *tables: Any, shards: int = 3) -> None:
-        outputs = [one.to(ts.memory(f"{self.name} {one.name}")) for one in tables]
+        outputs = [one.to(ts.to_memory(f"{self.name} {one.name}")) for one in tables]
         run(*outputs, checkpoint=self.checkpoint, shards=shards)
 
     def read(self, table: str, *columns: str, **options: Any) -> list[tuple[Any, ...]]:
@@ -85,7 +86,7 @@ def test_what_operators_remember_is_read_as_the_tables_it_is_of(query: Query) ->
     )
     left, right = query.table("L", "left"), query.table("R", "right")
     small, looked_up = query.table("R", "small", ts.global_table), query.table("R", "looked up")
-    groups = left.group_by("to").agg(n=ts.count(), sum=ts.sum("x"), all=ts.collect_list("v"), name="groups")
+    groups = left.group_by("to").agg(n=tf.count(), sum=tf.sum("x"), all=tf.collect_list("v"), name="groups")
     folded = left.group_by("to", value=["v"]).aggregate(
         lambda: 0, lambda _, row, total: total + row.v, lambda _, row, total: total - row.v, "total int", name="folded"
     )  # fmt: skip
@@ -170,7 +171,7 @@ def test_a_versioned_table_with_columns_of_these_names_is_refused(
     times: dict[str, Any] = {"timestamp": F.timestamp_seconds("at")}
     plain = ts.table(log.read(spark), "id", name="plain", **times)
     versioned = ts.table(log.read(spark), "id", history="1 second", name="versioned", **times)
-    outputs = plain.materialize(name="kept").to(ts.memory("kept")), versioned.to(ts.memory("versioned"))
+    outputs = plain.materialize(name="kept").to(ts.to_memory("kept")), versioned.to(ts.to_memory("versioned"))
     run(*outputs, checkpoint=tmp_path / "checkpoint")
     assert rows(ts.read_state(spark, tmp_path / "checkpoint", "kept")) == [(1, 2, START, 0)]
     with pytest.raises(ColumnCollisionError, match="'versioned' has the column Valid_From"):
@@ -204,7 +205,7 @@ def test_keys_of_all_types_survive(spark: SparkSession, tmp_path: Path) -> None:
     schema = ", ".join(["id int", *(f"{name} {kind}" for name, kind in zip(names, KEYS, strict=True))])
     frame = stream(spark, tmp_path / "in", [(n, *row) for n, row in enumerate(values)], schema)
     table = ts.table(frame, names, columns=["id"], order_by="id", name="table")
-    run(table.materialize(name="kept").to(ts.memory("keys")), checkpoint=tmp_path / "checkpoint")
+    run(table.materialize(name="kept").to(ts.to_memory("keys")), checkpoint=tmp_path / "checkpoint")
     read = ts.read_state(spark, tmp_path / "checkpoint", "kept")
     assert [one.dataType for one in read.schema][:-2] == [frame.schema[name].dataType for name in names]
     wanted = {canonical(row): n for n, row in enumerate(values)}

@@ -51,7 +51,7 @@ CHANGES: dict[str, tuple[dict[str, Any], dict[str, Any], tuple[str, ...]]] = {
 
 def test_a_changed_plan_is_refused(spark: SparkSession, log: ChangeLog, tmp_path: Path) -> None:
     """By `start` before the query starts, and by the workers for a frame that Spark starts: it says what changed."""
-    sink, options = ts.memory("restarts"), SHARDS
+    sink, options = ts.to_memory("restarts"), SHARDS
     run(joined(log, spark).to(sink), checkpoint=tmp_path / "started", **options)
     offsets = sorted((tmp_path / "started" / "offsets").iterdir())
     writer = joined(log, spark).changes(**options).writeStream.format("noop")
@@ -77,7 +77,7 @@ def test_a_changed_plan_is_refused(spark: SparkSession, log: ChangeLog, tmp_path
 
 def test_what_holds_no_state_may_change(spark: SparkSession, log: ChangeLog, tmp_path: Path) -> None:
     """An expression behind the last operator, an output's name and sink."""
-    one, other = ts.memory("restarts one"), ts.memory("restarts other")
+    one, other = ts.to_memory("restarts one"), ts.to_memory("restarts other")
     run(joined(log, spark).to(one), checkpoint=tmp_path / "checkpoint")
     log.add(rows(3))
     changed = joined(log, spark).select((F.col("v") + 1).alias("more"))
@@ -88,9 +88,9 @@ def test_what_holds_no_state_may_change(spark: SparkSession, log: ChangeLog, tmp
 def test_a_plan_that_never_ran_binds_nobody(spark: SparkSession, log: ChangeLog, tmp_path: Path) -> None:
     with pytest.raises(Exception, match="trigger"):
         ts.start(
-            joined(log, spark).to(ts.memory("x")), checkpoint=str(tmp_path / "c"), trigger={"trigger": 1}
+            joined(log, spark).to(ts.to_memory("x")), checkpoint=str(tmp_path / "c"), trigger={"trigger": 1}
         )
-    run(joined(log, spark, how="inner").to(ts.memory("restarts")), checkpoint=tmp_path / "c")
+    run(joined(log, spark, how="inner").to(ts.to_memory("restarts")), checkpoint=tmp_path / "c")
 
 
 def forget_last_commit(checkpoint: Path) -> None:
@@ -108,7 +108,7 @@ def test_a_micro_batch_that_is_done_again_gives_the_same(
     spark: SparkSession, log: ChangeLog, tmp_path: Path, how: str
 ) -> None:
     """With and without the cache of the workers; the sink holds each change once."""
-    sink = ts.memory("restarts again")
+    sink = ts.to_memory("restarts again")
     run(joined(log, spark, how=how).to(sink), checkpoint=tmp_path / "checkpoint")
     before = sink.rows()
     forget_last_commit(tmp_path / "checkpoint")
@@ -117,6 +117,6 @@ def test_a_micro_batch_that_is_done_again_gives_the_same(
     after = sink.rows()
     assert after[: len(before)] == before
     assert {row["_order"]["micro_batch"] for row in after[len(before) :]} == {2}
-    whole = ts.memory("restarts whole")
+    whole = ts.to_memory("restarts whole")
     run(joined(log, spark, how=how).to(whole), checkpoint=tmp_path / "afresh")
     assert whole.rows() == after

@@ -47,7 +47,7 @@ def test_the_rows_are_those_of_the_chain_of_joins(spark: SparkSession, tmp_path:
     star = left.join_many(ts.lookup(a, on="a", how="left"), ts.lookup(b, on=lambda row: row.b), name="star")
     chain = left.join(a, on="a", how="left").join(b, on="b", how="inner", name="chain")
     assert star.columns == chain.columns
-    sinks = ts.memory("star"), ts.memory("chain")
+    sinks = ts.to_memory("star"), ts.to_memory("chain")
     counts = run(star.to(sinks[0]), chain.to(sinks[1]), checkpoint=tmp_path / "checkpoint")
     told, wanted = (sink.rows() for sink in sinks)
     assert last_rows(told) == last_rows(wanted)

@@ -39,7 +39,7 @@ def test_the_last_change_of_each_key_leaves_when_its_time_has_come(
 ) -> None:
     log = ChangeLog(tmp_path / "log", "key string, value int, at bigint")
     log.add([row("a", 1, 0), row("b", 1, 2), row("a", 2, 3)], [row("c", 1, 4), row("d", 9, 5)])
-    sink = ts.memory("suppressed")
+    sink = ts.to_memory("suppressed")
 
     def go() -> None:
         held = table(log, spark).suppress("5 seconds")
@@ -73,7 +73,7 @@ def test_bad_limits_are_refused_when_the_plan_is_built(spark: SparkSession, tmp_
 def test_the_wall_clock_releases_what_an_idle_input_left(spark: SparkSession, tmp_path: Path) -> None:
     log = ChangeLog(tmp_path / "log", "key string, value int, at bigint")
     log.add(*([row("a", 1, 0), row("b", 1, 2), row("a", 2, 3)] for _ in range(8)))
-    sink = ts.memory("by the clock")
+    sink = ts.to_memory("by the clock")
     held = table(log, spark).suppress("1 hour", wall_clock="2 seconds").group_by("value").count()
     with pytest.raises(ArgumentError, match="availableNow"):
         ts.start(held.to(sink), checkpoint=tmp_path / "checkpoint", trigger={"availableNow": True})

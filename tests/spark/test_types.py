@@ -67,7 +67,7 @@ def stream(spark: SparkSession, path: Path, rows: Sequence[tuple[Any, ...]], sch
     path.mkdir()
     for file in written.glob("*.parquet"):
         shutil.move(file, path)
-    return ts.read_files(spark, path, "parquet", schema)
+    return ts.from_files(spark, path, "parquet", schema)
 
 
 def shown(row: Row, names: Sequence[str]) -> list[str]:
@@ -93,7 +93,7 @@ def test_values_come_out_of_joins_as_they_went_in(spark: SparkSession, tmp_path:
         for side in ("pointed", "same")
     )
     joined = table.join(pointed, on="next", how="left").join(same, how="outer")
-    sink = ts.memory("types")
+    sink = ts.to_memory("types")
     run(joined.to(sink), checkpoint=tmp_path / "checkpoint")
 
     given = spark.read.schema(schema).parquet(str(tmp_path / "in")).select("*", empty)
@@ -163,10 +163,10 @@ def test_keys_are_told_apart_and_found_again(spark: SparkSession, tmp_path: Path
         (file,) = (tmp_path / f"half{number}").iterdir()
         os.utime(file, (START + number, START + number))
         file.rename(log / f"{number}.parquet")
-    frame = ts.read_files(spark, log, "parquet", schema, max_files_per_trigger=1)
+    frame = ts.from_files(spark, log, "parquet", schema, max_files_per_trigger=1)
     at = F.timestamp_seconds("id")
     pointing = ts.table(frame, key="id", timestamp=at, name="pointing")
-    sinks = {name: ts.memory(name) for name in names}
+    sinks = {name: ts.to_memory(name) for name in names}
     outputs = []
     for name in names:
         table = ts.table(frame, key=name, columns=["id"], timestamp=at, name=name)
@@ -232,7 +232,7 @@ def test_keys_of_two_types_are_compared_as_the_wider_one(spark: SparkSession, tm
         wide = frame.select(f"w_{name}").schema[0].dataType
         assert joined[f"{name} by key"].schema[0].dataType.simpleString() == wide.simpleString(), kind
         for title, one in joined.items():
-            sinks[title] = ts.memory(title)
+            sinks[title] = ts.to_memory(title)
             outputs.append(one.to(sinks[title], name=title))
     run(*outputs, checkpoint=tmp_path / "checkpoint")
     for title, sink in sinks.items():

@@ -64,7 +64,7 @@ def test_timestamps_are_the_same_in_every_zone(
         name="seen",
     )
     joined = table.join(table.select("port", F.struct("seen").alias("in")), how="outer", suffixes=("", "_2"))
-    sink = ts.memory(f"zones {zone}")
+    sink = ts.to_memory(f"zones {zone}")
     run(joined.to(sink), checkpoint=tmp_path / "checkpoint")
     same = [row.at == row.seen == row["in"].seen for row in sink.rows()]
     assert same == [True] * 6
@@ -88,7 +88,7 @@ def test_the_word_timestamp_may_mean_one_without_a_zone(spark: SparkSession, tmp
     frame = log.read(spark)
     assert dict(frame.dtypes)["at"] == "timestamp_ntz"
     table = ts.table(frame, "id", timestamp="at", columns=["port", "at"], history="1 day", name="seen")
-    sink, rejected = ts.memory("no zone"), ts.memory("no zone, rejected")
+    sink, rejected = ts.to_memory("no zone"), ts.to_memory("no zone, rejected")
     checkpoint = tmp_path / "checkpoint"
     outputs = (table.to(sink, name="seen"), table.rejected().to(rejected, name="rejected"))
     run(*outputs, checkpoint=checkpoint)
@@ -122,7 +122,7 @@ def test_an_order_that_is_no_bigint_with_one_side_empty(
         ts.table(one.read(spark), "id", timestamp="at", columns=["port"], order_by="seq", name=name)
         for one, name in ((log, "left"), (other, "right"))
     )
-    sink = ts.memory("orders")
+    sink = ts.to_memory("orders")
     run(left.join(right, suffixes=("", "_2")).to(sink), checkpoint=tmp_path / "checkpoint")
     assert [(row.id, row.port, row.port_2, row["_order"]["time"]) for row in sink.rows()] == [
         (n, (n + number) % 3, (n + 1) % 3, number * 10 + n) for number in (1, 2) for n in range(3)
@@ -139,7 +139,7 @@ def test_columns_may_be_called_as_on_the_way_between_rounds(
     crews = ts.table(
         log.read(spark), "id", timestamp="at", columns=[F.col("blob").alias("crew")], name="crews"
     )
-    sink = ts.memory("ports")
+    sink = ts.to_memory("ports")
     run(ships.join(ports, on="port").join(crews).to(sink), checkpoint=tmp_path / "checkpoint")
     last = {row.id: (row.port, row.shard, row.blob, row.place, row.crew) for row in sink.rows()}
     assert last == {n: ((n + 2) % 3, f"s{n}", "b2", f"s{(n + 2) % 3}", "b2") for n in range(3)}
@@ -150,7 +150,7 @@ def test_a_struct_whose_parts_are_never_null_may_be_absent(
 ) -> None:
     table = ts.table(log.read(spark), "id", timestamp="at", columns=["port"], name="parts")
     made = table.select(F.struct(F.lit("x").alias("kind"), "port").alias("made"), delete_when="port = 0")
-    sink = ts.memory("never null")
+    sink = ts.to_memory("never null")
     run(table.join(made, how="left").to(sink), checkpoint=tmp_path / "checkpoint")
     last = {row.id: row.made and (row.made.kind, row.made.port) for row in sink.rows()}
     assert last == {0: ("x", 2), 1: None, 2: ("x", 1)}
@@ -164,7 +164,7 @@ def test_two_tables_of_one_name_are_counted_apart(
         ts.table(log.read(spark), "id", timestamp="at", columns=[F.col("port").alias(f"p{n}")])
         for n in range(2)
     ]
-    counts = run(tables[0].join(tables[1]).to(ts.memory("twins")), checkpoint=tmp_path / "checkpoint")
+    counts = run(tables[0].join(tables[1]).to(ts.to_memory("twins")), checkpoint=tmp_path / "checkpoint")
     assert {name: counts[name] for name in ("table: null-key", "table_2: null-key")} == {
         "table: null-key": 1,
         "table_2: null-key": 1,
@@ -192,7 +192,7 @@ def test_what_points_is_evaluated_only_where_there_is_a_row(spark: SparkSession,
     others = table.select(F.col("port").alias("other"))
     paired = table.join(others.filter("other < 50"))
     pointing = paired.join(others, on=F.expr(SHARE), how="left", suffixes=("", "_2"))
-    sink = ts.memory("pointing")
+    sink = ts.to_memory("pointing")
     run(pointing.to(sink), checkpoint=tmp_path / "checkpoint", shards=1)
     assert left_in(sink) == {(3, 1, 1, None)}
 
@@ -202,7 +202,7 @@ def test_an_expression_is_not_evaluated_on_a_record_that_could_not_be_read(
 ) -> None:
     log = ChangeLog(tmp_path / "log", SCHEMA)
     log.add([{"id": 1, "port": 50}], ["no record", {"id": 2, "port": 20}])
-    share, sink = F.expr(SHARE), ts.memory("readable")
+    share, sink = F.expr(SHARE), ts.to_memory("readable")
     table = ts.table(
         log.read(spark, mode="drop"),
         share.alias("key"),
@@ -225,10 +225,10 @@ def test_what_a_python_function_makes_of_no_row_is_thrown_away(spark: SparkSessi
     outputs = {
         "filter": table.filter(same == 1),
         "select": table.select(same.alias("s")),
-        "group": table.group_by(same.alias("g")).agg(n=ts.count(), most=ts.max(same)),
+        "group": table.group_by(same.alias("g")).agg(n=ts.functions.count(), most=ts.functions.max(same)),
         "join": table.join(table.select(F.col("port").alias("other")), on=same),
     }
-    sinks = {name: ts.memory(f"functions {name}") for name in outputs}
+    sinks = {name: ts.to_memory(f"functions {name}") for name in outputs}
     run(
         *(one.to(sinks[name], name=name) for name, one in outputs.items()), checkpoint=tmp_path / "checkpoint"
     )

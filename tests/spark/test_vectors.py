@@ -115,7 +115,7 @@ PLANS: dict[str, Plan] = {
         lambda _, row, text: f"{text}-{row.v}",
         "v string",
     ),
-    "groupby_count": lambda _, table, __: groups(table).agg(v=ts.count()),
+    "groupby_count": lambda _, table, __: groups(table).agg(v=ts.functions.count()),
     "groupby_reduce": lambda _, table, __: groups(table).reduce(
         lambda one, other: (f"{one.v}+{other.v}",), lambda one, other: (f"{one.v}-{other.v}",)
     ),
@@ -184,7 +184,7 @@ def replayed(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> I
             if not pieces:
                 shutil.rmtree(folder / "cache")
             declared = plans(log.read(spark))
-            sinks = sinks or {name: ts.memory(name) for name in declared}
+            sinks = sinks or {name: ts.to_memory(name) for name in declared}
             outputs = [table.to(sinks[name], name=name) for name, table in declared.items()]
             counts += run(*outputs, checkpoint=folder / "checkpoint", compat="kafka-streams", shards=1)
     yield Replayed(sinks, counts)

@@ -30,7 +30,7 @@ def seen(rows: list[Row], *columns: str) -> list[tuple[Any, ...]]:
 def test_versions_grace_order_and_sequences(spark: SparkSession, tmp_path: Path) -> None:
     log = ChangeLog(tmp_path / "log", SCHEMA)
     sinks = {
-        name: ts.memory(f"versions {name}")
+        name: ts.to_memory(f"versions {name}")
         for name in (
             "table",
             "images",
@@ -119,7 +119,7 @@ def test_versions_grace_order_and_sequences(spark: SparkSession, tmp_path: Path)
 
 def test_joins_of_histories(spark: SparkSession, tmp_path: Path) -> None:
     log = ChangeLog(tmp_path / "log", SCHEMA)
-    by_key, pointing = ts.memory("histories by key"), ts.memory("histories pointing")
+    by_key, pointing = ts.to_memory("histories by key"), ts.to_memory("histories pointing")
 
     def go() -> dict[str, int]:
         said: dict[str, Any] = {"timestamp": F.timestamp_seconds("at"), "history": "20 seconds"}
@@ -156,7 +156,7 @@ def test_joins_of_histories(spark: SparkSession, tmp_path: Path) -> None:
 
 def test_what_operators_leave_out_is_an_output(spark: SparkSession, tmp_path: Path) -> None:
     log = ChangeLog(tmp_path / "log", SCHEMA)
-    sink = ts.memory("left out")
+    sink = ts.to_memory("left out")
     log.add(
         [at("T", "a", 1, 20), at("T", "a", 2, 15), at("T", "b", 3, 9), at("T", None, 4, 21)],  # type: ignore[arg-type]
         [at("T", "a", None, 16), at("L", "x", None, 1), at("L", "y", 7, 2)],

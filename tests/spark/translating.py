@@ -117,7 +117,7 @@ def _shaped(node: Node, made: dict[Node, Any], name: str) -> Any:
     if isinstance(node, Aggregate):
         keys = zip(node.on, node.key, strict=True)
         return parent.group_by(*(_pointer(part).alias(one.name) for part, one in keys)).agg(
-            n=ts.count(), name=name
+            n=ts.functions.count(), name=name
         )
     methods: dict[type[Node], str] = {ToStream: "to_stream", ToTable: "to_table", Materialize: "materialize"}
     return getattr(parent, methods[type(node)])(name=name)

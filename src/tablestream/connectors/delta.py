@@ -122,7 +122,7 @@ class DeltaSink:
             spark.sql(_merge_statement(changes.columns, self.key_columns), target=table, changes=changes)
 
 
-def delta(path: str | os.PathLike[str], *, mode: DeltaMode = "table") -> DeltaSink:
+def to_delta(path: str | os.PathLike[str], *, mode: DeltaMode = "table") -> DeltaSink:
     """Write an output to a Delta table, each micro-batch exactly once.
 
     Parameters
@@ -159,9 +159,9 @@ def delta(path: str | os.PathLike[str], *, mode: DeltaMode = "table") -> DeltaSi
 
     Examples
     --------
-    >>> delta("out/mailing").needs_final
+    >>> to_delta("out/mailing").needs_final
     True
-    >>> delta("out/mailing_changes", mode="changes").needs_final
+    >>> to_delta("out/mailing_changes", mode="changes").needs_final
     False
     """
     if mode not in {"table", "changes"}:

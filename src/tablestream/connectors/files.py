@@ -1,6 +1,6 @@
 """Directories of files: change logs to read, and change logs to write.
 
-What a malformed row looks like to Spark 4.2, tried format by format, stands in the notes of `read_files`.
+What a malformed row looks like to Spark 4.2, tried format by format, stands in the notes of `from_files`.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ JSON_OPTIONS = {
 }
 
 
-def read_files(
+def from_files(
     spark: SparkSession,
     path: str | os.PathLike[str],
     format: ReadFormat,  # noqa: A002 (Spark's word)
@@ -138,14 +138,14 @@ def read_files(
     >>> directory = pathlib.Path(tempfile.mkdtemp())
     >>> (directory / "1.json").write_text('{"ticker": "A", "price": 1.5}\n')
     30
-    >>> quotes = read_files(spark, directory, "json", "ticker string, price double", mode="drop")
+    >>> quotes = from_files(spark, directory, "json", "ticker string, price double", mode="drop")
     >>> quotes.columns
     ['ticker', 'price', '_corrupt_record']
     >>> on_malformed(quotes.schema)
     ('_corrupt_record', 'drop')
     """
     _check_choices(format, mode)
-    path = checked_path(path, "read_files")
+    path = checked_path(path, "from_files")
     settings = _read_settings(format, options or {}, max_files_per_trigger)
     columns = _struct(schema)
     if format == "parquet":
@@ -158,12 +158,12 @@ def read_files(
 
 
 def on_malformed(schema: StructType) -> tuple[str, OnMalformed] | None:
-    """Find the column of malformed rows' texts and the mode that `read_files` was given.
+    """Find the column of malformed rows' texts and the mode that `from_files` was given.
 
     Parameters
     ----------
     schema
-        Of a frame that came from `read_files`, whatever was done to it since.
+        Of a frame that came from `from_files`, whatever was done to it since.
 
     Returns
     -------
@@ -180,7 +180,7 @@ def on_malformed(schema: StructType) -> tuple[str, OnMalformed] | None:
 def _check_choices(format_: str, mode: str) -> None:
     if format_ not in get_args(ReadFormat):
         raise ArgumentError(
-            f"read_files cannot read the format {format_!r}.",
+            f"from_files cannot read the format {format_!r}.",
             hint="Choose 'json', 'csv' or 'parquet'; ts.table takes any streaming DataFrame.",
         )
     if mode not in get_args(OnMalformed):
@@ -200,7 +200,7 @@ def _read_settings(format_: str, options: Mapping[str, Option], max_files: int |
     for name in given:
         if name in _OPTIONS_BY_ARGUMENT:
             raise ArgumentError(
-                f"The option {name!r} is decided by an argument of read_files.",
+                f"The option {name!r} is decided by an argument of from_files.",
                 hint=f"Give {_OPTIONS_BY_ARGUMENT[name]}= instead.",
             )
     if str(given.get("latestfirst", "false")).lower() == "true":
@@ -231,7 +231,7 @@ def _struct(schema: StructType | str) -> StructType:
         ) from error
     if not isinstance(columns, StructType) or not columns.fields:
         raise ArgumentError(
-            "The schema of read_files has no columns.", hint="Write it as in 'id BIGINT, name STRING'."
+            "The schema of from_files has no columns.", hint="Write it as in 'id BIGINT, name STRING'."
         )
     return columns
 
@@ -344,7 +344,7 @@ _OWNERS: dict[str, str] = {}
 """Directories that this process has found to be a query's own, so that the mark is read once."""
 
 
-def files(
+def to_files(
     path: str | os.PathLike[str],
     format: WriteFormat = "parquet",  # noqa: A002 (the same)
     *,
@@ -390,7 +390,7 @@ def files(
 
     Examples
     --------
-    >>> files("out/changes", format="json").target
+    >>> to_files("out/changes", format="json").target
     'files out/changes'
     """
     if format not in get_args(WriteFormat):

@@ -113,7 +113,7 @@ def from_kafka(
 
     The time of a record that `kafka` wrote is that of its change. Kafka's own is when it was written.
 
-    JSON is decoded as `read_files` does it, and the whole text has to be one object in UTF-8. A field that is
+    JSON is decoded as `from_files` does it, and the whole text has to be one object in UTF-8. A field that is
     missing is null, one that is unknown is ignored. A text ``null`` is no tombstone, and cannot be decoded.
 
     That a topic does not exist is found when the query runs, and ends it: ``UnknownTopicOrPartitionException``.

@@ -136,7 +136,7 @@ class KafkaSink:
         )
 
 
-def kafka(
+def to_kafka(
     topic: str,
     *,
     bootstrap_servers: str,
@@ -197,7 +197,7 @@ def kafka(
 
     Examples
     --------
-    >>> kafka("holdings", bootstrap_servers="localhost:9092", key="string").target
+    >>> to_kafka("holdings", bootstrap_servers="localhost:9092", key="string").target
     'kafka holdings at localhost:9092'
     """
     return KafkaSink(

@@ -84,7 +84,7 @@ class MemorySink:
         _LOGS.pop(self.name, None)
 
 
-def memory(name: str) -> MemorySink:
+def to_memory(name: str) -> MemorySink:
     """Keep an output's changes in this process, for tests.
 
     A micro-batch that is written again replaces what it left before. A query with another checkpoint that
@@ -113,7 +113,7 @@ def memory(name: str) -> MemorySink:
 
     Examples
     --------
-    >>> sink = memory("positions")
+    >>> sink = to_memory("positions")
     >>> changes = spark.sql("SELECT 1 AS id, 'upsert' AS _change_type, struct(0L AS micro_batch) AS _order")
     >>> sink.write(changes, 0, "a query", "positions")
     >>> sink.write(changes, 0, "a query", "positions")  # a replay

@@ -26,7 +26,7 @@ from tablestream.spark.analysis import unlogged
 from tablestream.spark.columns import quoted
 from tablestream.spark.packing import Malformed
 
-_FILE_REMEDY = "Correct the file, or read it with tablestream.read_files and mode='drop' or mode='keep'."
+_FILE_REMEDY = "Correct the file, or read it with tablestream.from_files and mode='drop' or mode='keep'."
 _KAFKA_REMEDY = "Let its writer go another way, or read the topic with on_error='drop'."
 
 

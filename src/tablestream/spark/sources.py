@@ -149,7 +149,7 @@ def describe(df: DataFrame, said: Description) -> Described:
     if not df.isStreaming:
         raise ArgumentError(
             f"A {said.kind} is made from a streaming DataFrame, and this one is not.",
-            hint="Read it with spark.readStream, or with tablestream.read_files.",
+            hint="Read it with spark.readStream, or with tablestream.from_files.",
             operator=said.name,
             where=said.where,
         )
