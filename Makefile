@@ -1,4 +1,5 @@
-# Two commands matter: `make run` shows the library at work, `make test` proves it.
+# Three commands matter: `make run` shows the library at work, `make check` looks at a change in three minutes, and
+# `make test` proves it.
 # ARGS="..." passes options on:  make run ARGS="--json"   make test ARGS="-k joins"   make bench ARGS="--help"
 
 SHELL := /bin/bash
@@ -7,8 +8,17 @@ BIN   := $(VENV)/bin
 CODE  := $(wildcard src tests benchmarks scripts examples)
 ARGS  ?=
 
+# Two processes share the files, each with one Spark session for all of its own. Files go out in the order of
+# tests/conftest.py, which has the long ones first.
+PYTEST := $(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder --durations 10
+FAST   := smoke or not (spark or broker or faults or slow)
+# Every Python worker that Spark starts reads the compiled modules; where this is set, it would compile them anew.
+export PYTHONDONTWRITEBYTECODE :=
+BEGAN  := $(shell date +%s)
+TOOK    = @echo "make $@ took $$(( $$(date +%s) - $(BEGAN) )) s."
+
 .DEFAULT_GOAL := help
-.PHONY: help run demo-kafka test newest lint bench soak broker format lock clean env java jars
+.PHONY: help run demo-kafka check test newest lint bench soak broker format lock clean env java jars
 
 help: ## Show the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -19,9 +29,13 @@ run: env java ## Run the demos: flights joined to tables that change, and to the
 demo-kafka: env java jars ## Run the holdings demo through topics, with a broker of its own
 	$(BIN)/python -m examples.demo.holdings_kafka $(ARGS)
 
-# Two processes share the files; each has one Spark session for all of its own.
+check: env java lint ## Lint, types, import layers, and the tests that find most mistakes; three minutes
+	HYPOTHESIS_PROFILE=check $(PYTEST) -m "$(FAST)" $(ARGS)
+	$(TOOK)
+
 test: env java jars lint ## Lint, types, import layers, and all tests
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile $(ARGS)
+	$(PYTEST) $(ARGS)
+	$(TOOK)
 
 newest: java ## A program with a bare session on the newest PySpark, in an environment of its own
 	scripts/make_venv.sh .venv-newest
@@ -59,18 +73,18 @@ clean: ## Remove the environment, fetched jars, caches and build results
 	rm -rf $(VENV) .venv-newest .jars build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache spark-warehouse
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-env: $(VENV)/.stamp
+env: $(VENV)/.stamp ## Make the virtual environment, which the other targets do as well
 $(VENV)/.stamp: pyproject.toml requirements/dev.txt scripts/make_venv.sh
 	scripts/make_venv.sh $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check \
 	    -c requirements/dev.txt -e '.[all,dev]'
 	@touch $@
 
-java:
+java: ## Look for a Java that Spark can use
 	@scripts/ensure_java.sh
 
 # Jars of Delta Lake, of Spark's Kafka connector and of a Kafka broker, which Spark does not ship.
-jars: .jars/.stamp
+jars: .jars/.stamp ## Fetch the jars of Delta Lake and Kafka
 .jars/.stamp: scripts/fetch_jars.py | env java
 	$(BIN)/python scripts/fetch_jars.py .jars
 	@touch $@

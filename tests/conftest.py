@@ -1,6 +1,7 @@
-"""What all tests share: one local Spark session, and Hypothesis' profiles.
+"""What all tests share: one local Spark session, marks that follow from fixtures, and Hypothesis' profiles.
 
-Only a test that asks for the fixture ``spark`` starts Spark; such tests run last.
+Only a test that asks for the fixture ``spark`` starts the session. Such tests run last in one process, and first when
+several processes share the tests: what is left at the end is then short, and no process waits for another.
 """
 
 from __future__ import annotations
@@ -27,7 +28,13 @@ if TYPE_CHECKING:
 
 JARS = sorted(str(jar) for jar in (Path(__file__).parent.parent / ".jars").glob("*.jar"))
 
+#: In a run of minutes the second compiler costs more than it wins: it took 27 of the JVM's first 67 CPU seconds.
+QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
 SPARK_SETTINGS = {
+    "spark.driver.extraJavaOptions": QUICK_JAVA,
+    # Spark gives a Python worker 15 s to call back, which a loaded machine exceeds.
+    "spark.python.authenticate.socketTimeout": "120s",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.driver.host": "127.0.0.1",
@@ -58,8 +65,13 @@ settings.register_profile(
     print_blob=True,
     suppress_health_check=[HealthCheck.too_slow],
 )
+settings.register_profile("check", settings.get_profile("ci"), max_examples=10)
 settings.register_profile("thorough", settings.get_profile("ci"), max_examples=2000, derandomize=False)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+
+#: The fixtures from which a mark follows. Tests that start Spark or a broker themselves carry the mark in their file.
+FIXTURES = {"spark": {"spark"}, "broker": {"broker", "secured"}}
+FAULTS = Path(__file__).parent / "faults"
 
 
 def needs_spark(item: pytest.Item) -> bool:
@@ -67,12 +79,27 @@ def needs_spark(item: pytest.Item) -> bool:
     return "spark" in getattr(item, "fixturenames", ())
 
 
+def marks(item: pytest.Item) -> Iterator[str]:
+    """Yield the marks that follow from a test's fixtures and from its folder."""
+    asked = set(getattr(item, "fixturenames", ()))
+    yield from (mark for mark, fixtures in FIXTURES.items() if asked & fixtures)
+    if FAULTS in item.path.parents:
+        yield "faults"
+
+
+def place(item: pytest.Item) -> int:
+    """Give a test's place in the order of one process: plain tests, those with Spark, and of these the longest."""
+    if not needs_spark(item):
+        return 0
+    return 2 if any(item.get_closest_marker(mark) for mark in ("faults", "slow")) else 1
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests that need Spark and put them last, so that the quick ones speak first."""
+    """Mark the tests, and put them in order."""
     for item in items:
-        if needs_spark(item):
-            item.add_marker("spark")
-    items.sort(key=needs_spark)
+        for mark in marks(item):
+            item.add_marker(mark)
+    items.sort(key=place, reverse="PYTEST_XDIST_WORKER" in os.environ)
 
 
 def pytest_runtest_teardown(item: pytest.Item) -> None:

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 MICRO_BATCHES = 2
 
+pytestmark = [pytest.mark.faults, pytest.mark.slow]
+
 
 def run_apart(directory: Path, *given: str) -> str:
     """Run the disturbed query in a process of its own, which ends with all that it started; what it said."""
@@ -76,7 +78,6 @@ def told_once(spark: SparkSession, topics: Topics, topic: str, directory: Path) 
     return values
 
 
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("how", [FAIL, SLOW])
 def test_tasks_that_run_twice_do_not_show(
     delta_spark: SparkSession, topics: Topics, tmp_path: Path, how: str

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from tests.kafka.topics import Record
 
 SECONDS = 240
+
+pytestmark = [pytest.mark.broker, pytest.mark.faults, pytest.mark.slow]
 #: A query that gives up after seconds, where Kafka's and Spark's defaults are minutes.
 IMPATIENT = {
     "source": {
@@ -59,7 +61,6 @@ def wait(over: Callable[[], bool]) -> None:
         time.sleep(0.2)
 
 
-@pytest.mark.timeout(600)
 def test_a_broker_goes_and_comes_back(spark: SparkSession, tmp_path: Path) -> None:
     """Soon enough, and the query goes on; too late, and it ends, and goes on when it is started again."""
     log = random_log(120)

@@ -58,7 +58,9 @@ def plans() -> dict[str, tuple[list[Source], Node]]:
 
 
 @pytest.mark.parametrize("name", plans())
-@pytest.mark.parametrize("compat", [False, True], ids=["default", "compat"])
+@pytest.mark.parametrize(
+    "compat", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["default", "compat"]
+)
 def test_no_output_hangs_on_the_cuts(name: str, *, compat: bool) -> None:
     sources, node = plans()[name]
     for seed in range(2):

@@ -158,7 +158,14 @@ def test_what_is_inside_the_history_is_right(how: How, history: int, *, by_value
 
 
 @kinds
-@pytest.mark.parametrize(("history", "hasher"), [(0, stable_hash), (4, stable_hash), (FOREVER, lambda _: 7)])
+@pytest.mark.parametrize(
+    ("history", "hasher"),
+    [
+        pytest.param(0, stable_hash, marks=pytest.mark.slow),
+        (4, stable_hash),
+        pytest.param(FOREVER, lambda _: 7, marks=pytest.mark.slow),
+    ],
+)
 def test_cuts_and_restarts_do_not_show(
     how: How, history: int, hasher: Callable[..., int], *, by_value: bool
 ) -> None:
@@ -196,6 +203,7 @@ def test_the_result_tells_its_latest_changes(how: How, *, by_value: bool) -> Non
     assert 0 < late < len(every)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("by_value", [False, True], ids=["key", "foreign"])
 def test_the_state_is_bounded_by_the_history(*, by_value: bool) -> None:
     left, right, node = joined("left", by_value=by_value, history=5)

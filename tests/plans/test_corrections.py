@@ -112,6 +112,7 @@ def test_a_record_that_waited_is_corrected_too() -> None:
     assert told(Record(table, "x", None, 8), Record(table, "y", "later", 21)) == []
 
 
+@pytest.mark.slow
 def test_records_older_than_the_history_are_let_go() -> None:
     records, table, node = joined("left", 5)
     engine, sizes = Engine([Output(node)], shards=1), []

@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 import tablestream as ts
-from tests.conftest import SPARK_SETTINGS
+from tests.conftest import QUICK_JAVA, SPARK_SETTINGS
 from tests.spark.change_logs import START, ChangeLog, run
 from tests.spark.standalone import standalone
 
@@ -31,13 +31,10 @@ SCHEMAS = {
     "parcels": "id bigint, state string, deleted boolean, ts bigint",
 }
 
-#: In a run of seconds the second compiler and a parallel collector do not pay.
-_QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _SMALL = {
     "spark.driver.memory": "1g",
-    "spark.driver.extraJavaOptions": _QUICK,
     "spark.executor.memory": "512m",
-    "spark.executor.extraJavaOptions": _QUICK,
+    "spark.executor.extraJavaOptions": QUICK_JAVA,
 }
 
 

@@ -21,8 +21,10 @@ from tests.spark.deployment import CLUSTER, CONNECT, STANDALONE, run_plan
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parent.parent.parent
-SECONDS = 240  # before a test's own time is over, so that what the process said is seen
+SECONDS = 600  # before a test's own time is over, so that what the process said is seen
 
 
 def run_apart(deployment: str, directory: Path) -> None:

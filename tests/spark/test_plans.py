@@ -50,6 +50,8 @@ if TYPE_CHECKING:
 
     from tablestream.connectors.memory import MemorySink
 
+pytestmark = pytest.mark.slow
+
 Plan: TypeAlias = "Callable[..., Node]"
 """Makes the node that is asked for of the tables A, B and C and the streams S and T."""
 

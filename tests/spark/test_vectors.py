@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
     from tablestream.connectors.memory import MemorySink
 
+pytestmark = pytest.mark.slow
+
 Plan: TypeAlias = "Callable[[Sequence, Any, Any], ts.Table | ts.Stream]"
 """(sequence, left table, right table) -> table; both are the same where one topic was recorded."""
 
