@@ -228,7 +228,7 @@ def test_what_does_not_fit_ends_the_query_and_names_code_operator_line_column_an
 def test_the_end_of_the_year_9999_in_new_york_goes_through_groups(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    zone = spark.conf.get("spark.sql.session.timeZone")
+    zone = str(spark.conf.get("spark.sql.session.timeZone"))
     spark.conf.set("spark.sql.session.timeZone", "America/New_York")
     try:
         log = ChangeLog(tmp_path / "log", "id int, until timestamp")
@@ -241,7 +241,7 @@ def test_the_end_of_the_year_9999_in_new_york_goes_through_groups(
             least=ts.min("until"), most=ts.max("until"), first=ts.first(spans), every=ts.collect_list("until"),
             different=ts.count_distinct("until"),
         )  # fmt: skip
-        reduced = groups.reduce(lambda one, other: max(one, other), lambda one, _: one)
+        reduced = groups.reduce(max, lambda one, _: one)
         sinks = ts.memory("years declared"), ts.memory("years reduced")
         shown = declared.select(
             "different", *(F.col(name).cast("string") for name in ("least", "most", "first", "every"))
