@@ -223,35 +223,3 @@ def test_what_does_not_fit_ends_the_query_and_names_code_operator_line_column_an
     for part in [*expected, "'total'", "(totals/aggregate, built at ", "test_groups.py:"]:
         assert part in str(caught.value), part
     assert [int(row.total) for row in sink.rows()] == [900_000 * (10**13 if kind == "sum" else 1)]
-
-
-def test_the_end_of_the_year_9999_in_new_york_goes_through_groups(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    zone = str(spark.conf.get("spark.sql.session.timeZone"))
-    spark.conf.set("spark.sql.session.timeZone", "America/New_York")
-    try:
-        log = ChangeLog(tmp_path / "log", "id int, until timestamp")
-        ends = ["9999-12-31 23:59:59", "2024-01-01 00:00:00"]
-        log.add([{"id": n, "until": end} for n, end in enumerate(ends)], [{"id": 2, "until": ends[0]}])
-        table = ts.table(log.read(spark), "id", name="rows")
-        groups = table.group_by(F.lit("all").alias("g"))
-        spans = F.array(F.struct("until"))
-        declared = groups.agg(
-            least=ts.min("until"), most=ts.max("until"), first=ts.first(spans), every=ts.collect_list("until"),
-            different=ts.count_distinct("until"),
-        )  # fmt: skip
-        reduced = groups.reduce(max, lambda one, _: one)
-        sinks = ts.memory("years declared"), ts.memory("years reduced")
-        shown = declared.select(
-            "different", *(F.col(name).cast("string") for name in ("least", "most", "first", "every"))
-        )
-        latest = reduced.select(F.struct("until").cast("string").alias("until"))
-        run(shown.to(sinks[0]), latest.to(sinks[1]), checkpoint=tmp_path / "checkpoint")
-    finally:
-        spark.conf.set("spark.sql.session.timeZone", zone)
-    row = sinks[0].rows()[-1]
-    assert (row.least, row.most, row.different) == (ends[1], ends[0], 2)
-    assert row.first == f"[{{{ends[0]}}}]"
-    assert sorted(row.every.strip("[]").split(", ")) == sorted([*ends, ends[0]])
-    assert sinks[1].rows()[-1].until == f"{{{ends[0]}}}"
