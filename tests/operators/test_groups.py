@@ -541,3 +541,26 @@ def test_a_difference_beyond_64_bits_does_not_hide_an_overflow() -> None:
     chain.run([("a", "g", {"c0": -large}, 1, 1), ("b", "g", {"c0": large}, 1, 2)])
     with pytest.raises(TotalOverflowError, match=str(2 * large)):
         chain.run([("a", "g", {"c0": large}, 1, 3)])
+
+
+def test_functions_are_called_for_rows_that_have_no_columns_but_the_key() -> None:
+    value = pl.Struct({"__nothing": pl.Boolean()})
+    user = UserFunctions(
+        int, lambda _, row, n: n + 1 + len(row), lambda _, __, n: n - 1, ("group",), (), ("n",)
+    )
+    chain = Chain(Fold(KEYS, GROUPS, value, pl.Struct({"c0": pl.Int64()}), user), compat=False)
+    row = {"__nothing": None}
+    found = chain.run([("a", "g", row, 1, 1), ("b", "g", row, 1, 2), ("a", "g", None, 1, 3)])
+    assert [one[2] for one in found] == [{"c0": 1}, {"c0": 2}, {"c0": 1}]
+
+
+def test_a_reduction_of_rows_without_columns_keeps_the_group() -> None:
+    value = pl.Struct({"__nothing": pl.Boolean()})
+    user = UserFunctions(None, lambda _, row, __: row, lambda _, __, old: old, ("group",), (), ())
+    chain = Chain(Fold(KEYS, GROUPS, value, value, user), compat=False)
+    log = [
+        ("a", "g", {"__nothing": None}, 1, 1),
+        ("b", "g", {"__nothing": None}, 1, 2),
+        ("a", "g", None, 1, 3),
+    ]
+    assert [one[2] for part in (log[:1], log[1:]) for one in chain.run(part)] == [{"__nothing": None}] * 3

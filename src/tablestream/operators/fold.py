@@ -35,7 +35,7 @@ from tablestream.operators.groups import GroupEvents, groups_trace, message_sche
 from tablestream.operators.operator import Context, Emission
 from tablestream.operators.regroup import OLD
 from tablestream.operators.user_values import misfit, reader, writer
-from tablestream.state.changes import FOREIGN_HASH, LIVE
+from tablestream.state.changes import FOREIGN_HASH, LIVE, NOTHING
 from tablestream.state.trace import TraceSpec
 
 AGGREGATE = "aggregate"
@@ -203,13 +203,15 @@ class _Shape:
             cells(one) if read is None else list(map(read, cells(one)))
             for one, read in zip(frame, self._readers, strict=True)
         ]
+        if not parts:
+            return [self._tuple()] * frame.height
         return parts[0] if self._single else list(map(self._tuple._make, zip(*parts, strict=True)))
 
     def list_where(self, values: pl.Series, wanted: Bools) -> list[Any]:
         """Structs as they are handed to a function, None where they are not wanted."""
         places = np.flatnonzero(wanted)
         seen: list[Any] = [None] * len(wanted)
-        rows = self.seen_in(values.gather(places).struct.unnest())
+        rows = self.seen_in(values.gather(places).struct.unnest().drop(NOTHING, strict=False))
         for place, one in zip(places.tolist(), rows, strict=True):
             seen[place] = one
         return seen
@@ -243,12 +245,13 @@ class _Shape:
         there = pl.Series([one is not None for one in found], dtype=pl.Boolean)
         nothing = [None] * len(self._columns)
         parts = [found] if self._single else zip(*(one or nothing for one in found), strict=True)
-        columns = [column(part, kind) for part, kind in zip(parts, self._kinds, strict=False)]
+        columns = [column(part, kind) for part, kind in zip(parts, self._kinds, strict=True)]
         fields = [one.alias(f"c{number}") for number, one in enumerate(columns)]
+        fields = fields or [pl.Series(NOTHING, [None] * len(found), dtype=pl.Boolean)]
         return pl.select(pl.when(there).then(pl.struct(fields))).to_series()
 
 
 def _parts(kind: pl.DataType) -> list[pl.DataType]:
     """The dtypes of the fields of a struct."""
     assert isinstance(kind, pl.Struct)  # noqa: S101 - values are such
-    return [dtype(one.dtype) for one in kind.fields]
+    return [dtype(one.dtype) for one in kind.fields if one.name != NOTHING]
