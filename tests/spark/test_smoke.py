@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections import Counter
     from pathlib import Path
 
-    from pyspark.sql import SparkSession
+    from pyspark.sql import Row, SparkSession
 
 pytestmark = pytest.mark.smoke
 
@@ -69,48 +69,43 @@ class Shop:
             shards=3,
         )
 
-    def sold(self) -> list[tuple[Any, ...]]:
+    def sold(self) -> list[Row]:
         """The changes in their order."""
-        rows = self.spark.read.parquet(str(self.directory / "sold")).orderBy("_order").collect()
-        return [
-            (row["_order"]["micro_batch"], row["_change_type"], row.id, row.amount, row.name) for row in rows
-        ]
+        return self.spark.read.parquet(str(self.directory / "sold")).orderBy("_order").collect()
 
 
 def test_a_query_that_starts_again_goes_on_and_writes_no_micro_batch_twice(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     shop = Shop(spark, tmp_path)
-    shop.orders.add([order(1, "a", "10.50", 1), order(2, "b", "1.25", 2), order(None, "a", "9.00", 3)])
+    shop.orders.add([order(1, "a", "10.50", 1), order(2, "c", "1.25", 2), order(None, "a", "9.00", 3)])
     shop.customers.add([customer("a", "Ann", 4)])
     assert shop.work_off()["orders: null-key"] == 1
     forget_last_commit(tmp_path / "checkpoint")
     shop.orders.add(
-        [order(1, "b", "10.50", 11), order(3, "a", "2.00", 12), order(2, "b", "1.25", 14, gone=True)]
+        [order(1, "b", "10.50", 11), order(3, "a", "2.00", 12), order(2, "c", "1.25", 14, gone=True)]
     )
     shop.customers.add([customer("b", "Bob", 13)])
     shop.work_off()
 
-    assert shop.sold() == [
+    sold = shop.sold()
+    assert [
+        (row["_order"]["micro_batch"], row["_change_type"], row.id, row.amount, row.name) for row in sold
+    ] == [
         (0, "upsert", 1, Decimal("10.50"), None),
         (0, "upsert", 2, Decimal("1.25"), None),
         (0, "upsert", 1, Decimal("10.50"), "Ann"),
         (1, "upsert", 1, Decimal("10.50"), None),
         (1, "upsert", 3, Decimal("2.00"), "Ann"),
         (1, "upsert", 1, Decimal("10.50"), "Bob"),
-        (1, "upsert", 2, Decimal("1.25"), "Bob"),
         (1, "delete", 2, None, None),
     ]
+    assert [(row.day, row.tags) for row in sold[:-1]] == [(date(2024, 2, 29), ["é", None])] * 6
     totals = {
         row["name"]: (row.n, row.total) for row in shop.totals.rows() if row["_change_type"] == "upsert"
     }
     assert totals["Ann"] == (1, Decimal("2.00"))
     assert totals["Bob"] == (1, Decimal("10.50"))
-    rows = ts.read_state(spark, tmp_path / "checkpoint", "orders").orderBy("id").collect()
-    assert [(row.id, row.customer, row.day, row.tags) for row in rows] == [
-        (1, "b", date(2024, 2, 29), ["é", None]),
-        (3, "a", date(2024, 2, 29), ["é", None]),
-    ]
     shop.totals.clear()
 
 
