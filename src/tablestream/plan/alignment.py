@@ -139,7 +139,8 @@ class Alignment:
             gone = pl.concat([stored, *new]).filter(goes)
             if gone.height:
                 yield held.target, gone.drop(_INDEXED, _ARRIVAL, LIVE).rename({_EXISTS: LIVE})
-            left = stored.filter(goes).with_columns(pl.lit(value=False).alias(LIVE))
+            nothing = pl.lit(None, spec.schema["v"]).alias("v")
+            left = stored.filter(goes).with_columns(pl.lit(value=False).alias(LIVE), nothing)
             index.update(pl.concat([left, *new]).filter(~goes | ~pl.col(LIVE)), over)
 
     def _range(self, bound: Any) -> tuple[int, int]:
