@@ -35,7 +35,7 @@ def scope(spark: SparkSession, table: ts.Table) -> Scope:
     """Two rows of the table, and one that is none."""
     rows: list[tuple[int, int | None, bool]] = [(1, 50, True), (2, None, False), (3, 1, True)]
     scope = Scope(spark.createDataFrame(rows, "__id int, __n int, __there boolean"))
-    scope.tables[table._node] = TableColumns(F.col("__there"), (F.col("__id"),), (F.col("__n"),))
+    scope.tables[table._node] = TableColumns(F.col("__there"), (F.col("__id"),), ("__n",))
     return scope
 
 

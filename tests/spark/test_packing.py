@@ -36,7 +36,7 @@ def packed(
         number=0,
         marks=("__mark0",),
         ordered=ordered,
-        consumers=(Consumer(PORT, ("_kh", "_k0", "_live"), 1),),
+        consumers=(Consumer(PORT, ("_kh", "_k0", "_live"), ("__value_0",)),),
         shards=1,
         malformed=malformed,
         rejecting=(TOLD,),
@@ -53,7 +53,7 @@ def packed(
             ("__to1__kh", pa.int64()),
             ("__to1__k0", pa.string()),
             ("__to1__live", pa.bool_()),
-            ("__to1_c0", pa.string()),
+            ("__value_0", pa.string()),
             *([("__position", pa.int64())] if "__position" in records[0] else []),
             *([("__time", pa.int64())] if ordered else []),
         ]
@@ -120,10 +120,10 @@ def test_rows_of_one_position_are_steps_of_their_own() -> None:
 def test_elements_of_a_record_that_its_writer_numbered_are_no_repeats_of_each_other() -> None:
     """But the elements of the record that is written again are repeats of the first ones."""
     messages = {"_kh": 1, "_k0": "a", "_w": "w", "_wh": 1, "_rk": b"k", "_fh": 1, "_mb": 0, "_no": 4}
-    columns = {"__ts": 1, "__null_key": False, "__mark0": "t", "__to1__live": True, "__to1_c0": "v"}
+    columns = {"__ts": 1, "__null_key": False, "__mark0": "t", "__to1__live": True, "__value_0": "v"}
     columns |= {f"__to1_{name}": value for name, value in messages.items()}
     places = [{"__position": position} for position in (5, 5, 8, 8)]
-    consumer = Consumer(PORT, (*messages, "_live"), 1)
+    consumer = Consumer(PORT, (*messages, "_live"), ("__value_0",))
     packer = SourcePacker("topic", 0, ("__mark0",), ordered=False, consumers=(consumer,), shards=1)
     batches = list(packer([pa.RecordBatch.from_pylist([columns | place for place in places])]))
     frames = blobs.decode(blob for batch in batches for blob in batch[blobs.BLOB].to_pylist())

@@ -12,6 +12,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from tablestream.calling import user_line
+from tablestream.connectors import sink
 from tablestream.connectors.workers import prepare_workers
 from tablestream.errors import ArgumentError, MixedPlanError
 from tablestream.options import (
@@ -30,7 +31,7 @@ from tablestream.spark.columns import quoted
 from tablestream.spark.session import check_configured
 from tablestream.spark.sources import SourceFrame
 from tablestream.topology.graph import ancestors
-from tablestream.topology.nodes import Node, Source
+from tablestream.topology.nodes import Fields, Node, Source
 
 _LONG = '"long"'
 _CACHE_BYTES = 8 << 30
@@ -160,7 +161,7 @@ def query_frame(line: Line) -> DataFrame:
     """Return one frame for all outputs: ``__port``, and a struct ``__out<port>`` with the columns of each."""
     builder = Builder(line, worker_settings())
     frame = builder.build()
-    kept = [quoted(name) for name in frame.columns]
+    kept = [F.expr(name) for name in frame.columns]
     for ending in line.endings:
         port = ending.port.number
         if ending.output.rejected:
@@ -171,7 +172,7 @@ def query_frame(line: Line) -> DataFrame:
         # What was computed on the way goes: another output of the same table has columns of the same names.
         mine = F.when(F.col("__port") == port, F.struct(*columns)).alias(f"__out{port}")
         frame = frame.select(*kept, mine)
-        kept.append(F.col(f"__out{port}"))
+        kept.append(F.expr(f"__out{port}"))
     return frame.select("__port", *(f"__out{ending.port.number}" for ending in line.endings))
 
 
@@ -186,18 +187,22 @@ def shape(result: Result, ending: Ending) -> list[Column]:
     """The columns of `Table.changes`."""
     node = ending.output.node
     key = [column.alias(one.name) for column, one in zip(result.key, node.key, strict=True)]
-    value = [column.alias(one.name) for column, one in zip(result.value, node.value, strict=True)]
+    value = _named(result.value, node.value)
     kind = F.when(result.exists, "upsert").otherwise("delete").alias("_change_type")
     latest = [] if result.latest is None else [result.latest.alias("_is_latest")]
     return [*key, *value, kind, result.timestamp.alias("_timestamp"), *latest, result.order.alias("_order")]
+
+
+def _named(names: Sequence[str], fields: Fields) -> list[Column]:
+    """Columns of a data frame under the names of a value's."""
+    return [F.expr(f"{name} AS {sink.quoted(one.name)}") for name, one in zip(names, fields, strict=True)]
 
 
 def _before(result: Result, ending: Ending) -> list[Column]:
     """What `_with_images` needs: whether there was a row, and its columns."""
     if result.old is None or result.existed is None:
         return []
-    fields = ending.output.node.value
-    old = [column.alias(one.name) for column, one in zip(result.old, fields, strict=True)]
+    old = _named(result.old, ending.output.node.value)
     return [F.when(result.existed, F.struct(*(old or [F.lit(None).alias("__nothing")]))).alias("__old")]
 
 
