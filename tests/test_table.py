@@ -498,7 +498,7 @@ def test_what_only_looks_like_a_clock_passes(log: DataFrame) -> None:
         return number
 
     table.filter(F.udf(now, "int")("seats") > 1)
-    ts.table(named, "id", timestamp="now", order_by="today", apply_as_deletes="`now()` = 'now()'")
+    ts.table(named, "id", timestamp="now", order_by="now()", apply_as_deletes="`now()` = 'now()'")
 
 
 def test_what_spark_holds_for_fixed_passes(log: DataFrame, flights: ts.Table) -> None:
