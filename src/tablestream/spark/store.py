@@ -34,8 +34,11 @@ class SparkStore:
         self._runs: MapState = handle.getMapState(runs, "trace int, run bigint, chunk int", "chunk binary")
 
     def read_manifest(self) -> bytes | None:
-        """See `StateStore`."""
-        value = self._manifest.get()
+        """See `StateStore`.
+
+        Spark logs a warning where a value is read that is not there, as in every shard of a new query.
+        """
+        value = self._manifest.get() if self._manifest.exists() else None
         return None if value is None else bytes(value[0])
 
     def write_manifest(self, data: bytes) -> None:
@@ -44,7 +47,7 @@ class SparkStore:
 
     def read_plan(self) -> str | None:
         """See `StateStore`."""
-        data = self.read_chunk(*PLAN)
+        data = self.read_chunk(*PLAN) if self._runs.containsKey(PLAN) else None
         return None if data is None else data.decode(errors="replace")  # it is only shown
 
     def write_plan(self, text: str) -> None:
