@@ -94,6 +94,11 @@ def descendants(pid: int) -> list[int]:
     return [process.pid for process in _below(pid)]
 
 
+def jvm_seconds(pid: int) -> float:
+    """Return the processor seconds of the JVMs below a process; 0 where there is no ``/proc``."""
+    return sum(process.cpu_s for process in _jvms_and_workers(pid)[0])
+
+
 def is_running(pid: int) -> bool:
     """Tell whether a process is there and no zombie."""
     stat = _fields(pid)

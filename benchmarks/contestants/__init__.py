@@ -30,6 +30,7 @@ CONTESTANTS = {
     "star": ("star", "star", "tablestream, star join of four tables"),
     "chain": ("star", "chain", "tablestream, the same as a chain of four joins"),
     "as-of": ("as_of", "as_of_join", "tablestream, a stream joined with the versions of a table"),
+    "wide": ("wide", "build", "tablestream, a plan of 30 outputs with 200 columns each, built and started"),
     "kafka": ("kafka", "every_change", "tablestream, every change, from topics to a topic"),
     "memory": ("maintained_join", "many_micro_batches", "tablestream, every change, more micro-batches"),
 }

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
-from functools import reduce
+from functools import cached_property, reduce
 from typing import Self
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -255,7 +255,7 @@ class Relation:
             )
         return other._node
 
-    @property
+    @cached_property
     def _empty_rows(self) -> DataFrame:
         """A data frame of these columns, for Spark to look at expressions over them."""
         return empty(self._spark, self.schema)

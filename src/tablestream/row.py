@@ -62,4 +62,6 @@ class Row:
                 hint=f"Columns are: {', '.join(self._names)}.",
                 where=user_line(),
             )
-        return F.col(quoted(name if self._side is None else side_column(self._side, name))).alias(name)
+        column = name if self._side is None else side_column(self._side, name)
+        # As SQL it takes a tenth of the time of a column and its alias: a join can have hundreds.
+        return F.expr(f"{quoted(column)} AS {quoted(name)}")

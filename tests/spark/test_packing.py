@@ -25,7 +25,7 @@ def packed(
         number=0,
         marks=("__mark0",),
         ordered=False,
-        consumers=(Consumer(PORT, ("_kh", "_k0", "_live"), 1),),
+        consumers=(Consumer(PORT, ("_kh", "_k0", "_live"), ("__value_0",)),),
         shards=1,
         malformed=malformed,
         rejecting=(TOLD,),
@@ -42,7 +42,7 @@ def packed(
             ("__to1__kh", pa.int64()),
             ("__to1__k0", pa.string()),
             ("__to1__live", pa.bool_()),
-            ("__to1_c0", pa.string()),
+            ("__value_0", pa.string()),
         ]
     )
     defaults = {"__null_key": False, "__mark0": "file", "__to1__kh": 7, "__to1__live": True, "__record": "{}"}

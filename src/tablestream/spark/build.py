@@ -21,7 +21,15 @@ from tablestream.plan.measures import MEASURED, MEASURES, OBSERVED, SHARDS, meas
 from tablestream.plan.rounds import METRICS, Round, copied_name
 from tablestream.row import LEFT, RIGHT
 from tablestream.spark import blobs
-from tablestream.spark.columns import Scope, TableColumns, column_of, normalised, opened, quoted, spark_type
+from tablestream.spark.columns import (
+    Scope,
+    TableColumns,
+    column_of,
+    internal,
+    normalised,
+    opened_name,
+    spark_type,
+)
 from tablestream.spark.packing import (
     MALFORMED,
     NULL_KEY,
@@ -75,12 +83,15 @@ def polars_types(fields: Fields) -> pl.Schema:
 
 @dataclass(frozen=True)
 class Result:
-    """The columns of one output; `old`, `existed` with the row before, `latest` of a versioned table."""
+    """The columns of one output; `old`, `existed` with the row before, `latest` of a versioned table.
+
+    Those of the value are given as they are called in the data frame.
+    """
 
     key: list[Column]
-    value: list[Column]
+    value: tuple[str, ...]
     exists: Column
-    old: list[Column] | None
+    old: tuple[str, ...] | None
     existed: Column | None
     timestamp: Column
     order: Column
@@ -110,6 +121,8 @@ class Builder:
         self._line, self._settings = line, settings
         self._shards = line.mode.shards
         self._last = len(line.rounds)
+        ports = {ending.port.number for ending in line.endings}
+        self._nested = ports if len(ports) > 1 else set[int]()
         # The order of sources is the order in which they were declared.
         self._number = {
             source: n for n, source in enumerate(sorted(line.sources, key=lambda one: one.serial))
@@ -137,11 +150,11 @@ class Builder:
     def _source(self, source: Source, readers: tuple[Reader, ...]) -> DataFrame:
         given = source.frame
         assert isinstance(given, SourceFrame)  # noqa: S101
-        scope = Scope(given.frame)
+        scope = Scope(given.frame, exact=True)
         scope.tables[source] = TableColumns(
             exists=F.col("__live"),
-            key=tuple(quoted(f"__key.{number}") for number in range(len(source.key))),
-            value=tuple(quoted(f"__value.{number}") for number in range(len(source.value))),
+            key=tuple(internal(f"__key_{number}") for number in range(len(source.key))),
+            names=tuple(f"__value_{number}" for number in range(len(source.value))),
         )
         consumers = self._consumers(scope, readers, {})
         rejecting = self._line.rejecting(source)
@@ -162,9 +175,8 @@ class Builder:
             told=self._line.told,
             lanes=given.lanes,
         )
-        names = [name for consumer in consumers for name in consumer.names]
-        now = [F.unix_micros(F.current_timestamp()).alias("__now")] if self._line.told is not None else []
-        frame = scope.frame.select(*map(quoted, [*order, *names]), *now)
+        now = ["unix_micros(current_timestamp()) AS __now"] if self._line.told is not None else []
+        frame = scope.frame.selectExpr(*order, *_read(consumers), *now)
         return frame.mapInArrow(packer.__call__, blobs.SCHEMA)
 
     def _round(self, stream: DataFrame, work: Round) -> DataFrame:
@@ -181,34 +193,39 @@ class Builder:
         place = [*self._order_fields(number + 1), *steps, T.StructField(ROW_TS, T.LongType())]
         layouts = {between.port.number: self._layout(between.base, place) for between in behind}
         unpacker = ChangeUnpacker(tuple(layout.opened(port) for port, layout in layouts.items()))
-        columns = [one for port, layout in layouts.items() for one in layout.flat(port)]
+        columns = [one for port, layout in layouts.items() for one in layout.in_frame(port)]
         frame = stream.mapInArrow(unpacker.__call__, T.StructType([*stream.schema, *columns]))
         consumers: list[Consumer] = []
         for between in behind:
             scope, port = Scope(frame), between.port.number
             self._lay_out(scope, between.base, port)
             order = [TIME, PARTITION, POSITION, *hop_columns(number + 1), *self._step_hops, TS]
-            carried = {name: opened(port, name) for name in order}
-            here = opened(port, LIVE).isNotNull()
-            latest = opened(port, LATEST) if history_of(between.base) is not None else None
-            consumers += self._consumers(scope, between.readers, carried, here, opened(port, ROW_TS), latest)
+            carried = {name: self._at(port, name) for name in order}
+            here = self._at(port, LIVE).isNotNull()
+            latest = self._at(port, LATEST) if history_of(between.base) is not None else None
+            consumers += self._consumers(
+                scope, between.readers, carried, here, self._at(port, ROW_TS), latest
+            )
             frame = scope.frame
-        names = [name for consumer in consumers for name in consumer.names]
         packer = ChangePacker(tuple(consumers), self._shards, number)
-        return frame.select(*blobs.COLUMNS, *names).mapInArrow(packer.__call__, blobs.SCHEMA)
+        frame = frame.selectExpr(*blobs.COLUMNS, *_read(consumers))
+        return frame.mapInArrow(packer.__call__, blobs.SCHEMA)
 
     def _opened(self, stream: DataFrame) -> DataFrame:
         """Count what is on its way out, make the last shuffle and open what arrives."""
         counted = stream.observe(OBSERVED, *self._observed()).observe(MEASURED, *self._measured())
         counted = counted.where(F.col(blobs.PORT) != METRICS)
-        layouts = {ending.port.number: self._ending_layout(ending) for ending in self._line.endings}
+        layouts = {
+            port: replace(self._ending_layout(ending), nested=port in self._nested)
+            for port, ending in ((one.port.number, one) for one in self._line.endings)
+        }
         unpacker = OutputUnpacker(
             tuple(layout.opened(port) for port, layout in layouts.items()), self._last + 1
         )
         schema = T.StructType(
             [
                 T.StructField("__port", T.IntegerType()),
-                *(one for port, layout in layouts.items() for one in layout.flat(port)),
+                *(one for port, layout in layouts.items() for one in layout.in_frame(port)),
             ]
         )
         return counted.groupBy(blobs.SHARD).applyInArrow(by_batches(unpacker), schema)
@@ -224,11 +241,12 @@ class Builder:
         row_ts: Column | None = None,
         latest: Column | None = None,
     ) -> list[Consumer]:
-        """Compute the message columns of every reader of a table; all null in rows that are not `here`.
+        """Compute the message columns of every reader of a table; ``_live`` is null in rows that are not `here`.
 
         `latest`: of a versioned table, which changes are those of the newest version.
         """
-        consumers = []
+        consumers: list[Consumer] = []
+        columns: dict[str, Column] = {}
         for reader in readers:
             table = scope.table(reader.node)
             message = carried | self._message(scope, reader, table, row_ts)
@@ -239,28 +257,29 @@ class Builder:
                 message[KEY_HASH] = F.xxhash64(carried.get(TS, F.col(_TIMESTAMP)))
             value = self._carried_value(scope, reader, table)
             rejecting = (reader.rejecting, reader.shown) if reader.rejecting else None
-            consumer = Consumer(reader.port, tuple(message), len(value), reader.counted_by, rejecting)
-            value = value or [F.lit(None).cast("boolean")]
+            consumer = Consumer(reader.port, tuple(message), value, reader.counted_by, rejecting)
             seen = here
             if here is not None and latest is not None and reader.latest_only:
                 seen = here & latest if rejecting is None else here
                 if consumer.counted_by is not None:
-                    scope.add({consumer.late: here & ~latest})
-            columns = dict(zip(consumer.names, [*message.values(), *value], strict=False))
-            columns = {name: c if seen is None else F.when(seen, c) for name, c in columns.items()}
-            scope.add(columns)
+                    columns[consumer.late] = here & ~latest
+            if seen is not None:
+                message[LIVE] = F.when(seen, message[LIVE])
+            columns |= {consumer.prefix + name: column for name, column in message.items()}
             consumers.append(consumer)
+        scope.add(columns)
         return consumers
 
-    def _carried_value(self, scope: Scope, reader: Reader, table: TableColumns) -> list[Column]:
-        """The value of a message: that of the row, or what is aggregated of it."""
+    def _carried_value(self, scope: Scope, reader: Reader, table: TableColumns) -> tuple[str, ...]:
+        """The columns of a message's value: those of the row, or what is aggregated of it."""
         if not isinstance(reader.join, Aggregate):
-            return list(table.value)
+            return table.names
         columns = {
-            f"__input{reader.port.rank}.{number}": F.when(table.exists, column_of(one.expression))
+            f"__input{reader.port.rank}_{number}": F.when(table.exists, column_of(one.expression))
             for number, one in enumerate(reader.join.inputs)
         }
-        return scope.add(columns, scope.visible(reader.node))
+        scope.add(columns, scope.visible(reader.node))
+        return tuple(columns)
 
     def _message(
         self, scope: Scope, reader: Reader, table: TableColumns, row_ts: Column | None
@@ -300,29 +319,30 @@ class Builder:
         """What a row points at: the join's ``on`` in the types that are compared, as the other table's key is."""
         kinds = [spark_type(one) for one in join.foreign]
         parts = {
-            f"{name}.{number}": normalised(column_of(part).cast(kind), kind)
+            f"{name}_{number}": normalised(column_of(part).cast(kind), kind)
             for number, (part, kind) in enumerate(zip(join.on, kinds, strict=True))
         }
         return scope.add(parts, scope.visible(node))
 
     def _lay_out(self, scope: Scope, base: Node, port: int) -> None:
         """Make the columns of an operator's output known as tables and keys."""
-        key = tuple(opened(port, name) for name in key_columns(_key_width(base)))
+        key = tuple(self._at(port, name) for name in key_columns(_key_width(base)))
+        scope.exact = _has_own_keys(base)
         if isinstance(base, KeyJoin):
             for number, (leaf, _) in enumerate(leaves_of(base)):
-                scope.tables[leaf] = _carried(port, f"v{number}", key, leaf)
+                scope.tables[leaf] = self._carried(port, f"v{number}", key, leaf)
             return
         if not isinstance(base, Join):
-            scope.tables[base] = _carried(port, _value_of(base), key, base)
+            scope.tables[base] = self._carried(port, _value_of(base), key, base)
             return
         assert isinstance(base, ForeignKeyJoin | OneToMany | StreamJoin)  # noqa: S101
-        foreign = tuple(opened(port, name) for name in foreign_columns(len(base.foreign)))
+        foreign = tuple(self._at(port, name) for name in foreign_columns(len(base.foreign)))
         if isinstance(base, OneToMany):
             scope.keys[base] = (*foreign, *key)
-            scope.sides[base, LEFT] = _carried(port, "v1", foreign, base.left)
-            scope.sides[base, RIGHT] = _carried(port, "v0", key, base.right)
+            scope.sides[base, LEFT] = self._carried(port, "v1", foreign, base.left)
+            scope.sides[base, RIGHT] = self._carried(port, "v0", key, base.right)
             return
-        left = _carried(port, "v0", key[: len(base.left.key)], base.left)
+        left = self._carried(port, "v0", key[: len(base.left.key)], base.left)
         if isinstance(base, StreamJoin) and base.corrections:
             scope.keys[base] = key
         scope.sides[base, LEFT] = left
@@ -332,29 +352,29 @@ class Builder:
         if isinstance(base, ForeignKeyJoin) and base.keeps_lone_rows:
             scope.keys[base] = (*key, *foreign)
             pointed = [F.coalesce(lone, part) for lone, part in zip(foreign, pointed, strict=True)]
-        scope.sides[base, RIGHT] = _carried(port, "v1", tuple(pointed), base.right)
+        scope.sides[base, RIGHT] = self._carried(port, "v1", tuple(pointed), base.right)
 
     def result(self, frame: DataFrame, ending: Ending) -> tuple[DataFrame, Result]:
         """Compute the columns of one output over the opened messages."""
         node, port = ending.output.node, ending.port.number
         scope = Scope(frame)
         if ending.evaluated:
-            key = tuple(opened(port, name) for name in key_columns(len(node.key)))
-            scope.tables[node] = _carried(port, "v", key, node)
+            key = tuple(self._at(port, name) for name in key_columns(len(node.key)))
+            scope.tables[node] = self._carried(port, "v", key, node)
         else:
             self._lay_out(scope, base_of(node), port)
         table = scope.table(node)
         kinds = [spark_type(one) for one in node.key]
-        old = _carried(port, "old", table.key, node) if ending.output.before else None
+        old = self._carried(port, "old", table.key, node) if ending.output.before else None
         result = Result(
             key=[column.cast(kind) for column, kind in zip(table.key, kinds, strict=True)],
-            value=list(table.value),
+            value=table.names,
             exists=table.exists,
-            old=None if old is None else list(old.value),
+            old=None if old is None else old.names,
             existed=None if old is None else old.exists,
-            timestamp=F.timestamp_micros(opened(port, TS)),
-            order=opened(port, ORDER),
-            latest=opened(port, LATEST) if ending.output.tells_latest else None,
+            timestamp=F.timestamp_micros(self._at(port, TS)),
+            order=self._at(port, ORDER),
+            latest=self._at(port, LATEST) if ending.output.tells_latest else None,
         )
         return scope.frame, result
 
@@ -362,10 +382,10 @@ class Builder:
         """The columns of an output of rejected records."""
         port = ending.port.number
         names = {"_operator": "operator", "_reason": "reason", "_source": "source"}
-        columns = [opened(port, name).alias(shown) for name, shown in names.items()]
-        time = F.timestamp_micros(opened(port, TS)).alias("timestamp")
-        texts = [opened(port, name).alias(name[1:]) for name in ("_key", "_record")]
-        return [*columns, time, *texts, opened(port, ORDER).alias("_order")]
+        columns = [self._at(port, name).alias(shown) for name, shown in names.items()]
+        time = F.timestamp_micros(self._at(port, TS)).alias("timestamp")
+        texts = [self._at(port, name).alias(name[1:]) for name in ("_key", "_record")]
+        return [*columns, time, *texts, self._at(port, ORDER).alias("_order")]
 
     def _observed(self) -> list[Column]:
         """The changes that come out, and a count per operator and reason for which it can drop a record."""
@@ -392,6 +412,21 @@ class Builder:
         ]
         shards = F.coalesce(F.max(F.lit(self._shards)), F.lit(self._shards)).cast("bigint")
         return [shards.alias(SHARDS), *map(_told, names)]
+
+    # Opened messages
+
+    def _name(self, port: int, *parts: str) -> str:
+        """The name of an opened column."""
+        return opened_name(port, *parts, nested=port in self._nested)
+
+    def _at(self, port: int, *parts: str) -> Column:
+        """An opened column."""
+        return internal(self._name(port, *parts))
+
+    def _carried(self, port: int, name: str, key: tuple[Column, ...], node: Node) -> TableColumns:
+        """The columns of a table whose value arrives with the messages of a port."""
+        names = tuple(self._name(port, name, f"c{number}") for number in range(len(node.value)))
+        return TableColumns(F.coalesce(self._at(port, name), F.lit(False)), key, names)
 
     # Types
 
@@ -464,12 +499,13 @@ class Builder:
 class Layout:
     """The columns of a port's messages: plain ones, and values, which arrive as structs.
 
-    `numbered`: the messages of each key are numbered.
+    `numbered`: the messages of each key are numbered. `nested`: in a data frame the columns are one struct.
     """
 
     plain: list[T.StructField]
     values: dict[str, Fields]
     numbered: bool = False
+    nested: bool = False
 
     def _columns(self) -> list[tuple[str, str | None, T.DataType]]:
         columns: list[tuple[str, str | None, T.DataType]] = [
@@ -480,20 +516,23 @@ class Layout:
             columns += [(name, f"c{number}", spark_type(one)) for number, one in enumerate(fields)]
         return columns
 
-    def flat(self, port: int) -> list[T.StructField]:
-        """The columns in a data frame, as `opened` names them."""
-        return [
-            T.StructField("_".join(part for part in (f"__p{port}", name, part) if part), kind)
+    def in_frame(self, port: int) -> list[T.StructField]:
+        """The columns in a data frame, as the builder names them."""
+        prefix = "" if self.nested else f"__p{port}_"
+        fields = [
+            T.StructField(prefix + "_".join(filter(None, (name, part))), kind)
             for name, part, kind in self._columns()
         ]
+        return [T.StructField(f"__p{port}", T.StructType(fields))] if self.nested else fields
 
     def opened(self, port: int) -> Opened:
         """The same for the workers."""
-        schema = pa.schema([(one.name, arrow_type(one.dataType, one.name)) for one in self.flat(port)])
+        schema = pa.schema([(one.name, arrow_type(one.dataType, one.name)) for one in self.in_frame(port)])
         columns = tuple((name, part) for name, part, _ in self._columns())
         plain = [one.name for one in self.plain]
         key = [name for name in (*key_columns(len(plain)), *foreign_columns(len(plain))) if name in plain]
-        return Opened(port, columns, schema.serialize().to_pybytes(), tuple(key) if self.numbered else ())
+        numbered_by = tuple(key) if self.numbered else ()
+        return Opened(port, columns, schema.serialize().to_pybytes(), numbered_by, self.nested)
 
 
 _CHANGE = [T.StructField(TS, T.LongType()), T.StructField(LIVE, T.BooleanType())]
@@ -528,12 +567,6 @@ def spark_type_of_text(text: str) -> T.DataType:
     return spark_type(Field("x", text))
 
 
-def _carried(port: int, name: str, key: tuple[Column, ...], node: Node) -> TableColumns:
-    """The columns of a table whose value arrives with the messages of a port."""
-    value = tuple(opened(port, name, f"c{number}") for number in range(len(node.value)))
-    return TableColumns(F.coalesce(opened(port, name), F.lit(False)), key, value)
-
-
 def _key(columns: Sequence[Column], fields: Fields, names: tuple[str, ...], hashed: str) -> dict[str, Column]:
     """Key columns in their compared types, normalised, and their hash before them."""
     kinds = [spark_type(one) for one in fields]
@@ -559,6 +592,20 @@ def _value_of(base: Node) -> str:
     return "v0" if isinstance(base, Aggregate | Suppress) else "v"
 
 
+def _has_own_keys(base: Node) -> bool:
+    """Whether the keys of the tables that a node's operator emits have their own types, and no wider ones."""
+    if isinstance(base, KeyJoin):
+        return all(_types(leaf.key) == _types(base.key) for leaf, _ in leaves_of(base))
+    if isinstance(base, ForeignKeyJoin | OneToMany | StreamJoin):
+        one = base.left if isinstance(base, OneToMany) else base.right
+        return _types(one.key) == _types(base.foreign)
+    return True
+
+
+def _types(fields: Fields) -> list[str]:
+    return [one.type for one in fields]
+
+
 def _key_width(base: Node) -> int:
     if isinstance(base, ForeignKeyJoin):
         return len(base.left.key)
@@ -568,6 +615,11 @@ def _key_width(base: Node) -> int:
 def _first_round(readers: tuple[Reader, ...]) -> int:
     """The round that a source joins; one without readers has only what it rejects, for the outputs."""
     return min((reader.port.round for reader in readers), default=0)
+
+
+def _read(consumers: Sequence[Consumer]) -> dict[str, None]:
+    """The columns that ports read; a table that several read is there once."""
+    return dict.fromkeys(name for consumer in consumers for name in consumer.names)
 
 
 def _union(streams: list[DataFrame | None]) -> DataFrame:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -62,18 +63,40 @@ class TableColumns:
     ----------
     exists
         Whether there is a row. Of a stream, whether the record has a value, and null where there is no record.
-    key, value
-        The columns, in the order of the node's fields; those of the value are null where there is no row.
+    key
+        The columns of the key, in the order of the node's fields.
+    names
+        Those of the value by their names in the data frame; they are null where there is no row.
     """
 
     exists: Column
     key: tuple[Column, ...]
-    value: tuple[Column, ...]
+    names: tuple[str, ...]
+
+    @cached_property
+    def value(self) -> tuple[Column, ...]:
+        """The columns of the value."""
+        return tuple(map(internal, self.names))
+
+
+def internal(name: str) -> Column:
+    """Return an internal column; as SQL it takes a fraction of the time that `F.col` does."""
+    return F.expr(name)
+
+
+def opened_name(port: int, *parts: str, nested: bool = False) -> str:
+    """Return the name of a column of an opened port.
+
+    ``__p3_v0_c1`` is column 1 of the value ``v0`` of port 3. With `nested` the columns are in one struct per port: else
+    each row of a plan with several outputs had the columns of all.
+    """
+    name = "_".join(parts)
+    return f"__p{port}.`{name}`" if nested else f"__p{port}_{name}"
 
 
 def opened(port: int, *parts: str) -> Column:
-    """Return a column of an opened port: ``__p3_v0_c1`` is column 1 of the value ``v0`` of port 3."""
-    return F.col("_".join((f"__p{port}", *parts)))
+    """Return a column of an opened port that is not nested."""
+    return internal(opened_name(port, *parts))
 
 
 @dataclass
@@ -91,25 +114,43 @@ class Scope:
     sides
         Per join and side, the columns of that side, where the join's operator gave them. (A table joined to itself
         by a foreign key is two different rows.)
+    exact
+        Whether every table given has the types of its node: keys may come in a wider type, as they were compared.
+
+    Notes
+    -----
+    Every step is an analysis of the whole frame, and a frame can have thousands of columns. So a step names only
+    the columns that it adds, and those of the table that users' expressions see stay until another one's are needed.
     """
 
     frame: DataFrame
     tables: dict[Node, TableColumns] = field(default_factory=dict)
     keys: dict[Node, tuple[Column, ...]] = field(default_factory=dict)
     sides: dict[tuple[Node, str], TableColumns] = field(default_factory=dict)
+    exact: bool = False
+    _visible: dict[Node, dict[str, Column]] = field(default_factory=dict, init=False)
+    _beside: dict[str, Column] = field(default_factory=dict, init=False)
 
-    def add(self, columns: dict[str, Column], beside: Sequence[Column] = ()) -> list[Column]:
-        """Add internal columns, computed with some further columns visible by their aliases."""
-        internal = [quoted(name) for name in self.frame.columns]
-        visible = self.frame.select("*", *beside) if beside else self.frame
-        self.frame = visible.select(*internal, *(column.alias(name) for name, column in columns.items()))
-        return [quoted(name) for name in columns]
+    def add(self, columns: dict[str, Column], beside: dict[str, Column] | None = None) -> list[Column]:
+        """Add internal columns, computed with some further columns visible by their names."""
+        return list(map(internal, self._added(columns, beside)))
 
-    def visible(self, node: Node) -> list[Column]:
+    def _added(self, columns: dict[str, Column], beside: dict[str, Column] | None = None) -> tuple[str, ...]:
+        """Do the same, and return the names."""
+        if beside is not None and beside is not self._beside:
+            hidden = self.frame.drop(*self._beside) if self._beside else self.frame
+            self.frame, self._beside = hidden.withColumns(beside), beside
+        if columns:
+            self.frame = self.frame.withColumns(columns)
+        return tuple(columns)
+
+    def visible(self, node: Node) -> dict[str, Column]:
         """The columns of a table under their names: what a user's expression over it is resolved against."""
         table = self.table(node)
-        named = zip([*node.key, *node.value], [*table.key, *table.value], strict=True)
-        return [column.alias(one.name) for one, column in named]
+        if node not in self._visible:
+            names = [one.name for one in (*node.key, *node.value)]
+            self._visible[node] = dict(zip(names, [*table.key, *table.value], strict=True))
+        return self._visible[node]
 
     def table(self, node: Node) -> TableColumns:
         """Compute the columns of a table, and of those it is made of."""
@@ -140,8 +181,8 @@ class Scope:
         there = F.when(holds, parent.exists) if node.is_stream else parent.exists & holds
         columns = {_internal(node, ""): there}
         columns |= {_internal(node, n): F.when(there, value) for n, value in enumerate(parent.value)}
-        exists, *value = self.add(columns, self.visible(node.parent))
-        return TableColumns(exists, parent.key, tuple(value))
+        exists, *names = self._added(columns, self.visible(node.parent))
+        return TableColumns(internal(exists), parent.key, tuple(names))
 
     def _select_key(self, node: SelectKey) -> TableColumns:
         parent = self.table(node.parent)
@@ -150,9 +191,9 @@ class Scope:
             for n, one in enumerate(node.columns)
         }
         kept = {one.name for one in node.value}
-        fields = zip(node.parent.value, parent.value, strict=True)
-        value = tuple(column for one, column in fields if one.name in kept)
-        return replace(parent, key=tuple(self.add(columns, self.visible(node.parent))), value=value)
+        fields = zip(node.parent.value, parent.names, strict=True)
+        names = tuple(name for one, name in fields if one.name in kept)
+        return replace(parent, key=tuple(self.add(columns, self.visible(node.parent))), names=names)
 
     def _side(self, join: Join, side: str) -> TableColumns:
         given = self.sides.get((join, side))
@@ -166,7 +207,7 @@ class Scope:
             "right": right.exists,
             "outer": left.exists | right.exists,
         }[join.how]
-        beside = [*_side_columns(LEFT, join.left, left), *_side_columns(RIGHT, join.right, right)]
+        beside = _side_columns(LEFT, join.left, left) | _side_columns(RIGHT, join.right, right)
         return self._made(join, there, self.keys.get(join, left.key), beside, join.select, join.delete_when)
 
     def _made(
@@ -174,7 +215,7 @@ class Scope:
         node: Node,
         there: Column,
         key: tuple[Column, ...],
-        beside: Sequence[Column],
+        beside: dict[str, Column],
         columns: Sequence[Named],
         delete_when: Expression | None,
     ) -> TableColumns:
@@ -183,9 +224,15 @@ class Scope:
             there = F.when(there, ~truth(column_of(delete_when))).otherwise(there)
         made = {_internal(node, ""): there}
         for number, (one, kind) in enumerate(zip(columns, node.value, strict=True)):
-            made[_internal(node, number)] = F.when(there, column_of(one.expression).cast(spark_type(kind)))
-        exists, *value = self.add(made, beside)
-        return TableColumns(exists, key, tuple(value))
+            made[_internal(node, number)] = F.when(there, self._typed(one.expression, kind))
+        exists, *names = self._added(made, beside)
+        return TableColumns(internal(exists), key, tuple(names))
+
+    def _typed(self, expression: Expression, made: Field) -> Column:
+        """An expression in the type of the column it makes; a cast is left out where it has that type as it is."""
+        column, kind = column_of(expression), spark_type(made)
+        plain = not isinstance(kind, T.ArrayType | T.MapType | T.StructType)
+        return column if self.exact and plain else column.cast(kind)
 
 
 def truth(condition: Column) -> Column:
@@ -194,16 +241,16 @@ def truth(condition: Column) -> Column:
 
 
 def _internal(node: Node, part: object) -> str:
-    return f"__table{node.serial}.{part}"
+    return f"__table{node.serial}_{part}"
 
 
-def _side_columns(side: str, node: Node, table: TableColumns) -> list[Column]:
+def _side_columns(side: str, node: Node, table: TableColumns) -> dict[str, Column]:
     """One side of a join under the names by which `Row` finds them; null where the side has no row."""
-    columns = [table.exists.alias(side_column(side, ""))]
+    columns = {side_column(side, ""): table.exists}
     for one, column in zip(node.key, table.key, strict=True):
-        columns.append(F.when(table.exists, column).alias(side_column(side, one.name)))
+        columns[side_column(side, one.name)] = F.when(table.exists, column)
     for one, column in zip(node.value, table.value, strict=True):
-        columns.append(column.alias(side_column(side, one.name)))
+        columns[side_column(side, one.name)] = column
     return columns
 
 

@@ -57,7 +57,7 @@ class Consumer:
     columns
         The names of the messages' columns; those of the record batches have `prefix` before them.
     value
-        How many columns the value has: ``c0``, ``c1``, ...
+        The columns of the record batches that are the value's ``c0``, ``c1``, ...; other ports may read them, too.
     counted_by
         The operator that drops and counts late changes of a versioned table; `late` then tells which these are.
     rejecting
@@ -66,7 +66,7 @@ class Consumer:
 
     port: Port
     columns: tuple[str, ...]
-    value: int
+    value: tuple[str, ...]
     counted_by: str | None = None
     rejecting: tuple[tuple[Port, ...], Shown] | None = None
 
@@ -79,16 +79,12 @@ class Consumer:
     def names(self) -> list[str]:
         """The columns of the record batches."""
         counted = [] if self.counted_by is None else [self.late]
-        return [*(self.prefix + name for name in (*self.columns, *self._fields)), *counted]
+        return [*(self.prefix + name for name in self.columns), *counted, *self.value]
 
     @property
     def late(self) -> str:
         """The column that tells late changes."""
         return f"{self.prefix}late"
-
-    @property
-    def _fields(self) -> list[str]:
-        return [f"c{number}" for number in range(self.value)] or [NOTHING]
 
     def of(self, frame: pl.DataFrame) -> pl.DataFrame:
         """The rows that are messages: others are a stream's records that were filtered out, or no changes at all."""
@@ -98,7 +94,8 @@ class Consumer:
     def messages(self, frame: pl.DataFrame, *further: pl.Expr | str) -> pl.DataFrame:
         """Put the messages together, the value as one struct."""
         live = pl.col(self.prefix + LIVE)
-        value = pl.struct(pl.col(self.prefix + name).alias(name) for name in self._fields)
+        fields = [pl.col(name).alias(f"c{number}") for number, name in enumerate(self.value)]
+        value = pl.struct(fields or pl.lit(None, pl.Boolean).alias(NOTHING))
         if not frame[self.prefix + LIVE].all():
             value = pl.when(live).then(value)
         columns = (pl.col(self.prefix + name).alias(name) for name in self.columns)

@@ -12,6 +12,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from tablestream.calling import user_line, warn
+from tablestream.connectors import sink
 from tablestream.connectors.shipping import ship
 from tablestream.errors import ArgumentError, MixedPlanError, SessionSettingError
 from tablestream.options import (
@@ -28,7 +29,7 @@ from tablestream.spark.build import Builder, Result, Settings, polars_types
 from tablestream.spark.columns import quoted
 from tablestream.spark.sources import SourceFrame
 from tablestream.topology.graph import ancestors
-from tablestream.topology.nodes import Node, Source
+from tablestream.topology.nodes import Fields, Node, Source
 
 _PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 _ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
@@ -187,7 +188,7 @@ def query_frame(line: Line) -> DataFrame:
     """Return one frame for all outputs: ``__port``, and a struct ``__out<port>`` with the columns of each."""
     builder = Builder(line, worker_settings())
     frame = builder.build()
-    kept = [quoted(name) for name in frame.columns]
+    kept = [F.expr(name) for name in frame.columns]
     for ending in line.endings:
         port = ending.port.number
         if ending.output.rejected:
@@ -198,7 +199,7 @@ def query_frame(line: Line) -> DataFrame:
         # What was computed on the way goes: another output of the same table has columns of the same names.
         mine = F.when(F.col("__port") == port, F.struct(*columns)).alias(f"__out{port}")
         frame = frame.select(*kept, mine)
-        kept.append(F.col(f"__out{port}"))
+        kept.append(F.expr(f"__out{port}"))
     return frame.select("__port", *(f"__out{ending.port.number}" for ending in line.endings))
 
 
@@ -213,18 +214,22 @@ def shape(result: Result, ending: Ending) -> list[Column]:
     """The columns of `Table.changes`."""
     node = ending.output.node
     key = [column.alias(one.name) for column, one in zip(result.key, node.key, strict=True)]
-    value = [column.alias(one.name) for column, one in zip(result.value, node.value, strict=True)]
+    value = _named(result.value, node.value)
     kind = F.when(result.exists, "upsert").otherwise("delete").alias("_change_type")
     latest = [] if result.latest is None else [result.latest.alias("_is_latest")]
     return [*key, *value, kind, result.timestamp.alias("_timestamp"), *latest, result.order.alias("_order")]
+
+
+def _named(names: Sequence[str], fields: Fields) -> list[Column]:
+    """Columns of a data frame under the names of a value's."""
+    return [F.expr(f"{name} AS {sink.quoted(one.name)}") for name, one in zip(names, fields, strict=True)]
 
 
 def _before(result: Result, ending: Ending) -> list[Column]:
     """What `_with_images` needs: whether there was a row, and its columns."""
     if result.old is None or result.existed is None:
         return []
-    fields = ending.output.node.value
-    old = [column.alias(one.name) for column, one in zip(result.old, fields, strict=True)]
+    old = _named(result.old, ending.output.node.value)
     return [F.when(result.existed, F.struct(*(old or [F.lit(None).alias("__nothing")]))).alias("__old")]
 
 

@@ -5,8 +5,8 @@ The frame made here has:
 ===============  ====================  ==================================================================
 column           type                  meaning
 ===============  ====================  ==================================================================
-``__key.0`` ...  any                   the key
-``__value.0``..  any                   the value; null in a tombstone
+``__key_0`` ...  any                   the key
+``__value_0``..  any                   the value; null in a tombstone
 ``__live``       boolean               false: a tombstone, or a record without a value
 ``__ts``         bigint                microseconds since 1970
 ``__time``       bigint, or any        the same, or ``order_by``: what the order begins with
@@ -173,9 +173,9 @@ def describe(df: DataFrame, said: Description) -> Described:
     live = ~reduce(or_, gone) if gone else F.lit(True)
     null_key = reduce(or_, [] if said.records else [part.isNull() for part in said.key], F.lit(False))
     frame = df.select(
-        *(part.alias(f"__key.{number}") for number, part in enumerate(said.key)),
+        *(part.alias(f"__key_{number}") for number, part in enumerate(said.key)),
         *(
-            (F.when(live, one.column) if gone else one.column).alias(f"__value.{number}")
+            (F.when(live, one.column) if gone else one.column).alias(f"__value_{number}")
             for number, one in enumerate(value)
         ),
         live.alias("__live"),

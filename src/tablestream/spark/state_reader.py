@@ -235,7 +235,7 @@ def _rows(state: _State, table: StoredTable, as_of_us: int | None) -> DataFrame:
     if table.copied:
         any_shard = state.manifests(table.round).select(F.min(blobs.SHARD)).first()
         parts = parts.where(F.col(blobs.SHARD) == F.lit(any_shard[0] if any_shard else None))
-    rows = parts.groupBy(blobs.SHARD).applyInArrow(by_batches(reader), T.StructType(layout.flat(0)))
+    rows = parts.groupBy(blobs.SHARD).applyInArrow(by_batches(reader), T.StructType(layout.in_frame(0)))
     return rows.select(*_shown(state.spark, table))
 
 

@@ -6,7 +6,7 @@ last shuffle.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import polars as pl
@@ -18,8 +18,8 @@ from tablestream.plan.order import in_order
 from tablestream.spark import blobs
 from tablestream.state.changes import PARTITION, POSITION, TIME, hop_columns
 
-#: Rows that leave together, as one Arrow record batch.
-ROWS = 50_000
+#: Rows that leave together, as one Arrow record batch, and how many values these can have.
+ROWS, CELLS = 50_000, 10_000_000
 #: The column with a change's place in the total order.
 ORDER = "order"
 #: Where Spark tells its workers the number of the micro-batch.
@@ -41,32 +41,38 @@ class Opened:
         The columns' names and Arrow types, serialised.
     numbered_by
         The columns of the key whose messages are numbered, 0, 1, ..., in ``order``; none: they are not.
+    nested
+        Whether the columns are the fields of one struct.
     """
 
     port: int
     columns: tuple[tuple[str, str | None], ...]
     schema: bytes
     numbered_by: tuple[str, ...] = ()
+    nested: bool = False
 
     @property
     def fields(self) -> pa.Schema:
-        """The columns."""
+        """The columns of the data frame."""
         return pa.ipc.read_schema(pa.BufferReader(self.schema))
 
-    def record_batches(self, frame: pl.DataFrame) -> Iterator[dict[str, pa.Array]]:
+    def record_batches(self, frame: pl.DataFrame, rows: int = ROWS) -> Iterator[dict[str, pa.Array]]:
         """Turn messages into columns of the Arrow types, a bounded number of rows at a time.
 
         A hop that a message did not take is 0; any other column that an operator leaves out is null.
         """
-        fields = self.fields
+        schema = self.fields
+        fields = pa.schema(list(schema.field(0).type)) if self.nested else schema
         taken = [
             _take(frame, source, part).alias(name)
             for (source, part), name in zip(self.columns, fields.names, strict=True)
         ]
-        for part in frame.select(taken).iter_slices(ROWS):
-            for piece in blobs.pieces(part.to_arrow(compat_level=pl.CompatLevel.oldest()), ROWS):
-                arrays = (column.combine_chunks() for column in piece.cast(fields).columns)
-                yield dict(zip(fields.names, arrays, strict=True))
+        for part in frame.select(taken).iter_slices(rows):
+            for piece in blobs.pieces(part.to_arrow(compat_level=pl.CompatLevel.oldest()), rows):
+                arrays = [column.combine_chunks() for column in piece.cast(fields).columns]
+                if self.nested:
+                    arrays = [pa.StructArray.from_arrays(arrays, fields=list(fields))]
+                yield dict(zip(schema.names, arrays, strict=True))
 
 
 def _take(frame: pl.DataFrame, source: str, part: str | None) -> pl.Expr:
@@ -102,7 +108,7 @@ class ChangeUnpacker:
             for one in _blobs(batch):
                 if one.port in by_port:
                     (messages,) = blobs.decode([one.blob])
-                    for part in by_port[one.port].record_batches(messages):
+                    for part in by_port[one.port].record_batches(messages, rows_together(self.opened)):
                         rows = len(next(iter(part.values())))
                         head = {blobs.SHARD: _repeat(one.shard, rows), blobs.PORT: _repeat(one.port, rows)}
                         yield self._wide(rows, {**head, **part})
@@ -157,7 +163,8 @@ class OutputUnpacker:
 
     def _output(self, one: Opened, frames: list[pl.DataFrame]) -> Iterator[pa.RecordBatch]:
         changes = in_order(frames, hop_columns(self.hops))
-        for part in one.record_batches(changes.with_columns(self._order(one.numbered_by))):
+        ordered = changes.with_columns(self._order(one.numbered_by))
+        for part in one.record_batches(ordered, rows_together(self.opened)):
             rows = len(next(iter(part.values())))
             yield self._wide(rows, {"__port": _repeat(one.port, rows), **part})
 
@@ -165,6 +172,11 @@ class OutputUnpacker:
         kinds: dict[str, pa.DataType] = {"__port": pa.int32()}
         kinds |= {one.name: one.type for opened in self.opened for one in opened.fields}
         return wide(kinds, rows, columns)
+
+
+def rows_together(opened: Sequence[Opened]) -> int:
+    """Return how many rows leave together: each has the columns of every port, and most of them null."""
+    return max(1, min(ROWS, CELLS // sum(1 + len(one.columns) for one in opened)))
 
 
 def micro_batch_id() -> int:
