@@ -740,7 +740,9 @@ def test_rejected_records_need_a_log(flights: ts.Table) -> None:
 # What a table says of itself
 
 
-def test_on_that_names_the_whole_key_is_planned_as_a_join_on_the_key(flights: ts.Table) -> None:
+def test_on_that_names_the_whole_key_is_planned_as_a_join_on_the_key(
+    flights: ts.Table, log: DataFrame
+) -> None:
     def rounds(table: ts.Table, **options: Any) -> str:
         return ts.plan_text(table.to(ts.to_memory("planned")), **options).split(",")[0]
 
@@ -750,6 +752,9 @@ def test_on_that_names_the_whole_key_is_planned_as_a_join_on_the_key(flights: ts
         assert rounds(joined) == "Plan: 1 round"
         assert rounds(joined, compat="kafka-streams") == "Plan: 2 rounds"
     assert rounds(flights.join(other, on=F.col("id") + 1)) == "Plan: 2 rounds"
+    named = ts.table(log, "plane", columns=["seats"], timestamp="at", name="named")
+    assert rounds(named.join(named, on="plane", suffixes=("", "_r"))) == "Plan: 1 round"
+    assert rounds(named.join(named, on=F.lit("plane"), suffixes=("", "_r"))) == "Plan: 2 rounds"
     assert rounds(flights.join(other, on="id", how="outer", suffixes=("", "_r"))) == "Plan: 2 rounds"
 
 

@@ -21,13 +21,13 @@ class AggregateFunction:
     name
         Of Spark's function.
     column
-        What it is of; none: rows.
+        What it is of: a Column, or a string as everywhere; none: rows.
     parameter
         Of an approximate one, how good it is or what it asks for; the others have none.
     """
 
     name: str
-    column: Column | None
+    column: Column | str | None
     parameter: float | None = None
 
 
@@ -158,10 +158,8 @@ SPARK: dict[str, Callable[..., Column]] = {
 }
 
 
-def _column(given: str | Column) -> Column:
-    if isinstance(given, str):
-        return F.expr(given)
-    if isinstance(given, Column):
+def _column(given: str | Column) -> str | Column:
+    if isinstance(given, str | Column):
         return given
     raise ArgumentError(
         f"{given!r} is not a column.", hint="Give a name, an SQL expression or a Column.", where=user_line()

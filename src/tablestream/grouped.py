@@ -8,9 +8,10 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from pyspark.errors import ParseException, PySparkException
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import types as T
 
+from tablestream.arguments import as_column
 from tablestream.calling import user_line
 from tablestream.errors import ArgumentError, PlanError, UnsupportedTypeError
 from tablestream.functions import SPARK, AggregateFunction
@@ -100,12 +101,20 @@ class _Grouped:
                 )
             if function.parameter is not None:
                 self._check_approximate(one, function, shown, where)
-        of = [(one, function.column) for one, function in columns.items() if function.column is not None]
-        inputs = carried(self._rows, [column.alias(one) for one, column in of], shown, where) if of else []
+        of = {
+            one: as_column(function.column, self._rows.columns)
+            for one, function in columns.items()
+            if function.column is not None
+        }
+        inputs = (
+            carried(self._rows, [column.alias(one) for one, column in of.items()], shown, where) if of else []
+        )
         for given in inputs:
             _check_input(columns[given.name], given, shown, where)
-        places = {one: place for place, (one, _) in enumerate(of)}
-        value = tuple(self._result(one, function, shown, where) for one, function in columns.items())
+        places = {one: place for place, one in enumerate(of)}
+        value = tuple(
+            self._result(one, function, of.get(one), shown, where) for one, function in columns.items()
+        )
         check_names(self._rows.sparkSession, [one.name for one in self._key], value, shown, where)
         measures = tuple(
             Measure(function.name, places.get(one), function.parameter) for one, function in columns.items()
@@ -129,11 +138,13 @@ class _Grouped:
                 where=where,
             )
 
-    def _result(self, name: str, function: AggregateFunction, operator: str, where: str) -> Field:
+    def _result(
+        self, name: str, function: AggregateFunction, column: Column | None, operator: str, where: str
+    ) -> Field:
         """The column of an aggregate, with the type that Spark gives it."""
         spark = SPARK[function.name]
         try:
-            made = self._rows.agg(spark("*" if function.column is None else function.column).alias(name))
+            made = self._rows.agg(spark("*" if column is None else column).alias(name))
             kind = made.schema[0].dataType
         except PySparkException as error:
             raise PlanError(

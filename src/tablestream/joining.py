@@ -7,13 +7,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pyspark.sql import Column, SparkSession
+from pyspark.errors import AnalysisException
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import types as T
 
 from tablestream.arguments import ColumnLike, as_column, listed
 from tablestream.errors import ArgumentError, ColumnCollisionError, NotVersionedError
 from tablestream.row import LEFT, RIGHT, Row, side_column
-from tablestream.spark.analysis import folding
+from tablestream.spark.analysis import folding, unlogged
 from tablestream.spark.columns import SparkExpression, quoted
 from tablestream.spark.types import common_key
 from tablestream.topology.graph import base_of, history_of, shown_name
@@ -88,10 +89,17 @@ class Joining:
         return fields, tuple(one.expression for one in pointers)
 
     def is_on_key(self, foreign: Fields, on: Sequence[SparkExpression]) -> bool:
-        """Whether a foreign key is the whole left key, in types that both keys are compared in."""
+        """Whether a foreign key is the whole left key, in types that both keys are compared in.
+
+        An expression's text alone does not tell: that of the column ``id`` is also that of the string 'id'. But the
+        column is not found where the key is left out.
+        """
         key, fold = self.left.key, folding(self.spark)
-        return [one.type for one in foreign] == [one.type for one in key] and all(
-            fold(expression.text.strip("`")) == fold(one.name)
+        if [one.type for one in foreign] != [one.type for one in key]:
+            return False
+        without_key = empty(self.spark, schema_of(self.left.value))
+        return all(
+            fold(expression.text.strip("`")) == fold(one.name) and not _is_found(expression, without_key)
             for expression, one in zip(on, key, strict=True)
         )
 
@@ -192,6 +200,15 @@ class Joining:
                 where=self.where,
             )
         return tuple(fields)
+
+
+def _is_found(expression: SparkExpression, frame: DataFrame) -> bool:
+    """Whether Spark finds all that an expression names among the columns of a frame."""
+    try:
+        with unlogged():
+            return bool(frame.select(expression.column).columns)
+    except AnalysisException:
+        return False
 
 
 def _names(node: Node) -> list[str]:

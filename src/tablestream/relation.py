@@ -35,7 +35,10 @@ from tablestream.values import carried, check_names, checked_value, empty, schem
 
 
 class Relation:
-    """A table or a stream; a method returns another one and starts nothing."""
+    """A table or a stream; a method returns another one and starts nothing.
+
+    Where a method takes a column, a string is the column of that name, if there is one, and else a SQL expression.
+    """
 
     def __init__(self, node: Node, spark: SparkSession) -> None:
         self._node, self._spark = node, spark
@@ -75,7 +78,7 @@ class Relation:
         Parameters
         ----------
         condition
-            A Column or SQL string over the columns of the table. Null counts as not fulfilled.
+            A Column or a string over the columns of the table. Null counts as false.
 
         Notes
         -----
@@ -109,7 +112,7 @@ class Relation:
         Parameters
         ----------
         columns
-            Columns or names. Key columns among them are the key and not repeated in the value. A struct alone
+            Columns or strings. Key columns among them are the key and not repeated in the value. A struct alone
             that bears no name (``F.struct(...)``, ``F.when(..., F.struct(...))``, without an alias) is the row: it
             is taken apart, and where it is null the row is deleted. One with a name is a column like any other.
         delete_when
@@ -158,7 +161,7 @@ class Relation:
         Parameters
         ----------
         columns
-            A Column or SQL string by name.
+            A Column or a string by name.
         """
         where = user_line()
         fold = folding(self._spark)

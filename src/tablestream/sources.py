@@ -51,13 +51,14 @@ def table(
     df
         A streaming DataFrame: files, Kafka, Delta, or any other source.
     key
-        The column or columns that identify a row. An expression needs an alias. A record with a null in its key
-        is dropped and counted.
+        The column or columns that identify a row: Columns or strings. A string is the column of that name, if there is
+        one, and else a SQL expression, here and in all arguments. An expression needs an alias. A record with a null
+        in its key is dropped and counted.
     timestamp
         When the change happened, of type timestamp. Default: Kafka's ``timestamp`` column, else the time of the
         micro-batch. A record without a time is dropped and counted.
     apply_as_deletes
-        Says which records are tombstones: the row of their key is gone. A SQL string or a Column.
+        Says which records are tombstones: the row of their key is gone. A Column or a string.
     columns, except_columns
         The columns of the value, or those to leave out; a single one or a list. Default: all but the key's.
     history
@@ -183,7 +184,7 @@ def stream(
     key
         The column or columns of the records' key; it may be null, and there may be none at all.
     apply_as_deletes
-        Says which records have no value: what `Stream.to_table` reads as a tombstone. A SQL string or a Column.
+        Says which records have no value: what `Stream.to_table` reads as a tombstone. A Column or a string.
     timestamp, columns, except_columns, reorder, order_by, name
         As for `table`.
 

@@ -87,7 +87,7 @@ class Stream(Relation):
         Parameters
         ----------
         elements
-            A Column or SQL string that gives an array: ``F.split("text", " ")``, ``"transform(lines, x -> ...)"``.
+            A Column or a string that gives an array: ``F.split("text", " ")``, ``"transform(lines, x -> ...)"``.
             Elements that are structs become the value's columns; others become one column, with the expression's
             alias for a name. An element that is null is a record without a value; an array that is null or empty
             leaves nothing.
@@ -351,7 +351,7 @@ class Stream(Relation):
         Parameters
         ----------
         *keys
-            The group: names or Columns over the record; an expression needs an alias.
+            The group: Columns or strings over the record; an expression needs an alias.
         value
             What `GroupedStream.aggregate` and ``reduce`` see of a record; default the columns that are not keys.
 

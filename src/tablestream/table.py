@@ -279,7 +279,7 @@ class Table(Relation):
         Parameters
         ----------
         *keys
-            The group: names or Columns over the row; an expression needs an alias. A null is a group of its own
+            The group: Columns or strings over the row; an expression needs an alias. A null is a group of its own
             (with ``compat="kafka-streams"``, rows with a null in it count in none).
         value
             What `GroupedTable.aggregate` and ``reduce`` see of a row; default the columns that are not keys.

@@ -10,8 +10,8 @@ from typing import Any
 import polars as pl
 import pytest
 
+from tablestream.operators.buffer.suppress import Suppress
 from tablestream.operators.operator import Context
-from tablestream.operators.suppress import Suppress
 from tablestream.state.cache import NoCache
 from tablestream.state.shard import ShardState
 from tablestream.state.store import MemoryStore

@@ -166,12 +166,12 @@ def test_the_earliest_time_is_found_in_a_row_of_each_run() -> None:
     shard = full(5_000)
     gone = shard.index.until(99).with_columns(pl.lit(value=False).alias("_live"))
     shard.index.update(gone)
-    assert shard.index.earliest() == 0
+    assert shard.index.bound() == 0
     shard.index.update(frame([]), over=100)
     shard = shard.restarted()
-    assert shard.index.earliest() == 100
+    assert shard.index.bound() == 100
     assert shard.fetches == 1
-    assert Shard().index.earliest() is None
+    assert Shard().index.bound() is None
 
 
 def test_an_index_in_which_nothing_waits_has_no_start() -> None:

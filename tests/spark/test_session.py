@@ -17,7 +17,7 @@ from tablestream.spark.session import (
     STORE,
     check_configured,
     configured,
-    needed,
+    missing_settings,
 )
 
 HDFS = ROCKSDB.replace("RocksDBState", "HDFSBackedState")
@@ -43,7 +43,7 @@ def session(settings: dict[str, str] | None = None, **options: Any) -> Any:
 
 
 def test_a_bare_session_lacks_three_settings() -> None:
-    assert needed(session(), 16) == {STORE: ROCKSDB, CHANGELOG: "true", PARTITIONS: "2"}
+    assert missing_settings(session(), 16) == {STORE: ROCKSDB, CHANGELOG: "true", PARTITIONS: "2"}
 
 
 @pytest.mark.parametrize(
@@ -59,21 +59,21 @@ def test_a_bare_session_lacks_three_settings() -> None:
 def test_there_are_as_many_partitions_as_shards_and_cores_warrant(
     master: str, cores: int, shards: int, partitions: str
 ) -> None:
-    assert needed(session(master=master, cores=cores), shards)[PARTITIONS] == partitions
+    assert missing_settings(session(master=master, cores=cores), shards)[PARTITIONS] == partitions
 
 
 def test_what_the_user_chose_stays() -> None:
     chosen = {STORE: "com.example.Store", CHANGELOG: "false", PARTITIONS: "8"}
-    assert needed(session(chosen), 16) == {}
+    assert missing_settings(session(chosen), 16) == {}
 
 
 def test_a_number_of_partitions_above_the_shards_is_cut() -> None:
-    assert needed(session({PARTITIONS: "200"}), 16)[PARTITIONS] == "16"
-    assert needed(session({PARTITIONS: "16"}), 16).get(PARTITIONS) is None
+    assert missing_settings(session({PARTITIONS: "200"}), 16)[PARTITIONS] == "16"
+    assert missing_settings(session({PARTITIONS: "16"}), 16).get(PARTITIONS) is None
 
 
 def test_the_store_that_cannot_hold_the_state_is_replaced() -> None:
-    assert needed(session({STORE: HDFS}), 16)[STORE] == ROCKSDB
+    assert missing_settings(session({STORE: HDFS}), 16)[STORE] == ROCKSDB
 
 
 def test_a_session_is_restored_whatever_happens() -> None:

@@ -148,7 +148,7 @@ class Fold:
         ends[events.turn_end] = True
         gone = (events.rows <= 0) & (not self.keep_empty)
         results: list[Any] = []
-        current, aggregate, key, cells = -1, None, None, None
+        current, aggregate, key, found = -1, None, None, None
         # The names are local: a message costs its calls. What a function returned becomes cells at once, and the next
         # call is handed what is made of them: the same that it would be handed after a restart.
         initializer, adder, subtractor = user.initializer, user.adder, user.subtractor
@@ -158,19 +158,19 @@ class Fold:
             if group != current:
                 current, aggregate, key = group, known[group], keys[group]
             if removed is not None and aggregate is not None:
-                cells = taken(subtractor(key, removed, aggregate))
-                aggregate = None if cells is None else seen(cells)
+                found = taken(subtractor(key, removed, aggregate))
+                aggregate = None if found is None else seen(found)
             if added is not None:
                 if aggregate is None and initializer is not None:
-                    cells = taken(initializer())
-                    aggregate = None if cells is None else seen(cells)
-                    cells = taken(adder(key, added, aggregate))
+                    found = taken(initializer())
+                    aggregate = None if found is None else seen(found)
+                    found = taken(adder(key, added, aggregate))
                 else:
-                    cells = taken(added if aggregate is None else adder(key, added, aggregate))
-                aggregate = None if cells is None else seen(cells)
+                    found = taken(added if aggregate is None else adder(key, added, aggregate))
+                aggregate = None if found is None else seen(found)
             if is_end:
                 aggregate = None if is_gone else aggregate
-                results.append(None if aggregate is None else cells)
+                results.append(None if aggregate is None else found)
         return results
 
 
@@ -195,7 +195,7 @@ class _Shape:
         self._single = len(columns) == 1 and not always
         self._readers = [reader(kind, name) for kind, name in zip(kinds, columns, strict=True)]
         self._writers = [writer(kind, name) for kind, name in zip(kinds, columns, strict=True)]
-        self._is_plain = not any(self._readers)
+        self._is_plain, self._names = not any(self._readers), set(columns)
 
     def seen_in(self, frame: pl.DataFrame) -> list[Any]:
         """The rows of a frame with such columns, as they are handed to a function."""
@@ -233,7 +233,7 @@ class _Shape:
         if self._single:
             return self._writers[0](value)
         parts: Sequence[Any] = value if isinstance(value, tuple | list) else (value,)
-        if isinstance(value, dict) and value.keys() == set(self._columns):
+        if isinstance(value, dict) and value.keys() == self._names:
             parts = [value[name] for name in self._columns]
         if len(parts) != len(self._columns):
             columns = ", ".join(self._columns)

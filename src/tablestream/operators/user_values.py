@@ -15,10 +15,10 @@ timestamp, timestamp_ntz   a datetime with a time zone; one without
 interval day to second     a timedelta
 array                      a list, a tuple or a NumPy array
 struct                     a dict with the names of its fields, or a list or tuple with as many values
-map                        a dict, or a list of pairs; None is no key
+map                        a dict, or a list of pairs; no key is None, and none is there twice
 =========================  =====================================================================
 
-NumPy's scalars fit as Python's do. None fits everywhere but as a key.
+NumPy's numbers, booleans and texts fit as Python's do. None fits everywhere but as a key.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ import polars as pl
 
 from tablestream.errors import FunctionValueError
 from tablestream.operators.cells import KEY, VALUE, as_json, dtype
+from tablestream.operators.collected import hashable
 
 Convert = Callable[[Any], Any]
 #: What a conversion makes of a value, and the words for what it takes.
@@ -296,7 +297,9 @@ def _to_map(pair: Convert) -> Convert:
     def convert(value: Any) -> Any:
         pairs = value.items() if isinstance(value, dict) else value if isinstance(value, list) else None
         made = None if pairs is None else list(map(pair, pairs))
-        return None if made is None or any(one is None or one[KEY] is None for one in made) else made
+        if made is None or any(one is None or one[KEY] is None for one in made):
+            return None
+        return made if len({hashable(one[KEY]) for one in made}) == len(made) else None
 
     return convert
 

@@ -144,7 +144,7 @@ class Alignment:
             index.update(pl.concat([left, *new]).filter(~goes | ~pl.col(LIVE)), over)
 
     def _range(self, bound: Any) -> tuple[int, int]:
-        """Up to where the index has what is before a time, and before where it has nothing else."""
+        """Return up to where the index is read for what is before a time, and what of it is then over."""
         at = pl.select(_indexed(pl.lit(column([bound], self.time)), self.time)).item()
         return (at - 1, at) if self.time.is_integer() or self.time.is_temporal() else (at, at)
 
@@ -166,7 +166,7 @@ class Alignment:
 
 
 def _indexed(time: pl.Expr, kind: pl.DataType) -> pl.Expr:
-    """Map the order's times to integers, none of which falls where a time rises."""
+    """Map the order's times to integers; a later time never gets a smaller one."""
     if kind.is_integer() or kind.is_temporal():
         return time.to_physical().cast(pl.Int64)
     if kind.is_numeric():

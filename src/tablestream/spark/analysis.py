@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from threading import get_ident
 
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.logger import PySparkLogger
@@ -193,15 +195,18 @@ def _shown(error: PySparkException) -> str:
 def unlogged() -> Iterator[None]:
     """Keep PySpark from logging an analysis error that is caught, or raised again in our words."""
     # `logging.getLogger` would make loggers of another class for the whole process, which PySpark cannot write to.
-    loggers = [PySparkLogger.getLogger(name) for name in _LOGGERS]
-    before = [logger.disabled for logger in loggers]
+    loggers, thread = [PySparkLogger.getLogger(name) for name in _LOGGERS], get_ident()
+
+    def is_of_another_thread(_: logging.LogRecord) -> bool:
+        return get_ident() != thread
+
     for logger in loggers:
-        logger.disabled = True
+        logger.addFilter(is_of_another_thread)
     try:
         yield
     finally:
-        for logger, disabled in zip(loggers, before, strict=True):
-            logger.disabled = disabled
+        for logger in loggers:
+            logger.removeFilter(is_of_another_thread)
 
 
 def folding(spark: SparkSession) -> Callable[[str], str]:

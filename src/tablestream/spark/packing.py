@@ -270,7 +270,8 @@ class _Places:
         time = part[TIME] if self.ordered else self._running_maximum(partition, part[TIME])
         if "__position" in part.columns:
             # A row that could not be read has no position of its own.
-            position = part["__position"].fill_null(strategy="forward").fill_null(0).alias(POSITION)
+            last, _ = self._last.get(partition, (0, 0))
+            position = part["__position"].fill_null(strategy="forward").fill_null(last).alias(POSITION)
             element = self._elements(partition, ints(position))
             return part.with_columns(position, time.alias(TIME), pl.Series(_ELEMENT, element))
         counted = self._counted.get(partition, 0)

@@ -51,14 +51,14 @@ def configure(spark: SparkSession) -> SparkSession:
 
     Notes
     -----
-    It sets, each unless you have set it yourself:
+    It sets:
 
     - ``spark.sql.streaming.stateStore.providerClass`` to RocksDB. Spark's HDFS-backed store is replaced also where
       you chose it: it cannot hold this state.
     - ``spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled`` to ``true``: a commit uploads what
-      changed instead of a whole snapshot.
-    - ``spark.sql.shuffle.partitions`` to the number of shards (16), on a local master to that of its cores if they
-      are fewer. A number of yours is kept as long as there are as many shards. Other queries of the session get it as
+      changed instead of a whole snapshot. A value that you set is kept.
+    - ``spark.sql.shuffle.partitions`` to the number of shards (16); on a local master to the number of cores, if that
+      is less. A smaller number that you set is kept, a larger one is lowered. Other queries of the session get it as
       well.
 
     A query keeps the settings that it was started with, and its checkpoint the number of partitions.
@@ -69,16 +69,17 @@ def configure(spark: SparkSession) -> SparkSession:
     >>> spark = ts.configure(SparkSession.builder.master("local[2]").getOrCreate())  # doctest: +SKIP
     """
     use_driver_python(spark)
+    wanted = missing_settings(spark, DEFAULT_SHARDS)
     with _changing:
-        _apply(spark, needed(spark, DEFAULT_SHARDS))
+        _apply(spark, wanted)
     return spark
 
 
 @contextmanager
 def configured(spark: SparkSession, shards: int) -> Iterator[None]:
     """Give a session what a query needs while it is started, and restore it."""
+    wanted = missing_settings(spark, shards)
     with _changing:
-        wanted = needed(spark, shards)
         before = {name: spark.conf.get(name, None) for name in wanted}
         try:
             _apply(spark, wanted)
@@ -87,7 +88,7 @@ def configured(spark: SparkSession, shards: int) -> Iterator[None]:
             _apply(spark, before)
 
 
-def needed(spark: SparkSession, shards: int) -> dict[str, str]:
+def missing_settings(spark: SparkSession, shards: int) -> dict[str, str]:
     """The settings that a query of so many shards needs and its session lacks."""
     wanted = {}
     if _lacks_store(spark):
@@ -123,8 +124,7 @@ def check_configured(spark: SparkSession, shards: int, rounds: int) -> None:
     if partitions > shards:
         warn(
             f"{PARTITIONS} is {partitions}, and the plan has {shards} shards: each of its {rounds} rounds commits"
-            f" {partitions} state stores in every micro-batch, most of them empty. tablestream.configure(spark) sets"
-            " a number that suits the session."
+            f" {partitions} state stores in every micro-batch, most of them empty. Set it to {shards} or fewer."
         )
 
 

@@ -33,6 +33,7 @@ import polars as pl
 from tablestream.errors import BufferFullError
 from tablestream.operators.buffer.time_index import TimeIndex, by_time, latest
 from tablestream.operators.buffer.waiting import ARRIVED, BY_ARRIVAL, WAITING, Waiting, overdue
+from tablestream.operators.cells import KEY, VALUE, dtype
 from tablestream.operators.events import ends, ints, touched_keys
 from tablestream.operators.operator import NUMBER, PARENT, Context, Emission, keyed_changes
 from tablestream.operators.upsert import Upsert
@@ -160,8 +161,26 @@ class Suppress:
     def _sizes(self, rows: pl.DataFrame) -> list[int] | None:
         if self.max_bytes is None:
             return None
-        text = pl.struct(*self.keys, "v").struct.json_encode().str.len_bytes()
+        columns = (_encodable(pl.col(name), rows.schema[name]).alias(name) for name in (*self.keys, "v"))
+        text = pl.struct(columns).struct.json_encode().str.len_bytes()
         return rows.select(text.cast(pl.Int64)).to_series().to_list()
+
+
+def _encodable(value: pl.Expr, kind: pl.DataType) -> pl.Expr:
+    """Return a value of which Polars can make JSON: bytes become base 64, maps lists of pairs."""
+    if isinstance(kind, pl.Binary):
+        return value.bin.encode("base64")
+    if isinstance(kind, pl.Map):
+        pairs = pl.List(pl.Struct({KEY: kind.key, VALUE: kind.value}))
+        return _encodable(value.cast(pairs), pairs)
+    if isinstance(kind, pl.List):
+        return value.list.eval(_encodable(pl.element(), dtype(kind.inner)))
+    if isinstance(kind, pl.Struct) and kind.fields:
+        parts = (
+            _encodable(value.struct.field(one.name), dtype(one.dtype)).alias(one.name) for one in kind.fields
+        )
+        return pl.when(value.is_not_null()).then(pl.struct(parts))
+    return value
 
 
 class _Held(NamedTuple):

@@ -11,8 +11,8 @@ Invariant
 call          cost
 ============  =========================================================================================
 ``until``     the rows from the start up to the time
-``first``     so many rows in each run, all rows of the last one's time, and once those before that left
-``earliest``  a row in each run
+``first``     so many rows in each run, all of the last one's time, and once only the rows before that left
+``bound``     a row in each run
 ``update``    the rows that come and leave, as with any trace
 ============  =========================================================================================
 
@@ -124,7 +124,7 @@ class TimeIndex:
         self.marks[self.mark] = self._earliest(found)
         return found
 
-    def earliest(self) -> int | None:
+    def bound(self) -> int | None:
         """Return a time before which nothing waits, that of a row that waits or has left; None if there is none."""
         return self.trace.reach(self.start, 1)
 

@@ -108,14 +108,14 @@ class Waiting:
         return gone
 
     def remember(self, context: Context, wait_us: int | None = None) -> None:
-        """Write who waits, and ask to be woken for the first of them; too early where that one has left since."""
+        """Write who waits, and ask to be woken for the first; waking too early, as that one left, does no harm."""
         changed = self._changed()
         TimeIndex.of(context, WAITING).update(changed, self._over)
         clock = context.clock
         if clock is not None and wait_us is not None:
             arrived = TimeIndex.of(context, BY_ARRIVAL)
             arrived.update(changed, BEGIN if clock.tick is None else clock.now_us - wait_us + 1)
-            first = arrived.earliest()
+            first = arrived.bound()
             if first is not None:
                 clock.wake(first + wait_us)
 
