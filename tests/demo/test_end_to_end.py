@@ -96,7 +96,6 @@ def test_readings_that_come_after_the_grace_are_missing_and_that_is_told(
 @pytest.mark.spark
 def test_ctrl_c_stops_the_query_and_ends_with_130(tmp_path: Path) -> None:
     arguments = [
-        "demo",
         "--scale",
         "0.005",
         "--micro-batches",
@@ -106,7 +105,7 @@ def test_ctrl_c_stops_the_query_and_ends_with_130(tmp_path: Path) -> None:
         "--json",
     ]
     with subprocess.Popen(
-        [sys.executable, "-m", "tablestream", *arguments],
+        [sys.executable, "-m", "examples.demo", *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

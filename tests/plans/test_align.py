@@ -144,14 +144,16 @@ def test_streams_that_are_merged_wait_each_for_itself() -> None:
 def test_an_order_by_times_beyond_the_years_of_python_goes_on() -> None:
     end, kind = 253402318799_000_000, pl.Datetime("us", "UTC")  # the end of the year 9999 in New York
     told, port = Port(1, 0, 1, "*", "told"), Port(2, 0, 2, "_kh", "rows")
-    held = Held(3, port, pl.Schema({"_kh": pl.Int64(), "_live": pl.Boolean()}), ordered=True)
+    held = Held(
+        3, port, pl.Schema({"_kh": pl.Int64(), "_live": pl.Boolean(), "v": pl.String()}), ordered=True
+    )
     alignment, store = Alignment(told, (held,), 1, kind, None), MemoryStore()
     gone: list[int] = []
     marks: dict[str, int] = {}
     for time in (end, end + 1):
         place = {"_t": column([time], kind), "_p": ["p"], "_o": [1], "_rank": [0]}
         heard = pl.DataFrame({**place, "_lane": ["l"], "_heard": [1]})
-        message = pl.DataFrame({**place, "_kh": [1], "_live": [True]})
+        message = pl.DataFrame({**place, "_kh": [1], "_live": [True], "v": ["row"]})
         state = ShardState(store, NoCache(), alignment.traces, "plan")
         context = Context(state.trace, Counter(), marks=marks)
         gone += [rows.height for _, rows in alignment.let_go({1: [heard], 3: [message]}, context)]
