@@ -192,7 +192,8 @@ class KafkaBroker:
         properties.write_text("".join(lines), encoding="utf-8")
         if not (self._directory / "data" / "meta.properties").exists():
             name = base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
-            tool = ["kafka.tools.StorageTool", "format", "-t", name, "-c", "server.properties"]
+            # With =, since one name in 64 begins with a minus.
+            tool = ["kafka.tools.StorageTool", "format", f"--cluster-id={name}", "-c", "server.properties"]
             done = subprocess.run(
                 [*command, *tool], cwd=self._directory, capture_output=True, text=True, check=False
             )
