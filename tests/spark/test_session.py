@@ -131,7 +131,7 @@ def test_changes_say_what_the_session_lacks_and_which_call_sets_it(store: str | 
         check_configured(spark, 16, rounds=2)
     assert shown in str(caught.value)
     assert "tablestream.configure(spark)" in caught.value.hint
-    with pytest.warns(UserWarning, match=r"shuffle\.partitions is 200.* 16 shards.*2 rounds.*configure"):
+    with pytest.warns(UserWarning, match=r"shuffle\.partitions is 200.* 16 shards.*2 rounds.*Set it to 16"):
         check_configured(session({STORE: ROCKSDB}), 16, rounds=2)
     ts.configure(spark)
     check_configured(spark, 16, rounds=2)
