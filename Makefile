@@ -1,4 +1,4 @@
-# Three commands matter: `make run` shows the library at work, `make check` looks at a change in three minutes, and
+# Three commands matter: `make run` shows the library at work, `make check` looks at a change quickly, and
 # `make test` proves it.
 # ARGS="..." passes options on:  make run ARGS="--json"   make test ARGS="-k joins"   make bench ARGS="--help"
 
@@ -29,7 +29,7 @@ run: env java ## Run the demos: flights joined to tables that change, and to the
 demo-kafka: env java jars ## Run the holdings demo through topics, with a broker of its own
 	$(BIN)/python -m examples.demo.holdings_kafka $(ARGS)
 
-check: env java lint ## Lint, types, import layers, and the tests that find most mistakes; three minutes
+check: env java lint ## Lint, types, import layers, and the quick tests that find most mistakes
 	HYPOTHESIS_PROFILE=check $(PYTEST) -m "$(FAST)" $(ARGS)
 	$(TOOK)
 
