@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 MICRO_BATCHES = 3
-SECONDS = 240
+SECONDS = 600  # a loaded machine is no failure
 
 
 def outputs(spark: SparkSession, directory: Path) -> dict[str, Any]:
@@ -54,7 +54,6 @@ def test_a_repeated_micro_batch_changes_nothing(delta_spark: SparkSession, undis
     assert outputs(delta_spark, undisturbed) == before
 
 
-@pytest.mark.timeout(600)
 def test_a_driver_that_is_killed_while_it_writes_does_not_show(
     delta_spark: SparkSession, undisturbed: Path, tmp_path: Path
 ) -> None:
