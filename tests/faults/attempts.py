@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pyspark import TaskContext
+from pyspark import TaskContext, cloudpickle
 from pyspark.sql import SparkSession
 
 import tablestream as ts
@@ -25,6 +25,7 @@ from tablestream.connectors.kafka_sink import KafkaSink
 from tablestream.spark import build
 from tablestream.spark.unpacking import micro_batch_id
 from tests.conftest import DELTA_SETTINGS
+from tests.faults import followed
 from tests.faults.followed import FollowedProcessor
 from tests.faults.victim import sold_orders
 from tests.spark.change_logs import run
@@ -37,6 +38,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from tablestream.spark.processor import RoundProcessor
+
+#: A cluster's workers cannot import the tests: what they need of these goes to them as it is.
+cloudpickle.register_pickle_by_value(followed)
 
 FAIL, SLOW = "fail", "slow"
 #: Longer than a loaded machine needs for the copy of a task, which ends the sleep.
