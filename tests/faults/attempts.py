@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from tablestream.spark.processor import RoundProcessor
 
 #: A cluster's workers cannot import the tests: what they need of these goes to them as it is.
-cloudpickle.register_pickle_by_value(followed)
+cloudpickle.register_pickle_by_value(followed)  # type: ignore[no-untyped-call]
 
 FAIL, SLOW = "fail", "slow"
 #: Longer than a loaded machine needs for the copy of a task, which ends the sleep.
