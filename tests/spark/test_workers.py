@@ -48,7 +48,9 @@ def test_a_python_that_lacks_packages_is_told_in_one_sentence(
     bare.write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n', encoding="utf-8")  # no site-packages
     bare.chmod(0o755)
     monkeypatch.setattr(spark.sparkContext, "pythonExec", str(bare))
-    with pytest.raises(SessionSettingError, match="has no polars, pyarrow, pandas, protobuf") as caught:
+    # An installed tablestream is missing as well; one that is only on the path is not.
+    missing = "has no (tablestream, )?polars, pyarrow, pandas, protobuf"
+    with pytest.raises(SessionSettingError, match=missing) as caught:
         prepare_workers(spark)
     assert f"set it to {sys.executable}" in caught.value.hint
     assert "\n" not in str(caught.value)
