@@ -13,9 +13,9 @@ from pyspark.sql import types as T
 
 from tablestream.arguments import ColumnLike, as_column, listed
 from tablestream.errors import ArgumentError, ColumnCollisionError, NotVersionedError
-from tablestream.row import LEFT, RIGHT, Row, side_column
+from tablestream.row import LEFT, RIGHT, Row, renamed, side_column
 from tablestream.spark.analysis import folding, unlogged
-from tablestream.spark.columns import SparkExpression, quoted
+from tablestream.spark.columns import SparkExpression
 from tablestream.spark.types import common_key
 from tablestream.topology.graph import base_of, history_of, shown_name
 from tablestream.topology.nodes import Field, Fields, Named, Node
@@ -170,7 +170,7 @@ class Joining:
                         where=self.where,
                     )
                 seen.add(fold(shown))
-                columns.append(quoted(side_column(side, one.name)).alias(shown))
+                columns.append(renamed(side_column(side, one.name), shown))
         return columns
 
     def joint_key(self) -> Fields:

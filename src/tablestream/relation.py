@@ -24,6 +24,7 @@ from tablestream.connectors.sink import Sink
 from tablestream.errors import ArgumentError, MixedPlanError
 from tablestream.grouped import Grouping
 from tablestream.options import OutputSpec
+from tablestream.row import renamed
 from tablestream.spark.analysis import Analysed, folding
 from tablestream.spark.columns import SparkExpression, quoted, spark_type
 from tablestream.spark.plan import changes_of
@@ -175,9 +176,12 @@ class Relation:
                 where=where,
             )
         made = {fold(name): (name, as_column(column, self.columns)) for name, column in columns.items()}
-        kept = [(one.name, quoted(one.name)) for one in self._node.value]
-        replaced = [made.pop(fold(name), (name, column)) for name, column in kept]
-        chosen = self._analysed([column.alias(name) for name, column in [*replaced, *made.values()]], where)
+        all_columns = []
+        for one in self._node.value:
+            name, column = made.pop(fold(one.name), (one.name, None))
+            all_columns.append(renamed(one.name, one.name) if column is None else column.alias(name))
+        all_columns += [column.alias(name) for name, column in made.values()]
+        chosen = self._analysed(all_columns, where)
         given = [replace(one, text=sql_text(columns.get(one.name)) or one.text) for one in chosen]
         return self._selected(given, [], where, None)
 

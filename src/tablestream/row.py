@@ -20,6 +20,11 @@ def side_column(side: str, name: str) -> str:
     return f"{side}.{name}"
 
 
+def renamed(name: str, shown: str) -> Column:
+    """Return a column under another name; as SQL it takes a tenth of the time of a column and its alias."""
+    return F.expr(f"{quoted(name)} AS {quoted(shown)}")
+
+
 class Row:
     """One side's row in ``select=`` and ``on=`` functions.
 
@@ -63,5 +68,4 @@ class Row:
                 where=user_line(),
             )
         column = name if self._side is None else side_column(self._side, name)
-        # As SQL it takes a tenth of the time of a column and its alias: a join can have hundreds.
-        return F.expr(f"{quoted(column)} AS {quoted(name)}")
+        return renamed(column, name)

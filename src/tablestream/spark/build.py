@@ -405,7 +405,8 @@ class Builder:
         names = [blobs.counter_name(operator, reason) for operator, reason in reasons]
         names += [copied_name(placed.name) for placed in operators if placed.copied]
         changes = [ending.port.number for ending in self._line.endings if not ending.output.rejected]
-        return [_sum("changes", F.col(blobs.PORT).isin(changes)), *map(_told, names)]
+        here = f"{blobs.PORT} IN ({', '.join(map(str, changes)) or 'NULL'})"
+        return [_sum("changes", here), *map(_told, names)]
 
     def _measured(self) -> list[Column]:
         """What operators tell of their work, and among how many shards it is divided."""
@@ -557,11 +558,12 @@ _TIMESTAMP = "__ts"
 
 def _told(name: str) -> Column:
     """The sum of what shards tell under a name."""
-    return _sum(name, (F.col(blobs.PORT) == METRICS) & (F.col(blobs.BLOB) == F.lit(name).cast("binary")))
+    return _sum(name, f"{blobs.PORT} = {METRICS} AND {blobs.BLOB} = X'{name.encode().hex()}'")
 
 
-def _sum(name: str, mine: Column) -> Column:
-    return F.coalesce(F.sum(F.when(mine, F.col(blobs.ROWS))), F.lit(0)).alias(name)
+def _sum(name: str, mine: str) -> Column:
+    """The sum of the rows for which a SQL condition holds; as SQL a counter takes one call of the JVM, not twenty."""
+    return F.expr(f"coalesce(sum(CASE WHEN {mine} THEN {blobs.ROWS} END), 0L) AS {sink.quoted(name)}")
 
 
 def spark_type_of_text(text: str) -> T.DataType:

@@ -19,7 +19,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -40,6 +40,7 @@ class SparkExpression:
     text: str
 
 
+@lru_cache(maxsize=10_000)
 def spark_type(one: Field) -> T.DataType:
     """Return the Spark type of a field, every part of it nullable: a row may be absent."""
     described = {"type": "struct", "fields": [_field_json(json.loads(one.type))]}
