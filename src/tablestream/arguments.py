@@ -70,7 +70,7 @@ def checked_column(given: Column) -> Column:
     if not isinstance(given, Column):
         raise ArgumentError(
             f"{given!r} is not a column.",
-            hint="Give a Column or a text; a constant is written as F.lit(...).",
+            hint="Give a Column or a string; write a constant as F.lit(...).",
             where=user_line(),
         )
     return given
@@ -82,8 +82,8 @@ def names(given: str | Sequence[str], operator: str, where: str) -> tuple[str, .
     for one in given_names:
         if not isinstance(one, str):
             raise ArgumentError(
-                f"except_columns names columns, and {one!r} is no name.",
-                hint="Give their names as texts.",
+                f"except_columns takes column names, and {one!r} is not a name.",
+                hint="Give the names as strings.",
                 operator=operator,
                 where=where,
             )
@@ -94,8 +94,8 @@ def checked_sink(sink: Sink) -> Sink:
     """Refuse what is no sink."""
     if not isinstance(sink, Sink):
         raise ArgumentError(
-            f"{sink!r} is not a place for changes.",
-            hint="Give tablestream.to_delta(path), to_files(path), to_kafka(topic, ...) or to_memory(name).",
+            f"{sink!r} is not a sink.",
+            hint="Use tablestream.to_delta(path), to_files(path), to_kafka(topic, ...) or to_memory(name).",
             where=user_line(),
         )
     return sink
@@ -105,7 +105,7 @@ def checked_name(name: Any) -> str | None:
     """Refuse a name that is empty or no text."""
     if name is not None and (not isinstance(name, str) or not name.strip()):
         raise ArgumentError(
-            "A name cannot be empty.", hint="Leave name= out, or give a text.", where=user_line()
+            "A name cannot be empty.", hint="Omit name=, or give a string.", where=user_line()
         )
     return name
 
@@ -132,8 +132,8 @@ def checked_length(given: object, argument: str, operator: str, where: str) -> i
     length = microseconds(given)
     if length is None or length < 0:
         raise ArgumentError(
-            f"{argument}={given!r} is no length of time.",
-            hint="Write it as '5 minutes', or give a timedelta; it cannot be negative.",
+            f"{argument}={given!r} is not a duration.",
+            hint="Write it as '5 minutes', or give a timedelta; it must not be negative.",
             operator=operator,
             where=where,
         )

@@ -54,7 +54,7 @@ app = typer.Typer(
 )
 
 Json = Annotated[bool, typer.Option("--json", help="Write JSON lines for programs.")]
-Debug = Annotated[bool, typer.Option("--debug", help="Show the whole traceback of an error.")]
+Debug = Annotated[bool, typer.Option("--debug", help="Show the full traceback of an error.")]
 
 
 def main() -> None:
@@ -80,7 +80,7 @@ def _options(
 @app.command()
 def explain(
     target: Annotated[
-        str, typer.Argument(metavar="MODULE:OBJECT", help="A table, or a function that makes one.")
+        str, typer.Argument(metavar="MODULE:OBJECT", help="A table, or a function that returns one.")
     ],
     as_json: Json = False,
     debug: Debug = False,
@@ -101,14 +101,16 @@ def explain(
 @app.command()
 def state(
     checkpoint: Annotated[str, typer.Argument(help="The checkpoint directory of the query.")],
-    table: Annotated[str, typer.Argument(help="A table whose rows the state has; another name lists them.")],
+    table: Annotated[
+        str, typer.Argument(help="A table whose rows are in the state; an unknown name lists them.")
+    ],
     *,
     as_of: Annotated[
         str | None,
-        typer.Option(help="Of a versioned table: the time as of which, in UTC if it names no zone."),
+        typer.Option(help="For a versioned table: the rows valid at this time, in UTC if it has no zone."),
     ] = None,
     batch_id: Annotated[
-        int | None, typer.Option(min=0, help="After which micro-batch; the last one by default.")
+        int | None, typer.Option(min=0, help="The table after this micro-batch; by default the last one.")
     ] = None,
     limit: Annotated[int, typer.Option(min=1, help="How many rows to print.")] = 20,
     as_json: Json = False,
@@ -170,7 +172,7 @@ def _load(target: str) -> Any:
         if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
             raise
         raise ArgumentError(
-            f"There is no module {error.name}.", hint="It is looked for from here."
+            f"There is no module {error.name}.", hint="The search starts in the current directory."
         ) from error
     for part in path.split("."):
         if not hasattr(found, part):

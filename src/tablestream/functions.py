@@ -108,7 +108,7 @@ def approx_count_distinct(column: str | Column, rsd: float = 0.05) -> AggregateF
     """
     if not 0.001 <= rsd <= 0.4:
         raise ArgumentError(
-            f"rsd={rsd!r} is no deviation that can be had.", hint="From 0.001 to 0.4.", where=user_line()
+            f"rsd={rsd!r} is out of range.", hint="Give a number between 0.001 and 0.4.", where=user_line()
         )
     return AggregateFunction("approx_count_distinct", _column(column), rsd)
 
@@ -132,7 +132,9 @@ def approx_percentile(column: str | Column, percentage: float) -> AggregateFunct
     """
     if not 0 <= percentage <= 1:
         raise ArgumentError(
-            f"percentage={percentage!r} is no share.", hint="Give 0.5 for the median.", where=user_line()
+            f"percentage={percentage!r} is not between 0 and 1.",
+            hint="Give 0.5 for the median.",
+            where=user_line(),
         )
     return AggregateFunction("approx_percentile", _column(column), percentage)
 

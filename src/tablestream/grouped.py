@@ -94,8 +94,8 @@ class _Grouped:
         for one, function in columns.items():
             if not isinstance(function, AggregateFunction):
                 raise ArgumentError(
-                    f"{one}={function!r} is no aggregate.",
-                    hint="Use the functions of tablestream.functions: they can take rows away again.",
+                    f"{one}={function!r} is not an aggregate.",
+                    hint="Use the functions of tablestream.functions: they can remove rows.",
                     operator=shown,
                     where=where,
                 )
@@ -125,7 +125,7 @@ class _Grouped:
         """Refuse estimates of rows that can go again, and without the library that makes them."""
         if not self._node.is_stream:
             raise ArgumentError(
-                f"{name} = {function.name}(...) is an estimate, and a sketch cannot take a row away again.",
+                f"{name} = {function.name}(...) is an estimate, and a sketch cannot remove a row.",
                 hint="Use ts.functions.count_distinct, or group a stream.",
                 operator=operator,
                 where=where,
@@ -405,7 +405,7 @@ def _check_input(function: AggregateFunction, one: Analysed, operator: str, wher
     if (summed and not isinstance(one.type, T.NumericType)) or (ordered and isinstance(one.type, _UNORDERED)):
         raise UnsupportedTypeError(
             f"{one.name} = {function.name}(...) of type {one.type.simpleString()} is not supported.",
-            hint="Take numbers; min and max also take text, dates and times.",
+            hint="Use numbers; min and max also take text, dates and times.",
             operator=operator,
             where=where,
         )

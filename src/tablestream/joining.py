@@ -25,7 +25,7 @@ On = ColumnLike | Sequence[ColumnLike] | Callable[..., Any]
 SelectFunction = Callable[[Row, Row], Any]
 Suffixes = tuple[str, str] | None
 
-_HINT = "Take the columns from the two rows that select= is given, such as left.amount."
+_HINT = "Use columns of the two rows that select= gets, such as left.amount."
 
 
 @dataclass(frozen=True)
@@ -54,14 +54,14 @@ class Joining:
             if history_of(side) is None:
                 raise NotVersionedError(
                     f"complete_history=True joins the histories of two tables, and '{shown_name(side)}' has none.",
-                    hint="Give the table history=, or leave complete_history= out.",
+                    hint="Give the table history=, or omit complete_history=.",
                     operator=self.operator,
                     where=self.where,
                 )
         if copied:
             raise ArgumentError(
-                "complete_history=True does not go with a global table.",
-                hint="Make it a table (tablestream.table): the join then has the same on=.",
+                "complete_history=True cannot be used with a global table.",
+                hint="Use tablestream.table instead, with the same on=.",
                 operator=self.operator,
                 where=self.where,
             )
@@ -126,7 +126,7 @@ class Joining:
         """The value of the join: its columns, their expressions, and when there is none after all."""
         if select is not None and not callable(select):
             raise ArgumentError(
-                f"select= is a {type(select).__name__}, and has to be a function of the two rows.",
+                f"select= is a {type(select).__name__}; it must be a function of the two rows.",
                 hint="Write it as in select=lambda left, right: [left.amount, right.price].",
                 operator=self.operator,
                 where=self.where,
@@ -150,7 +150,7 @@ class Joining:
         """The columns of both sides, each under its own name or with a suffix."""
         if suffixes is not None and [type(one) for one in listed(suffixes)] != [str, str]:
             raise ArgumentError(
-                f"suffixes={suffixes!r} is not a pair of texts.",
+                f"suffixes={suffixes!r} is not a pair of strings.",
                 hint="Give one for each table, such as suffixes=('_left', '_right').",
                 operator=self.operator,
                 where=self.where,
@@ -194,7 +194,7 @@ class Joining:
         ]
         if len({fold(one.name) for one in fields}) < len(fields):
             raise ColumnCollisionError(
-                f"The result's key ({', '.join(one.name for one in fields)}) would have one column twice.",
+                f"The result's key ({', '.join(one.name for one in fields)}) would have a column twice.",
                 hint="Give the tables different names (name=).",
                 operator=self.operator,
                 where=self.where,

@@ -237,15 +237,15 @@ class Relation:
         if not isinstance(other, kind):
             word = kind.__name__.lower()
             raise ArgumentError(
-                f"'{self.name}' goes with a {word}, not with a {type(other).__name__}.",
-                hint=f"Make one with tablestream.{word}.",
+                f"'{self.name}' needs a {word} here, not a {type(other).__name__}.",
+                hint=f"Create one with tablestream.{word}.",
                 operator=self.name,
                 where=where,
             )
         if other._spark is not self._spark:
             raise MixedPlanError(
                 f"'{self.name}' and '{other.name}' belong to different Spark sessions.",
-                hint="Make both from frames of one session.",
+                hint="Create both from frames of one session.",
                 operator=self.name,
                 where=where,
             )
@@ -287,7 +287,7 @@ class Rejected:
         shown = checked_name(name) or f"{shown_name(self._node)}_rejected"
         if checked_sink(sink).needs_final:
             raise ArgumentError(
-                f"Rejected records have no key, and {sink.target} keeps a row per key.",
+                f"Rejected records have no key, and {sink.target} keeps one row per key.",
                 hint='Append them to a log, such as tablestream.to_delta(path, mode="changes").',
                 operator=shown,
                 where=user_line(),

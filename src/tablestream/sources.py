@@ -116,8 +116,8 @@ def table(
     said = _Said(timestamp, apply_as_deletes, columns, except_columns, order_by, name)
     if sequence_by is not None and (history is not None or reorder is not None):
         raise ArgumentError(
-            "sequence_by= goes neither with history= nor with reorder=: these go by time.",
-            hint="Give one of them.",
+            "sequence_by= cannot be combined with history= or reorder=, which go by time.",
+            hint="Use one of them.",
             operator=checked_name(name) or "table",
             where=user_line(),
         )
@@ -212,8 +212,8 @@ def _warn_of_arrival(source: Node, *lengths: str | timedelta | None) -> None:
     frame = source.frame if isinstance(source, Source) else None
     if isinstance(frame, SourceFrame) and frame.arrival and any(length is not None for length in lengths):
         warn(
-            f"'{source.name}' ({source.where}) has no timestamp=: its records have the time of their micro-batch, and"
-            " history= and reorder= go by it. Give timestamp= a column with the time at which they happened."
+            f"'{source.name}' ({source.where}) has no timestamp=: its records get the time of their micro-batch, and"
+            " history= and reorder= use it. Give timestamp= a column with the time at which they happened."
         )
 
 
@@ -221,8 +221,8 @@ def _sequenced(source: Node, sequence: Analysed, retention: str | timedelta | No
     """The source, of which the row with the highest sequence wins."""
     if isinstance(source, Deduplicate):
         raise ArgumentError(
-            "sequence_by= does not go with from_kafka(..., deduplicate=True).",
-            hint="Leave deduplicate= out: what is repeated has a sequence that its row has already.",
+            "sequence_by= cannot be combined with from_kafka(..., deduplicate=True).",
+            hint="Omit deduplicate=: a duplicate has the same sequence as its row.",
             operator=shown_name(source),
             where=source.where,
         )
@@ -243,8 +243,8 @@ def _deduplicated(source: Source) -> Deduplicate:
     """The source without what its writer wrote twice; repeats are known in the order of offsets."""
     if source.ordered_by is not None:
         raise ArgumentError(
-            "order_by= does not go with from_kafka(..., deduplicate=True).",
-            hint="Leave order_by= out: the records of a key are in the order of their offsets.",
+            "order_by= cannot be combined with from_kafka(..., deduplicate=True).",
+            hint="Omit order_by=: the records of a key are in the order of their offsets.",
             operator=source.name,
             where=source.where,
         )
@@ -264,7 +264,7 @@ def _reordered(source: Node, bound: str | timedelta | None) -> Node:
         return source
     if not source.key:
         raise ArgumentError(
-            "reorder= needs the records' key, and they have none.",
+            "reorder= needs a key, and the records have none.",
             hint="Give stream(...) a key=.",
             operator=source.name,
             where=source.where,
@@ -304,7 +304,7 @@ def _source(
     where, shown = user_line(), checked_name(said.name) or kind
     if not isinstance(df, DataFrame):
         raise ArgumentError(
-            f"A {kind} is made from a streaming DataFrame, not from a {type(df).__name__}.",
+            f"A {kind} needs a streaming DataFrame, not a {type(df).__name__}.",
             hint="Read one with spark.readStream, or with tablestream.from_files.",
             operator=shown,
             where=where,
@@ -321,7 +321,10 @@ def _source(
         )
     if said.columns is not None and said.except_columns is not None:
         raise ArgumentError(
-            "columns= and except_columns= are both given.", hint="Give one.", operator=shown, where=where
+            "columns= and except_columns= exclude each other.",
+            hint="Give only one.",
+            operator=shown,
+            where=where,
         )
     except_columns = [] if said.except_columns is None else said.except_columns
     described = describe(

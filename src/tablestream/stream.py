@@ -108,8 +108,8 @@ class Stream(Relation):
         (array,) = self._analysed([as_column(elements, self.columns)], where, shown)
         if not isinstance(array.type, T.ArrayType):
             raise ArgumentError(
-                f"flat_map was given {array.type.simpleString()}, and needs an array.",
-                hint='Such as F.split("text", " ") or F.array(...).',
+                f"flat_map needs an array, not {array.type.simpleString()}.",
+                hint='Give one such as F.split("text", " ") or F.array(...).',
                 operator=shown,
                 where=where,
             )
@@ -171,7 +171,7 @@ class Stream(Relation):
         if keys[0] != keys[1] or values[0] != values[1]:
             raise ArgumentError(
                 f"The streams have different columns: {self!r} and {other!r}.",
-                hint="Bring them into one form with select and select_key.",
+                hint="Give them the same columns with select and select_key.",
                 operator=shown,
                 where=where,
             )
@@ -316,7 +316,7 @@ class Stream(Relation):
         if on is None and (copied or not self.key_columns):
             raise ArgumentError(
                 f"A join {'with a global table' if copied else 'of a stream without a key'} needs on=.",
-                hint="Say what of a record points at the table's key.",
+                hint="Say which columns of a record hold the table's key.",
                 operator=shown,
                 where=where,
             )
@@ -408,8 +408,8 @@ class Stream(Relation):
     def _check_keyed(self, method: str, where: str) -> None:
         if not self.key_columns:
             raise ArgumentError(
-                f"{method}() needs the records' key, and they have none.",
-                hint="Give stream(...) a key=, or the records one with select_key.",
+                f"{method}() needs a key, and the records have none.",
+                hint="Give stream(...) a key=, or call select_key first.",
                 operator=self.name,
                 where=where,
             )
@@ -452,7 +452,7 @@ class Stream(Relation):
         shown = checked_name(name) or self.name
         if checked_sink(sink).needs_final:
             raise ArgumentError(
-                f"Records are no rows of a table, and {sink.target} keeps a row per key.",
+                f"A stream has no rows by key, and {sink.target} keeps one row per key.",
                 hint='Append them to a log, such as tablestream.to_delta(path, mode="changes"), or use to_table().',
                 operator=shown,
                 where=user_line(),
@@ -489,7 +489,7 @@ def _grace(
     if period_us is None:
         if wall_clock_us is not None or table_advances:
             raise ArgumentError(
-                "wall_clock= and table_advances= say how records wait, and without grace= they do not.",
+                "wall_clock= and table_advances= control how records wait, and without grace= they do not wait.",
                 hint="Give grace= as well.",
                 operator=operator,
                 where=where,
@@ -498,7 +498,7 @@ def _grace(
     history_us = _check_history(table, "grace=", operator, where)
     if period_us > history_us:
         raise GraceExceedsHistoryError(
-            f"Records would wait for {grace}, and '{table.name}' keeps its versions for less.",
+            f"Records would wait for {grace}, and '{table.name}' keeps its versions for a shorter time.",
             hint="Give the table a history that is at least as long.",
             operator=operator,
             where=where,

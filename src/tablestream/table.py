@@ -116,7 +116,7 @@ class Table(Relation):
         if on is None and isinstance(other, GlobalTable):
             raise ArgumentError(
                 "A join with a global table needs on=.",
-                hint="Say what of this table's row points at the global table's key.",
+                hint="Say which columns of this table hold the global table's key.",
                 operator=shown,
                 where=where,
             )
@@ -351,18 +351,18 @@ class Table(Relation):
 
         if history_of(self._node) is not None:
             raise PlanError(
-                "suppress() is for tables without a history, and this one has versions.",
-                hint="Call materialize() before it: from there on the table has none.",
+                "suppress() cannot be used on a versioned table.",
+                hint="Call materialize() before it: the result is not versioned.",
                 operator=shown,
                 where=where,
             )
         until_us = checked_length(until, "until", shown, where)
         wall_clock_us = checked_length(wall_clock, "wall_clock", shown, where)
         if until_us is None:
-            refuse("until=None is no length of time.", "Write it as '5 minutes'.")
+            refuse("until=None is not a duration.", "Write it as '5 minutes'.")
         for limit, given in (("max_records", max_records), ("max_bytes", max_bytes)):
             if given is not None and (type(given) is not int or given < 1):
-                refuse(f"{limit}={given!r} is no limit.", "Give a whole number from 1 on, or leave it out.")
+                refuse(f"{limit}={given!r} is not a limit.", "Give a whole number of at least 1, or omit it.")
         check_how(on_full, ("emit", "fail"), shown, where, "on_full")
         node = Suppress(
             name=shown,

@@ -66,7 +66,7 @@ def checked_value(
     """
 
     def refuse(kind: type[ArgumentError | PlanError], message: str) -> NoReturn:
-        raise kind(message, hint="Give it another name, with alias.", operator=operator, where=where)
+        raise kind(message, hint="Rename it with alias.", operator=operator, where=where)
 
     fold = folding(spark)
     by_name = {fold(name): same for name, same in keys.items()}
@@ -76,7 +76,7 @@ def checked_value(
         if name in by_name:
             texts = {str(text) for same in by_name[name] for text in (same, same.alias(one.name))}
             if fold(str(one.column)) not in {fold(text) for text in texts}:
-                refuse(ColumnCollisionError, f"'{one.name}' is a key column, and this is another one.")
+                refuse(ColumnCollisionError, f"'{one.name}' is a key column, and this is a different column.")
         elif name in named:
             refuse(ColumnCollisionError, f"Two columns are called '{one.name}'.")
         elif is_reserved(one.name):

@@ -52,8 +52,8 @@ class ConfluentAvroFormat:
         """Read each record with its own schema, into the one that was given, or the subject's latest."""
         if self.schema is None and self.subject is None and len(topics) != 1:
             raise ArgumentError(
-                f"The {part} schemas of several topics are several subjects.",
-                hint="Give confluent_avro(...) a schema= that all records are read into, or a subject=.",
+                f"Several topics have several {part} schemas, one subject each.",
+                hint="Give confluent_avro(...) a schema= to read all records with, or a subject=.",
                 where=user_line(),
             )
         schema = self.schema or self.registry.latest(self._subject(part, topics[0]))[1]

@@ -59,7 +59,7 @@ class ConfluentAvro:
     def __call__(self, payload: bytes) -> Any:
         """Decode a record."""
         if len(payload) < _PREFIX_BYTES or payload[:1] != MAGIC:
-            raise UndecodableError("it does not begin with a zero byte and the number of a schema")
+            raise UndecodableError("it does not begin with a zero byte and a schema number")
         written = self._written(int.from_bytes(payload[1:_PREFIX_BYTES]))
         return read(payload[_PREFIX_BYTES:], written, self.schema)
 
@@ -92,9 +92,9 @@ def read(payload: bytes, written: AvroSchema, wanted: AvroSchema) -> Any:
     try:
         value = schemaless_reader(stream, writer, reader)
     except Exception as error:  # any bytes may come, and the reader raises what they make it stumble over
-        raise UndecodableError(f"it is no Avro of the schema ({type(error).__name__})") from error
+        raise UndecodableError(f"it is not Avro of this schema ({type(error).__name__})") from error
     if stream.tell() != len(payload):
-        raise UndecodableError("there are bytes behind the Avro record")
+        raise UndecodableError("there are bytes after the Avro record")
     if value is None:
         raise UndecodableError("it is an Avro null")
     return value

@@ -42,7 +42,7 @@ def check_columns(schema: AvroSchema, part: Part, topic: str, columns: T.StructT
     wrong = list(_misfits("", columns, wanted))
     if is_record:
         wrong += [
-            f"a field {one['name']} without a default, which is no column"
+            f"a field {one['name']} without a default and without a column"
             for one in parsed(schema)["fields"]
             if one["name"] not in columns.names and "default" not in one
         ]

@@ -84,7 +84,7 @@ def _client(registry: Registry) -> SchemaRegistryClient:
         return SchemaRegistryClient(json.loads(registry.settings))
     except (ValueError, TypeError, KeyError) as error:
         raise ArgumentError(
-            f"The settings of the schema registry are not understood ({type(error).__name__}).",
+            f"The settings of the schema registry are not valid ({type(error).__name__}).",
             hint='Give its URL, or the settings of confluent-kafka\'s client, such as {"url": ...}.',
         ) from None  # the client shows the settings, passwords among them
 
@@ -102,7 +102,7 @@ def _schema(registry: Registry, number: int) -> AvroSchema:
     try:
         return _with_references(client, found)
     except ArgumentError as error:
-        raise NoSchemaError(f"schema {number} of the registry is none: {error.reason}") from error
+        raise NoSchemaError(f"schema {number} of the registry is not valid: {error.reason}") from error
 
 
 def _with_references(client: SchemaRegistryClient, schema: Schema) -> AvroSchema:

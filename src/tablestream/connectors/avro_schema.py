@@ -60,7 +60,7 @@ class AvroSchema:
             parsed(schema)
         except Exception as error:  # the parser raises what its callees do
             raise ArgumentError(
-                f"This is no Avro schema: {error}",
+                f"This is not an Avro schema: {error}",
                 hint='Give it as JSON text, or as a dict such as {"type": "record", "name": ..., "fields": [...]}.',
             ) from error
         return schema
@@ -391,6 +391,6 @@ def _map(value: AvroKind) -> AvroKind:
 
 def _unsupported(column: str, what: str) -> UnsupportedTypeError:
     return UnsupportedTypeError(
-        f"'{column}' of the Avro schema is {what}, which is no column of Spark's.",
-        hint="Read the records as 'binary' and decode them in a function of your own.",
+        f"'{column}' of the Avro schema is {what}, which Spark has no column type for.",
+        hint="Read the records as 'binary' and decode them with your own function.",
     )

@@ -113,7 +113,7 @@ class DeltaSink:
         if missing:
             raise PlanError(
                 f"The Delta table at {self.path} has no column {', '.join(map(repr, missing))}.",
-                hint="Add it with ALTER TABLE, leave it out with select(...), or write to another path.",
+                hint="Add it with ALTER TABLE, exclude it with select(...), or write to another path.",
             )
 
     def _merge(self, table: DataFrame, changes: DataFrame, app_id: str, version: int) -> None:

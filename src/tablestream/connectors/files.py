@@ -189,8 +189,8 @@ def _check_choices(format_: str, mode: str) -> None:
         )
     if format_ == "parquet" and mode != "fail":
         raise ArgumentError(
-            f"Parquet has no malformed rows for the mode {mode!r}, only files that cannot be read.",
-            hint="Leave mode= out; options={'ignoreCorruptFiles': True} passes over such files.",
+            f"mode={mode!r} does not apply to Parquet: it has no malformed rows, only files that cannot be read.",
+            hint="Omit mode=; options={'ignoreCorruptFiles': True} skips such files.",
         )
 
 
@@ -200,19 +200,17 @@ def _read_settings(format_: str, options: Mapping[str, Option], max_files: int |
     for name in given:
         if name in _OPTIONS_BY_ARGUMENT:
             raise ArgumentError(
-                f"The option {name!r} is decided by an argument of from_files.",
+                f"The option {name!r} is an argument of from_files.",
                 hint=f"Give {_OPTIONS_BY_ARGUMENT[name]}= instead.",
             )
     if str(given.get("latestfirst", "false")).lower() == "true":
         raise ArgumentError(
             "latestFirst reads later changes before earlier ones.",
-            hint="Leave it out: a change log has an order.",
+            hint="Omit it: a changelog must be read in order.",
         )
     if max_files is not None:
         if max_files < 1:
-            raise ArgumentError(
-                f"max_files_per_trigger is {max_files}.", hint="Give at least 1, or leave it out."
-            )
+            raise ArgumentError(f"max_files_per_trigger is {max_files}.", hint="Give at least 1, or omit it.")
         given["maxfilespertrigger"] = max_files
     # columnPruning: a row's number of fields is only compared with the schema's when all of them are parsed.
     defaults: dict[str, Option] = {"enforceSchema": False, "columnPruning": False} if format_ == "csv" else {}
@@ -241,8 +239,8 @@ def _with_corrupt_record(columns: StructType) -> StructType:
         return StructType([*columns.fields, StructField(CORRUPT_RECORD, StringType())])
     if columns[CORRUPT_RECORD].dataType != StringType():
         raise ArgumentError(
-            f"The column {CORRUPT_RECORD} is to hold the text of malformed rows.",
-            hint="Leave it out of the schema, or make it a string.",
+            f"The column {CORRUPT_RECORD} is reserved for the text of malformed rows.",
+            hint="Remove it from the schema, or make it a string.",
         )
     return columns
 
@@ -262,7 +260,7 @@ def _load(
         if error.getCondition() != "PATH_NOT_FOUND":
             raise
         raise PlanError(
-            f"There is no directory {path} to read.", hint="Make it first; it may be empty."
+            f"There is no directory {path} to read.", hint="Create it first; it may be empty."
         ) from error
     return frame
 
@@ -310,7 +308,7 @@ class FileSink:
             raise ReservedNameError(
                 f"The directories of {self.target} are read as a column {MICRO_BATCH}, and the changes have a column"
                 f" {taken[0]}: it would be read as their number.",
-                hint="Give the column another name, with select(...), or write to another kind of sink.",
+                hint="Rename the column with select(...), or use another kind of sink.",
                 where=user_line(),
             )
 

@@ -22,8 +22,8 @@ Part = Literal["key", "value"]
 Encoder = Callable[[Column], Column]
 """Makes bytes, or text, of a struct of columns."""
 
-NO_TEXT = "it is no text in UTF-8"
-NO_JSON = "it is no JSON of the schema"
+NO_TEXT = "it is not UTF-8 text"
+NO_JSON = "it is not JSON of this schema"
 
 #: Two of their values may have one text: the hours of an autumn's clock change, the lists of "a, b" and of "a" and "b".
 _SHARE_TEXTS = (T.TimestampType, T.ArrayType, T.MapType, T.StructType)
@@ -91,21 +91,21 @@ class Plain:
             raise ArgumentError(
                 f"'{self.kind}' is one column, and the {part} of topic '{topic}' has {len(columns)}"
                 f" ({', '.join(columns.names)}).",
-                hint=f'Give {part}="json", or leave all but one out with select(...).',
+                hint=f'Give {part}="json", or keep only one with select(...).',
                 where=user_line(),
             )
         (one,) = columns
         if self.kind == "binary" and not isinstance(one.dataType, T.BinaryType | T.StringType):
             raise ArgumentError(
-                f"The column '{one.name}' is a {one.dataType.simpleString()}, and no bytes.",
+                f"The column '{one.name}' is a {one.dataType.simpleString()}, not bytes.",
                 hint=f'Give {part}="string" or {part}="json".',
                 where=user_line(),
             )
         if part == "key" and self.kind == "string" and isinstance(one.dataType, _SHARE_TEXTS):
             raise ArgumentError(
-                f"The column '{one.name}' is a {one.dataType.simpleString()}, of which two may have one text: they"
-                f" would be one key of topic '{topic}'.",
-                hint='Give key="json", or make a text of it with select(...).',
+                f"The column '{one.name}' is a {one.dataType.simpleString()}, and two values may have the same"
+                f" text: they would become one key of topic '{topic}'.",
+                hint='Give key="json", or turn it into a string with select(...).',
                 where=user_line(),
             )
         lost = F.raise_error(f"[{RecordEncodingError.code}] {_no_null(one.name, self.kind, part, topic)}")
@@ -161,10 +161,10 @@ class Json:
 
 
 def _no_null(column: str, kind: str, part: Part, topic: str) -> str:
-    what = "would read as a delete" if part == "value" else "is no key"
+    what = "would read as a delete" if part == "value" else "cannot be a key"
     return (
-        f"A row has no '{column}', and the {part} of topic '{topic}' is '{kind}': null {what}."
-        f' Give {part}="json", or leave such rows out.'
+        f"The column '{column}' is null in a row, and the {part} of topic '{topic}' is '{kind}': null {what}."
+        f' Give {part}="json", or filter such rows out.'
     )
 
 
@@ -195,7 +195,7 @@ def as_format(given: Format | T.StructType | str, part: Part, *, reads: bool) ->
         if isinstance(schema, T.StructType) and len(schema):
             return Json(schema)
     raise ArgumentError(
-        f"{part}={given!r} is no format of records.",
+        f"{part}={given!r} is not a record format.",
         hint=f"Give {ways} or tablestream.confluent_avro(...); JSON as in 'ticker string, price double'.",
         where=user_line(),
     )

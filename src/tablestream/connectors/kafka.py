@@ -34,14 +34,14 @@ OnError = Literal["fail", "drop"]
 Offsets = str | Mapping[str, Mapping[int, int]]
 
 _TOPICS = "Give the topic, or a list of topics."
-_CUTS = "Parts of a topic partition would be read by several tasks, and its order be lost."
+_CUTS = "Several tasks would read parts of one topic partition, and its order would be lost."
 _DECIDED = {
     "subscribe": _TOPICS,
     "subscribepattern": _TOPICS,
     "assign": _TOPICS,
     SERVERS: "Give bootstrap_servers=.",
     "startingoffsets": "Give starting_offsets=.",
-    "includeheaders": "Headers are always there.",
+    "includeheaders": "Headers are always included.",
     "minpartitions": _CUTS,
     "maxrecordsperpartition": _CUTS,
 }
@@ -180,7 +180,7 @@ def _checked_topics(topic: Any) -> list[str]:
     topics = [topic] if isinstance(topic, str) else list(topic)
     if not topics or any(not isinstance(one, str) or not one or "," in one for one in topics):
         raise ArgumentError(
-            f"{topic!r} names no topics.",
+            f"{topic!r} does not name a topic.",
             hint='Give a name, or several as in ["trades", "quotes"].',
             where=user_line(),
         )
@@ -224,8 +224,8 @@ def _columns(spark: SparkSession, parts: Sequence[_Part]) -> list[Column]:
             columns.setdefault(fold(name), column.alias(name))
     if KAFKA in columns:
         raise ReservedNameError(
-            f"A field is called {KAFKA}, as the column with what Kafka knows of a record.",
-            hint="Leave it out of the schema, or read the records as 'binary' and decode them yourself.",
+            f"A field is called {KAFKA}, like the column with a record's Kafka metadata.",
+            hint="Remove it from the schema, or read the records as 'binary' and decode them yourself.",
             where=user_line(),
         )
     return list(columns.values())

@@ -55,7 +55,7 @@ def checked_options(
     for name in options:
         hint = decided.get(name.lower())
         if hint is not None:
-            raise ArgumentError(f"{caller} decides the option {name!r} itself.", hint=hint, where=user_line())
+            raise ArgumentError(f"{caller} sets the option {name!r} itself.", hint=hint, where=user_line())
     return options
 
 
@@ -67,8 +67,8 @@ def checked_servers(servers: Any) -> str:
     """Refuse what names no server."""
     if not isinstance(servers, str) or not servers.strip():
         raise ArgumentError(
-            "bootstrap_servers names no Kafka server.",
-            hint="Give it as 'host:9092', several with commas between them.",
+            "bootstrap_servers does not name a Kafka server.",
+            hint="Write it as 'host:9092'; separate several with commas.",
             where=user_line(),
         )
     return str(servers)
@@ -107,8 +107,8 @@ def _compiled(setting: str, text: str) -> re.Pattern[str]:
         return re.compile(text)
     except re.error as error:
         raise SessionSettingError(
-            f"Whether {setting}={text} hides this query's secrets cannot be told: {error}.",
-            hint="Write it as Java and Python both read it, flags such as (?i) at its beginning.",
+            f"Cannot tell whether {setting}={text} hides this query's secrets: {error}.",
+            hint="Write it so that Java and Python both accept it, with flags such as (?i) at the beginning.",
             where=user_line(),
         ) from error
 

@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 
 _IDEMPOTENCE = "kafka.enable.idempotence"
 _DECIDED = {
-    "topic": "Give kafka(...) the topic.",
+    "topic": "Give to_kafka(...) the topic.",
     SERVERS: "Give bootstrap_servers=.",
-    _IDEMPOTENCE: "Without it a record that is sent again could come behind those sent after it.",
-    "kafka.partitioner.ignore.keys": "A key's records have to be in one partition.",
+    _IDEMPOTENCE: "Without it, a record that is sent again could arrive after later ones.",
+    "kafka.partitioner.ignore.keys": "A key's records must be in one partition.",
 }
 #: Kafka's own are for records that come one by one; here a micro-batch comes at once.
 _BULK = {"kafka.batch.size": str(1 << 18), "kafka.linger.ms": "20"}
@@ -212,7 +212,7 @@ def to_kafka(
 def _checked_topic(topic: Any) -> str:
     if not isinstance(topic, str) or not topic.strip():
         raise ArgumentError(
-            f"{topic!r} names no topic.", hint='Give a name, as in "holdings".', where=user_line()
+            f"{topic!r} does not name a topic.", hint='Give a name, as in "holdings".', where=user_line()
         )
     return topic
 

@@ -122,7 +122,7 @@ def to_memory(name: str) -> MemorySink:
     """
     if not name:
         raise ArgumentError(
-            "The name of a memory sink is empty.", hint="Give it one, such as memory('positions')."
+            "The name of a memory sink is empty.", hint="Give one, as in to_memory('positions')."
         )
     return MemorySink(name)
 
@@ -142,5 +142,5 @@ def _sortable(value: Any) -> tuple[Any, ...]:
 def _no_connect() -> PlanError:
     return PlanError(
         "A memory sink cannot be read under Spark Connect: its rows stay in a worker process of the server.",
-        hint="Write to files(...) or delta(...) and read that.",
+        hint="Write to to_files(...) or to_delta(...) and read that.",
     )

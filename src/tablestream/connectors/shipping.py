@@ -42,7 +42,7 @@ def ship(spark: SparkSession) -> None:
     wanted = os.environ.get(SHIP, "yes")
     if wanted not in {"yes", "no"}:
         raise ArgumentError(
-            f"{SHIP} is {wanted!r}.", hint="Set it to 'yes' or 'no', or leave it out.", where=user_line()
+            f"{SHIP} is {wanted!r}.", hint="Set it to 'yes' or 'no', or unset it.", where=user_line()
         )
     # A session under Spark Connect has no context.
     if wanted == "no" or spark in _shipped or not hasattr(spark, "sparkContext"):

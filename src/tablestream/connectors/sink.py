@@ -134,8 +134,8 @@ def checked_path(path: str | os.PathLike[str], what: str) -> str:
         raise ArgumentError(f"The path of {what} is empty.", hint="Give a directory.", where=user_line())
     if _PASSWORD_IN_URL.match(text):
         raise ArgumentError(
-            f"The path of {what} is a URL with a password in it, which plans, logs and checkpoints would show.",
-            hint="Give the password in Hadoop's settings, such as spark.hadoop.fs.s3a.secret.key.",
+            f"The path of {what} is a URL that contains a password, which plans, logs and checkpoints would show.",
+            hint="Put the password into Hadoop's settings, such as spark.hadoop.fs.s3a.secret.key.",
             where=user_line(),
         )
     return text

@@ -127,11 +127,11 @@ def _remedy(spark: SparkSession) -> str:
         where = "on the executors" if has_context(spark) else "on the executors of the Spark Connect server"
         return (
             f"Install tablestream's requirements {where}, or set {_PYTHON} to a Python there that has them"
-            f" before {'the session is made' if has_context(spark) else 'the server starts'}."
+            f" before {'you create the session' if has_context(spark) else 'the server starts'}."
         )
     if os.environ.get(_PYTHON):
-        return f"Leave {_PYTHON} out, or set it to {sys.executable}, before the session is made."
-    return f"Import tablestream before the session is made, or set {_PYTHON} to {sys.executable} before."
+        return f"Unset {_PYTHON}, or set it to {sys.executable}, before you create the session."
+    return f"Import tablestream before you create the session, or set {_PYTHON} to {sys.executable} before."
 
 
 def _version() -> str:

@@ -55,8 +55,8 @@ class MetricsListener(StreamingQueryListener):
     def __init__(self, export: Callable[[QueryMetrics], Any] = print_metrics) -> None:
         if not callable(export):
             raise ArgumentError(
-                f"export={export!r} cannot be called.",
-                hint="Give a function of a QueryMetrics, or an OpenTelemetryExporter.",
+                f"export={export!r} is not callable.",
+                hint="Give a function that takes a QueryMetrics, or an OpenTelemetryExporter.",
                 where=user_line(),
             )
         self._export = export

@@ -23,9 +23,7 @@ from tablestream.topology.nodes import Field
 #: Spark's name of the error for an aggregate of what is not deterministic.
 _NONDETERMINISTIC = "AGGREGATE_FUNCTION_WITH_NONDETERMINISTIC_EXPRESSION"
 _ALIAS = re.compile(r" AS (`([^`]|``)+`|\w+)$")
-_COMPUTE_BEFORE = (
-    "Compute it before the table is made, as in df.withColumn(...): the table then keeps it with the record."
-)
+_COMPUTE_BEFORE = "Compute it before you create the table, as in df.withColumn(...): the table then keeps it with the record."
 #: Where PySpark logs an analysis error: of a Column, and of SQL.
 _LOGGERS = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
 _CASE_SENSITIVE = "spark.sql.caseSensitive"
@@ -115,7 +113,7 @@ def analysed(
         raise PlanError(_shown(error), hint=told, operator=operator, where=where) from error
     if len(schema) != len(columns):
         raise ArgumentError(
-            "One expression stands for several columns.",
+            "One expression yields several columns.",
             hint="Name each column.",
             operator=operator,
             where=where,
@@ -157,14 +155,14 @@ def _refuse(error: AnalysisException, name: str, operator: str, where: str, *, d
     if error.getCondition() != _NONDETERMINISTIC:
         raise PlanError(
             f"'{name}' is not an expression of one row: {_shown(error)}",
-            hint="Aggregates, windows and generators have no place here.",
+            hint="Aggregates, windows and generators are not allowed here.",
             operator=operator,
             where=where,
         ) from error
     if deterministic:
         raise NondeterministicError(
-            f"'{name}' may have another value when the same row is looked at again, so a result could not be taken"
-            " back.",
+            f"'{name}' may give another value when the same row is evaluated again, so a result could not be"
+            " retracted.",
             hint=_COMPUTE_BEFORE,
             operator=operator,
             where=where,
@@ -179,8 +177,8 @@ def _check_steady(
         parts = volatile_parts(frame, one.column, one.text).difference(allowed)
     if parts:
         raise NondeterministicError(
-            f"'{one.name}' depends on {', '.join(sorted(parts))}: it may have another value when the same row is"
-            " looked at again, so a result could not be taken back.",
+            f"'{one.name}' depends on {', '.join(sorted(parts))}: it may give another value when the same row is"
+            " evaluated again, so a result could not be retracted.",
             hint=_COMPUTE_BEFORE,
             operator=operator,
             where=where,

@@ -104,7 +104,7 @@ def _read(blob: bytes | pa.Buffer) -> pa.Table:
     if not data or zlib.crc32(data).to_bytes(_CRC_BYTES) != crc:
         raise DamagedMessagesError(
             f"Messages of {len(data)} bytes are not what was sent.",
-            hint="Start the query again. If it comes back, look at the disks and the memory of the workers.",
+            hint="Start the query again. If the error comes back, check the disks and the memory of the workers.",
         )
     return pa.ipc.open_stream(pa.py_buffer(data), options=_READ).read_all()
 

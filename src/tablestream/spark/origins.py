@@ -26,8 +26,8 @@ from tablestream.spark.analysis import unlogged
 from tablestream.spark.columns import quoted
 from tablestream.spark.packing import Malformed
 
-_FILE_REMEDY = "Correct the file, or read it with tablestream.from_files and mode='drop' or mode='keep'."
-_KAFKA_REMEDY = "Let its writer go another way, or read the topic with on_error='drop'."
+_FILE_REMEDY = "Fix the file, or read it with tablestream.from_files and mode='drop' or mode='keep'."
+_KAFKA_REMEDY = "Fix the program that wrote it, or read the topic with on_error='drop'."
 
 
 @dataclass(frozen=True)

@@ -206,7 +206,7 @@ class SourcePacker:
         if self.refuse_negative_time and bool((accepted[TS] < 0).any()):
             raise OrderError(
                 "A record has a time before 1970, which compat='kafka-streams' refuses.",
-                hint="Correct its timestamp, filter such records out, or leave compat away.",
+                hint="Correct its timestamp, filter such records out, or omit compat=.",
                 operator=self.name,
             )
 
@@ -298,7 +298,7 @@ class _Places:
         return OrderError(
             f"The rows of '{self.name}' are not in the order of their source: position {position} of {place!r} comes"
             f" after {last}.",
-            hint="Make it from the frame before its rows were mixed or sorted, or give order_by= a column that orders"
+            hint="Create it from the frame before its rows were mixed or sorted, or give order_by= a column that orders"
             " them.",
             operator=self.name,
         )

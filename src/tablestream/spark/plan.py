@@ -79,7 +79,7 @@ def lowered(
     if len(orders) > 1:
         names = ", ".join(f"{source.name}: {source.ordered_by or 'none'}" for source in sources)
         raise MixedPlanError(
-            f"The tables of a plan are ordered by different things ({names}).",
+            f"The tables of a plan have different orders ({names}).",
             hint="Give all of them order_by= of one type, or none.",
             where=user_line(),
         )
@@ -101,8 +101,8 @@ def lowered(
     line = lower(outputs, polars_types, mode)
     if orders - {None, _LONG} and any(work.needs_clock for work in line.rounds):
         raise ArgumentError(
-            f"A plan with a wall clock is ordered by {orders.pop()}, and can be only by bigint.",
-            hint='Give order_by= a bigint, as in F.col("lsn").cast("bigint").',
+            f"A plan with a wall clock is ordered by {orders.pop()}; order_by= must be a bigint.",
+            hint='Cast it, as in order_by=F.col("lsn").cast("bigint").',
             where=user_line(),
         )
     return line
@@ -114,15 +114,15 @@ def _check_alignable(sources: Sequence[Source]) -> None:
         assert isinstance(source.frame, SourceFrame)  # noqa: S101 - the handles make it
         if not source.frame.marks:
             raise ArgumentError(
-                f"align= needs to know where a record stands in its source, and '{source.name}' does not tell.",
-                hint="Read the records from files or from Kafka, or leave align= out.",
+                f"align= needs the position of a record in its source, and '{source.name}' has none.",
+                hint="Read the records from files or from Kafka, or omit align=.",
                 operator=source.name,
                 where=source.where,
             )
         if (source.ordered_by or "").startswith("{"):
             raise ArgumentError(
                 f"align= compares times or one number, and '{source.name}' is ordered by a {source.ordered_by}.",
-                hint="Give order_by= one column of a plain type, or leave align= out.",
+                hint="Give order_by= one column of a plain type, or omit align=.",
                 operator=source.name,
                 where=source.where,
             )

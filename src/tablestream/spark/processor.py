@@ -136,8 +136,8 @@ def _copied(
     if size_bytes > _LARGE_COPY_BYTES and placed.name not in _warned:
         _warned.add(placed.name)
         _log.warning(
-            "%s: a shard's copy of the global table has %d MB, and every shard has one. Make it a"
-            " tablestream.table, whose rows are kept once.",
+            "%s: a shard's copy of the global table has %d MB, and every shard has one. Use"
+            " tablestream.table instead, whose rows are kept once.",
             placed.name,
             size_bytes >> 20,
         )

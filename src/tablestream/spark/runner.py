@@ -111,7 +111,7 @@ def start(
     if any(output.spark is not spark for output in outputs):
         raise MixedPlanError(
             "The tables of one query belong to different Spark sessions.",
-            hint="Make all of them from frames of one session.",
+            hint="Create all of them from frames of one session.",
             where=user_line(),
         )
     line = lowered([(output.node, output.spec) for output in outputs], compat, shards, align)
@@ -119,8 +119,8 @@ def start(
     clocked = any(work.needs_clock for work in line.rounds)
     if clocked and {"availableNow", "once"} & set(trigger or {}):
         raise ArgumentError(
-            "A plan with a wall clock does not go with availableNow: it always has something to wait for.",
-            hint='Give trigger={"processingTime": "10 seconds"}, or leave wall_clock= out.',
+            "A plan with a wall clock cannot run with availableNow: it would never end.",
+            hint='Give trigger={"processingTime": "10 seconds"}, or omit wall_clock=.',
             where=user_line(),
         )
     keyed = [Output(output.name, _keyed(output)) for output in outputs]
@@ -186,8 +186,8 @@ def request(
     """
     if emit == "every" and sink.needs_final and history_of(node) is not None:
         raise ArgumentError(
-            f"{sink.target} keeps a row per key, and every change of a versioned table may be a late one.",
-            hint='Leave emit= out: emit="final" gives the latest.',
+            f"{sink.target} keeps one row per key, and any change of a versioned table may be late.",
+            hint='Omit emit=: emit="final" emits the latest.',
             operator=name,
             where=user_line(),
         )
@@ -218,7 +218,7 @@ def _check_kinds(checkpoint: Any, trigger: Any) -> None:
     if not isinstance(checkpoint, str | os.PathLike) or not os.fspath(checkpoint):
         raise ArgumentError(
             f"checkpoint={checkpoint!r} is not a directory.",
-            hint="Give the path of a directory that is this query's alone.",
+            hint="Give the path of a directory that only this query uses.",
             where=user_line(),
         )
     if trigger is not None and not isinstance(trigger, Mapping):

@@ -116,8 +116,8 @@ def check_configured(spark: SparkSession, shards: int, rounds: int) -> None:
         raise SessionSettingError(
             f"The session keeps streaming state in {spark.conf.get(STORE, None) or 'its default store'};"
             " stateful Python needs RocksDB.",
-            hint=f"Call tablestream.configure(spark) first, which sets {STORE} and what else queries need."
-            " tablestream.start needs no such call.",
+            hint=f"Call tablestream.configure(spark) first, which sets {STORE} and everything else that queries need."
+            " tablestream.start does not need this call.",
             where=user_line(),
         )
     partitions = int(spark.conf.get(PARTITIONS) or 0)

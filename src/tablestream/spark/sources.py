@@ -48,11 +48,11 @@ from tablestream.spark.volatile import RECORDED
 from tablestream.topology.nodes import Fields
 
 _MIXED_REMEDY = (
-    "Make the table from the frame as it was read, and do the rest after it; or give order_by= a column that orders"
-    " the records."
+    "Create the table from the frame as it was read, and transform it afterwards; or give order_by= a column that"
+    " orders the records."
 )
 _MIXED_REMEDIES = {
-    JOIN: "Have Spark broadcast the static side, with F.broadcast(...), or join tables instead; or give order_by= a"
+    JOIN: "Broadcast the static side with F.broadcast(...), or join tables instead; or give order_by= a"
     " column that orders the records."
 }
 RESERVED = ("_change_type", "_timestamp", "_order", "_is_latest", *blobs.COLUMNS)
@@ -148,7 +148,7 @@ def describe(df: DataFrame, said: Description) -> Described:
     """
     if not df.isStreaming:
         raise ArgumentError(
-            f"A {said.kind} is made from a streaming DataFrame, and this one is not.",
+            f"A {said.kind} needs a streaming DataFrame, and this one is not streaming.",
             hint="Read it with spark.readStream, or with tablestream.from_files.",
             operator=said.name,
             where=said.where,
@@ -158,7 +158,7 @@ def describe(df: DataFrame, said: Description) -> Described:
         if not one.named:
             raise ArgumentError(
                 f"The key {one.name} is an expression without a name.",
-                hint="Give it one, with alias.",
+                hint="Name it with alias.",
                 operator=said.name,
                 where=said.where,
             )
@@ -259,7 +259,7 @@ def _value(df: DataFrame, said: Description, others: Sequence[str]) -> list[Anal
     unknown = [name for name in said.except_columns if fold(name) not in there]
     if unknown:
         raise ArgumentError(
-            f"except_columns names columns that are not there: {', '.join(unknown)}.",
+            f"except_columns names unknown columns: {', '.join(unknown)}.",
             hint=f"Columns are: {', '.join(df.columns)}.",
             operator=said.name,
             where=said.where,
@@ -279,15 +279,15 @@ def _check_names(df: DataFrame, said: Description, columns: Sequence[Analysed]) 
     if twice:
         raise ColumnCollisionError(
             f"Two columns are called '{twice[0]}'.",
-            hint="Leave one out, or rename it.",
+            hint="Exclude one, or rename it.",
             operator=said.name,
             where=said.where,
         )
     reserved = [name for name in names if is_reserved(name)]
     if reserved:
         raise ReservedNameError(
-            f"The library uses the names {', '.join(reserved)} itself.",
-            hint="Leave the columns out with except_columns=, or rename them.",
+            f"The library reserves the names {', '.join(reserved)}.",
+            hint="Exclude the columns with except_columns=, or rename them.",
             operator=said.name,
             where=said.where,
         )
@@ -309,7 +309,7 @@ def _microseconds(df: DataFrame, origin: Origin, timestamp: Analysed | None, sai
         remedy = "Give timestamp= the time, for instance with F.timestamp_millis, or rename the column."
     if not isinstance(timestamp.type, T.TimestampType | T.TimestampNTZType):
         raise ArgumentError(
-            f"{what} has the type {timestamp.type.simpleString()}, and has to be a timestamp.",
+            f"{what} has the type {timestamp.type.simpleString()}; it must be a timestamp.",
             hint=remedy,
             operator=said.name,
             where=said.where,
@@ -328,7 +328,7 @@ def _ordered(origin: Origin, df: DataFrame, said: Description) -> Origin:
         if said.order_by is None:
             warn(
                 f"{said.kind.capitalize()} '{said.name}' ({said.where}) comes from a source without positions: its"
-                " records are ordered by time, then as Spark's tasks read them, which a replay may do differently."
+                " records are ordered by time, then as Spark's tasks read them, which can differ in a replay."
                 " Give order_by= a column that orders them."
             )
         return origin

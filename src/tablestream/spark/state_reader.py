@@ -149,7 +149,7 @@ class _State:
         if not operators or kept[1] < 0:
             raise StateError(
                 f"The checkpoint {checkpoint} has no state of tables.",
-                hint="Wait until the query has ended a micro-batch. A plan without joins and groups keeps none.",
+                hint="Wait until the query has completed a micro-batch. A plan without joins and groups has no state.",
                 where=user_line(),
             )
         if not kept[0] <= micro_batch <= kept[1]:
@@ -189,7 +189,7 @@ class _State:
                 return decode(bytes(row[0]).decode(errors="replace"))
         raise StateError(
             f"The checkpoint {self.checkpoint} has no rows of any table yet.",
-            hint="Wait until records have come.",
+            hint="Wait until records have arrived.",
             where=user_line(),
         )
 
@@ -255,8 +255,8 @@ def _shown(spark: SparkSession, table: StoredTable) -> list[Column]:
     taken = [one.name for one in (*table.key, *table.value) if fold(one.name) in set(map(fold, added))]
     if taken:
         raise ColumnCollisionError(
-            f"'{table.name}' has the column {taken[0]}, which is also when a version is valid.",
-            hint="Give it another name where the table is made.",
+            f"'{table.name}' has a column {taken[0]}, which the result uses for the time of a version.",
+            hint="Rename it where the table is created.",
             where=user_line(),
         )
     key = [
@@ -299,8 +299,8 @@ def _chosen(stored: StoredTables, name: str) -> StoredTable:
     there = f"Tables that can be read: {', '.join(stored.by_name) or 'none'}."
     if name in stored.others:
         raise ArgumentError(
-            f"The state does not have the rows of '{name}': no operator of the plan remembers them as a table.",
-            hint=f"Have them kept with materialize(), in a plan with a new checkpoint. {there}",
+            f"The state does not have the rows of '{name}': no operator of the plan keeps them as a table.",
+            hint=f"Keep them with materialize(), in a plan with a new checkpoint. {there}",
             where=user_line(),
         )
     raise ArgumentError(f"The plan has no table '{name}'.", hint=there, where=user_line())
@@ -319,7 +319,7 @@ def _moment_us(spark: SparkSession, table: StoredTable, as_of: Any) -> int:
     if table.history is None:
         raise NotVersionedError(
             f"as_of= asks for versions of '{table.name}', and the state has only the latest rows.",
-            hint="Give the table a history=, or leave as_of= out.",
+            hint="Give the table a history=, or omit as_of=.",
             where=user_line(),
         )
     if isinstance(as_of, str | datetime):
@@ -348,7 +348,7 @@ def _check_history(state: _State, table: StoredTable, moment_us: int) -> None:
         begin = F.timestamp_micros(F.lit(max(observed) - table.history.length_us)).cast("string")
         row = state.spark.range(1).select(begin).first()
         raise ArgumentError(
-            f"What '{table.name}' was at that time is forgotten: its history begins at {row[0] if row else begin}.",
+            f"'{table.name}' does not reach back to that time: its history begins at {row[0] if row else begin}.",
             hint="Give a later time, or the table a longer history=.",
             where=user_line(),
         )

@@ -83,8 +83,8 @@ def arrow_type(kind: T.DataType, column: str, *, operator: str = "", where: str 
     if isinstance(kind, T.StructType) and type(kind) is T.StructType:
         return pa.struct((one.name, inside(one.dataType, f"{column}.{one.name}")) for one in kind.fields)
     raise UnsupportedTypeError(
-        f"Column '{column}' has the type {kind.simpleString()}, which a table cannot carry unchanged.",
-        hint="Leave the column out (except_columns=) or cast it, for instance to a string.",
+        f"Column '{column}' has the type {kind.simpleString()}, which is not supported.",
+        hint="Exclude the column (except_columns=) or cast it, for instance to a string.",
         operator=operator,
         where=where,
     )
@@ -114,7 +114,7 @@ def check_key_type(
     elif isinstance(kind, T.MapType) or (isinstance(kind, T.StringType) and kind.simpleString() != "string"):
         raise UnsupportedTypeError(
             f"Column '{column}' of type {kind.simpleString()} cannot be (part of) {role}.",
-            hint="Use columns that have one equality and one order: no maps, no strings with a collation.",
+            hint="Use types with equality and order: no maps, no strings with a collation.",
             operator=operator,
             where=where,
         )
