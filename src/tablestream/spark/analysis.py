@@ -23,7 +23,10 @@ from tablestream.topology.nodes import Field
 #: Spark's name of the error for an aggregate of what is not deterministic.
 _NONDETERMINISTIC = "AGGREGATE_FUNCTION_WITH_NONDETERMINISTIC_EXPRESSION"
 _ALIAS = re.compile(r" AS (`([^`]|``)+`|\w+)$")
-_COMPUTE_BEFORE = "Compute it before you create the table, as in df.withColumn(...): the table then keeps it with the record."
+_COMPUTE_BEFORE = (
+    "Compute it before you create the table, as in df.withColumn(...): the table then keeps it"
+    " with the record."
+)
 #: Where PySpark logs an analysis error: of a Column, and of SQL.
 _LOGGERS = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
 _CASE_SENSITIVE = "spark.sql.caseSensitive"
