@@ -35,7 +35,7 @@ from tablestream.topology.nodes import Field, Fields, Named, Node, Select, ToTab
 from tablestream.topology.streams import FlatMap, Grace, Merge, SelectKey, StreamJoin
 from tablestream.values import check_names
 
-#: What tells the records of a corrected join apart.
+#: Identifies the records of a corrected join.
 RECORD_ID = Field("record_id", json.dumps("long"))
 
 
