@@ -1,4 +1,4 @@
-"""Options of Spark's Kafka connector: which ones are decided here, and that no password is ever shown."""
+"""Options of Spark's Kafka connector: some are set here, and no password is ever shown."""
 
 from __future__ import annotations
 
@@ -35,21 +35,21 @@ _CONNECTOR = "org.apache.spark:spark-sql-kafka-0-10_2.13"
 def checked_options(
     given: Mapping[str, Option] | None, decided: Mapping[str, str], caller: str
 ) -> dict[str, str]:
-    """Take further options, but none that is decided here.
+    """Accept further options, except those that are set here.
 
     Parameters
     ----------
     given
-        The user's.
+        The user's options.
     decided
-        What to say for an option that cannot be given, by its name in lower case.
+        The hint for each option that cannot be given, by its name in lower case.
     caller
         The function that has them as ``options=``.
 
     Raises
     ------
     ArgumentError
-        An option is decided here. Its value is not shown.
+        An option is set here. Its value is not shown.
     """
     options = {name: _text(value) for name, value in (given or {}).items()}
     for name in options:
@@ -64,7 +64,7 @@ def _text(value: Option) -> str:
 
 
 def checked_servers(servers: Any) -> str:
-    """Refuse what names no server."""
+    """Raise unless it names a server."""
     if not isinstance(servers, str) or not servers.strip():
         raise ArgumentError(
             "bootstrap_servers does not name a Kafka server.",
@@ -75,12 +75,12 @@ def checked_servers(servers: Any) -> str:
 
 
 def check_hidden(spark: SparkSession, options: Mapping[str, str]) -> None:
-    """Refuse secrets that Spark would show: in its plans, and in errors, it hides options by their names.
+    """Refuse secrets that Spark would show: in plans and errors, it hides options by their names.
 
     Raises
     ------
     SessionSettingError
-        The session's patterns do not match an option that holds a secret, or nobody but Java understands them.
+        The session's patterns do not match an option that holds a secret, or only Java understands them.
     """
     secrets = {name: value for name, value in options.items() if _is_secret(name.lower(), value)}
     if not secrets:
@@ -102,7 +102,7 @@ def check_hidden(spark: SparkSession, options: Mapping[str, str]) -> None:
 
 
 def _compiled(setting: str, text: str) -> re.Pattern[str]:
-    """Take a pattern that was written for Java."""
+    """Compile a pattern that was written for Java."""
     try:
         return re.compile(text)
     except re.error as error:
