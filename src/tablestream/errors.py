@@ -3,24 +3,24 @@
 ::
 
     TablestreamError                        PySparkException
-    ├── ArgumentError                       PySparkValueError     a call's argument cannot be used
-    │   └── ReservedNameError                                     a column bears a name the library adds itself
+    ├── ArgumentError                       PySparkValueError     an argument is invalid
+    │   └── ReservedNameError                                     a column has a name the library adds itself
     ├── PlanError                           AnalysisException     the plan cannot be built
-    │   ├── ColumnCollisionError                                  two columns of a join would share a name
-    │   ├── KeyMismatchError                                      the two sides of a join have different keys
+    │   ├── ColumnCollisionError                                  two columns would have the same name
+    │   ├── KeyMismatchError                                      the keys of a join have no common type
     │   ├── NondeterministicError                                 an expression whose result cannot be retracted
     │   ├── SessionSettingError                                   the session lacks what a stateful plan needs
-    │   ├── MixedPlanError                                        outputs that cannot run in one plan
-    │   └── UnsupportedTypeError                                  a column whose type cannot be carried
-    ├── StateError                          PySparkRuntimeError   the checkpoint and the plan do not go together
+    │   ├── MixedPlanError                                        outputs that cannot run as one plan
+    │   └── UnsupportedTypeError                                  a column whose type is not supported
+    ├── StateError                          PySparkRuntimeError   the checkpoint does not fit the plan or version
     │   ├── PlanChangedError                                      the plan is not the one that made the state
-    │   └── DamagedStateError                                     something is missing from the state of record
-    ├── DamagedMessagesError                PySparkRuntimeError   what one task sent is not what another got
-    ├── OrderError                          PySparkRuntimeError   records that cannot be put into one order
-    ├── FunctionValueError                  PySparkRuntimeError   a user function's value that does not fit its type
-    ├── TotalOverflowError                  ArithmeticException   a sum or an average that does not fit its type
-    ├── MalformedRecordError                PySparkRuntimeError   a source row that cannot be read, in mode "fail"
-    ├── RecordEncodingError                 PySparkRuntimeError   a row that a record's format cannot hold
+    │   └── DamagedStateError                                     a part of the state is missing or was altered
+    ├── DamagedMessagesError                PySparkRuntimeError   a task received something else than was sent
+    ├── OrderError                          PySparkRuntimeError   records without a place in the total order
+    ├── FunctionValueError                  PySparkRuntimeError   a user function's value does not fit its type
+    ├── TotalOverflowError                  ArithmeticException   a sum or an average does not fit its type
+    ├── MalformedRecordError                PySparkRuntimeError   a record cannot be read, in mode "fail"
+    ├── RecordEncodingError                 PySparkRuntimeError   a row cannot be written in its topic's format
     └── RegistryError                       PySparkRuntimeError   a schema registry refuses, or does not answer
 
 Each class has a stable ``code``; a message says what is wrong, where it was built, and what to do.

@@ -331,7 +331,7 @@ class FileSink:
             spark.createDataFrame([(owner,)], "value string").coalesce(1).write.mode("overwrite").text(mark)
         elif found != owner:
             raise PlanError(
-                f"The directory {self.path} holds the change log of another query or output ({found}).",
+                f"The directory {self.path} holds the changelog of another query or output ({found}).",
                 hint="A new checkpoint is a new query: write to another path, or delete the old log.",
             )
         _OWNERS[self.path] = owner

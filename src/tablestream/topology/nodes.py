@@ -1,29 +1,29 @@
-"""The logical plan: frozen nodes that derive what they are from what they are made of.
+"""The logical plan: frozen nodes.
 
 ::
 
     Node
-    ├── Source          a change log: a key, a value, a time, an order; or a stream of records
+    ├── Source          a changelog: a key, a value, a time, an order; or a stream of records
     ├── Select          another value, computed from the row
     ├── Filter          the rows for which a condition holds
     ├── KeyJoin         two tables on their common key
     ├── ForeignKeyJoin  many rows of the left table to one row of the right
     ├── OneToMany       the same join seen from the one, keyed by both keys
-    ├── StreamJoin      the records of a stream, each with the row of a table that it points at
-    ├── Aggregate       the rows of a table, or the records of a stream, by groups, and what is made of each group
-    ├── Suppress        a table whose changes are held back
-    ├── Materialize     a table that is kept as it is, or with the versions of its rows
-    ├── Deduplicate     a source without what its writer wrote twice
-    ├── SequenceBy      a source of which the row with the highest sequence wins
-    ├── Reorder         a table or stream put into the order of its times
+    ├── StreamJoin      the records of a stream, each with the row of a table
+    ├── Aggregate       grouped rows of a table, or records of a stream, and their aggregates
+    ├── Suppress        a table whose changes are buffered
+    ├── Materialize     a table that is stored, with or without versions of its rows
+    ├── Deduplicate     a source without its writer's duplicates
+    ├── SequenceBy      a source in which the row with the highest sequence wins
+    ├── Reorder         a table or stream sorted by time
     ├── SelectKey       a stream with another key
-    ├── FlatMap         a stream with several records, or none, in place of each
+    ├── FlatMap         a stream with several records, or none, for each
     ├── Merge           the records of two streams
     ├── ToStream        the changes of a table as records
     └── ToTable         the records of a stream as the changes of a table
 
-Expressions and data frames are opaque here: this package knows no Spark. An expression shows only its text, which
-is what a restarted plan is compared by.
+Expressions and data frames are opaque here: this package is independent of Spark. An expression shows only its text,
+by which a restarted plan is compared.
 """
 
 from __future__ import annotations
