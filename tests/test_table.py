@@ -128,12 +128,14 @@ def test_a_single_column_needs_no_list(log: DataFrame) -> None:
 
 
 def test_arguments_of_another_kind(log: DataFrame, flights: ts.Table) -> None:
-    refused(lambda: ts.table("logs", "id"), ArgumentError, "not from a str", operator="table")  # type: ignore[arg-type]
+    refused(lambda: ts.table("logs", "id"), ArgumentError, "not a str", operator="table")  # type: ignore[arg-type]
     refused(lambda: ts.table(log, 5), ArgumentError, "5 is not a column")  # type: ignore[arg-type]
     refused(lambda: ts.table(log, "id", name=5), ArgumentError, "name cannot be empty")  # type: ignore[arg-type]
     refused(lambda: ts.table(log, "id", columns=[5]), ArgumentError, "5 is not a column")  # type: ignore[list-item]
     excepted: Any = F.col("at")
-    refused(lambda: ts.table(log, "id", except_columns=excepted), ArgumentError, "no name", operator="table")
+    refused(
+        lambda: ts.table(log, "id", except_columns=excepted), ArgumentError, "is not a name", operator="table"
+    )
     refused(lambda: flights.filter(True), ArgumentError, "True is not a column", "F.lit")  # type: ignore[arg-type]
     refused(lambda: flights.with_columns(a=5), ArgumentError, "5 is not a column", "F.lit")  # type: ignore[arg-type]
     refused(lambda: flights.to("out/x"), ArgumentError, "'out/x'", "files(path)")  # type: ignore[arg-type]
@@ -730,7 +732,7 @@ def test_rejected_records_need_a_log(flights: ts.Table) -> None:
     error = refused(
         lambda: flights.rejected().to(table),
         ArgumentError,
-        "delta out keeps a row per key",
+        "delta out keeps one row per key",
         operator="flights_rejected",
     )
     assert 'mode="changes"' in error.hint

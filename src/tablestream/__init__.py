@@ -1,4 +1,4 @@
-"""Tables that stay right on Spark Structured Streaming."""
+"""Maintained tables on Spark Structured Streaming."""
 
 from tablestream import errors, functions
 from tablestream.connectors.avro import avro, confluent_avro

@@ -1,4 +1,4 @@
-"""Arguments as users give them: checked, and brought into one form."""
+"""Users' arguments: checks, and conversion to one form."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ _MICROSECOND_NS = 1000
 
 
 def listed(given: Any) -> list[Any]:
-    """A list of what was given alone or as a list."""
+    """A list of one item or of several."""
     single = isinstance(given, str | bytes | Column | Mapping) or not isinstance(given, Iterable)
     return [given] if single else list(given)
 
 
 def as_column(given: ColumnLike, columns: Iterable[str]) -> Column:
-    """Return what a user gave as a Column.
+    """Return a Column for a user's Column or string.
 
-    A string is the column of that name, where there is one, and else a SQL expression: everywhere in the library.
+    A string is the column of that name, if there is one, and otherwise a SQL expression: everywhere in the library.
 
     Parameters
     ----------
     given
         A Column or a string.
     columns
-        The names of the columns that there are.
+        The names of the existing columns.
 
     Raises
     ------
@@ -61,16 +61,16 @@ def as_column(given: ColumnLike, columns: Iterable[str]) -> Column:
 
 
 def sql_text(given: object) -> str | None:
-    """The SQL that an expression was given as, on one line: what Spark shows of it does not tell 'a' from a."""
+    """The user's SQL on one line, or None for a Column. Spark's own text of it does not distinguish 'a' from a."""
     return " ".join(given.splitlines()) if isinstance(given, str) else None
 
 
 def checked_column(given: Column) -> Column:
-    """Refuse what is no Column."""
+    """Raise unless it is a Column."""
     if not isinstance(given, Column):
         raise ArgumentError(
             f"{given!r} is not a column.",
-            hint="Give a Column or a text; a constant is written as F.lit(...).",
+            hint="Give a Column or a string; write a constant as F.lit(...).",
             where=user_line(),
         )
     return given
@@ -82,8 +82,8 @@ def names(given: str | Sequence[str], operator: str, where: str) -> tuple[str, .
     for one in given_names:
         if not isinstance(one, str):
             raise ArgumentError(
-                f"except_columns names columns, and {one!r} is no name.",
-                hint="Give their names as texts.",
+                f"except_columns takes column names, and {one!r} is not a name.",
+                hint="Give the names as strings.",
                 operator=operator,
                 where=where,
             )
@@ -91,27 +91,27 @@ def names(given: str | Sequence[str], operator: str, where: str) -> tuple[str, .
 
 
 def checked_sink(sink: Sink) -> Sink:
-    """Refuse what is no sink."""
+    """Raise unless it is a sink."""
     if not isinstance(sink, Sink):
         raise ArgumentError(
-            f"{sink!r} is not a place for changes.",
-            hint="Give tablestream.to_delta(path), to_files(path), to_kafka(topic, ...) or to_memory(name).",
+            f"{sink!r} is not a sink.",
+            hint="Use tablestream.to_delta(path), to_files(path), to_kafka(topic, ...) or to_memory(name).",
             where=user_line(),
         )
     return sink
 
 
 def checked_name(name: Any) -> str | None:
-    """Refuse a name that is empty or no text."""
+    """Raise if a name is empty or not a string."""
     if name is not None and (not isinstance(name, str) or not name.strip()):
         raise ArgumentError(
-            "A name cannot be empty.", hint="Leave name= out, or give a text.", where=user_line()
+            "A name cannot be empty.", hint="Omit name=, or give a string.", where=user_line()
         )
     return name
 
 
 def microseconds(given: object) -> int | None:
-    """A length of time in microseconds; none if it is no such, has no unit, or is shorter than one."""
+    """A duration in microseconds. None if it is not a duration, has no unit, or is shorter than one microsecond."""
     if not isinstance(given, str | timedelta) or (
         isinstance(given, str) and not re.search("[a-zA-Z:]", given)
     ):
@@ -126,14 +126,14 @@ def microseconds(given: object) -> int | None:
 
 
 def checked_length(given: object, argument: str, operator: str, where: str) -> int | None:
-    """A length of time in microseconds, or none where none is given; refuse what is no such, or negative."""
+    """A duration in microseconds. None if omitted; raises if it is invalid or negative."""
     if given is None:
         return None
     length = microseconds(given)
     if length is None or length < 0:
         raise ArgumentError(
-            f"{argument}={given!r} is no length of time.",
-            hint="Write it as '5 minutes', or give a timedelta; it cannot be negative.",
+            f"{argument}={given!r} is not a duration.",
+            hint="Write it as '5 minutes', or give a timedelta; it must not be negative.",
             operator=operator,
             where=where,
         )
@@ -141,7 +141,7 @@ def checked_length(given: object, argument: str, operator: str, where: str) -> i
 
 
 def check_how(how: str, known: Sequence[str], operator: str, where: str, argument: str = "how") -> None:
-    """Refuse a word that is not among those known."""
+    """Raise if a word is unknown."""
     if how not in known:
         raise ArgumentError(
             f"{argument}='{how}' is not known.",

@@ -1,4 +1,4 @@
-"""The line of the user's code that a call came from: errors and warnings name it."""
+"""The line of user code that made a call, for errors and warnings."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ def user_line() -> str:
 
 
 def warn(message: str) -> None:
-    """Warn, at the user's line."""
+    """Warn at the user's line."""
     _, depth = _user_frame()
     warnings.warn(message, stacklevel=depth)
 
 
 def _user_frame() -> tuple[FrameType | None, int]:
-    """The innermost frame outside this package, and how far it is from the caller, which counts 1.
+    """The innermost frame outside this package, and its distance from the caller, which counts 1.
 
-    Told by the module and not by the file: a method that `dataclasses` made has no file.
+    It goes by the module and not by the file: a method that `dataclasses` generated has no file.
     """
     frame, depth = inspect.currentframe(), -1
     while frame is not None and str(frame.f_globals.get("__name__")).split(".")[0] == _PACKAGE:

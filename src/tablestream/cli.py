@@ -1,6 +1,6 @@
-"""The command line: ``tablestream explain`` prints a plan, ``tablestream state`` a table in the state of a query.
+"""The command line: ``tablestream explain`` prints a plan, ``tablestream state`` a table from the state of a query.
 
-Exit codes: 0 success, 2 the command could not be run.
+Exit codes: 0 success, 2 the command could not run.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 EXIT_ERROR = 2
-#: How wide lines are where the output is not a terminal.
+#: The width of lines if the output is not a terminal.
 _LINE_WIDTH = 140
 
 _CODE = re.compile(r"\[(TABLESTREAM_[A-Z_]+)\] ([^\n]*)")
@@ -54,7 +54,7 @@ app = typer.Typer(
 )
 
 Json = Annotated[bool, typer.Option("--json", help="Write JSON lines for programs.")]
-Debug = Annotated[bool, typer.Option("--debug", help="Show the whole traceback of an error.")]
+Debug = Annotated[bool, typer.Option("--debug", help="Show the full traceback of an error.")]
 
 
 def main() -> None:
@@ -80,14 +80,14 @@ def _options(
 @app.command()
 def explain(
     target: Annotated[
-        str, typer.Argument(metavar="MODULE:OBJECT", help="A table, or a function that makes one.")
+        str, typer.Argument(metavar="MODULE:OBJECT", help="A table, or a function that returns one.")
     ],
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
     """Print the plan of a table: its rounds, and what each of them remembers.
 
-    The module is imported, and so run: what starts a query belongs under if __name__ == "__main__".
+    The module is imported, so its code runs: put code that starts a query under if __name__ == "__main__".
     """
     with clear_errors(debug=debug, as_json=as_json):
         printed = io.StringIO()
@@ -101,20 +101,22 @@ def explain(
 @app.command()
 def state(
     checkpoint: Annotated[str, typer.Argument(help="The checkpoint directory of the query.")],
-    table: Annotated[str, typer.Argument(help="A table whose rows the state has; another name lists them.")],
+    table: Annotated[
+        str, typer.Argument(help="A table whose rows are in the state; an unknown name lists them.")
+    ],
     *,
     as_of: Annotated[
         str | None,
-        typer.Option(help="Of a versioned table: the time as of which, in UTC if it names no zone."),
+        typer.Option(help="For a versioned table: the rows valid at this time, in UTC if it has no zone."),
     ] = None,
     batch_id: Annotated[
-        int | None, typer.Option(min=0, help="After which micro-batch; the last one by default.")
+        int | None, typer.Option(min=0, help="The table after this micro-batch; by default the last one.")
     ] = None,
     limit: Annotated[int, typer.Option(min=1, help="How many rows to print.")] = 20,
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Print the rows of a table as they are in the state of a query, which may run meanwhile."""
+    """Print the rows of a table from the state of a query, which may be running."""
     from tablestream import read_state
     from tablestream.spark import local_spark
 
@@ -127,7 +129,7 @@ def state(
 
 
 def _print_rows(rows: DataFrame, title: str, limit: int, *, as_json: bool) -> None:
-    """Print some rows; people are told whether there are more."""
+    """Print some rows; the title says whether there are more."""
     if as_json:
         lines = rows.limit(limit).select(F.to_json(F.struct("*"), JSON_OPTIONS)).collect()
         for (line,) in lines:
@@ -141,13 +143,13 @@ def _print_rows(rows: DataFrame, title: str, limit: int, *, as_json: bool) -> No
 
 
 def console(file: IO[str] | None = None) -> Console:
-    """Return where people read: a terminal as wide as it is, or plain lines of a fixed width."""
+    """Return the console: as wide as the terminal, or a fixed width for plain output."""
     found = Console(file=file, highlight=False)
     return found if found.is_terminal else Console(file=file, highlight=False, width=_LINE_WIDTH)
 
 
 def table_of_rows(title: str, rows: pl.DataFrame) -> Table:
-    """Lay out some rows as a table; a null is shown as a dash."""
+    """Lay out rows as a table; null is shown as a dash."""
     table = Table(title=title, title_justify="left")
     for name, dtype in rows.schema.items():
         table.add_column(name, justify="right" if dtype.is_numeric() else "left", overflow="fold")
@@ -157,7 +159,7 @@ def table_of_rows(title: str, rows: pl.DataFrame) -> Table:
 
 
 def _load(target: str) -> Any:
-    """Return the object that `target` names; a function without arguments is called for it."""
+    """Return the object that `target` names. A function is called without arguments."""
     module_name, colon, path = target.partition(":")
     if not (module_name and colon and path):
         raise ArgumentError(f"{target} does not name an object.", hint="Write it as module:object.")
@@ -170,7 +172,7 @@ def _load(target: str) -> Any:
         if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
             raise
         raise ArgumentError(
-            f"There is no module {error.name}.", hint="It is looked for from here."
+            f"There is no module {error.name}.", hint="The search starts in the current directory."
         ) from error
     for part in path.split("."):
         if not hasattr(found, part):
@@ -185,7 +187,7 @@ def _load(target: str) -> Any:
 
 @contextlib.contextmanager
 def clear_errors(*, debug: bool, as_json: bool, log: Path | None = None) -> Iterator[None]:
-    """Turn an error into one message on standard error and an exit code, unless the traceback is wanted."""
+    """Turn an error into one message on standard error and an exit code, unless ``debug`` is set."""
     if not debug:
         _keep_spark_quiet()
     try:
@@ -216,7 +218,7 @@ def _facts(error: Exception, log: Path | None) -> dict[str, str]:
     hint = "Run it with --debug for the traceback."
     if log is not None and log.exists():
         hint = f"Run it with --debug for the traceback; Spark's own messages are in {log}."
-    # An error of the library that was raised in a worker arrives as the text of one of Spark's errors.
+    # The library's error in a worker arrives as the text of a Spark error.
     inner = _CODE.search(str(error))
     if inner:
         return {"code": inner.group(1), "message": inner.group(2), "hint": hint}

@@ -3,24 +3,24 @@
 ::
 
     TablestreamError                        PySparkException
-    ├── ArgumentError                       PySparkValueError     a call's argument cannot be used
-    │   └── ReservedNameError                                     a column bears a name the library adds itself
+    ├── ArgumentError                       PySparkValueError     an argument is invalid
+    │   └── ReservedNameError                                     a column has a name the library adds itself
     ├── PlanError                           AnalysisException     the plan cannot be built
-    │   ├── ColumnCollisionError                                  two columns of a join would share a name
-    │   ├── KeyMismatchError                                      the two sides of a join have different keys
+    │   ├── ColumnCollisionError                                  two columns would have the same name
+    │   ├── KeyMismatchError                                      the keys of a join have no common type
     │   ├── NondeterministicError                                 an expression whose result cannot be retracted
     │   ├── SessionSettingError                                   the session lacks what a stateful plan needs
-    │   ├── MixedPlanError                                        outputs that cannot run in one plan
-    │   └── UnsupportedTypeError                                  a column whose type cannot be carried
-    ├── StateError                          PySparkRuntimeError   the checkpoint and the plan do not go together
+    │   ├── MixedPlanError                                        outputs that cannot run as one plan
+    │   └── UnsupportedTypeError                                  a column whose type is not supported
+    ├── StateError                          PySparkRuntimeError   the checkpoint does not fit the plan or version
     │   ├── PlanChangedError                                      the plan is not the one that made the state
-    │   └── DamagedStateError                                     something is missing from the state of record
-    ├── DamagedMessagesError                PySparkRuntimeError   what one task sent is not what another got
-    ├── OrderError                          PySparkRuntimeError   records that cannot be put into one order
-    ├── FunctionValueError                  PySparkRuntimeError   a user function's value that does not fit its type
-    ├── TotalOverflowError                  ArithmeticException   a sum or an average that does not fit its type
-    ├── MalformedRecordError                PySparkRuntimeError   a source row that cannot be read, in mode "fail"
-    ├── RecordEncodingError                 PySparkRuntimeError   a row that a record's format cannot hold
+    │   └── DamagedStateError                                     a part of the state is missing or was altered
+    ├── DamagedMessagesError                PySparkRuntimeError   a task received something else than was sent
+    ├── OrderError                          PySparkRuntimeError   records without a place in the total order
+    ├── FunctionValueError                  PySparkRuntimeError   a user function's value does not fit its type
+    ├── TotalOverflowError                  ArithmeticException   a sum or an average does not fit its type
+    ├── MalformedRecordError                PySparkRuntimeError   a record cannot be read, in mode "fail"
+    ├── RecordEncodingError                 PySparkRuntimeError   a row cannot be written in its topic's format
     └── RegistryError                       PySparkRuntimeError   a schema registry refuses, or does not answer
 
 Each class has a stable ``code``; a message says what is wrong, where it was built, and what to do.
@@ -40,7 +40,7 @@ from pyspark.errors import (
 
 
 class TablestreamError(PySparkException):
-    """The root of every error that this library raises.
+    """The base class of every error that this library raises.
 
     Parameters
     ----------
@@ -77,7 +77,7 @@ class TablestreamError(PySparkException):
         return str(self._message)
 
     def at(self, operator: str, where: str) -> TablestreamError:
-        """Return the error with the name of its operator, for who raised it without knowing that."""
+        """Return the same error with the name of its operator, which the code that raised it did not know."""
         return _rebuild(type(self), self.reason, self.hint, operator, where)
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -87,7 +87,7 @@ class TablestreamError(PySparkException):
 def _rebuild(
     kind: type[TablestreamError], reason: str, hint: str, operator: str, where: str
 ) -> TablestreamError:
-    """Make an error again on the other side of a pickle: keyword-only arguments do not travel by themselves."""
+    """Create an error again after pickling, which does not keep keyword-only arguments."""
     return kind(reason, hint=hint, operator=operator, where=where)
 
 
@@ -98,7 +98,7 @@ class ArgumentError(TablestreamError, PySparkValueError):
 
 
 class ReservedNameError(ArgumentError):
-    """A column bears a name that the library adds to its outputs itself."""
+    """A column has a name that the library adds to its outputs itself."""
 
     code = "TABLESTREAM_RESERVED_NAME"
 
@@ -116,19 +116,19 @@ class ColumnCollisionError(PlanError):
 
 
 class KeyMismatchError(PlanError):
-    """The two sides of a join are keyed by types that Spark does not widen to one."""
+    """The keys of the two sides of a join have no common type."""
 
     code = "TABLESTREAM_KEY_MISMATCH"
 
 
 class NotVersionedError(PlanError):
-    """Something was asked of a table that only one with a history can do."""
+    """The operation needs a table with a history."""
 
     code = "TABLESTREAM_NOT_VERSIONED"
 
 
 class GraceExceedsHistoryError(PlanError):
-    """Records would wait longer for versions than these are kept."""
+    """Records would wait for versions longer than the table keeps them."""
 
     code = "TABLESTREAM_GRACE_EXCEEDS_HISTORY"
 
@@ -146,19 +146,19 @@ class SessionSettingError(PlanError):
 
 
 class MixedPlanError(PlanError):
-    """Outputs were put together that cannot run as one plan."""
+    """The outputs cannot run as one plan."""
 
     code = "TABLESTREAM_MIXED_PLAN"
 
 
 class UnsupportedTypeError(PlanError):
-    """A column has a type that cannot be carried unchanged."""
+    """The type of a column is not supported."""
 
     code = "TABLESTREAM_UNSUPPORTED_TYPE"
 
 
 class StateError(TablestreamError, PySparkRuntimeError):
-    """The checkpoint and the plan do not go together."""
+    """The checkpoint does not fit the plan or this version, or has no such state."""
 
     code = "TABLESTREAM_STATE"
 
@@ -170,13 +170,13 @@ class PlanChangedError(StateError):
 
 
 class DamagedStateError(StateError):
-    """A part of the state of record is missing or not what was written."""
+    """A part of the stored state is missing or was altered."""
 
     code = "TABLESTREAM_DAMAGED_STATE"
 
 
 class DamagedMessagesError(TablestreamError, PySparkRuntimeError):
-    """What one task of a query sent is not what another one got."""
+    """A task received something else than another task of the query sent."""
 
     code = "TABLESTREAM_DAMAGED_MESSAGES"
 
@@ -188,7 +188,7 @@ class OrderError(TablestreamError, PySparkRuntimeError):
 
 
 class FunctionValueError(TablestreamError, PySparkRuntimeError):
-    """A function of ``aggregate`` or ``reduce`` returned what its column cannot hold, or cannot be handed a value."""
+    """A function of ``aggregate`` or ``reduce`` returned a value that its column cannot hold, or cannot get a value."""
 
     code = "TABLESTREAM_FUNCTION_VALUE"
 
@@ -200,7 +200,7 @@ class TotalOverflowError(TablestreamError, ArithmeticException):
 
 
 class BufferFullError(TablestreamError, PySparkRuntimeError):
-    """`Table.suppress` holds more than it may, and was told to fail then."""
+    """`Table.suppress` with ``on_full="fail"`` holds more than its limit."""
 
     code = "TABLESTREAM_BUFFER_FULL"
 
@@ -218,6 +218,6 @@ class RecordEncodingError(TablestreamError, PySparkRuntimeError):
 
 
 class RegistryError(TablestreamError, PySparkRuntimeError):
-    """A schema registry refuses what it is asked, or does not answer."""
+    """A schema registry refuses a request, or does not answer."""
 
     code = "TABLESTREAM_REGISTRY"

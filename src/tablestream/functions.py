@@ -1,4 +1,4 @@
-"""What `GroupedTable.agg` computes of each group: Spark's aggregates, by their names."""
+"""The aggregates for `GroupedTable.agg` and `GroupedStream.agg`, named like Spark's."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from tablestream.errors import ArgumentError
 
 @dataclass(frozen=True)
 class AggregateFunction:
-    """An aggregate to be computed of every group; the functions of this module make it.
+    """An aggregate of each group, made by the functions of this module.
 
     Attributes
     ----------
     name
-        Of Spark's function.
+        The name of Spark's function.
     column
-        What it is of: a Column, or a string as everywhere; none: rows.
+        The aggregated column: a Column or a string. None: rows.
     parameter
-        Of an approximate one, how good it is or what it asks for; the others have none.
+        For approximate aggregates, the precision or the percentage; otherwise None.
     """
 
     name: str
@@ -32,7 +32,7 @@ class AggregateFunction:
 
 
 def count(column: str | Column | None = None) -> AggregateFunction:
-    """Count rows, or those in which a column is not null: ``bigint``.
+    """Count rows, or the rows in which a column is not null: ``bigint``.
 
     Examples
     --------
@@ -43,96 +43,98 @@ def count(column: str | Column | None = None) -> AggregateFunction:
 
 
 def sum(column: str | Column) -> AggregateFunction:  # noqa: A001 - Spark's name
-    """Add up the values that are not null; null if there are none. Types as Spark's ``sum``.
+    """Add up the values that are not null; null if there are none. Result types as in Spark's ``sum``.
 
-    Sums are exact: a row that leaves takes away what it brought, floats included. A sum of integers beyond 64
+    Sums are exact: removing a row subtracts exactly what it added, also for floats. A sum of integers beyond 64
     bits ends the query.
     """
     return AggregateFunction("sum", _column(column))
 
 
 def avg(column: str | Column) -> AggregateFunction:
-    """Average the values that are not null; null if there are none. Types as Spark's ``avg``."""
+    """Average the values that are not null; null if there are none. Result types as in Spark's ``avg``."""
     return AggregateFunction("avg", _column(column))
 
 
 def min(column: str | Column) -> AggregateFunction:  # noqa: A001 - Spark's name
-    """The least value that is not null. Costs reading the group's rows when it changes."""
+    """The smallest value that is not null. Reads all rows of a group whenever it changes."""
     return AggregateFunction("min", _column(column))
 
 
 def max(column: str | Column) -> AggregateFunction:  # noqa: A001 - Spark's name
-    """The greatest value that is not null. Costs reading the group's rows when it changes."""
+    """The largest value that is not null. Reads all rows of a group whenever it changes."""
     return AggregateFunction("max", _column(column))
 
 
 def first(column: str | Column) -> AggregateFunction:
-    """The value of the row that came first, also if it is null; a row that changes comes anew."""
+    """The value of the row that arrived first, also if it is null. A changed row arrives anew."""
     return AggregateFunction("first", _column(column))
 
 
 def last(column: str | Column) -> AggregateFunction:
-    """The value of the row that came last, also if it is null."""
+    """The value of the row that arrived last, also if it is null."""
     return AggregateFunction("last", _column(column))
 
 
 def collect_list(column: str | Column) -> AggregateFunction:
-    """The values that are not null, in the order in which their rows came."""
+    """The values that are not null, in the order in which their rows arrived."""
     return AggregateFunction("collect_list", _column(column))
 
 
 def collect_set(column: str | Column) -> AggregateFunction:
-    """The different values that are not null, in the order in which they came."""
+    """The distinct values that are not null, in the order in which they arrived."""
     return AggregateFunction("collect_set", _column(column))
 
 
 def count_distinct(column: str | Column) -> AggregateFunction:
-    """How many different values that are not null: ``bigint``."""
+    """Count the distinct values that are not null: ``bigint``."""
     return AggregateFunction("count_distinct", _column(column))
 
 
 def approx_count_distinct(column: str | Column, rsd: float = 0.05) -> AggregateFunction:
-    """Estimate how many different values that are not null: ``bigint``. For streams only.
+    """Estimate the number of distinct values that are not null: ``bigint``. For streams only.
 
     Parameters
     ----------
     column
-        What it is of.
+        The column.
     rsd
         The relative standard deviation of the estimate, from 0.001 to 0.4.
 
     Raises
     ------
     ArgumentError
-        The deviation is out of range.
+        `rsd` is out of range.
     """
     if not 0.001 <= rsd <= 0.4:
         raise ArgumentError(
-            f"rsd={rsd!r} is no deviation that can be had.", hint="From 0.001 to 0.4.", where=user_line()
+            f"rsd={rsd!r} is out of range.", hint="Give a number between 0.001 and 0.4.", where=user_line()
         )
     return AggregateFunction("approx_count_distinct", _column(column), rsd)
 
 
 def approx_percentile(column: str | Column, percentage: float) -> AggregateFunction:
-    """Estimate the value below which a share of the values lies: ``double``, null if there are none.
+    """Estimate a percentile: ``double``, null if there are no values. For streams only.
 
-    For streams only, by a t-digest. Between values it interpolates.
+    Uses a t-digest, and interpolates between values.
 
     Parameters
     ----------
     column
-        What it is of: numbers.
+        A column of numbers.
     percentage
-        The share, from 0 to 1.
+        The percentile, from 0 to 1; 0.5 is the median.
 
     Raises
     ------
     ArgumentError
-        The share is out of range.
+        `percentage` is out of range.
     """
     if not 0 <= percentage <= 1:
         raise ArgumentError(
-            f"percentage={percentage!r} is no share.", hint="Give 0.5 for the median.", where=user_line()
+            f"percentage={percentage!r} is not between 0 and 1.",
+            hint="Give 0.5 for the median.",
+            where=user_line(),
         )
     return AggregateFunction("approx_percentile", _column(column), percentage)
 
@@ -141,7 +143,7 @@ def _percentile(column: Column) -> Column:
     return F.percentile_approx(column.cast("double"), 0.5)
 
 
-#: Spark's function of each name, which tells the type of the result.
+#: Spark's function of each name; the plan takes the result type from it.
 SPARK: dict[str, Callable[..., Column]] = {
     "count": F.count,
     "sum": F.sum,

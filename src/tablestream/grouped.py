@@ -1,4 +1,4 @@
-"""Rows by groups: what `Table.group_by` and `Stream.group_by` give."""
+"""Grouped rows: the results of `Table.group_by` and `Stream.group_by`."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ _UNORDERED = (T.ArrayType, T.MapType, T.StructType, T.BinaryType, T.BooleanType)
 
 @dataclass(frozen=True)
 class Grouping:
-    """What is grouped, and how.
+    """The rows to group, and the group.
 
     Attributes
     ----------
     node
         The table or stream.
     rows
-        A data frame of its columns, without rows.
+        A data frame with its columns and no rows.
     key, values
-        The group, and what is seen of a row.
+        The group, and the columns that aggregates get.
     """
 
     node: Node
@@ -51,7 +51,7 @@ class Grouping:
 
 
 class _Grouped:
-    """Rows by groups."""
+    """Grouped rows or records."""
 
     def __init__(self, grouping: Grouping, make: Callable[[Node], Table]) -> None:
         self._node, self._rows = grouping.node, grouping.rows
@@ -70,7 +70,7 @@ class _Grouped:
         aggregate: Sequence[str],
         text: str,
     ) -> UserFunctions:
-        """The user's functions, with the columns that they see."""
+        """The user's functions, with the columns that they get."""
         return UserFunctions(
             initializer=initializer,
             adder=adder,
@@ -94,8 +94,8 @@ class _Grouped:
         for one, function in columns.items():
             if not isinstance(function, AggregateFunction):
                 raise ArgumentError(
-                    f"{one}={function!r} is no aggregate.",
-                    hint="Use the functions of tablestream.functions: they can take rows away again.",
+                    f"{one}={function!r} is not an aggregate.",
+                    hint="Use the functions of tablestream.functions: they can remove rows.",
                     operator=shown,
                     where=where,
                 )
@@ -122,10 +122,10 @@ class _Grouped:
         return self._made(value, inputs, measures, None, keep_empty, shown, where)
 
     def _check_approximate(self, name: str, function: AggregateFunction, operator: str, where: str) -> None:
-        """Refuse estimates of rows that can go again, and without the library that makes them."""
+        """Refuse estimates in groups of tables, which can lose rows, and without the package for sketches."""
         if not self._node.is_stream:
             raise ArgumentError(
-                f"{name} = {function.name}(...) is an estimate, and a sketch cannot take a row away again.",
+                f"{name} = {function.name}(...) is an estimate, and a sketch cannot remove a row.",
                 hint="Use ts.functions.count_distinct, or group a stream.",
                 operator=operator,
                 where=where,
@@ -141,7 +141,7 @@ class _Grouped:
     def _result(
         self, name: str, function: AggregateFunction, column: Column | None, operator: str, where: str
     ) -> Field:
-        """The column of an aggregate, with the type that Spark gives it."""
+        """The column of an aggregate, with Spark's type for it."""
         spark = SPARK[function.name]
         try:
             made = self._rows.agg(spark("*" if column is None else column).alias(name))
@@ -205,10 +205,10 @@ class _Grouped:
 
 
 class GroupedTable(_Grouped):
-    """The rows of a table by groups; made by `Table.group_by`.
+    """The grouped rows of a table; made by `Table.group_by`.
 
-    A row that changes inside its group is one change of the group, and one that moves to another group leaves the
-    one and comes to the other in one step: no reader ever sees it in both, or in neither (KIP-904, and beyond).
+    A row that changes inside its group is one change of the group. A row that moves to another group leaves one and
+    enters the other in one step: no reader ever sees it in both, or in neither (KIP-904, and beyond).
     """
 
     def count(self, *, keep_empty: bool = False, name: str | None = None) -> Table:
@@ -229,24 +229,25 @@ class GroupedTable(_Grouped):
         Parameters
         ----------
         keep_empty
-            Whether a group stays when its last row leaves, with a count of 0 and sums that are null. By default,
-            and never with ``compat="kafka-streams"``, it is deleted.
+            Whether a group stays when its last row leaves, with a count of 0 and null sums. By default it is
+            deleted; with ``compat="kafka-streams"`` it always stays.
         name
-            Of the table; default ``<table>_agg``.
+            The result's name; default ``<table>_agg``.
         **columns
-            The aggregates by the names of their columns: ``n=ts.functions.count(), total=ts.functions.sum("amount")``.
+            The aggregates by the names of their columns: ``n=ts.functions.count(),
+            total=ts.functions.sum("amount")``.
 
         Returns
         -------
         Table
-            Keyed by the group. Its timestamps are the greatest of the group's changes since it came to be.
+            Keyed by the group. Its timestamp is the largest of the group's changes since the group was created.
 
         Raises
         ------
         ArgumentError
-            For no column, or something that is no aggregate.
+            No column is given, or one is not an aggregate.
         UnsupportedTypeError
-            For a least or greatest value of a type without an order.
+            ``min`` or ``max`` of a type without an order.
 
         References
         ----------
@@ -265,7 +266,7 @@ class GroupedTable(_Grouped):
         version: str = "",
         name: str | None = None,
     ) -> Table:
-        """Aggregate each group by Python functions, called as Kafka Streams calls them.
+        """Aggregate each group with Python functions, called as Kafka Streams calls them.
 
         Parameters
         ----------
@@ -273,14 +274,14 @@ class GroupedTable(_Grouped):
             () -> the aggregate of a group without rows.
         adder, subtractor
             (group key, row, aggregate) -> aggregate; None deletes the group. The row is a named tuple of the
-            table's value columns, or of those given to ``group_by(value=)``. A key or an aggregate of one column
-            is its value, of several a named tuple. For a row that changes in its group, the old row is subtracted
-            first, then the new one added; the subtractor is not called where there is no aggregate.
+            table's value columns, or of those given to ``group_by(value=)``. A key or an aggregate of one column is
+            its value, of several a named tuple. For a row that changes in its group, the old row is subtracted
+            first, then the new one is added. The subtractor is not called if there is no aggregate.
         schema
-            The columns of the aggregate, as a DDL string or a struct: ``"total double, n int"``. What the functions
-            return has to fit these types; else the query ends with a `FunctionValueError`.
+            The columns of the aggregate, as a DDL string or a struct: ``"total double, n int"``. The functions'
+            results must fit these types; otherwise the query ends with a `FunctionValueError`.
         version
-            Change it when you change what a function does: a plan is compared by the functions' names and this.
+            Change it when you change what a function does: plans are compared by the functions' names and this.
         keep_empty, name
             As in `agg`.
         """
@@ -299,13 +300,13 @@ class GroupedTable(_Grouped):
         version: str = "",
         name: str | None = None,
     ) -> Table:
-        """Combine the rows of each group by Python functions.
+        """Combine the rows of each group with Python functions.
 
         Parameters
         ----------
         adder, subtractor
             (aggregate, row) -> aggregate; both are named tuples of the table's value columns, or of those given to
-            ``group_by(value=)``. None deletes the group. The first row is the aggregate as it is.
+            ``group_by(value=)``. None deletes the group. The first row of a group becomes the aggregate as it is.
         keep_empty, version, name
             As in `aggregate`.
         """
@@ -317,9 +318,9 @@ class GroupedTable(_Grouped):
 
 
 class GroupedStream(_Grouped):
-    """The records of a stream by groups; made by `Stream.group_by` and `Stream.group_by_key`.
+    """The grouped records of a stream; made by `Stream.group_by` and `Stream.group_by_key`.
 
-    Each record adds to its group and is never taken out again. What comes out is a table.
+    Each record is added to its group and never removed. The result is a table.
     """
 
     def count(self, *, name: str | None = None) -> Table:
@@ -333,19 +334,20 @@ class GroupedStream(_Grouped):
         return self._agg({"count": count_rows()}, False, name, user_line())
 
     def agg(self, *, name: str | None = None, **columns: AggregateFunction) -> Table:
-        """Compute aggregates of each group, also approximate ones.
+        """Compute aggregates of each group, including approximate ones.
 
         Parameters
         ----------
         name
-            Of the table; default ``<stream>_agg``.
+            The result's name; default ``<stream>_agg``.
         **columns
-            The aggregates by the names of their columns: ``n=ts.functions.count(), total=ts.functions.sum("amount")``.
+            The aggregates by the names of their columns: ``n=ts.functions.count(),
+            total=ts.functions.sum("amount")``.
 
         Returns
         -------
         Table
-            Keyed by the group. Its timestamps are the greatest of the group's records.
+            Keyed by the group. Its timestamp is the largest of the group's records.
 
         Notes
         -----
@@ -367,12 +369,12 @@ class GroupedStream(_Grouped):
         version: str = "",
         name: str | None = None,
     ) -> Table:
-        """Aggregate each group by Python functions, as in `GroupedTable.aggregate` without a subtractor.
+        """Aggregate each group with Python functions, as in `GroupedTable.aggregate` without a subtractor.
 
         Parameters
         ----------
         initializer, adder, schema, version, name
-            As there.
+            As in `GroupedTable.aggregate`.
         """
         where = user_line()
         fields = self._fields(schema, where)
@@ -383,12 +385,12 @@ class GroupedStream(_Grouped):
     def reduce(
         self, adder: Callable[[Any, Any], Any], *, version: str = "", name: str | None = None
     ) -> Table:
-        """Combine the records of each group by a Python function, as in `GroupedTable.reduce`.
+        """Combine the records of each group with a Python function, as in `GroupedTable.reduce`.
 
         Parameters
         ----------
         adder, version, name
-            As there.
+            As in `GroupedTable.reduce`.
         """
         where = user_line()
         fields = tuple(one.field for one in self._values)
@@ -399,13 +401,13 @@ class GroupedStream(_Grouped):
 
 
 def _check_input(function: AggregateFunction, one: Analysed, operator: str, where: str) -> None:
-    """Refuse types that have no sum, or no order."""
+    """Refuse types that cannot be added up, or have no order."""
     summed = function.name in {"sum", "avg", "approx_percentile"}
     ordered = function.name in {"min", "max"}
     if (summed and not isinstance(one.type, T.NumericType)) or (ordered and isinstance(one.type, _UNORDERED)):
         raise UnsupportedTypeError(
             f"{one.name} = {function.name}(...) of type {one.type.simpleString()} is not supported.",
-            hint="Take numbers; min and max also take text, dates and times.",
+            hint="Use numbers; min and max also take text, dates and times.",
             operator=operator,
             where=where,
         )

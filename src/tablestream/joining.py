@@ -1,4 +1,4 @@
-"""A join as a user describes it: what points where, and what is made of both rows."""
+"""A join as a user describes it: the foreign key, and the columns of the result."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ On = ColumnLike | Sequence[ColumnLike] | Callable[..., Any]
 SelectFunction = Callable[[Row, Row], Any]
 Suffixes = tuple[str, str] | None
 
-_HINT = "Take the columns from the two rows that select= is given, such as left.amount."
+_HINT = "Use columns of the two rows that select= gets, such as left.amount."
 
 
 @dataclass(frozen=True)
 class Joining:
-    """Two sides that are to be joined.
+    """The two sides of a join.
 
     Attributes
     ----------
@@ -49,31 +49,31 @@ class Joining:
     where: str
 
     def check_histories(self, *, copied: bool) -> None:
-        """Refuse a join of histories where one is missing."""
+        """Refuse a join of histories if a side has no history, or is a global table."""
         for side in (self.left, self.right):
             if history_of(side) is None:
                 raise NotVersionedError(
                     f"complete_history=True joins the histories of two tables, and '{shown_name(side)}' has none.",
-                    hint="Give the table history=, or leave complete_history= out.",
+                    hint="Give the table history=, or omit complete_history=.",
                     operator=self.operator,
                     where=self.where,
                 )
         if copied:
             raise ArgumentError(
-                "complete_history=True does not go with a global table.",
-                hint="Make it a table (tablestream.table): the join then has the same on=.",
+                "complete_history=True cannot be used with a global table.",
+                hint="Use tablestream.table instead, with the same on=.",
                 operator=self.operator,
                 where=self.where,
             )
 
     def common_key(self) -> Fields:
-        """The key of both sides, under the names of the left, in the types that both are compared as."""
+        """The key of both sides, under the left names, in the types used for comparison."""
         left, right = types_of(self.left.key), types_of(self.right.key)
         kinds = common_key(left, right, operator=self.operator, where=self.where)
         return tuple(Field(one.name, kind.json()) for one, kind in zip(self.left.key, kinds, strict=True))
 
     def pointing(self, on: On) -> tuple[Fields, tuple[SparkExpression, ...]]:
-        """What of the left row points at the right key: the columns in the types compared, and expressions."""
+        """The foreign key: its columns in the types used for comparison, and the expressions over the left row."""
         if callable(on) and not isinstance(on, Column | str):
             row, wants_key = Row(_names(self.left)), len(inspect.signature(on).parameters) > 1
             on = on(row, Row([one.name for one in self.left.key])) if wants_key else on(row)
@@ -91,8 +91,8 @@ class Joining:
     def is_on_key(self, foreign: Fields, on: Sequence[SparkExpression]) -> bool:
         """Whether a foreign key is the whole left key, in types that both keys are compared in.
 
-        An expression's text alone does not tell: that of the column ``id`` is also that of the string 'id'. But the
-        column is not found where the key is left out.
+        The text of an expression is not enough: the column ``id`` and the string 'id' have the same text. But Spark
+        does not find the column in a frame without the key.
         """
         key, fold = self.left.key, folding(self.spark)
         if [one.type for one in foreign] != [one.type for one in key]:
@@ -104,9 +104,9 @@ class Joining:
         )
 
     def key_columns(self, key: Fields, *, same: bool) -> dict[str, tuple[Column, ...]]:
-        """The columns of both rows that are a part of a join's key, by the name that the part has in the result.
+        """The columns of both rows that are parts of the join's key, by their names in the result.
 
-        In a key join (`same`) the right column at the same place is it, too, if it has the same name.
+        In a key join (`same`), this includes the right column at the same position, if it has the same name.
         """
         fold = folding(self.spark)
         left, right = Row(_names(self.left), LEFT), Row(_names(self.right), RIGHT)
@@ -116,17 +116,17 @@ class Joining:
                 (left[one], right[other]) if fold(one) == fold(other) else (left[one],)
                 for one, other in zip(lefts, rights, strict=True)
             ]
-        else:  # of these the key has all, or only those of the left
+        else:  # the key has all of these, or only the left ones
             parts = [*((left[one],) for one in lefts), *((right[one],) for one in rights)]
         return {one.name: columns for one, columns in zip(key, parts, strict=False)}
 
     def value(
         self, select: SelectFunction | None, suffixes: Suffixes, keys: Mapping[str, Sequence[Column]]
     ) -> tuple[Fields, tuple[Named, ...], SparkExpression | None]:
-        """The value of the join: its columns, their expressions, and when there is none after all."""
+        """The value of the join: its columns, their expressions, and the condition under which there is no row."""
         if select is not None and not callable(select):
             raise ArgumentError(
-                f"select= is a {type(select).__name__}, and has to be a function of the two rows.",
+                f"select= is a {type(select).__name__}; it must be a function of the two rows.",
                 hint="Write it as in select=lambda left, right: [left.amount, right.price].",
                 operator=self.operator,
                 where=self.where,
@@ -150,7 +150,7 @@ class Joining:
         """The columns of both sides, each under its own name or with a suffix."""
         if suffixes is not None and [type(one) for one in listed(suffixes)] != [str, str]:
             raise ArgumentError(
-                f"suffixes={suffixes!r} is not a pair of texts.",
+                f"suffixes={suffixes!r} is not a pair of strings.",
                 hint="Give one for each table, such as suffixes=('_left', '_right').",
                 operator=self.operator,
                 where=self.where,
@@ -174,10 +174,10 @@ class Joining:
         return columns
 
     def joint_key(self) -> Fields:
-        """The key of a result that is keyed by both keys; a name in both gets the table's name before it.
+        """The key of a result that is keyed by both keys; a name that both have is prefixed with the table's name.
 
-        A key column whose name is a value column of the other table gets it, too: a foreign key often bears the
-        name of the key that it points at, and both are columns of the result.
+        So is a key column that has the name of a value column of the other table: a foreign key often has the name
+        of the key that it refers to, and both are columns of the result.
         """
         sides = (self.left, self.right)
         names = [shown_name(base_of(node)) for node in sides]
@@ -194,7 +194,7 @@ class Joining:
         ]
         if len({fold(one.name) for one in fields}) < len(fields):
             raise ColumnCollisionError(
-                f"The result's key ({', '.join(one.name for one in fields)}) would have one column twice.",
+                f"The result's key ({', '.join(one.name for one in fields)}) would have a column twice.",
                 hint="Give the tables different names (name=).",
                 operator=self.operator,
                 where=self.where,
@@ -203,7 +203,7 @@ class Joining:
 
 
 def _is_found(expression: SparkExpression, frame: DataFrame) -> bool:
-    """Whether Spark finds all that an expression names among the columns of a frame."""
+    """Whether Spark finds everything that an expression names in a frame."""
     try:
         with unlogged():
             return bool(frame.select(expression.column).columns)
@@ -216,7 +216,7 @@ def _names(node: Node) -> list[str]:
 
 
 def _side_fields(side: str, node: Node) -> list[T.StructField]:
-    """The columns of one side of a join, and whether it has a row, as `Row` names them."""
+    """The columns of one side of a join, and whether it has a row, under the names that `Row` uses."""
     exists = T.StructField(side_column(side, ""), T.BooleanType())
     schema = schema_of([*node.key, *node.value])
     return [exists, *(T.StructField(side_column(side, one.name), one.dataType) for one in schema)]

@@ -14,24 +14,24 @@ from tablestream.plan.line import Align
 Emit = Literal["every", "final"]
 Compat = Literal["kafka-streams"] | None
 Tombstones = Literal["all", "minimal"]
-#: Whether a plan's records wait for each other; a length of time: but not for a partition that is silent for so long.
+#: Whether a plan's records wait for each other; with a duration, not for a partition that is silent for that long.
 Alignment = bool | str | timedelta
 
-#: Into how many parts a plan's state is cut.
+#: The number of parts of a plan's state.
 DEFAULT_SHARDS = 16
 
 
 @dataclass(frozen=True)
 class OutputSpec:
-    """How an output gives its changes; see `Table.changes`. With `rejected`: what sources reject instead.
+    """How an output emits its changes; see `Table.changes`. With `rejected`, the rejected records instead.
 
-    `latest_only`: of a versioned table, none but those that are the latest of their row.
-    `numbered`: ``_order`` ends with the number of the change among its key's in the micro-batch.
+    `latest_only`: for a versioned table, only changes that are the latest of their row.
+    `numbered`: ``_order`` ends with the number of the change among those of its key in the micro-batch.
 
     Raises
     ------
     ArgumentError
-        If a word is not known.
+        An option is unknown.
     """
 
     emit: Emit = "every"
@@ -42,7 +42,7 @@ class OutputSpec:
     numbered: bool = False
 
     def __post_init__(self) -> None:
-        """Check the words."""
+        """Check the options."""
         _known("emit", self.emit, ("every", "final"))
         _known("tombstones", self.tombstones, ("all", "minimal"))
 

@@ -1,4 +1,4 @@
-"""What tables and streams have in common: columns, values computed row by row, and what is rejected."""
+"""What tables and streams share: columns, stateless methods, and rejected records."""
 
 from __future__ import annotations
 
@@ -36,9 +36,10 @@ from tablestream.values import carried, check_names, checked_value, empty, schem
 
 
 class Relation:
-    """A table or a stream; a method returns another one and starts nothing.
+    """A table or a stream. A method returns another one and starts nothing.
 
-    Where a method takes a column, a string is the column of that name, if there is one, and else a SQL expression.
+    Where a method takes a column, a string is the column of that name, if there is one, and otherwise a SQL
+    expression.
     """
 
     def __init__(self, node: Node, spark: SparkSession) -> None:
@@ -61,12 +62,12 @@ class Relation:
 
     @property
     def columns(self) -> list[str]:
-        """The names of all columns, the key's first."""
+        """The names of all columns, key columns first."""
         return [*self.key_columns, *(one.name for one in self._node.value)]
 
     @property
     def schema(self) -> T.StructType:
-        """The columns with their types, the key's first."""
+        """All columns with their types, key columns first."""
         return schema_of([*self._node.key, *self._node.value])
 
     # Stateless
@@ -74,7 +75,7 @@ class Relation:
     def filter(self, condition: ColumnLike) -> Self:
         """Keep the rows for which a condition holds.
 
-        A row that ceases to fulfil it is deleted from the result; one that never did leaves no trace.
+        A row that stops passing the condition is deleted from the result. A row that never passed it emits nothing.
 
         Parameters
         ----------
@@ -83,13 +84,13 @@ class Relation:
 
         Notes
         -----
-        Kafka Streams' ``KTable.filter``; in compat mode it emits a tombstone for every filtered-out record of a
+        Kafka Streams' ``KTable.filter``. In compat mode it emits a tombstone for every filtered-out record of a
         source that is not materialized.
         """
         return self._filtered(condition, negate=False)
 
     def filter_not(self, condition: ColumnLike) -> Self:
-        """Keep the rows for which a condition does not hold: exactly those that `filter` leaves out."""
+        """Keep the rows for which a condition does not hold: exactly those that `filter` removes."""
         return self._filtered(condition, negate=True)
 
     def _filtered(self, condition: ColumnLike, *, negate: bool) -> Self:
@@ -113,17 +114,18 @@ class Relation:
         Parameters
         ----------
         columns
-            Columns or strings. Key columns among them are the key and not repeated in the value. A struct alone
-            that bears no name (``F.struct(...)``, ``F.when(..., F.struct(...))``, without an alias) is the row: it
-            is taken apart, and where it is null the row is deleted. One with a name is a column like any other.
+            Columns or strings. Key columns among them stay the key and are not repeated in the value. A single
+            struct without a name (``F.struct(...)``, ``F.when(..., F.struct(...))``, without an alias) is the row:
+            its fields become the columns, and where it is null the row is deleted. A struct with a name is an
+            ordinary column.
         delete_when
-            Where this holds the row is deleted.
+            Where this holds, the row is deleted.
         name
             The result's name.
 
         Notes
         -----
-        Kafka Streams' ``KTable.mapValues``: every change is passed on, also one that changes nothing.
+        Kafka Streams' ``KTable.mapValues``: every change is passed on, even if the value stays the same.
         """
         where = user_line()
         chosen = self._analysed([as_column(one, self.columns) for one in columns], where)
@@ -135,7 +137,7 @@ class Relation:
     def _selected(
         self, columns: Sequence[Analysed], gone: Sequence[ColumnLike | None], where: str, name: str | None
     ) -> Self:
-        """The table with another value, and without a row where one of `gone` holds."""
+        """The table with another value, and without the rows for which one of `gone` holds."""
         conditions = [self._condition(one, "delete_when", where) for one in gone if one is not None]
         keys = {one: (quoted(one),) for one in self.key_columns}
         value, named = checked_value(self._spark, columns, keys, self.name, where)
@@ -153,7 +155,7 @@ class Relation:
     def map_values(
         self, *columns: ColumnLike, delete_when: ColumnLike | None = None, name: str | None = None
     ) -> Self:
-        """Compute another value: Kafka Streams' word for `select`."""
+        """Compute another value: Kafka Streams' name for `select`."""
         return self.select(*columns, delete_when=delete_when, name=name)
 
     def with_columns(self, **columns: ColumnLike) -> Self:
@@ -162,7 +164,7 @@ class Relation:
         Parameters
         ----------
         columns
-            A Column or a string by name.
+            Columns or strings, by name.
         """
         where = user_line()
         fold = folding(self._spark)
@@ -186,11 +188,11 @@ class Relation:
         return self._selected(given, [], where, None)
 
     def rejected(self) -> Rejected:
-        """Return the records that are left out on the way here, as an output of the plan.
+        """Return the dropped records of this table's sources and operators, as an output of the plan.
 
-        Sources leave out records with a null in the key, without a time, and rows that could not be read (of
-        `tablestream.from_files` in mode ``keep``, of `tablestream.from_kafka` with ``on_error="drop"``); operators what
-        is older than a history, late behind a join's versioned side, or points at nothing.
+        Sources drop records with a null in the key or without a time, and rows that could not be read (of
+        `tablestream.from_files` in mode ``keep``, of `tablestream.from_kafka` with ``on_error="drop"``). Operators
+        drop records that are older than a history, late for a join's versioned side, or have a null foreign key.
         """
         return Rejected(self._node, self._spark)
 
@@ -201,17 +203,17 @@ class Relation:
         return type(self)(node, self._spark)
 
     def _analysed(self, columns: Sequence[Column], where: str, operator: str | None = None) -> list[Analysed]:
-        """Let Spark look at some columns over a row."""
+        """Let Spark analyse columns over a row."""
         return carried(self._empty_rows, columns, operator or self.name, where)
 
     def _condition(self, given: ColumnLike, name: str, where: str) -> SparkExpression:
-        """A condition over a row; `name` is for errors."""
+        """A condition over a row; `name` appears in errors."""
         column = as_column(given, self.columns)
         said, _ = self._analysed([column.alias(name), column.cast("boolean").alias(name)], where)
         return SparkExpression(said.column, sql_text(given) or said.text)
 
     def _chosen_key(self, keys: Sequence[ColumnLike], where: str, method: str) -> list[Analysed]:
-        """The columns of another key: each with a name and an equality."""
+        """The columns of another key: each needs a name and an equality."""
         if not keys:
             raise ArgumentError(f"{method}() has no key.", hint="Name at least one column.", where=where)
         key = self._analysed([as_column(one, self.columns) for one in keys], where)
@@ -227,7 +229,7 @@ class Relation:
     def _grouping(
         self, keys: Sequence[ColumnLike], value: Sequence[ColumnLike] | None, where: str
     ) -> Grouping:
-        """The rows by groups; `value` is what of a row is aggregated, by default what is not the group."""
+        """Describe the groups; `value` is what to aggregate, by default the columns that are not in the group."""
         key = self._chosen_key(keys, where, "group_by")
         fold = folding(self._spark)
         taken = {fold(one.name) for one in key}
@@ -237,19 +239,19 @@ class Relation:
         return Grouping(self._node, self._empty_rows, tuple(key), tuple(values))
 
     def _node_of(self, other: Relation, kind: type[Relation], where: str) -> Node:
-        """The node of what this one goes together with: of that kind, and of the same session."""
+        """The node of another relation. Raises if it has the wrong kind or another session."""
         if not isinstance(other, kind):
             word = kind.__name__.lower()
             raise ArgumentError(
-                f"'{self.name}' goes with a {word}, not with a {type(other).__name__}.",
-                hint=f"Make one with tablestream.{word}.",
+                f"'{self.name}' needs a {word} here, not a {type(other).__name__}.",
+                hint=f"Create one with tablestream.{word}.",
                 operator=self.name,
                 where=where,
             )
         if other._spark is not self._spark:
             raise MixedPlanError(
                 f"'{self.name}' and '{other.name}' belong to different Spark sessions.",
-                hint="Make both from frames of one session.",
+                hint="Create both from frames of one session.",
                 operator=self.name,
                 where=where,
             )
@@ -257,17 +259,17 @@ class Relation:
 
     @cached_property
     def _empty_rows(self) -> DataFrame:
-        """A data frame of these columns, for Spark to look at expressions over them."""
+        """A data frame with these columns and no rows, for Spark to analyse expressions."""
         return empty(self._spark, self.schema)
 
 
 class Rejected:
-    """Records that a table's sources, and the operators on the way to it, leave out: ``table.rejected()``.
+    """Records that a table's sources and operators drop: ``table.rejected()``.
 
-    Columns: ``operator``, ``reason``, ``source`` (the source partition), ``timestamp``, ``key`` and ``record`` (JSON;
-    of a row that could not be read its text), and ``_order``. Reasons of sources are ``null-key``, ``null-timestamp``
-    and ``malformed``; those of operators, such as ``expired``, ``out-of-order`` and ``null-foreign-key``, are in
-    ``docs/semantics.md``. Their records are as the operator saw them: key and value.
+    Columns: ``operator``, ``reason``, ``source`` (the source partition), ``timestamp``, ``key`` and ``record``
+    (JSON; for a row that could not be read, its text), and ``_order``. Sources have the reasons ``null-key``,
+    ``null-timestamp`` and ``malformed``. Operators have others, such as ``expired``, ``out-of-order`` and
+    ``null-foreign-key``; see ``docs/semantics.md``. Their key and record are those that the operator saw.
     """
 
     def __init__(self, node: Node, spark: SparkSession) -> None:
@@ -279,9 +281,9 @@ class Rejected:
         Parameters
         ----------
         sink
-            Where the records go: one that keeps a log, not a table with a row per key.
+            Where the records are written. It must keep a log, not a table with one row per key.
         name
-            Tells the outputs of a query apart.
+            Identifies the output within the query.
 
         Raises
         ------
@@ -291,7 +293,7 @@ class Rejected:
         shown = checked_name(name) or f"{shown_name(self._node)}_rejected"
         if checked_sink(sink).needs_final:
             raise ArgumentError(
-                f"Rejected records have no key, and {sink.target} keeps a row per key.",
+                f"Rejected records have no key, and {sink.target} keeps one row per key.",
                 hint='Append them to a log, such as tablestream.to_delta(path, mode="changes").',
                 operator=shown,
                 where=user_line(),
@@ -300,12 +302,12 @@ class Rejected:
         return OutputRequest(self._node, self._spark, sink, spec, shown)
 
     def changes(self) -> DataFrame:
-        """Return the rejected records as a streaming DataFrame; of the plan only runs what they come from."""
+        """Return the rejected records as a streaming DataFrame. Only the part of the plan that they come from runs."""
         return changes_of(self._node, self._spark, OutputSpec(rejected=True), None, None)
 
 
 def versioned(table: Node, history: str | timedelta | None) -> Node:
-    """A table as it is, or with a history that of its versions."""
+    """Wrap a table in a versioned table if `history` is set."""
     history_us = checked_length(history, "history", table.name, table.where)
     if history_us is None:
         return table

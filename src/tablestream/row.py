@@ -1,4 +1,4 @@
-"""A row as join functions see it: its columns by name, as Spark Columns."""
+"""A row as join functions get it: its columns by name, as Spark Columns."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from tablestream.calling import user_line
 from tablestream.connectors.sink import quoted
 from tablestream.errors import ArgumentError
 
-#: The sides of a join: a side's column ``x`` stands beside the row as ``__left.x``, one name with a dot in it.
+#: The sides of a join. The left column ``x`` is called ``__left.x``: one name that contains a dot.
 LEFT, RIGHT = "__left", "__right"
 
 
 def side_column(side: str, name: str) -> str:
-    """Return the name of a side's column; that of no name tells whether the side has a row."""
+    """Return the name of a side's column. An empty name gives the existence flag."""
     return f"{side}.{name}"
 
 
@@ -28,8 +28,8 @@ def renamed(name: str, shown: str) -> Column:
 class Row:
     """One side's row in ``select=`` and ``on=`` functions.
 
-    A column is an attribute or an item: ``row.amount``, ``row["amount"]``. Key columns are there too. In a join
-    that keeps rows without a partner, `exists` tells whether there is one; its columns are null if not.
+    A column is an attribute or an item: ``row.amount``, ``row["amount"]``. Key columns are included. In a join that
+    keeps unmatched rows, `exists` says whether there is a row; if not, its columns are null.
 
     Examples
     --------
@@ -47,12 +47,12 @@ class Row:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The columns of the row."""
+        """The names of the row's columns."""
         return self._names
 
     @property
     def exists(self) -> Column:
-        """Whether there is such a row."""
+        """Whether the row exists."""
         return F.lit(True) if self._side is None else F.col(quoted(side_column(self._side, "")))
 
     def __getattr__(self, name: str) -> Column:

@@ -1,4 +1,4 @@
-"""Sources: a change log becomes a table, a log of records a stream."""
+"""Sources: a changelog becomes a table, a log of records a stream."""
 
 from __future__ import annotations
 
@@ -44,43 +44,43 @@ def table(
     order_by: ColumnLike | None = None,
     name: str | None = None,
 ) -> Table:
-    """Read a change log as a table: the last record of a key is its row.
+    """Read a changelog as a table: the last record of a key is its row.
 
     Parameters
     ----------
     df
         A streaming DataFrame: files, Kafka, Delta, or any other source.
     key
-        The column or columns that identify a row: Columns or strings. A string is the column of that name, if there is
-        one, and else a SQL expression, here and in all arguments. An expression needs an alias. A record with a null
-        in its key is dropped and counted.
+        The column or columns that identify a row: Columns or strings. A string is the column of that name, if there
+        is one, and otherwise a SQL expression; this holds for all arguments. An expression needs an alias. A record
+        with a null in its key is dropped and counted.
     timestamp
         When the change happened, of type timestamp. Default: Kafka's ``timestamp`` column, else the time of the
         micro-batch. A record without a time is dropped and counted.
     apply_as_deletes
-        Says which records are tombstones: the row of their key is gone. A Column or a string.
+        The condition for tombstones, which delete the row of their key. A Column or a string.
     columns, except_columns
-        The columns of the value, or those to leave out; a single one or a list. Default: all but the key's.
+        The columns of the value, or the columns to exclude; one or a list. Default: all but the key's.
     history
-        Makes the table versioned: versions of its rows are kept so far back (``"10 minutes"``), before the largest
-        time that the shard has seen, so that a record of a stream can be joined with the version of its time. A
-        change that is later than that is dropped and counted; one that is late, but not so late, is a version
-        between others, and no latest one: joins and groups leave it out.
+        Makes the table versioned: keeps versions of its rows for this long (``"10 minutes"``) before stream time,
+        the largest time that the shard has seen, so that a stream's record can be joined with the version of its
+        time. A change older than that is dropped and counted. A change that is late but within the history becomes
+        a version between others, not the latest: joins and groups ignore it.
     reorder
-        Holds back what comes for so long (``"30 seconds"`` of the records' times), and puts it into the order of its
-        times: by (time, key, arrival), each shard for itself, so that no key is out of order behind it. What is later
-        than that goes on at once, and is counted (``late``).
+        Buffers records for this long (``"30 seconds"`` of event time) and sorts them by (time, key, arrival), in
+        each shard, so that each key is in order afterwards. Records later than that are passed on at once and
+        counted (``late``).
     sequence_by
-        The row with the highest value of this wins, whatever came last; of equal ones the last. A change that is below
-        what its row has is dropped and counted (``superseded``), and one without a value, too (``null-sequence``).
-        Not together with `history` or `reorder`.
+        The row with the highest value of this expression wins, in whatever order records arrive; of equal ones the
+        last. A change below its row's value is dropped and counted (``superseded``), and so is one without a value
+        (``null-sequence``). Cannot be combined with `history` or `reorder`.
     tombstone_retention
-        How long the sequence of a deleted row is known, in the records' times; None: for ever.
+        How long the sequence of a deleted row is remembered, in event time; None: for ever.
     order_by
-        An expression (a log sequence number, an offset) that puts the records in order, in place of their time.
-        All tables of a plan give one, of one type, or none does.
+        An expression that orders the records instead of their time, such as a log sequence number or an offset. All
+        tables of a plan have one, with the same type, or none has.
     name
-        For `Table.explain`, metrics and errors, and part of what makes a restarted plan the same plan.
+        Used in `Table.explain`, metrics and errors. It also identifies the table when a plan is restarted.
 
     Returns
     -------
@@ -89,16 +89,15 @@ def table(
     Raises
     ------
     ArgumentError
-        The frame does not stream, or its rows were shuffled or sorted since they were read and no `order_by` is given;
-        a timestamp has another type, a part of the key is an expression without an alias, an argument is of another
-        kind.
+        The frame is not streaming; its rows were shuffled or sorted after they were read and no `order_by` is
+        given; the timestamp has another type; a key expression has no alias; an argument has the wrong type.
     PlanError
-        A column is not there.
+        A column does not exist.
     ColumnCollisionError
-        Two columns of the key, or two of the value, have one name.
+        Two columns of the key, or two of the value, have the same name.
     UnsupportedTypeError
-        A column has a type that cannot be carried unchanged (variant, year-month interval), or cannot be a key
-        (map). The message names the column.
+        The type of a column is not supported (variant, year-month interval), or not as a key (map). The message
+        names the column.
     ReservedNameError
         A column is called ``_change_type``, ``_timestamp``, ``_order`` or ``_is_latest``.
 
@@ -116,8 +115,8 @@ def table(
     said = _Said(timestamp, apply_as_deletes, columns, except_columns, order_by, name)
     if sequence_by is not None and (history is not None or reorder is not None):
         raise ArgumentError(
-            "sequence_by= goes neither with history= nor with reorder=: these go by time.",
-            hint="Give one of them.",
+            "sequence_by= cannot be combined with history= or reorder=, which go by time.",
+            hint="Use one of them.",
             operator=checked_name(name) or "table",
             where=user_line(),
         )
@@ -141,11 +140,11 @@ def global_table(
     order_by: ColumnLike | None = None,
     name: str | None = None,
 ) -> GlobalTable:
-    """Read a change log as a table that is copied to every shard.
+    """Read a changelog as a table with a copy in every shard.
 
-    For small tables that many rows point at. Its state is kept once per shard, so `shards` times in all, and each of
-    its changes goes to every shard. ``left.join(it, on=...)`` reacts to changes of both sides, which Kafka Streams'
-    tables cannot (KIP-314); the word that makes the same join a distributed one is `table`.
+    For small tables that many rows refer to. Its state is kept once per shard, so `shards` times in total, and each
+    change goes to every shard. ``left.join(it, on=...)`` reacts to changes of both sides; Kafka Streams does not
+    join tables with global tables (KIP-314). Use `table` instead to get the same join, distributed.
 
     Parameters
     ----------
@@ -175,16 +174,17 @@ def stream(
     order_by: ColumnLike | None = None,
     name: str | None = None,
 ) -> Stream:
-    """Read a streaming DataFrame as records, each for itself: no upserts.
+    """Read a streaming DataFrame as records that stand for themselves, not as upserts.
 
     Parameters
     ----------
     df
         As for `table`.
     key
-        The column or columns of the records' key; it may be null, and there may be none at all.
+        The column or columns of the records' key. It may be null, and you may omit it.
     apply_as_deletes
-        Says which records have no value: what `Stream.to_table` reads as a tombstone. A Column or a string.
+        The condition for records without a value, which `Stream.to_table` reads as tombstones. A Column or a
+        string.
     timestamp, columns, except_columns, reorder, order_by, name
         As for `table`.
 
@@ -208,21 +208,21 @@ def stream(
 
 
 def _warn_of_arrival(source: Node, *lengths: str | timedelta | None) -> None:
-    """Warn where something goes by the times of records that have none but that of their arrival."""
+    """Warn if `history` or `reorder` uses event time, but the records only have the time of their arrival."""
     frame = source.frame if isinstance(source, Source) else None
     if isinstance(frame, SourceFrame) and frame.arrival and any(length is not None for length in lengths):
         warn(
-            f"'{source.name}' ({source.where}) has no timestamp=: its records have the time of their micro-batch, and"
-            " history= and reorder= go by it. Give timestamp= a column with the time at which they happened."
+            f"'{source.name}' ({source.where}) has no timestamp=: its records get the time of their micro-batch, and"
+            " history= and reorder= use it. Give timestamp= a column with the time at which they happened."
         )
 
 
 def _sequenced(source: Node, sequence: Analysed, retention: str | timedelta | None) -> SequenceBy:
-    """The source, of which the row with the highest sequence wins."""
+    """The source, in which the row with the highest sequence wins."""
     if isinstance(source, Deduplicate):
         raise ArgumentError(
-            "sequence_by= does not go with from_kafka(..., deduplicate=True).",
-            hint="Leave deduplicate= out: what is repeated has a sequence that its row has already.",
+            "sequence_by= cannot be combined with from_kafka(..., deduplicate=True).",
+            hint="Omit deduplicate=: a duplicate has the same sequence as its row.",
             operator=shown_name(source),
             where=source.where,
         )
@@ -240,11 +240,11 @@ def _sequenced(source: Node, sequence: Analysed, retention: str | timedelta | No
 
 
 def _deduplicated(source: Source) -> Deduplicate:
-    """The source without what its writer wrote twice; repeats are known in the order of offsets."""
+    """The source without duplicates of its writer. They are recognised in the order of offsets."""
     if source.ordered_by is not None:
         raise ArgumentError(
-            "order_by= does not go with from_kafka(..., deduplicate=True).",
-            hint="Leave order_by= out: the records of a key are in the order of their offsets.",
+            "order_by= cannot be combined with from_kafka(..., deduplicate=True).",
+            hint="Omit order_by=: the records of a key are in the order of their offsets.",
             operator=source.name,
             where=source.where,
         )
@@ -258,13 +258,13 @@ def _deduplicated(source: Source) -> Deduplicate:
 
 
 def _reordered(source: Node, bound: str | timedelta | None) -> Node:
-    """The source, or what comes of it in the order of its times."""
+    """The source, sorted by time if `bound` is given."""
     bound_us = checked_length(bound, "reorder", source.name, source.where)
     if bound_us is None:
         return source
     if not source.key:
         raise ArgumentError(
-            "reorder= needs the records' key, and they have none.",
+            "reorder= needs a key, and the records have none.",
             hint="Give stream(...) a key=.",
             operator=source.name,
             where=source.where,
@@ -281,7 +281,7 @@ def _reordered(source: Node, bound: str | timedelta | None) -> Node:
 
 @dataclass(frozen=True)
 class _Said:
-    """What is said of every kind of source."""
+    """The arguments that all kinds of sources share."""
 
     timestamp: ColumnLike | None
     apply_as_deletes: ColumnLike | None
@@ -299,12 +299,12 @@ def _source(
     records: bool,
     sequence_by: ColumnLike | None = None,
 ) -> tuple[Node, Analysed | None]:
-    """Make the node of a table, or of a stream, and say what its rows are sequenced by."""
+    """Create the node of a table or a stream, and the expression that sequences its rows."""
     kind = "stream" if records else "table"
     where, shown = user_line(), checked_name(said.name) or kind
     if not isinstance(df, DataFrame):
         raise ArgumentError(
-            f"A {kind} is made from a streaming DataFrame, not from a {type(df).__name__}.",
+            f"A {kind} needs a streaming DataFrame, not a {type(df).__name__}.",
             hint="Read one with spark.readStream, or with tablestream.from_files.",
             operator=shown,
             where=where,
@@ -321,7 +321,10 @@ def _source(
         )
     if said.columns is not None and said.except_columns is not None:
         raise ArgumentError(
-            "columns= and except_columns= are both given.", hint="Give one.", operator=shown, where=where
+            "columns= and except_columns= exclude each other.",
+            hint="Give only one.",
+            operator=shown,
+            where=where,
         )
     except_columns = [] if said.except_columns is None else said.except_columns
     described = describe(

@@ -1,8 +1,8 @@
-"""Star joins: one table joined to several by foreign keys of its own, made of the joins that there are.
+"""Star joins: one table joined to several others, each by its own foreign key. Built from the other joins.
 
-Each right table is looked up by the foreign key alone, which gives a table with this table's key and the right row as
-its value. These and the table itself are then joined on the key they have in common, which is one operator, however
-many they are.
+Each right table is looked up by the foreign key alone. The result is a table with the center's key and the right
+row as its value. These tables and the center are then joined on their common key, as one operator, however many
+there are.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def lookup(
 
 
 def check_lookups(given: Sequence[object], operator: str, where: str) -> None:
-    """Refuse what are not lookups, and none at all."""
+    """Raise unless there is at least one lookup and nothing else."""
     others = [one for one in given if not isinstance(one, Lookup)]
     if others or not given:
         raise ArgumentError(
@@ -94,16 +94,16 @@ def star_join(
     *,
     copied: bool,
 ) -> KeyJoin:
-    """Join one more table to what the center was joined to so far.
+    """Add one table to a star join.
 
     Parameters
     ----------
     center
-        The table whose rows point.
+        The table with the foreign keys.
     joining
-        What was made so far, and the right table.
+        The join so far, and the right table.
     pointing
-        The right table's key in the types compared, and what of a row of the center points at it.
+        The right table's key in the compared types, and the center's foreign key.
     how, select
         As for `Table.join_many`.
     copied
@@ -128,7 +128,7 @@ def star_join(
 def _looked_up(
     center: Node, joining: Joining, pointing: tuple[Fields, tuple[Expression, ...]], *, copied: bool
 ) -> ForeignKeyJoin:
-    """The right rows by the center's key: where a row points at none there is none."""
+    """The right rows, keyed by the center. A null foreign key has no match."""
     right, (foreign, expressions) = joining.right, pointing
     name = f"{joining.operator}[{shown_name(right)}]"
     # The right key is a part of the value here, and may bear the name of the left one.

@@ -1,4 +1,4 @@
-"""Streams: records that are no upserts, each for itself."""
+"""Streams: records that are not upserts."""
 
 from __future__ import annotations
 
@@ -35,19 +35,19 @@ from tablestream.topology.nodes import Field, Fields, Named, Node, Select, ToTab
 from tablestream.topology.streams import FlatMap, Grace, Merge, SelectKey, StreamJoin
 from tablestream.values import check_names
 
-#: What tells the records of a corrected join apart.
+#: Identifies the records of a corrected join.
 RECORD_ID = Field("record_id", json.dumps("long"))
 
 
 class Stream(Relation):
-    """Records, each for itself: what happened, not what is.
+    """Records that stand for themselves: events, not the state of a key.
 
-    Made by `stream` and by `Table.to_stream`. A record has a key, which may be null, a value, or none, and a time.
-    A method returns another stream and starts nothing.
+    Created by `stream` and by `Table.to_stream`. A record has a key, which may be null, a value or none, and a
+    time. A method returns another stream and starts nothing.
     """
 
     def select_key(self, *keys: ColumnLike, name: str | None = None) -> Stream:
-        """Give the records another key; the value stays, without columns that the key has now.
+        """Give the records another key. The value stays, without the columns that are now in the key.
 
         Parameters
         ----------
@@ -59,9 +59,9 @@ class Stream(Relation):
         Raises
         ------
         ArgumentError
-            Without a key, or for an expression without a name.
+            No key is given, or an expression has no name.
         UnsupportedTypeError
-            For a key without an equality.
+            The type of a key has no equality.
 
         References
         ----------
@@ -82,22 +82,22 @@ class Stream(Relation):
         return Stream(node, self._spark)
 
     def flat_map(self, elements: ColumnLike, name: str | None = None) -> Stream:
-        """Put a record for each element of an array in place of each record, with its key and time.
+        """Replace each record by one record per element of an array, with its key and time.
 
         Parameters
         ----------
         elements
-            A Column or a string that gives an array: ``F.split("text", " ")``, ``"transform(lines, x -> ...)"``.
-            Elements that are structs become the value's columns; others become one column, with the expression's
-            alias for a name. An element that is null is a record without a value; an array that is null or empty
-            leaves nothing.
+            A Column or a string that returns an array: ``F.split("text", " ")``, ``"transform(lines, x -> ...)"``.
+            If the elements are structs, their fields become the value's columns; otherwise there is one column,
+            named by the expression's alias. A null element becomes a record without a value; a null or empty array
+            emits nothing.
         name
             The result's name.
 
         Notes
         -----
-        It takes a round. What comes from a DataFrame can as well be unfolded there, with ``F.explode``, before
-        `stream` reads it.
+        It takes a round. If the array comes from a DataFrame, you can also use ``F.explode`` there, before `stream`
+        reads it.
 
         References
         ----------
@@ -108,8 +108,8 @@ class Stream(Relation):
         (array,) = self._analysed([as_column(elements, self.columns)], where, shown)
         if not isinstance(array.type, T.ArrayType):
             raise ArgumentError(
-                f"flat_map was given {array.type.simpleString()}, and needs an array.",
-                hint='Such as F.split("text", " ") or F.array(...).',
+                f"flat_map needs an array, not {array.type.simpleString()}.",
+                hint='Give one such as F.split("text", " ") or F.array(...).',
                 operator=shown,
                 where=where,
             )
@@ -140,7 +140,7 @@ class Stream(Relation):
         return Stream(node, self._spark)
 
     def merge(self, other: Stream, name: str | None = None) -> Stream:
-        """Put the records of another stream beside those of this one.
+        """Combine the records of this stream and another one.
 
         Parameters
         ----------
@@ -152,11 +152,11 @@ class Stream(Relation):
         Raises
         ------
         ArgumentError
-            Their columns differ.
+            The columns differ.
 
         Notes
         -----
-        Records come in the order of the plan, whichever stream they are of: by time, then in the order in which
+        Records come in the order of the plan, whichever stream they belong to: by time, then in the order in which
         the sources were declared.
 
         References
@@ -171,7 +171,7 @@ class Stream(Relation):
         if keys[0] != keys[1] or values[0] != values[1]:
             raise ArgumentError(
                 f"The streams have different columns: {self!r} and {other!r}.",
-                hint="Bring them into one form with select and select_key.",
+                hint="Give them the same columns with select and select_key.",
                 operator=shown,
                 where=where,
             )
@@ -200,28 +200,28 @@ class Stream(Relation):
         table_advances: bool = False,
         name: str | None = None,
     ) -> Stream:
-        """Look up, for each record, the row of a table that it points at.
+        """Look up the row of a table for each record.
 
-        With a versioned table this is the version that was valid at the record's time; otherwise the row as it is at
-        that place of the order. Changes of the table emit nothing.
+        With a versioned table this is the version that was valid at the record's time; otherwise the row at the
+        record's place in the order. Changes of the table emit nothing.
 
         Parameters
         ----------
         table
             A table or a `global_table`.
         on
-            None: the row with the record's key. Otherwise the foreign key over the record, as in `Table.join`. A global
-            table needs it.
+            None: the row with the record's key. Otherwise the foreign key over the record, as in `Table.join`. A
+            global table needs it.
         how
             ``inner``, or ``left``: unmatched records are kept.
         select, suffixes, name
             As in `Table.join`; the first row is the record.
         grace
             How long records wait for late versions: until the shard has seen a record that is later by this much.
-            They leave in the order of (time, key, arrival). A record that is itself later than that is joined at once,
-            and counted (``late``).
+            They are emitted in the order of (time, key, arrival). A record that is itself later than that is joined
+            at once, and counted (``late``).
         wall_clock
-            How long a record waits at most by the wall clock, as in `Table.suppress`.
+            The longest time that a record waits by the wall clock, as in `Table.suppress`.
         table_advances
             Whether the times of the table's versions release records, too, so that a silent stream does not wait.
 
@@ -233,7 +233,7 @@ class Stream(Relation):
         Raises
         ------
         ArgumentError
-            An argument is not one of these.
+            An argument is invalid.
         NotVersionedError
             `grace` is given, and the table has no history.
         GraceExceedsHistoryError
@@ -241,9 +241,9 @@ class Stream(Relation):
 
         Notes
         -----
-        A record without a value is dropped and counted. So is an unmatched one if its foreign key is null and `how` is
-        ``inner``. The key may be null. The table's changes that one input record makes come before the records that it
-        makes.
+        A record without a value is dropped and counted. So is an unmatched one if its foreign key is null and `how`
+        is ``inner``. The key may be null. If one input record causes both changes of the table and records, the
+        changes come first.
 
         References
         ----------
@@ -267,8 +267,8 @@ class Stream(Relation):
     ) -> Table:
         """Look up as `join` does, and let late versions of the table correct the results.
 
-        Each record is a row of the result. A version that comes after the records of its time updates or deletes their
-        rows, at the records' times. Records are remembered as long as the table's history.
+        Each record becomes a row of the result. A version that arrives after records of its time updates or deletes
+        their rows, at the records' times. Records are remembered as long as the table's history.
 
         Parameters
         ----------
@@ -280,7 +280,7 @@ class Stream(Relation):
         Returns
         -------
         Table
-            Keyed by the record's key and ``record_id`` (bigint), which tells the records of this join apart.
+            Keyed by the record's key and ``record_id`` (bigint), which identifies the record within this join.
 
         Raises
         ------
@@ -316,7 +316,7 @@ class Stream(Relation):
         if on is None and (copied or not self.key_columns):
             raise ArgumentError(
                 f"A join {'with a global table' if copied else 'of a stream without a key'} needs on=.",
-                hint="Say what of a record points at the table's key.",
+                hint="Say which columns of a record hold the table's key.",
                 operator=shown,
                 where=where,
             )
@@ -346,14 +346,14 @@ class Stream(Relation):
         )
 
     def group_by(self, *keys: ColumnLike, value: Sequence[ColumnLike] | None = None) -> GroupedStream:
-        """Put the records into groups.
+        """Group the records.
 
         Parameters
         ----------
         *keys
             The group: Columns or strings over the record; an expression needs an alias.
         value
-            What `GroupedStream.aggregate` and ``reduce`` see of a record; default the columns that are not keys.
+            The columns that `GroupedStream.aggregate` and ``reduce`` get. Default: the columns that are not keys.
 
         References
         ----------
@@ -362,7 +362,7 @@ class Stream(Relation):
         return GroupedStream(self._grouping(keys, value, user_line()), lambda node: Table(node, self._spark))
 
     def group_by_key(self, *, value: Sequence[ColumnLike] | None = None) -> GroupedStream:
-        """Put the records into groups by their key.
+        """Group the records by their key.
 
         Parameters
         ----------
@@ -380,14 +380,14 @@ class Stream(Relation):
         )
 
     def to_table(self, history: str | timedelta | None = None, name: str | None = None) -> Table:
-        """Read the records as a table: the last one of a key is its row, and one without a value deletes it.
+        """Read the records as a table: the last record of a key is its row, and a record without a value deletes it.
 
         Parameters
         ----------
         history
             Makes the table versioned, as in `tablestream.table`.
         name
-            Of the table.
+            The table's name.
 
         Notes
         -----
@@ -408,8 +408,8 @@ class Stream(Relation):
     def _check_keyed(self, method: str, where: str) -> None:
         if not self.key_columns:
             raise ArgumentError(
-                f"{method}() needs the records' key, and they have none.",
-                hint="Give stream(...) a key=, or the records one with select_key.",
+                f"{method}() needs a key, and the records have none.",
+                hint="Give stream(...) a key=, or call select_key first.",
                 operator=self.name,
                 where=where,
             )
@@ -429,7 +429,7 @@ class Stream(Relation):
         Returns
         -------
         DataFrame
-            As `Table.changes` gives it: the ``_change_type`` is ``upsert``, or ``delete`` for a record without a
+            As `Table.changes` returns it: ``_change_type`` is ``upsert``, or ``delete`` for a record without a
             value.
         """
         return changes_of(self._node, self._spark, OutputSpec(), compat, shards, align)
@@ -440,7 +440,7 @@ class Stream(Relation):
         Parameters
         ----------
         sink
-            Where the records go: one that keeps a log, not a table with a row per key.
+            Where the records are written. It must keep a log, not a table with one row per key.
         name
             As for `Table.to`.
 
@@ -452,7 +452,7 @@ class Stream(Relation):
         shown = checked_name(name) or self.name
         if checked_sink(sink).needs_final:
             raise ArgumentError(
-                f"Records are no rows of a table, and {sink.target} keeps a row per key.",
+                f"A stream has no rows by key, and {sink.target} keeps one row per key.",
                 hint='Append them to a log, such as tablestream.to_delta(path, mode="changes"), or use to_table().',
                 operator=shown,
                 where=user_line(),
@@ -471,7 +471,7 @@ class Stream(Relation):
 
 
 def _typed(fields: Fields) -> list[tuple[str, str]]:
-    """Names and types; whether a column may be null makes no difference."""
+    """Names and types, without nullability."""
     return [(one.name, spark_type(one).simpleString()) for one in fields]
 
 
@@ -483,13 +483,13 @@ def _grace(
     operator: str,
     where: str,
 ) -> Grace | None:
-    """How records wait for versions of a table, checked against its history."""
+    """How records wait for versions of a table. Raises if the table's history is too short."""
     period_us = checked_length(grace, "grace", operator, where)
     wall_clock_us = checked_length(wall_clock, "wall_clock", operator, where)
     if period_us is None:
         if wall_clock_us is not None or table_advances:
             raise ArgumentError(
-                "wall_clock= and table_advances= say how records wait, and without grace= they do not.",
+                "wall_clock= and table_advances= control how records wait, and without grace= they do not wait.",
                 hint="Give grace= as well.",
                 operator=operator,
                 where=where,
@@ -498,7 +498,7 @@ def _grace(
     history_us = _check_history(table, "grace=", operator, where)
     if period_us > history_us:
         raise GraceExceedsHistoryError(
-            f"Records would wait for {grace}, and '{table.name}' keeps its versions for less.",
+            f"Records would wait for {grace}, and '{table.name}' keeps its versions for a shorter time.",
             hint="Give the table a history that is at least as long.",
             operator=operator,
             where=where,
@@ -507,7 +507,7 @@ def _grace(
 
 
 def _check_history(table: Node, user: str, operator: str, where: str) -> int:
-    """Return how far back a table has versions, which `user` needs."""
+    """Return the table's history, which `user` needs. Raises if it has none."""
     history_us = history_of(table)
     if history_us is None:
         raise NotVersionedError(

@@ -1,4 +1,4 @@
-"""Tables: what a user holds. A method makes one node of the logical plan and nothing happens yet."""
+"""Tables, as users hold them. Each method creates one node of the logical plan and starts nothing."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ if TYPE_CHECKING:
 
 
 class Table(Relation):
-    """A table that stays right: keyed rows that change, and whose every change can be read.
+    """A maintained table: one row per key, changing over time. Every change can be read.
 
-    Made by `table` and by the methods here. A method returns another table and starts nothing; `changes` gives a
-    streaming DataFrame, and `tablestream.start` runs several outputs as one query.
+    Created by `table` and by the methods here. A method returns another table and starts nothing. `changes` returns
+    a streaming DataFrame, and `tablestream.start` runs several outputs as one query.
     """
 
     # Joins
@@ -52,31 +52,31 @@ class Table(Relation):
         complete_history: bool = False,
         name: str | None = None,
     ) -> Table:
-        """Join with another table, on the common key or by a foreign key.
+        """Join with another table, on the key or by a foreign key.
 
         Parameters
         ----------
         other
             The right table, or a `global_table` (with `on`, and only ``inner`` or ``left``).
         on
-            None: both tables have the same key. Otherwise the foreign key: what of this table's row points at the
-            key of `other`: a name, a Column, a list of them, or a function of the row (or of row and key) that
-            returns such; an expression of it, too. A null foreign key has no match. If it is the whole key of this
-            table, ``inner`` and ``left`` are planned as the join on the common key, unless in compat mode.
+            None: join on the key, which both tables share. Otherwise the foreign key: the columns of this table
+            that hold the key of `other`. A name, a Column, a list of them, or a function of the row (or of row and
+            key) that returns them; expressions are allowed. A null foreign key has no match. If `on` is the whole
+            key of this table, ``inner`` and ``left`` are planned as the join on the key, except in compat mode.
         how
-            ``inner``, ``left``, ``right`` or ``outer``. By foreign key, right and outer also keep the right rows
-            that nothing points at, and the result is keyed by (this key, other key).
+            ``inner``, ``left``, ``right`` or ``outer``. By foreign key, right and outer also keep unmatched right
+            rows, and the result is keyed by (this key, other key).
         select
-            A function of the two rows (see `Row`) that returns the result's Columns, or one struct Column without
-            a name, as in `select`: where it is null there is no row. Default: all columns of both, the right key
+            A function of the two rows (see `Row`) that returns the result's Columns, or one struct Column without a
+            name, as in `select`: where it is null there is no row. Default: all columns of both, the right key
             once.
         suffixes
-            For columns of one name in both tables.
+            Suffixes for columns that both tables have.
         complete_history
-            Join what was valid at the same time, and not what is the latest: both tables need a history. A late
-            change of either then gives every older result that it changes anew, at its own time, rising; one that no
-            longer holds is corrected, or retracted by a tombstone. The result is versioned with the shorter history.
-            By foreign key for ``inner`` and ``left``, and not with a global table.
+            Join the rows that were valid at the same time, instead of the latest ones. Both tables need a history.
+            A late change of either side emits every older result that it changes again, in increasing order of
+            time; a result that no longer holds is corrected, or deleted by a tombstone. The result is versioned
+            with the shorter history. By foreign key only for ``inner`` and ``left``, and not with a global table.
         name
             The result's name.
 
@@ -88,26 +88,26 @@ class Table(Relation):
         Raises
         ------
         ArgumentError
-            `other` is not a table, or another argument is of another kind.
+            `other` is not a table, or another argument has the wrong type.
         NotVersionedError
-            For `complete_history`, a table has no history.
+            A table has no history, and `complete_history` is set.
         MixedPlanError
             The tables belong to different sessions.
         KeyMismatchError
             The compared columns have no common type.
         ColumnCollisionError
-            Two columns would have one name, and neither `select` nor `suffixes` says what to do.
+            Two columns would have the same name, and neither `select` nor `suffixes` resolves it.
 
         Notes
         -----
-        Per change, without `complete_history`, the outputs and times are those of Kafka Streams (KIP-213), see
-        ``docs/semantics.md``. Several joins on one key are one operator. A foreign-key join takes two rounds, with
-        `complete_history` three.
+        Without `complete_history`, each change emits what Kafka Streams emits, with the same timestamps (KIP-213);
+        see ``docs/semantics.md``. Several joins on one key become one operator. A foreign-key join takes two
+        rounds, with `complete_history` three.
 
         References
         ----------
-        Kafka Streams ``KTable.join``, ``leftJoin``, ``outerJoin``; KIP-213; KIP-1104 (key in the extractor); KIP-914,
-        "Attempt 2", for `complete_history`.
+        Kafka Streams ``KTable.join``, ``leftJoin``, ``outerJoin``; KIP-213; KIP-1104 (key in the extractor);
+        KIP-914, "Attempt 2", for `complete_history`.
         """
         where = user_line()
         right = self._node_of(other, Table, where)
@@ -116,7 +116,7 @@ class Table(Relation):
         if on is None and isinstance(other, GlobalTable):
             raise ArgumentError(
                 "A join with a global table needs on=.",
-                hint="Say what of this table's row points at the global table's key.",
+                hint="Say which columns of this table hold the global table's key.",
                 operator=shown,
                 where=where,
             )
@@ -175,31 +175,31 @@ class Table(Relation):
         return Table(node, self._spark)
 
     def join_many(self, *lookups: Lookup, name: str | None = None) -> Table:
-        """Join with several tables, each by a foreign key of its own: a star join.
+        """Join with several tables, each by its own foreign key: a star join.
 
-        The rows are those of the chain ``self.join(one, ...).join(another, ...)``. It takes one round more than a
-        single join, however many the tables. A change of this table gives one change of the result, with all right
-        rows as they are then; the chain gives one for each join.
+        The rows are those of the chain ``self.join(one, ...).join(another, ...)``, in one round more than a single
+        join, however many tables there are. A change of this table emits one change of the result, with all right
+        rows at that moment; the chain emits one per join.
 
         Parameters
         ----------
         *lookups
-            Made by `tablestream.lookup`: a table, and which of its rows a row of **this** table points at.
+            Made by `tablestream.lookup`: a table, and the foreign key in a row of **this** table.
         name
             The result's name.
 
         Returns
         -------
         Table
-            Keyed like this table. A change of this table has the greatest time of its row and of the right rows found.
-            A change of a right table has its own time.
+            Keyed like this table. A change of this table has the largest time of its row and of the right rows
+            found. A change of a right table has its own time.
 
         Raises
         ------
         ArgumentError
-            There is no lookup, or an argument has another type.
+            There is no lookup, or an argument has the wrong type.
         ColumnCollisionError
-            Two columns would have one name, and no `select` says what to do.
+            Two columns would have the same name, and no `select` resolves it.
 
         Examples
         --------
@@ -228,23 +228,23 @@ class Table(Relation):
         suffixes: Suffixes = None,
         name: str | None = None,
     ) -> Table:
-        """Join every row with each row of another table that points at it.
+        """Join every row with each row of another table whose foreign key refers to it.
 
         Parameters
         ----------
         many
-            The table whose rows point at rows of this one.
+            The table that holds the foreign key.
         on
-            What of a row of `many` points at this table's key, as in `join`.
+            The columns of `many` that hold this table's key, as in `join`.
         how
-            ``inner``, or ``left``: rows that nothing points at are kept, with a null key of the many.
+            ``inner``, or ``left``: unmatched rows of this table are kept, with a null key of `many`.
         select, suffixes, name
             As in `join`; the first row is this table's.
 
         Returns
         -------
         Table
-            Keyed by (this key, the many's key).
+            Keyed by (this key, the key of `many`).
 
         References
         ----------
@@ -274,15 +274,15 @@ class Table(Relation):
         return Table(node, self._spark)
 
     def group_by(self, *keys: ColumnLike, value: Sequence[ColumnLike] | None = None) -> GroupedTable:
-        """Put the rows into groups.
+        """Group the rows.
 
         Parameters
         ----------
         *keys
             The group: Columns or strings over the row; an expression needs an alias. A null is a group of its own
-            (with ``compat="kafka-streams"``, rows with a null in it count in none).
+            (with ``compat="kafka-streams"``, a row with a null in its group counts in no group).
         value
-            What `GroupedTable.aggregate` and ``reduce`` see of a row; default the columns that are not keys.
+            The columns that `GroupedTable.aggregate` and ``reduce`` get. Default: the columns that are not keys.
 
         Returns
         -------
@@ -292,9 +292,9 @@ class Table(Relation):
         Raises
         ------
         ArgumentError
-            Without a key.
+            No key is given.
         UnsupportedTypeError
-            For a key without an equality.
+            The type of a key has no equality.
 
         References
         ----------
@@ -311,31 +311,31 @@ class Table(Relation):
         wall_clock: str | timedelta | None = None,
         name: str | None = None,
     ) -> Table:
-        """Hold changes back and let through the last one of each key.
+        """Buffer changes and emit only the last one of each key.
 
-        A key waits from the time of its first change until the shard has seen a change that is `until` later; what
-        leaves then is its last change, a tombstone too. Time is that of the records: without new ones nothing leaves,
-        unless `wall_clock` says so.
+        A key waits from the time of its first change until the shard has seen a change that is `until` later. Then
+        its last change is emitted, also if it is a tombstone. Time is stream time: without new records nothing is
+        emitted, unless `wall_clock` is set.
 
         Parameters
         ----------
         until
-            How long, as a text such as ``"5 minutes"`` or a timedelta.
+            How long a key waits, as a string such as ``"5 minutes"`` or a timedelta.
         max_records, max_bytes
-            How much a shard may hold; the bytes of a row are those of its key and value as JSON. Default: any amount.
+            How much a shard may hold; the size of a row is that of its key and value as JSON. Default: no limit.
         on_full
-            ``"emit"`` lets through those that have waited longest until the rest fits; ``"fail"`` ends the query.
+            ``"emit"`` emits the keys that have waited longest until the rest fits; ``"fail"`` ends the query.
         wall_clock
-            How long a key waits at most by the clock, so that an input that falls silent still gives what is held.
-            Spark then runs a micro-batch at every trigger; it does not go with ``availableNow``, which would never
-            end. When such a change leaves depends on the clock, and a replay may order it differently.
+            The longest time that a key waits by the wall clock, so that an idle input still emits what is held.
+            Spark then runs a micro-batch at every trigger. It cannot be combined with ``availableNow``, which would
+            never end. When such a change is emitted depends on the clock, so a replay may order it differently.
         name
-            Of the table.
+            The result's name.
 
         Raises
         ------
         ArgumentError
-            For a time that is none or negative, or a limit that is no whole number from one on.
+            A duration is missing or negative, or a limit is not a whole number of at least one.
         PlanError
             The table has a history.
 
@@ -351,18 +351,18 @@ class Table(Relation):
 
         if history_of(self._node) is not None:
             raise PlanError(
-                "suppress() is for tables without a history, and this one has versions.",
-                hint="Call materialize() before it: from there on the table has none.",
+                "suppress() cannot be used on a versioned table.",
+                hint="Call materialize() before it: the result is not versioned.",
                 operator=shown,
                 where=where,
             )
         until_us = checked_length(until, "until", shown, where)
         wall_clock_us = checked_length(wall_clock, "wall_clock", shown, where)
         if until_us is None:
-            refuse("until=None is no length of time.", "Write it as '5 minutes'.")
+            refuse("until=None is not a duration.", "Write it as '5 minutes'.")
         for limit, given in (("max_records", max_records), ("max_bytes", max_bytes)):
             if given is not None and (type(given) is not int or given < 1):
-                refuse(f"{limit}={given!r} is no limit.", "Give a whole number from 1 on, or leave it out.")
+                refuse(f"{limit}={given!r} is not a limit.", "Give a whole number of at least 1, or omit it.")
         check_how(on_full, ("emit", "fail"), shown, where, "on_full")
         node = Suppress(
             name=shown,
@@ -379,28 +379,28 @@ class Table(Relation):
         return Table(node, self._spark)
 
     def materialize(self, history: str | timedelta | None = None, name: str | None = None) -> Table:
-        """Keep the table as it is, under a name of its own: what is computed on the way is computed once.
+        """Store the table under its own name, so that everything upstream is computed once.
 
-        Several readers of a filtered or selected table then share its rows, and `tablestream.read_state` finds them in
-        the query's state; otherwise nothing changes.
+        Several readers of a filtered or selected table then share its rows, and `tablestream.read_state` finds them
+        in the query's state. Otherwise nothing changes.
 
         Parameters
         ----------
         history
-            How far back versions of the rows are kept, as for `tablestream.table`. None: the result is not versioned,
-            also if this table is: late changes of its rows then count as the latest.
+            How far back versions of the rows are kept, as for `tablestream.table`. None: the result is not
+            versioned, even if this table is; late changes of its rows then count as the latest.
         name
-            Of the table.
+            The result's name.
 
         Raises
         ------
         ArgumentError
-            The history is no length of time.
+            The history is not a duration.
 
         Notes
         -----
         Kafka Streams' ``Materialized``. With ``compat="kafka-streams"`` a filter on a materialized table knows the
-        rows before, and repeats no tombstones.
+        previous rows, and does not repeat tombstones.
         """
         where = user_line()
         shown = checked_name(name) or f"{self.name}_materialized"
@@ -415,12 +415,12 @@ class Table(Relation):
         return Table(node, self._spark)
 
     def to_stream(self, name: str | None = None) -> Stream:
-        """Take the changes as records, each for itself; a tombstone is a record without a value.
+        """Turn the changes into records that stand for themselves. A tombstone becomes a record without a value.
 
         Parameters
         ----------
         name
-            Of the stream.
+            The stream's name.
 
         References
         ----------
@@ -454,39 +454,39 @@ class Table(Relation):
         Parameters
         ----------
         before
-            Whether the row before a change is given as well, as in Delta's change data feed.
+            Whether to add the previous row to each change, as in Delta's change data feed.
         emit
-            ``every`` change, or the ``final`` one of each key and micro-batch.
+            ``every`` change, or the ``final`` one per key and micro-batch.
         compat
-            ``"kafka-streams"``: exactly its outputs, defects included; see ``docs/semantics.md``.
+            ``"kafka-streams"``: exactly its outputs, including its defects; see ``docs/semantics.md``.
         tombstones
             ``all``, or ``minimal``: none for a key that has no row in the output.
         shards
-            Into how many parts the state is cut; fixed for a checkpoint. Default 16.
+            The number of parts into which the state is divided; fixed for a checkpoint. Default 16.
         align
-            Whether records wait until every source partition has come to a later time: their order, and so every
-            output, then does not depend on how the input is cut into micro-batches. The last ones wait in the state.
-            A partition that falls silent holds back all, unless a length of time says after how long it is not
-            waited for, such as ``"5 minutes"``.
+            Whether records wait until every source partition has reached a later time. Their order, and so every
+            output, then does not depend on how the input is cut into micro-batches. The last records stay in the
+            state. A partition that falls silent holds back everything, unless you give a duration such as ``"5
+            minutes"``: a partition that was silent for that long is no longer waited for.
 
         Returns
         -------
         DataFrame
             The key and value columns, ``_change_type`` (``upsert`` or ``delete``; with `before` ``insert``,
             ``update_preimage``, ``update_postimage``, ``delete``), ``_timestamp`` (timestamp) and ``_order`` (a
-            struct that sorts; it begins with the number of the micro-batch). Per key in order. A ``delete`` has
-            null value columns, or with `before` those that the row had.
+            sortable struct that begins with the number of the micro-batch). Rows are in order per key. A ``delete``
+            has null value columns, or with `before` the values of the deleted row.
 
         Raises
         ------
         SessionSettingError
-            The session does not keep streaming state in RocksDB, which stateful Python needs; or the Python of Spark's
-            workers is not the driver's, and lacks what the plan needs.
+            The session does not keep streaming state in RocksDB, which stateful Python needs; or the Python of
+            Spark's workers is not the driver's, and lacks what the plan needs.
 
         Notes
         -----
-        The query that you write the frame with has the settings of its session: call `tablestream.configure` first.
-        Nothing runs until the frame is written. What was dropped is in the query's progress, under
+        The query that writes the frame has the settings of its session: call `tablestream.configure` first. Nothing
+        runs until the frame is written. The query's progress counts dropped records, under
         ``observedMetrics["tablestream"]``.
         """
         spec = OutputSpec(emit=emit, before=before, tombstones=tombstones)
@@ -506,16 +506,16 @@ class Table(Relation):
         Parameters
         ----------
         sink
-            Where the changes go: `tablestream.to_delta`, `to_files`, `to_kafka` or `to_memory`.
+            Where the changes are written: `tablestream.to_delta`, `to_files`, `to_kafka` or `to_memory`.
         emit, before, tombstones
             As for `changes`. A maintained table gets the final changes unless `emit` says otherwise.
         name
-            Tells the outputs of a query apart; default the table's name. A sink knows by it, and by the number of
-            the micro-batch, what it has.
+            Identifies the output within the query; default the table's name. From this name and the number of the
+            micro-batch, a sink knows what it already has.
 
         Notes
         -----
-        Kafka Streams' ``to``: it describes and starts nothing.
+        Kafka Streams' ``to``. Nothing starts yet.
         """
         return request(
             self._node,
@@ -537,9 +537,9 @@ class Table(Relation):
         shards: int | None = None,
         align: Alignment = False,
     ) -> None:
-        """Print the plan: its rounds and operators, what each remembers, and the shuffles.
+        """Print the plan: its rounds and operators, what each operator remembers, and the shuffles.
 
-        `tablestream.plan_text` gives the same as a string, and for several outputs.
+        `tablestream.plan_text` returns the same as a string, also for several outputs.
 
         Parameters
         ----------
@@ -549,17 +549,17 @@ class Table(Relation):
         Raises
         ------
         ArgumentError
-            A word is not known.
+            An option is unknown.
         """
         spec = OutputSpec(emit=emit, before=before, tombstones=tombstones)
         print(plan_of([(self._node, spec)], compat, shards, align))  # noqa: T201 - as Spark's explain does
 
 
 class GlobalTable(Table):
-    """A table of which every shard has a copy; `global_table` makes it, and it can only be joined to.
+    """A table with a copy in every shard, made by `global_table`. It can only be the right side of a join.
 
-    A join with it takes one round, and does not move the other table's rows to where the foreign key lives. The
-    changes are those of the same join with a `table`.
+    The join takes one round, and does not shuffle the other table's rows by the foreign key. The changes are those
+    of the same join with a `table`.
     """
 
     def __repr__(self) -> str:

@@ -1,4 +1,4 @@
-"""Columns that a user chose, looked at by Spark and checked: what can be the value of a table or a stream."""
+"""The columns of a value: analysed by Spark and checked."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def empty(spark: SparkSession, schema: T.StructType) -> DataFrame:
 def carried(
     frame: DataFrame, columns: Sequence[Column], operator: str, where: str, hint: str = ""
 ) -> list[Analysed]:
-    """Let Spark look at columns, and refuse those that a table cannot carry."""
+    """Let Spark analyse columns, and refuse unsupported types."""
     seen = analysed(frame, columns, operator=operator, where=where, hint=hint)
     for one in seen:
         arrow_type(one.type, one.name, operator=operator, where=where)
@@ -42,7 +42,7 @@ def types_of(fields: Fields) -> list[T.DataType]:
 
 
 def taken_apart(columns: Sequence[Analysed]) -> tuple[list[Column] | None, Column | None]:
-    """If a struct without a name is all there is: its fields as columns, and where it is null, if it ever is."""
+    """The fields of a single struct without a name, and when it is null; (None, None) for anything else."""
     row = columns[0] if len(columns) == 1 else None
     if row is None or row.named or not isinstance(row.type, T.StructType):
         return None, None
@@ -57,16 +57,16 @@ def checked_value(
     operator: str,
     where: str,
 ) -> tuple[Fields, tuple[Named, ...]]:
-    """The columns of a value: key columns are left out, names have to be there once, and not be ours.
+    """The columns of a value, without the key columns. Names must be unique and not reserved.
 
     Parameters
     ----------
     keys
-        By name the columns that are the key.
+        The columns that belong to the key, by name.
     """
 
     def refuse(kind: type[ArgumentError | PlanError], message: str) -> NoReturn:
-        raise kind(message, hint="Give it another name, with alias.", operator=operator, where=where)
+        raise kind(message, hint="Rename it with alias.", operator=operator, where=where)
 
     fold = folding(spark)
     by_name = {fold(name): same for name, same in keys.items()}
@@ -76,7 +76,7 @@ def checked_value(
         if name in by_name:
             texts = {str(text) for same in by_name[name] for text in (same, same.alias(one.name))}
             if fold(str(one.column)) not in {fold(text) for text in texts}:
-                refuse(ColumnCollisionError, f"'{one.name}' is a key column, and this is another one.")
+                refuse(ColumnCollisionError, f"'{one.name}' is a key column, and this is a different column.")
         elif name in named:
             refuse(ColumnCollisionError, f"Two columns are called '{one.name}'.")
         elif is_reserved(one.name):
@@ -87,7 +87,7 @@ def checked_value(
 
 
 def check_names(spark: SparkSession, key: Sequence[str], fields: Fields, operator: str, where: str) -> None:
-    """Refuse columns of a value that bear the name of another one, of the key, or of the library's."""
+    """Refuse value columns whose name is taken by another one, by the key, or by the library."""
     fold = folding(spark)
     taken = {fold(name) for name in key}
     for one in fields:

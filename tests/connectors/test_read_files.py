@@ -263,7 +263,7 @@ def test_schema_may_be_a_struct_and_may_name_the_corrupt_record(spark: SparkSess
 def test_missing_directory_is_a_plan_error(spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(PlanError, match=r"There is no directory .*absent") as caught:
         from_files(spark, tmp_path / "absent", "csv", "id INT")
-    assert "Make it first" in str(caught.value)
+    assert "Create it first" in str(caught.value)
 
 
 def test_a_schema_can_be_used_again(spark: SparkSession, tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-HINT = "Restart from a checkpoint that is whole (a copy, or an earlier micro-batch of this one)"
+HINT = "Restart from a complete checkpoint (a copy, or an earlier micro-batch of this one)"
 OUTPUT = "sent"
 
 

@@ -101,7 +101,7 @@ def test_tasks_that_run_twice_do_not_show(
     if how == FAIL:
         assert len(written) > len(topics.read(expected))
         assert not list((here / "cache").iterdir())
-        told = said.count("Chunks stay in memory while")
+        told = said.count("Chunks stay in memory, which may be slower")
         assert (
             1 <= told <= 2 + marks.count("")
         )  # two workers at a time, and a failed task takes its own along

@@ -76,7 +76,7 @@ def test_text_and_bytes(spark: SparkSession) -> None:
 @pytest.mark.usefixtures("spark")  # which parses schemas
 def test_what_is_no_format(given: Any) -> None:
     with pytest.raises(
-        ArgumentError, match=r"value=.* is no format of records.*'string', 'binary', a schema of JSON"
+        ArgumentError, match=r"value=.* is not a record format.*'string', 'binary', a schema of JSON"
     ):
         as_format(given, "value", reads=True)
 

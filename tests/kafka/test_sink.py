@@ -259,7 +259,7 @@ def test_avro_keys_and_values_come_back(
         ({"value": ts.avro({**QUOTE, "fields": QUOTE["fields"][:1]})}, "has no field for the column at"),
         (
             {"value": ts.avro({**QUOTE, "fields": [*QUOTE["fields"], {"name": "more", "type": "int"}]})},
-            "has a field more without a default, which is no column",
+            "has a field more without a default and without a column",
         ),
         (
             {
@@ -428,7 +428,9 @@ def test_records_of_others_pass_and_the_operators_behind_are_as_ever(
 @pytest.mark.usefixtures("spark")
 def test_a_sequence_needs_no_deduplication(spark: SparkSession, topics: Topics) -> None:
     frame = read(spark, topics, "t", deduplicate=True)
-    with pytest.raises(ArgumentError, match=r"sequence_by= does not go with from_kafka.*positions, built at"):
+    with pytest.raises(
+        ArgumentError, match=r"sequence_by= cannot be combined with from_kafka.*positions, built at"
+    ):
         ts.table(frame, key="key", sequence_by="amount", name="positions")
 
 
@@ -437,7 +439,9 @@ def test_another_order_than_that_of_offsets_would_hide_what_is_no_repeat(
     spark: SparkSession, topics: Topics
 ) -> None:
     frame = read(spark, topics, "t", deduplicate=True)
-    with pytest.raises(ArgumentError, match=r"order_by= does not go with from_kafka.*positions, built at"):
+    with pytest.raises(
+        ArgumentError, match=r"order_by= cannot be combined with from_kafka.*positions, built at"
+    ):
         ts.table(frame, key="key", order_by="amount", name="positions")
 
 
@@ -447,12 +451,12 @@ def test_another_order_than_that_of_offsets_would_hide_what_is_no_repeat(
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"topic": ""}, "'' names no topic"),
-        ({"bootstrap_servers": ""}, "names no Kafka server"),
-        ({"value": "id int"}, r"value='id int' is no format of records.*'json'"),
-        ({"options": {"topic": "x"}}, "decides the option 'topic' itself"),
-        ({"options": {"kafka.enable.idempotence": False}}, "idempotence' itself.*behind those sent after it"),
-        ({"options": {"kafka.partitioner.ignore.keys": True}}, "A key's records have to be in one partition"),
+        ({"topic": ""}, "'' does not name a topic"),
+        ({"bootstrap_servers": ""}, "does not name a Kafka server"),
+        ({"value": "id int"}, r"value='id int' is not a record format.*'json'"),
+        ({"options": {"topic": "x"}}, "sets the option 'topic' itself"),
+        ({"options": {"kafka.enable.idempotence": False}}, "idempotence' itself.*arrive after later ones"),
+        ({"options": {"kafka.partitioner.ignore.keys": True}}, "A key's records must be in one partition"),
     ],
 )
 def test_what_is_refused(given: dict[str, Any], message: str) -> None:

@@ -218,13 +218,13 @@ def test_bad_records_are_dropped_counted_and_kept_apart(
     assert {row.source for row in rejected.values()} == {f"0000\t{topic}\t{0:020d}"}
     assert [json.loads(rejected[number].record) for number in (1, 2, 3, 4)] == [
         {
-            "error": "value: it is no JSON of the schema",
+            "error": "value: it is not JSON of this schema",
             "key": "a",
             "value": '{"ticker": "ACME", "amount": "many"}',
         },
-        {"error": "key: it is no text in UTF-8", "key_base64": "/w==", "value": '{"ticker": "BOLT"}'},
+        {"error": "key: it is not UTF-8 text", "key_base64": "/w==", "value": '{"ticker": "BOLT"}'},
         {
-            "error": "key: it is no text in UTF-8; value: it is no JSON of the schema",
+            "error": "key: it is not UTF-8 text; value: it is not JSON of this schema",
             "key_base64": "/g==",
             "value_base64": "/Q==",
         },
@@ -309,14 +309,14 @@ def test_a_registry_that_is_gone_ends_the_query(spark: SparkSession, topics: Top
 @pytest.mark.parametrize(
     ("given", "error", "message"),
     [
-        ({"topic": []}, ArgumentError, r"\[\] names no topics"),
-        ({"topic": ["a", 5]}, ArgumentError, "names no topics"),
-        ({"topic": "a,b"}, ArgumentError, "'a,b' names no topics.*several as in"),
-        ({"bootstrap_servers": " "}, ArgumentError, "bootstrap_servers names no Kafka server"),
+        ({"topic": []}, ArgumentError, r"\[\] does not name a topic"),
+        ({"topic": ["a", 5]}, ArgumentError, "does not name a topic"),
+        ({"topic": "a,b"}, ArgumentError, "'a,b' does not name a topic.*several as in"),
+        ({"bootstrap_servers": " "}, ArgumentError, "bootstrap_servers does not name a Kafka server"),
         ({"on_error": "keep"}, ArgumentError, "on_error='keep' is not known.*'fail', 'drop'"),
         ({"value": "_kafka int"}, ReservedNameError, "A field is called _kafka"),
         ({"options": {"startingOffsets": "latest"}}, ArgumentError, "'startingOffsets' itself.*Give starting_offs"),
-        ({"options": {"minPartitions": 4}}, ArgumentError, "'minPartitions'.*its order be lost"),
+        ({"options": {"minPartitions": 4}}, ArgumentError, "'minPartitions'.*its order would be lost"),
         ({"options": {"kafka.bootstrap.servers": "x"}}, ArgumentError, "Give bootstrap_servers="),
     ],
 )  # fmt: skip
@@ -381,6 +381,6 @@ def test_a_pattern_that_java_alone_understands(
     hides(pattern)
     settings: dict[str, Any] = {"value": "string", "bootstrap_servers": "127.0.0.1:1"}
     ts.from_kafka(spark, "t", **settings)
-    with pytest.raises(SessionSettingError, match=r"cannot be told: .*\(\?i\) at its beginning") as refused:
+    with pytest.raises(SessionSettingError, match=r"Cannot tell .*\(\?i\) at the beginning") as refused:
         ts.from_kafka(spark, "t", **settings, options={"kafka.ssl.keystore.key": CANARY})
     assert CANARY not in str(refused.value)

@@ -183,7 +183,7 @@ def test_bad_groups_are_refused_when_the_plan_is_built(spark: SparkSession, log:
     groups = table.group_by("client")
     with pytest.raises(ArgumentError, match="nothing to compute"):
         groups.agg()
-    with pytest.raises(ArgumentError, match="is no aggregate"):
+    with pytest.raises(ArgumentError, match="is not an aggregate"):
         groups.agg(total=F.sum("amount"))  # type: ignore[arg-type]
     with pytest.raises(ColumnCollisionError, match="client"):
         groups.agg(client=tf.count())

@@ -147,7 +147,9 @@ def test_versions_are_read_in_their_history_and_as_of_a_time(query: Query) -> No
     ]
     assert query.read("prices", "v", as_of="2100-01-01") == [(4,)]
     begin = datetime.fromtimestamp(START + 15, UTC).strftime("%Y-%m-%d %H:%M:%S")
-    with pytest.raises(ArgumentError, match=f"forgotten: its history begins at {begin}"):
+    with pytest.raises(
+        ArgumentError, match=f"does not reach back to that time: its history begins at {begin}"
+    ):
         query.read("prices", as_of="2000-01-01")
     for nothing in ("yesterday evening", 7, datetime):
         with pytest.raises(ArgumentError, match="is not a time"):

@@ -62,7 +62,7 @@ def test_bad_limits_are_refused_when_the_plan_is_built(spark: SparkSession, tmp_
     rows = table(ChangeLog(tmp_path / "log", "key string, value int, at bigint"), spark)
     assert rows.suppress(timedelta(minutes=5), max_records=10).columns == rows.columns
     for until in ("soon", "-1 second", 5, None):
-        with pytest.raises(ArgumentError, match="no length of time"):
+        with pytest.raises(ArgumentError, match="not a duration"):
             rows.suppress(until)  # type: ignore[arg-type]
     with pytest.raises(ArgumentError, match="max_records=0"):
         rows.suppress("1 hour", max_records=0)

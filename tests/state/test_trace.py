@@ -309,7 +309,7 @@ def test_damage_to_the_state_of_record_names_trace_run_and_way_out(how: str, wor
         store.chunks[0, 0, 0] = store.chunks[0, 0, 0][:-1] + b"x"
     with pytest.raises(DamagedStateError) as caught:
         open_state(store).trace("left").lookup(keys(["k0"]))
-    for part in (f"Chunk 0 of run 0 of trace 'left' {words} the state of record", "checkpoint that is whole"):
+    for part in (f"Chunk 0 of run 0 of trace 'left' {words} the state of record", "complete checkpoint"):
         assert part in str(caught.value)
 
 
@@ -319,7 +319,7 @@ def test_a_manifest_that_is_gone_is_no_new_shard() -> None:
     fill(state.trace("left"), 4)
     state.commit()
     store.manifest = None
-    with pytest.raises(DamagedStateError, match=r"manifest of a shard is missing.*checkpoint that is whole"):
+    with pytest.raises(DamagedStateError, match=r"manifest of a shard is missing.*complete checkpoint"):
         open_state(store).trace("left")
 
 

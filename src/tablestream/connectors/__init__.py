@@ -1,1 +1,1 @@
-"""Where changes come from and where they go: files, Delta tables, memory."""
+"""Sources and sinks: files, Delta tables, Kafka topics, memory."""

@@ -1,4 +1,4 @@
-"""Avro as the format of a topic's records: plain, or as Confluent's serializers write it."""
+"""Avro as the record format of a topic: plain, or as Confluent's serializers write it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class AvroFormat:
         return _decoder(PlainAvro(self.schema), self.schema, part)
 
     def encoder(self, part: Part, topic: str, columns: T.StructType) -> Encoder:
-        """Write the record with the fields of the columns' names."""
+        """Write a record with a field for every column."""
         return _encoder(self.schema, b"", part, topic, columns)
 
 
@@ -49,18 +49,18 @@ class ConfluentAvroFormat:
     register: bool
 
     def decoder(self, part: Part, topics: Sequence[str]) -> Decoder:
-        """Read each record with its own schema, into the one that was given, or the subject's latest."""
+        """Read each record with its own schema, into the given schema or the subject's latest."""
         if self.schema is None and self.subject is None and len(topics) != 1:
             raise ArgumentError(
-                f"The {part} schemas of several topics are several subjects.",
-                hint="Give confluent_avro(...) a schema= that all records are read into, or a subject=.",
+                f"Several topics have several {part} schemas, one subject each.",
+                hint="Give confluent_avro(...) a schema= to read all records with, or a subject=.",
                 where=user_line(),
             )
         schema = self.schema or self.registry.latest(self._subject(part, topics[0]))[1]
         return _decoder(ConfluentAvro(self.registry, schema), schema, part)
 
     def encoder(self, part: Part, topic: str, columns: T.StructType) -> Encoder:
-        """Write with the schema that was given, registered if need be, or the subject's latest."""
+        """Write with the given schema, registered if need be, or with the subject's latest."""
         subject = self._subject(part, topic)
         if self.schema is None:
             number, schema = self.registry.latest(subject)
@@ -74,23 +74,23 @@ class ConfluentAvroFormat:
 
 
 def avro(schema: Schema) -> AvroFormat:
-    """Keys or values in plain Avro: nothing but the fields of one schema, which is known beforehand.
+    """Keys or values in plain Avro: only the fields of one schema, known in advance.
 
     Parameters
     ----------
     schema
-        The Avro schema, as JSON text or as a dict. The fields of a record are columns; of any other schema there
-        is one column, ``key`` or ``value``.
+        The Avro schema, as JSON text or as a dict. The fields of a record become columns; any other schema becomes
+        one column, ``key`` or ``value``.
 
     Returns
     -------
     AvroFormat
-        For `from_kafka` and `kafka`.
+        For `from_kafka` and `to_kafka`.
 
     Raises
     ------
     ArgumentError
-        It is no schema, or the package fastavro is not there.
+        It is not a schema, or the package fastavro is not installed.
 
     Notes
     -----
@@ -107,9 +107,9 @@ def avro(schema: Schema) -> AvroFormat:
     union of int and long, float and double bigint, double
     ======================================  ======================================================
 
-    Other unions and records inside themselves are refused, when the plan is built. A column is written as what makes
-    a column of its type, or of one that has all its values (int as long, float as double); a timestamp as
-    milliseconds, which are cut, but in no key.
+    Other unions and recursive records are refused when the plan is built. A column is written as the Avro type that
+    reads as its type, or as a wider one that has all its values (int as long, float as double). A timestamp may be
+    written in milliseconds, which truncates it, but not in a key.
 
     Examples
     --------
@@ -128,7 +128,7 @@ def confluent_avro(
     subject: str | None = None,
     register: bool = True,
 ) -> ConfluentAvroFormat:
-    """Keys or values as Confluent's Avro serializers write them: a zero byte, a schema's number, the record.
+    """Keys or values as Confluent's Avro serializers write them: a zero byte, the schema's number, the record.
 
     Parameters
     ----------
@@ -136,27 +136,27 @@ def confluent_avro(
         The URL of the schema registry, or the settings of confluent-kafka's client, such as ``{"url": ...,
         "basic.auth.user.info": ...}``.
     schema
-        What records are read into, whatever schema they were written with, by Avro's rules; and what is written.
-        Default: the latest of the subject when the plan is built, so that a new version then makes another plan.
+        The schema for reading, into which Avro's rules convert every record, and for writing. Default: the
+        subject's latest schema when the plan is built; a new version then makes a different plan.
     subject
         Default: the topic's name and ``-key`` or ``-value``.
     register
-        Whether a query that writes registers `schema` where the registry does not have it.
+        Whether a query that writes registers `schema` if the registry does not have it.
 
     Returns
     -------
     ConfluentAvroFormat
-        For `from_kafka` and `kafka`.
+        For `from_kafka` and `to_kafka`.
 
     Raises
     ------
     ArgumentError
-        The schema is none, or a package is not there.
+        It is not a schema, or a package is not installed.
 
     Notes
     -----
     Types are those of `avro`. Schemas that refer to others work. A record whose number the registry does not have
-    cannot be decoded; a registry that does not answer ends the query, whatever ``on_error`` says.
+    cannot be decoded. A registry that does not answer ends the query, whatever ``on_error`` says.
     """
     _check_package()
     if find_spec("confluent_kafka") is None:
@@ -208,6 +208,6 @@ def _encoder(schema: AvroSchema, prefix: bytes, part: Part, topic: str, columns:
 
 
 def _on_workers(function: Callable[[pa.Array], pa.Array], result: T.DataType) -> Callable[[Column], Column]:
-    """A function of Arrow arrays as one of Columns."""
+    """Turn a function of Arrow arrays into a function of Columns."""
     made: Callable[[Column], Column] = F.arrow_udf(function, result)  # type: ignore[attr-defined]  # PySpark's stubs lack it
     return made

@@ -1,6 +1,6 @@
 """Avro on Spark's workers: bytes to rows and back, record by record, with fastavro.
 
-Nothing here knows Spark. Whatever a record's bytes are, they become a row or a reason why they are none.
+This module is independent of Spark. Any bytes become either a row or a reason why they cannot be decoded.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ _PREFIX_BYTES = 5
 
 
 class UndecodableError(Exception):
-    """Bytes that are no record; the text says why."""
+    """The bytes are not a valid record; the text says why."""
 
 
 class UnusableSchemaError(UndecodableError):
-    """A number of a schema that nothing can be read with: all records that begin so are none."""
+    """A schema number that cannot be used for reading, so that no record with it can be decoded."""
 
 
 @dataclass(frozen=True)
 class PlainAvro:
-    """Records of one schema, each nothing but its fields."""
+    """Records of one schema that contain only its fields."""
 
     schema: AvroSchema
 
@@ -50,7 +50,7 @@ class PlainAvro:
 class ConfluentAvro:
     """Records that begin with a zero byte and the four bytes of their schema's number in a registry.
 
-    Each is read with the schema it was written with, and brought into the reader's.
+    Each record is read with the schema it was written with, and converted to the reader's.
     """
 
     registry: Registry
@@ -59,12 +59,12 @@ class ConfluentAvro:
     def __call__(self, payload: bytes) -> Any:
         """Decode a record."""
         if len(payload) < _PREFIX_BYTES or payload[:1] != MAGIC:
-            raise UndecodableError("it does not begin with a zero byte and the number of a schema")
+            raise UndecodableError("it does not begin with a zero byte and a schema number")
         written = self._written(int.from_bytes(payload[1:_PREFIX_BYTES]))
         return read(payload[_PREFIX_BYTES:], written, self.schema)
 
     def _written(self, number: int) -> AvroSchema:
-        """Find the schema of a number, one that can be read as the wanted one."""
+        """Find the schema of a number, and check that it can be read as the wanted one."""
         try:
             written = self.registry.schema(number)
         except NoSchemaError as error:
@@ -76,13 +76,13 @@ class ConfluentAvro:
 
 
 def read(payload: bytes, written: AvroSchema, wanted: AvroSchema) -> Any:
-    """Read one record, all of it.
+    """Read one whole record.
 
     Raises
     ------
     UndecodableError
-        The bytes are no record of the schema `written`, there are more of them, or they cannot be brought into the
-        schema `wanted`.
+        The bytes are not a record of the schema `written`, there are trailing bytes, or they cannot be converted to
+        the schema `wanted`.
     """
     from fastavro import schemaless_reader
 
@@ -91,10 +91,10 @@ def read(payload: bytes, written: AvroSchema, wanted: AvroSchema) -> Any:
     reader = None if written == wanted else parsed(wanted, converts=False)
     try:
         value = schemaless_reader(stream, writer, reader)
-    except Exception as error:  # any bytes may come, and the reader raises what they make it stumble over
-        raise UndecodableError(f"it is no Avro of the schema ({type(error).__name__})") from error
+    except Exception as error:  # the reader may raise anything for arbitrary bytes
+        raise UndecodableError(f"it is not Avro of this schema ({type(error).__name__})") from error
     if stream.tell() != len(payload):
-        raise UndecodableError("there are bytes behind the Avro record")
+        raise UndecodableError("there are bytes after the Avro record")
     if value is None:
         raise UndecodableError("it is an Avro null")
     return value
@@ -108,22 +108,22 @@ def decoded(
     Parameters
     ----------
     payloads
-        The records; None where there is none.
+        The records; None for missing ones.
     decode
-        Decodes one, or raises `UndecodableError`.
+        Decodes one record, or raises `UndecodableError`.
     kind
-        The struct that a record becomes.
+        The struct type of a record.
     wrapped
-        The name of its one column, where the schema is no record.
+        The name of the only column, if the schema is not a record.
 
     Returns
     -------
     StructArray
-        ``row`` and ``error``; both null where there is no record.
+        ``row`` and ``error``; both null for a missing record.
     """
     rows: list[Any] = []
     errors: list[str | None] = []
-    unusable: dict[bytes, str] = {}  # so that the registry is asked once for what it does not have
+    unusable: dict[bytes, str] = {}  # ask the registry only once for what it does not have
     for payload in payloads:
         row, error = None, None
         if payload is not None and (error := unusable.get(payload[:_PREFIX_BYTES])) is None:
@@ -140,7 +140,7 @@ def decoded(
 
 
 def _in_arrow(rows: list[Any], errors: list[str | None], kind: AvroKind) -> pa.Array:
-    """Put rows into Arrow's types; one that does not fit (an int of 40 bits) becomes an error."""
+    """Convert rows to Arrow's types; a row that does not fit (an int of 40 bits) becomes an error."""
     try:
         return _converted(rows, kind)
     except (pa.ArrowException, OverflowError):
@@ -158,21 +158,21 @@ def _converted(rows: list[Any], kind: AvroKind) -> pa.Array:
 
 @dataclass(frozen=True)
 class AvroEncoder:
-    """Writes records of one schema, each behind a prefix."""
+    """Writes records of one schema, each after a prefix."""
 
     schema: AvroSchema
     prefix: bytes = b""
     wrapped: str | None = None
 
     def __call__(self, rows: pa.StructArray) -> pa.Array:
-        """Encode rows; null where there is none."""
+        """Encode rows; null for missing ones."""
         try:
             schema, checked = parsed(self.schema), has_plain_boolean(self.schema)
             encoded = [
                 self._encoded(row, schema, checked=checked)
                 for row in rows.to_pylist(maps_as_pydicts="strict")
             ]
-        except Exception as error:  # the writer raises what a value makes it stumble over
+        except Exception as error:  # the writer may raise anything for a bad value
             raise RecordEncodingError(
                 f"A row cannot be written as Avro: {type(error).__name__}: {error}",
                 hint="Make the columns fit the schema with select(...), or change the schema.",
@@ -186,7 +186,7 @@ class AvroEncoder:
         if row is None:
             return None
         value = row if self.wrapped is None else row[self.wrapped]
-        if checked:  # for a plain boolean, of all types the one that the writer takes null for
+        if checked:  # only for a plain boolean does the writer accept null
             validate(value, schema)
         stream = BytesIO()
         stream.write(self.prefix)

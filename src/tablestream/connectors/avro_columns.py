@@ -1,16 +1,16 @@
-"""Whether columns can be written with an Avro schema and lose nothing: fastavro writes 1.5 as an int, and says nothing.
+"""Whether an Avro schema can hold columns without loss: fastavro silently writes 1.5 as an int.
 
 ============================================  =====================================================
 the column is                                 the schema may have
 ============================================  =====================================================
-tinyint, smallint, int, bigint                what makes a column of that type, or of a later one
+tinyint, smallint, int, bigint                a type that reads as that column type, or a later one
 float, double                                 the same
-decimal                                       a decimal with as many digits before and behind the point
+decimal                                       a decimal with as many digits before and after the point
 array, map, struct                            the same, of parts that fit; of a struct by name
-anything else                                 what makes a column of that type
+anything else                                 a type that reads as that column type
 ============================================  =====================================================
 
-A timestamp may be written in milliseconds where it is no key: two keys would become one.
+A timestamp may be written in milliseconds, except in a key, where two keys would become one.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _REAL = (T.FloatType, T.DoubleType)
 
 
 def check_columns(schema: AvroSchema, part: Part, topic: str, columns: T.StructType) -> None:
-    """Refuse columns that the schema has no field for or not their type, and fields without a column or a default.
+    """Refuse columns without a field of their type, and fields without a column or a default.
 
     Raises
     ------
@@ -42,7 +42,7 @@ def check_columns(schema: AvroSchema, part: Part, topic: str, columns: T.StructT
     wrong = list(_misfits("", columns, wanted))
     if is_record:
         wrong += [
-            f"a field {one['name']} without a default, which is no column"
+            f"a field {one['name']} without a default and without a column"
             for one in parsed(schema)["fields"]
             if one["name"] not in columns.names and "default" not in one
         ]
@@ -81,7 +81,7 @@ def _misfit(name: str, given: T.DataType, wanted: T.DataType) -> Iterator[str]:
 
 
 def _holds(wanted: T.DataType, given: T.DataType) -> bool:
-    """Whether one type has every value of the other."""
+    """Whether one type can hold every value of the other."""
     for order in (_WHOLE, _REAL):
         if isinstance(wanted, order) and isinstance(given, order):
             return order.index(type(given)) <= order.index(type(wanted))

@@ -1,6 +1,6 @@
 """Confluent's schema registry, through Confluent's own client.
 
-Settings hold passwords: they are shown nowhere, and nothing that the client says of them is passed on.
+Settings contain passwords: they are never shown, and no message of the client about them is passed on.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True)
 class Registry:
-    """A registry, by the settings of its client as JSON."""
+    """A registry, identified by the settings of its client as JSON."""
 
     settings: str = field(repr=False)
 
@@ -34,7 +34,7 @@ class Registry:
         Raises
         ------
         NoSchemaError
-            There is none.
+            It does not exist.
         RegistryError
             The registry does not answer.
         """
@@ -46,7 +46,7 @@ class Registry:
         Raises
         ------
         RegistryError
-            There is none, or it is no Avro, or the registry does not answer.
+            It does not exist, it is not Avro, or the registry does not answer.
         """
         found = _asked(lambda: _client(self).get_latest_version(subject), f"the subject '{subject}'")
         if found.schema.schema_type != _AVRO:
@@ -54,13 +54,13 @@ class Registry:
         return int(found.schema_id), _with_references(_client(self), found.schema)
 
     def number(self, subject: str, schema: AvroSchema, *, register: bool) -> int:
-        """Return the number of a subject's schema, which is registered if it may be.
+        """Return the number of a subject's schema; register the schema if allowed.
 
         Raises
         ------
         RegistryError
-            It is not there and may not be registered, it does not go with the schemas before it, or the registry
-            does not answer.
+            The schema does not exist and may not be registered, it is not compatible with earlier ones, or the
+            registry does not answer.
         """
         from confluent_kafka.schema_registry import Schema
 
@@ -72,7 +72,7 @@ class Registry:
 
 @lru_cache(maxsize=100)
 def _client(registry: Registry) -> SchemaRegistryClient:
-    """One client a process."""
+    """One client per process."""
     try:
         from confluent_kafka.schema_registry import SchemaRegistryClient
     except ImportError as error:
@@ -84,13 +84,13 @@ def _client(registry: Registry) -> SchemaRegistryClient:
         return SchemaRegistryClient(json.loads(registry.settings))
     except (ValueError, TypeError, KeyError) as error:
         raise ArgumentError(
-            f"The settings of the schema registry are not understood ({type(error).__name__}).",
+            f"The settings of the schema registry are not valid ({type(error).__name__}).",
             hint='Give its URL, or the settings of confluent-kafka\'s client, such as {"url": ...}.',
         ) from None  # the client shows the settings, passwords among them
 
 
 class NoSchemaError(Exception):
-    """There is no Avro schema of a number, yet: an answer that is not kept. The text says why."""
+    """The registry has no Avro schema of this number yet. The answer is not cached. The text says why."""
 
 
 @lru_cache(maxsize=10_000)
@@ -102,11 +102,11 @@ def _schema(registry: Registry, number: int) -> AvroSchema:
     try:
         return _with_references(client, found)
     except ArgumentError as error:
-        raise NoSchemaError(f"schema {number} of the registry is none: {error.reason}") from error
+        raise NoSchemaError(f"schema {number} of the registry is not valid: {error.reason}") from error
 
 
 def _with_references(client: SchemaRegistryClient, schema: Schema) -> AvroSchema:
-    """A schema with those that it refers to, those of these before them."""
+    """A schema with those that it refers to, each after its own references."""
     texts: list[str] = []
 
     def collect(one: Schema) -> None:
@@ -122,7 +122,7 @@ def _with_references(client: SchemaRegistryClient, schema: Schema) -> AvroSchema
 
 
 def _asked(ask: Callable[[], _T], what: str, *, missing: bool = False) -> _T | Any:
-    """Ask the registry; None where it does not have what is asked for, if that is allowed."""
+    """Ask the registry. None if it does not have the answer, and that is allowed."""
     from confluent_kafka.schema_registry.error import SchemaRegistryError
 
     try:

@@ -1,4 +1,4 @@
-"""Avro schemas as columns: which Spark and Arrow types they are.
+"""Avro schemas as columns: their Spark and Arrow types.
 
 ===========================================  =====================  =======================================
 Avro                                         Spark                  remarks
@@ -16,7 +16,7 @@ union of null and one other                  that one               every column
 union of int and long, of float and double   bigint, double
 ===========================================  =====================  =======================================
 
-Other unions, records inside themselves and records without fields are refused.
+Other unions, recursive records and records without fields are refused.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _MAX_DIGITS = 38
 
 @dataclass(frozen=True)
 class AvroSchema:
-    """A schema as JSON text, and those that it refers to by name, each behind what it refers to itself."""
+    """A schema as JSON text, and the schemas that it refers to by name, each after its own references."""
 
     text: str
     references: tuple[str, ...] = ()
@@ -47,12 +47,12 @@ class AvroSchema:
     def of(
         cls, given: str | Mapping[str, Any] | Sequence[Any], references: tuple[str, ...] = ()
     ) -> AvroSchema:
-        """Take a schema as text or as Python objects; equal ones have equal texts.
+        """Take a schema as text or as Python objects; equal schemas have equal texts.
 
         Raises
         ------
         ArgumentError
-            It is none.
+            It is not a schema.
         """
         try:
             is_text = isinstance(given, str) and given.lstrip()[:1] in {"{", "[", '"'}
@@ -60,7 +60,7 @@ class AvroSchema:
             parsed(schema)
         except Exception as error:  # the parser raises what its callees do
             raise ArgumentError(
-                f"This is no Avro schema: {error}",
+                f"This is not an Avro schema: {error}",
                 hint='Give it as JSON text, or as a dict such as {"type": "record", "name": ..., "fields": [...]}.',
             ) from error
         return schema
@@ -75,11 +75,11 @@ class AvroKind:
     spark
         In Spark.
     read
-        In Arrow, of what is read: dates and times are numbers.
+        In Arrow, as it is read: dates and times are numbers.
     timed
         In Arrow, with times in Avro's units.
     arrow
-        In Arrow as Spark wants it, with times in microseconds.
+        In Arrow as Spark needs it, with times in microseconds.
     """
 
     spark: T.DataType
@@ -134,7 +134,7 @@ def parsed(schema: AvroSchema, *, converts: bool = True) -> Any:
     schema
         The schema.
     converts
-        Whether logical types are kept. Without them numbers stay numbers, but for decimals.
+        Whether to keep logical types. Without them numbers stay numbers, except decimals.
     """
     from fastavro import parse_schema
 
@@ -146,7 +146,7 @@ def parsed(schema: AvroSchema, *, converts: bool = True) -> Any:
 
 
 def _without_conversions(schema: Any) -> Any:
-    """A schema with no logical type but decimal."""
+    """A schema whose only logical type is decimal."""
     if isinstance(schema, list):
         return [_without_conversions(one) for one in schema]
     if not isinstance(schema, dict):
@@ -158,10 +158,10 @@ def _without_conversions(schema: Any) -> Any:
 
 @lru_cache(maxsize=1000)
 def why_endless(schema: AvroSchema) -> str | None:
-    """Say why a few bytes could keep a reader of this schema busy for good, or end its process; else None.
+    """Say why a few bytes could keep a reader of this schema busy forever, or end its process; otherwise None.
 
-    It calls itself for a record inside itself, as deep as the bytes say, and an array of a billion items that take
-    no bytes is a number.
+    For a recursive record, the reader calls itself as deep as the bytes say. An array of items that take no bytes
+    can have a billion items, for the bytes of one number.
     """
     wholes, named = _wholes(schema), _named(schema)
     if any(_is_recursive(whole, frozenset()) for whole in wholes):
@@ -174,10 +174,10 @@ def why_endless(schema: AvroSchema) -> str | None:
 
 @lru_cache(maxsize=1000)
 def why_other_numbers(written: AvroSchema, wanted: AvroSchema) -> str | None:
-    """Say which numbers would be read as something else, milliseconds as microseconds; else None.
+    """Say which numbers would be read with another meaning, such as milliseconds as microseconds; otherwise None.
 
-    A number without a meaning takes the reader's, and a reader that wants none takes it as it is. Neither schema may
-    have a record inside itself.
+    A number without a meaning takes the reader's, and a reader without one takes the number as it is. Neither
+    schema may be recursive.
     """
     found = _other_numbers(parsed(written), parsed(wanted), _named(written), _named(wanted))
     return next((f"has {there} where {here} is wanted" for there, here in found), None)
@@ -200,7 +200,7 @@ def _other_numbers(
 
 
 def _branches(schema: Any, named: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """What a value may be, of a union or not; words are left out."""
+    """The types that a value may have, in a union or not; names are left out."""
     if isinstance(schema, list):
         return [branch for one in schema for branch in _branches(one, named)]
     if isinstance(schema, str):
@@ -220,24 +220,24 @@ def has_plain_boolean(schema: AvroSchema) -> bool:
 
 
 def _own(schema: Any) -> list[Any]:
-    """The schemas that stand in a parsed one, but for what a union may be."""
+    """The schemas inside a parsed one, except the branches of unions."""
     return [] if isinstance(schema, list) else _inner(schema)
 
 
 def _wholes(schema: AvroSchema) -> list[Any]:
-    """The schemas that one refers to and itself, parsed."""
+    """A schema and those that it refers to, parsed."""
     wholes = [parsed(AvroSchema(text, schema.references[:n])) for n, text in enumerate(schema.references)]
     return [*wholes, parsed(schema)]
 
 
 def _named(schema: AvroSchema) -> dict[str, Any]:
-    """The types with names in a schema and in those that it refers to."""
+    """The named types of a schema and of those that it refers to."""
     parts = (part for whole in _wholes(schema) for part in _parts(whole))
     return {one["name"]: one for one in parts if isinstance(one, dict) and "name" in one}
 
 
 def _inner(schema: Any) -> list[Any]:
-    """The schemas that stand in a parsed one."""
+    """The schemas inside a parsed one."""
     if not isinstance(schema, dict):
         return schema if isinstance(schema, list) else []
     inner = [schema[name] for name in ("type", "items", "values") if name in schema]
@@ -245,14 +245,14 @@ def _inner(schema: Any) -> list[Any]:
 
 
 def _parts(schema: Any) -> Iterator[Any]:
-    """A parsed schema, and all that stands in it."""
+    """A parsed schema, and everything inside it."""
     yield schema
     for inner in _inner(schema):
         yield from _parts(inner)
 
 
 def _is_recursive(schema: Any, around: frozenset[str]) -> bool:
-    """Whether it names a record that it is in."""
+    """Whether it names a record that contains it."""
     if isinstance(schema, str):
         return schema in around
     if isinstance(schema, dict) and "fields" in schema:
@@ -270,14 +270,14 @@ def _is_empty(schema: Any, named: Mapping[str, Any]) -> bool:
 
 
 def columns_of(schema: AvroSchema, name: str) -> tuple[T.StructType, AvroKind, bool]:
-    """Return the columns that a schema makes.
+    """Return the columns of a schema.
 
     Parameters
     ----------
     schema
         The schema.
     name
-        What the column of a schema that is no record is called.
+        The name of the column if the schema is not a record.
 
     Returns
     -------
@@ -314,13 +314,13 @@ def _struct(fields: Mapping[str, AvroKind]) -> AvroKind:
 
 
 class _Types:
-    """Finds the types of schemas; named ones are known once they were seen."""
+    """Finds the types of schemas; named types are known after their definition."""
 
     def __init__(self) -> None:
         self._named: dict[str, AvroKind | None] = {}
 
     def of(self, schema: Any, column: str) -> AvroKind:
-        """The type of a parsed schema; `column` is for errors."""
+        """The type of a parsed schema; `column` appears in errors."""
         if isinstance(schema, list):
             return self._union(schema, column)
         if isinstance(schema, str):
@@ -391,6 +391,6 @@ def _map(value: AvroKind) -> AvroKind:
 
 def _unsupported(column: str, what: str) -> UnsupportedTypeError:
     return UnsupportedTypeError(
-        f"'{column}' of the Avro schema is {what}, which is no column of Spark's.",
-        hint="Read the records as 'binary' and decode them in a function of your own.",
+        f"'{column}' of the Avro schema is {what}, which Spark has no column type for.",
+        hint="Read the records as 'binary' and decode them with your own function.",
     )

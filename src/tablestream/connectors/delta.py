@@ -1,4 +1,4 @@
-"""Delta Lake as a target: a table that is kept up to date, or a log of every change."""
+"""Delta Lake as a sink: a maintained table, or a log of every change."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _RANK = "_tablestream_rank"
 
 @dataclass(frozen=True, slots=True)
 class DeltaSink:
-    """A Delta table as a target; made by `delta`."""
+    """A Delta table as a sink; made by `to_delta`."""
 
     path: str
     mode: DeltaMode = "table"
@@ -49,15 +49,15 @@ class DeltaSink:
 
     @property
     def needs_final(self) -> bool:
-        """A maintained table wants the last change per key, a log all of them."""
+        """A maintained table needs the last change per key, a log needs all changes."""
         return self.mode == "table"
 
     def keyed_by(self, names: Sequence[str]) -> Self:
-        """Give the same target, told which columns are the key."""
+        """Return the same sink with the key columns."""
         return replace(self, key_columns=tuple(names))
 
     def check(self, spark: SparkSession, columns: Sequence[str]) -> None:  # noqa: ARG002 (the contract's)
-        """Refuse a session that was not set up for Delta Lake."""
+        """Refuse a session that is not set up for Delta Lake."""
         wanted = {"spark.sql.extensions": EXTENSION, "spark.sql.catalog.spark_catalog": CATALOG}
         for setting, value in wanted.items():
             if value not in (spark.conf.get(setting, "") or ""):
@@ -67,7 +67,7 @@ class DeltaSink:
                 )
 
     def write(self, changes: DataFrame, micro_batch_id: int, query_id: str, output_name: str) -> None:
-        """Write one micro-batch in one Delta transaction that carries its mark."""
+        """Write one micro-batch in one Delta transaction that carries its id."""
         app_id = f"tablestream/{query_id}/{output_name}"
         if self.mode == "changes":
             self._append(changes, app_id, micro_batch_id)
@@ -81,7 +81,7 @@ class DeltaSink:
     def _maintain(self, changes: DataFrame, app_id: str, version: int) -> None:
         """Bring the table to the state after this micro-batch.
 
-        The first micro-batch only has rows to put in: an append, which makes the table and costs less than a
+        The first micro-batch only inserts rows, so it is an append: that creates the table and costs less than a
         MERGE.
         """
         if not self.key_columns:
@@ -98,7 +98,7 @@ class DeltaSink:
             self._merge(table, _last_changes(changes, self.key_columns), app_id, version)
 
     def _table(self, spark: SparkSession) -> DataFrame | None:
-        """Read the table, or give None where there is none yet."""
+        """Read the table, or return None if it does not exist yet."""
         try:
             table = spark.read.format("delta").load(self.path)
             _ = table.schema  # Spark Connect finds out no earlier
@@ -113,7 +113,7 @@ class DeltaSink:
         if missing:
             raise PlanError(
                 f"The Delta table at {self.path} has no column {', '.join(map(repr, missing))}.",
-                hint="Add it with ALTER TABLE, leave it out with select(...), or write to another path.",
+                hint="Add it with ALTER TABLE, exclude it with select(...), or write to another path.",
             )
 
     def _merge(self, table: DataFrame, changes: DataFrame, app_id: str, version: int) -> None:
@@ -128,13 +128,13 @@ def to_delta(path: str | os.PathLike[str], *, mode: DeltaMode = "table") -> Delt
     Parameters
     ----------
     path
-        Where the table lies. It is made by the first micro-batch if it is not there; make it yourself to
-        give it partitions, clustering or properties. Columns of it that the output lacks are left alone
-        (null in new rows).
+        The path of the table. The first micro-batch creates it if it does not exist; create it yourself to give it
+        partitions, clustering or properties. Columns of the table that the output lacks are left alone (null in new
+        rows).
     mode
-        ``"table"``: a maintained table of key and value columns, one row per key. Of a key's changes in a
-        micro-batch the last by ``_order`` counts; a delete deletes. Keys are equal as in ``<=>``: null to
-        null. ``"changes"``: every change, appended with ``_change_type``, ``_timestamp`` and ``_order``.
+        ``"table"``: a maintained table of key and value columns, with one row per key. The last change per key and
+        micro-batch, by ``_order``, counts; a delete deletes. Keys are compared as in ``<=>``: null equals null.
+        ``"changes"``: every change, appended with ``_change_type``, ``_timestamp`` and ``_order``.
 
     Returns
     -------
@@ -144,18 +144,18 @@ def to_delta(path: str | os.PathLike[str], *, mode: DeltaMode = "table") -> Delt
     Raises
     ------
     ArgumentError
-        When the mode is neither of the two, or the path is empty or holds a password.
+        The mode is unknown, or the path is empty or contains a password.
     SessionSettingError
-        When the query starts in a session without Delta Lake.
+        When the query starts: the session lacks Delta Lake.
 
     Notes
     -----
     Every transaction carries Delta's ``txnAppId``, made of the query's id and the output's name, and the
-    micro-batch as ``txnVersion``; Delta skips one that it has seen. For MERGE it takes both from the
-    session's settings only, so they are set while it runs, in the session that Spark keeps for the query. A
-    new checkpoint is a new query: its changes are merged, or appended, to what the table holds.
+    micro-batch as ``txnVersion``; Delta skips one that it has seen. For MERGE, Delta takes both from the session's
+    settings only, so they are set while it runs, in the session that Spark keeps for the query. A new checkpoint is
+    a new query: its changes are merged into, or appended to, the existing table.
 
-    A micro-batch without changes commits nothing once the table is there.
+    A micro-batch without changes commits nothing once the table exists.
 
     Examples
     --------
@@ -180,9 +180,8 @@ def _last_changes(changes: DataFrame, key_columns: Sequence[str]) -> DataFrame:
 def _merge_statement(columns: Sequence[str], key_columns: Sequence[str]) -> str:
     """Write the MERGE for ``{target}`` and ``{changes}``, which `SparkSession.sql` fills in.
 
-    SQL and not the ``delta`` package's builder, so that only Delta's jars are needed, and so that Connect
-    has it too. The target is a view of the path: a path by itself would have to be absolute to be named in
-    SQL.
+    It is SQL rather than the ``delta`` package's builder, so that only Delta's jars are needed, and Spark Connect
+    works, too. The target is a view of the path, because SQL accepts only absolute paths.
     """
     stored = [name for name in columns if name not in CHANGE_COLUMNS]
     names = {name: quoted(name).replace("{", "{{").replace("}", "}}") for name in stored}
@@ -199,7 +198,7 @@ def _merge_statement(columns: Sequence[str], key_columns: Sequence[str]) -> str:
 
 @contextmanager
 def _transaction(spark: SparkSession, app_id: str, version: int) -> Iterator[None]:
-    """Have Delta mark what is written inside, and skip it if that mark is already there."""
+    """Let Delta mark the writes inside, and skip them if the mark already exists."""
     spark.conf.set(TXN_APP_ID, app_id)
     spark.conf.set(TXN_VERSION, str(version))
     try:

@@ -1,6 +1,6 @@
-"""Directories of files: change logs to read, and change logs to write.
+"""Directories of files: changelogs to read, and changelogs to write.
 
-What a malformed row looks like to Spark 4.2, tried format by format, stands in the notes of `from_files`.
+The notes of `from_files` say how Spark 4.2 treats malformed rows, as tested format by format.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ CORRUPT_RECORD = "_corrupt_record"
 METADATA = "tablestream"
 ON_MALFORMED = "on_malformed"
 OWNER = "_tablestream_owner"
-#: What the directories of a log are called, and so the column that readers make of their names.
+#: The name of a log's directories, and of the column that readers make of it.
 MICRO_BATCH = "micro_batch"
 
 _OPTIONS_BY_ARGUMENT = {
@@ -41,8 +41,8 @@ _OPTIONS_BY_ARGUMENT = {
     "maxfilespertrigger": "max_files_per_trigger",
 }
 JSON_OPTIONS = {
-    # Spark writes milliseconds by default, and order within a millisecond would be lost.
-    # Five X: a zone's offset has seconds where it has any, such as -04:56:02 of New York before 1883.
+    # Spark writes milliseconds by default, which would lose the order within a millisecond.
+    # Five X write the seconds of a zone's offset, if any, such as -04:56:02 of New York before 1883.
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXXXX",
     "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
     # A delete's null columns are written out: a log of deletes alone still has its columns.
@@ -60,10 +60,10 @@ def from_files(
     options: Mapping[str, Option] | None = None,
     max_files_per_trigger: int | None = None,
 ) -> DataFrame:
-    r"""Read a directory of JSON, CSV or Parquet change logs as a stream, in a stable order.
+    r"""Read a directory of JSON, CSV or Parquet changelogs as a stream, in a stable order.
 
-    Files are read in the order of their modification time, rows in the order in which they stand in the
-    file. A file counts when it has appeared whole: write it elsewhere and move it in.
+    Files are read in the order of their modification time, and rows in their order in the file. A file must appear
+    as a whole: write it elsewhere and move it in.
 
     Parameters
     ----------
@@ -72,39 +72,38 @@ def from_files(
     path
         A directory, or a glob pattern.
     format
-        ``"json"`` (a record a line), ``"csv"`` or ``"parquet"``.
+        ``"json"`` (one record per line), ``"csv"`` or ``"parquet"``.
     schema
-        The columns, as a DDL string or a struct; a stream's are never inferred.
+        The columns, as a DDL string or a struct; a stream's schema is never inferred.
     mode
-        What becomes of a row that cannot be read as the schema says: ``"fail"`` ends the query with
-        `MalformedRecordError`, ``"drop"`` leaves it out and counts it, ``"keep"`` keeps it apart, in
-        ``Table.rejected()``. Parquet has no such rows, only files that cannot be read, which always fail.
+        How to handle a row that does not fit the schema: ``"fail"`` ends the query with `MalformedRecordError`,
+        ``"drop"`` drops and counts it, ``"keep"`` also makes it available in ``Table.rejected()``. Parquet has no
+        such rows, only files that cannot be read, which always fail.
     options
         Spark's options for the format, such as ``{"header": True, "sep": ";"}``.
     max_files_per_trigger
-        The most files of one micro-batch; default all that are there.
+        The largest number of files per micro-batch; default: all files that are there.
 
     Returns
     -------
     DataFrame
-        Streaming, with the schema's columns and, for JSON and CSV, ``_corrupt_record``: the raw text of a
-        malformed row, else null. The column carries the mode in its metadata (`on_malformed` finds it),
-        through ``select``, ``filter``, ``withColumn`` and a new name; a frame without the column has no
-        mode. The hidden ``_metadata`` that gives a row its place stays with the frame, but a union or a SQL
-        view loses it.
+        Streaming, with the schema's columns and, for JSON and CSV, ``_corrupt_record``: the raw text of a malformed
+        row, else null. The column carries the mode in its metadata (`on_malformed` finds it), through ``select``,
+        ``filter``, ``withColumn`` and renaming; a frame without the column has no mode. The hidden ``_metadata``,
+        which gives a row its position, stays with the frame, but a union or a SQL view loses it.
 
     Raises
     ------
     ArgumentError
-        Unknown format or mode, a schema that cannot be parsed, a path that is empty or holds a password, an option
-        that has an argument here or that would break the order (``latestFirst``).
+        An unknown format or mode, a schema that cannot be parsed, a path that is empty or contains a password, an
+        option that has an argument here or that would break the order (``latestFirst``).
     PlanError
         The path does not exist.
 
     Notes
     -----
-    A malformed row is one whose text Spark's parser refuses for any column of the schema, also one that
-    nobody selects: Spark alone would not look at such a column. That is
+    A row is malformed if Spark's parser refuses its text for any column of the schema, even one that nobody
+    selects: Spark alone would not look at such a column. In detail:
 
     ======================================  =============  =============
     row                                     JSON           CSV
@@ -114,23 +113,23 @@ def from_files(
     field too many                          ignored        malformed
     broken or cut off syntax                malformed      if a field is missing
     bytes that are not UTF-8                malformed      read as U+FFFD
-    something behind the record             ignored (!)    field too many
+    something after the record              ignored (!)    field too many
     a line ``[]``                           no row         malformed
     empty line                              no row         no row
     ======================================  =============  =============
 
-    The line with (!) is Spark's: of ``{"id": 1}{"id": 2}`` on one line the second record is lost without a
-    word.
+    The line with (!) is Spark's behaviour: of ``{"id": 1}{"id": 2}`` on one line, the second record is lost
+    silently.
 
-    A ``filter`` before ``ts.table`` sees a malformed row with nulls in the columns that could not be read,
-    so it may take the row away before the mode is applied to it.
+    A ``filter`` before ``ts.table`` sees a malformed row with nulls in the columns that could not be read, so it
+    may remove the row before the mode applies.
 
-    With a CSV header, the names are compared with the schema and a file that has other columns fails the
-    query; ``{"enforceSchema": True}`` goes by position instead, as Spark does when nothing is said.
+    With a CSV header, the names are compared with the schema, and a file with other columns fails the query.
+    ``{"enforceSchema": True}`` goes by position instead, which is Spark's default.
 
-    Files of one modification time come in the order of their paths within a micro-batch; which of them fall
-    into one when ``max_files_per_trigger`` cuts between them is up to the file system's listing. Where cuts
-    must not show, give every file its own time.
+    Within a micro-batch, files with the same modification time are ordered by their paths. If
+    ``max_files_per_trigger`` cuts between them, the file system's listing decides which of them come first. Give
+    every file its own time if cuts must not matter.
 
     Examples
     --------
@@ -158,17 +157,17 @@ def from_files(
 
 
 def on_malformed(schema: StructType) -> tuple[str, OnMalformed] | None:
-    """Find the column of malformed rows' texts and the mode that `from_files` was given.
+    """Find the column with the texts of malformed rows, and the mode that `from_files` got.
 
     Parameters
     ----------
     schema
-        Of a frame that came from `from_files`, whatever was done to it since.
+        The schema of a frame from `from_files`, possibly transformed.
 
     Returns
     -------
     tuple of str, or None
-        The column's present name and the mode; None where no column carries one.
+        The column's current name and the mode; None if no column carries one.
     """
     for column in schema.fields:
         mode = (column.metadata or {}).get(METADATA, {}).get(ON_MALFORMED)
@@ -189,30 +188,28 @@ def _check_choices(format_: str, mode: str) -> None:
         )
     if format_ == "parquet" and mode != "fail":
         raise ArgumentError(
-            f"Parquet has no malformed rows for the mode {mode!r}, only files that cannot be read.",
-            hint="Leave mode= out; options={'ignoreCorruptFiles': True} passes over such files.",
+            f"mode={mode!r} does not apply to Parquet: it has no malformed rows, only files that cannot be read.",
+            hint="Omit mode=; options={'ignoreCorruptFiles': True} skips such files.",
         )
 
 
 def _read_settings(format_: str, options: Mapping[str, Option], max_files: int | None) -> dict[str, Option]:
-    """Put Spark's options together, refusing what would take mode or order out of this reader's hands."""
+    """Collect Spark's options, and refuse those that would override this reader's mode or order."""
     given = {name.lower(): value for name, value in options.items()}
     for name in given:
         if name in _OPTIONS_BY_ARGUMENT:
             raise ArgumentError(
-                f"The option {name!r} is decided by an argument of from_files.",
+                f"The option {name!r} is an argument of from_files.",
                 hint=f"Give {_OPTIONS_BY_ARGUMENT[name]}= instead.",
             )
     if str(given.get("latestfirst", "false")).lower() == "true":
         raise ArgumentError(
             "latestFirst reads later changes before earlier ones.",
-            hint="Leave it out: a change log has an order.",
+            hint="Omit it: a changelog must be read in order.",
         )
     if max_files is not None:
         if max_files < 1:
-            raise ArgumentError(
-                f"max_files_per_trigger is {max_files}.", hint="Give at least 1, or leave it out."
-            )
+            raise ArgumentError(f"max_files_per_trigger is {max_files}.", hint="Give at least 1, or omit it.")
         given["maxfilespertrigger"] = max_files
     # columnPruning: a row's number of fields is only compared with the schema's when all of them are parsed.
     defaults: dict[str, Option] = {"enforceSchema": False, "columnPruning": False} if format_ == "csv" else {}
@@ -241,8 +238,8 @@ def _with_corrupt_record(columns: StructType) -> StructType:
         return StructType([*columns.fields, StructField(CORRUPT_RECORD, StringType())])
     if columns[CORRUPT_RECORD].dataType != StringType():
         raise ArgumentError(
-            f"The column {CORRUPT_RECORD} is to hold the text of malformed rows.",
-            hint="Leave it out of the schema, or make it a string.",
+            f"The column {CORRUPT_RECORD} is reserved for the text of malformed rows.",
+            hint="Remove it from the schema, or make it a string.",
         )
     return columns
 
@@ -262,17 +259,17 @@ def _load(
         if error.getCondition() != "PATH_NOT_FOUND":
             raise
         raise PlanError(
-            f"There is no directory {path} to read.", hint="Make it first; it may be empty."
+            f"There is no directory {path} to read.", hint="Create it first; it may be empty."
         ) from error
     return frame
 
 
 def _corrupt_record(columns: StructType) -> Column:
-    """Make a column that has every column of the schema parsed, whichever of them are used later.
+    """Make a column that forces Spark to parse every column of the schema, whichever are used later.
 
-    Spark parses only the columns that a query refers to, finds no fault in the others, and refuses a query
-    of the corrupt-record column alone. So this one refers to all, in a condition that is always true, that
-    the optimizer cannot see through, and that is evaluated for malformed rows only.
+    Spark parses only the columns that a query uses, finds no fault in the others, and refuses a query of the
+    corrupt-record column alone. So this column refers to all of them, in a condition that is always true, that the
+    optimizer cannot simplify, and that is evaluated for malformed rows only.
     """
     text = F.col(CORRUPT_RECORD)
     others = [F.col(quoted(name)).isNull() for name in columns.fieldNames() if name != CORRUPT_RECORD]
@@ -282,7 +279,7 @@ def _corrupt_record(columns: StructType) -> Column:
 
 @dataclass(frozen=True, slots=True)
 class FileSink:
-    """A directory of change logs as a target; made by `files`."""
+    """A directory of changelogs as a sink; made by `to_files`."""
 
     path: str
     format: WriteFormat = "parquet"
@@ -300,22 +297,22 @@ class FileSink:
         return False
 
     def keyed_by(self, names: Sequence[str]) -> Self:
-        """Give the same target, told which columns are the key."""
+        """Return the same sink with the key columns."""
         return replace(self, key_columns=tuple(names))
 
     def check(self, spark: SparkSession, columns: Sequence[str]) -> None:  # noqa: ARG002 (every session will do)
-        """Refuse a column that is called like the directories: readers would take their number for it."""
+        """Refuse a column with the name of the directories: readers would use their number for it."""
         taken = [name for name in columns if name.lower() == MICRO_BATCH]
         if taken:
             raise ReservedNameError(
                 f"The directories of {self.target} are read as a column {MICRO_BATCH}, and the changes have a column"
                 f" {taken[0]}: it would be read as their number.",
-                hint="Give the column another name, with select(...), or write to another kind of sink.",
+                hint="Rename the column with select(...), or use another kind of sink.",
                 where=user_line(),
             )
 
     def write(self, changes: DataFrame, micro_batch_id: int, query_id: str, output_name: str) -> None:
-        """Write the directory of one micro-batch, in place of what a failed attempt left of it."""
+        """Write the directory of one micro-batch, and replace what a failed attempt left."""
         self._claim(changes.sparkSession, f"{query_id}/{output_name}")
         defaults = JSON_OPTIONS if self.format == "json" else {}
         writer = changes.write.format(self.format).options(**(defaults | dict(self.options)))
@@ -334,7 +331,7 @@ class FileSink:
             spark.createDataFrame([(owner,)], "value string").coalesce(1).write.mode("overwrite").text(mark)
         elif found != owner:
             raise PlanError(
-                f"The directory {self.path} holds the change log of another query or output ({found}).",
+                f"The directory {self.path} holds the changelog of another query or output ({found}).",
                 hint="A new checkpoint is a new query: write to another path, or delete the old log.",
             )
         _OWNERS[self.path] = owner
@@ -355,10 +352,10 @@ def to_files(
     Parameters
     ----------
     path
-        The log's directory. Each micro-batch has a directory ``micro_batch=<number>`` in it, which Spark,
-        DuckDB, Polars and others read as a column ``micro_batch``.
+        The directory of the log. It gets a directory ``micro_batch=<number>`` per micro-batch, which Spark, DuckDB,
+        Polars and others read as a column ``micro_batch``.
     format
-        ``"parquet"`` or ``"json"`` (a change a line).
+        ``"parquet"`` or ``"json"`` (one change per line).
     options
         Spark's options for the format, such as ``{"compression": "zstd"}``.
 
@@ -370,23 +367,21 @@ def to_files(
     Raises
     ------
     ArgumentError
-        When the format is neither of the two, or the path is empty or holds a password.
+        The format is unknown, or the path is empty or contains a password.
     ReservedNameError
-        By ``ts.start``, when a column is called ``micro_batch``, whatever its case.
+        By ``ts.start``: a column is called ``micro_batch``, in any case.
     PlanError
-        In the first micro-batch, when the directory holds the log of another query: one with another
-        checkpoint.
+        In the first micro-batch: the directory holds the log of another query, one with another checkpoint.
 
     Notes
     -----
-    A micro-batch that is written again replaces its directory. That is not atomic, as no directory of files
-    is: a crash can leave the last one missing or in part until the query is restarted, which writes it
-    anew; Spark's ``_SUCCESS`` file in it says that it is whole. Earlier ones are never touched. A reader
-    that must not see a part takes a Delta sink.
+    A micro-batch that is written again replaces its directory. As with any directory of files, this is not atomic:
+    after a crash the last one can be missing or incomplete until the query is restarted and writes it again.
+    Spark's ``_SUCCESS`` file in it says that it is complete. Earlier ones are never touched. Use a Delta sink if
+    readers must never see an incomplete micro-batch.
 
-    Within a file a key's changes stand in order, and one micro-batch has all of a key's changes in one file
-    (unless ``maxRecordsPerFile`` splits it); across micro-batches ``_order`` sorts. JSON holds timestamps
-    in microseconds.
+    Within a file a key's changes are in order, and all changes of a key in a micro-batch are in one file (unless
+    ``maxRecordsPerFile`` splits it). Across micro-batches, sort by ``_order``. JSON has timestamps in microseconds.
 
     Examples
     --------
@@ -401,10 +396,10 @@ def to_files(
 
 
 def first_line(spark: SparkSession, pattern: str) -> str | None:
-    """Read the one line of a small text, or None where there is none.
+    """Read the only line of a small text, or return None if the file does not exist.
 
-    The pattern is given twice: Spark takes a single path for a possible sink of its own, looks for that
-    sink's log and warns with a stack trace where there is none.
+    The pattern is given twice: for a single path, Spark looks for the log of its own file sink, and warns with a
+    stack trace if there is none.
     """
     try:
         rows = spark.read.text([pattern] * 2).take(1)

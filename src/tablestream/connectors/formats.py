@@ -1,6 +1,7 @@
-"""How keys and values stand in the bytes of a topic's records: text, bytes, JSON; Avro is in a file of its own.
+"""The bytes of a record's key or value: text, bytes, JSON; Avro has its own file.
 
-A format makes columns of bytes, and bytes of columns. What cannot be decoded is told, and never silently null.
+A format turns bytes into columns and columns into bytes. If bytes cannot be decoded it reports why, and never
+returns null silently.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ Part = Literal["key", "value"]
 Encoder = Callable[[Column], Column]
 """Makes bytes, or text, of a struct of columns."""
 
-NO_TEXT = "it is no text in UTF-8"
-NO_JSON = "it is no JSON of the schema"
+NO_TEXT = "it is not UTF-8 text"
+NO_JSON = "it is not JSON of this schema"
 
 #: Two of their values may have one text: the hours of an autumn's clock change, the lists of "a, b" and of "a" and "b".
 _SHARE_TEXTS = (T.TimestampType, T.ArrayType, T.MapType, T.StructType)
@@ -34,16 +35,17 @@ _PERMISSIVE = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
 
 @dataclass(frozen=True)
 class Decoder:
-    """Makes columns of bytes, in two steps: Spark would work off a costly expression wherever it is used.
+    """Turns bytes into columns, in two steps, because Spark would evaluate a costly expression wherever it is used.
 
     Attributes
     ----------
     columns
         The columns.
     parse
-        Of the bytes, what is costly: an intermediate result or several.
+        The costly part: from the bytes to one or several intermediate results.
     row, error
-        Of bytes and intermediate results, the columns, and why they are none: else null. Without bytes all are null.
+        From bytes and intermediate results: the columns, and the reason if they cannot be decoded, else null.
+        Without bytes all are null.
     """
 
     columns: T.StructType
@@ -54,20 +56,20 @@ class Decoder:
 
 @runtime_checkable
 class Format(Protocol):
-    """How a record's key or value stands in its bytes."""
+    """The format of a record's key or value."""
 
     def decoder(self, part: Part, topics: Sequence[str]) -> Decoder:
-        """Say how the keys or values of some topics are read."""
+        """Return how the keys or values of some topics are read."""
         ...
 
     def encoder(self, part: Part, topic: str, columns: T.StructType) -> Encoder:
-        """Say how columns are written as the keys or values of a topic."""
+        """Return how columns are written as the keys or values of a topic."""
         ...
 
 
 @dataclass(frozen=True)
 class Plain:
-    """One column, as it is: text in UTF-8, or bytes."""
+    """One column, without conversion: UTF-8 text, or bytes."""
 
     kind: Literal["string", "binary"]
 
@@ -86,26 +88,26 @@ class Plain:
         )
 
     def encoder(self, part: Part, topic: str, columns: T.StructType) -> Encoder:
-        """Take the one column that there is."""
+        """Write the only column."""
         if len(columns) != 1:
             raise ArgumentError(
                 f"'{self.kind}' is one column, and the {part} of topic '{topic}' has {len(columns)}"
                 f" ({', '.join(columns.names)}).",
-                hint=f'Give {part}="json", or leave all but one out with select(...).',
+                hint=f'Give {part}="json", or keep only one with select(...).',
                 where=user_line(),
             )
         (one,) = columns
         if self.kind == "binary" and not isinstance(one.dataType, T.BinaryType | T.StringType):
             raise ArgumentError(
-                f"The column '{one.name}' is a {one.dataType.simpleString()}, and no bytes.",
+                f"The column '{one.name}' is a {one.dataType.simpleString()}, not bytes.",
                 hint=f'Give {part}="string" or {part}="json".',
                 where=user_line(),
             )
         if part == "key" and self.kind == "string" and isinstance(one.dataType, _SHARE_TEXTS):
             raise ArgumentError(
-                f"The column '{one.name}' is a {one.dataType.simpleString()}, of which two may have one text: they"
-                f" would be one key of topic '{topic}'.",
-                hint='Give key="json", or make a text of it with select(...).',
+                f"The column '{one.name}' is a {one.dataType.simpleString()}, and two values may have the same"
+                f" text: they would become one key of topic '{topic}'.",
+                hint='Give key="json", or turn it into a string with select(...).',
                 where=user_line(),
             )
         lost = F.raise_error(f"[{RecordEncodingError.code}] {_no_null(one.name, self.kind, part, topic)}")
@@ -136,8 +138,8 @@ class Json:
         def parse(raw: Column) -> list[Column]:
             text = raw.cast("string")
             corrupt = T.StructField(_CORRUPT, T.StringType())
-            # Spark's parser stops behind the first object. Where the text ends with its first brace that closes, that
-            # is all of it; else all of it is looked at, as an array's one element.
+            # Spark's parser stops after the first object. If the text ends with its first closing brace, that is the
+            # whole text; otherwise the whole text is parsed, as the only element of an array.
             ends = F.octet_length(F.substring_index(text, "}", 1)) == F.octet_length(text) - 1
             length = F.json_array_length(F.concat(F.lit("["), text, F.lit("]")))
             elements = F.when(ends, 1).otherwise(length)
@@ -156,25 +158,25 @@ class Json:
         )
 
     def encoder(self, part: Part, topic: str, columns: T.StructType) -> Encoder:  # noqa: ARG002 (the protocol's)
-        """Write all columns, nulls too."""
+        """Write all columns, including nulls."""
         return lambda row: F.to_json(row, JSON_OPTIONS)
 
 
 def _no_null(column: str, kind: str, part: Part, topic: str) -> str:
-    what = "would read as a delete" if part == "value" else "is no key"
+    what = "would read as a delete" if part == "value" else "cannot be a key"
     return (
-        f"A row has no '{column}', and the {part} of topic '{topic}' is '{kind}': null {what}."
-        f' Give {part}="json", or leave such rows out.'
+        f"The column '{column}' is null in a row, and the {part} of topic '{topic}' is '{kind}': null {what}."
+        f' Give {part}="json", or filter such rows out.'
     )
 
 
 def _unless(sound: Column, raw: Column, error: str) -> Column:
-    """An error where there are bytes that are not sound."""
+    """The error if there are bytes that cannot be decoded."""
     return F.when(raw.isNotNull() & ~F.coalesce(sound, F.lit(False)), F.lit(error))
 
 
 def as_format(given: Format | T.StructType | str, part: Part, *, reads: bool) -> Format:
-    """Take a format as users give it: a word, a schema of JSON, or one of the functions for Avro.
+    """Return the format for a user's word, JSON schema, or Avro function.
 
     Raises
     ------
@@ -195,7 +197,7 @@ def as_format(given: Format | T.StructType | str, part: Part, *, reads: bool) ->
         if isinstance(schema, T.StructType) and len(schema):
             return Json(schema)
     raise ArgumentError(
-        f"{part}={given!r} is no format of records.",
+        f"{part}={given!r} is not a record format.",
         hint=f"Give {ways} or tablestream.confluent_avro(...); JSON as in 'ticker string, price double'.",
         where=user_line(),
     )

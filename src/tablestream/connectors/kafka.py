@@ -1,4 +1,4 @@
-"""Kafka topics as streams of rows: keys and values as columns, tombstones and bad records told apart."""
+"""Kafka topics as streams of rows: key and value columns, tombstones and bad records."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ from tablestream.errors import ArgumentError, ReservedNameError
 KAFKA = "_kafka"
 """The column with what Kafka knows of a record."""
 HEADER = "tablestream"
-"""The header by which `kafka` says when a change happened, who wrote it, and as its how manyth."""
+"""The header in which `to_kafka` writes the time of a change, its writer, and its number."""
 
 OnError = Literal["fail", "drop"]
 Offsets = str | Mapping[str, Mapping[int, int]]
 
 _TOPICS = "Give the topic, or a list of topics."
-_CUTS = "Parts of a topic partition would be read by several tasks, and its order be lost."
+_CUTS = "Several tasks would read parts of one topic partition, and its order would be lost."
 _DECIDED = {
     "subscribe": _TOPICS,
     "subscribepattern": _TOPICS,
     "assign": _TOPICS,
     SERVERS: "Give bootstrap_servers=.",
     "startingoffsets": "Give starting_offsets=.",
-    "includeheaders": "Headers are always there.",
+    "includeheaders": "Headers are always included.",
     "minpartitions": _CUTS,
     "maxrecordsperpartition": _CUTS,
 }
@@ -68,36 +68,36 @@ def from_kafka(
     spark
         The session, with Spark's Kafka connector on its class path.
     topic
-        The topic, or several.
+        The topic, or a list of topics.
     value, key
-        How they stand in a record's bytes: ``"string"`` (UTF-8), ``"binary"``, the schema of a JSON object (a DDL
-        string or a struct), `avro` or `confluent_avro`. Without `key` it is not decoded.
+        The format of the bytes: ``"string"`` (UTF-8), ``"binary"``, the schema of a JSON object (a DDL string or a
+        struct), `avro` or `confluent_avro`. Without `key` the key is not decoded.
     bootstrap_servers
         Kafka's addresses, such as ``"host:9092"``.
     starting_offsets
-        Where a query begins that has no checkpoint yet: ``"earliest"``, ``"latest"``, or offsets by topic and
-        partition, such as ``{"prices": {0: 23, 1: -2}}`` (-2 the earliest, -1 the latest).
+        Where a query without a checkpoint begins: ``"earliest"``, ``"latest"``, or offsets by topic and partition,
+        such as ``{"prices": {0: 23, 1: -2}}`` (-2 the earliest, -1 the latest).
     on_error
-        What becomes of a record that cannot be decoded: ``"fail"`` ends the query with `MalformedRecordError`,
-        ``"drop"`` leaves it out, counts it (``malformed``), and keeps it apart in ``Table.rejected()``.
+        How to handle a record that cannot be decoded: ``"fail"`` ends the query with `MalformedRecordError`,
+        ``"drop"`` drops it, counts it (``malformed``), and makes it available in ``Table.rejected()``.
     deduplicate
-        Leave out what a query of this library wrote twice, since a part of its work was repeated. It takes a round
+        Drop what a query of this library wrote twice because a part of its work was repeated. This takes a round
         and remembers the keys of the last micro-batch of every writer.
     options
         Further options of Spark's connector, such as ``{"maxOffsetsPerTrigger": 100_000}``, and Kafka's own with
-        ``kafka.`` before them.
+        the prefix ``kafka.``.
 
     Returns
     -------
     DataFrame
-        The columns of the key: its fields, or ``key``. The columns of the value: its fields, or ``value``; a name
-        that both have is the key's. And ``_kafka``: ``topic``, ``partition``, ``offset``, ``timestamp``,
-        ``headers``, ``tombstone`` (whether the value is null) and ``undecodable`` (what is wrong with it).
+        The columns of the key: its fields, or ``key``. The columns of the value: its fields, or ``value``; if both
+        have a name, the key's wins. And ``_kafka``: ``topic``, ``partition``, ``offset``, ``timestamp``,
+        ``headers``, ``tombstone`` (whether the value is null) and ``undecodable`` (what is wrong with the record).
 
     Raises
     ------
     ArgumentError
-        A format, an option or another argument cannot be used.
+        A format, an option or another argument is invalid.
     ReservedNameError
         A field is called ``_kafka``.
     SessionSettingError
@@ -107,16 +107,16 @@ def from_kafka(
 
     Notes
     -----
-    `table` and `stream` know such a frame by ``_kafka``, as long as it is kept: the order of records is that of
-    their topic partition and offset, their time is Kafka's, a record without a value is a tombstone, and ``_kafka``
-    is no part of the value.
+    `table` and `stream` recognise such a frame by ``_kafka``, as long as you keep the column: records are ordered
+    by their topic partition and offset, their time is Kafka's, a record without a value is a tombstone, and
+    ``_kafka`` is not part of the value.
 
-    The time of a record that `kafka` wrote is that of its change. Kafka's own is when it was written.
+    A record that `to_kafka` wrote has the time of its change. Kafka's own timestamp is the time of writing.
 
-    JSON is decoded as `from_files` does it, and the whole text has to be one object in UTF-8. A field that is
-    missing is null, one that is unknown is ignored. A text ``null`` is no tombstone, and cannot be decoded.
+    JSON is decoded as in `from_files`, and the whole text must be one object in UTF-8. A missing field is null, an
+    unknown one is ignored. The text ``null`` is not a tombstone, and cannot be decoded.
 
-    That a topic does not exist is found when the query runs, and ends it: ``UnknownTopicOrPartitionException``.
+    A missing topic is detected when the query runs, and ends it: ``UnknownTopicOrPartitionException``.
 
     References
     ----------
@@ -168,7 +168,7 @@ def from_kafka(
 
 
 def kafka_metadata(schema: T.StructType) -> dict[str, Any] | None:
-    """Find what `from_kafka` was told, in the schema of a frame that came from it; None where it did not."""
+    """Find what `from_kafka` noted in the schema of a frame. None for other frames."""
     for column in schema.fields:
         told = (column.metadata or {}).get(METADATA, {}).get(KAFKA)
         if told is not None:
@@ -180,7 +180,7 @@ def _checked_topics(topic: Any) -> list[str]:
     topics = [topic] if isinstance(topic, str) else list(topic)
     if not topics or any(not isinstance(one, str) or not one or "," in one for one in topics):
         raise ArgumentError(
-            f"{topic!r} names no topics.",
+            f"{topic!r} does not name a topic.",
             hint='Give a name, or several as in ["trades", "quotes"].',
             where=user_line(),
         )
@@ -188,7 +188,7 @@ def _checked_topics(topic: Any) -> list[str]:
 
 
 def _offsets(given: Offsets) -> str:
-    """Offsets as Spark takes them."""
+    """Offsets in Spark's form."""
     if isinstance(given, str):
         return given
     return json.dumps(
@@ -198,7 +198,7 @@ def _offsets(given: Offsets) -> str:
 
 @dataclass(frozen=True)
 class _Part:
-    """A record's key or value: how it is decoded, and the columns with what is decoded of it already."""
+    """A record's key or value: its decoder, and the columns with its intermediate results."""
 
     name: Part
     decoder: Decoder
@@ -211,12 +211,12 @@ class _Part:
 
     @property
     def error(self) -> Column:
-        """Why there are none."""
+        """Why the columns cannot be decoded."""
         return F.concat(F.lit(f"{self.name}: "), self.decoder.error(F.col(self.name), self.parsed))
 
 
 def _columns(spark: SparkSession, parts: Sequence[_Part]) -> list[Column]:
-    """The columns of key and value, a name only once."""
+    """The columns of key and value, each name once."""
     fold = str if spark.conf.get("spark.sql.caseSensitive", "false") == "true" else str.lower
     columns: dict[str, Column] = {}
     for part in parts:
@@ -224,15 +224,15 @@ def _columns(spark: SparkSession, parts: Sequence[_Part]) -> list[Column]:
             columns.setdefault(fold(name), column.alias(name))
     if KAFKA in columns:
         raise ReservedNameError(
-            f"A field is called {KAFKA}, as the column with what Kafka knows of a record.",
-            hint="Leave it out of the schema, or read the records as 'binary' and decode them yourself.",
+            f"A field is called {KAFKA}, like the column with a record's Kafka metadata.",
+            hint="Remove it from the schema, or read the records as 'binary' and decode them yourself.",
             where=user_line(),
         )
     return list(columns.values())
 
 
 def _of_kafka(parts: Sequence[_Part], *, deduplicate: bool) -> Column:
-    """What Kafka knows of a record, and what it lacks."""
+    """Kafka's metadata of a record, and what is wrong with it."""
     told = F.get(F.filter("headers", lambda header: header["key"] == HEADER), 0)["value"].cast("string")
     words = F.split(F.when(told.rlike(_HEADER_PATTERN), told), " ")
     changed = F.timestamp_micros(F.get(words, 0).cast("bigint"))
@@ -261,7 +261,7 @@ def _of_kafka(parts: Sequence[_Part], *, deduplicate: bool) -> Column:
 
 
 def _readable(part: Part) -> list[Column]:
-    """Bytes for people: as text where they are such, else in base64; what is null is left out of the JSON."""
+    """Bytes for people: as text if possible, else in base64; nulls are left out of the JSON."""
     is_text = F.is_valid_utf8(F.col(part).cast("string"))
     return [
         F.when(is_text, F.col(part).cast("string")).alias(part),

@@ -1,4 +1,4 @@
-"""Options of Spark's Kafka connector: which ones are decided here, and that no password is ever shown."""
+"""Options of Spark's Kafka connector: some are set here, and no password is ever shown."""
 
 from __future__ import annotations
 
@@ -35,27 +35,27 @@ _CONNECTOR = "org.apache.spark:spark-sql-kafka-0-10_2.13"
 def checked_options(
     given: Mapping[str, Option] | None, decided: Mapping[str, str], caller: str
 ) -> dict[str, str]:
-    """Take further options, but none that is decided here.
+    """Accept further options, except those that are set here.
 
     Parameters
     ----------
     given
-        The user's.
+        The user's options.
     decided
-        What to say for an option that cannot be given, by its name in lower case.
+        The hint for each option that cannot be given, by its name in lower case.
     caller
         The function that has them as ``options=``.
 
     Raises
     ------
     ArgumentError
-        An option is decided here. Its value is not shown.
+        An option is set here. Its value is not shown.
     """
     options = {name: _text(value) for name, value in (given or {}).items()}
     for name in options:
         hint = decided.get(name.lower())
         if hint is not None:
-            raise ArgumentError(f"{caller} decides the option {name!r} itself.", hint=hint, where=user_line())
+            raise ArgumentError(f"{caller} sets the option {name!r} itself.", hint=hint, where=user_line())
     return options
 
 
@@ -64,23 +64,23 @@ def _text(value: Option) -> str:
 
 
 def checked_servers(servers: Any) -> str:
-    """Refuse what names no server."""
+    """Raise unless it names a server."""
     if not isinstance(servers, str) or not servers.strip():
         raise ArgumentError(
-            "bootstrap_servers names no Kafka server.",
-            hint="Give it as 'host:9092', several with commas between them.",
+            "bootstrap_servers does not name a Kafka server.",
+            hint="Write it as 'host:9092'; separate several with commas.",
             where=user_line(),
         )
     return str(servers)
 
 
 def check_hidden(spark: SparkSession, options: Mapping[str, str]) -> None:
-    """Refuse secrets that Spark would show: in its plans, and in errors, it hides options by their names.
+    """Refuse secrets that Spark would show: in plans and errors, it hides options by their names.
 
     Raises
     ------
     SessionSettingError
-        The session's patterns do not match an option that holds a secret, or nobody but Java understands them.
+        The session's patterns do not match an option that holds a secret, or only Java understands them.
     """
     secrets = {name: value for name, value in options.items() if _is_secret(name.lower(), value)}
     if not secrets:
@@ -102,13 +102,13 @@ def check_hidden(spark: SparkSession, options: Mapping[str, str]) -> None:
 
 
 def _compiled(setting: str, text: str) -> re.Pattern[str]:
-    """Take a pattern that was written for Java."""
+    """Compile a pattern that was written for Java."""
     try:
         return re.compile(text)
     except re.error as error:
         raise SessionSettingError(
-            f"Whether {setting}={text} hides this query's secrets cannot be told: {error}.",
-            hint="Write it as Java and Python both read it, flags such as (?i) at its beginning.",
+            f"Cannot tell whether {setting}={text} hides this query's secrets: {error}.",
+            hint="Write it so that Java and Python both accept it, with flags such as (?i) at the beginning.",
             where=user_line(),
         ) from error
 

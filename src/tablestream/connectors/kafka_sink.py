@@ -1,4 +1,4 @@
-"""Kafka topics as a target: every change of a key a record, a delete a record without a value."""
+"""Kafka topics as a sink: every change is a record, a delete is a record without a value."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
 
 _IDEMPOTENCE = "kafka.enable.idempotence"
 _DECIDED = {
-    "topic": "Give kafka(...) the topic.",
+    "topic": "Give to_kafka(...) the topic.",
     SERVERS: "Give bootstrap_servers=.",
-    _IDEMPOTENCE: "Without it a record that is sent again could come behind those sent after it.",
-    "kafka.partitioner.ignore.keys": "A key's records have to be in one partition.",
+    _IDEMPOTENCE: "Without it, a record that is sent again could arrive after later ones.",
+    "kafka.partitioner.ignore.keys": "A key's records must be in one partition.",
 }
-#: Kafka's own are for records that come one by one; here a micro-batch comes at once.
+#: Kafka's defaults are for records that arrive one by one; here a whole micro-batch arrives at once.
 _BULK = {"kafka.batch.size": str(1 << 18), "kafka.linger.ms": "20"}
 _WRITER_DIGITS = 16
 
@@ -49,9 +49,9 @@ class _Written:
     value_columns
         The columns of the value.
     key, value
-        Make bytes of the columns.
+        Turn the columns into bytes.
     records
-        Whether it is a stream, whose keys may be null: if all parts are, there is no key.
+        Whether it is a stream, whose keys may be null: if all parts are null, the record has no key.
     """
 
     value_columns: tuple[str, ...]
@@ -62,7 +62,7 @@ class _Written:
 
 @dataclass(frozen=True)
 class KafkaSink:
-    """A topic as a target; made by `kafka`."""
+    """A topic as a sink; made by `to_kafka`."""
 
     topic: str
     bootstrap_servers: str
@@ -83,7 +83,7 @@ class KafkaSink:
         return False
 
     def keyed_by(self, names: Sequence[str]) -> Self:
-        """Give the same target, told which columns are the key."""
+        """Return the same sink with the key columns."""
         return replace(self, key_columns=tuple(names))
 
     def check(self, spark: SparkSession, columns: Sequence[str]) -> None:  # noqa: ARG002 (the contract's)
@@ -92,7 +92,7 @@ class KafkaSink:
         check_hidden(spark, self.options)
 
     def shaped(self, key: T.StructType, value: T.StructType, *, records: bool) -> Self:
-        """Give the same target, told the columns: formats find out whether they fit, and ask their registry."""
+        """Return the same sink with the columns: formats check whether these fit, and ask their registry."""
         encode_key = self.key.encoder("key", self.topic, key) if len(key) else None
         encode_value = self.value.encoder("value", self.topic, value)
         return replace(self, written=_Written(tuple(value.names), encode_key, encode_value, records))
@@ -110,7 +110,7 @@ class KafkaSink:
         records.write.format("kafka").options(**settings).save()
 
     def _records(self, changes: DataFrame, place: str) -> DataFrame:
-        """Make records of changes; `place` is the writer and the micro-batch."""
+        """Turn changes into records; `place` is the writer and the micro-batch."""
         written = self.written
         if written is None:
             raise ArgumentError("A Kafka sink needs the columns of its changes.", hint="Call shaped(...).")
@@ -128,7 +128,7 @@ class KafkaSink:
             key = written.key(F.when(there, _struct(self.key_columns)))
             number = F.col(f"{ORDER}.{NUMBER}")
         time = F.unix_micros(TIMESTAMP)
-        # A record without a key may go to another partition when it is sent again: there it would be no repeat.
+        # A record without a key may go to another partition when it is sent again, where it would not be a duplicate.
         said = F.when(there, F.concat_ws(" ", time, F.lit(place), number)).otherwise(time.cast("string"))
         header = F.struct(F.lit(HEADER).alias("key"), said.cast("binary").alias("value"))
         return after.select(
@@ -144,32 +144,32 @@ def to_kafka(
     value: Format | str = "json",
     options: Mapping[str, Option] | None = None,
 ) -> KafkaSink:
-    """Write an output to a Kafka topic: a record for every change, without a value where the key's row goes.
+    """Write an output to a Kafka topic: a record per change, without a value for a delete.
 
     Parameters
     ----------
     topic
-        The topic. It is not made here; for the changes of a table, one with ``cleanup.policy=compact`` keeps a
+        The topic, which must exist. For the changes of a table, one with ``cleanup.policy=compact`` keeps one
         record per key.
     bootstrap_servers
         Kafka's addresses, such as ``"host:9092"``.
     key, value
-        How they are written: ``"json"``, an object of all columns; ``"string"`` or ``"binary"``, of one column;
-        `avro` or `confluent_avro`.
+        The formats: ``"json"``, an object of all columns; ``"string"`` or ``"binary"``, for one column; `avro` or
+        `confluent_avro`.
     options
-        Kafka's own settings with ``kafka.`` before them, such as ``{"kafka.compression.type": "zstd"}``. Unless
-        they say otherwise, ``kafka.batch.size`` is 256 KiB and ``kafka.linger.ms`` 20.
+        Kafka's own settings with the prefix ``kafka.``, such as ``{"kafka.compression.type": "zstd"}``. Defaults:
+        ``kafka.batch.size`` 256 KiB and ``kafka.linger.ms`` 20.
 
     Returns
     -------
     KafkaSink
-        For ``table.to(...)``: every change, or with ``emit="final"`` the last of each key and micro-batch. Also for
-        ``stream.to(...)`` and for ``table.rejected().to(...)``, whose records are values alone.
+        For ``table.to(...)``: every change, or with ``emit="final"`` the last one per key and micro-batch. Also for
+        ``stream.to(...)`` and for ``table.rejected().to(...)``, whose records have only a value.
 
     Raises
     ------
     ArgumentError
-        A format or an option cannot be used. When the query starts: the columns do not fit the format.
+        A format or an option is invalid. When the query starts: the columns do not fit the format.
     SessionSettingError
         When the query starts: the session has no Kafka connector, or would show a password in its plans.
     RegistryError
@@ -177,18 +177,18 @@ def to_kafka(
 
     Notes
     -----
-    The records of a key are in one partition, and the first record of each of its changes stands in the order of
-    the changes, whatever fails and is repeated: a key's changes are in one Spark task, which sends them one after
-    the other, and Kafka's producer is idempotent. What is repeated after a failure, a task or a micro-batch, is
-    written again, so that a stretch of changes may stand there twice; ``from_kafka(..., deduplicate=True)`` leaves
-    it out. Leave the number of the topic's partitions as it is: with another one keys move.
+    The records of a key are in one partition, and the first record of each change is in the order of the changes,
+    whatever fails and is repeated: one Spark task sends all changes of a key one after the other, and Kafka's
+    producer is idempotent. After a failure, a task or a micro-batch is repeated and writes its records again, so
+    some changes may be there twice; ``from_kafka(..., deduplicate=True)`` drops the duplicates. Do not change the
+    number of the topic's partitions: keys would move.
 
     A record has one header, ``tablestream``: a text of up to four words. The first is the time of the change, in
-    microseconds since 1970; Kafka's own timestamp is when the record was written. The others say which repeat is
-    one: the writer (16 hexadecimal digits that stand for the query and the output), the micro-batch, and the number
-    of the change among the key's in it. A record without a key has the time only.
+    microseconds since 1970; Kafka's own timestamp is the time of writing. The others identify duplicates: the
+    writer (16 hexadecimal digits for the query and the output), the micro-batch, and the number of the change among
+    those of its key in the micro-batch. A record without a key has only the time.
 
-    Late changes of a versioned table are left out: in a topic, the last record of a key is its row. With
+    Late changes of a versioned table are not written: in a topic, the last record of a key is its row. With
     ``before=True`` only the rows after a change are written.
 
     References
@@ -212,7 +212,7 @@ def to_kafka(
 def _checked_topic(topic: Any) -> str:
     if not isinstance(topic, str) or not topic.strip():
         raise ArgumentError(
-            f"{topic!r} names no topic.", hint='Give a name, as in "holdings".', where=user_line()
+            f"{topic!r} does not name a topic.", hint='Give a name, as in "holdings".', where=user_line()
         )
     return topic
 
@@ -222,5 +222,5 @@ def _struct(names: Sequence[str]) -> Column:
 
 
 def _writer(query_id: str, output_name: str) -> str:
-    """Sixteen hexadecimal digits for an output of a query; a query with another checkpoint is another one."""
+    """Sixteen hexadecimal digits for an output of a query; a query with a new checkpoint gets others."""
     return hashlib.sha256(f"{query_id}/{output_name}".encode()).hexdigest()[:_WRITER_DIGITS]

@@ -1,4 +1,4 @@
-"""Outputs kept in this Python process, for tests and for looking at a small result."""
+"""Outputs kept in this Python process, for tests and for small results."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class _Log:
-    """What one query wrote under a name: rows by micro-batch."""
+    """The rows that one query wrote under a name, by micro-batch."""
 
     query_id: str
     micro_batches: dict[int, list[Row]] = field(default_factory=dict)
@@ -27,7 +27,7 @@ _LOGS: dict[str, _Log] = {}
 
 @dataclass(frozen=True, slots=True)
 class MemorySink:
-    """Rows by name in this process; made by `memory`."""
+    """Rows by name in this process; made by `to_memory`."""
 
     name: str
     key_columns: tuple[str, ...] = ()
@@ -43,7 +43,7 @@ class MemorySink:
         return False
 
     def keyed_by(self, names: Sequence[str]) -> Self:
-        """Give the same target, told which columns are the key."""
+        """Return the same sink with the key columns."""
         return replace(self, key_columns=tuple(names))
 
     def check(self, spark: SparkSession, columns: Sequence[str]) -> None:  # noqa: ARG002 (the contract's)
@@ -52,7 +52,7 @@ class MemorySink:
             raise _no_connect()
 
     def write(self, changes: DataFrame, micro_batch_id: int, query_id: str, output_name: str) -> None:  # noqa: ARG002 (the contract's)
-        """Keep the rows of one micro-batch, in place of what it left before."""
+        """Keep the rows of one micro-batch, and replace those of an earlier attempt."""
         self.check(changes.sparkSession, ())
         log = _LOGS.get(self.name)
         if log is None or log.query_id != query_id:
@@ -60,13 +60,13 @@ class MemorySink:
         log.micro_batches[micro_batch_id] = changes.collect()
 
     def rows(self, *, as_written: bool = False) -> list[Row]:
-        """Give what has been written so far.
+        """Return everything that was written so far.
 
         Parameters
         ----------
         as_written
-            Leave the rows of a micro-batch in the order of its partitions, in which only the changes of one
-            key are in order, instead of sorting them by ``_order``.
+            Keep the rows of a micro-batch in the order of its partitions, in which only the changes of one key are
+            in order, instead of sorting them by ``_order``.
 
         Returns
         -------
@@ -87,13 +87,13 @@ class MemorySink:
 def to_memory(name: str) -> MemorySink:
     """Keep an output's changes in this process, for tests.
 
-    A micro-batch that is written again replaces what it left before. A query with another checkpoint that
-    writes under the same name starts it afresh; one that is restarted from its checkpoint goes on.
+    A micro-batch that is written again replaces its earlier rows. A query with another checkpoint that writes under
+    the same name clears it first; a query that is restarted from its checkpoint continues.
 
     Parameters
     ----------
     name
-        The name to find the rows by: two sinks of one name show the same rows.
+        The name of the rows: two sinks with the same name show the same rows.
 
     Returns
     -------
@@ -103,13 +103,13 @@ def to_memory(name: str) -> MemorySink:
     Raises
     ------
     ArgumentError
-        When the name is empty.
+        The name is empty.
     PlanError
-        Under Spark Connect, when the query starts: what ``foreachBatch`` calls there runs in another process.
+        When the query starts under Spark Connect, where another process calls ``foreachBatch``.
 
     Notes
     -----
-    Everything is collected to the driver: for small results.
+    Everything is collected to the driver: use it for small results.
 
     Examples
     --------
@@ -122,7 +122,7 @@ def to_memory(name: str) -> MemorySink:
     """
     if not name:
         raise ArgumentError(
-            "The name of a memory sink is empty.", hint="Give it one, such as memory('positions')."
+            "The name of a memory sink is empty.", hint="Give one, as in to_memory('positions')."
         )
     return MemorySink(name)
 
@@ -133,7 +133,7 @@ def _in_order(rows: list[Row]) -> list[Row]:
 
 
 def _sortable(value: Any) -> tuple[Any, ...]:
-    """Put nulls first, inside structs and arrays too: a rejected record may have no place in an ``order_by``."""
+    """Put nulls first, also inside structs and arrays: a rejected record may have a null ``order_by``."""
     if value is None:
         return (0,)
     return (1, tuple(map(_sortable, value)) if isinstance(value, tuple | list) else value)
@@ -142,5 +142,5 @@ def _sortable(value: Any) -> tuple[Any, ...]:
 def _no_connect() -> PlanError:
     return PlanError(
         "A memory sink cannot be read under Spark Connect: its rows stay in a worker process of the server.",
-        hint="Write to files(...) or delta(...) and read that.",
+        hint="Write to to_files(...) or to_delta(...) and read that.",
     )

@@ -1,11 +1,11 @@
-"""The package on its way to the executors, so that a cluster's machines need not have it installed.
+"""Ship the package to the executors, so that a cluster's machines need not have it installed.
 
-What operators and decoders do runs in Python workers, which import this package. On a machine of its own they find it
-where the driver does; elsewhere Spark is given a zip of it, once for each session. A cluster that has another version
-installed uses the driver's all the same: workers look into what was shipped first.
+Operators and decoders run in Python workers, which import this package. On one machine, workers find it where the
+driver does. Otherwise Spark gets a zip of it, once per session. If a cluster has another version installed, it
+still uses the driver's: workers search the shipped files first.
 
-Under Spark Connect nothing is shipped. What a session gives to Spark 4.2 with ``addArtifacts`` is not found by the
-workers of a micro-batch in ``foreachBatch``: they are told of the zip, and look for it in another directory.
+Under Spark Connect nothing is shipped. The workers of a micro-batch in ``foreachBatch`` do not find what a session
+gives to Spark 4.2 with ``addArtifacts``: they get the name of the zip, and look for it in another directory.
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ from pyspark.sql import SparkSession
 from tablestream.calling import user_line
 from tablestream.errors import ArgumentError
 
-#: Whether the package is shipped: "no" where the executors have it, and where Spark takes no files.
+#: Whether to ship the package: "no" if the executors have it, or Spark accepts no files.
 SHIP = "TABLESTREAM_SHIP"
 _EARLIEST = (1980, 1, 1, 0, 0, 0)
 _shipped: WeakSet[SparkSession] = WeakSet()
 
 
 def ship(spark: SparkSession) -> None:
-    """Give the package to the executors of a session, unless they are on this machine or that was done.
+    """Ship the package to the executors of a session, unless they are on this machine or already have it.
 
-    Under Spark Connect the server's administrator does it.
+    Under Spark Connect the server's administrator installs it.
 
     Raises
     ------
     ArgumentError
-        If the environment says neither yes nor no.
+        The environment variable is neither yes nor no.
     """
     wanted = os.environ.get(SHIP, "yes")
     if wanted not in {"yes", "no"}:
         raise ArgumentError(
-            f"{SHIP} is {wanted!r}.", hint="Set it to 'yes' or 'no', or leave it out.", where=user_line()
+            f"{SHIP} is {wanted!r}.", hint="Set it to 'yes' or 'no', or unset it.", where=user_line()
         )
     # A session under Spark Connect has no context.
     if wanted == "no" or spark in _shipped or not hasattr(spark, "sparkContext"):
@@ -59,9 +59,9 @@ def ship(spark: SparkSession) -> None:
 
 @cache
 def packed(directory: Path) -> str:
-    """Write a package's modules into a zip, and return its path; equal modules make a file of equal name and bytes.
+    """Write a package's modules into a zip, and return its path. Equal modules give a file with equal name and bytes.
 
-    The file stays as long as this process, from which executors fetch it whenever they come.
+    The file lives as long as this process, because executors may fetch it at any time.
     """
     files = {
         file.relative_to(directory.parent): file.read_bytes() for file in sorted(directory.rglob("*.py"))

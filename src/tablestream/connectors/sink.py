@@ -1,8 +1,8 @@
-"""What every target of an output has in common: the contract that the runner relies on.
+"""The contract of all sinks, on which the runner relies.
 
-A sink is a description, a frozen value. It touches nothing until ``write`` is called with the changes of
-one micro-batch, and then it must leave its target as if each micro-batch had been written exactly once,
-however often and after whatever crash it is called again with the same one.
+A sink is a description, a frozen value. It touches nothing until ``write`` is called with the changes of one
+micro-batch. Then it must leave its target as if each micro-batch had been written exactly once, however often, and
+after whatever crash, it is called again with the same one.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ _PASSWORD_IN_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^/@]*:[^/@]*@")
 
 @runtime_checkable
 class Sink(Protocol):
-    """Where the changes of one output go.
+    """Where the changes of one output are written.
 
     Attributes
     ----------
     target : str
-        Kind and place, such as ``delta out/mailing``: for explanations, and to find two outputs with one
+        Kind and place, such as ``delta out/mailing``: for explanations, and to find two outputs with the same
         target.
     key_columns : tuple of str
-        The key of the changes. Empty in what a user writes down; the runner fills it in with `keyed_by`.
+        The key of the changes. Empty when the user creates the sink; the runner sets it with `keyed_by`.
     needs_final : bool
-        True when only the last change per key and micro-batch matters, so that a plan may leave out the
-        others. The sink stays right when it gets them all.
+        True if only the last change per key and micro-batch matters, so that a plan may omit the others. The sink
+        must also handle all of them.
     """
 
     @property
@@ -58,18 +58,18 @@ class Sink(Protocol):
     def needs_final(self) -> bool: ...
 
     def keyed_by(self, names: Sequence[str]) -> Self:
-        """Give the same target, told which columns are the key."""
+        """Return the same sink with the key columns."""
         ...
 
     def check(self, spark: SparkSession, columns: Sequence[str]) -> None:
-        """Refuse, before the query starts, a session that cannot write to this target, or columns that it cannot take.
+        """Refuse a session that cannot write to this target, or columns that do not fit, before the query starts.
 
         Parameters
         ----------
         spark
             The session.
         columns
-            The names of the key's and the value's columns.
+            The names of the key and value columns.
         """
         ...
 
@@ -79,37 +79,37 @@ class Sink(Protocol):
         Parameters
         ----------
         changes
-            Rows in the shape of ``Table.changes()``, per key in order within a partition, persisted and
-            already computed: reading them twice is cheap and runs no operator again. For a `RecordSink` see there.
+            Rows in the shape of ``Table.changes()``, in order per key within a partition, persisted and already
+            computed: reading them twice is cheap and runs no operator again. For a `RecordSink` see there.
         micro_batch_id
             Counts up from 0 within a checkpoint.
         query_id
-            Lives as long as the checkpoint. A new checkpoint counts its micro-batches from 0 again, so a
-            number is never enough to know a micro-batch by.
+            Lives as long as the checkpoint. A new checkpoint counts its micro-batches from 0 again, so the number
+            alone never identifies a micro-batch.
         output_name
-            Tells the outputs of one query apart.
+            Identifies the output within the query.
         """
         ...
 
 
 @runtime_checkable
 class RecordSink(Sink, Protocol):
-    """A sink that makes records of its own of changes, which have to fit, and whose repeats are to be known.
+    """A sink that turns changes into its own records, which have to fit, and whose duplicates must be recognisable.
 
     The ``_order`` of its changes ends with a field ``number``: 0, 1, ... for the changes of each key in the
-    micro-batch. A micro-batch that is written again has the same.
+    micro-batch. A micro-batch that is written again has the same numbers.
 
-    `write` runs one Spark job over all of the changes, whatever it finds, and takes nothing away before: alone in a
-    query it gets them while they are made, and nothing is persisted.
+    `write` always runs one Spark job over all changes and deletes nothing beforehand. So if it is the only output of a
+    query, it gets the changes while they are computed, and nothing is persisted.
     """
 
     def shaped(self, key: StructType, value: StructType, *, records: bool) -> Self:
-        """Give the same target, told the columns of key and value before the query starts, and refuse misfits.
+        """Before the query starts, return the same sink with its columns, and refuse columns that do not fit.
 
         Parameters
         ----------
         key, value
-            The columns; no key for what sources reject, and for streams without one.
+            The columns; no key for rejected records, and for streams without one.
         records
             Whether the changes are a stream's records, whose keys may be null.
         """
@@ -117,25 +117,25 @@ class RecordSink(Sink, Protocol):
 
 
 def quoted(name: str) -> str:
-    """Quote a column's name for Spark, whatever it holds."""
+    """Quote a column name for Spark, whatever it contains."""
     return "`" + name.replace("`", "``") + "`"
 
 
 def checked_path(path: str | os.PathLike[str], what: str) -> str:
-    """Take a path as text.
+    """Return a path as text.
 
     Raises
     ------
     ArgumentError
-        It is empty, or a URL with a password in it. That is not shown.
+        It is empty, or a URL that contains a password. The message does not show it.
     """
     text = os.fspath(path)
     if not text:
         raise ArgumentError(f"The path of {what} is empty.", hint="Give a directory.", where=user_line())
     if _PASSWORD_IN_URL.match(text):
         raise ArgumentError(
-            f"The path of {what} is a URL with a password in it, which plans, logs and checkpoints would show.",
-            hint="Give the password in Hadoop's settings, such as spark.hadoop.fs.s3a.secret.key.",
+            f"The path of {what} is a URL that contains a password, which plans, logs and checkpoints would show.",
+            hint="Put the password into Hadoop's settings, such as spark.hadoop.fs.s3a.secret.key.",
             where=user_line(),
         )
     return text

@@ -1,8 +1,8 @@
-"""Which Python Spark's workers run, and whether it has what a plan needs.
+"""Choose the Python of Spark's workers, and check that it has what a plan needs.
 
 PySpark runs ``python3`` of the workers' PATH unless ``PYSPARK_PYTHON`` names another. On one machine that is often
-not the driver's Python, which has this package. So on a local master workers run the driver's, unless the user named
-one. On a cluster the driver's path means nothing, and workers are asked once what they have.
+not the driver's Python, which has this package. So on a local master workers run the driver's Python, unless the
+user named one. On a cluster the driver's path means nothing, so one job asks the workers what they have.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tablestream.connectors.shipping import ship
 from tablestream.errors import SessionSettingError
 
 _PYTHON, _SETTING = "PYSPARK_PYTHON", "spark.pyspark.python"
-#: What Spark says where Python does not start on a worker.
+#: Spark's messages if Python does not start on a worker.
 _NO_START = re.compile(
     r'Python in worker has different version: [\d.]+|Cannot run program "[^"]*"|port number from pyspark\.daemon'
 )
@@ -48,8 +48,8 @@ def is_local(spark: SparkSession) -> bool:
 def use_driver_python(spark: SparkSession) -> None:
     """Let the workers of a local master run this Python, unless the user named one.
 
-    PySpark reads the context's ``pythonExec`` whenever it makes a function for workers, so that it is not too late
-    when the session was made before this package was imported.
+    PySpark reads the context's ``pythonExec`` whenever it creates a function for workers. So this also works if the
+    session was created before this package was imported.
     """
     if os.environ.get(_PYTHON) or not sys.executable or not has_context(spark) or not is_local(spark):
         return
@@ -63,7 +63,7 @@ def prepare_workers(spark: SparkSession) -> None:
     Raises
     ------
     SessionSettingError
-        Their Python is of another version than the driver's, or lacks a package.
+        Their Python has another version than the driver's, or lacks a package.
     """
     use_driver_python(spark)
     ship(spark)
@@ -100,9 +100,9 @@ def _lack(spark: SparkSession) -> str:
 
 
 def _inquiry() -> Callable[[object], list[str]]:
-    """Make a function that asks a worker for its Python, and what it lacks.
+    """Return a function that reports a worker's Python, and the packages that it lacks.
 
-    It refers to nothing of this module, which a worker may not have.
+    It refers to nothing in this module, which a worker may not have.
     """
 
     def answer(_: object) -> list[str]:
@@ -127,11 +127,11 @@ def _remedy(spark: SparkSession) -> str:
         where = "on the executors" if has_context(spark) else "on the executors of the Spark Connect server"
         return (
             f"Install tablestream's requirements {where}, or set {_PYTHON} to a Python there that has them"
-            f" before {'the session is made' if has_context(spark) else 'the server starts'}."
+            f" before {'you create the session' if has_context(spark) else 'the server starts'}."
         )
     if os.environ.get(_PYTHON):
-        return f"Leave {_PYTHON} out, or set it to {sys.executable}, before the session is made."
-    return f"Import tablestream before the session is made, or set {_PYTHON} to {sys.executable} before."
+        return f"Unset {_PYTHON}, or set it to {sys.executable}, before you create the session."
+    return f"Import tablestream before you create the session, or set {_PYTHON} to {sys.executable} before."
 
 
 def _version() -> str:

@@ -1,1 +1,1 @@
-"""What a query tells of its work, micro-batch by micro-batch, and to whom."""
+"""Metrics of a query, per micro-batch, and their exporters."""

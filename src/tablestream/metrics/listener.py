@@ -1,4 +1,4 @@
-"""A listener that hears of every micro-batch, and tells who exports it."""
+"""A listener that receives every micro-batch's metrics and passes them on."""
 
 from __future__ import annotations
 
@@ -26,25 +26,25 @@ def print_metrics(metrics: QueryMetrics) -> None:
 
 
 class MetricsListener(StreamingQueryListener):
-    """Hears of every micro-batch of this library's queries, and hands its metrics over.
+    """Receives every micro-batch of this library's queries, and passes its metrics on.
 
     Parameters
     ----------
     export
-        Is called with the `QueryMetrics` of each micro-batch; by default they are printed to standard error. For
-        OpenTelemetry: an `OpenTelemetryExporter`.
+        A function that is called with the `QueryMetrics` of each micro-batch. By default they are printed to
+        standard error. For OpenTelemetry: an `OpenTelemetryExporter`.
 
     Raises
     ------
     ArgumentError
-        `export` cannot be called.
+        `export` is not callable.
 
     Notes
     -----
-    Add it before the query starts: of shards that had no work since it listens it does not know what they hold, and
-    then the size of the state is None until it does.
+    Add it before the query starts. The size of the state is None until the listener has heard of every shard, and a
+    shard without work reports nothing.
 
-    What `export` raises is for Spark to log, and does not disturb the query.
+    If `export` raises, Spark logs the error and the query continues.
 
     Examples
     --------
@@ -55,8 +55,8 @@ class MetricsListener(StreamingQueryListener):
     def __init__(self, export: Callable[[QueryMetrics], Any] = print_metrics) -> None:
         if not callable(export):
             raise ArgumentError(
-                f"export={export!r} cannot be called.",
-                hint="Give a function of a QueryMetrics, or an OpenTelemetryExporter.",
+                f"export={export!r} is not callable.",
+                hint="Give a function that takes a QueryMetrics, or an OpenTelemetryExporter.",
                 where=user_line(),
             )
         self._export = export

@@ -1,22 +1,22 @@
-"""Metrics for OpenTelemetry, whose exporters hand them to Prometheus and others.
+"""Metrics for OpenTelemetry, whose exporters pass them to Prometheus and others.
 
-The instruments; all have the attribute ``query``, those of operators ``operator``, drops ``reason``:
+All instruments have the attribute ``query``; those of operators also ``operator``, and drops ``reason``:
 
 ==================================  =========  =======  ==============================================
 name                                kind       unit     what
 ==================================  =========  =======  ==============================================
 ``tablestream.micro_batches``       counter             micro-batches
-``tablestream.duration``            histogram  s        how long a micro-batch took
+``tablestream.duration``            histogram  s        duration of a micro-batch
 ``tablestream.records``             counter             records that sources read
-``tablestream.changes``             counter             changes that outputs got
-``tablestream.dropped``             counter             records that were left out
-``tablestream.operator.rows_in``    counter             messages that an operator was given
+``tablestream.changes``             counter             changes that outputs received
+``tablestream.dropped``             counter             dropped records
+``tablestream.operator.rows_in``    counter             messages that an operator received
 ``tablestream.operator.rows_out``   counter             rows that it emitted
-``tablestream.operator.cache_hits`` counter             pieces of state found in a worker's cache
-``tablestream.operator.fetches``    counter             pieces of state fetched from Spark's state
+``tablestream.operator.cache_hits`` counter             chunks of state found in a worker's cache
+``tablestream.operator.fetches``    counter             chunks of state fetched from Spark's state
 ``tablestream.operator.merges``     counter             merges of an operator's state
 ``tablestream.state.rows``          gauge               rows in an operator's state
-``tablestream.state.size``          gauge      By       their bytes, compressed
+``tablestream.state.size``          gauge      By       their compressed size
 ==================================  =========  =======  ==============================================
 """
 
@@ -34,12 +34,12 @@ if TYPE_CHECKING:
 
 
 class OpenTelemetryExporter:
-    """Hands metrics to OpenTelemetry, for `MetricsListener`.
+    """Passes metrics to OpenTelemetry, for `MetricsListener`.
 
     Parameters
     ----------
     meter
-        Makes the instruments. Default: that of OpenTelemetry's global provider, which the program has set up.
+        Creates the instruments. Default: the meter of OpenTelemetry's global provider, which the program sets up.
 
     Raises
     ------

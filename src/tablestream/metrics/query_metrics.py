@@ -34,12 +34,12 @@ class OperatorMetrics:
     Attributes
     ----------
     rows_in, rows_out
-        Messages that it was given, and rows that it emitted.
+        Messages that it received, and rows that it emitted.
     state_rows, state_bytes
-        What it holds in its state, in all shards: rows, with tombstones and rows that are merged away later, and
-        their bytes, compressed. None as long as not all shards were heard of.
+        The size of its state in all shards: rows, including tombstones and rows that a merge will remove, and their
+        compressed bytes. None until all shards have reported.
     cache_hits, fetches
-        Pieces of state that it read: those found in the worker's cache, and those fetched from Spark's state.
+        Chunks of state that it read: found in the worker's cache, or fetched from Spark's state.
     merges
         Runs of its state that were merged into one.
     """
@@ -60,19 +60,19 @@ class QueryMetrics:
     Attributes
     ----------
     query_name
-        The query's name; None where it has none.
+        The query's name; None if it has none.
     query_id, run_id
-        Spark's: the first lives as long as the checkpoint, the second until the query stops.
+        Spark's ids: the first lives as long as the checkpoint, the second until the query stops.
     micro_batch
-        Its number.
+        The number of the micro-batch.
     timestamp
         When it began, in UTC, as ISO 8601.
     duration_ms
         How long it took, in milliseconds.
     rows_in, changes_out
-        Records that its sources read, and changes that all outputs got together.
+        Records that its sources read, and changes that all outputs received together.
     dropped
-        Records that were left out, by table or operator, and reason; also those for which there was none.
+        Numbers of dropped records, by table or operator, and reason; including zeros.
     operators
         What each operator did.
     """
@@ -89,7 +89,7 @@ class QueryMetrics:
     operators: Mapping[str, OperatorMetrics] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        """A line on the micro-batch, a table of the operators, and what was dropped."""
+        """A line about the micro-batch, a table of the operators, and the dropped records."""
         title = (
             f"{self.query_name or self.query_id}, micro-batch {self.micro_batch}: {self.rows_in:,} records in,"
             f" {self.changes_out:,} changes out, {self.duration_ms / 1000:.1f} s"
@@ -115,7 +115,7 @@ def _shown(figure: int | None) -> str:
 
 
 class MetricsReader:
-    """Reads the metrics of one run of a query; what shards without work hold it remembers.
+    """Reads the metrics of one run of a query. It remembers the state of shards that have no work.
 
     Examples
     --------
@@ -138,7 +138,7 @@ class MetricsReader:
         Returns
         -------
         QueryMetrics
-            None where the query is none of this library's, or nothing was run.
+            None if the query is not one of this library, or nothing ran.
         """
         observed = progress.observedMetrics
         if OBSERVED not in observed or MEASURED not in observed:
@@ -173,7 +173,7 @@ class MetricsReader:
         return found
 
     def _size(self, operator: str, told: Mapping[str, int], *, whole: bool) -> tuple[int, int] | None:
-        """Rows and bytes of an operator's state: as told by all shards, or what was known and has come since."""
+        """Rows and bytes of an operator's state: as all shards report them, or the last known size plus additions."""
         if whole:
             self._sizes[operator] = told[STATE_ROWS], told[STATE_BYTES]
         elif operator in self._sizes:
@@ -183,13 +183,13 @@ class MetricsReader:
 
 
 def _parted(name: str) -> tuple[str, str]:
-    """Table or operator, and reason or measure."""
+    """Split a field's name into table or operator, and reason or measure."""
     operator, _, what = name.rpartition(": ")
     return operator, what
 
 
 def fields_of(row: Any) -> dict[str, int]:
-    """Return the fields of an observed row by name; under Spark Connect a row is its values and their schema."""
+    """Return the fields of an observed row by name; under Spark Connect a row has its values and their schema."""
     found: dict[str, Any] = row.asDict()
     if "schema" in found:
         names = [column["name"] for column in found["schema"]["fields"]]

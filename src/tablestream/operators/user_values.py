@@ -114,7 +114,7 @@ def _reading(kind: pl.DataType, column: str, convert: Convert) -> Convert:
             raise FunctionValueError(
                 f"Column '{column}' holds the {type_name(kind)} {as_json(cell, kind)}, and Python's dates do not"
                 " reach that far.",
-                hint="Leave the column out with group_by(..., value=[...]), or cast it to a string there.",
+                hint="Exclude the column with group_by(..., value=[...]), or cast it to a string there.",
             ) from problem
 
     return read

@@ -224,11 +224,11 @@ def decode(text: str) -> StoredTables:
             return StoredTables(tuple(map(_table, document["tables"])), tuple(document["others"]))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as problem:
         raise DamagedStateError(
-            f"What the state tells of its tables cannot be read: {type(problem).__name__}.",
-            hint="Read a checkpoint that is whole.",
+            f"The description of tables in the state cannot be read: {type(problem).__name__}.",
+            hint="Read a complete checkpoint.",
         ) from problem
     raise StateError(
-        f"The state tells of its tables in version {version!r}; this tablestream reads version {FORMAT_VERSION}.",
+        f"The state describes its tables in version {version!r}; this tablestream reads version {FORMAT_VERSION}.",
         hint="Read it with the version of tablestream that wrote the checkpoint.",
     )
 

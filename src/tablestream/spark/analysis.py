@@ -1,4 +1,4 @@
-"""What Spark says of a user's columns before anything runs: their types, and whether they can be retracted."""
+"""Spark's analysis of a user's columns before anything runs: their types, and whether they can be retracted."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ from tablestream.topology.nodes import Field
 _NONDETERMINISTIC = "AGGREGATE_FUNCTION_WITH_NONDETERMINISTIC_EXPRESSION"
 _ALIAS = re.compile(r" AS (`([^`]|``)+`|\w+)$")
 _COMPUTE_BEFORE = (
-    "Compute it before the table is made, as in df.withColumn(...): the table then keeps it with the record."
+    "Compute it before you create the table, as in df.withColumn(...): the table then keeps it"
+    " with the record."
 )
 #: Where PySpark logs an analysis error: of a Column, and of SQL.
 _LOGGERS = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
@@ -33,15 +34,15 @@ _CASE_SENSITIVE = "spark.sql.caseSensitive"
 
 @dataclass(frozen=True)
 class Analysed:
-    """A column as Spark sees it.
+    """A column as Spark analyses it.
 
     Attributes
     ----------
     named
-        Whether it bears a name: an alias, or that of a column. The others are called by their text.
+        Whether it has a name: an alias, or that of a column. Other columns are called by their text.
     text
-        The expression as SQL, empty if it is not deterministic. The Column's own text will not do for telling a
-        plan from another: it numbers the lambdas of a process, and shows an object's address for a function's.
+        The expression as SQL, empty if it is not deterministic. The Column's own text cannot be used to compare
+        plans: it numbers the lambdas of a process, and shows a function as an object's address.
     """
 
     column: Column
@@ -53,7 +54,7 @@ class Analysed:
 
     @property
     def field(self) -> Field:
-        """The column it makes."""
+        """The resulting column."""
         return Field(self.name, self.type.json())
 
     @property
@@ -72,7 +73,7 @@ def analysed(
     deterministic: bool = True,
     allowed: Collection[str] = (),
 ) -> list[Analysed]:
-    """Let Spark look at columns over a frame.
+    """Let Spark analyse columns over a frame.
 
     Parameters
     ----------
@@ -83,9 +84,9 @@ def analysed(
     operator, where, hint
         For errors. Default hint: the frame's columns.
     deterministic
-        Whether expressions are refused that may give another value for the same row.
+        Whether to refuse expressions that may give another value for the same row.
     allowed
-        Which of `volatile_parts` are accepted all the same.
+        The results of `volatile_parts` that are accepted anyway.
 
     Returns
     -------
@@ -95,17 +96,17 @@ def analysed(
     Raises
     ------
     PlanError
-        For an expression that Spark refuses, or that is not one row's: an aggregate, a window, a generator.
+        Spark refuses an expression, or it needs more than one row: an aggregate, a window, a generator.
     NondeterministicError
-        For one that may give another value for the same row.
+        An expression may give another value for the same row.
     ArgumentError
-        For ``*``.
+        The expression is ``*``.
 
     Notes
     -----
-    Spark refuses an aggregate of what is not deterministic, wherever it is hidden (nested, in a lambda, a Python
-    function that is marked so), and of aggregates, windows and generators. So a ``count`` of each expression,
-    analysed and never run, tells.
+    Spark refuses to aggregate anything that is not deterministic, however deep it is hidden (nested, in a lambda,
+    in a Python function that is marked so), and also aggregates, windows and generators. So analysing a ``count``
+    of each expression, without running it, finds all of these.
     """
     try:
         with unlogged():
@@ -115,7 +116,7 @@ def analysed(
         raise PlanError(_shown(error), hint=told, operator=operator, where=where) from error
     if len(schema) != len(columns):
         raise ArgumentError(
-            "One expression stands for several columns.",
+            "One expression yields several columns.",
             hint="Name each column.",
             operator=operator,
             where=where,
@@ -144,7 +145,7 @@ def analysed(
 
 
 def _counted(frame: DataFrame, columns: Sequence[Column]) -> list[str] | AnalysisException:
-    """Have a count of each expression analysed: the expressions as SQL, or what Spark has against one of them."""
+    """Analyse a count of each expression; return the expressions as SQL, or Spark's objection to one of them."""
     try:
         with unlogged():
             names = frame.agg(F.count(F.lit(1)), *(F.count(column) for column in columns)).columns
@@ -157,14 +158,14 @@ def _refuse(error: AnalysisException, name: str, operator: str, where: str, *, d
     if error.getCondition() != _NONDETERMINISTIC:
         raise PlanError(
             f"'{name}' is not an expression of one row: {_shown(error)}",
-            hint="Aggregates, windows and generators have no place here.",
+            hint="Aggregates, windows and generators are not allowed here.",
             operator=operator,
             where=where,
         ) from error
     if deterministic:
         raise NondeterministicError(
-            f"'{name}' may have another value when the same row is looked at again, so a result could not be taken"
-            " back.",
+            f"'{name}' may give another value when the same row is evaluated again, so a result could not be"
+            " retracted.",
             hint=_COMPUTE_BEFORE,
             operator=operator,
             where=where,
@@ -174,13 +175,13 @@ def _refuse(error: AnalysisException, name: str, operator: str, where: str, *, d
 def _check_steady(
     frame: DataFrame, one: Analysed, allowed: Collection[str], operator: str, where: str
 ) -> None:
-    """Refuse what Spark takes for deterministic, and which is not a function of the row alone."""
+    """Refuse expressions that Spark considers deterministic although they depend on more than the row."""
     with unlogged():
         parts = volatile_parts(frame, one.column, one.text).difference(allowed)
     if parts:
         raise NondeterministicError(
-            f"'{one.name}' depends on {', '.join(sorted(parts))}: it may have another value when the same row is"
-            " looked at again, so a result could not be taken back.",
+            f"'{one.name}' depends on {', '.join(sorted(parts))}: it may give another value when the same row is"
+            " evaluated again, so a result could not be retracted.",
             hint=_COMPUTE_BEFORE,
             operator=operator,
             where=where,
@@ -193,7 +194,7 @@ def _shown(error: PySparkException) -> str:
 
 @contextmanager
 def unlogged() -> Iterator[None]:
-    """Keep PySpark from logging an analysis error that is caught, or raised again in our words."""
+    """Keep PySpark from logging an analysis error that is caught or rephrased."""
     # `logging.getLogger` would make loggers of another class for the whole process, which PySpark cannot write to.
     loggers, thread = [PySparkLogger.getLogger(name) for name in _LOGGERS], get_ident()
 
@@ -210,5 +211,5 @@ def unlogged() -> Iterator[None]:
 
 
 def folding(spark: SparkSession) -> Callable[[str], str]:
-    """Return a function that makes column names equal which the session takes for the same."""
+    """Return a function that maps column names to the same text if the session considers them equal."""
     return str if spark.conf.get(_CASE_SENSITIVE, "false") == "true" else str.lower

@@ -1,9 +1,10 @@
-"""Blobs: messages packed into Arrow IPC, one blob per port and shard, which is all that Spark moves.
+"""Blobs: messages packed into Arrow IPC, one blob per port and shard. Spark moves nothing else.
 
-Behind it stands a CRC-32: Arrow believes what bytes say, and would find wrong rows or ask for terabytes.
+A CRC-32 follows each blob: Arrow trusts its input, and would read wrong rows from damaged bytes, or ask for
+terabytes.
 
-Spark sees `SCHEMA`: shard, port, number of rows, blob. Moving a row costs microseconds, moving a blob costs
-its bytes, each of which is copied a dozen times on its way: so blobs are compressed, see
+Spark sees `SCHEMA`: shard, port, number of rows, blob. Moving a row costs microseconds. Moving a blob costs its
+bytes, each of which is copied a dozen times: so blobs are compressed, see
 ``docs/decisions/006-compressed-blobs.md``.
 """
 
@@ -45,7 +46,7 @@ _READ = pa.ipc.IpcReadOptions(use_threads=False)
 
 
 class Blob(NamedTuple):
-    """Messages to one port and shard, and how many they are; for `METRICS` the name of a counter, and its count."""
+    """Messages to one port and shard, and their number; for `METRICS` the name of a counter, and its count."""
 
     shard: int
     port: int
@@ -59,10 +60,11 @@ def encode(frame: pl.DataFrame) -> bytes:
 
 
 def _table(frame: pl.DataFrame) -> pa.Table:
-    """Messages as Arrow, and if they are many, in fewer bytes.
+    """Messages as Arrow, in fewer bytes if they are many.
 
-    Integers that lie within 32 bits of the smallest become what they are above it, and the few source partitions
-    numbers: that is less to compress, and most columns are such. What was done stands in the schema's metadata.
+    Integers that are all within 32 bits of the smallest are stored as offsets from it, and the few source
+    partitions as numbers: this leaves less to compress, and most columns are of this kind. The schema's metadata
+    records the changes.
     """
     if frame.height < _FEW:
         return frame.to_arrow(compat_level=_LEVEL)
@@ -104,18 +106,18 @@ def _read(blob: bytes | pa.Buffer) -> pa.Table:
     if not data or zlib.crc32(data).to_bytes(_CRC_BYTES) != crc:
         raise DamagedMessagesError(
             f"Messages of {len(data)} bytes are not what was sent.",
-            hint="Start the query again. If it comes back, look at the disks and the memory of the workers.",
+            hint="Start the query again. If the error comes back, check the disks and the memory of the workers.",
         )
     return pa.ipc.open_stream(pa.py_buffer(data), options=_READ).read_all()
 
 
 def decode(blobs: Iterable[bytes | pa.Buffer]) -> list[pl.DataFrame]:
-    """Read messages of one port: a frame for each large blob, and one for all small ones of the same columns.
+    """Read messages of one port: one frame per large blob, and one for all small ones with the same columns.
 
     Raises
     ------
     DamagedMessagesError
-        A blob is not what was sent.
+        A blob was altered on the way.
     """
     frames: list[pl.DataFrame] = []
     small: dict[tuple[str, ...], list[pa.Table]] = {}
@@ -142,11 +144,11 @@ def _widened(table: pa.Table) -> pl.DataFrame:
 
 @cache
 def shard_names(shards: int) -> tuple[int, ...]:
-    """Name the shards by numbers that Spark's hash partitioning spreads evenly.
+    """Name the shards by numbers that Spark's hash partitioning distributes evenly.
 
-    Spark sends shard ``s`` to partition ``hash(s) mod partitions``. Numbered from 0, 16 shards fall 7 to 9 on two
-    partitions, and 8 fall 3 to 5. So shard ``i`` is the smallest number whose hash is ``i`` modulo `shards`: any
-    number of partitions that divides `shards` gets equally many. Nothing but balance hangs on it.
+    Spark sends shard ``s`` to partition ``hash(s) mod partitions``. Numbered from 0, 16 shards go 7 to 9 to two
+    partitions, and 8 go 3 to 5. So shard ``i`` is the smallest number whose hash is ``i`` modulo `shards`: then any
+    number of partitions that divides `shards` gets equally many. Only balance depends on this.
 
     Examples
     --------
@@ -177,14 +179,14 @@ def _rotated(number: int, bits: int) -> int:
 
 
 def pack(port: Port, frame: pl.DataFrame, shards: int) -> Iterator[Blob]:
-    """Cut messages to a port into blobs by the shard of their route, or copy them for every shard."""
+    """Split messages to a port into blobs by the shard of their route, or copy them to every shard."""
     if port.route == EVERY_SHARD:
         for piece in pieces(_table(frame), MAX_ROWS):
             blob = _written(piece)
             yield from (Blob(name, port.number, piece.num_rows, blob) for name in shard_names(shards))
         return
     route = frame[port.route]
-    if route.has_nulls():  # a record that points at nothing goes where its key lives
+    if route.has_nulls():  # a record with a null foreign key goes where its key lives
         route = frame.select(pl.coalesce(port.route, KEY_HASH)).to_series()
     shard = (route.reinterpret(signed=False) % shards).to_numpy()
     order = np.argsort(shard, kind="stable")
@@ -196,7 +198,7 @@ def pack(port: Port, frame: pl.DataFrame, shards: int) -> Iterator[Blob]:
 
 
 def pieces(table: pa.Table, max_rows: int) -> Iterator[pa.Table]:
-    """Cut a table, in halves where rows of uneven size come out too large; only a single row may be larger."""
+    """Split a table, in halves if uneven rows make a piece too large; only a single row may be larger."""
     for start in range(0, table.num_rows, max_rows):
         piece = table.slice(start, max_rows)
         if piece.nbytes <= MAX_BYTES or piece.num_rows == 1:
@@ -245,5 +247,5 @@ def counters(shard: int, counts: Mapping[tuple[str, str], int]) -> list[Blob]:
 
 
 def counter_name(operator: str, reason: str) -> str:
-    """Name the count of what an operator dropped for a reason, or a measure, as a query's progress shows it."""
+    """Name the count of an operator's drops for a reason, or of a measure, as a query's progress shows it."""
     return f"{operator}: {reason}"

@@ -1,17 +1,17 @@
-"""Expressions: the values of tables as Spark Columns over what a stateful operator, or a source, gave.
+"""Expressions: the values of tables as Spark Columns over the result of a stateful operator or a source.
 
-Stateless nodes (select, filter, the joiner of a join) do no work of their own: they are evaluated here, where
-their rows pass as Spark columns anyway. Inside a data frame every internal column has a reserved name; a user's
-expression is resolved against the columns of its table, put beside them for that one step. Spark's optimizer
-merges the steps into one projection.
+Stateless nodes (select, filter, the select function of a join) run no operator: they are evaluated here, where
+their rows are Spark columns anyway. Inside a data frame every internal column has a reserved name. A user's
+expression is resolved against the columns of its table, which are added for that one step. Spark's optimizer merges
+the steps into one projection.
 
-Tables are kept as flat columns, never as structs made on the way: Spark would box every field of every row.
+Tables are kept as flat columns, never as intermediate structs: Spark would box every field of every row.
 
 A data frame also has rows without a row of the table: deletes, changes of other tables, messages that only pass. A
-user's expression must not run there, since it may fail on nulls that no row has. So it always stands inside `F.when`,
-never beside ``&``: Spark evaluates a common subexpression of both sides of ``&`` beforehand, but never one of a branch.
-Python functions are the exception. Spark takes them out of every condition and calls them for all rows; their results
-are thrown away where there is no row.
+user's expression must not run there, since it may fail on nulls that no row has. So it always stands inside
+`F.when`, never beside ``&``: Spark evaluates a common subexpression of both sides of ``&`` beforehand, but never
+one of a branch. Python functions are the exception. Spark moves them out of every condition and calls them for all
+rows; their results are discarded where there is no row.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def column_of(expression: object) -> Column:
 
 
 def quoted(*names: str) -> Column:
-    """Return the column of a (nested) name as it stands, whatever characters it has."""
+    """Return the column of a (nested) name, whatever characters it contains."""
     return F.col(".".join(map(sink.quoted, names)))
 
 
@@ -69,11 +69,11 @@ class TableColumns:
     Attributes
     ----------
     exists
-        Whether there is a row. Of a stream, whether the record has a value, and null where there is no record.
+        Whether there is a row. For a stream, whether the record has a value, and null where there is no record.
     key
         The columns of the key, in the order of the node's fields.
     names
-        Those of the value by their names in the data frame; they are null where there is no row.
+        The columns of the value, by their names in the data frame; they are null where there is no row.
     """
 
     exists: Column
@@ -87,15 +87,15 @@ class TableColumns:
 
 
 def internal(name: str) -> Column:
-    """Return an internal column; as SQL it takes a fraction of the time that `F.col` does."""
+    """Return an internal column. As SQL this takes a fraction of the time of `F.col`."""
     return F.expr(name)
 
 
 def opened_name(port: int, *parts: str, nested: bool = False) -> str:
     """Return the name of a column of an opened port.
 
-    ``__p3_v0_c1`` is column 1 of the value ``v0`` of port 3. With `nested` the columns are in one struct per port: else
-    each row of a plan with several outputs had the columns of all.
+    ``__p3_v0_c1`` is column 1 of the value ``v0`` of port 3. With `nested` each port has its columns in one struct;
+    otherwise each row of a plan with several outputs would have the columns of all of them.
     """
     name = "_".join(parts)
     return f"__p{port}.`{name}`" if nested else f"__p{port}_{name}"
@@ -113,21 +113,23 @@ class Scope:
     Parameters
     ----------
     frame
-        Holds the internal columns.
+        Has the internal columns.
     tables
         Columns by node.
     keys
-        Per join the columns of its key, where they are not those of its left side.
+        The key columns of each join whose key is not that of its left side.
     sides
-        Per join and side, the columns of that side, where the join's operator gave them. (A table joined to itself
-        by a foreign key is two different rows.)
+        The columns of a join's sides, by join and side, if the join's operator returned them. (A table joined to
+        itself by a foreign key is two different rows.)
     exact
-        Whether every table given has the types of its node: keys may come in a wider type, as they were compared.
+        Whether every given table has the types of its node. Keys may have a wider type, in which they were
+        compared.
 
     Notes
     -----
     Every step is an analysis of the whole frame, and a frame can have thousands of columns. So a step names only
-    the columns that it adds, and those of the table that users' expressions see stay until another one's are needed.
+    the columns that it adds. The columns of the table that users' expressions see stay until those of another are
+    needed.
     """
 
     frame: DataFrame
@@ -139,11 +141,11 @@ class Scope:
     _beside: dict[str, Column] = field(default_factory=dict, init=False)
 
     def add(self, columns: dict[str, Column], beside: dict[str, Column] | None = None) -> list[Column]:
-        """Add internal columns, computed with some further columns visible by their names."""
+        """Add internal columns, while some further columns are visible by their names."""
         return list(map(internal, self._added(columns, beside)))
 
     def _added(self, columns: dict[str, Column], beside: dict[str, Column] | None = None) -> tuple[str, ...]:
-        """Do the same, and return the names."""
+        """Add the columns, and return their names."""
         if beside is not None and beside is not self._beside:
             hidden = self.frame.drop(*self._beside) if self._beside else self.frame
             self.frame, self._beside = hidden.withColumns(beside), beside
@@ -152,7 +154,7 @@ class Scope:
         return tuple(columns)
 
     def visible(self, node: Node) -> dict[str, Column]:
-        """The columns of a table under their names: what a user's expression over it is resolved against."""
+        """The columns of a table under their names, against which a user's expression is resolved."""
         table = self.table(node)
         if node not in self._visible:
             names = [one.name for one in (*node.key, *node.value)]
@@ -160,7 +162,7 @@ class Scope:
         return self._visible[node]
 
     def table(self, node: Node) -> TableColumns:
-        """Compute the columns of a table, and of those it is made of."""
+        """Compute the columns of a table and of its inputs."""
         if node not in self.tables:
             if isinstance(node, Select):
                 self.tables[node] = self._select(node)
@@ -239,14 +241,14 @@ class Scope:
         return TableColumns(internal(exists), key, tuple(names))
 
     def _typed(self, expression: Expression, made: Field) -> Column:
-        """An expression in the type of the column it makes; a cast is left out where it has that type as it is."""
+        """An expression in the type of its column; without a cast if it has that type already."""
         column, kind = column_of(expression), spark_type(made)
         plain = not isinstance(kind, T.ArrayType | T.MapType | T.StructType)
         return column if self.exact and plain else column.cast(kind)
 
 
 def truth(condition: Column) -> Column:
-    """A condition that is false where it was null."""
+    """A condition in which null is false."""
     return F.coalesce(condition.cast("boolean"), F.lit(False))
 
 
@@ -255,7 +257,7 @@ def _internal(node: Node, part: object) -> str:
 
 
 def _side_columns(side: str, node: Node, table: TableColumns) -> dict[str, Column]:
-    """One side of a join under the names by which `Row` finds them; null where the side has no row."""
+    """One side of a join under the names that `Row` uses; null where the side has no row."""
     columns = {side_column(side, ""): table.exists}
     for one, column in zip(node.key, table.key, strict=True):
         columns[side_column(side, one.name)] = F.when(table.exists, column)

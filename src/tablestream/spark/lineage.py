@@ -1,7 +1,8 @@
-"""What was done to a frame's rows before the table was made of it: whether they are still as their source has them.
+"""Whether a frame's rows are still in the order of their source.
 
-Positions and running maxima are taken in the tasks that read the source. After a shuffle or a sort the rows of a source
-partition lie in several tasks, or in another order. No value in a row tells that, so Spark's analysed plan is asked.
+Positions and running maxima are computed in the tasks that read the source. After a shuffle or a sort, the rows of
+a source partition are in several tasks, or in another order. The rows do not show this, so this module reads
+Spark's analysed plan.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ _PRINTING = threading.Lock()
 
 
 class _OfThisThread(StringIO):
-    """Takes what this thread prints; what others print meanwhile goes where it went."""
+    """Captures what this thread prints; the output of other threads is passed on."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -73,7 +74,7 @@ class _Node:
 
     @property
     def mixing(self) -> str | None:
-        """What users call it, if it changes the order of its rows, whatever it is put on."""
+        """The user's name for it, if it changes the order of its rows whatever its input."""
         if self.name == "Repartition" and self.text.endswith(
             _COALESCE
         ):  # reads partitions one after the other
@@ -82,24 +83,24 @@ class _Node:
 
 
 def mixed_by(frame: DataFrame) -> str | None:
-    """Find what mixed the rows of a source partition, or changed their order.
+    """Find the operation that mixed the rows of a source partition, or changed their order.
 
     Parameters
     ----------
     frame
-        Streams.
+        A streaming frame.
 
     Returns
     -------
     str, or None
-        What users call it, such as ``repartition``; None: each task has the rows of its partitions, in order.
+        The user's name for it, such as ``repartition``. None: each task has the rows of its partitions, in order.
 
     Notes
     -----
-    A join with a static frame keeps the order only if Spark is told to broadcast that. Otherwise it decides in each
-    micro-batch, and may broadcast the stream. A union is harmless unless both sides read the same.
+    A join with a static frame keeps the order only if Spark must broadcast that frame. Otherwise Spark decides in
+    each micro-batch, and may broadcast the stream. A union is harmless unless both sides read the same source.
 
-    What a Python function does to the rows that it gets is not known. Cost: Spark plans the frame, some 50 ms.
+    The effect of a Python function on the order is not known. Cost: Spark plans the frame, some 50 ms.
     """
     found = _ANALYSED.search(_explained(frame))
     nodes = [] if found is None else list(_nodes(found.group(1)))
@@ -122,7 +123,7 @@ def _nodes(plan: str) -> Iterator[_Node]:
 
 
 def _broadcasts(nodes: Sequence[_Node], at: int) -> bool:
-    """Whether a join of a stream with a static frame was told to broadcast the static one."""
+    """Whether a join of a stream with a static frame has a broadcast hint for the static one."""
     depth = nodes[at].depth
     below = list(takewhile(lambda node: node.depth > depth, nodes[at + 1 :]))
     sides = [place for place, node in enumerate(below) if node.depth == depth + 1]
@@ -131,7 +132,7 @@ def _broadcasts(nodes: Sequence[_Node], at: int) -> bool:
 
 
 def _is_hinted(side: Sequence[_Node]) -> bool:
-    """Whether the hint stands on a side of a join, or below what has one child."""
+    """Whether a side of a join has the hint, directly or below nodes with one child."""
     for number, node in enumerate(side):
         if number and (node.has_siblings or node.depth != side[number - 1].depth + 1):
             return False
@@ -141,7 +142,7 @@ def _is_hinted(side: Sequence[_Node]) -> bool:
 
 
 def _explained(frame: DataFrame) -> str:
-    """What `explain` prints of a frame."""
+    """The text that `explain` prints for a frame."""
     with _PRINTING, redirect_stdout(_OfThisThread()) as printed:
         frame.explain(extended=True)
     return printed.getvalue()

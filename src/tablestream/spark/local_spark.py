@@ -1,4 +1,4 @@
-"""A Spark of this machine alone, for the command line: is Java there, and which settings suit one small computer."""
+"""A local Spark for the command line: checks for Java, and settings for one small computer."""
 
 from __future__ import annotations
 
@@ -68,10 +68,9 @@ def local_spark(scratch: Path, log: Path) -> Iterator[SparkSession]:
     Parameters
     ----------
     scratch
-        Where Spark may put what it needs while it runs; made here, and removed at the end.
+        A directory for Spark's temporary files; created here, and removed at the end.
     log
-        A file that takes what Spark's processes write to standard error, so that it does not run through the
-        progress display.
+        A file for the standard error of Spark's processes, so that it does not disturb the progress display.
     """
     check_java()
     scratch.mkdir(parents=True, exist_ok=True)
@@ -109,7 +108,7 @@ def _session(scratch: Path) -> SparkSession:
 
 @contextlib.contextmanager
 def _stderr_into(log: Path) -> Iterator[None]:
-    """Let processes started meanwhile inherit `log` as their standard error; this one keeps its own."""
+    """Let child processes inherit `log` as their standard error; this process keeps its own."""
     sys.stderr.flush()
     own = os.dup(2)
     try:

@@ -1,4 +1,4 @@
-"""What a frame tells of where its rows come from: their order, their time, and which of them are none.
+"""Infers ordering, event time, tombstones and malformed rows from a DataFrame.
 
 ==============================  ===========================================  ========================  ==============
 frame                           source partition, position                   time                      tombstones
@@ -26,31 +26,31 @@ from tablestream.spark.analysis import unlogged
 from tablestream.spark.columns import quoted
 from tablestream.spark.packing import Malformed
 
-_FILE_REMEDY = "Correct the file, or read it with tablestream.from_files and mode='drop' or mode='keep'."
-_KAFKA_REMEDY = "Let its writer go another way, or read the topic with on_error='drop'."
+_FILE_REMEDY = "Fix the file, or read it with tablestream.from_files and mode='drop' or mode='keep'."
+_KAFKA_REMEDY = "Fix the program that wrote it, or read the topic with on_error='drop'."
 
 
 @dataclass(frozen=True)
 class Origin:
-    """Where the rows of a frame come from.
+    """The source of a frame's rows.
 
     Attributes
     ----------
     marks, position
-        What tells a source partition, and the place in it; without a position, rows are counted.
+        The columns that identify a source partition, and the position in it. Without a position, rows are counted.
     time
-        When a record happened, where nobody says otherwise; none: when it arrived.
+        The default time of a record; None: the time of its arrival.
     tombstone
         Whether a record has no value.
     hidden
-        The columns that are no part of a value.
+        The columns that are not part of a value.
     written
-        What a record's writer says of it, as the columns of `spark.sources`; null where it says nothing. Without it
-        repeats are no matter.
+        What the header of a record's writer says, as the columns of `spark.sources`; null for records without one.
+        Without it, duplicates are not recognised.
     lanes
-        Whether each source partition goes on and on, as those of a topic do; otherwise the source as a whole does.
+        Whether each source partition continues, like those of a topic; otherwise only the source as a whole does.
     malformed, mode, remedy
-        The text of a row that could not be read, else null; what becomes of it, and what its reader can do.
+        The text of a row that could not be read, else null; how to handle it, and the hint for the user.
     """
 
     marks: tuple[Column, ...] = ()
@@ -66,7 +66,7 @@ class Origin:
 
 
 def origin_of(df: DataFrame) -> Origin:
-    """Find out where the rows of a frame come from."""
+    """Find the source of a frame's rows."""
     told = kafka_metadata(df.schema)
     if told is not None:
         return _of_from_kafka(told["column"], told["on_error"], deduplicate=told["deduplicate"])
@@ -125,7 +125,7 @@ def _in_file(df: DataFrame) -> tuple[tuple[Column, ...], Column | None]:
 
 
 def _metadata(df: DataFrame) -> list[str]:
-    """What Spark knows of the file a row comes from; nothing for other sources."""
+    """Spark's metadata of the file that a row comes from; empty for other sources."""
     try:
         with unlogged():
             kind = df.select("_metadata").schema[0].dataType
@@ -135,10 +135,10 @@ def _metadata(df: DataFrame) -> list[str]:
 
 
 def _malformed(df: DataFrame) -> tuple[tuple[str, ...], Column | None, Malformed]:
-    """The column of unreadable rows' texts, if there is one, and what becomes of such rows.
+    """The column with the texts of unreadable rows, if there is one, and how to handle such rows.
 
-    A frame of another reader that has Spark's column for them says by it which rows are none; without a mode such a
-    row ends the query, since it would be a row of nulls.
+    In a frame of another reader, Spark's column for them marks such rows. Without a mode they end the query,
+    because they would otherwise be rows of nulls.
     """
     usual: tuple[str, Malformed] | None = (CORRUPT_RECORD, "fail") if CORRUPT_RECORD in df.columns else None
     found = on_malformed(df.schema) or usual

@@ -58,30 +58,30 @@ def write_outputs(
 ) -> None:
     """Write all outputs of one micro-batch.
 
-    A single sink that makes records gets the rows as they are made. For all others they are persisted and
-    counted before any sink sees them. Without the one, each sink's actions would run every stateful operator again;
-    without the other, a sink that looks at no or only some rows would leave partitions uncomputed, and Spark fails a
-    micro-batch whose state was not committed everywhere. That holds for an empty micro-batch too, so sinks are called
-    even then and can make their target.
+    If the only sink makes records, it gets the rows while they are computed. Otherwise the rows are persisted and
+    counted before any sink gets them. Without persisting, each sink's actions would run every stateful operator
+    again. Without counting, a sink that reads only some rows would leave partitions uncomputed, and Spark fails a
+    micro-batch whose state was not committed everywhere. This also holds for an empty micro-batch, so sinks are
+    called even then and can create their target.
 
     Parameters
     ----------
     micro_batch
-        The frame that ``foreachBatch`` gives, with the changes of all outputs.
+        The frame that ``foreachBatch`` passes, with the changes of all outputs.
     micro_batch_id
-        The number that it gives beside it.
+        The number that it passes.
     outputs
         What to write, in this order.
     query_id
         The id that lives as long as the checkpoint.
     split
-        Takes the frame and the number of an output, gives that output's changes. Must keep partitions and
-        their order: no shuffle.
+        Returns one output's changes, from the frame and the number of the output. Must keep partitions and their
+        order: no shuffle.
 
     Notes
     -----
-    When a sink fails, the query fails, and Spark hands the whole micro-batch over again after a restart:
-    sinks that had been written see it twice and must take it as once.
+    If a sink fails, the query fails, and Spark repeats the whole micro-batch after a restart: sinks that had been
+    written get it twice and must count it once.
     """
 
     def write(index: int) -> None:

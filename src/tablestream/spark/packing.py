@@ -1,7 +1,7 @@
 """The way in: records of a source, or changes between two rounds, become messages in blobs.
 
-Runs in `mapInArrow` on Spark's workers. A source's records get their place in the total order here: in Spark's
-tasks the rows of one source partition come together and in order, and only there is that so.
+Runs in `mapInArrow` on Spark's workers. A source's records get their place in the total order here: only in Spark's
+source tasks do the rows of one source partition come together and in order.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ OUT_OF_ORDER = "out-of-order"
 ROWS = 100_000
 
 _REASON = "_reason"
-#: From the year 1 to 9999, as timestamps in Python and SQL. What lies outside is no time: it would be the latest one
-#: for good, and arithmetic with it would leave 64 bits.
+#: The years 1 to 9999, as for timestamps in Python and SQL. A later time would be the latest one forever, and
+#: arithmetic with it would overflow 64 bits.
 _FIRST_US, _LAST_US = -62_135_596_800_000_000, 253_402_300_799_999_999
 _TIME_THERE_IS = pl.when(pl.col("__ts").is_between(_FIRST_US, _LAST_US)).then("__ts").alias("__ts")
 #: Between the parts of a source partition's name; sorts before all that a part may contain.
 _SEPARATOR = "\t"
 #: The number of a record among those of one place: a source's row may have been exploded.
 _ELEMENT = "__element"
-#: More than a record of a topic makes rows: what its writer numbered is numbered anew by this, plus the element.
+#: More rows than one record of a topic makes: the writer's number times this, plus the element, is the new number.
 _ELEMENTS = 1 << 30
 _FIRST_HOP = hop_columns(1)[0]
 
@@ -58,7 +58,7 @@ Malformed = Literal["fail", "drop", "keep"]
 
 @dataclass(frozen=True)
 class Consumer:
-    """A port that a table's changes go to, and the columns of its messages.
+    """A port that receives a table's changes, and the columns of its messages.
 
     Attributes
     ----------
@@ -67,9 +67,9 @@ class Consumer:
     value
         The columns of the record batches that are the value's ``c0``, ``c1``, ...; other ports may read them, too.
     counted_by
-        The operator that drops and counts late changes of a versioned table; `late` then tells which these are.
+        The operator that drops and counts late changes of a versioned table; `late` then marks them.
     rejecting
-        The ports that want to know of them, and the columns as users know them.
+        The ports that receive the dropped changes, and the columns under the names that users know.
     """
 
     port: Port
@@ -80,7 +80,7 @@ class Consumer:
 
     @property
     def prefix(self) -> str:
-        """What stands before the port's columns; of merged streams the number is the same."""
+        """The prefix of the port's columns; merged streams have the same number."""
         return f"__to{self.port.rank}_"
 
     @property
@@ -91,16 +91,16 @@ class Consumer:
 
     @property
     def late(self) -> str:
-        """The column that tells late changes."""
+        """The column that marks late changes."""
         return f"{self.prefix}late"
 
     def of(self, frame: pl.DataFrame) -> pl.DataFrame:
-        """The rows that are messages: others are a stream's records that were filtered out, or no changes at all."""
+        """The rows that are messages. Others are a stream's filtered-out records, or not changes at all."""
         live = self.prefix + LIVE
         return frame.filter(pl.col(live).is_not_null()) if frame[live].has_nulls() else frame
 
     def messages(self, frame: pl.DataFrame, *further: pl.Expr | str) -> pl.DataFrame:
-        """Put the messages together, the value as one struct."""
+        """Assemble the messages, with the value as one struct."""
         live = pl.col(self.prefix + LIVE)
         fields = [pl.col(name).alias(f"c{number}") for number, name in enumerate(self.value)]
         value = pl.struct(fields or pl.lit(None, pl.Boolean).alias(NOTHING))
@@ -114,8 +114,8 @@ class Consumer:
 class SourcePacker:
     """Packs the records of one source.
 
-    The record batches have ``__ts``, ``__null_key``, the columns that tell the source partition, and the columns
-    of every consumer; ``__time`` if the user gave an order, ``__malformed`` (text or null) if a row can be
+    The record batches have ``__ts``, ``__null_key``, the columns that identify the source partition, and the
+    columns of every consumer; ``__time`` if the user gave an order, ``__malformed`` (text or null) if a row can be
     malformed, and ``__position`` if the source knows it: otherwise rows are counted.
 
     Parameters
@@ -123,21 +123,20 @@ class SourcePacker:
     name, number
         The source, and its place in the order of declaration.
     marks
-        The columns that tell the source partition; none: the Spark task is taken for it.
+        The columns that identify the source partition; if empty, the Spark task counts as one.
     ordered
-        Whether there is the user's own order, of which no running maximum is taken.
+        Whether the user gave an order, which needs no running maximum.
     consumers, shards
-        Where messages go, and into how many shards.
+        The receivers of messages, and the number of shards.
     malformed, remedy
-        What happens to a row that could not be read, and what its reader can do.
+        How to handle a row that could not be read, and the hint for the user.
     rejecting
-        Ports that are told of every record that is left out; the record batches then have ``__key_json`` and
-        ``__record``, too.
+        Ports that receive every dropped record; the record batches then have ``__key_json`` and ``__record``, too.
     refuse_negative_time
         Whether a time before 1970 ends the query, as in Kafka Streams.
     told, lanes
-        Where to tell how far the source partitions have come, if records wait for each other; the record batches then
-        have ``__now``, too. And whether each of them goes on and on, or only the source as a whole.
+        The port that hears how far the source partitions have come, if records wait for each other; the record
+        batches then have ``__now``, too. And whether each partition continues, or only the source as a whole.
     """
 
     name: str
@@ -178,7 +177,7 @@ class SourcePacker:
         yield from blobs.record_batches(blobs.counters(0, dropped))
 
     def _reason(self, columns: Sequence[str]) -> pl.Expr:
-        """Why a record is none: it could not be read, or has no key or no time; null if it is one."""
+        """Why a record is dropped: it could not be read, or has no key or no time. Null otherwise."""
         malformed = pl.col("__malformed").is_not_null() if "__malformed" in columns else pl.lit(value=False)
         return (
             pl.when(malformed)
@@ -190,7 +189,7 @@ class SourcePacker:
         )
 
     def _check(self, rejected: pl.DataFrame) -> None:
-        """End the query at a row that cannot be read, if that is the mode."""
+        """End the query at a row that cannot be read, in mode ``fail``."""
         broken = (
             rejected.filter(pl.col(_REASON) == MALFORMED) if self.malformed == "fail" else rejected.clear()
         )
@@ -206,12 +205,12 @@ class SourcePacker:
         if self.refuse_negative_time and bool((accepted[TS] < 0).any()):
             raise OrderError(
                 "A record has a time before 1970, which compat='kafka-streams' refuses.",
-                hint="Correct its timestamp, filter such records out, or leave compat away.",
+                hint="Correct its timestamp, filter such records out, or omit compat=.",
                 operator=self.name,
             )
 
     def _tell(self, port: Port, rejected: pl.DataFrame) -> Iterator[blobs.Blob]:
-        """Messages about records that were left out; rows that could not be read only if they are to be kept."""
+        """Messages about dropped records. Rows that could not be read are included only in mode ``keep``."""
         if self.malformed == "drop":
             rejected = rejected.filter(pl.col(_REASON) != MALFORMED)
         partition, zero = pl.col(PARTITION), pl.lit(0, pl.Int64)
@@ -243,7 +242,7 @@ class SourcePacker:
 class _Places:
     """Gives the records of one task their place: running maximum of the time, source partition, position.
 
-    Rows that follow each other in one position are the elements of one row of the source: they are numbered.
+    Consecutive rows with the same position are the elements of one row of the source: they are numbered.
     """
 
     name: str
@@ -265,7 +264,7 @@ class _Places:
         return pl.concat([self._place(part) for part in parts]).sort("__row").drop("__row")
 
     def _place(self, part: pl.DataFrame) -> pl.DataFrame:
-        """Do the same for rows of one source partition."""
+        """Add the order columns to the rows of one source partition."""
         partition = str(part[PARTITION][0])
         time = part[TIME] if self.ordered else self._running_maximum(partition, part[TIME])
         if "__position" in part.columns:
@@ -298,13 +297,13 @@ class _Places:
         return OrderError(
             f"The rows of '{self.name}' are not in the order of their source: position {position} of {place!r} comes"
             f" after {last}.",
-            hint="Make it from the frame before its rows were mixed or sorted, or give order_by= a column that orders"
+            hint="Create it from the frame before its rows were mixed or sorted, or give order_by= a column that orders"
             " them.",
             operator=self.name,
         )
 
     def _running_maximum(self, partition: str, times: pl.Series) -> pl.Series:
-        """The maximum up to each record, from the first record of the partition in this task on."""
+        """The maximum up to each record, since the first record of the partition in this task."""
         latest = self._latest.get(partition)
         running = times.cum_max().forward_fill()
         if latest is not None:
@@ -314,7 +313,7 @@ class _Places:
         return running
 
     def _partition(self, frame: pl.DataFrame) -> pl.Expr:
-        """Name the source partition by text that sorts as the rules say; numbers are padded."""
+        """The source partition as text that sorts in the right order; numbers are padded."""
         if not self.marks:
             context = TaskContext.get()
             task = context.partitionId() if context is not None else 0
@@ -363,7 +362,7 @@ class ChangePacker:
             yield from blobs.record_batches(packed)
 
     def _tell(self, consumer: Consumer, late: pl.DataFrame) -> Iterator[blobs.Blob]:
-        """Messages about changes that were left out."""
+        """Messages about dropped changes."""
         assert consumer.rejecting is not None  # noqa: S101
         assert consumer.counted_by is not None  # noqa: S101
         (ports, shown), place = consumer.rejecting, [*ROOT, *hop_columns(self.hop + 1)]
@@ -381,7 +380,7 @@ class ChangePacker:
 
 
 def _gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """Put small record batches together, while they are few rows and bytes."""
+    """Combine small record batches up to a number of rows and bytes."""
     held: list[pa.RecordBatch] = []
     rows = size_bytes = 0
     for batch in batches:

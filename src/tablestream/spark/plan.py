@@ -1,4 +1,4 @@
-"""A plan as a whole: from tables and what is asked of them to streaming data frames."""
+"""A whole plan: from tables and their output options to streaming data frames."""
 
 from __future__ import annotations
 
@@ -65,21 +65,21 @@ def lowered(
     shards: int | None = None,
     align: Alignment = False,
 ) -> Line:
-    """Lower what is asked of some tables to one line of rounds.
+    """Lower the outputs of some tables to one line of rounds.
 
     Raises
     ------
     MixedPlanError
-        If some sources have an ``order_by`` and others none, or of another type.
+        Some sources have an ``order_by`` and others have none, or one of another type.
     ArgumentError
-        If the plan goes by the wall clock, and its ``order_by`` is no bigint.
+        The plan uses the wall clock, and its ``order_by`` is not a bigint.
     """
     sources = [node for node in ancestors(*(node for node, _ in wanted)) if isinstance(node, Source)]
     orders = {source.ordered_by for source in sources}
     if len(orders) > 1:
         names = ", ".join(f"{source.name}: {source.ordered_by or 'none'}" for source in sources)
         raise MixedPlanError(
-            f"The tables of a plan are ordered by different things ({names}).",
+            f"The tables of a plan have different orders ({names}).",
             hint="Give all of them order_by= of one type, or none.",
             where=user_line(),
         )
@@ -101,40 +101,40 @@ def lowered(
     line = lower(outputs, polars_types, mode)
     if orders - {None, _LONG} and any(work.needs_clock for work in line.rounds):
         raise ArgumentError(
-            f"A plan with a wall clock is ordered by {orders.pop()}, and can be only by bigint.",
-            hint='Give order_by= a bigint, as in F.col("lsn").cast("bigint").',
+            f"A plan with a wall clock is ordered by {orders.pop()}; order_by= must be a bigint.",
+            hint='Cast it, as in order_by=F.col("lsn").cast("bigint").',
             where=user_line(),
         )
     return line
 
 
 def _check_alignable(sources: Sequence[Source]) -> None:
-    """Refuse to let records wait for each other whose order is not known, or has no largest value."""
+    """Refuse alignment if a source has no positions, or its order has no largest value."""
     for source in sources:
         assert isinstance(source.frame, SourceFrame)  # noqa: S101 - the handles make it
         if not source.frame.marks:
             raise ArgumentError(
-                f"align= needs to know where a record stands in its source, and '{source.name}' does not tell.",
-                hint="Read the records from files or from Kafka, or leave align= out.",
+                f"align= needs the position of a record in its source, and '{source.name}' has none.",
+                hint="Read the records from files or from Kafka, or omit align=.",
                 operator=source.name,
                 where=source.where,
             )
         if (source.ordered_by or "").startswith("{"):
             raise ArgumentError(
                 f"align= compares times or one number, and '{source.name}' is ordered by a {source.ordered_by}.",
-                hint="Give order_by= one column of a plain type, or leave align= out.",
+                hint="Give order_by= one column of a plain type, or omit align=.",
                 operator=source.name,
                 where=source.where,
             )
 
 
 def worker_settings() -> Settings:
-    """Where workers cache runs: a directory of this user's, temporary unless the environment names one.
+    """Where workers cache runs: a directory of this user, temporary unless the environment names one.
 
     Raises
     ------
     ArgumentError
-        If the size that the environment gives is no number.
+        The size in the environment is not a number.
     """
     directory = os.environ.get("TABLESTREAM_CACHE_DIR")
     if directory is None:
@@ -169,7 +169,7 @@ def query_frame(line: Line) -> DataFrame:
         else:
             frame, result = builder.result(frame, ending)
             columns = [*shape(result, ending), *_before(result, ending)]
-        # What was computed on the way goes: another output of the same table has columns of the same names.
+        # Drop intermediate columns: another output of the same table has columns of the same names.
         mine = F.when(F.col("__port") == port, F.struct(*columns)).alias(f"__out{port}")
         frame = frame.select(*kept, mine)
         kept.append(F.expr(f"__out{port}"))
@@ -177,7 +177,7 @@ def query_frame(line: Line) -> DataFrame:
 
 
 def split(frame: DataFrame, ending: Ending) -> DataFrame:
-    """Take the rows of one output out of `query_frame`."""
+    """Take the rows of one output from `query_frame`."""
     port = ending.port.number
     rows = frame.where(F.col("__port") == port).select(f"__out{port}.*")
     return _with_images(rows, ending) if ending.output.before else rows
@@ -194,12 +194,12 @@ def shape(result: Result, ending: Ending) -> list[Column]:
 
 
 def _named(names: Sequence[str], fields: Fields) -> list[Column]:
-    """Columns of a data frame under the names of a value's."""
+    """A data frame's columns, renamed to those of a value."""
     return [F.expr(f"{name} AS {sink.quoted(one.name)}") for name, one in zip(names, fields, strict=True)]
 
 
 def _before(result: Result, ending: Ending) -> list[Column]:
-    """What `_with_images` needs: whether there was a row, and its columns."""
+    """The previous row for `_with_images`: whether it existed, and its columns."""
     if result.old is None or result.existed is None:
         return []
     old = _named(result.old, ending.output.node.value)
@@ -207,7 +207,7 @@ def _before(result: Result, ending: Ending) -> list[Column]:
 
 
 def _with_images(rows: DataFrame, ending: Ending) -> DataFrame:
-    """Show each change as the rows before and after it, in the words of Delta's change data feed."""
+    """Show each change as the rows before and after it, with the change types of Delta's change data feed."""
     names = [one.name for one in ending.output.node.value]
     live, old = F.col("_change_type") == "upsert", F.col("__old")
     new = (

@@ -33,16 +33,16 @@ _warned: set[str] = set()
 
 
 class RoundProcessor(StatefulProcessor):
-    """Works off the messages of one shard in one round.
+    """Processes the messages of one shard in one round.
 
     Parameters
     ----------
     work
         The round.
     shards
-        How many shards there are.
+        The number of shards.
     cache_directory, cache_bytes
-        Where decoded runs are kept on the worker, and how much of them.
+        The directory for decoded runs on the worker, and its maximum size.
     """
 
     def __init__(self, work: Round, shards: int, cache_directory: str, cache_bytes: int) -> None:
@@ -54,7 +54,7 @@ class RoundProcessor(StatefulProcessor):
         quieten()
 
     def init(self, handle: StatefulProcessorHandle) -> None:
-        """Make the state variables."""
+        """Create the state variables."""
         self._handle, self._store = handle, SparkStore(handle, self._work.number)
 
     def handleInputRows(  # noqa: N802 - Spark's name
@@ -82,7 +82,7 @@ class RoundProcessor(StatefulProcessor):
         timerValues: Any,  # noqa: N803 - Spark's name
         expiredTimerInfo: Any,  # noqa: N803, ARG002 - Spark's name
     ) -> Iterator[pd.DataFrame]:
-        """Run the round for a shard that nothing came to, and in which something has waited long enough."""
+        """Run the round for a shard without input, in which something has waited long enough."""
         yield from self._work_off(int(key[0]), {}, timerValues)
 
     def _work_off(
@@ -112,7 +112,7 @@ class RoundProcessor(StatefulProcessor):
             yield blobs.data_frame(held)
 
     def _set_timer(self, wake_us: int | None) -> None:
-        """Ask Spark to call once more, and not for what an earlier micro-batch asked for."""
+        """Ask Spark for one more call, and cancel what an earlier micro-batch asked for."""
         wake_ms = None if wake_us is None else -(-wake_us // 1000)
         timers = list(self._handle.listTimers())
         for timer_ms in timers:
@@ -128,7 +128,7 @@ class RoundProcessor(StatefulProcessor):
 def _copied(
     placed: Placed, shard: int, inbox: Mapping[int, object], state: ShardState
 ) -> Iterator[blobs.Blob]:
-    """Tell the size of a shard's copy of a global table that changed, and warn of one that is large."""
+    """Report the size of a shard's copy of a global table that changed, and warn if it is large."""
     trace = placed.copy_trace
     if trace is None or placed.inputs[-1] not in inbox:
         return
@@ -136,8 +136,8 @@ def _copied(
     if size_bytes > _LARGE_COPY_BYTES and placed.name not in _warned:
         _warned.add(placed.name)
         _log.warning(
-            "%s: a shard's copy of the global table has %d MB, and every shard has one. Make it a"
-            " tablestream.table, whose rows are kept once.",
+            "%s: a shard's copy of the global table has %d MB, and every shard has one. Use"
+            " tablestream.table instead, whose rows are kept once.",
             placed.name,
             size_bytes >> 20,
         )

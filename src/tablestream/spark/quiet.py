@@ -1,7 +1,7 @@
-"""Less noise from the processes that Spark starts for a query beside its executors.
+"""Silence the processes that Spark starts for a query beside its executors.
 
-They print each of their steps, for every stateful stage and, under Spark Connect, for every micro-batch. Spark copies
-that to the driver's standard error, whatever the log level.
+They print each of their steps, for every stateful stage and, under Spark Connect, for every micro-batch. Spark
+copies that to the driver's standard error, whatever the log level.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _BEGINNINGS = {
 
 
 class _Quiet:
-    """Standard output without what begins so; `print` writes a text and the end of its line apart."""
+    """Standard output without lines that begin so; `print` writes a text and its line end separately."""
 
     def __init__(self, out: TextIO, beginning: str) -> None:
         self._out, self._beginning, self._left_out = out, beginning, False
@@ -31,7 +31,7 @@ class _Quiet:
 
 
 def quieten() -> None:
-    """Leave out what this process says of its steps, if Spark runs it for a query; users' own output stays."""
+    """Drop the progress lines of this process, if Spark runs it for a query; users' own output stays."""
     spec = getattr(sys.modules["__main__"], "__spec__", None)
     beginning = None if spec is None else _BEGINNINGS.get(spec.name)
     if beginning is not None and not isinstance(sys.stdout, _Quiet):

@@ -1,4 +1,4 @@
-"""Running several outputs as one query."""
+"""Run several outputs as one query."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _REJECTED = (
 
 @dataclass(frozen=True)
 class OutputRequest:
-    """An output of a query: a table, where its changes go, and how; see `Table.to`."""
+    """An output of a query: a table, its sink, and how changes are emitted; see `Table.to`."""
 
     node: Node
     spark: SparkSession = field(repr=False)
@@ -69,15 +69,14 @@ def start(
     outputs
         Made by `Table.to`. Their tables become one plan: each source is read once.
     checkpoint
-        The directory of the query's checkpoint. A restarted query goes on where it was.
+        The directory of the query's checkpoint. A restarted query continues where it stopped.
     trigger
-        As for ``DataStreamWriter.trigger``, such as ``{"availableNow": True}`` or
-        ``{"processingTime": "10 seconds"}``. Default: as soon as there is something to do; where something is let
-        through by the wall clock, every second.
+        As for ``DataStreamWriter.trigger``, such as ``{"availableNow": True}`` or ``{"processingTime": "10
+        seconds"}``. Default: as soon as there is something to do; every second if the plan uses the wall clock.
     name
         The query's name.
     compat, shards, align
-        Of the plan; see `Table.changes`.
+        Options of the plan; see `Table.changes`.
 
     Returns
     -------
@@ -87,22 +86,23 @@ def start(
     Raises
     ------
     ArgumentError
-        No output, or two with one name or target; an argument of another kind; ``availableNow`` with a wall clock.
+        There is no output, or two have the same name or target; an argument has the wrong type; ``availableNow`` is
+        used with a wall clock.
     MixedPlanError
-        Tables of different sessions.
+        The tables belong to different sessions.
     SessionSettingError
         The Python of Spark's workers is not the driver's, and lacks what the plan needs.
     PlanChangedError
-        The checkpoint was made by another plan. Nothing was written; the message says what differs.
+        Another plan made the checkpoint. Nothing was written; the message shows the difference.
 
     Notes
     -----
-    Every output is written once per micro-batch, whatever fails and is repeated: sinks know the micro-batches
+    Every output is written once per micro-batch, whatever fails and is repeated: sinks know which micro-batches
     they have.
 
-    The session needs no settings. The query gets what it needs, as `configure` sets it, and the session is then as it
-    was. While the query starts, other threads see these settings in the session. A checkpoint keeps the number of
-    partitions that it was started with.
+    The session needs no settings. The query gets what it needs, as `configure` sets it, and the session is restored
+    afterwards. While the query starts, other threads see these settings in the session. A checkpoint keeps the
+    number of partitions that it was started with.
     """
     _check_outputs(outputs)
     _check_kinds(checkpoint, trigger)
@@ -111,7 +111,7 @@ def start(
     if any(output.spark is not spark for output in outputs):
         raise MixedPlanError(
             "The tables of one query belong to different Spark sessions.",
-            hint="Make all of them from frames of one session.",
+            hint="Create all of them from frames of one session.",
             where=user_line(),
         )
     line = lowered([(output.node, output.spec) for output in outputs], compat, shards, align)
@@ -119,8 +119,8 @@ def start(
     clocked = any(work.needs_clock for work in line.rounds)
     if clocked and {"availableNow", "once"} & set(trigger or {}):
         raise ArgumentError(
-            "A plan with a wall clock does not go with availableNow: it always has something to wait for.",
-            hint='Give trigger={"processingTime": "10 seconds"}, or leave wall_clock= out.',
+            "A plan with a wall clock cannot run with availableNow: it would never end.",
+            hint='Give trigger={"processingTime": "10 seconds"}, or omit wall_clock=.',
             where=user_line(),
         )
     keyed = [Output(output.name, _keyed(output)) for output in outputs]
@@ -156,12 +156,12 @@ def plan_text(
     Returns
     -------
     str
-        Lines: the sources, the rounds with their operators and what each remembers, the shuffles, the outputs.
+        The sources, the rounds with their operators and what each remembers, the shuffles, the outputs.
 
     Raises
     ------
     ArgumentError
-        No output, or an argument of another type.
+        There is no output, or an argument has the wrong type.
     """
     _check_outputs(outputs)
     return plan_of([(output.node, output.spec) for output in outputs], compat, shards, align)
@@ -177,17 +177,17 @@ def request(
     tombstones: Tombstones,
     name: str,
 ) -> OutputRequest:
-    """Describe an output; a sink that needs only final changes gets only those.
+    """Describe an output. A sink that needs only final changes gets only those.
 
     Raises
     ------
     ArgumentError
-        A sink that keeps a row per key would get the late changes of a versioned table, too.
+        A sink that keeps one row per key would also get the late changes of a versioned table.
     """
     if emit == "every" and sink.needs_final and history_of(node) is not None:
         raise ArgumentError(
-            f"{sink.target} keeps a row per key, and every change of a versioned table may be a late one.",
-            hint='Leave emit= out: emit="final" gives the latest.',
+            f"{sink.target} keeps one row per key, and any change of a versioned table may be late.",
+            hint='Omit emit=: emit="final" emits the latest.',
             operator=name,
             where=user_line(),
         )
@@ -203,7 +203,7 @@ def request(
 
 
 def _check_outputs(outputs: Sequence[Any]) -> None:
-    """Refuse a plan without outputs, and what is not one."""
+    """Raise unless there is at least one output and nothing else."""
     others = [one for one in outputs if not isinstance(one, OutputRequest)]
     if others or not outputs:
         raise ArgumentError(
@@ -214,11 +214,11 @@ def _check_outputs(outputs: Sequence[Any]) -> None:
 
 
 def _check_kinds(checkpoint: Any, trigger: Any) -> None:
-    """Refuse arguments of another type while nothing is written yet."""
+    """Check the types of arguments before anything is written."""
     if not isinstance(checkpoint, str | os.PathLike) or not os.fspath(checkpoint):
         raise ArgumentError(
             f"checkpoint={checkpoint!r} is not a directory.",
-            hint="Give the path of a directory that is this query's alone.",
+            hint="Give the path of a directory that only this query uses.",
             where=user_line(),
         )
     if trigger is not None and not isinstance(trigger, Mapping):
@@ -230,20 +230,20 @@ def _check_kinds(checkpoint: Any, trigger: Any) -> None:
 
 
 def _columns(output: OutputRequest) -> list[str]:
-    """The names of the columns of an output's changes, but the library's."""
+    """The column names of an output's changes, without those that the library adds."""
     fields = (*output.node.key, *output.node.value)
     return _REJECTED.names if output.spec.rejected else [one.name for one in fields]
 
 
 def _keyed(output: OutputRequest) -> Sink:
-    """The sink, told the key; what sources reject has none."""
+    """The sink with the key of its changes. Rejected records have none."""
     return (
         output.sink if output.spec.rejected else output.sink.keyed_by([one.name for one in output.node.key])
     )
 
 
 def _shaped(sink: Sink, output: OutputRequest) -> Sink:
-    """A sink that makes records, told the columns."""
+    """The sink with the columns of its changes, if it makes records."""
     if not isinstance(sink, RecordSink):
         return sink
     if output.spec.rejected:
@@ -258,7 +258,7 @@ def _shaped(sink: Sink, output: OutputRequest) -> Sink:
 def _micro_batch_writer(
     endings: Sequence[Ending], outputs: Sequence[Output], checkpoint: str
 ) -> Callable[[DataFrame, int], None]:
-    """Make the function that Spark calls with each micro-batch."""
+    """Return the function that Spark calls with each micro-batch."""
     known: dict[str, str] = {}
 
     def write(micro_batch: DataFrame, number: int) -> None:
@@ -279,21 +279,21 @@ def _micro_batch_writer(
 
 
 def _numbered(changes: DataFrame, number: int) -> DataFrame:
-    """Put the micro-batch's number into the order: under Spark Connect the workers are not told it."""
+    """Add the micro-batch's number to the order: under Spark Connect the workers do not get it."""
     order = F.col(ORDER).withField("micro_batch", F.lit(number).cast("bigint"))
     return changes.withColumn(ORDER, order)
 
 
 def _query_id(spark: SparkSession, checkpoint: str) -> str | None:
-    """Read the query's id, which lives as long as its checkpoint; none where no query was started yet."""
+    """Read the query's id, which lives as long as its checkpoint. None if no query was started yet."""
     line = first_line(spark, f"{checkpoint}/metadata")
     return None if line is None else str(json.loads(line)["id"])
 
 
 def _check_plan(spark: SparkSession, checkpoint: str, line: Line) -> None:
-    """Compare the plan with the one that the checkpoint was started with; note it if it is the first.
+    """Compare the plan with the one that the checkpoint was started with, or store it if it is the first.
 
-    A plan that was noted, and whose query then did not start, binds nobody.
+    If the query then does not start, the stored plan is not binding.
     """
     path = f"{checkpoint}/{_PLAN}"
     text = "\n".join(fact for work in line.rounds for fact in (f"round {work.number}", *work.description))

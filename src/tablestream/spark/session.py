@@ -1,8 +1,8 @@
-"""What a query needs set in its Spark session.
+"""The settings that a query needs in its Spark session.
 
-A query keeps the configuration that its session has at the moment it starts. So `tablestream.start` sets what its
-query needs, starts it, and restores the session. A frame of changes is started by the user: its session needs the
-same settings for longer, and `configure` makes them.
+A query keeps the configuration that its session has when it starts. So `tablestream.start` sets what its query
+needs, starts it, and restores the session. A user who starts a frame of changes needs the same settings for longer:
+`configure` sets them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ PARTITIONS = "spark.sql.shuffle.partitions"
 
 _STORES = "org.apache.spark.sql.execution.streaming.state"
 ROCKSDB = f"{_STORES}.RocksDBStateStoreProvider"
-#: Spark's default, and the only store of Spark's that cannot keep the state of stateful Python.
+#: Spark's default, and its only state store that cannot keep the state of stateful Python.
 _HDFS = f"{_STORES}.HDFSBackedStateStoreProvider"
 #: More rows than a machine has cores.
 _MANY = 4096
@@ -34,7 +34,7 @@ _changing = Lock()
 
 
 def configure(spark: SparkSession) -> SparkSession:
-    """Set what queries need in a session, for all that it starts from now on.
+    """Set what queries need in a session, for every query that it starts from now on.
 
     `start` does this for its own query alone. Call `configure` once before you write `Table.changes` or
     `Stream.changes` yourself, with ``writeStream``. Calling it again changes nothing.
@@ -53,15 +53,15 @@ def configure(spark: SparkSession) -> SparkSession:
     -----
     It sets:
 
-    - ``spark.sql.streaming.stateStore.providerClass`` to RocksDB. Spark's HDFS-backed store is replaced also where
-      you chose it: it cannot hold this state.
+    - ``spark.sql.streaming.stateStore.providerClass`` to RocksDB. Spark's HDFS-backed store is replaced even if
+      you chose it, because it cannot hold this state.
     - ``spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled`` to ``true``: a commit uploads what
       changed instead of a whole snapshot. A value that you set is kept.
     - ``spark.sql.shuffle.partitions`` to the number of shards (16); on a local master to the number of cores, if that
-      is less. A smaller number that you set is kept, a larger one is lowered. Other queries of the session get it as
-      well.
+      is less. A smaller number that you set is kept, a larger one is lowered. Other queries of the session get it
+      as well.
 
-    A query keeps the settings that it was started with, and its checkpoint the number of partitions.
+    A query keeps the settings that it was started with, and its checkpoint keeps the number of partitions.
 
     Examples
     --------
@@ -77,7 +77,7 @@ def configure(spark: SparkSession) -> SparkSession:
 
 @contextmanager
 def configured(spark: SparkSession, shards: int) -> Iterator[None]:
-    """Give a session what a query needs while it is started, and restore it."""
+    """Give a session what a query needs while the query starts, and restore it."""
     wanted = missing_settings(spark, shards)
     with _changing:
         before = {name: spark.conf.get(name, None) for name in wanted}
@@ -89,7 +89,7 @@ def configured(spark: SparkSession, shards: int) -> Iterator[None]:
 
 
 def missing_settings(spark: SparkSession, shards: int) -> dict[str, str]:
-    """The settings that a query of so many shards needs and its session lacks."""
+    """The settings that a query with this many shards needs and its session lacks."""
     wanted = {}
     if _lacks_store(spark):
         wanted[STORE] = ROCKSDB
@@ -105,7 +105,7 @@ def missing_settings(spark: SparkSession, shards: int) -> dict[str, str]:
 
 
 def check_configured(spark: SparkSession, shards: int, rounds: int) -> None:
-    """Check the session of a query that its user starts.
+    """Check the session of a query that the user starts.
 
     Raises
     ------
@@ -116,8 +116,8 @@ def check_configured(spark: SparkSession, shards: int, rounds: int) -> None:
         raise SessionSettingError(
             f"The session keeps streaming state in {spark.conf.get(STORE, None) or 'its default store'};"
             " stateful Python needs RocksDB.",
-            hint=f"Call tablestream.configure(spark) first, which sets {STORE} and what else queries need."
-            " tablestream.start needs no such call.",
+            hint=f"Call tablestream.configure(spark) first, which sets {STORE} and everything else that queries need."
+            " tablestream.start does not need this call.",
             where=user_line(),
         )
     partitions = int(spark.conf.get(PARTITIONS) or 0)
@@ -133,7 +133,7 @@ def _lacks_store(spark: SparkSession) -> bool:
 
 
 def _cores(spark: SparkSession) -> int:
-    """How many tasks run at a time; a session under Spark Connect has no context that knows."""
+    """How many tasks run at a time. Under Spark Connect, which has no context, a small job counts them."""
     if has_context(spark):
         return spark.sparkContext.defaultParallelism
     tasks = spark.range(_MANY).select(F.spark_partition_id().alias("task"))

@@ -48,11 +48,11 @@ from tablestream.spark.volatile import RECORDED
 from tablestream.topology.nodes import Fields
 
 _MIXED_REMEDY = (
-    "Make the table from the frame as it was read, and do the rest after it; or give order_by= a column that orders"
-    " the records."
+    "Create the table from the frame as it was read, and transform it afterwards; or give order_by= a column that"
+    " orders the records."
 )
 _MIXED_REMEDIES = {
-    JOIN: "Have Spark broadcast the static side, with F.broadcast(...), or join tables instead; or give order_by= a"
+    JOIN: "Broadcast the static side with F.broadcast(...), or join tables instead; or give order_by= a"
     " column that orders the records."
 }
 RESERVED = ("_change_type", "_timestamp", "_order", "_is_latest", *blobs.COLUMNS)
@@ -67,13 +67,13 @@ class SourceFrame:
     frame
         See above.
     marks
-        How many parts the mark has; 0: the order is that of Spark's tasks.
+        The number of mark columns; 0: the order is that of Spark's tasks.
     malformed, remedy
-        What happens to a row that could not be read, and what its reader can do.
+        How to handle a row that could not be read, and the hint for the user.
     lanes
-        Whether each source partition goes on and on, as those of a topic do; otherwise the source as a whole does.
+        Whether each source partition continues, like those of a topic; otherwise only the source as a whole does.
     arrival
-        Whether its records have no time but that of their arrival.
+        Whether its records only have the time of their arrival.
     """
 
     frame: DataFrame
@@ -85,18 +85,18 @@ class SourceFrame:
 
     @property
     def mark_columns(self) -> list[str]:
-        """The names of the parts of the mark."""
+        """The names of the mark columns."""
         return [f"__mark{number}" for number in range(self.marks)]
 
 
 @dataclass(frozen=True)
 class Description:
-    """What a user says of a source, see `tablestream.table` and `tablestream.stream`.
+    """A user's description of a source, see `tablestream.table` and `tablestream.stream`.
 
     Attributes
     ----------
     deletes_sql
-        What `deletes` was given as, if that was SQL.
+        The SQL of `deletes`, if the user gave SQL.
     records
         Whether it is a stream.
     """
@@ -115,7 +115,7 @@ class Description:
 
     @property
     def kind(self) -> str:
-        """What it becomes."""
+        """``table`` or ``stream``."""
         return "stream" if self.records else "table"
 
 
@@ -133,22 +133,22 @@ class Described:
 
 
 def describe(df: DataFrame, said: Description) -> Described:
-    """Check what was said of a source against its data frame, and compute the columns.
+    """Check a source's description against its data frame, and compute the columns.
 
     Raises
     ------
     ArgumentError
-        If the frame does not stream, a timestamp is none, or a part of the key has no name.
+        The frame is not streaming, the timestamp has another type, or a part of the key has no name.
     UnsupportedTypeError
-        If a column cannot be carried, or cannot be a key.
+        The type of a column is not supported, or not as a key.
     ReservedNameError
-        If a column is called as the library's are.
+        A column has a reserved name.
     ColumnCollisionError
-        If two parts of the key, or two columns of the value, share a name.
+        Two parts of the key, or two columns of the value, have the same name.
     """
     if not df.isStreaming:
         raise ArgumentError(
-            f"A {said.kind} is made from a streaming DataFrame, and this one is not.",
+            f"A {said.kind} needs a streaming DataFrame, and this one is not streaming.",
             hint="Read it with spark.readStream, or with tablestream.from_files.",
             operator=said.name,
             where=said.where,
@@ -158,7 +158,7 @@ def describe(df: DataFrame, said: Description) -> Described:
         if not one.named:
             raise ArgumentError(
                 f"The key {one.name} is an expression without a name.",
-                hint="Give it one, with alias.",
+                hint="Name it with alias.",
                 operator=said.name,
                 where=said.where,
             )
@@ -224,7 +224,7 @@ def describe(df: DataFrame, said: Description) -> Described:
 def _readable(df: DataFrame, origin: Origin, one: Analysed) -> Column:
     """An expression over a record, evaluated only if the record could be read: otherwise its columns may be null.
 
-    A plain column cannot fail, and tells what is known of a rejected record.
+    A plain column cannot fail, and shows what is known of a rejected record.
     """
     if origin.malformed is None or one.text in df.columns:
         return one.column
@@ -246,20 +246,20 @@ def _fields(columns: Sequence[Analysed]) -> Fields:
 def _analysed(
     df: DataFrame, columns: Sequence[Column], said: Description, *, deterministic: bool = True
 ) -> list[Analysed]:
-    """Let Spark look at columns of the source; they are computed once, in the micro-batch that reads the record."""
+    """Let Spark analyse columns of the source. They are computed once, in the micro-batch that reads the record."""
     return analysed(
         df, columns, operator=said.name, where=said.where, deterministic=deterministic, allowed=RECORDED
     )
 
 
 def _value(df: DataFrame, said: Description, others: Sequence[str]) -> list[Analysed]:
-    """The value's columns: those asked for, or all but others and the excepted ones."""
+    """The value's columns: the chosen ones, or all except the key, internal and excluded ones."""
     fold = folding(df.sparkSession)
     there = {fold(name) for name in df.columns}
     unknown = [name for name in said.except_columns if fold(name) not in there]
     if unknown:
         raise ArgumentError(
-            f"except_columns names columns that are not there: {', '.join(unknown)}.",
+            f"except_columns names unknown columns: {', '.join(unknown)}.",
             hint=f"Columns are: {', '.join(df.columns)}.",
             operator=said.name,
             where=said.where,
@@ -273,33 +273,33 @@ def _value(df: DataFrame, said: Description, others: Sequence[str]) -> list[Anal
 
 
 def _check_names(df: DataFrame, said: Description, columns: Sequence[Analysed]) -> None:
-    """Names, of the key or of the value, have to be there once and not be ours."""
+    """Refuse duplicate and reserved names in the key or the value."""
     names = [one.name for one in columns]
     twice = [name for name, times in Counter(map(folding(df.sparkSession), names)).items() if times > 1]
     if twice:
         raise ColumnCollisionError(
             f"Two columns are called '{twice[0]}'.",
-            hint="Leave one out, or rename it.",
+            hint="Exclude one, or rename it.",
             operator=said.name,
             where=said.where,
         )
     reserved = [name for name in names if is_reserved(name)]
     if reserved:
         raise ReservedNameError(
-            f"The library uses the names {', '.join(reserved)} itself.",
-            hint="Leave the columns out with except_columns=, or rename them.",
+            f"The library reserves the names {', '.join(reserved)}.",
+            hint="Exclude the columns with except_columns=, or rename them.",
             operator=said.name,
             where=said.where,
         )
 
 
 def is_reserved(name: str) -> bool:
-    """Whether a name is the library's: of a column of changes, or of one on the way to them."""
+    """Whether a name is reserved: for a column of changes, or for an internal one."""
     return name.lower() in RESERVED or name.startswith("__")
 
 
 def _microseconds(df: DataFrame, origin: Origin, timestamp: Analysed | None, said: Description) -> Column:
-    """The record's time in microseconds: as said, its origin's, or the micro-batch's."""
+    """The record's time in microseconds: the user's, its origin's, or the micro-batch's."""
     what, remedy = "timestamp=", "Convert it, for instance with F.timestamp_millis or F.to_timestamp."
     if timestamp is None:
         if origin.time is None:
@@ -309,7 +309,7 @@ def _microseconds(df: DataFrame, origin: Origin, timestamp: Analysed | None, sai
         remedy = "Give timestamp= the time, for instance with F.timestamp_millis, or rename the column."
     if not isinstance(timestamp.type, T.TimestampType | T.TimestampNTZType):
         raise ArgumentError(
-            f"{what} has the type {timestamp.type.simpleString()}, and has to be a timestamp.",
+            f"{what} has the type {timestamp.type.simpleString()}; it must be a timestamp.",
             hint=remedy,
             operator=said.name,
             where=said.where,
@@ -319,16 +319,16 @@ def _microseconds(df: DataFrame, origin: Origin, timestamp: Analysed | None, sai
 
 
 def _ordered(origin: Origin, df: DataFrame, said: Description) -> Origin:
-    """The origin, if its order is still that of the rows; warn of records whose order is not known.
+    """The origin, if the rows still have its order. Warns if the order of records is not known.
 
-    Rows that were mixed have the user's order, and then the positions that they carry. What is counted in a task says
-    nothing of them.
+    Mixed rows have the user's order, and then the positions that they carry. Positions counted in a task do not
+    apply to them.
     """
     if not origin.marks:
         if said.order_by is None:
             warn(
                 f"{said.kind.capitalize()} '{said.name}' ({said.where}) comes from a source without positions: its"
-                " records are ordered by time, then as Spark's tasks read them, which a replay may do differently."
+                " records are ordered by time, then as Spark's tasks read them, which can differ in a replay."
                 " Give order_by= a column that orders them."
             )
         return origin

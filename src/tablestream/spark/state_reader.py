@@ -1,7 +1,8 @@
-"""Reading the state of a query from outside: a table as it is in a checkpoint, as a batch data frame.
+"""Read the state of a query from outside: a table in a checkpoint, as a batch data frame.
 
-Spark's own reader gives the manifests and the chunks of a round. Those of a shard come together in one task, which
-reads them as the query itself does. The driver sees the list of tables, and manifests where it needs their clocks.
+Spark's own reader returns the manifests and the chunks of a round. Those of one shard come together in one task,
+which reads them as the query itself does. The driver only sees the list of tables, and manifests where it needs
+their clocks.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ from tablestream.state.store import MemoryStore
 TIMESTAMP, VALID_FROM, VALID_TO = "_timestamp", "valid_from", "valid_to"
 
 _MANIFEST = re.compile(variables(0)[0].replace("0", r"(\d+)"))
-#: Where a chunk belongs; null for a manifest.
+#: The place of a chunk; null for a manifest.
 _PLACE = {"trace": "int", "run": "bigint", "chunk": "int"}
 
 
@@ -54,7 +55,7 @@ def read_state(
 ) -> DataFrame:
     """Read a table from the state of a query: its rows now, or after an earlier micro-batch.
 
-    The query may run meanwhile, or have ended; nothing of its state is changed.
+    The query may be running, or have ended. Its state is not changed.
 
     Parameters
     ----------
@@ -63,37 +64,39 @@ def read_state(
     checkpoint
         The query's checkpoint directory.
     table
-        The name of a table whose rows the state has: a side of a join on the key, the right side of a foreign-key
-        join, a table that streams are joined with, groups, a versioned table, one of `Table.materialize`, an output
-        with ``before=True``. An error names those there are.
+        The name of a table whose rows are in the state: a side of a join on the key, the right side of a
+        foreign-key join, a table that streams are joined with, groups, a versioned table, a result of
+        `Table.materialize`, an output with ``before=True``. The error for an unknown name lists them.
     batch_id
-        The number of a micro-batch: the table is read as it was after that. Spark keeps as many as
+        Read the table as it was after this micro-batch. Spark keeps as many as
         ``spark.sql.streaming.minBatchesToRetain`` says. Default: the last one.
     as_of
-        Of a versioned table, the time as of which its rows are wanted: a string that Spark takes for a timestamp,
-        in the session's time zone, or a datetime. None: all versions that were valid at a time in the history.
+        For a versioned table: read the rows that were valid at this time, a datetime or a string that Spark casts
+        to a timestamp in the session's time zone. None: all versions that were valid at any time in the history.
 
     Returns
     -------
     DataFrame
-        The key and value columns, and ``_timestamp`` (timestamp), the time of the row. Of a versioned table also
-        ``valid_from`` and ``valid_to`` (timestamps; null: it is the latest version of its row).
+        The key and value columns, and ``_timestamp`` (timestamp), the time of the row. For a versioned table also
+        ``valid_from`` and ``valid_to`` (timestamps; ``valid_to`` is null for the latest version of a row).
 
     Raises
     ------
     ArgumentError
-        There is no such table, or the state does not have its rows; `as_of` is no time, or a time before the history.
+        There is no such table, or the state does not have its rows; `as_of` is not a time, or a time before the
+        history.
     NotVersionedError
-        `as_of` with a table that is not versioned.
+        `as_of` is given, and the table is not versioned.
     ColumnCollisionError
-        A versioned table has itself a column ``valid_from`` or ``valid_to``.
+        A versioned table itself has a column ``valid_from`` or ``valid_to``.
     StateError
-        The directory is no checkpoint of such a query, has no state yet, or that of the micro-batch is not there.
+        The directory is not the checkpoint of such a query, has no state yet, or lacks the state of the
+        micro-batch.
 
     Notes
     -----
-    Cost: all of the state of one round is read, by Spark's ``statestore`` source, and of it the table decoded, one
-    shard a task. A task needs memory for the table's compressed chunks in its shard.
+    Cost: Spark's ``statestore`` source reads all state of one round; only the table's part is decoded, one shard
+    per task. A task needs memory for the table's compressed chunks in its shard.
 
     Examples
     --------
@@ -114,7 +117,7 @@ def read_state(
 
 @dataclass(frozen=True)
 class _State:
-    """The state of a query after a micro-batch: by round the number that Spark gives its operator."""
+    """The state of a query after a micro-batch, with the number of Spark's operator for each round."""
 
     spark: SparkSession
     checkpoint: str
@@ -123,12 +126,12 @@ class _State:
 
     @classmethod
     def of(cls, spark: SparkSession, checkpoint: str, wanted: int | None) -> _State:
-        """Find the rounds of a query, and whether the state after a micro-batch is there.
+        """Find the rounds of a query, and check that the state after a micro-batch exists.
 
         Raises
         ------
         StateError
-            It is not.
+            It does not exist.
         """
         if first_line(spark, f"{checkpoint}/metadata") is None:
             raise StateError(
@@ -136,7 +139,7 @@ class _State:
                 hint="Give the directory that the query was started with, as checkpoint= of ts.start.",
                 where=user_line(),
             )
-        # In a session without queries yet nothing else starts what the reader asks for the state stores' places.
+        # The reader asks this coordinator for the places of state stores; without queries, nothing else starts it.
         _ = spark.streams.active
         operators, kept = {}, (0, -1)
         for row in spark.read.format("state-metadata").load(checkpoint).collect():
@@ -149,7 +152,7 @@ class _State:
         if not operators or kept[1] < 0:
             raise StateError(
                 f"The checkpoint {checkpoint} has no state of tables.",
-                hint="Wait until the query has ended a micro-batch. A plan without joins and groups keeps none.",
+                hint="Wait until the query has completed a micro-batch. A plan without joins and groups has no state.",
                 where=user_line(),
             )
         if not kept[0] <= micro_batch <= kept[1]:
@@ -174,7 +177,7 @@ class _State:
         return rows.select(f"key.{blobs.SHARD}", *places, F.col("user_map_value.chunk").alias("data"))
 
     def tables(self) -> StoredTables:
-        """Return what a shard says of the tables that there are; every shard of every round says the same.
+        """Return the list of tables in the state. Every shard of every round has the same list.
 
         Raises
         ------
@@ -189,7 +192,7 @@ class _State:
                 return decode(bytes(row[0]).decode(errors="replace"))
         raise StateError(
             f"The checkpoint {self.checkpoint} has no rows of any table yet.",
-            hint="Wait until records have come.",
+            hint="Wait until records have arrived.",
             where=user_line(),
         )
 
@@ -201,7 +204,7 @@ class _State:
 
 @dataclass(frozen=True)
 class _ShardReader:
-    """Reads the rows of a table in one shard, from its manifest (of no trace) and its chunks."""
+    """Reads the rows of a table in one shard from its manifest (the row without a trace) and its chunks."""
 
     table: StoredTable
     as_of_us: int | None
@@ -255,8 +258,8 @@ def _shown(spark: SparkSession, table: StoredTable) -> list[Column]:
     taken = [one.name for one in (*table.key, *table.value) if fold(one.name) in set(map(fold, added))]
     if taken:
         raise ColumnCollisionError(
-            f"'{table.name}' has the column {taken[0]}, which is also when a version is valid.",
-            hint="Give it another name where the table is made.",
+            f"'{table.name}' has a column {taken[0]}, which the result uses for the time of a version.",
+            hint="Rename it where the table is created.",
             where=user_line(),
         )
     key = [
@@ -268,7 +271,7 @@ def _shown(spark: SparkSession, table: StoredTable) -> list[Column]:
 
 
 def _check_kinds(checkpoint: Any, table: Any, batch_id: Any) -> None:
-    """Refuse arguments of another kind."""
+    """Check the types of arguments."""
     kinds = (
         ("checkpoint", checkpoint, isinstance(checkpoint, str | os.PathLike), "the path of a directory"),
         ("table", table, isinstance(table, str), "the name of a table"),
@@ -292,15 +295,15 @@ def _chosen(stored: StoredTables, name: str) -> StoredTable:
     Raises
     ------
     ArgumentError
-        There is none; the message names those there are.
+        There is no such table; the message lists the existing ones.
     """
     if name in stored.by_name:
         return stored.by_name[name]
     there = f"Tables that can be read: {', '.join(stored.by_name) or 'none'}."
     if name in stored.others:
         raise ArgumentError(
-            f"The state does not have the rows of '{name}': no operator of the plan remembers them as a table.",
-            hint=f"Have them kept with materialize(), in a plan with a new checkpoint. {there}",
+            f"The state does not have the rows of '{name}': no operator of the plan keeps them as a table.",
+            hint=f"Keep them with materialize(), in a plan with a new checkpoint. {there}",
             where=user_line(),
         )
     raise ArgumentError(f"The plan has no table '{name}'.", hint=there, where=user_line())
@@ -314,12 +317,12 @@ def _moment_us(spark: SparkSession, table: StoredTable, as_of: Any) -> int:
     NotVersionedError
         The table has only the latest rows.
     ArgumentError
-        It is no time.
+        It is not a time.
     """
     if table.history is None:
         raise NotVersionedError(
             f"as_of= asks for versions of '{table.name}', and the state has only the latest rows.",
-            hint="Give the table a history=, or leave as_of= out.",
+            hint="Give the table a history=, or omit as_of=.",
             where=user_line(),
         )
     if isinstance(as_of, str | datetime):
@@ -334,12 +337,12 @@ def _moment_us(spark: SparkSession, table: StoredTable, as_of: Any) -> int:
 
 
 def _check_history(state: _State, table: StoredTable, moment_us: int) -> None:
-    """Refuse a time at which some shard may have forgotten what was valid.
+    """Refuse a time for which some shard may have removed versions.
 
     Raises
     ------
     ArgumentError
-        The message says from when on the table is known.
+        The message says when the history begins.
     """
     assert table.history is not None  # noqa: S101 - `_moment_us` saw to it
     shards = [manifests.decode(bytes(row.data)) for row in state.manifests(table.round).collect()]
@@ -348,7 +351,7 @@ def _check_history(state: _State, table: StoredTable, moment_us: int) -> None:
         begin = F.timestamp_micros(F.lit(max(observed) - table.history.length_us)).cast("string")
         row = state.spark.range(1).select(begin).first()
         raise ArgumentError(
-            f"What '{table.name}' was at that time is forgotten: its history begins at {row[0] if row else begin}.",
+            f"'{table.name}' does not reach back to that time: its history begins at {row[0] if row else begin}.",
             hint="Give a later time, or the table a longer history=.",
             where=user_line(),
         )

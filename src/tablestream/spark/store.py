@@ -1,7 +1,7 @@
-"""The state of record in Spark: a shard's manifest, its plan and the chunks of its runs.
+"""The durable state in Spark: a shard's manifest, its plan and the chunks of its runs.
 
 Two state variables serve all operators of a round: a value state with the manifest, and a map state with the
-chunks; the plan's text, and which tables there are, are chunks of no trace.
+chunks. The plan's text and the list of tables are chunks without a trace.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ def variables(round_number: int) -> tuple[str, str]:
 
 
 class SparkStore:
-    """A `StateStore` on the state of one stateful stage, for the shard that Spark works on at the moment.
+    """A `StateStore` on the state of one stateful stage, for the shard that Spark currently processes.
 
     Parameters
     ----------
     handle
-        Of the stage; the variables are made in the processor's ``init``.
+        The handle of the stage; the variables are created in the processor's ``init``.
     round_number
         Names the variables: ``manifest_1``, ``runs_1``.
     """
@@ -36,7 +36,7 @@ class SparkStore:
     def read_manifest(self) -> bytes | None:
         """See `StateStore`.
 
-        Spark logs a warning where a value is read that is not there, as in every shard of a new query.
+        Spark logs a warning if the value does not exist, as in every shard of a new query.
         """
         value = self._manifest.get() if self._manifest.exists() else None
         return None if value is None else bytes(value[0])

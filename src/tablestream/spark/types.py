@@ -83,8 +83,8 @@ def arrow_type(kind: T.DataType, column: str, *, operator: str = "", where: str 
     if isinstance(kind, T.StructType) and type(kind) is T.StructType:
         return pa.struct((one.name, inside(one.dataType, f"{column}.{one.name}")) for one in kind.fields)
     raise UnsupportedTypeError(
-        f"Column '{column}' has the type {kind.simpleString()}, which a table cannot carry unchanged.",
-        hint="Leave the column out (except_columns=) or cast it, for instance to a string.",
+        f"Column '{column}' has the type {kind.simpleString()}, which is not supported.",
+        hint="Exclude the column (except_columns=) or cast it, for instance to a string.",
         operator=operator,
         where=where,
     )
@@ -93,12 +93,12 @@ def arrow_type(kind: T.DataType, column: str, *, operator: str = "", where: str 
 def check_key_type(
     kind: T.DataType, column: str, *, operator: str = "", where: str = "", role: str = "a key"
 ) -> None:
-    """Refuse types that cannot be a key, or an order: maps, collated strings, and what cannot be carried at all.
+    """Refuse types that cannot be a key, or an order: maps, strings with a collation, and unsupported types.
 
     Parameters
     ----------
     role
-        What the column is to be, for the error.
+        The use of the column, for the error.
 
     Raises
     ------
@@ -114,18 +114,18 @@ def check_key_type(
     elif isinstance(kind, T.MapType) or (isinstance(kind, T.StringType) and kind.simpleString() != "string"):
         raise UnsupportedTypeError(
             f"Column '{column}' of type {kind.simpleString()} cannot be (part of) {role}.",
-            hint="Use columns that have one equality and one order: no maps, no strings with a collation.",
+            hint="Use types with equality and order: no maps, no strings with a collation.",
             operator=operator,
             where=where,
         )
 
 
 def common_type(left: T.DataType, right: T.DataType) -> T.DataType | None:
-    """Return the type that both sides of a comparison are widened to, or none if there is none.
+    """Return the type in which two sides are compared, or None.
 
     Integers widen to the larger, integers and floats to double, decimals to a decimal that holds both, dates to
     timestamps, day-time intervals to the units of both, char and varchar to string; arrays and structs with equal
-    names part by part. Everything else has to be equal but for nullability.
+    names part by part. Everything else has to be equal except for nullability.
 
     Examples
     --------
@@ -183,7 +183,7 @@ def _plain(kind: T.DataType) -> T.DataType:
 
 
 def nullable(kind: T.DataType, leaf: Callable[[T.DataType], T.DataType] = lambda one: one) -> T.DataType:
-    """Return the type with every part nullable: the parts of a row that is not there are null."""
+    """Return the type with every part nullable: the parts of a missing row are null."""
     if isinstance(kind, T.ArrayType):
         return T.ArrayType(nullable(kind.elementType, leaf))
     if isinstance(kind, T.MapType):
@@ -196,12 +196,12 @@ def nullable(kind: T.DataType, leaf: Callable[[T.DataType], T.DataType] = lambda
 def common_key(
     left: list[T.DataType], right: list[T.DataType], *, operator: str, where: str
 ) -> list[T.DataType]:
-    """Return the types that two keys are compared as.
+    """Return the types in which two keys are compared.
 
     Raises
     ------
     KeyMismatchError
-        If they differ in length, or a part has no common type.
+        The keys differ in length, or a part has no common type.
     """
     shown = [", ".join(kind.simpleString() for kind in side) for side in (left, right)]
     common = [common_type(one, other) for one, other in zip(left, right, strict=False)]

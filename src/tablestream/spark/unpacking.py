@@ -1,7 +1,7 @@
-"""The way out: blobs of messages become rows of a data frame again, per key in order.
+"""The way out: blobs of messages become rows of a data frame again, in order per key.
 
-Runs in `mapInArrow` on Spark's workers: between two rounds where expressions have to be evaluated, and behind the
-last shuffle.
+Runs in `mapInArrow` on Spark's workers: between two rounds if expressions have to be evaluated, and after the last
+shuffle.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ from tablestream.state.changes import PARTITION, POSITION, TIME, hop_columns
 ROWS, CELLS = 50_000, 10_000_000
 #: The column with a change's place in the total order.
 ORDER = "order"
-#: Where Spark tells its workers the number of the micro-batch.
+#: The property in which Spark passes the number of the micro-batch to its workers.
 _MICRO_BATCH = "streaming.sql.batchId"
 
 
 @dataclass(frozen=True)
 class Opened:
-    """A port whose messages become rows: the columns they come in.
+    """A port whose messages become rows, and the columns of these rows.
 
     Attributes
     ----------
     port
         The port.
     columns
-        Per column its place in a message: the message's column, and of a struct the field, or ``""`` for whether
-        there is a struct at all; ``None`` for a column as it is.
+        The place of each column in a message: the message's column, and for a struct the field, or ``""`` for
+        whether the struct exists; ``None`` for the column itself.
     schema
         The columns' names and Arrow types, serialised.
     numbered_by
-        The columns of the key whose messages are numbered, 0, 1, ..., in ``order``; none: they are not.
+        The key columns by which messages are numbered, 0, 1, ..., in ``order``; if empty, they are not numbered.
     nested
         Whether the columns are the fields of one struct.
     """
@@ -86,9 +86,9 @@ def _take(frame: pl.DataFrame, source: str, part: str | None) -> pl.Expr:
 
 @dataclass(frozen=True)
 class ChangeUnpacker:
-    """Opens the blobs of some ports between two rounds; blobs for others pass.
+    """Opens the blobs of some ports between two rounds; other blobs pass through.
 
-    Gives the columns of blobs (``rows`` and ``blob`` are null in rows that were opened) and those of the opened
+    Returns the columns of blobs (``rows`` and ``blob`` are null in rows that were opened) and those of the opened
     ports.
     """
 
@@ -123,7 +123,7 @@ class ChangeUnpacker:
 class OutputUnpacker:
     """Opens the blobs of the plan's outputs, shard by shard, in the total order.
 
-    Gives ``__port`` and the columns of the outputs, among them `ORDER`.
+    Returns ``__port`` and the columns of the outputs, including `ORDER`.
     """
 
     opened: tuple[Opened, ...]
@@ -142,7 +142,7 @@ class OutputUnpacker:
         yield from self._shard(held)
 
     def _order(self, numbered_by: tuple[str, ...]) -> pl.Expr:
-        """The place of a change, for its reader: it begins with the micro-batch."""
+        """The place of a change, as users see it: it begins with the micro-batch."""
         hops = (pl.col(hop).alias(f"hop_{number}") for number, hop in enumerate(hop_columns(self.hops)))
         place = (
             pl.col(TIME).alias("time"),
@@ -175,7 +175,7 @@ class OutputUnpacker:
 
 
 def rows_together(opened: Sequence[Opened]) -> int:
-    """Return how many rows leave together: each has the columns of every port, and most of them null."""
+    """Return the number of rows per record batch: each has the columns of every port, and most of them are null."""
     return max(1, min(ROWS, CELLS // sum(1 + len(one.columns) for one in opened)))
 
 
@@ -189,7 +189,7 @@ def micro_batch_id() -> int:
 def by_batches(
     function: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]],
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Give a function the annotations by which Spark knows that it takes a shard batch by batch."""
+    """Give a function the annotations that tell Spark to call it batch by batch."""
 
     def unpack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield from function(batches)
@@ -198,7 +198,7 @@ def by_batches(
 
 
 def wide(kinds: dict[str, pa.DataType], rows: int, columns: dict[str, pa.Array]) -> pa.RecordBatch:
-    """Make a record batch of all columns; those not given are null."""
+    """Make a record batch of all columns; missing ones are null."""
     arrays = [
         columns[name].cast(kind)
         if name in columns and columns[name].type != kind

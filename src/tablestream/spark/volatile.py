@@ -1,11 +1,11 @@
 """Expressions that depend on more than the row: on the clock, the session, or another query.
 
-Spark calls ``current_timestamp()`` deterministic, since all rows of a micro-batch see one value. The library looks at
-a row again in later micro-batches, so such an expression is not a function of its row.
+Spark considers ``current_timestamp()`` deterministic, because all rows of a micro-batch see one value. The library
+evaluates a row again in later micro-batches, so such an expression is not a function of its row.
 
-Spark has no public view of an expression's tree, only texts, and in these a string or a column may look like a call.
-So two texts are compared. The analysed one gives suspects. Spark's optimizer then replaces every one that is real
-by its present value, or by what computes it. What is still there after that only looked like one.
+Spark offers no public view of an expression's tree, only texts, in which a string or a column may look like a call.
+So two texts are compared. The analysed one gives suspects. Spark's optimizer then replaces every real one by its
+present value, or by what computes it. Whatever remains only looked like one.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _SUBQUERIES = frozenset(f"{one}()" for one in _SUBQUERY.split("|"))
 #: Without an initialisation vector, `aes_encrypt` takes a random one, except in the mode ECB.
 _CIPHER = r"aes_encrypt(?=\((?!.*, ecb, ).*, , )"
 _CALL = re.compile(rf"\b(?:{_CLOCK}|{_SESSION}|{_SUBQUERY}|{_CIPHER})(?=\()")
-#: Texts that become a time when Spark casts them; behind ``lambda`` it is a variable's name.
+#: Texts that become a time when Spark casts them; after ``lambda`` it is a variable's name.
 _SPECIAL = re.compile(r"(?<!lambda )\b(?:now|today|tomorrow|yesterday)\b(?!\()")
 #: The same in a literal: the SQL parser replaces it, so a plan that is built again has another time.
 _LITERAL = re.compile(r"\b(?:date|timestamp(?:_ntz|_ltz)?)\s*['\"]\s*(now|today|tomorrow|yesterday)\b")
@@ -37,7 +37,7 @@ _BARRIER = "CollectMetrics"
 
 
 def volatile_parts(frame: DataFrame, column: Column, text: str) -> set[str]:
-    """Say what in an expression may have another value when the same row is looked at again.
+    """Return the parts of an expression that may give another value when the same row is evaluated again.
 
     Parameters
     ----------
@@ -53,7 +53,7 @@ def volatile_parts(frame: DataFrame, column: Column, text: str) -> set[str]:
 
     Notes
     -----
-    Most expressions have no suspects, and cost a search in their text.
+    Most expressions have no suspects, and only cost a search in their text.
     """
     text = text.lower()
     literals = _LITERAL.findall(str(column).lower()) if _PARSED_LITERAL.search(text) else []
@@ -71,7 +71,7 @@ def _suspects(text: str) -> set[str]:
 def _optimised(frame: DataFrame, column: Column) -> str:
     """The expression as Spark's optimizer leaves it; nothing runs.
 
-    Empty where Spark cannot say: then every suspect counts.
+    Empty if Spark cannot say: then every suspect counts.
     """
     spark = frame.sparkSession
     # A streaming frame cannot be explained in SQL. Without its rows, it also lacks the hidden column `_metadata`.

@@ -265,7 +265,7 @@ class RunCache:
         except OSError as problem:
             if not self._told:
                 _LOG.warning(
-                    "Chunks stay in memory while %s takes none, which may be slower: %s",
+                    "Chunks stay in memory, which may be slower, because %s cannot be written: %s",
                     self._directory,
                     problem,
                 )
@@ -316,7 +316,7 @@ class RunCache:
         except OSError as refusal:
             problem = str(refusal)
         if problem is not None:
-            _LOG.warning("Chunks stay in memory, since %s cannot be used: %s", self._directory, problem)
+            _LOG.warning("Chunks stay in memory, because %s cannot be used: %s", self._directory, problem)
         return problem is None
 
     def _scan(self) -> None:

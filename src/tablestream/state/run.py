@@ -34,7 +34,7 @@ LIVE = "_live"  # False marks a tombstone
 _WRITE = pa.ipc.IpcWriteOptions(compression=pa.Codec("zstd", compression_level=1), use_threads=False)
 _READ = pa.ipc.IpcReadOptions(use_threads=False)
 RESTORE_HINT = (
-    "Restart from a checkpoint that is whole (a copy, or an earlier micro-batch of this one), "
+    "Restart from a complete checkpoint (a copy, or an earlier micro-batch of this one), "
     "or start with a new checkpoint and read the sources again."
 )
 

@@ -1,4 +1,4 @@
-"""Questions about the logical plan: what a table hangs on, and which nodes are one operator."""
+"""Questions about the logical plan: the inputs of a table, and which nodes form one operator."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _SOURCES = (Source, Deduplicate, ToTable)
 
 
 def ancestors(*nodes: Node) -> list[Node]:
-    """Return the nodes and all they hang on, parents before children, in the order of declaration."""
+    """Return the nodes and their dependencies, parents before children, in the order of declaration."""
     seen: dict[int, Node] = {}
     open_nodes = list(nodes)
     while open_nodes:
@@ -46,8 +46,8 @@ def ancestors(*nodes: Node) -> list[Node]:
 def view_path(node: Node) -> Iterator[Node]:
     """Walk from a node down its selects and filters to the node whose changes they are a view of.
 
-    Of a stream also down what gives its records another key. The changes of a filtered table become records where it
-    is known which of them are any: that is no view.
+    For a stream, also down nodes that change the key of its records. The changes of a filtered table become records
+    where it is known which of them exist: that is not a view.
     """
     yield node
     while isinstance(node, Select | Filter | SelectKey) or (
@@ -58,7 +58,7 @@ def view_path(node: Node) -> Iterator[Node]:
 
 
 def ways(view: Node) -> list[tuple[Node, tuple[int, ...]]]:
-    """Return every way on which records reach a view of a stream: one, and for each merged stream another.
+    """Return every path on which records reach a view of a stream: one, plus one per merged stream.
 
     Returns
     -------
@@ -78,13 +78,13 @@ def ways(view: Node) -> list[tuple[Node, tuple[int, ...]]]:
 
 
 def base_of(node: Node) -> Node:
-    """Return the node that a view (selects and filters) stands on; the node itself if it is no view."""
+    """Return the node under a view (selects and filters); the node itself if it is not a view."""
     *_, base = view_path(node)
     return base
 
 
 def shown_name(node: Node) -> str:
-    """Return a node's name as users know it: without what tells the operators of one source apart."""
+    """Return a node's name as users know it, without the suffix for a source's operator."""
     name = node.name
     for suffix in (VERSIONS, REORDERED, SEQUENCED, DEDUPLICATED):
         name = name.removesuffix(suffix)
@@ -92,7 +92,7 @@ def shown_name(node: Node) -> str:
 
 
 def named_as(node: Node, names: Mapping[Node, str]) -> str:
-    """Return the name in a plan that users know a node by: that of the source whose operator it is."""
+    """Return the name by which users know a node: that of its source, for a source's operator."""
     while isinstance(node, Materialize | Reorder | SequenceBy) and shown_name(node) != node.name:
         node = node.parent
     return names[node]
@@ -104,10 +104,10 @@ def is_filtered(view: Node) -> bool:
 
 
 def history_of(table: Node) -> int | None:
-    """Return how far back a table has versions, in microseconds; None if it has none.
+    """Return how far back a table has versions, in microseconds; None if it is not versioned.
 
-    A table has them if it is kept with a history; what selects and filters make of it has them, too. A join of two
-    histories has the shorter one.
+    A table with a history is versioned, and so are its selects and filters. A join of two histories has the shorter
+    one.
     """
     while isinstance(table, Select | Filter):
         table = table.parent
@@ -118,7 +118,7 @@ def history_of(table: Node) -> int | None:
 
 
 def removes_rows(view: Node) -> bool:
-    """Whether a view, or the join it stands on, can turn a row into a tombstone."""
+    """Whether a view, or the join under it, can turn a row into a tombstone."""
     return any(
         isinstance(step, Filter) or (isinstance(step, Select | Join) and step.delete_when is not None)
         for step in view_path(view)
@@ -126,7 +126,7 @@ def removes_rows(view: Node) -> bool:
 
 
 def unique_names(nodes: Iterable[Node]) -> dict[Node, str]:
-    """Name every node of a plan; of several with one name the later ones are numbered."""
+    """Name every node of a plan; duplicate names are numbered."""
     names: dict[Node, str] = {}
     for node in nodes:
         name, number = node.name, 1
@@ -140,7 +140,7 @@ def unique_names(nodes: Iterable[Node]) -> dict[Node, str]:
 def leaves_of(join: KeyJoin) -> list[tuple[Node, KeyJoin]]:
     """Return the tables that one operator reads for a join of joins on one key, each with the join above it.
 
-    A join is part of the one above it when nothing but selects lies between, which leave every row in place.
+    A join is part of the one above it if there are only selects in between, which leave every row in place.
     """
     found: list[tuple[Node, KeyJoin]] = []
     for side in join.parents:
@@ -150,7 +150,7 @@ def leaves_of(join: KeyJoin) -> list[tuple[Node, KeyJoin]]:
 
 
 def fused(side: Node) -> KeyJoin | None:
-    """Return the key join that a join's side is, as part of the same operator; none if it is another table."""
+    """Return the key join that is a side of a join, as part of the same operator; None if the side is another table."""
     base = base_of(side)
     if not isinstance(base, KeyJoin) or base.complete_history or removes_rows(side):
         return None
@@ -158,7 +158,7 @@ def fused(side: Node) -> KeyJoin | None:
 
 
 def operator_of(node: Node, plan: Iterable[Node]) -> Node:
-    """Return the node of a plan whose operator a node is part of: of key joins on one key the uppermost."""
+    """Return the node of a plan whose operator a node is part of: the topmost of key joins on one key."""
     for above in plan:
         if isinstance(above, KeyJoin) and any(fused(side) is node for side in above.parents):
             return operator_of(above, plan)
@@ -171,7 +171,7 @@ def path_from_base(view: Node) -> tuple[int, ...]:
 
 
 def leaf_paths(join: KeyJoin) -> list[tuple[int, ...]]:
-    """Return, for each of `leaves_of`, the serials of all from the leaf's base up to the join."""
+    """Return, for each of `leaves_of`, the serials from the leaf's base up to the join."""
     found: list[tuple[int, ...]] = []
     for side in join.parents:
         inner = fused(side)
@@ -186,8 +186,8 @@ def asked_for_old_values(nodes: Iterable[Node]) -> set[Node]:
     """Return those of a plan's nodes that Kafka Streams' operators ask for old values.
 
     Groups and suppress ask their table, joins by a foreign key both sides, outer key joins too, left and right ones
-    the side whose rows they keep. Who is asked asks in turn, but for groups and the result of a foreign-key join,
-    which are tables of their own.
+    the side whose rows they keep. A node that is asked asks its own inputs, except groups and the result of a
+    foreign-key join, which are tables of their own.
     """
     asked: set[Node] = set()
     for node in sorted(nodes, key=lambda one: one.serial, reverse=True):
@@ -205,7 +205,7 @@ def materialized_since(nodes: Iterable[Node]) -> dict[Node, int]:
     Returns
     -------
     dict of Node to int
-        By source the serial of the first of these that stands on it, or on a view of it.
+        By source, the serial of the first of these that reads it, or a view of it.
     """
     since: dict[Node, int] = {}
     for node in sorted(nodes, key=lambda one: one.serial):
@@ -216,10 +216,10 @@ def materialized_since(nodes: Iterable[Node]) -> dict[Node, int]:
 
 
 def filters_with_old_values(nodes: Collection[Node]) -> set[Node]:
-    """Return those of a plan's filters that know the old row in Kafka Streams, and so repeat no tombstones.
+    """Return those of a plan's filters that know the old row in Kafka Streams, and so do not repeat tombstones.
 
-    A filter does when it is asked for old values, when its view stands on a join, on groups or on suppress, or when
-    the plan has one of these that had already materialized the source when the filter was declared.
+    These are filters that are asked for old values, filters whose view stands on a join, on groups or on suppress,
+    and filters declared after one of these had already materialized the source.
     """
     asked, since = asked_for_old_values(nodes), materialized_since(nodes)
 

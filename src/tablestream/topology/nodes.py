@@ -1,29 +1,29 @@
-"""The logical plan: frozen nodes that derive what they are from what they are made of.
+"""The logical plan: frozen nodes.
 
 ::
 
     Node
-    ├── Source          a change log: a key, a value, a time, an order; or a stream of records
+    ├── Source          a changelog: a key, a value, a time, an order; or a stream of records
     ├── Select          another value, computed from the row
     ├── Filter          the rows for which a condition holds
     ├── KeyJoin         two tables on their common key
     ├── ForeignKeyJoin  many rows of the left table to one row of the right
     ├── OneToMany       the same join seen from the one, keyed by both keys
-    ├── StreamJoin      the records of a stream, each with the row of a table that it points at
-    ├── Aggregate       the rows of a table, or the records of a stream, by groups, and what is made of each group
-    ├── Suppress        a table whose changes are held back
-    ├── Materialize     a table that is kept as it is, or with the versions of its rows
-    ├── Deduplicate     a source without what its writer wrote twice
-    ├── SequenceBy      a source of which the row with the highest sequence wins
-    ├── Reorder         a table or stream put into the order of its times
+    ├── StreamJoin      the records of a stream, each with the row of a table
+    ├── Aggregate       grouped rows of a table, or records of a stream, and their aggregates
+    ├── Suppress        a table whose changes are buffered
+    ├── Materialize     a table that is stored, with or without versions of its rows
+    ├── Deduplicate     a source without its writer's duplicates
+    ├── SequenceBy      a source in which the row with the highest sequence wins
+    ├── Reorder         a table or stream sorted by time
     ├── SelectKey       a stream with another key
-    ├── FlatMap         a stream with several records, or none, in place of each
+    ├── FlatMap         a stream with several records, or none, for each
     ├── Merge           the records of two streams
     ├── ToStream        the changes of a table as records
     └── ToTable         the records of a stream as the changes of a table
 
-Expressions and data frames are opaque here: this package knows no Spark. An expression shows only its text, which
-is what a restarted plan is compared by.
+Expressions and data frames are opaque here: this package is independent of Spark. An expression shows only its text,
+by which a restarted plan is compared.
 """
 
 from __future__ import annotations
@@ -93,17 +93,17 @@ class Node:
 
     @property
     def parents(self) -> tuple[Node, ...]:
-        """The tables this one is made of, left before right."""
+        """The inputs of this node, left before right."""
         return ()
 
     @property
     def meaning(self) -> str:
-        """What the node does, on one line; part of the fingerprint of all that hangs on it."""
+        """What the node does, on one line; part of the fingerprint of everything that depends on it."""
         raise NotImplementedError
 
     @property
     def is_stream(self) -> bool:
-        """Whether what comes out are records, each for itself, and not the changes of rows."""
+        """Whether the result is records that stand for themselves, rather than changes of rows."""
         return False
 
 
@@ -140,7 +140,7 @@ class Source(Node):
 
 @dataclass(frozen=True, eq=False)
 class OneParent(Node):
-    """What is made of one table or stream."""
+    """A node with one input."""
 
     parent: Node
 
@@ -151,7 +151,7 @@ class OneParent(Node):
 
 @dataclass(frozen=True, eq=False)
 class Select(OneParent):
-    """A table with another value; where ``delete_when`` holds the row is gone."""
+    """A table with another value; where ``delete_when`` holds, the row is deleted."""
 
     columns: tuple[Named, ...]
     delete_when: Expression | None = None
@@ -168,7 +168,7 @@ class Select(OneParent):
 
 @dataclass(frozen=True, eq=False)
 class Filter(OneParent):
-    """The rows for which a condition holds, or with `negate` the others (null counts as not holding)."""
+    """The rows for which a condition holds, or with `negate` the others (null counts as false)."""
 
     condition: Expression
     negate: bool
@@ -186,8 +186,8 @@ class Filter(OneParent):
 class Join(Node):
     """A join of two tables, or of a stream and a table.
 
-    `select` computes the value from both rows, `delete_when` makes it a tombstone. With `complete_history` rows are
-    joined as of every time that both tables remember, and not as of now.
+    `select` computes the value from both rows; `delete_when` makes it a tombstone. With `complete_history`, rows
+    are joined as of every time that both tables remember, instead of as of now.
     """
 
     left: Node
@@ -218,7 +218,7 @@ class KeyJoin(Join):
     Attributes
     ----------
     own_times
-        Whether a change has its own time, whatever that of the row it meets.
+        Whether a change keeps its own time, whatever the time of the row it is joined with.
     """
 
     own_times: bool = field(default=False, kw_only=True)
@@ -232,20 +232,20 @@ class KeyJoin(Join):
 
 @dataclass(frozen=True, eq=False)
 class ForeignKeyJoin(Join):
-    """The rows of the left table, each with the row of the right table that ``on`` points at.
+    """The rows of the left table, each with the right row of its foreign key.
 
-    ``right`` and ``outer`` keep right rows that nothing points at; their key is (left key, right key).
+    ``right`` and ``outer`` keep unmatched right rows; their key is (left key, right key).
 
     Attributes
     ----------
     on
         The foreign key, an expression per column of the right table's key, over a row of the left table.
     foreign
-        The columns of the right table's key, in the types that both sides are compared as.
+        The columns of the right table's key, in the types in which both sides are compared.
     copied
         Whether every shard has a copy of the right table (a global table).
     right_only
-        Whether the result is the right row as it is, and none where there is none; read by key joins alone.
+        Whether the result is just the right row, and no row if unmatched; read by key joins alone.
     on_key
         Whether ``on`` is the whole key of the left table: by default it is then planned as a join on the key.
     """
@@ -258,7 +258,7 @@ class ForeignKeyJoin(Join):
 
     @property
     def keeps_lone_rows(self) -> bool:
-        """Whether right rows without a left row are rows of the result."""
+        """Whether unmatched right rows are rows of the result."""
         return self.how in {"right", "outer"}
 
     @property
@@ -270,14 +270,14 @@ class ForeignKeyJoin(Join):
 
 @dataclass(frozen=True, eq=False)
 class OneToMany(Join):
-    """Every row of the one (``left``) with each row of the many (``right``) whose ``on`` points at it.
+    """Every row of the one (``left``) with each row of the many (``right``) whose foreign key refers to it.
 
     Attributes
     ----------
     on
         The foreign key, an expression per column of the one's key, over a row of the many.
     foreign
-        The columns of the one's key, in the types that both sides are compared as.
+        The columns of the one's key, in the types in which both sides are compared.
     """
 
     on: tuple[Expression, ...]
@@ -285,7 +285,7 @@ class OneToMany(Join):
 
     @property
     def keeps_lone_rows(self) -> bool:
-        """Whether rows of the one without any of the many are rows of the result."""
+        """Whether unmatched rows of the one are rows of the result."""
         return self.how == "left"
 
     @property
@@ -296,7 +296,7 @@ class OneToMany(Join):
 
 @dataclass(frozen=True)
 class Measure:
-    """A declared aggregate: its name in Spark, and the place among the aggregated columns of what it is of.
+    """A declared aggregate: its name in Spark, and the position of its input among the aggregated columns.
 
     An approximate one has a parameter.
     """
@@ -311,7 +311,7 @@ class GroupFunctions(Protocol):
 
     @property
     def text(self) -> str:
-        """Their names and version: what a restarted plan is compared by."""
+        """Their names and version, by which a restarted plan is compared."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -366,18 +366,18 @@ class Aggregate(OneParent):
 
 @dataclass(frozen=True, eq=False)
 class Suppress(OneParent):
-    """A table whose changes are held back; the last one of each key is let through.
+    """A table whose changes are buffered; the last one of each key is emitted.
 
     Attributes
     ----------
     until_us
         How long a key waits, in microseconds.
     max_records, max_bytes
-        How much a shard may hold; None: any amount.
+        How much a shard may hold; None: no limit.
     fail_when_full
-        Whether holding more is an error.
+        Whether exceeding a limit is an error.
     wall_clock_us
-        How long a key waits at most on the wall clock, in microseconds; None: however long.
+        The longest time that a key waits by the wall clock, in microseconds; None: no limit.
     """
 
     until_us: int
@@ -397,12 +397,12 @@ class Suppress(OneParent):
 
 @dataclass(frozen=True, eq=False)
 class Materialize(OneParent):
-    """A table that is kept as it is, under a name of its own.
+    """A table that is stored under its own name.
 
     Attributes
     ----------
     history_us
-        How far back versions of its rows are kept, in microseconds; None: it has no versions.
+        How far back versions of its rows are kept, in microseconds; None: it is not versioned.
     """
 
     history_us: int | None = None
@@ -414,12 +414,12 @@ class Materialize(OneParent):
 
 @dataclass(frozen=True, eq=False)
 class Reorder(OneParent):
-    """A table or a stream that is put into the order of its times, as far as a bound reaches.
+    """A table or a stream sorted by time, within a bound.
 
     Attributes
     ----------
     bound_us
-        How long what comes is held back, in microseconds of its times.
+        How long records are buffered, in microseconds of event time.
     """
 
     bound_us: int
@@ -435,7 +435,7 @@ class Reorder(OneParent):
 
 @dataclass(frozen=True, eq=False)
 class Deduplicate(OneParent):
-    """A source without what its writer wrote twice; behind it all is as behind the source."""
+    """A source without its writer's duplicates; otherwise it is like the source."""
 
     parent: Source
 
@@ -450,7 +450,7 @@ class Deduplicate(OneParent):
 
 @dataclass(frozen=True, eq=False)
 class SequenceBy(OneParent):
-    """A source of which the row with the highest sequence wins.
+    """A source in which the row with the highest sequence wins.
 
     Attributes
     ----------
@@ -459,7 +459,7 @@ class SequenceBy(OneParent):
     text
         The user's expression.
     retention_us
-        How long the sequence of a tombstone is known, in microseconds; None: for ever.
+        How long the sequence of a tombstone is remembered, in microseconds; None: for ever.
     """
 
     sequence: Field

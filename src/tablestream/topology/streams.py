@@ -1,4 +1,4 @@
-"""The nodes that make streams: records, each for itself."""
+"""The nodes that make streams: records that stand for themselves."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ class Grace:
     Attributes
     ----------
     period_us
-        In microseconds of the records' times.
+        In microseconds of event time.
     table_advances
         Whether the times of versions count as well.
     wall_clock_us
-        How long at most on the wall clock, in microseconds; None: however long.
+        The longest wait by the wall clock, in microseconds; None: no limit.
     """
 
     period_us: int
@@ -35,21 +35,21 @@ class Grace:
 
 @dataclass(frozen=True, eq=False)
 class StreamJoin(Join):
-    """The records of a stream (``left``), each with the row of a table (``right``) that ``on`` points at.
+    """The records of a stream (``left``), each with the row of a table (``right``) that its foreign key refers to.
 
     Attributes
     ----------
     on
-        What a record points at, an expression per column of the table's key.
+        The foreign key of a record, an expression per column of the table's key.
     foreign
-        The columns of the table's key, in the types that both sides are compared as.
+        The columns of the table's key, in the types in which both sides are compared.
     copied
         Whether every shard has a copy of the table (a global table).
     grace
         How records wait for late versions of the table; None: they do not.
     corrections
-        Whether it is a table with a row for each record, keyed by the stream's key and the record's number, that late
-        versions of the table correct.
+        Whether it is a table with a row for each record, keyed by the stream's key and the record's number, and
+        corrected by late versions of the table.
     """
 
     on: tuple[Expression, ...]
@@ -74,7 +74,7 @@ class StreamJoin(Join):
 
 @dataclass(frozen=True, eq=False)
 class SelectKey(OneParent):
-    """A stream with another key, an expression per column of it; the value has no column of one's name."""
+    """A stream with another key, an expression per column; the value has no column with the name of a key column."""
 
     columns: tuple[Named, ...]
 
@@ -89,9 +89,9 @@ class SelectKey(OneParent):
 
 @dataclass(frozen=True, eq=False)
 class FlatMap(OneParent):
-    """A stream with a record for each element of an array, in place of each record.
+    """A stream with one record per element of an array, instead of each record.
 
-    The array is the only column of `parent`. An element that is a struct is taken apart into the columns of the value.
+    The array is the only column of `parent`. If an element is a struct, its fields become the columns of the value.
 
     Attributes
     ----------

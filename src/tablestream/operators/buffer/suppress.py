@@ -265,7 +265,7 @@ class _Buffer:
             raise BufferFullError(
                 f"suppress holds {self._records} records and {self._bytes} bytes in a shard; the limits are"
                 f" {limits.max_records} and {limits.max_bytes}.",
-                hint="Allow more, let them wait shorter, or take on_full='emit'.",
+                hint="Raise the limits, shorten the wait, or use on_full='emit'.",
             )
         return full
 
