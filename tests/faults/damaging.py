@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tablestream.spark.caching import worker_cache
 from tablestream.spark.unpacking import micro_batch_id
 from tablestream.state.manifest import decode
 from tablestream.state.run import RunInfo
@@ -73,10 +72,10 @@ def damage(how: str, micro_batch: int, stage: RoundProcessor) -> None:
     stage
         What worked it off.
     """
-    data = stage._store.read_manifest()
+    data = stage.store.read_manifest()
     if data is not None and micro_batch_id() == micro_batch:
-        DAMAGE[how][0](stage._store)
-        cache = worker_cache(stage._cache_directory, stage._cache_bytes)
+        DAMAGE[how][0](stage.store)
+        cache = stage.worker.cache
         for run in (run for runs in decode(data).traces.values() for run in runs):
             for chunk in run.chunks:
                 cache.discard(chunk.checksum)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -92,3 +93,19 @@ def test_other_processes_print_what_they_like(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(sys, "stdout", printed)
     quiet.quieten()
     assert sys.stdout is printed
+
+
+DECLARING = """
+import sys, types
+sys.modules["__main__"].__spec__ = types.SimpleNamespace(
+    name="pyspark.sql.streaming.transform_with_state_driver_worker"
+)
+import tablestream.spark.processor
+print(*{"pandas", "polars", "pyarrow", "tablestream.table"}.intersection(sys.modules))
+"""
+
+
+def test_a_process_that_only_declares_state_loads_none_of_the_libraries_of_operators() -> None:
+    """Every query starts such processes, one after the other, before its first result."""
+    ran = subprocess.run([sys.executable, "-c", DECLARING], capture_output=True, text=True, check=True)
+    assert ran.stdout.split() == []

@@ -40,6 +40,7 @@ from tablestream.spark.packing import (
     SourcePacker,
 )
 from tablestream.spark.processor import RoundProcessor
+from tablestream.spark.round_worker import RoundWorker
 from tablestream.spark.sources import SourceFrame
 from tablestream.spark.types import arrow_type
 from tablestream.spark.unpacking import ORDER, ChangeUnpacker, Opened, OutputUnpacker, by_batches
@@ -180,9 +181,9 @@ class Builder:
         return frame.mapInArrow(packer.__call__, blobs.SCHEMA)
 
     def _round(self, stream: DataFrame, work: Round) -> DataFrame:
-        processor = RoundProcessor(
-            work, self._shards, self._settings.cache_directory, self._settings.cache_bytes
-        )
+        settings = self._settings
+        worker = RoundWorker(work, self._shards, settings.cache_directory, settings.cache_bytes)
+        processor = RoundProcessor(worker)
         return stream.groupBy(blobs.SHARD).transformWithStateInPandas(
             processor, blobs.SCHEMA, "append", "ProcessingTime" if work.needs_clock else "none"
         )

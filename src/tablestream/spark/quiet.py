@@ -9,9 +9,10 @@ from __future__ import annotations
 import sys
 from typing import TextIO
 
+_DECLARES_STATE = "pyspark.sql.streaming.transform_with_state_driver_worker"
 #: What these processes begin their lines with, by the module that each of them runs.
 _BEGINNINGS = {
-    "pyspark.sql.streaming.transform_with_state_driver_worker": "Streaming TransformWithState",
+    _DECLARES_STATE: "Streaming TransformWithState",
     "pyspark.sql.connect.streaming.worker.foreach_batch_worker": "Streaming ForeachBatch worker",
 }
 
@@ -32,7 +33,17 @@ class _Quiet:
 
 def quieten() -> None:
     """Drop the progress lines of this process, if Spark runs it for a query; users' own output stays."""
-    spec = getattr(sys.modules["__main__"], "__spec__", None)
-    beginning = None if spec is None else _BEGINNINGS.get(spec.name)
+    beginning = _BEGINNINGS.get(_main())
     if beginning is not None and not isinstance(sys.stdout, _Quiet):
         sys.stdout = _Quiet(sys.stdout, beginning)
+
+
+def only_declares_state() -> bool:
+    """Whether this is a process that Spark starts only for a stage of a query to declare its state."""
+    return _main() == _DECLARES_STATE
+
+
+def _main() -> str:
+    """The module that this process runs; empty if it runs a file."""
+    spec = getattr(sys.modules["__main__"], "__spec__", None)
+    return "" if spec is None else str(spec.name)

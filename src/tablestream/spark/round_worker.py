@@ -1,0 +1,138 @@
+"""What a worker does for a shard in a round: open its messages, run the operators, pack what they emit."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from tablestream.operators.operator import WallClock
+from tablestream.plan.measures import Counts
+from tablestream.plan.rounds import METRICS, Placed, Round, copied_name
+from tablestream.plan.work import work_off
+from tablestream.spark import blobs
+from tablestream.spark.caching import worker_cache
+from tablestream.state.cache import RunCache
+from tablestream.state.shard import ShardState
+from tablestream.state.store import StateStore
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import polars as pl
+    from pyspark.sql.streaming.stateful_processor import StatefulProcessorHandle, TimerValues
+
+
+#: Blobs leave together until they are that large: handing a frame over costs as much as 100 kB of it.
+_HELD_BYTES = 4 << 20
+#: A copy of a global table in a shard that is worth a warning; in the state it is compressed.
+_LARGE_COPY_BYTES = 64 << 20
+
+_log = logging.getLogger(__name__)
+_warned: set[str] = set()
+
+
+@dataclass(frozen=True)
+class RoundWorker:
+    """Works off the messages of one shard in one round.
+
+    Parameters
+    ----------
+    work
+        The round.
+    shards
+        How many shards there are.
+    cache_directory, cache_bytes
+        Where decoded runs are kept on the worker, and how much of them.
+    """
+
+    work: Round
+    shards: int
+    cache_directory: str
+    cache_bytes: int
+
+    @cached_property
+    def cache(self) -> RunCache:
+        """The runs that this process has decoded."""
+        return worker_cache(self.cache_directory, self.cache_bytes)
+
+    def run(
+        self,
+        shard: int,
+        rows: Iterable[pd.DataFrame],
+        store: StateStore,
+        handle: StatefulProcessorHandle,
+        timer_values: TimerValues,
+    ) -> Iterator[pd.DataFrame]:
+        """Read all messages of a shard, then yield blobs as operators emit. Blobs of later rounds pass."""
+        packed: dict[int, list[bytes]] = {}
+        mine = self.work.ports
+        for frame in rows:
+            passing = ~frame[blobs.PORT].isin(mine)
+            if passing.any():
+                yield frame[passing]
+            for port, blob in zip(frame[blobs.PORT][~passing], frame[blobs.BLOB][~passing], strict=True):
+                packed.setdefault(int(port), []).append(blob)
+        if packed:
+            inbox = {port: blobs.decode(packed.pop(port)) for port in list(packed)}
+            yield from self.work_off(shard, inbox, store, handle, timer_values)
+
+    def work_off(
+        self,
+        shard: int,
+        inbox: dict[int, list[pl.DataFrame]],
+        store: StateStore,
+        handle: StatefulProcessorHandle,
+        timer_values: TimerValues,
+    ) -> Iterator[pd.DataFrame]:
+        """Run the operators over opened messages, and commit what they remember."""
+        work = self.work
+        state = ShardState(store, self.cache, work.traces, work.fingerprint, work.text, tables=work.tables)
+        counts = Counts()
+        clock = WallClock(timer_values.getCurrentProcessingTimeInMs() * 1000) if work.needs_clock else None
+        held: list[blobs.Blob] = []
+        place = (blobs.shard_names(self.shards).index(shard), self.shards)
+        for port, messages in work_off(work, inbox, state, counts, clock=clock, shard=place):
+            held += blobs.pack(port, messages, self.shards)
+            if sum(len(one.blob) for one in held) > _HELD_BYTES:
+                yield blobs.data_frame(held)
+                held = []
+        measures = counts.measures(work, state)
+        state.commit()
+        if clock is not None:
+            _set_timer(handle, clock.wake_us)
+        held += blobs.counters(shard, {**counts.dropped, **measures})
+        held += [one for placed in work.operators for one in _copied(placed, shard, inbox, state)]
+        if held:
+            yield blobs.data_frame(held)
+
+
+def _set_timer(handle: StatefulProcessorHandle, wake_us: int | None) -> None:
+    """Ask Spark to call once more, and not for what an earlier micro-batch asked for."""
+    wake_ms = None if wake_us is None else -(-wake_us // 1000)
+    timers = list(handle.listTimers())
+    for timer_ms in timers:
+        if timer_ms != wake_ms:
+            handle.deleteTimer(timer_ms)
+    if wake_ms is not None and wake_ms not in timers:
+        handle.registerTimer(wake_ms)
+
+
+def _copied(
+    placed: Placed, shard: int, inbox: Mapping[int, object], state: ShardState
+) -> Iterator[blobs.Blob]:
+    """Report the size of a shard's copy of a global table that changed, and warn if it is large."""
+    trace = placed.copy_trace
+    if trace is None or placed.inputs[-1] not in inbox:
+        return
+    size_bytes = state.sizes(trace)[1].size_bytes
+    if size_bytes > _LARGE_COPY_BYTES and placed.name not in _warned:
+        _warned.add(placed.name)
+        _log.warning(
+            "%s: a shard's copy of the global table has %d MB, and every shard has one. Use"
+            " tablestream.table instead, whose rows are kept once.",
+            placed.name,
+            size_bytes >> 20,
+        )
+    yield blobs.Blob(shard, METRICS, size_bytes, copied_name(placed.name).encode())
