@@ -29,15 +29,15 @@ import polars as pl
 
 from tablestream.operators.events import gather, touched_keys
 from tablestream.operators.history_subscribe import ASKS
-from tablestream.operators.operator import NUMBER, PARENT, Context, Emission
-from tablestream.operators.result_history import END
+from tablestream.operators.operator import NUMBER, PARENT, Context, Emission, Operator
+from tablestream.operators.result_history import END, piece_schema
 from tablestream.operators.versions import EXPIRED, OpenVersions, Versions, running_maximum
 from tablestream.state.changes import FOREIGN_HASH, KEY_HASH, LATEST, LIVE, SEQ, TS, last_by
 from tablestream.state.trace import TraceSpec
 
 
 @dataclass(frozen=True)
-class HistoryAnswer:
+class HistoryAnswer(Operator):
     """The right half of a foreign-key join of histories.
 
     Parameters
@@ -76,6 +76,10 @@ class HistoryAnswer:
         )
 
     @property
+    def outputs(self) -> tuple[pl.Schema, ...]:
+        return (piece_schema(self.keys, (self.value, self.right_value)),)
+
+    @property
     def _versions(self) -> Versions:
         return Versions(FOREIGN_HASH, self.foreign_keys, self.right_value, self.history_us, name="right")
 
@@ -101,6 +105,10 @@ class HistoryAnswer:
     @property
     def reasons(self) -> tuple[str, ...]:
         return (EXPIRED,)
+
+    @property
+    def rejects(self) -> bool:
+        return True
 
     def run(self, inputs: Sequence[pl.DataFrame], context: Context) -> Iterator[Emission]:
         """Answer what asks, tell all stays of new versions, and remember both."""

@@ -32,7 +32,7 @@ import polars as pl
 
 from tablestream.operators.events import gather
 from tablestream.operators.key_join import How, exists
-from tablestream.operators.operator import Context, Emission, keyed_changes
+from tablestream.operators.operator import Context, Emission, Operator, keyed_changes
 from tablestream.operators.result_history import END, ResultHistory
 from tablestream.operators.versions import EXPIRED, OpenVersions, Versions, running_maximum
 from tablestream.state.changes import KEY_HASH, LATEST, LIVE, SEQ, STEP, TS
@@ -40,7 +40,7 @@ from tablestream.state.trace import TraceSpec
 
 
 @dataclass(frozen=True)
-class HistoryJoin:
+class HistoryJoin(Operator):
     """Join two histories on their key.
 
     Parameters
@@ -70,6 +70,10 @@ class HistoryJoin:
         return tuple(pl.Schema({**keyed_changes(self.keys, value), **told}) for value in self.values)
 
     @property
+    def outputs(self) -> tuple[pl.Schema, ...]:
+        return self._result.outputs
+
+    @property
     def _sides(self) -> tuple[Versions, Versions]:
         left, right = (
             Versions(KEY_HASH, self.keys, value, self.history_us, name=name, number=number)
@@ -93,6 +97,10 @@ class HistoryJoin:
     @property
     def reasons(self) -> tuple[str, ...]:
         return (EXPIRED,)
+
+    @property
+    def rejects(self) -> bool:
+        return True
 
     def run(self, inputs: Sequence[pl.DataFrame], context: Context) -> Iterator[Emission]:
         """Write the versions of both sides, and show how the result changes."""

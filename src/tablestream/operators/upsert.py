@@ -21,7 +21,7 @@ import numpy as np
 import polars as pl
 
 from tablestream.operators.events import Events, ends, gather, newest, touched_keys, with_state
-from tablestream.operators.operator import PARENT, Context, Emission
+from tablestream.operators.operator import PARENT, Context, Emission, Operator
 from tablestream.state.changes import KEY_HASH, LIVE, ROW_TS, SEQ, TS, number_keys
 from tablestream.state.trace import TraceSpec
 
@@ -29,7 +29,7 @@ OLD = "old"
 
 
 @dataclass(frozen=True)
-class Upsert:
+class Upsert(Operator):
     """Remember a table by its key.
 
     Parameters
@@ -65,6 +65,11 @@ class Upsert:
         return (pl.Schema({**head, "v": self.value}),)
 
     @property
+    def outputs(self) -> tuple[pl.Schema, ...]:
+        changes = pl.Schema({**self.inputs[0], OLD: self.value})
+        return (changes,) if self.keep_old else self.inputs
+
+    @property
     def traces(self) -> tuple[TraceSpec, ...]:
         columns = {KEY_HASH: pl.Int64(), **self.keys, TS: pl.Int64(), LIVE: pl.Boolean()}
         if self.keep_old or self.keep_rows:
@@ -72,10 +77,6 @@ class Upsert:
         return (
             TraceSpec(name="rows", number=0, hash=KEY_HASH, key=tuple(self.keys), schema=pl.Schema(columns)),
         )
-
-    @property
-    def reasons(self) -> tuple[str, ...]:
-        return ()
 
     def run(self, inputs: Sequence[pl.DataFrame], context: Context) -> Iterator[Emission]:
         """Emit the changes that are changes, and remember the last row of each key."""
