@@ -117,6 +117,10 @@ class AsOfJoin(Operator):
     corrections: bool = False
 
     @property
+    def parameters(self) -> tuple[str, ...]:
+        return ("keep_left", "history_us", "grace_us", "table_advances", "wall_clock_us")
+
+    @property
     def inputs(self) -> tuple[pl.Schema, ...]:
         records, rows = stream_table_inputs(self.keys, self.foreign_keys, self.value, self.right_value)
         return records, pl.Schema({**rows, LATEST: pl.Boolean()})

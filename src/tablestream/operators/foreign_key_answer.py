@@ -124,6 +124,10 @@ class ForeignKeyAnswer(CanBeFinal):
     stale: bool = False
 
     @property
+    def parameters(self) -> tuple[str, ...]:
+        return ("keep_left", "pair", "lone", "quiet_right", "final")
+
+    @property
     def inputs(self) -> tuple[pl.Schema, ...]:
         foreign = {FOREIGN_HASH: pl.Int64(), **self.foreign_keys}
         key = {KEY_HASH: pl.Int64(), **self.keys}

@@ -131,6 +131,10 @@ class ForeignKeySubscribe(CanBeFinal):
     compare_values: bool = False
 
     @property
+    def parameters(self) -> tuple[str, ...]:
+        return ("rules", "lone", "final")
+
+    @property
     def inputs(self) -> tuple[pl.Schema, ...]:
         columns = {KEY_HASH: pl.Int64(), **self.keys, TS: pl.Int64(), LIVE: pl.Boolean()}
         columns |= {FOREIGN_HASH: pl.Int64(), **self.foreign_keys, "v": self.value}

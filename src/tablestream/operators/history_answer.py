@@ -66,6 +66,10 @@ class HistoryAnswer(Operator):
     keep_left: bool = False
 
     @property
+    def parameters(self) -> tuple[str, ...]:
+        return ("keep_left", "history_us")
+
+    @property
     def inputs(self) -> tuple[pl.Schema, ...]:
         foreign = {FOREIGN_HASH: pl.Int64(), **self.foreign_keys}
         stay = {KEY_HASH: pl.Int64(), **self.keys, TS: pl.Int64(), END: pl.Int64(), ASKS: pl.Boolean()}

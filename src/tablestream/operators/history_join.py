@@ -65,6 +65,10 @@ class HistoryJoin(Operator):
     history_us: int
 
     @property
+    def parameters(self) -> tuple[str, ...]:
+        return ("history_us",)
+
+    @property
     def inputs(self) -> tuple[pl.Schema, ...]:
         told = {LATEST: pl.Boolean()}
         return tuple(pl.Schema({**keyed_changes(self.keys, value), **told}) for value in self.values)

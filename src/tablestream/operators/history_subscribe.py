@@ -69,6 +69,10 @@ class HistorySubscribe(Operator):
     keep_left: bool = False
 
     @property
+    def parameters(self) -> tuple[str, ...]:
+        return ("keep_left", "history_us")
+
+    @property
     def inputs(self) -> tuple[pl.Schema, ...]:
         columns = {KEY_HASH: pl.Int64(), **self.keys, TS: pl.Int64(), LIVE: pl.Boolean()}
         columns |= {LATEST: pl.Boolean(), FOREIGN_HASH: pl.Int64(), **self.foreign_keys, "v": self.value}

@@ -105,6 +105,10 @@ class KeyJoin(CanBeFinal):
     atomic: bool = True
 
     @property
+    def parameters(self) -> tuple[str, ...]:
+        return ("tree", "final")
+
+    @property
     def inputs(self) -> tuple[pl.Schema, ...]:
         head = {KEY_HASH: pl.Int64(), **self.keys, TS: pl.Int64(), ROW_TS: pl.Int64(), LIVE: pl.Boolean()}
         return tuple(pl.Schema({**head, "v": value}) for value in self.values)

@@ -118,6 +118,11 @@ class Operator(ABC):
     """A columnar operator of one round, and all that a round and the planner have to know of it."""
 
     @property
+    def parameters(self) -> tuple[str, ...]:
+        """The names of the parameters that a printed plan shows: words, numbers, and what is true."""
+        return ()
+
+    @property
     @abstractmethod
     def inputs(self) -> tuple[pl.Schema, ...]:
         """The columns of the messages of each input, without their place in the order."""
@@ -187,6 +192,10 @@ class CanBeFinal(Operator):
     """
 
     final: bool = field(default=False, kw_only=True)
+
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        return ("final",)
 
     @property
     def can_be_final(self) -> bool:

@@ -70,6 +70,10 @@ class ResultHistory(Operator):
     history_us: int
 
     @property
+    def parameters(self) -> tuple[str, ...]:
+        return ("history_us",)
+
+    @property
     def inputs(self) -> tuple[pl.Schema, ...]:
         return (piece_schema(self.keys, self.values),)
 

@@ -58,6 +58,10 @@ class SequenceBy(Operator):
     retention_us: int | None
 
     @property
+    def parameters(self) -> tuple[str, ...]:
+        return ("retention_us",)
+
+    @property
     def inputs(self) -> tuple[pl.Schema, ...]:
         head = {KEY_HASH: pl.Int64(), **self.keys, TS: pl.Int64(), LIVE: pl.Boolean()}
         return (pl.Schema({**head, SEQUENCE: self.sequence, "v": self.value}),)

@@ -76,6 +76,10 @@ class StreamTableJoin(Operator):
     atomic: bool = True
 
     @property
+    def parameters(self) -> tuple[str, ...]:
+        return ("keep_left",)
+
+    @property
     def inputs(self) -> tuple[pl.Schema, ...]:
         return stream_table_inputs(self.keys, self.foreign_keys, self.value, self.right_value)
 

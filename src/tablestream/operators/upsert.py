@@ -60,6 +60,10 @@ class Upsert(Operator):
     keep_rows: bool = False
 
     @property
+    def parameters(self) -> tuple[str, ...]:
+        return ("keep_old", "quiet", "final")
+
+    @property
     def inputs(self) -> tuple[pl.Schema, ...]:
         head = {KEY_HASH: pl.Int64(), **self.keys, TS: pl.Int64(), ROW_TS: pl.Int64(), LIVE: pl.Boolean()}
         return (pl.Schema({**head, "v": self.value}),)

@@ -52,6 +52,10 @@ class VersionedTable(Operator):
     forgetful: bool = False
 
     @property
+    def parameters(self) -> tuple[str, ...]:
+        return ("history_us",)
+
+    @property
     def inputs(self) -> tuple[pl.Schema, ...]:
         return (keyed_changes(self.keys, self.value),)
 

@@ -74,6 +74,10 @@ class VersionedUpsert(Operator):
     final: bool = False
 
     @property
+    def parameters(self) -> tuple[str, ...]:
+        return ("keep_old", "quiet", "final", "history_us")
+
+    @property
     def inputs(self) -> tuple[pl.Schema, ...]:
         return (pl.Schema({**keyed_changes(self.keys, self.value), LATEST: pl.Boolean()}),)
 

@@ -204,7 +204,7 @@ def lacking(name: str, port: Port, missing: Collection[str], where: str) -> Plan
     """The error that someone does not give a port what it needs."""
     return PlanError(
         f"'{port.label}' needs columns that '{name}' does not give it: {', '.join(missing)}.",
-        hint="This is a defect of tablestream: please report it with the plan that Table.explain prints.",
+        hint="This is a defect of tablestream: please report it with the code that builds the plan.",
         operator=name,
         where=where,
     )

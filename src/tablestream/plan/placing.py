@@ -368,7 +368,7 @@ def _suppress(line: Lowering, node: Suppress) -> Made:
         wall_clock_us=node.wall_clock_us,
         quiet=line.is_quiet(node.parent),
     )
-    return Made(_reading(line, node, operator, "changes"), Result.computed(node, "v0"))
+    return _reading(line, node, operator, "changes", result=Result.computed(node, "v0"))
 
 
 def _stream_join(line: Lowering, node: StreamJoin) -> Made:
@@ -414,15 +414,14 @@ def _kept(line: Lowering, node: ToStream | Materialize) -> Made:
     rows = Upsert(keys, value, quiet=quiet, keep_rows=kept)
     if not isinstance(node, Materialize) or node.history_us is None:
         remembers = (Remembered(node, (rows.traces[0].name,), node.key),) if kept else ()
-        return Made(_reading(line, node, rows, "rows", remembers=remembers), Result.computed(node))
+        return _reading(line, node, rows, "rows", remembers=remembers)
     versions = VersionedTable(keys, value, node.history_us, forgetful=line.mode.compat)
     history = History(node.history_us, line.names[node])
     remembers = (Remembered(node, (versions.traces[0].name,), node.key, history=history),)
-    if quiet:
-        number = _versions_of_rows(line, node, Upsert(keys, value, quiet=True), versions, remembers)
-    else:
-        number = _reading(line, node, versions, "rows", remembers=remembers)
-    return Made(number, Result.computed(node, latest=True))
+    result = Result.computed(node, latest=True)
+    if not quiet:
+        return _reading(line, node, versions, "rows", remembers=remembers, result=result)
+    return Made(_versions_of_rows(line, node, Upsert(keys, value, quiet=True), versions, remembers), result)
 
 
 def _versions_of_rows(
@@ -447,30 +446,30 @@ def _reorder(line: Lowering, node: Reorder) -> Made:
     operator = ReorderOperator(
         line.key_of(node), line.value_of(node), node.bound_us, splits_steps=not line.mode.compat
     )
-    return Made(_reading(line, node, operator, "records"), Result.computed(node))
+    return _reading(line, node, operator, "records")
 
 
 def _sequence_by(line: Lowering, node: SequenceBy) -> Made:
     (sequence,) = line.types((node.sequence,)).values()
     operator = SequenceByOperator(line.key_of(node), line.value_of(node), sequence, node.retention_us)
-    return Made(_reading(line, node, operator, "changes"), Result.computed(node))
+    return _reading(line, node, operator, "changes")
 
 
 def _deduplicate(line: Lowering, node: Deduplicate) -> Made:
     operator = DeduplicateOperator(line.key_of(node), line.value_of(node))
-    return Made(_reading(line, node, operator, "records", FOREIGN_HASH), Result.computed(node))
+    return _reading(line, node, operator, "records", FOREIGN_HASH)
 
 
 def _flat_map(line: Lowering, node: FlatMap) -> Made:
     operator = FlatMapOperator(
         line.key_of(node), line.value_of(node.parent), line.value_of(node), takes_apart=node.takes_apart
     )
-    return Made(_reading(line, node, operator, "records"), Result.computed(node))
+    return _reading(line, node, operator, "records")
 
 
 def _to_table(line: Lowering, node: ToTable) -> Made:
     operator = ToTableOperator(line.key_of(node), line.value_of(node), atomic=not line.mode.compat)
-    return Made(_reading(line, node, operator, "records"), Result.computed(node))
+    return _reading(line, node, operator, "records")
 
 
 def _reading(
@@ -480,13 +479,17 @@ def _reading(
     read: str,
     route: str = KEY_HASH,
     remembers: tuple[Remembered, ...] = (),
-) -> int:
-    """Place an operator that reads one table or stream by its key, and return its round; `read` names its port."""
+    result: Result | None = None,
+) -> Made:
+    """Place an operator that reads one table or stream by its key.
+
+    `read` is what its port is called; `result`, if it is not the node's value as ``v``.
+    """
     number, name = 1 + line.produce_stream(node.parent), line.names[node]
     want = Want(((node.serial,), 0), number, route, f"{name}[{read}]")
     line.read_stream(node.parent, want, node.key)
     line.drafts.append(Draft(node, name, number, operator, [want], remembers=remembers))
-    return number
+    return Made(number, result or Result.computed(node))
 
 
 def aggregate_function(

@@ -59,6 +59,10 @@ class Reorder(Operator):
     splits_steps: bool = True
 
     @property
+    def parameters(self) -> tuple[str, ...]:
+        return ("bound_us",)
+
+    @property
     def inputs(self) -> tuple[pl.Schema, ...]:
         return (keyed_changes(self.keys, self.value),)
 

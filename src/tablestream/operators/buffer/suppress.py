@@ -93,6 +93,10 @@ class Suppress(Operator):
     quiet: bool = False
 
     @property
+    def parameters(self) -> tuple[str, ...]:
+        return ("quiet", "until_us", "wall_clock_us")
+
+    @property
     def inputs(self) -> tuple[pl.Schema, ...]:
         return (keyed_changes(self.keys, self.value),)
 
