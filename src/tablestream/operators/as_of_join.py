@@ -127,9 +127,9 @@ class AsOfJoin(Operator):
 
     @property
     def outputs(self) -> tuple[pl.Schema, ...]:
-        columns = key_columns(len(self.keys) + 1) if self.corrections else ()
-        keys = pl.Schema({**self.keys, **{name: pl.Int64() for name in columns[len(self.keys) :]}})
-        return (keyed_rows(keys, {"v0": self.value, "v1": self.right_value}),)
+        *_, number = key_columns(len(self.keys) + 1)
+        keys = {**self.keys, number: pl.Int64()} if self.corrections else self.keys
+        return (keyed_rows(pl.Schema(keys), {"v0": self.value, "v1": self.right_value}),)
 
     @property
     def splits_steps(self) -> bool:

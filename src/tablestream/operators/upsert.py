@@ -70,8 +70,8 @@ class Upsert(Operator):
 
     @property
     def outputs(self) -> tuple[pl.Schema, ...]:
-        changes = pl.Schema({**self.inputs[0], OLD: self.value})
-        return (changes,) if self.keep_old else self.inputs
+        old = {OLD: self.value} if self.keep_old else {}
+        return (pl.Schema({**self.inputs[0], **old}),)
 
     @property
     def traces(self) -> tuple[TraceSpec, ...]:

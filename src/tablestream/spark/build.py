@@ -319,7 +319,7 @@ class Builder:
         for row in result.rows:
             key = tuple(self._at(port, name) for name in row.key)
             if row.pointer is not None and before is not None:
-                inner = Scope(scope.frame, dict([before]))
+                inner = Scope(scope.frame, {before[0]: before[1]})
                 pointed = self._pointing(inner, before[0], row.pointer, f"__pointed{result.node.serial}")
                 scope.frame = inner.frame
                 if key:
