@@ -29,6 +29,7 @@ from tablestream.plan.rounds import EVERY_SHARD, Placed, Port, Round
 from tablestream.state.changes import (
     FOREIGN_HASH,
     KEY_HASH,
+    LATEST,
     LIVE,
     PARTITION,
     POSITION,
@@ -222,6 +223,7 @@ def _records_and_versions(rows: int) -> Log:
     keys = _keyed("_k0", KEY_HASH, np.arange(records))
     foreign = _keyed("_f0", FOREIGN_HASH, _drawn(1, targets, records))
     pointed_at = _keyed("_f0", FOREIGN_HASH, _drawn(2, targets, versions))
+    pointed_at[LATEST] = pl.repeat(value=True, n=versions, eager=True)
     return {
         1: _messages(1, np.arange(records) * (step // 2), keys | foreign, _items(records)),
         2: _messages(2, np.arange(versions) * step + 1, pointed_at, _items(versions)),

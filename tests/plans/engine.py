@@ -9,17 +9,17 @@ from __future__ import annotations
 import random
 from collections import Counter
 from dataclasses import dataclass, field, replace
-from itertools import chain
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import polars as pl
 
 from tablestream.operators.buffer.waiting import LATE
+from tablestream.operators.foreign_key_subscribe import VALUE_HASH
 from tablestream.operators.operator import WallClock
 from tablestream.operators.versions import FROM, TO
 from tablestream.plan.alignment import told_of
-from tablestream.plan.line import Align, Ending, Line, Mode, Output, Reader, Role
+from tablestream.plan.line import Align, Ending, Line, Mode, Output, Reader
 from tablestream.plan.lower import lower
 from tablestream.plan.measures import Counts
 from tablestream.plan.order import in_order
@@ -35,6 +35,7 @@ from tablestream.state.changes import (
     NOTHING,
     PARTITION,
     POSITION,
+    ROOT,
     ROW_TS,
     STEP_HOPS,
     TIME,
@@ -43,19 +44,14 @@ from tablestream.state.changes import (
 )
 from tablestream.state.shard import ShardState
 from tablestream.state.store import MemoryStore
-from tablestream.topology.graph import base_of, leaves_of
 from tablestream.topology.nodes import (
-    Aggregate,
     Fields,
     Filter,
     Join,
-    KeyJoin,
     Node,
-    OneToMany,
     Select,
-    Suppress,
 )
-from tablestream.topology.streams import SelectKey, StreamJoin, ToStream
+from tablestream.topology.streams import SelectKey, ToStream
 from tests.plans.tables import (
     LONG,
     STRING,
@@ -65,13 +61,13 @@ from tests.plans.tables import (
     Record,
     Value,
     call,
-    foreign_key_of,
-    group_of,
     new_key,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+
+    from tablestream.plan.result import Pointer, Result
 
 __all__ = ["Change", "Engine", "Output", "Record", "Step", "StoredRow", "stable_hash"]
 
@@ -109,12 +105,12 @@ class _Row:
     tables
         The value of every table that the base's columns are.
     sides
-        Both values of the base, if it joins two tables by a foreign key.
+        The values of the sides of a join that may be two rows of one table.
     """
 
     key: Key
     tables: Mapping[Node, Value]
-    sides: tuple[Node, Value, Value] | None = None
+    sides: Mapping[tuple[Node, int], Value]
 
     def record(self, node: Node) -> tuple[Key, Value] | None:
         """Evaluate a view: key and value; none where a stream has no record."""
@@ -147,10 +143,10 @@ class _Row:
             holds = value is not None and bool(call(node.condition, value)) is not node.negate
             return value if holds else None
         assert isinstance(node, Join)
-        if self.sides is not None and self.sides[0] is node:
-            _, left, right = self.sides
-        else:
-            left, right = (self.value(parent) for parent in node.parents)
+        left, right = (
+            self.sides[node, side] if (node, side) in self.sides else self.value(parent)
+            for side, parent in enumerate(node.parents)
+        )
         exists = {
             "inner": left is not None and right is not None,
             "left": left is not None,
@@ -203,14 +199,9 @@ class Engine:
     def __post_init__(self) -> None:
         """Lower the plan."""
         self.line: Line = lower(self.outputs, _types, Mode(self.compat, self.shards, self.align))
-        readers = [*self.line.sources.values(), *(between.readers for between in self.line.between)]
-        self._values = {
-            reader.port.number: _struct(
-                reader.join.input_fields if isinstance(reader.join, Aggregate) else reader.node.value
-            )
-            for reader in chain.from_iterable(readers)
-        }
         self._random = random.Random(0)
+        self._schemas: dict[int, pl.Schema] = {}
+        self._emitted = _emitted(self.line)
         self._seen: dict[int, set[tuple[str, pl.DataType]]] = {}
 
     @property
@@ -280,7 +271,7 @@ class Engine:
                 time = max(record.ts, lanes.get(lane, {TIME: record.ts})[TIME])
                 place = {TIME: time, PARTITION: lane, POSITION: self.position}
                 lanes[lane] = place
-            row = _Row(key, {record.source: record.value})
+            row = _Row(key, {record.source: record.value}, {})
             for reader in self.line.sources.get(record.source, ()):
                 message = {**place, "_h0": reader.port.rank, TS: record.ts}
                 self._put(outgoing, reader, message, row)
@@ -298,6 +289,8 @@ class Engine:
         place = (shard, self.shards)
         counts = Counts(self.dropped)
         for port, frame in work_off(work, mine, state, counts, self.slice_rows, clock, place):
+            told = any(ending.port == port for ending in self.line.endings if ending.output.rejected)
+            assert told or work.alignment is not None or _own(frame) in self._emitted[port.number]
             self._deliver(port, frame, inbox)
         self.measures.update(counts.measures(work, state))
         state.commit()
@@ -309,7 +302,7 @@ class Engine:
             if between.after != number:
                 continue
             for row in self._collected(between.port, inbox):
-                laid_out = _laid_out(between.base, row)
+                laid_out = _laid_out(between.result, row)
                 for reader in between.readers:
                     if reader.latest_only and not row[LATEST]:
                         if reader.counted_by is not None:
@@ -319,9 +312,9 @@ class Engine:
                     message = {name: row[name] for name in (TIME, PARTITION, POSITION, TS)}
                     message |= {hop: row.get(hop, 0) for hop in (*hop_columns(number + 1), STEP_HOPS)}
                     message[f"_h{number}"] += reader.port.rank
-                    if reader.role is not Role.SUBSCRIBING:
+                    if ROW_TS in reader.schema:
                         message[ROW_TS] = row.get(ROW_TS)
-                    if reader.tells_latest:
+                    if LATEST in reader.schema:
                         message[LATEST] = row[LATEST]
                     self._put(outgoing, reader, message, laid_out)
         self._send(outgoing, inbox)
@@ -350,12 +343,11 @@ class Engine:
         node = ending.output.node
         if ending.output.rejected:
             return Change((row["_operator"], row["_reason"]), row["_record"], row[TS])
-        if not ending.evaluated:
-            record = _laid_out(base_of(node), row).record(node)
-            assert record is not None
-            return Change(*record, row[TS])
-        value = _value(row["v"])
-        return Change(_parts(row, "_k"), (_value(row["old"]), value) if "old" in row else value, row[TS])
+        assert ending.result is not None
+        record = _laid_out(ending.result, row).record(node)
+        assert record is not None
+        key, value = record
+        return Change(key, (_value(row["old"]), value) if ending.output.before else value, row[TS])
 
     # Messages
 
@@ -365,39 +357,26 @@ class Engine:
         """Send what a reader sees of a change, if that is a message."""
         record = row.record(reader.node)
         if record is not None:
-            outgoing.setdefault(reader.port, []).append(message | self._message(reader, *record))
+            message |= self._message(reader, *record)
+            reader.check(message)
+            outgoing.setdefault(reader.port, []).append(message)
+            self._schemas[reader.port.number] = reader.schema
 
     def _message(self, reader: Reader, key: Key, value: Value) -> FrameRow:
-        names, hashed = ("_f", FOREIGN_HASH) if reader.role is Role.POINTED_AT else ("_k", KEY_HASH)
-        message = {hashed: self.hasher(key), **_named(names, key)}
-        if isinstance(reader.join, Aggregate):
-            return message | self._grouping(reader.join, value, key)
-        if reader.role is Role.SUBSCRIBING:
-            assert reader.join is not None
-            pointed = foreign_key_of(reader.join, value, key)
+        """The columns that the port's operator declares."""
+        hashed = FOREIGN_HASH if reader.is_pointed_at else KEY_HASH
+        message = {hashed: self.hasher(key), **dict(zip(reader.key_columns, key, strict=True))}
+        if reader.pointer is not None:
+            pointed = _pointed_at(reader.pointer, value, key)
             message[FOREIGN_HASH] = None if pointed is None else self.hasher(pointed)
-            message |= _named("_f", pointed or (None,) * len(reader.foreign))
-            if self.compat and not isinstance(reader.join, StreamJoin):
-                message["_vh"] = stable_hash((value,))
-        return {**message, LIVE: value is not None, "v": None if value is None else {"c0": value}}
-
-    def _grouping(self, node: Aggregate, value: Value, key: Key) -> FrameRow:
-        """The group of a row and what is aggregated of it; in compat a group is null if a part of it is."""
-        parts = (None,) * len(node.key) if value is None else group_of(node, value, key)
-        nowhere = value is None or (self.compat and None in parts)
-        inputs = enumerate(node.inputs if value is not None else ())
-        of = {f"c{number}": call(one.expression, value) for number, one in inputs}
-        return {
-            FOREIGN_HASH: None if nowhere else self.hasher(parts),
-            **_named("_f", (None,) * len(parts) if nowhere else parts),
-            LIVE: value is not None,
-            "v": None if value is None else of or {NOTHING: None},
-        }
+            message |= _named("_f", (None,) * len(reader.pointer.key) if pointed is None else pointed)
+        if VALUE_HASH in reader.schema:
+            message[VALUE_HASH] = stable_hash((value,))
+        return {**message, LIVE: value is not None, "v": None if value is None else _struct(reader, value)}
 
     def _send(self, outgoing: dict[Port, list[FrameRow]], inbox: Inbox) -> None:
         for port, rows in outgoing.items():
-            schema = {name: _dtype(name) for name in rows[0]}
-            schema["v"] = self._values[port.number]
+            schema = {name: self._schemas[port.number].get(name, _place_type(name)) for name in rows[0]}
             self._deliver(port, pl.DataFrame(rows, schema=schema), inbox)
 
     def _deliver(self, port: Port, frame: pl.DataFrame, inbox: Inbox) -> None:
@@ -425,16 +404,44 @@ class Engine:
         return [row for frame in self._frames(port, inbox) for row in frame.to_dicts()]
 
 
+def _emitted(line: Line) -> dict[int, list[dict[str, pl.DataType]]]:
+    """By port what its operators declare that they emit there."""
+    found: dict[int, list[dict[str, pl.DataType]]] = {}
+    for placed in (one for work in line.rounds for one in work.operators):
+        for schema, ports in zip(placed.operator.outputs, placed.targets, strict=True):
+            for port in ports:
+                found.setdefault(port.number, []).append(dict(schema))
+    return found
+
+
+def _own(frame: pl.DataFrame) -> dict[str, pl.DataType]:
+    """The columns of messages without their place in the order."""
+    places = {*ROOT, STEP_HOPS}
+    return {
+        name: kind for name, kind in frame.schema.items() if name not in places and not name.startswith("_h")
+    }
+
+
 def _route(frame: pl.DataFrame, port: Port) -> pl.Series:
     """What decides the shard: a record that points at nothing goes where its key lives."""
     route = frame[port.route]
     return route if not route.has_nulls() else frame.select(pl.coalesce(port.route, KEY_HASH)).to_series()
 
 
-def _struct(fields: Fields) -> pl.Struct:
-    """The dtype of a value; its columns go by their number."""
-    kinds = {f"c{number}": kind for number, kind in enumerate(_types(fields).values())}
-    return pl.Struct(kinds or {NOTHING: pl.Boolean()})
+def _pointed_at(pointer: Pointer, value: Value, key: Key) -> Key | None:
+    """Evaluate what a row points at; none if the row is absent, or a part is null that must not be."""
+    if value is None:
+        return None
+    parts = tuple(call(part, value, key) for part in pointer.on)
+    return None if None in parts and not pointer.null_parts else parts
+
+
+def _struct(reader: Reader, value: Value) -> FrameRow:
+    """A value as it travels: itself, or what is computed of it."""
+    if reader.inputs is None:
+        return {"c0": value}
+    inputs = enumerate(reader.inputs.expressions)
+    return {f"c{number}": call(one, value) for number, one in inputs} or {NOTHING: None}
 
 
 def stable_hash(parts: Sequence[Value]) -> int:
@@ -462,26 +469,14 @@ def _types(fields: Fields) -> pl.Schema:
     return pl.Schema({one.name: kinds[one.type] for one in fields})
 
 
-def _dtype(column: str) -> pl.DataType:
-    if column in {LIVE, LATEST}:
-        return pl.Boolean()
-    is_key = column[:2] in {"_k", "_f"} and column[2:].isdigit()
-    return pl.String() if column == PARTITION or is_key else pl.Int64()
+def _place_type(column: str) -> pl.DataType:
+    return pl.String() if column == PARTITION else pl.Int64()
 
 
-def _laid_out(base: Node, row: FrameRow) -> _Row:
-    key, foreign = _parts(row, "_k"), _parts(row, "_f")
-    if isinstance(base, KeyJoin):
-        tables = {leaf: _value(row[f"v{number}"]) for number, (leaf, _) in enumerate(leaves_of(base))}
-        return _Row(key, tables)
-    if isinstance(base, Aggregate | Suppress):
-        return _Row(key, {base: _value(row["v0"])})
-    if not isinstance(base, Join):
-        return _Row(key, {base: _value(row["v"])})
-    many, one = _value(row["v0"]), _value(row["v1"])
-    if isinstance(base, OneToMany):
-        return _Row(foreign + key, {}, (base, one, many))
-    return _Row(key + foreign, {}, (base, many, one))
+def _laid_out(result: Result, row: FrameRow) -> _Row:
+    tables = {one.table: _value(row[one.column]) for one in result.rows if one.side is None}
+    sides = {(result.node, one.side): _value(row[one.column]) for one in result.rows if one.side is not None}
+    return _Row(tuple(row[name] for name in result.key), tables, sides)
 
 
 def _named(prefix: str, parts: Key) -> FrameRow:

@@ -151,7 +151,7 @@ def test_an_order_by_times_beyond_the_years_of_python_goes_on() -> None:
     gone: list[int] = []
     marks: dict[str, int] = {}
     for time in (end, end + 1):
-        place = {"_t": column([time], kind), "_p": ["p"], "_o": [1], "_rank": [0]}
+        place = {"_t": column([time], kind), "_p": ["p"], "_o": [1], "_h0": [0]}
         heard = pl.DataFrame({**place, "_lane": ["l"], "_heard": [1]})
         message = pl.DataFrame({**place, "_kh": [1], "_live": [True], "v": ["row"]})
         state = ShardState(store, NoCache(), alignment.traces, "plan")

@@ -51,3 +51,9 @@ def test_in_compat_mode_it_is_a_join_by_a_foreign_key(how: How) -> None:
     marked, plain = (foreign_key_join(left, right, how, own_key, on_key=one) for one in (True, False))
     found = outputs(marked, log, 3, compat=True, final=False)
     assert found == outputs(plain, log, 3, compat=True, final=False)
+
+
+@pytest.mark.parametrize(("compat", "rounds"), [(False, 0), (True, 2)], ids=["default", "compat"])
+def test_for_its_rejected_records_it_is_placed_where_it_can_reject_some(*, compat: bool, rounds: int) -> None:
+    joined = foreign_key_join(source("left"), source("right"), "inner", own_key, on_key=True)
+    assert len(Engine([Output(joined, rejected=True)], compat=compat).line.rounds) == rounds

@@ -23,15 +23,16 @@ import polars as pl
 
 from tablestream.operators.collected import Collected, Members
 from tablestream.operators.events import Ints, touched_keys
-from tablestream.operators.groups import ROWS, GroupEvents, groups_trace, message_schema
-from tablestream.operators.operator import Context, Emission
+from tablestream.operators.groups import ROWS, GroupEvents, groups_changes, groups_trace
+from tablestream.operators.operator import CanBeFinal, Context, Emission
+from tablestream.operators.regroup import message_schema
 from tablestream.operators.totals import Function, Totals
 from tablestream.state.changes import FOREIGN_HASH, LIVE, TS
 from tablestream.state.trace import Trace, TraceSpec
 
 
 @dataclass(frozen=True)
-class Aggregate:
+class Aggregate(CanBeFinal):
     """Keep declared aggregates of groups.
 
     Parameters
@@ -62,11 +63,15 @@ class Aggregate:
     functions: tuple[Function | Collected, ...]
     keep_empty: bool = False
     atomic: bool = True
-    final: bool = False
 
     @property
     def inputs(self) -> tuple[pl.Schema, ...]:
         return (message_schema(self.keys, self.group_keys, self.value),)
+
+    @property
+    def outputs(self) -> tuple[pl.Schema, ...]:
+        results = {f"c{number}": function.result for number, function in enumerate(self.functions)}
+        return (groups_changes(self.group_keys, pl.Struct(results)),)
 
     @property
     def _totals(self) -> list[tuple[int, Function]]:

@@ -58,7 +58,7 @@ from tablestream.operators.buffer.waiting import (
     with_waiting,
 )
 from tablestream.operators.events import Ints, gather, ints, touched_keys
-from tablestream.operators.operator import NUMBER, PARENT, Context, Emission
+from tablestream.operators.operator import NUMBER, PARENT, Context, Emission, Operator, keyed_rows
 from tablestream.operators.stream_table_join import NULL, joinable, last_places, stream_table_inputs
 from tablestream.operators.versions import OpenVersions, Versions
 from tablestream.state.changes import FOREIGN_HASH, KEY_HASH, LATEST, LIVE, SEQ, STEP, TS, key_columns
@@ -68,7 +68,7 @@ OBSERVED, BUFFERED, NEWEST = "observed", "buffered", "newest"
 
 
 @dataclass(frozen=True)
-class AsOfJoin:
+class AsOfJoin(Operator):
     """Look up, for every record, the version of its time.
 
     Parameters
@@ -117,14 +117,28 @@ class AsOfJoin:
     corrections: bool = False
 
     @property
+    def parameters(self) -> tuple[str, ...]:
+        return ("keep_left", "history_us", "grace_us", "table_advances", "wall_clock_us")
+
+    @property
     def inputs(self) -> tuple[pl.Schema, ...]:
         records, rows = stream_table_inputs(self.keys, self.foreign_keys, self.value, self.right_value)
         return records, pl.Schema({**rows, LATEST: pl.Boolean()})
 
     @property
+    def outputs(self) -> tuple[pl.Schema, ...]:
+        *_, number = key_columns(len(self.keys) + 1)
+        keys = {**self.keys, number: pl.Int64()} if self.corrections else self.keys
+        return (keyed_rows(pl.Schema(keys), {"v0": self.value, "v1": self.right_value}),)
+
+    @property
     def splits_steps(self) -> bool:
         """Whether each record that waited is a step of its own when it is joined, as when it had not."""
         return self.atomic and self.grace_us is not None
+
+    @property
+    def needs_clock(self) -> bool:
+        return self.wall_clock_us is not None
 
     @property
     def marks(self) -> tuple[str, ...]:
@@ -168,6 +182,10 @@ class AsOfJoin:
     @property
     def reasons(self) -> tuple[str, ...]:
         return (NULL,) if self.grace_us is None else (NULL, LATE)
+
+    @property
+    def rejects(self) -> bool:
+        return True
 
     def run(self, inputs: Sequence[pl.DataFrame], context: Context) -> Iterator[Emission]:
         """Join the records whose time has come, and remember versions and those who wait."""

@@ -27,7 +27,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from tablestream.operators.operator import PARENT, Context, Emission
+from tablestream.operators.operator import PARENT, Context, Emission, Operator, keyed_changes
 from tablestream.state.changes import FOREIGN_HASH, KEY_HASH, LIVE, SEQ, TS, last_by, number_keys
 from tablestream.state.trace import TraceSpec
 
@@ -46,7 +46,7 @@ _KEY = (WRITER, RECORD_KEY)
 
 
 @dataclass(frozen=True)
-class Deduplicate:
+class Deduplicate(Operator):
     """Leave out what a writer repeats.
 
     Parameters
@@ -70,6 +70,10 @@ class Deduplicate:
     def inputs(self) -> tuple[pl.Schema, ...]:
         head = {KEY_HASH: pl.Int64(), **self.keys, TS: pl.Int64(), LIVE: pl.Boolean()}
         return (pl.Schema({**head, "v": self.value, **_PLACE}),)
+
+    @property
+    def outputs(self) -> tuple[pl.Schema, ...]:
+        return (keyed_changes(self.keys, self.value),)
 
     @property
     def traces(self) -> tuple[TraceSpec, ...]:

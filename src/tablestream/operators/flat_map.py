@@ -19,13 +19,13 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from tablestream.operators.operator import NUMBER, PARENT, Context, Emission, keyed_changes
+from tablestream.operators.operator import NUMBER, PARENT, Context, Emission, Operator, keyed_changes
 from tablestream.state.changes import LIVE, SEQ, STEP
 from tablestream.state.trace import TraceSpec
 
 
 @dataclass(frozen=True)
-class FlatMap:
+class FlatMap(Operator):
     """Unfold arrays; remembers nothing.
 
     Parameters
@@ -52,11 +52,11 @@ class FlatMap:
         return (keyed_changes(self.keys, self.arrays),)
 
     @property
-    def traces(self) -> tuple[TraceSpec, ...]:
-        return ()
+    def outputs(self) -> tuple[pl.Schema, ...]:
+        return (keyed_changes(self.keys, self.value),)
 
     @property
-    def reasons(self) -> tuple[str, ...]:
+    def traces(self) -> tuple[TraceSpec, ...]:
         return ()
 
     def run(self, inputs: Sequence[pl.DataFrame], context: Context) -> Iterator[Emission]:  # noqa: ARG002

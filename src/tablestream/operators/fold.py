@@ -31,9 +31,9 @@ import polars as pl
 
 from tablestream.operators.cells import cells, column, dtype
 from tablestream.operators.events import Bools, touched_keys
-from tablestream.operators.groups import GroupEvents, groups_trace, message_schema
-from tablestream.operators.operator import Context, Emission
-from tablestream.operators.regroup import OLD
+from tablestream.operators.groups import GroupEvents, groups_changes, groups_trace
+from tablestream.operators.operator import CanBeFinal, Context, Emission
+from tablestream.operators.regroup import OLD, message_schema
 from tablestream.operators.user_values import misfit, reader, writer
 from tablestream.state.changes import FOREIGN_HASH, LIVE, NOTHING
 from tablestream.state.trace import TraceSpec
@@ -68,7 +68,7 @@ class UserFunctions:
 
 
 @dataclass(frozen=True)
-class Fold:
+class Fold(CanBeFinal):
     """Keep an aggregate per group by the user's functions.
 
     Parameters
@@ -94,19 +94,18 @@ class Fold:
     functions: UserFunctions
     keep_empty: bool = False
     atomic: bool = True
-    final: bool = False
 
     @property
     def inputs(self) -> tuple[pl.Schema, ...]:
         return (message_schema(self.keys, self.group_keys, self.value),)
 
     @property
-    def traces(self) -> tuple[TraceSpec, ...]:
-        return (groups_trace(self.group_keys, {AGGREGATE: self.aggregate}),)
+    def outputs(self) -> tuple[pl.Schema, ...]:
+        return (groups_changes(self.group_keys, self.aggregate),)
 
     @property
-    def reasons(self) -> tuple[str, ...]:
-        return ()
+    def traces(self) -> tuple[TraceSpec, ...]:
+        return (groups_trace(self.group_keys, {AGGREGATE: self.aggregate}),)
 
     def run(self, inputs: Sequence[pl.DataFrame], context: Context) -> Iterator[Emission]:
         """Apply the messages, emit what each turn leaves, and remember it."""

@@ -56,10 +56,10 @@ from tablestream.operators.events import (
     touched_keys,
     with_state,
 )
-from tablestream.operators.foreign_key_subscribe import CHANGED, KIND, NEW, Kind
+from tablestream.operators.foreign_key_subscribe import CHANGED, KIND, NEW, Kind, answer_schema
 from tablestream.operators.lone_rows import LoneRows
 from tablestream.operators.meeting import OPEN, Meeting
-from tablestream.operators.operator import FAN_OUT_ROWS, NUMBER, PARENT, Context, Emission
+from tablestream.operators.operator import FAN_OUT_ROWS, NUMBER, PARENT, CanBeFinal, Context, Emission
 from tablestream.operators.stays import Stays
 from tablestream.state.changes import (
     FOREIGN_HASH,
@@ -79,7 +79,7 @@ AFTER_FAN_OUT = 1 << 38
 
 
 @dataclass(frozen=True)
-class ForeignKeyAnswer:
+class ForeignKeyAnswer(CanBeFinal):
     """The right half of a foreign-key join.
 
     Parameters
@@ -122,7 +122,10 @@ class ForeignKeyAnswer:
     quiet_right: bool = False
     atomic: bool = True
     stale: bool = False
-    final: bool = False
+
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        return ("keep_left", "pair", "lone", "quiet_right", "final")
 
     @property
     def inputs(self) -> tuple[pl.Schema, ...]:
@@ -132,6 +135,15 @@ class ForeignKeyAnswer:
         left = {**foreign, **key, TS: pl.Int64(), **marks, "v": self.left_value}
         right = {**foreign, TS: pl.Int64(), ROW_TS: pl.Int64(), LIVE: pl.Boolean(), "v": self.right_value}
         return pl.Schema(left), pl.Schema(right)
+
+    @property
+    def outputs(self) -> tuple[pl.Schema, ...]:
+        foreign = self.foreign_keys if self.pair or self.lone else {}
+        return (answer_schema(self.keys, foreign, self.left_value, self.right_value),)
+
+    @property
+    def can_be_final(self) -> bool:
+        return self.keep_left and not self.lone
 
     @property
     def _subscriptions(self) -> TraceSpec:

@@ -37,7 +37,7 @@ KIP-213; KAFKA-18713, KAFKA-16407 (the rules since 4.1); ``docs/semantics.md``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, IntEnum
 
@@ -58,7 +58,7 @@ from tablestream.operators.events import (
     starts,
     touched_keys,
 )
-from tablestream.operators.operator import NUMBER, PARENT, Context, Emission
+from tablestream.operators.operator import NUMBER, PARENT, CanBeFinal, Context, Emission, keyed_rows
 from tablestream.state.changes import FOREIGN_HASH, KEY_HASH, LIVE, SEQ, TS, last_by, number_keys
 from tablestream.state.trace import TraceSpec
 
@@ -88,8 +88,15 @@ NULL_FOREIGN_KEY = "null-foreign-key"
 TO_RIGHT, TO_RESULT = 0, 1
 
 
+def answer_schema(
+    keys: pl.Schema, foreign_keys: Mapping[str, pl.DataType], value: pl.DataType, right_value: pl.DataType
+) -> pl.Schema:
+    """The columns of answers; `foreign_keys`: those that are part of their key."""
+    return keyed_rows(pl.Schema({**keys, **foreign_keys}), {"v0": value, "v1": right_value})
+
+
 @dataclass(frozen=True)
-class ForeignKeySubscribe:
+class ForeignKeySubscribe(CanBeFinal):
     """The left half of a foreign-key join.
 
     Parameters
@@ -122,7 +129,10 @@ class ForeignKeySubscribe:
     right_value: pl.DataType
     lone: bool = False
     compare_values: bool = False
-    final: bool = False
+
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        return ("rules", "lone", "final")
 
     @property
     def inputs(self) -> tuple[pl.Schema, ...]:
@@ -131,6 +141,23 @@ class ForeignKeySubscribe:
         if self.compare_values:
             columns[VALUE_HASH] = pl.Int64()
         return (pl.Schema(columns),)
+
+    @property
+    def outputs(self) -> tuple[pl.Schema, ...]:
+        foreign = {FOREIGN_HASH: pl.Int64(), **self.foreign_keys}
+        kind = {KIND: pl.Int8(), NEW: pl.Boolean(), CHANGED: pl.Boolean()}
+        messages = {**foreign, KEY_HASH: pl.Int64(), **self.keys, TS: pl.Int64(), **kind, "v": self.value}
+        lone = self.lone or self.rules is Rules.PAIR
+        answers = answer_schema(self.keys, self.foreign_keys if lone else {}, self.value, self.right_value)
+        return pl.Schema(messages), answers
+
+    @property
+    def can_be_final(self) -> bool:
+        return self.rules is Rules.LEFT and not self.lone
+
+    @property
+    def rejects(self) -> bool:
+        return self.rules is not Rules.LEFT
 
     @property
     def _trace(self) -> TraceSpec:
@@ -148,7 +175,7 @@ class ForeignKeySubscribe:
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        return () if self.rules is Rules.LEFT else (NULL_FOREIGN_KEY,)
+        return (NULL_FOREIGN_KEY,) if self.rejects else ()
 
     def run(self, inputs: Sequence[pl.DataFrame], context: Context) -> Iterator[Emission]:
         """Send what the changes of the micro-batch mean to the right-hand keys."""

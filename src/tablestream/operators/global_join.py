@@ -14,7 +14,7 @@ import polars as pl
 
 from tablestream.operators.foreign_key_answer import AFTER_FAN_OUT, ForeignKeyAnswer
 from tablestream.operators.foreign_key_subscribe import TO_RIGHT, ForeignKeySubscribe
-from tablestream.operators.operator import NUMBER, PARENT, Context, Emission
+from tablestream.operators.operator import NUMBER, PARENT, CanBeFinal, Context, Emission
 from tablestream.state.changes import SEQ, STEP
 from tablestream.state.trace import TraceSpec
 
@@ -23,7 +23,7 @@ _PLACES = 4
 
 
 @dataclass(frozen=True)
-class GlobalJoin:
+class GlobalJoin(CanBeFinal):
     """Both halves of a foreign-key join, where the right table is in every shard.
 
     Parameters
@@ -40,11 +40,22 @@ class GlobalJoin:
 
     subscribe: ForeignKeySubscribe
     answer: ForeignKeyAnswer
-    final: bool = False
 
     @property
     def inputs(self) -> tuple[pl.Schema, ...]:
         return (*self.subscribe.inputs, self.answer.inputs[1])
+
+    @property
+    def outputs(self) -> tuple[pl.Schema, ...]:
+        return self.answer.outputs
+
+    @property
+    def can_be_final(self) -> bool:
+        return self.answer.can_be_final
+
+    @property
+    def rejects(self) -> bool:
+        return self.subscribe.rejects
 
     @property
     def traces(self) -> tuple[TraceSpec, ...]:

@@ -33,7 +33,7 @@ from tablestream.operators.events import (
     running,
     starts,
 )
-from tablestream.operators.operator import PARENT
+from tablestream.operators.operator import PARENT, keyed_rows
 from tablestream.operators.regroup import IS, OLD, WAS
 from tablestream.state.changes import (
     FOREIGN_HASH,
@@ -202,10 +202,10 @@ class GroupEvents:
         return np.asarray(distinct[highest - life * len(distinct)])
 
 
-def message_schema(keys: pl.Schema, group_keys: pl.Schema, value: pl.DataType) -> pl.Schema:
-    """The columns of the messages that `Regroup` sends."""
-    head = {FOREIGN_HASH: pl.Int64(), **group_keys, KEY_HASH: pl.Int64(), **keys, TS: pl.Int64()}
-    return pl.Schema({**head, WAS: pl.Boolean(), IS: pl.Boolean(), OLD: value, "v": value})
+def groups_changes(group_keys: pl.Schema, value: pl.DataType) -> pl.Schema:
+    """The columns of the changes of groups: `Answered.emitted`, and the value."""
+    names = key_columns(len(group_keys))
+    return keyed_rows(pl.Schema(dict(zip(names, group_keys.values(), strict=True))), {"v0": value})
 
 
 @dataclass(frozen=True)

@@ -29,15 +29,15 @@ import polars as pl
 
 from tablestream.operators.events import gather, touched_keys
 from tablestream.operators.history_subscribe import ASKS
-from tablestream.operators.operator import NUMBER, PARENT, Context, Emission
-from tablestream.operators.result_history import END
+from tablestream.operators.operator import NUMBER, PARENT, Context, Emission, Operator
+from tablestream.operators.result_history import END, piece_schema
 from tablestream.operators.versions import EXPIRED, OpenVersions, Versions, running_maximum
 from tablestream.state.changes import FOREIGN_HASH, KEY_HASH, LATEST, LIVE, SEQ, TS, last_by
 from tablestream.state.trace import TraceSpec
 
 
 @dataclass(frozen=True)
-class HistoryAnswer:
+class HistoryAnswer(Operator):
     """The right half of a foreign-key join of histories.
 
     Parameters
@@ -66,6 +66,10 @@ class HistoryAnswer:
     keep_left: bool = False
 
     @property
+    def parameters(self) -> tuple[str, ...]:
+        return ("keep_left", "history_us")
+
+    @property
     def inputs(self) -> tuple[pl.Schema, ...]:
         foreign = {FOREIGN_HASH: pl.Int64(), **self.foreign_keys}
         stay = {KEY_HASH: pl.Int64(), **self.keys, TS: pl.Int64(), END: pl.Int64(), ASKS: pl.Boolean()}
@@ -74,6 +78,10 @@ class HistoryAnswer:
             pl.Schema({**foreign, **stay, "v": self.value}),
             pl.Schema({**foreign, **right, "v": self.right_value}),
         )
+
+    @property
+    def outputs(self) -> tuple[pl.Schema, ...]:
+        return (piece_schema(self.keys, (self.value, self.right_value)),)
 
     @property
     def _versions(self) -> Versions:
@@ -101,6 +109,10 @@ class HistoryAnswer:
     @property
     def reasons(self) -> tuple[str, ...]:
         return (EXPIRED,)
+
+    @property
+    def rejects(self) -> bool:
+        return True
 
     def run(self, inputs: Sequence[pl.DataFrame], context: Context) -> Iterator[Emission]:
         """Answer what asks, tell all stays of new versions, and remember both."""

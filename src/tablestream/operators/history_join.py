@@ -32,7 +32,7 @@ import polars as pl
 
 from tablestream.operators.events import gather
 from tablestream.operators.key_join import How, exists
-from tablestream.operators.operator import Context, Emission, keyed_changes
+from tablestream.operators.operator import Context, Emission, Operator, keyed_changes
 from tablestream.operators.result_history import END, ResultHistory
 from tablestream.operators.versions import EXPIRED, OpenVersions, Versions, running_maximum
 from tablestream.state.changes import KEY_HASH, LATEST, LIVE, SEQ, STEP, TS
@@ -40,7 +40,7 @@ from tablestream.state.trace import TraceSpec
 
 
 @dataclass(frozen=True)
-class HistoryJoin:
+class HistoryJoin(Operator):
     """Join two histories on their key.
 
     Parameters
@@ -65,9 +65,17 @@ class HistoryJoin:
     history_us: int
 
     @property
+    def parameters(self) -> tuple[str, ...]:
+        return ("history_us",)
+
+    @property
     def inputs(self) -> tuple[pl.Schema, ...]:
         told = {LATEST: pl.Boolean()}
         return tuple(pl.Schema({**keyed_changes(self.keys, value), **told}) for value in self.values)
+
+    @property
+    def outputs(self) -> tuple[pl.Schema, ...]:
+        return self._result.outputs
 
     @property
     def _sides(self) -> tuple[Versions, Versions]:
@@ -93,6 +101,10 @@ class HistoryJoin:
     @property
     def reasons(self) -> tuple[str, ...]:
         return (EXPIRED,)
+
+    @property
+    def rejects(self) -> bool:
+        return True
 
     def run(self, inputs: Sequence[pl.DataFrame], context: Context) -> Iterator[Emission]:
         """Write the versions of both sides, and show how the result changes."""

@@ -29,8 +29,8 @@ import polars as pl
 
 from tablestream.operators.events import gather
 from tablestream.operators.foreign_key_subscribe import NULL_FOREIGN_KEY
-from tablestream.operators.operator import NUMBER, PARENT, Context, Emission
-from tablestream.operators.result_history import END
+from tablestream.operators.operator import NUMBER, PARENT, Context, Emission, Operator
+from tablestream.operators.result_history import END, piece_schema
 from tablestream.operators.versions import EXPIRED, OpenVersions, Versions, running_maximum
 from tablestream.state.changes import FOREIGN_HASH, KEY_HASH, LATEST, LIVE, SEQ, TS
 from tablestream.state.trace import TraceSpec
@@ -40,7 +40,7 @@ ASKS = "_asks"
 
 
 @dataclass(frozen=True)
-class HistorySubscribe:
+class HistorySubscribe(Operator):
     """The left half of a foreign-key join of histories.
 
     Parameters
@@ -69,10 +69,20 @@ class HistorySubscribe:
     keep_left: bool = False
 
     @property
+    def parameters(self) -> tuple[str, ...]:
+        return ("keep_left", "history_us")
+
+    @property
     def inputs(self) -> tuple[pl.Schema, ...]:
         columns = {KEY_HASH: pl.Int64(), **self.keys, TS: pl.Int64(), LIVE: pl.Boolean()}
         columns |= {LATEST: pl.Boolean(), FOREIGN_HASH: pl.Int64(), **self.foreign_keys, "v": self.value}
         return (pl.Schema(columns),)
+
+    @property
+    def outputs(self) -> tuple[pl.Schema, ...]:
+        row = {KEY_HASH: pl.Int64(), **self.keys, TS: pl.Int64(), END: pl.Int64()}
+        stays = {FOREIGN_HASH: pl.Int64(), **self.foreign_keys, **row, ASKS: pl.Boolean(), "v": self.value}
+        return pl.Schema(stays), piece_schema(self.keys, (self.value, self.right_value))
 
     @property
     def _versions(self) -> Versions:
@@ -86,6 +96,10 @@ class HistorySubscribe:
     @property
     def reasons(self) -> tuple[str, ...]:
         return (EXPIRED,) if self.keep_left else (EXPIRED, NULL_FOREIGN_KEY)
+
+    @property
+    def rejects(self) -> bool:
+        return True
 
     def run(self, inputs: Sequence[pl.DataFrame], context: Context) -> Iterator[Emission]:
         """Write the versions, and send what becomes of their stays."""

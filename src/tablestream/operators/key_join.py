@@ -47,7 +47,7 @@ from tablestream.operators.events import (
     touched_keys,
     with_state,
 )
-from tablestream.operators.operator import PARENT, Context, Emission
+from tablestream.operators.operator import PARENT, CanBeFinal, Context, Emission, keyed_rows
 from tablestream.state.changes import KEY_HASH, LIVE, ROW_TS, TS, number_keys
 from tablestream.state.trace import TraceSpec
 
@@ -68,7 +68,7 @@ class Branch:
 
 
 @dataclass(frozen=True)
-class KeyJoin:
+class KeyJoin(CanBeFinal):
     """N tables joined on one key.
 
     Parameters
@@ -103,12 +103,20 @@ class KeyJoin:
     early: tuple[bool, ...]
     quiet: tuple[bool, ...]
     atomic: bool = True
-    final: bool = False
+
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        return ("tree", "final")
 
     @property
     def inputs(self) -> tuple[pl.Schema, ...]:
         head = {KEY_HASH: pl.Int64(), **self.keys, TS: pl.Int64(), ROW_TS: pl.Int64(), LIVE: pl.Boolean()}
         return tuple(pl.Schema({**head, "v": value}) for value in self.values)
+
+    @property
+    def outputs(self) -> tuple[pl.Schema, ...]:
+        values = {f"v{number}": value for number, value in enumerate(self.values)}
+        return (pl.Schema({**keyed_rows(self.keys, values), ROW_TS: pl.Int64()}),)
 
     @property
     def traces(self) -> tuple[TraceSpec, ...]:
@@ -124,10 +132,6 @@ class KeyJoin:
             )
             for number, value in enumerate(self.values)
         )
-
-    @property
-    def reasons(self) -> tuple[str, ...]:
-        return ()
 
     def run(self, inputs: Sequence[pl.DataFrame], context: Context) -> Iterator[Emission]:
         """Emit what each step of the micro-batch changes, and remember the last row of each key."""

@@ -1,6 +1,7 @@
 """What an operator is: a frame of changes in, frames of changes out, and what it remembers named beforehand.
 
-An operator is a frozen dataclass: its parameters and nothing else. It runs without Spark. In each step of work
+An operator is a frozen dataclass: its parameters and nothing else. It declares what it reads, emits and remembers:
+the planner checks the columns, and a round lends it what it asked for. It runs without Spark. In each step of work
 it is handed, per input, the messages that arrived (any order of rows; ``_seq`` is their place), and the traces
 of its shard. It yields `Emission` after `Emission`; a large fan-out leaves in several.
 
@@ -14,10 +15,10 @@ Who owes what
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import Protocol
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import polars as pl
 
@@ -30,9 +31,14 @@ PARENT, NUMBER = "_parent", "_n"
 FAN_OUT_ROWS = 200_000
 
 
+def keyed_rows(keys: pl.Schema, values: Mapping[str, pl.DataType]) -> pl.Schema:
+    """The columns of changes by their key, with the values of one table or of several."""
+    return pl.Schema({KEY_HASH: pl.Int64(), **keys, TS: pl.Int64(), LIVE: pl.Boolean(), **values})
+
+
 def keyed_changes(keys: pl.Schema, value: pl.DataType) -> pl.Schema:
-    """The columns of the changes of a table, or the records of a stream, by their key: an operator's input."""
-    return pl.Schema({KEY_HASH: pl.Int64(), **keys, TS: pl.Int64(), LIVE: pl.Boolean(), "v": value})
+    """The columns of the changes of a table, or the records of a stream, by their key."""
+    return keyed_rows(keys, {"v": value})
 
 
 @dataclass(frozen=True)
@@ -81,9 +87,9 @@ class Context:
     observed
         The largest time that the operator has seen in its shard; it survives a restart. None: no record yet.
     clock
-        For operators with a ``wall_clock_us``.
+        For operators that declare `Operator.needs_clock`.
     marks
-        Further times and counters of the shard that survive a restart, for operators that name such in ``marks``.
+        Further times and counters of the shard that survive a restart, which the operator declared.
     shard, shards
         Which shard this is, from 0, and of how many.
     """
@@ -108,20 +114,93 @@ class Context:
         return number * self.shards + self.shard
 
 
-class Operator(Protocol):
-    """A columnar operator of one round."""
+class Operator(ABC):
+    """A columnar operator of one round, and all that a round and the planner have to know of it."""
 
     @property
+    def parameters(self) -> tuple[str, ...]:
+        """The names of the parameters that a printed plan shows: words, numbers, and what is true."""
+        return ()
+
+    @property
+    @abstractmethod
     def inputs(self) -> tuple[pl.Schema, ...]:
         """The columns of the messages of each input, without their place in the order."""
 
     @property
+    @abstractmethod
+    def outputs(self) -> tuple[pl.Schema, ...]:
+        """The columns of the rows of each output, without ``_parent`` and ``_n``."""
+
+    @property
+    @abstractmethod
     def traces(self) -> tuple[TraceSpec, ...]:
         """What the operator remembers."""
 
     @property
-    def reasons(self) -> tuple[str, ...]:
-        """The reasons for which it can drop a record."""
+    def marks(self) -> tuple[str, ...]:
+        """The names of the times and counters that it keeps in `Context.marks`."""
+        return ()
 
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """The reasons for which it counts a record: as dropped, or as late."""
+        return ()
+
+    @property
+    def rejects(self) -> bool:
+        """Whether it hands over records that it drops (`Context.reject`)."""
+        return False
+
+    @property
+    def needs_clock(self) -> bool:
+        """Whether it goes by the wall clock, and so has something to do where nothing came."""
+        return False
+
+    @property
+    def splits_steps(self) -> bool:
+        """Whether each row that it emits is a step of its own."""
+        return False
+
+    @property
+    def final(self) -> bool:
+        """Whether only the last change per key and micro-batch leaves."""
+        return False
+
+    @property
+    def can_be_final(self) -> bool:
+        """Whether `made_final` leaves out all but the last change of each key; otherwise an `Upsert` behind it does."""
+        return False
+
+    def made_final(self) -> Operator:
+        """Return the operator for readers that want final changes only."""
+        return self
+
+    @abstractmethod
     def run(self, inputs: Sequence[pl.DataFrame], context: Context) -> Iterator[Emission]:
         """Work off a micro-batch, or a sorted slice of it, and remember what it leaves."""
+
+
+@dataclass(frozen=True)
+class CanBeFinal(Operator):
+    """An operator that can leave out all but the last change per key and micro-batch.
+
+    Parameters
+    ----------
+    final
+        Whether it does.
+    """
+
+    final: bool = field(default=False, kw_only=True)
+
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        return ("final",)
+
+    @property
+    def can_be_final(self) -> bool:
+        return True
+
+    def made_final(self) -> Operator:
+        """Return the operator that does."""
+        return replace(self, final=True)

@@ -24,7 +24,7 @@ import polars as pl
 
 from tablestream.operators.aggregate import Aggregate
 from tablestream.operators.fold import Fold
-from tablestream.operators.operator import Context, Emission
+from tablestream.operators.operator import CanBeFinal, Context, Emission
 from tablestream.operators.regroup import IS, OLD, WAS
 from tablestream.operators.stream_table_join import NULL
 from tablestream.state.changes import FOREIGN_HASH, KEY_HASH, LIVE, SEQ, STEP, TS
@@ -32,7 +32,7 @@ from tablestream.state.trace import TraceSpec
 
 
 @dataclass(frozen=True)
-class RecordGroups:
+class RecordGroups(CanBeFinal):
     """Let records come to their groups.
 
     Parameters
@@ -51,7 +51,6 @@ class RecordGroups:
 
     groups: Aggregate | Fold
     keys: pl.Schema
-    final: bool = False
 
     @property
     def inputs(self) -> tuple[pl.Schema, ...]:
@@ -60,12 +59,20 @@ class RecordGroups:
         return (pl.Schema({**head, **group, "v": self.groups.value}),)
 
     @property
+    def outputs(self) -> tuple[pl.Schema, ...]:
+        return self.groups.outputs
+
+    @property
     def traces(self) -> tuple[TraceSpec, ...]:
         return self.groups.traces
 
     @property
     def reasons(self) -> tuple[str, ...]:
         return (NULL,)
+
+    @property
+    def rejects(self) -> bool:
+        return True
 
     def run(self, inputs: Sequence[pl.DataFrame], context: Context) -> Iterator[Emission]:
         """Send each record to its group."""

@@ -40,7 +40,7 @@ from tablestream.operators.events import (
     starts,
     touched_keys,
 )
-from tablestream.operators.operator import NUMBER, PARENT, Context, Emission
+from tablestream.operators.operator import NUMBER, PARENT, Context, Emission, Operator
 from tablestream.state.changes import FOREIGN_HASH, KEY_HASH, LIVE, SEQ, STEP, TS, last_by, number_keys
 from tablestream.state.trace import TraceSpec
 
@@ -49,7 +49,7 @@ OLD, WAS, IS = "old", "_was", "_is"
 
 
 @dataclass(frozen=True)
-class Regroup:
+class Regroup(Operator):
     """Tell groups of the changes of their rows.
 
     Parameters
@@ -78,14 +78,14 @@ class Regroup:
         return (pl.Schema({**head, FOREIGN_HASH: pl.Int64(), **self.group_keys, "v": self.value}),)
 
     @property
+    def outputs(self) -> tuple[pl.Schema, ...]:
+        return (message_schema(self.keys, self.group_keys, self.value),)
+
+    @property
     def traces(self) -> tuple[TraceSpec, ...]:
         columns = {KEY_HASH: pl.Int64(), **self.keys, LIVE: pl.Boolean(), FOREIGN_HASH: pl.Int64()}
         schema = pl.Schema({**columns, **self.group_keys, "v": self.value})
         return (TraceSpec(name="grouped rows", number=0, hash=KEY_HASH, key=tuple(self.keys), schema=schema),)
-
-    @property
-    def reasons(self) -> tuple[str, ...]:
-        return ()
 
     def run(self, inputs: Sequence[pl.DataFrame], context: Context) -> Iterator[Emission]:
         """Send each change to the row's groups, before and now."""
@@ -133,3 +133,9 @@ class Regroup:
             gather(rows["v"], np.where(new, now[turn], -1)).alias("v"),
         )
         return messages
+
+
+def message_schema(keys: pl.Schema, group_keys: pl.Schema, value: pl.DataType) -> pl.Schema:
+    """The columns of the messages to groups."""
+    head = {FOREIGN_HASH: pl.Int64(), **group_keys, KEY_HASH: pl.Int64(), **keys, TS: pl.Int64()}
+    return pl.Schema({**head, WAS: pl.Boolean(), IS: pl.Boolean(), OLD: value, "v": value})

@@ -30,7 +30,7 @@ import numpy as np
 import polars as pl
 
 from tablestream.operators.events import gather
-from tablestream.operators.operator import NUMBER, PARENT, Context, Emission
+from tablestream.operators.operator import NUMBER, PARENT, Context, Emission, Operator, keyed_rows
 from tablestream.operators.versions import EXPIRED, History, OpenVersions, Versions, running_maximum
 from tablestream.state.changes import KEY_HASH, LATEST, LIVE, SEQ, STEP, TS
 from tablestream.state.trace import TraceSpec
@@ -41,8 +41,13 @@ END = "_end"
 SHOWN = "shown"
 
 
+def piece_schema(keys: pl.Schema, values: tuple[pl.DataType, pl.DataType]) -> pl.Schema:
+    """The columns of pieces."""
+    return pl.Schema({**keyed_rows(keys, {"v0": values[0], "v1": values[1]}), END: pl.Int64()})
+
+
 @dataclass(frozen=True)
-class ResultHistory:
+class ResultHistory(Operator):
     """Show a result whose pieces come.
 
     Parameters
@@ -65,14 +70,17 @@ class ResultHistory:
     history_us: int
 
     @property
-    def inputs(self) -> tuple[pl.Schema, ...]:
-        return (self.pieces,)
+    def parameters(self) -> tuple[str, ...]:
+        return ("history_us",)
 
     @property
-    def pieces(self) -> pl.Schema:
-        """The columns of pieces, without their place."""
-        head = {KEY_HASH: pl.Int64(), **self.keys, TS: pl.Int64(), END: pl.Int64(), LIVE: pl.Boolean()}
-        return pl.Schema({**head, "v0": self.values[0], "v1": self.values[1]})
+    def inputs(self) -> tuple[pl.Schema, ...]:
+        return (piece_schema(self.keys, self.values),)
+
+    @property
+    def outputs(self) -> tuple[pl.Schema, ...]:
+        values = {"v0": self.values[0], "v1": self.values[1]}
+        return (pl.Schema({**keyed_rows(self.keys, values), LATEST: pl.Boolean()}),)
 
     @property
     def _versions(self) -> Versions:

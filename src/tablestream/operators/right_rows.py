@@ -13,13 +13,13 @@ import polars as pl
 from tablestream.operators.foreign_key_answer import ForeignKeyAnswer
 from tablestream.operators.foreign_key_subscribe import ForeignKeySubscribe
 from tablestream.operators.global_join import GlobalJoin
-from tablestream.operators.operator import NUMBER, PARENT, Context, Emission
+from tablestream.operators.operator import NUMBER, PARENT, Context, Emission, Operator
 from tablestream.state.changes import KEY_HASH, LIVE, TS
 from tablestream.state.trace import TraceSpec
 
 
 @dataclass(frozen=True)
-class RightRows:
+class RightRows(Operator):
     """One half of such a join, or both.
 
     Parameters
@@ -45,12 +45,23 @@ class RightRows:
         return self.join.inputs
 
     @property
+    def outputs(self) -> tuple[pl.Schema, ...]:
+        made = list(self.join.outputs)
+        columns = {name: made[self.output][name] for name in (KEY_HASH, *self.keys, TS, LIVE)}
+        made[self.output] = pl.Schema({**columns, "v": made[self.output]["v1"]})
+        return tuple(made)
+
+    @property
     def traces(self) -> tuple[TraceSpec, ...]:
         return self.join.traces
 
     @property
     def reasons(self) -> tuple[str, ...]:
         return self.join.reasons
+
+    @property
+    def rejects(self) -> bool:
+        return self.join.rejects
 
     def run(self, inputs: Sequence[pl.DataFrame], context: Context) -> Iterator[Emission]:
         """Let the half work, and leave the left row out of its answers."""

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from tablestream.operators.events import touched_keys
-from tablestream.operators.operator import PARENT, Context, Emission
+from tablestream.operators.operator import PARENT, Context, Emission, Operator, keyed_changes
 from tablestream.state.changes import KEY_HASH, LIVE, SEQ, STEP, TS, last_by, number_keys
 from tablestream.state.trace import TraceSpec
 
@@ -35,7 +35,7 @@ NULL_SEQUENCE, SUPERSEDED = "null-sequence", "superseded"
 
 
 @dataclass(frozen=True)
-class SequenceBy:
+class SequenceBy(Operator):
     """Pass on changes whose sequence is not below that of their row.
 
     Parameters
@@ -58,9 +58,17 @@ class SequenceBy:
     retention_us: int | None
 
     @property
+    def parameters(self) -> tuple[str, ...]:
+        return ("retention_us",)
+
+    @property
     def inputs(self) -> tuple[pl.Schema, ...]:
         head = {KEY_HASH: pl.Int64(), **self.keys, TS: pl.Int64(), LIVE: pl.Boolean()}
         return (pl.Schema({**head, SEQUENCE: self.sequence, "v": self.value}),)
+
+    @property
+    def outputs(self) -> tuple[pl.Schema, ...]:
+        return (keyed_changes(self.keys, self.value),)
 
     @property
     def traces(self) -> tuple[TraceSpec, ...]:
@@ -75,6 +83,10 @@ class SequenceBy:
     @property
     def reasons(self) -> tuple[str, ...]:
         return (NULL_SEQUENCE, SUPERSEDED)
+
+    @property
+    def rejects(self) -> bool:
+        return True
 
     def run(self, inputs: Sequence[pl.DataFrame], context: Context) -> Iterator[Emission]:
         """Pass on the changes that win, and remember their sequences."""

@@ -29,7 +29,7 @@ import numpy as np
 import polars as pl
 
 from tablestream.operators.events import Events, Ints, gather, ints, newest, touched_keys, with_state
-from tablestream.operators.operator import PARENT, Context, Emission
+from tablestream.operators.operator import PARENT, Context, Emission, Operator, keyed_rows
 from tablestream.state.changes import (
     FOREIGN_HASH,
     KEY_HASH,
@@ -47,7 +47,7 @@ _TABLE, _STREAM = 0, 1
 
 
 @dataclass(frozen=True)
-class StreamTableJoin:
+class StreamTableJoin(Operator):
     """Look up a row for every record.
 
     Parameters
@@ -76,8 +76,16 @@ class StreamTableJoin:
     atomic: bool = True
 
     @property
+    def parameters(self) -> tuple[str, ...]:
+        return ("keep_left",)
+
+    @property
     def inputs(self) -> tuple[pl.Schema, ...]:
         return stream_table_inputs(self.keys, self.foreign_keys, self.value, self.right_value)
+
+    @property
+    def outputs(self) -> tuple[pl.Schema, ...]:
+        return (keyed_rows(self.keys, {"v0": self.value, "v1": self.right_value}),)
 
     @property
     def _table(self) -> TraceSpec:
@@ -97,6 +105,10 @@ class StreamTableJoin:
     @property
     def reasons(self) -> tuple[str, ...]:
         return (NULL,)
+
+    @property
+    def rejects(self) -> bool:
+        return True
 
     def run(self, inputs: Sequence[pl.DataFrame], context: Context) -> Iterator[Emission]:
         """Join the records of the micro-batch, and remember the table."""

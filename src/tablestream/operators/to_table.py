@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from tablestream.operators.operator import PARENT, Context, Emission, keyed_changes
+from tablestream.operators.operator import PARENT, Context, Emission, Operator, keyed_changes
 from tablestream.state.changes import SEQ, STEP
 from tablestream.state.trace import TraceSpec
 
@@ -29,7 +29,7 @@ NULL_KEY = "null-key"
 
 
 @dataclass(frozen=True)
-class ToTable:
+class ToTable(Operator):
     """Read records as upserts and tombstones; remembers nothing.
 
     Parameters
@@ -55,12 +55,20 @@ class ToTable:
         return (keyed_changes(self.keys, self.value),)
 
     @property
+    def outputs(self) -> tuple[pl.Schema, ...]:
+        return self.inputs
+
+    @property
     def traces(self) -> tuple[TraceSpec, ...]:
         return ()
 
     @property
     def reasons(self) -> tuple[str, ...]:
         return (NULL_KEY,)
+
+    @property
+    def rejects(self) -> bool:
+        return True
 
     def run(self, inputs: Sequence[pl.DataFrame], context: Context) -> Iterator[Emission]:
         """Pass records on."""

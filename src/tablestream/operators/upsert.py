@@ -21,7 +21,7 @@ import numpy as np
 import polars as pl
 
 from tablestream.operators.events import Events, ends, gather, newest, touched_keys, with_state
-from tablestream.operators.operator import PARENT, Context, Emission
+from tablestream.operators.operator import PARENT, Context, Emission, Operator
 from tablestream.state.changes import KEY_HASH, LIVE, ROW_TS, SEQ, TS, number_keys
 from tablestream.state.trace import TraceSpec
 
@@ -29,7 +29,7 @@ OLD = "old"
 
 
 @dataclass(frozen=True)
-class Upsert:
+class Upsert(Operator):
     """Remember a table by its key.
 
     Parameters
@@ -60,9 +60,18 @@ class Upsert:
     keep_rows: bool = False
 
     @property
+    def parameters(self) -> tuple[str, ...]:
+        return ("keep_old", "quiet", "final")
+
+    @property
     def inputs(self) -> tuple[pl.Schema, ...]:
         head = {KEY_HASH: pl.Int64(), **self.keys, TS: pl.Int64(), ROW_TS: pl.Int64(), LIVE: pl.Boolean()}
         return (pl.Schema({**head, "v": self.value}),)
+
+    @property
+    def outputs(self) -> tuple[pl.Schema, ...]:
+        old = {OLD: self.value} if self.keep_old else {}
+        return (pl.Schema({**self.inputs[0], **old}),)
 
     @property
     def traces(self) -> tuple[TraceSpec, ...]:
@@ -72,10 +81,6 @@ class Upsert:
         return (
             TraceSpec(name="rows", number=0, hash=KEY_HASH, key=tuple(self.keys), schema=pl.Schema(columns)),
         )
-
-    @property
-    def reasons(self) -> tuple[str, ...]:
-        return ()
 
     def run(self, inputs: Sequence[pl.DataFrame], context: Context) -> Iterator[Emission]:
         """Emit the changes that are changes, and remember the last row of each key."""

@@ -20,14 +20,14 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from tablestream.operators.operator import PARENT, Context, Emission, keyed_changes
+from tablestream.operators.operator import PARENT, Context, Emission, Operator, keyed_changes
 from tablestream.operators.versions import EXPIRED, Versions, running_maximum
 from tablestream.state.changes import KEY_HASH, LATEST, LIVE, SEQ, STEP, TS
 from tablestream.state.trace import TraceSpec
 
 
 @dataclass(frozen=True)
-class VersionedTable:
+class VersionedTable(Operator):
     """Remember a table's versions, and tell late changes from the latest.
 
     Parameters
@@ -52,8 +52,16 @@ class VersionedTable:
     forgetful: bool = False
 
     @property
+    def parameters(self) -> tuple[str, ...]:
+        return ("history_us",)
+
+    @property
     def inputs(self) -> tuple[pl.Schema, ...]:
         return (keyed_changes(self.keys, self.value),)
+
+    @property
+    def outputs(self) -> tuple[pl.Schema, ...]:
+        return (pl.Schema({**self.inputs[0], LATEST: pl.Boolean()}),)
 
     @property
     def _versions(self) -> Versions:
@@ -66,6 +74,10 @@ class VersionedTable:
     @property
     def reasons(self) -> tuple[str, ...]:
         return (EXPIRED,)
+
+    @property
+    def rejects(self) -> bool:
+        return True
 
     def run(self, inputs: Sequence[pl.DataFrame], context: Context) -> Iterator[Emission]:
         """Write the changes in their order, and pass them on."""

@@ -32,7 +32,7 @@ import numpy as np
 import polars as pl
 
 from tablestream.operators.events import gather
-from tablestream.operators.operator import NUMBER, PARENT, Context, Emission, keyed_changes
+from tablestream.operators.operator import NUMBER, PARENT, Context, Emission, Operator, keyed_changes
 from tablestream.operators.upsert import OLD
 from tablestream.operators.versions import OpenVersions, Versions, running_maximum
 from tablestream.state.changes import KEY_HASH, LATEST, LIVE, SEQ, TS
@@ -40,7 +40,7 @@ from tablestream.state.trace import TraceSpec
 
 
 @dataclass(frozen=True)
-class VersionedUpsert:
+class VersionedUpsert(Operator):
     """Remember the versions of a table's rows.
 
     Parameters
@@ -74,8 +74,17 @@ class VersionedUpsert:
     final: bool = False
 
     @property
+    def parameters(self) -> tuple[str, ...]:
+        return ("keep_old", "quiet", "final", "history_us")
+
+    @property
     def inputs(self) -> tuple[pl.Schema, ...]:
         return (pl.Schema({**keyed_changes(self.keys, self.value), LATEST: pl.Boolean()}),)
+
+    @property
+    def outputs(self) -> tuple[pl.Schema, ...]:
+        old = {OLD: self.value} if self.keep_old else {}
+        return (pl.Schema({**self.inputs[0], **old}),)
 
     @property
     def _versions(self) -> Versions:
@@ -84,10 +93,6 @@ class VersionedUpsert:
     @property
     def traces(self) -> tuple[TraceSpec, ...]:
         return (self._versions.trace,)
-
-    @property
-    def reasons(self) -> tuple[str, ...]:
-        return ()
 
     def run(self, inputs: Sequence[pl.DataFrame], context: Context) -> Iterator[Emission]:
         """Emit the changes that are changes, and remember the versions."""

@@ -32,7 +32,7 @@ from tablestream.operators.buffer.time_index import BEGIN, TimeIndex, by_time
 from tablestream.operators.cells import cell_type, cells, column
 from tablestream.operators.operator import Context
 from tablestream.plan.rounds import Port
-from tablestream.state.changes import LIVE, PARTITION, POSITION, ROOT, TIME
+from tablestream.state.changes import LIVE, PARTITION, POSITION, ROOT, ROW_TS, TIME
 from tablestream.state.trace import Trace, TraceSpec
 
 #: Of a lane: its name, how far it has come, and when it was last heard of, in microseconds since 1970.
@@ -159,10 +159,9 @@ class Alignment:
         number = pl.int_range(first, first + frame.height, dtype=pl.Int64).alias(_ARRIVAL)
         rows = frame.rename({LIVE: _EXISTS}).with_columns(time, number, pl.lit(value=True).alias(LIVE))
         rows = rows.with_columns(_indexed(pl.col(TIME), self.time).alias(_INDEXED))
-        missing = [
-            pl.lit(None, kind).alias(name) for name, kind in spec.schema.items() if name not in rows.columns
-        ]
-        return rows.with_columns(*missing).select(list(spec.schema)).cast(spec.schema)
+        if ROW_TS in spec.schema and ROW_TS not in rows.columns:
+            rows = rows.with_columns(pl.lit(None, pl.Int64).alias(ROW_TS))
+        return rows.select(list(spec.schema)).cast(spec.schema)
 
 
 def _indexed(time: pl.Expr, kind: pl.DataType) -> pl.Expr:

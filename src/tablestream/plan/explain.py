@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from enum import Enum
 
+from tablestream.operators.key_join import Branch
+from tablestream.operators.operator import Operator
 from tablestream.plan.line import Line, Reader
-from tablestream.plan.rounds import Placed, Round
+from tablestream.plan.rounds import Round
 from tablestream.plan.stored import decode
 
 
@@ -50,46 +52,34 @@ def _round(work: Round) -> list[str]:
     if work.alignment is not None:
         lines += [f"  {text}" for text in work.alignment.description]
     for placed in work.operators:
-        lines.append(f"  {placed.name}: {type(placed.operator).__name__} {_parameters(placed)}".rstrip())
+        lines.append(
+            f"  {placed.name}: {type(placed.operator).__name__} {_parameters(placed.operator)}".rstrip()
+        )
         lines += [f"    remembers {spec.name} by ({', '.join(spec.key)})" for spec in placed.operator.traces]
         targets = sorted({port.label for ports in placed.targets for port in ports})
         lines.append(f"    sends to {', '.join(targets)}")
     return lines
 
 
-def _parameters(placed: Placed) -> str:
-    """What of an operator's parameters says something to a reader: the words and the true flags."""
-    operator = placed.operator
-    names = ("rules", "how", "keep_left", "pair", "lone", "quiet_right", "keep_old", "quiet", "final")
-    lengths = (
-        "history_us",
-        "grace_us",
-        "table_advances",
-        "bound_us",
-        "until_us",
-        "wall_clock_us",
-        "retention_us",
-    )
+def _parameters(operator: Operator) -> str:
+    """The parameters that an operator wants to be shown, as far as they say something."""
     shown = []
-    for name in (*names, *lengths):
-        value = getattr(operator, name, None)
-        if name.endswith("_us") and value is not None:
-            shown.append(f"{name}={value}")
-        if value is True:
-            shown.append(name)
+    for name in operator.parameters:
+        value = getattr(operator, name)
+        if isinstance(value, Branch):
+            shown.append(_tree(value))
         elif isinstance(value, Enum):
             shown.append(f"{name}={value.value}")
-    tree = getattr(operator, "tree", None)
-    if tree is not None:
-        shown.insert(0, _tree(tree))
+        elif value is True:
+            shown.append(name)
+        elif value is not None and value is not False:
+            shown.append(f"{name}={value}")
     return f"({', '.join(shown)})" if shown else ""
 
 
-def _tree(side: object) -> str:
-    if isinstance(side, int):
-        return f"{side}"
-    left, right, how = (getattr(side, name) for name in ("left", "right", "how"))
-    return f"{how}[{_tree(left)}, {_tree(right)}]"
+def _tree(side: Branch | int) -> str:
+    """A join of joins on one key; its inputs are numbers."""
+    return f"{side}" if isinstance(side, int) else f"{side.how}[{_tree(side.left)}, {_tree(side.right)}]"
 
 
 def _ports(readers: tuple[Reader, ...]) -> str:

@@ -2,29 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
-from enum import Enum
+from typing import TYPE_CHECKING
 
+from tablestream.errors import PlanError
+from tablestream.operators.upsert import OLD
 from tablestream.plan.rejections import Shown
+from tablestream.plan.result import Pointer, Result
 from tablestream.plan.rounds import Port, Round
-from tablestream.state.changes import foreign_columns, key_columns
+from tablestream.state.changes import KEY_HASH, ROW_TS, foreign_columns, key_columns
 from tablestream.topology.graph import ancestors, history_of
-from tablestream.topology.nodes import Aggregate, Fields, ForeignKeyJoin, Node, OneToMany, Source
-from tablestream.topology.streams import StreamJoin
+from tablestream.topology.nodes import Expression, Fields, Node, Source
 
-#: The nodes whose ``on`` points at another key.
-Pointing = ForeignKeyJoin | OneToMany | StreamJoin | Aggregate
+if TYPE_CHECKING:
+    import polars as pl
 
 
-class Role(Enum):
-    """What a port needs of a change: which columns are computed for it."""
+@dataclass(frozen=True)
+class Inputs:
+    """What travels in place of a row's value: an expression per column, and the columns."""
 
-    KEYED = "key, value"
-    SUBSCRIBING = "key, foreign key, value"
-    POINTED_AT = "key as foreign key, value"
-    GROUPING = "key, group, what is aggregated"
-    SEQUENCED = "key, sequence, value"
-    WRITTEN = "key, writer and what it numbered, value"
+    expressions: tuple[Expression, ...]
+    fields: Fields
 
 
 @dataclass(frozen=True)
@@ -37,48 +37,63 @@ class Reader:
         Where the messages go.
     node
         The view.
-    role
-        Which columns are computed.
-    key, foreign
-        The key's types, and with `Role.SUBSCRIBING` the foreign key's, with `Role.GROUPING` the group's.
-    join
-        With `Role.SUBSCRIBING` and `Role.GROUPING`, the node whose ``on`` is evaluated.
+    schema
+        The columns of its messages, without their place in the order: those that its operator declares. What is
+        computed of a row follows from them.
+    key
+        The key's types.
+    pointer
+        Which key of another table or which group is computed, if one is.
+    inputs
+        What is computed in place of the value, if that does not travel.
     latest_only
         Of a versioned table, whether changes that are not the latest of their row are left out.
     counted_by
         The operator that counts them as dropped, if one does.
-    tells_latest
-        Whether a message says if the change is the latest of its row.
     rejecting
         The ports that want to know which changes it leaves out.
     """
 
     port: Port
     node: Node
-    role: Role
+    schema: pl.Schema
     key: Fields
-    foreign: Fields = ()
-    join: Pointing | None = None
+    pointer: Pointer | None = None
+    inputs: Inputs | None = None
     latest_only: bool = False
     counted_by: str | None = None
-    tells_latest: bool = False
     rejecting: tuple[Port, ...] = ()
 
     @property
     def shown(self) -> Shown:
         """The columns of its messages as users know them."""
-        pointed = self.role is Role.POINTED_AT
-        columns = (foreign_columns if pointed else key_columns)(len(self.key))
-        fields = self.join.input_fields if isinstance(self.join, Aggregate) else self.node.value
-        return Shown(columns, tuple(one.name for one in self.node.key), tuple(one.name for one in fields))
+        fields = self.node.value if self.inputs is None else self.inputs.fields
+        names = (tuple(one.name for one in columns) for columns in (self.node.key, fields))
+        return Shown(self.key_columns, *names)
+
+    @property
+    def is_pointed_at(self) -> bool:
+        """Whether messages go where others point at: the key travels as a foreign key."""
+        return KEY_HASH not in self.schema
+
+    @property
+    def key_columns(self) -> tuple[str, ...]:
+        """The columns of its messages with the key."""
+        return (foreign_columns if self.is_pointed_at else key_columns)(len(self.key))
+
+    def check(self, computed: Collection[str]) -> None:
+        """Raise `PlanError` if the port needs a column that is not computed."""
+        missing = [name for name in self.schema if name not in computed and name != ROW_TS]
+        if missing:
+            raise lacking(self.node.name, self.port, missing, self.node.where)
 
 
 @dataclass(frozen=True)
 class Between:
-    """Changes of a base that are read in later rounds: they are opened behind the round that makes them."""
+    """A result that is read in later rounds: its messages are opened behind the round that makes them."""
 
     port: Port
-    base: Node
+    result: Result
     after: int
     readers: tuple[Reader, ...]
 
@@ -107,20 +122,27 @@ class Output:
 
 @dataclass(frozen=True)
 class Ending:
-    """An output's port: the node whose columns its messages have, and how.
+    """An output's port.
 
     Attributes
     ----------
     output, port
         What was asked for, and where it arrives.
-    evaluated
-        Whether the value arrives computed, as column ``v`` (and ``old``); otherwise the columns of the base's
-        operator arrive.
+    result
+        What its messages have: the node's own value (and ``old``), or what its base's operator emits. None: they are
+        rejected records.
     """
 
     output: Output
     port: Port
-    evaluated: bool
+    result: Result | None
+
+    @property
+    def needed(self) -> tuple[str, ...]:
+        """The columns that an operator has to emit for it."""
+        if self.result is None:
+            return ()
+        return (*self.result.needed, *((OLD,) if self.output.before else ()))
 
 
 @dataclass(frozen=True)
@@ -162,3 +184,27 @@ class Line:
         """The ports that want to know what a source rejects."""
         rejections = (ending for ending in self.endings if ending.output.rejected)
         return tuple(ending.port for ending in rejections if source in ancestors(ending.output.node))
+
+    def check(self) -> None:
+        """Raise `PlanError` if an operator does not emit a column that a port needs."""
+        needed: dict[int, Collection[str]] = {
+            port: schema.keys() - {ROW_TS} for work in self.rounds for port, schema in work.schemas.items()
+        }
+        needed |= {between.port.number: between.result.needed for between in self.between}
+        needed |= {ending.port.number: ending.needed for ending in self.endings}
+        for placed in (one for work in self.rounds for one in work.operators):
+            for emitted, ports in zip(placed.operator.outputs, placed.targets, strict=True):
+                for port in ports:
+                    missing = [name for name in needed[port.number] if name not in emitted]
+                    if missing:
+                        raise lacking(placed.name, port, sorted(missing), placed.where)
+
+
+def lacking(name: str, port: Port, missing: Collection[str], where: str) -> PlanError:
+    """The error that someone does not give a port what it needs."""
+    return PlanError(
+        f"'{port.label}' needs columns that '{name}' does not give it: {', '.join(missing)}.",
+        hint="This is a defect of tablestream: please report it with the code that builds the plan.",
+        operator=name,
+        where=where,
+    )

@@ -12,12 +12,13 @@ from tablestream.operators.operator import keyed_changes
 from tablestream.operators.upsert import Upsert
 from tablestream.operators.versioned_upsert import VersionedUpsert
 from tablestream.plan.alignment import Alignment, Held
-from tablestream.plan.line import Between, Ending, Line, Mode, Output, Reader, Role
-from tablestream.plan.lowering import Draft, History, Late, Lowering, Remembered, Types, Want
-from tablestream.plan.placing import place, rejects
+from tablestream.plan.line import Between, Ending, Line, Mode, Output, Reader
+from tablestream.plan.lowering import Draft, History, Lowering, Read, Remembered, Types, Want
+from tablestream.plan.placing import place
+from tablestream.plan.result import Result
 from tablestream.plan.rounds import EVERY_SHARD, Placed, Port, Round
 from tablestream.plan.stored import encode, stored_tables
-from tablestream.state.changes import FOREIGN_HASH, KEY_HASH, key_columns
+from tablestream.state.changes import FOREIGN_HASH, KEY_HASH
 from tablestream.topology.graph import (
     ancestors,
     base_of,
@@ -28,7 +29,7 @@ from tablestream.topology.graph import (
     removes_rows,
     unique_names,
 )
-from tablestream.topology.nodes import Aggregate, Field, ForeignKeyJoin, KeyJoin, Node, Source
+from tablestream.topology.nodes import Field, Node, Source
 from tablestream.topology.streams import Merge
 
 #: Behind every declared node: outputs rank last.
@@ -50,12 +51,10 @@ def lower(outputs: Sequence[Output], types: Types, mode: Mode) -> Line:
     nodes = ancestors(*(output.node for output in outputs))
     line = Lowering(mode, types, unique_names(nodes), filters_with_old_values(nodes), place)
     for output in outputs:
-        if not output.rejected:
+        if output.rejected:
+            _produce_rejecting(line, output.node)
+        else:
             line.produce_stream(output.node)
-            continue
-        for node in ancestors(output.node):
-            if rejects(node):
-                line.produce(operator_of(node, ancestors(output.node)))
     final = _natively_final(line, outputs)
     endings = [_ending(line, output, index, final) for index, output in enumerate(outputs)]
     last = max([draft.round for draft in line.drafts], default=0 if mode.align is None else 1)
@@ -63,7 +62,9 @@ def lower(outputs: Sequence[Output], types: Types, mode: Mode) -> Line:
     for want in line.wants:
         if want in ending or want.into in ending:
             want.round = last + 1
-    return _Finishing(line, endings, final, last).line()
+    finished = _Finishing(line, endings, final, last).line()
+    finished.check()
+    return finished
 
 
 @dataclass(frozen=True)
@@ -76,21 +77,27 @@ class _End:
     output: Output
     want: Want
     base: Node | Draft | None
-    evaluated: bool
+    result: Result | None
+
+
+def _produce_rejecting(line: Lowering, output: Node) -> None:
+    """Place the operators that can reject records on the way to an output; lowering all of it once tells which."""
+    whole = Lowering(line.mode, line.types, line.names, line.knowing, line.place)
+    whole.produce_stream(output)
+    rejecting = {draft.base for draft in whole.drafts if draft.operator.rejects}
+    rejecting |= {join for join, _ in whole.counting.values()}
+    nodes = ancestors(output)
+    for node in nodes:
+        if node in rejecting:
+            line.produce(operator_of(node, nodes))
 
 
 def _natively_final(line: Lowering, outputs: Sequence[Output]) -> set[Node]:
     """The bases whose operators can leave out all but the last change: every reader is final."""
-    able: set[Node] = {
-        base
-        for base in line.made_in
-        if history_of(base) is None
-        and (
-            isinstance(base, KeyJoin | Aggregate)
-            or (isinstance(base, ForeignKeyJoin) and (base.how == "left" or line.meets_on_key(base)))
-        )
-    }
-    able -= {base for base, _, _ in line.reads} | line.direct.keys()
+    emitting = [draft for draft in line.drafts if None in draft.targets]
+    able = {draft.base for draft in emitting if draft.base is not None}
+    able -= {draft.base for draft in emitting if not draft.operator.can_be_final}
+    able -= {read.base for read in line.reads} | line.direct.keys()
     for output in outputs:
         if output.rejected:
             continue
@@ -105,20 +112,19 @@ def _ending(line: Lowering, output: Output, index: int, final: set[Node]) -> _En
     want = Want(((_LAST,), index), 0, KEY_HASH, f"output {index + 1}")
     if output.rejected:
         line.wants.append(want)
-        return _End(output, want, None, evaluated=True)
+        return _End(output, want, None, None)
     quiet = output.minimal or line.is_quiet(output.node)
     if not (output.before or quiet or (output.final and base not in final)):
         # What a view of a stream leaves out, or gives another key, has to be known before the last shuffle.
         if isinstance(base, Source | Merge) or (output.node.is_stream and base is not output.node):
-            line.read_stream(output.node, want, Role.KEYED, output.node.key)
-            return _End(output, want, None, evaluated=True)
+            line.read_stream(output.node, want, output.node.key)
+            return _End(output, want, None, Result.computed(output.node))
         line.wants.append(want)
-        return _End(output, want, base, evaluated=False)
+        return _End(output, want, base, line.made[base].result)
     number = 1 + line.produce(base)
     path = (*path_from_base(output.node), _LAST)
     read = Want((path, index), number, KEY_HASH, f"output {index + 1}[rows]")
-    late = Late.TOLD if output.tells_latest else Late.IGNORED
-    line.read(output.node, read, Role.KEYED, output.node.key, late=late)
+    line.read(output.node, read, output.node.key, latest_only=not output.tells_latest)
     name, operator = f"output {index + 1}", _remembering(line, output, quiet=quiet)
     history = History(operator.history_us, name) if isinstance(operator, VersionedUpsert) else None
     rows = Remembered(output.node, (operator.traces[0].name,), output.node.key, history=history)
@@ -126,7 +132,7 @@ def _ending(line: Lowering, output: Output, index: int, final: set[Node]) -> _En
     draft = Draft(None, name, number, operator, [read], remembers=remembers)
     line.drafts.append(draft)
     line.wants.append(want)
-    return _End(output, want, draft, evaluated=True)
+    return _End(output, want, draft, Result.computed(output.node, latest=output.tells_latest))
 
 
 def _remembering(line: Lowering, output: Output, *, quiet: bool) -> Upsert | VersionedUpsert:
@@ -163,16 +169,15 @@ class _Finishing:
             want: Port(ranks[want.into or want], rank, want.round, want.route, want.label)
             for want, rank in ranks.items()
         }
-        reading = {
-            want: self._reader(make(ports[want]), want, ports) for _, want, make in self.lowering.reads
-        }
+        reading = {read.want: self._reader(read, ports) for read in self.lowering.reads}
         readers: dict[Node, list[Reader]] = {}
-        for base, want, _ in self.lowering.reads:
-            readers.setdefault(base, []).append(reading[want])
+        for read in self.lowering.reads:
+            readers.setdefault(read.base, []).append(reading[read.want])
         alignment = self._alignment(readers, reading)
+        made = self.lowering.made
         between = {
-            base: Port(len(ports) + number, 0, made_in + 1, KEY_HASH, self.lowering.names[base])
-            for number, (base, made_in) in enumerate(self.lowering.made_in.items(), start=1)
+            base: Port(len(ports) + number, 0, made[base].round + 1, KEY_HASH, self.lowering.names[base])
+            for number, base in enumerate(made, start=1)
             if base in readers and not isinstance(base, Source)
         }
         return Line(
@@ -181,10 +186,10 @@ class _Finishing:
             rounds=self._rounds(ports, between, reading, alignment),
             sources={source: tuple(readers.get(source, ())) for source in self._sources()},
             between=tuple(
-                Between(port, base, self.lowering.made_in[base], tuple(readers[base]))
+                Between(port, made[base].result, made[base].round, tuple(readers[base]))
                 for base, port in between.items()
             ),
-            endings=tuple(Ending(end.output, ports[end.want], end.evaluated) for end in self.endings),
+            endings=tuple(Ending(end.output, ports[end.want], end.result) for end in self.endings),
         )
 
     def _sources(self) -> list[Source]:
@@ -192,12 +197,20 @@ class _Finishing:
         nodes = ancestors(*(end.output.node for end in self.endings))
         return [node for node in nodes if isinstance(node, Source)]
 
-    def _reader(self, reader: Reader, want: Want, ports: dict[Want, Port]) -> Reader:
-        """Let a reader that leaves out late changes know who asks for them."""
-        if reader.counted_by is None:
-            return reader
-        join, _ = self.lowering.counting[want]
-        return replace(reader, rejecting=self._rejecting(join, ports))
+    def _reader(self, read: Read, ports: dict[Want, Port]) -> Reader:
+        """Finish a reader; one that counts late changes knows who asks for them."""
+        counting = self.lowering.counting.get(read.want)
+        return Reader(
+            port=ports[read.want],
+            node=read.view,
+            schema=self._message_schema(read),
+            key=read.key,
+            pointer=read.pointer,
+            inputs=read.inputs,
+            latest_only=read.latest_only,
+            counted_by=read.counted_by,
+            rejecting=() if counting is None else self._rejecting(counting[0], ports),
+        )
 
     def _rejecting(self, node: Node | None, ports: dict[Want, Port]) -> tuple[Port, ...]:
         """The ports that want to know what the operators of a node leave out."""
@@ -209,14 +222,14 @@ class _Finishing:
         line, sources = self.lowering, self._sources()
         if line.mode.align is None:
             return None
-        waiting = [(base, want) for base, want, _ in line.reads if isinstance(base, Source)]
-        numbers = itertools.count(1 + len(line.wants) + len(line.made_in))
+        waiting = [(read.base, read.want) for read in line.reads if isinstance(read.base, Source)]
+        numbers = itertools.count(1 + len(line.wants) + len(line.made))
         told = Port(next(numbers), 0, 1, EVERY_SHARD, "how far the sources are")
         held = []
         readers.update((source, []) for source in sources)
         for (source, want), number in zip(waiting, numbers, strict=False):
             reader, ordered = reading[want], source.ordered_by is not None
-            held.append(Held(number, reader.port, self._message_schema(want, reader), ordered))
+            held.append(Held(number, reader.port, reader.schema, ordered))
             # What is copied is copied when it goes on, and not before.
             route = FOREIGN_HASH if reader.port.route == EVERY_SHARD else reader.port.route
             label = f"{reader.port.label} in order"
@@ -226,14 +239,13 @@ class _Finishing:
         (time,) = line.types((Field("time", kind),)).values() if kind else (pl.Int64(),)
         return Alignment(told, tuple(held), len(sources), time, line.mode.align.idle_us)
 
-    def _message_schema(self, want: Want, reader: Reader) -> pl.Schema:
-        """The columns of the messages of a source's reader."""
-        line, read = self.lowering, want.into or want
+    def _message_schema(self, read: Read) -> pl.Schema:
+        """The columns of a reader's messages: the input of its operator, or those of an output."""
+        line, want = self.lowering, read.want.into or read.want
         for draft in line.drafts:
-            if read in draft.inputs:
-                return draft.operator.inputs[draft.inputs.index(read)]
-        keys = line.keys(reader.key, key_columns(len(reader.key)))
-        return keyed_changes(keys, line.value_of(reader.node))
+            if want in draft.inputs:
+                return draft.operator.inputs[draft.inputs.index(want)]
+        return keyed_changes(line.key_of(read.view), line.value_of(read.view))
 
     def _rounds(
         self,
@@ -269,10 +281,8 @@ class _Finishing:
             ends.append(between[draft.base])
         if draft.base is not None:
             ends += [ports[want] for want in self.lowering.direct.get(draft.base, ())]
-        operator = draft.operator
+        operator = draft.operator.made_final() if draft.base in self.final else draft.operator
         targets = tuple(tuple(ends) if want is None else (ports[want],) for want in draft.targets)
-        if draft.base in self.final and hasattr(operator, "final"):
-            operator = replace(operator, final=True)  # type: ignore[type-var]
         inputs = tuple(ports[want].number for want in draft.inputs)
         copied = any(want.route == EVERY_SHARD for want in draft.inputs)
         rejecting = self._rejecting(draft.base, ports)

@@ -8,26 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from enum import Enum
 
 import polars as pl
 
 from tablestream.operators.operator import Operator
-from tablestream.plan.line import Mode, Pointing, Reader, Role
-from tablestream.plan.rounds import Port
+from tablestream.plan.line import Inputs, Mode
+from tablestream.plan.result import Pointer, Result
 from tablestream.state.changes import NOTHING, key_columns
 from tablestream.topology.graph import base_of, history_of, is_filtered, view_path, ways
-from tablestream.topology.nodes import Fields, ForeignKeyJoin, Node
+from tablestream.topology.nodes import Fields, ForeignKeyJoin, Measure, Node
 
 Types = Callable[[Fields], pl.Schema]
-
-
-class Late(Enum):
-    """What becomes of changes of a versioned table that are not the latest of their row."""
-
-    KEPT = "kept"
-    TOLD = "kept, and told from the latest"
-    IGNORED = "ignored"
 
 
 @dataclass(eq=False)
@@ -53,6 +44,15 @@ class History:
 
 
 @dataclass(frozen=True)
+class Groups:
+    """Of a table of groups: what is aggregated, and how; `records`: of a stream."""
+
+    inputs: Fields
+    measures: tuple[Measure, ...]
+    records: bool
+
+
+@dataclass(frozen=True)
 class Remembered:
     """A table whose rows a trace of an operator has.
 
@@ -68,6 +68,8 @@ class Remembered:
         The trace's column with the value, and how many fields of that come before the table's own.
     history
         Of versions.
+    groups
+        Of declared aggregates: the value is computed from what is stored.
     """
 
     table: Node
@@ -76,6 +78,33 @@ class Remembered:
     column: str = "v"
     skipped: int = 0
     history: History | None = None
+    groups: Groups | None = None
+
+
+@dataclass(frozen=True)
+class Read:
+    """A port that reads a view, before the columns of its messages are known: the attributes are those of `Reader`."""
+
+    want: Want
+    view: Node
+    key: Fields
+    pointer: Pointer | None
+    inputs: Inputs | None
+    latest_only: bool
+    counted_by: str | None
+
+    @property
+    def base(self) -> Node:
+        """The node whose changes arrive."""
+        return base_of(self.view)
+
+
+@dataclass(frozen=True)
+class Made:
+    """Where the changes of a node appear: behind which round, and what their messages have."""
+
+    round: int
+    result: Result
 
 
 @dataclass
@@ -107,51 +136,43 @@ class Lowering:
     types: Types
     names: dict[Node, str]
     knowing: set[Node]
-    place: Callable[[Lowering, Node], int]
+    place: Callable[[Lowering, Node], Made]
     wants: list[Want] = field(default_factory=list)
-    reads: list[tuple[Node, Want, Callable[[Port], Reader]]] = field(default_factory=list)
+    reads: list[Read] = field(default_factory=list)
     drafts: list[Draft] = field(default_factory=list)
     direct: dict[Node, list[Want]] = field(default_factory=dict)
-    made_in: dict[Node, int] = field(default_factory=dict)
+    made: dict[Node, Made] = field(default_factory=dict)
     counting: dict[Want, tuple[Node, int]] = field(default_factory=dict)
 
     def produce(self, base: Node) -> int:
         """Place the operator of a base and all below it; return the round in which its changes appear."""
-        if base not in self.made_in:
-            self.made_in[base] = self.place(self, base)
-        return self.made_in[base]
+        if base not in self.made:
+            self.made[base] = self.place(self, base)
+        return self.made[base].round
 
     def read(
         self,
         view: Node,
         want: Want,
-        role: Role,
         key: Fields,
-        join: Pointing | None = None,
+        pointer: Pointer | None = None,
+        inputs: Inputs | None = None,
         *,
-        late: Late = Late.KEPT,
+        latest_only: bool = False,
         side: tuple[Node, int] | None = None,
     ) -> None:
-        """Note that a port reads a view.
+        """Note that a port reads a view; its operator's input says which columns its messages have.
 
-        `side`: the join, and which side of it, that drops late changes of a versioned table, and counts them.
+        `latest_only`: late changes of a versioned table are left out. `side`: so they are, and the join, of which this
+        is a side, counts them.
         """
         self.wants.append(want)
-        foreign = join.foreign if join is not None else ()
-        dropped = history_of(view) is not None and (late is Late.IGNORED or side is not None)
+        dropped = history_of(view) is not None and (latest_only or side is not None)
         counted = None
         if dropped and side is not None and side not in self.counting.values():
             self.counting[want] = side
             counted = self.names[side[0]]
-        self.reads.append(
-            (
-                base_of(view),
-                want,
-                lambda port: Reader(
-                    port, view, role, key, foreign, join, dropped, counted, late is Late.TOLD
-                ),
-            )
-        )
+        self.reads.append(Read(want, view, key, pointer, inputs, dropped, counted))
 
     def read_directly(self, base: Node, want: Want) -> None:
         """Note that a port reads what an operator emits as it is, without expressions in between."""
@@ -159,7 +180,12 @@ class Lowering:
         self.direct.setdefault(base, []).append(want)
 
     def read_stream(
-        self, view: Node, want: Want, role: Role, key: Fields, join: Pointing | None = None
+        self,
+        view: Node,
+        want: Want,
+        key: Fields,
+        pointer: Pointer | None = None,
+        inputs: Inputs | None = None,
     ) -> None:
         """Note that a port reads a stream, on every way on which its records come; a table comes on one.
 
@@ -172,7 +198,7 @@ class Lowering:
                 further = replace(want, order=order, into=want)
             else:
                 want.order, further = order, want
-            self.read(way, further, role, key, join)
+            self.read(way, further, key, pointer, inputs)
 
     def produce_stream(self, view: Node) -> int:
         """Place what makes the records of a stream, or a table; return the last round in which some appear."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -36,8 +36,9 @@ from tablestream.operators.to_table import ToTable as ToTableOperator
 from tablestream.operators.totals import Count, Function, Sum
 from tablestream.operators.upsert import Upsert
 from tablestream.operators.versioned_table import VersionedTable
-from tablestream.plan.line import Role
-from tablestream.plan.lowering import Draft, History, Late, Lowering, Remembered, Want
+from tablestream.plan.line import Inputs
+from tablestream.plan.lowering import Draft, Groups, History, Lowering, Made, Remembered, Want
+from tablestream.plan.result import Carried, Pointer, Result, foreign_fields, key_fields
 from tablestream.plan.rounds import EVERY_SHARD
 from tablestream.state.changes import FOREIGN_HASH, KEY_HASH, foreign_columns
 from tablestream.topology.graph import (
@@ -51,6 +52,7 @@ from tablestream.topology.graph import (
 from tablestream.topology.nodes import (
     Aggregate,
     Deduplicate,
+    Fields,
     ForeignKeyJoin,
     KeyJoin,
     Materialize,
@@ -68,12 +70,12 @@ from tablestream.topology.nodes import (
 from tablestream.topology.streams import FlatMap, StreamJoin, ToStream
 
 
-def _source(line: Lowering, _: Source) -> int:
+def _source(line: Lowering, node: Source) -> Made:
     """A source's records come before the first round, or, where they wait for each other, behind it."""
-    return 0 if line.mode.align is None else 1
+    return Made(0 if line.mode.align is None else 1, Result.computed(node))
 
 
-def _key_join(line: Lowering, node: KeyJoin) -> int:
+def _key_join(line: Lowering, node: KeyJoin) -> Made:
     leaves = leaves_of(node)
     if node.complete_history:
         return _history_join(line, node)
@@ -85,7 +87,7 @@ def _key_join(line: Lowering, node: KeyJoin) -> int:
         if isinstance(leaf, ForeignKeyJoin) and leaf.right_only:
             line.read_directly(leaf, want)
         else:
-            line.read(leaf, want, Role.KEYED, node.key, side=side)
+            line.read(leaf, want, node.key, side=side)
         wants.append(want)
     stores = [base_of(leaf).serial for leaf, _ in leaves]
     operator = KeyJoinOperator(
@@ -106,25 +108,30 @@ def _key_join(line: Lowering, node: KeyJoin) -> int:
         if not (isinstance(leaf, ForeignKeyJoin) and leaf.right_only)
     )
     line.drafts.append(Draft(node, line.names[node], number, operator, wants, remembers=remembers))
-    return number
+    return Made(number, Result.keyed(node, _numbered(leaf for leaf, _ in leaves)))
 
 
-def _history_join(line: Lowering, node: KeyJoin) -> int:
+def _numbered(tables: Iterable[Node]) -> Iterator[tuple[str, Node]]:
+    """The columns in which an operator emits the values of several tables."""
+    return ((f"v{number}", table) for number, table in enumerate(tables))
+
+
+def _history_join(line: Lowering, node: KeyJoin) -> Made:
     """Two tables on their key, as of every time."""
     name = line.names[node]
     number = 1 + max(line.produce(base_of(side)) for side in node.parents)
     wants = []
     for index, side in enumerate(node.parents):
         want = Want(((*path_from_base(side), node.serial), index), number, KEY_HASH, f"{name}[{index}]")
-        line.read(side, want, Role.KEYED, node.key, late=Late.TOLD)
+        line.read(side, want, node.key)
         wants.append(want)
     values = (line.value_of(node.left), line.value_of(node.right))
     operator = HistoryJoin(node.how, line.key_of(node), values, _history_us(node))
     line.drafts.append(Draft(node, name, number, operator, wants))
-    return number
+    return Made(number, Result.keyed(node, _numbered(node.parents), latest=True))
 
 
-def _foreign_key_history(line: Lowering, node: ForeignKeyJoin) -> int:
+def _foreign_key_history(line: Lowering, node: ForeignKeyJoin) -> Made:
     """The histories of two tables by a foreign key: three operators, one behind the other."""
     name, history_us = line.names[node], _history_us(node)
     first = 1 + line.produce(base_of(node.left))
@@ -136,8 +143,9 @@ def _foreign_key_history(line: Lowering, node: ForeignKeyJoin) -> int:
     pointed = Want((to_right, 0), second, FOREIGN_HASH, f"{name}[right]")
     stays = Want(((node.serial,), 2), second, FOREIGN_HASH, f"{name}[stays]")
     pieces = Want(((node.serial,), 3), second + 1, KEY_HASH, f"{name}[pieces]")
-    line.read(node.left, pointing, Role.SUBSCRIBING, node.key, node, late=Late.TOLD)
-    line.read(node.right, pointed, Role.POINTED_AT, node.foreign, late=Late.TOLD)
+    pointer = Pointer(node.on, node.foreign)
+    line.read(node.left, pointing, node.key, pointer)
+    line.read(node.right, pointed, node.foreign)
     line.wants += [stays, pieces]
     keep_left = node.how == "left"
     subscribe = HistorySubscribe(keys, foreign, *values, history_us, keep_left=keep_left)
@@ -148,7 +156,37 @@ def _foreign_key_history(line: Lowering, node: ForeignKeyJoin) -> int:
         Draft(node, f"{name}/answer", second, answer, [stays, pointed], (pieces,)),
         Draft(node, name, second + 1, result, [pieces]),
     ]
-    return second + 1
+    return Made(second + 1, _many_to_one(node, pointer, node.left.key, latest=True))
+
+
+def _many_to_one(
+    node: ForeignKeyJoin | StreamJoin,
+    pointer: Pointer,
+    own: Fields,
+    lone: Fields = (),
+    *,
+    latest: bool = False,
+) -> Result:
+    """The rows of the left side, each with the one that it points at.
+
+    `own`: the key under which they come; `lone`: that of right rows which come alone.
+    """
+    columns, foreign = key_fields(own), foreign_fields(lone)
+    rows = (
+        Carried(node.left, "v0", tuple(key_fields(node.left.key)), side=0),
+        Carried(node.right, "v1", tuple(foreign), pointer, side=1),
+    )
+    return Result(node, columns | foreign, (*columns, *foreign), rows, latest)
+
+
+def _one_to_each(node: OneToMany) -> Result:
+    """The rows of the right side, each with the one that points at it, by both their keys."""
+    columns, foreign = key_fields(node.right.key), foreign_fields(node.foreign)
+    rows = (
+        Carried(node.right, "v0", tuple(columns), side=1),
+        Carried(node.left, "v1", tuple(foreign), side=0),
+    )
+    return Result(node, columns | foreign, (*foreign, *columns), rows)
 
 
 def _history_us(node: Node) -> int:
@@ -158,22 +196,26 @@ def _history_us(node: Node) -> int:
     return history_us
 
 
-def _foreign_key_join(line: Lowering, node: ForeignKeyJoin) -> int:
+def _foreign_key_join(line: Lowering, node: ForeignKeyJoin) -> Made:
     if node.complete_history:
         return _foreign_key_history(line, node)
     if line.meets_on_key(node):
         return _join_on_whole_key(line, node)
     rules = Rules.LEFT if node.how in {"left", "outer"} else Rules.INNER
-    return _pointing(line, node, many=node.left, one=node.right, rules=rules)
+    number = _pointing(line, node, many=node.left, one=node.right, rules=rules)
+    if node.right_only:
+        return Made(number, Result.computed(node))
+    lone = node.foreign if node.keeps_lone_rows else ()
+    return Made(number, _many_to_one(node, Pointer(node.on, node.foreign), node.left.key, lone))
 
 
-def _join_on_whole_key(line: Lowering, node: ForeignKeyJoin) -> int:
+def _join_on_whole_key(line: Lowering, node: ForeignKeyJoin) -> Made:
     """A join whose ``on`` is the whole left key: one operator, as for a join without ``on``."""
     number, name = 1 + max(line.produce(base_of(side)) for side in node.parents), line.names[node]
     wants = []
     for index, side in enumerate(node.parents):
         want = Want(((*path_from_base(side), node.serial), index), number, KEY_HASH, f"{name}[{index}]")
-        line.read(side, want, Role.KEYED, node.left.key, side=(node, index))
+        line.read(side, want, node.left.key, side=(node, index))
         wants.append(want)
     operator = KeyJoinOperator(
         tree=Branch(0, 1, node.how),
@@ -188,17 +230,18 @@ def _join_on_whole_key(line: Lowering, node: ForeignKeyJoin) -> int:
         for side, spec in zip(node.parents, operator.traces, strict=True)
     )
     line.drafts.append(Draft(node, name, number, operator, wants, remembers=remembers))
-    return number
+    return Made(number, _many_to_one(node, Pointer(node.on, node.foreign), node.left.key))
 
 
-def _one_to_many(line: Lowering, node: OneToMany) -> int:
-    return _pointing(line, node, many=node.right, one=node.left, rules=Rules.PAIR)
+def _one_to_many(line: Lowering, node: OneToMany) -> Made:
+    number = _pointing(line, node, many=node.right, one=node.left, rules=Rules.PAIR)
+    return Made(number, _one_to_each(node))
 
 
 def _pointing(
     line: Lowering, node: ForeignKeyJoin | OneToMany, *, many: Node, one: Node, rules: Rules
 ) -> int:
-    """A table whose rows point at the rows of another: two operators, one behind the other."""
+    """A table whose rows point at the rows of another: two operators, one behind the other; return the last round."""
     name = line.names[node]
     first = 1 + line.produce(base_of(many))
     second = 1 + max(first, line.produce(base_of(one)))
@@ -210,8 +253,8 @@ def _pointing(
     pointing = Want((to_many, 1), first, KEY_HASH, f"{name}[subscribe]")
     pointed = Want((to_one, 0), second, FOREIGN_HASH, f"{name}[right]")
     messages = Want(((node.serial,), 2), second, FOREIGN_HASH, f"{name}[subscriptions]")
-    line.read(many, pointing, Role.SUBSCRIBING, many.key, node, side=(node, 0))
-    line.read(one, pointed, Role.POINTED_AT, node.foreign, side=(node, 1))
+    line.read(many, pointing, many.key, Pointer(node.on, node.foreign), side=(node, 0))
+    line.read(one, pointed, node.foreign, side=(node, 1))
     copied = isinstance(node, ForeignKeyJoin) and node.copied
     stale = line.mode.compat and shared and rules is not Rules.PAIR
     subscribe = ForeignKeySubscribe(
@@ -257,21 +300,23 @@ def _pointing(
     return second
 
 
-def _aggregate(line: Lowering, node: Aggregate) -> int:
+def _aggregate(line: Lowering, node: Aggregate) -> Made:
     """Rows by groups: two operators, one behind the other; records need only the second."""
-    name = line.names[node]
+    name, result = line.names[node], Result.computed(node, "v0")
+    pointer = Pointer(node.on, node.key, null_parts=not line.mode.compat)
+    inputs = Inputs(tuple(one.expression for one in node.inputs), node.input_fields)
     if node.parent.is_stream:
         number = 1 + line.produce_stream(node.parent)
         records = Want(((node.serial,), 1), number, FOREIGN_HASH, f"{name}[records]")
-        line.read_stream(node.parent, records, Role.GROUPING, node.parent.key, node)
+        line.read_stream(node.parent, records, node.parent.key, pointer, inputs)
         groups = RecordGroups(_groups(line, node), line.key_of(node.parent))
         remembers = _remembered_groups(node, groups)
         line.drafts.append(Draft(node, name, number, groups, [records], remembers=remembers))
-        return number
+        return Made(number, result)
     first = 1 + line.produce(base_of(node.parent))
     rows = Want(((*path_from_base(node.parent), node.serial), 1), first, KEY_HASH, f"{name}[rows]")
     messages = Want(((node.serial,), 2), first + 1, FOREIGN_HASH, f"{name}[groups]")
-    line.read(node.parent, rows, Role.GROUPING, node.parent.key, node, late=Late.IGNORED)
+    line.read(node.parent, rows, node.parent.key, pointer, inputs, latest_only=True)
     line.wants.append(messages)
     aggregate = _groups(line, node)
     regroup = Regroup(
@@ -282,12 +327,15 @@ def _aggregate(line: Lowering, node: Aggregate) -> int:
     line.drafts.append(
         Draft(node, f"{name}/aggregate", first + 1, aggregate, [messages], remembers=remembers)
     )
-    return first + 1
+    return Made(first + 1, result)
 
 
 def _remembered_groups(node: Aggregate, operator: Operator) -> tuple[Remembered, ...]:
-    column = "v" if node.functions is None else AGGREGATE
-    return (Remembered(node, tuple(spec.name for spec in operator.traces), node.key, column),)
+    traces = tuple(spec.name for spec in operator.traces)
+    if node.functions is not None:
+        return (Remembered(node, traces, node.key, AGGREGATE),)
+    groups = Groups(node.input_fields, node.measures, node.parent.is_stream)
+    return (Remembered(node, traces, node.key, groups=groups),)
 
 
 def _groups(line: Lowering, node: Aggregate) -> AggregateOperator | Fold:
@@ -308,7 +356,7 @@ def _groups(line: Lowering, node: Aggregate) -> AggregateOperator | Fold:
     return AggregateOperator(keys, groups, value, functions, keep_empty=keep_empty, atomic=atomic)
 
 
-def _suppress(line: Lowering, node: Suppress) -> int:
+def _suppress(line: Lowering, node: Suppress) -> Made:
     operator = SuppressOperator(
         keys=line.key_of(node),
         value=line.value_of(node),
@@ -320,10 +368,10 @@ def _suppress(line: Lowering, node: Suppress) -> int:
         wall_clock_us=node.wall_clock_us,
         quiet=line.is_quiet(node.parent),
     )
-    return _reading(line, node, operator, "changes")
+    return _reading(line, node, operator, "changes", result=Result.computed(node, "v0"))
 
 
-def _stream_join(line: Lowering, node: StreamJoin) -> int:
+def _stream_join(line: Lowering, node: StreamJoin) -> Made:
     """Records meet the rows of a table where these are: at what they point at, or, of a global table, anywhere."""
     name = line.names[node]
     number = 1 + max(line.produce_stream(node.left), line.produce(base_of(node.right)))
@@ -331,9 +379,9 @@ def _stream_join(line: Lowering, node: StreamJoin) -> int:
     records = Want(((node.serial,), 1), number, route, f"{name}[records]")
     # A change of the table is written before anyone else reads it; it emits nothing here.
     rows = Want(((0, node.serial), 0), number, EVERY_SHARD if node.copied else FOREIGN_HASH, f"{name}[table]")
-    line.read_stream(node.left, records, Role.SUBSCRIBING, node.left.key, node)
-    late = Late.KEPT if history_of(node.right) is None else Late.TOLD
-    line.read(node.right, rows, Role.POINTED_AT, node.foreign, late=late)
+    pointer = Pointer(node.on, node.foreign)
+    line.read_stream(node.left, records, node.left.key, pointer)
+    line.read(node.right, rows, node.foreign)
     keys, foreign = line.key_of(node.left), line.keys(node.foreign, foreign_columns(len(node.foreign)))
     values, history_us = (line.value_of(node.left), line.value_of(node.right)), history_of(node.right)
     keep_left, compat = node.how == "left", line.mode.compat
@@ -356,23 +404,24 @@ def _stream_join(line: Lowering, node: StreamJoin) -> int:
         )
     table = Remembered(node.right, (operator.traces[-1].name,), node.foreign, history=history)
     line.drafts.append(Draft(node, name, number, operator, [records, rows], remembers=(table,)))
-    return number
+    return Made(number, _many_to_one(node, pointer, node.key))
 
 
-def _kept(line: Lowering, node: ToStream | Materialize) -> int:
+def _kept(line: Lowering, node: ToStream | Materialize) -> Made:
     """A table that is remembered: which of its changes are any is known."""
     keys, value, quiet = line.key_of(node), line.value_of(node), line.is_quiet(node.parent)
     kept = isinstance(node, Materialize)
     rows = Upsert(keys, value, quiet=quiet, keep_rows=kept)
     if not isinstance(node, Materialize) or node.history_us is None:
-        remembered = Remembered(node, (rows.traces[0].name,), node.key)
-        return _reading(line, node, rows, "rows", remembers=(remembered,) if kept else ())
+        remembers = (Remembered(node, (rows.traces[0].name,), node.key),) if kept else ()
+        return _reading(line, node, rows, "rows", remembers=remembers)
     versions = VersionedTable(keys, value, node.history_us, forgetful=line.mode.compat)
     history = History(node.history_us, line.names[node])
     remembers = (Remembered(node, (versions.traces[0].name,), node.key, history=history),)
-    if quiet:
-        return _versions_of_rows(line, node, Upsert(keys, value, quiet=True), versions, remembers)
-    return _reading(line, node, versions, "rows", remembers=remembers)
+    result = Result.computed(node, latest=True)
+    if not quiet:
+        return _reading(line, node, versions, "rows", remembers=remembers, result=result)
+    return Made(_versions_of_rows(line, node, Upsert(keys, value, quiet=True), versions, remembers), result)
 
 
 def _versions_of_rows(
@@ -386,39 +435,39 @@ def _versions_of_rows(
     name, first = line.names[node], 1 + line.produce(base_of(node.parent))
     read = Want(((node.serial,), 0), first, KEY_HASH, f"{name}[rows]")
     changes = Want(((node.serial,), 1), first + 1, KEY_HASH, f"{name}[changes]")
-    line.read(node.parent, read, Role.KEYED, node.key)
+    line.read(node.parent, read, node.key)
     line.wants.append(changes)
     line.drafts.append(Draft(node, f"{name}/rows", first, rows, [read], (changes,)))
     line.drafts.append(Draft(node, name, first + 1, versions, [changes], remembers=remembers))
     return first + 1
 
 
-def _reorder(line: Lowering, node: Reorder) -> int:
+def _reorder(line: Lowering, node: Reorder) -> Made:
     operator = ReorderOperator(
         line.key_of(node), line.value_of(node), node.bound_us, splits_steps=not line.mode.compat
     )
     return _reading(line, node, operator, "records")
 
 
-def _sequence_by(line: Lowering, node: SequenceBy) -> int:
+def _sequence_by(line: Lowering, node: SequenceBy) -> Made:
     (sequence,) = line.types((node.sequence,)).values()
     operator = SequenceByOperator(line.key_of(node), line.value_of(node), sequence, node.retention_us)
-    return _reading(line, node, operator, "changes", Role.SEQUENCED)
+    return _reading(line, node, operator, "changes")
 
 
-def _deduplicate(line: Lowering, node: Deduplicate) -> int:
+def _deduplicate(line: Lowering, node: Deduplicate) -> Made:
     operator = DeduplicateOperator(line.key_of(node), line.value_of(node))
-    return _reading(line, node, operator, "records", Role.WRITTEN, FOREIGN_HASH)
+    return _reading(line, node, operator, "records", FOREIGN_HASH)
 
 
-def _flat_map(line: Lowering, node: FlatMap) -> int:
+def _flat_map(line: Lowering, node: FlatMap) -> Made:
     operator = FlatMapOperator(
         line.key_of(node), line.value_of(node.parent), line.value_of(node), takes_apart=node.takes_apart
     )
     return _reading(line, node, operator, "records")
 
 
-def _to_table(line: Lowering, node: ToTable) -> int:
+def _to_table(line: Lowering, node: ToTable) -> Made:
     operator = ToTableOperator(line.key_of(node), line.value_of(node), atomic=not line.mode.compat)
     return _reading(line, node, operator, "records")
 
@@ -428,16 +477,19 @@ def _reading(
     node: OneParent,
     operator: Operator,
     read: str,
-    role: Role = Role.KEYED,
     route: str = KEY_HASH,
     remembers: tuple[Remembered, ...] = (),
-) -> int:
-    """Place an operator that reads one table or stream by its key; `read` is what its port is called."""
+    result: Result | None = None,
+) -> Made:
+    """Place an operator that reads one table or stream by its key.
+
+    `read` is what its port is called; `result`, if it is not the node's value as ``v``.
+    """
     number, name = 1 + line.produce_stream(node.parent), line.names[node]
     want = Want(((node.serial,), 0), number, route, f"{name}[{read}]")
-    line.read_stream(node.parent, want, role, node.key)
+    line.read_stream(node.parent, want, node.key)
     line.drafts.append(Draft(node, name, number, operator, [want], remembers=remembers))
-    return number
+    return Made(number, result or Result.computed(node))
 
 
 def aggregate_function(
@@ -461,7 +513,7 @@ def aggregate_function(
     return Collected(Kind(measure.function), column, result)
 
 
-_PLACE: dict[type[Node], Callable[[Lowering, Any], int]] = {
+_PLACE: dict[type[Node], Callable[[Lowering, Any], Made]] = {
     Source: _source,
     KeyJoin: _key_join,
     ForeignKeyJoin: _foreign_key_join,
@@ -488,20 +540,6 @@ def _tree(join: KeyJoin, numbers: Iterator[int]) -> Branch:
     return Branch(sides[0], sides[1], join.how, join.own_times)
 
 
-def place(line: Lowering, base: Node) -> int:
-    """Place the operators of a base and all below it; return the round in which its changes appear."""
+def place(line: Lowering, base: Node) -> Made:
+    """Place the operators of a base and all below it; return where its changes appear."""
     return _PLACE[type(base)](line, base)
-
-
-def rejects(node: Node) -> bool:
-    """Whether the operators of a node can leave records out, other than in what they make of them."""
-    if isinstance(node, SequenceBy | ToTable | StreamJoin | OneToMany):
-        return True
-    if isinstance(node, Materialize):
-        return node.history_us is not None
-    if isinstance(node, Aggregate):
-        return node.parent.is_stream
-    if not isinstance(node, KeyJoin | ForeignKeyJoin):
-        return False
-    null_foreign_keys = isinstance(node, ForeignKeyJoin) and node.how in {"inner", "right"}
-    return null_foreign_keys or any(history_of(side) is not None for side in node.parents)

@@ -81,16 +81,6 @@ class Placed:
         return self.trace_specs[-1].name if self.copied else None
 
     @property
-    def needs_clock(self) -> bool:
-        """Whether it goes by the wall clock, and so has something to do where nothing came."""
-        return getattr(self.operator, "wall_clock_us", None) is not None
-
-    @property
-    def splits_steps(self) -> bool:
-        """Whether each row that it emits is a step of its own."""
-        return bool(getattr(self.operator, "splits_steps", False))
-
-    @property
     def trace_specs(self) -> tuple[TraceSpec, ...]:
         """The traces of the operator under names that are unique in the round."""
         return tuple(replace(spec, name=f"{self.name}/{spec.name}") for spec in self.operator.traces)
@@ -144,12 +134,12 @@ class Round:
     @property
     def needs_clock(self) -> bool:
         """Whether an operator here goes by the wall clock."""
-        return any(placed.needs_clock for placed in self.operators)
+        return any(placed.operator.needs_clock for placed in self.operators)
 
     @property
     def is_final(self) -> bool:
         """Whether an operator here leaves out all but the last change per key and micro-batch."""
-        return any(getattr(placed.operator, "final", False) for placed in self.operators)
+        return any(placed.operator.final for placed in self.operators)
 
     @property
     def fingerprint(self) -> str:

@@ -19,26 +19,16 @@ import pyarrow as pa
 from tablestream.errors import DamagedStateError, StateError
 from tablestream.operators.aggregate import Aggregate
 from tablestream.operators.versions import FROM, TO, valid_versions
-from tablestream.plan.lowering import Draft, History, Remembered, Types
+from tablestream.plan.lowering import Draft, Groups, History, Remembered, Types
 from tablestream.plan.placing import aggregate_function
 from tablestream.plan.rounds import Round
 from tablestream.state.changes import TS, key_columns
 from tablestream.state.shard import ShardState
 from tablestream.state.trace import TraceSpec
 from tablestream.topology.graph import named_as
-from tablestream.topology.nodes import Aggregate as AggregateNode
 from tablestream.topology.nodes import Field, Fields, Measure, Node
 
 FORMAT_VERSION = 1
-
-
-@dataclass(frozen=True)
-class Groups:
-    """Of a table of groups: what is aggregated, and how; `records`: of a stream."""
-
-    inputs: Fields
-    measures: tuple[Measure, ...]
-    records: bool
 
 
 @dataclass(frozen=True)
@@ -175,9 +165,6 @@ def _worth(table: StoredTable) -> tuple[bool, bool]:
 def _stored(draft: Draft, remembered: Remembered, work: Round, names: Mapping[Node, str]) -> StoredTable:
     node, prefix = remembered.table, draft.name
     specs = {spec.name: spec for spec in work.traces}
-    groups = None
-    if isinstance(node, AggregateNode) and node.functions is None:
-        groups = Groups(node.input_fields, node.measures, node.parent.is_stream)
     return StoredTable(
         name=named_as(node, names),
         round=work.number,
@@ -193,7 +180,7 @@ def _stored(draft: Draft, remembered: Remembered, work: Round, names: Mapping[No
         skipped=remembered.skipped,
         copied=next(placed.copied for placed in work.operators if placed.name == prefix),
         history=remembered.history,
-        groups=groups,
+        groups=remembered.groups,
     )
 
 

@@ -19,7 +19,17 @@ from tablestream.plan.alignment import Alignment
 from tablestream.plan.measures import ALIGNMENT, Counts
 from tablestream.plan.order import number_messages, slices
 from tablestream.plan.rounds import RANKS, Placed, Port, Round
-from tablestream.state.changes import PARTITION, POSITION, ROOT, SEQ, STEP, STEP_HOPS, TIME, hop_columns
+from tablestream.state.changes import (
+    PARTITION,
+    POSITION,
+    ROOT,
+    ROW_TS,
+    SEQ,
+    STEP,
+    STEP_HOPS,
+    TIME,
+    hop_columns,
+)
 from tablestream.state.shard import ShardState
 
 #: Messages of one shard that are worked off together.
@@ -95,7 +105,7 @@ def work_off(
         clock.tick, clock.wake_us = len(order), None  # whoever still waits says so again
         empty = {port: frame.clear() for port, frame in arrived.items()}
         for placed in work.operators:
-            if placed.needs_clock:
+            if placed.operator.needs_clock:
                 inputs = [empty[port] for port in placed.inputs]
                 yield from _run(placed, inputs, order, work.number, state, counts, clock, shard)
 
@@ -142,7 +152,7 @@ def _run(
 ) -> Iterator[tuple[Port, pl.DataFrame]]:
     """Run one operator and give what it emits a place in the order."""
     observed = state.clock(placed.name)
-    marks = _marks(placed.name, getattr(placed.operator, "marks", ()), state)
+    marks = _marks(placed.name, placed.operator.marks, state)
     rejected: list[tuple[int, str, pl.DataFrame]] | None = [] if placed.rejecting else None
     context = Context(
         lambda name: state.trace(f"{placed.name}/{name}"),
@@ -160,7 +170,7 @@ def _run(
         counts.rows_out[placed.name] += emission.rows.height
         rows = emission.rows if NUMBER in emission.rows.columns else emission.rows.with_columns(_zero(NUMBER))
         place = order[ints(rows[PARENT]) - 1]
-        if placed.splits_steps:
+        if placed.operator.splits_steps:
             place = place.with_columns(pl.lit(hop + 1, pl.Int64).alias(STEP_HOPS))
         for port in placed.targets[emission.output]:
             last = (rows[NUMBER] * RANKS + port.rank).alias(f"_h{hop}")
@@ -202,18 +212,13 @@ def _concat(
 ) -> pl.DataFrame:
     """Put the messages of a port together; hops that a message did not take are 0, absent row times null.
 
-    Spark hands timestamps over in the zone of its session, and state keeps them in UTC.
+    Any other column that is missing is an error. Spark hands timestamps over in the zone of its session, and state
+    keeps them in UTC.
     """
     columns, hops = [*places, *schema], places[len(ROOT) :]
+    absent = {ROW_TS: pl.lit(None, pl.Int64).alias(ROW_TS), **{hop: _zero(hop) for hop in hops}}
     filled = [
-        frame.select(
-            name
-            if name in frame.columns
-            else _zero(name)
-            if name in hops
-            else pl.lit(None, schema[name]).alias(name)
-            for name in columns
-        )
+        frame.select(absent.get(name, name) if name not in frame.columns else name for name in columns)
         for frame in frames
     ]
     types: dict[str, pl.DataType] = {TIME: time, PARTITION: pl.String(), POSITION: pl.Int64()}

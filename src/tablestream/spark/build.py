@@ -15,11 +15,13 @@ from pyspark.sql import types as T
 from tablestream.connectors import sink
 from tablestream.connectors.files import JSON_OPTIONS
 from tablestream.operators.deduplicate import MICRO_BATCH, NUMBER, RECORD_KEY, WRITER, WRITER_HASH
+from tablestream.operators.foreign_key_subscribe import VALUE_HASH
 from tablestream.operators.sequence import SEQUENCE
-from tablestream.plan.line import Between, Ending, Line, Pointing, Reader, Role
+from tablestream.operators.upsert import OLD
+from tablestream.plan.line import Between, Ending, Line, Reader
 from tablestream.plan.measures import MEASURED, MEASURES, OBSERVED, SHARDS, measured
+from tablestream.plan.result import Pointer, Result
 from tablestream.plan.rounds import METRICS, Round, copied_name
-from tablestream.row import LEFT, RIGHT
 from tablestream.spark import blobs
 from tablestream.spark.columns import (
     Scope,
@@ -59,19 +61,7 @@ from tablestream.state.changes import (
     hop_columns,
     key_columns,
 )
-from tablestream.topology.graph import base_of, history_of, leaves_of
-from tablestream.topology.nodes import (
-    Aggregate,
-    Fields,
-    ForeignKeyJoin,
-    Join,
-    KeyJoin,
-    Node,
-    OneToMany,
-    Source,
-    Suppress,
-)
-from tablestream.topology.streams import StreamJoin
+from tablestream.topology.nodes import Fields, Node, Source
 
 
 def polars_types(fields: Fields) -> pl.Schema:
@@ -83,7 +73,7 @@ def polars_types(fields: Fields) -> pl.Schema:
 
 
 @dataclass(frozen=True)
-class Result:
+class OutputColumns:
     """The columns of one output; `old`, `existed` with the row before, `latest` of a versioned table.
 
     Those of the value are given as they are called in the data frame.
@@ -192,18 +182,18 @@ class Builder:
         """Evaluate what later rounds read of the changes made in a round."""
         steps = [T.StructField(name, T.LongType()) for name in self._step_hops]
         place = [*self._order_fields(number + 1), *steps, T.StructField(ROW_TS, T.LongType())]
-        layouts = {between.port.number: self._layout(between.base, place) for between in behind}
+        layouts = {between.port.number: self._layout(between.result, place) for between in behind}
         unpacker = ChangeUnpacker(tuple(layout.opened(port) for port, layout in layouts.items()))
         columns = [one for port, layout in layouts.items() for one in layout.in_frame(port)]
         frame = stream.mapInArrow(unpacker.__call__, T.StructType([*stream.schema, *columns]))
         consumers: list[Consumer] = []
         for between in behind:
             scope, port = Scope(frame), between.port.number
-            self._lay_out(scope, between.base, port)
+            self._lay_out(scope, between.result, port)
             order = [TIME, PARTITION, POSITION, *hop_columns(number + 1), *self._step_hops, TS]
             carried = {name: self._at(port, name) for name in order}
             here = self._at(port, LIVE).isNotNull()
-            latest = self._at(port, LATEST) if history_of(between.base) is not None else None
+            latest = self._at(port, LATEST) if between.result.latest else None
             consumers += self._consumers(
                 scope, between.readers, carried, here, self._at(port, ROW_TS), latest
             )
@@ -250,10 +240,8 @@ class Builder:
         columns: dict[str, Column] = {}
         for reader in readers:
             table = scope.table(reader.node)
-            message = carried | self._message(scope, reader, table, row_ts)
-            if reader.tells_latest:
-                assert latest is not None  # noqa: S101 - it reads a versioned table
-                message[LATEST] = latest
+            further = {name: one for name, one in ((ROW_TS, row_ts), (LATEST, latest)) if one is not None}
+            message = carried | self._message(scope, reader, table, further)
             if not reader.key:  # nothing has to stay together
                 message[KEY_HASH] = F.xxhash64(carried.get(TS, F.col(_TIMESTAMP)))
             value = self._carried_value(scope, reader, table)
@@ -273,105 +261,88 @@ class Builder:
 
     def _carried_value(self, scope: Scope, reader: Reader, table: TableColumns) -> tuple[str, ...]:
         """The columns of a message's value: those of the row, or what is aggregated of it."""
-        if not isinstance(reader.join, Aggregate):
+        if reader.inputs is None:
             return table.names
         columns = {
-            f"__input{reader.port.rank}_{number}": F.when(table.exists, column_of(one.expression))
-            for number, one in enumerate(reader.join.inputs)
+            f"__input{reader.port.rank}_{number}": F.when(table.exists, column_of(expression))
+            for number, expression in enumerate(reader.inputs.expressions)
         }
         scope.add(columns, scope.visible(reader.node))
         return tuple(columns)
 
     def _message(
-        self, scope: Scope, reader: Reader, table: TableColumns, row_ts: Column | None
+        self, scope: Scope, reader: Reader, table: TableColumns, further: dict[str, Column]
     ) -> dict[str, Column]:
-        """The columns of a message but its value."""
-        names, hashed = key_columns(len(reader.key)), KEY_HASH
-        if reader.role is Role.POINTED_AT:
-            names, hashed = foreign_columns(len(reader.key)), FOREIGN_HASH
-        message = _key(table.key, reader.key, names, hashed)
-        if reader.join is not None:
-            message |= self._foreign_key(scope, reader, table)
-        elif row_ts is not None:
-            message[ROW_TS] = row_ts
+        """The columns of a message but its value: those that the port's operator declares.
+
+        `further`: columns that arrive beside the table's, for who wants them.
+        """
+        hashed = FOREIGN_HASH if reader.is_pointed_at else KEY_HASH
+        message = _key(table.key, reader.key, reader.key_columns, hashed)
+        if reader.pointer is not None:
+            message |= self._foreign_key(scope, reader, reader.pointer, table)
         message[LIVE] = table.exists
-        if reader.role is Role.SEQUENCED:
+        message |= {name: column for name, column in further.items() if name in reader.schema}
+        if SEQUENCE in reader.schema:
             message[SEQUENCE] = F.col("__sequence")
-        if reader.role is Role.WRITTEN:
+        if WRITER in reader.schema:
             message |= _written()
-        if isinstance(reader.join, ForeignKeyJoin | OneToMany) and self._line.mode.compat:
-            message["_vh"] = F.xxhash64(F.to_json(F.struct(F.lit(1), *table.value), JSON_OPTIONS))
+        if VALUE_HASH in reader.schema:
+            message[VALUE_HASH] = F.xxhash64(F.to_json(F.struct(F.lit(1), *table.value), JSON_OPTIONS))
+        reader.check({*message, TS, "v"})
         return message
 
-    def _foreign_key(self, scope: Scope, reader: Reader, table: TableColumns) -> dict[str, Column]:
-        """The columns of a foreign key or a group; all null where there is no row.
-
-        And where a part is null; but a group may have one, unless Kafka Streams' rules are asked for.
-        """
-        assert reader.join is not None  # noqa: S101
-        parts = self._pointing(scope, reader.node, reader.join, f"__on{reader.port.rank}")
-        nullable = reader.role is Role.GROUPING and not self._line.mode.compat
-        whole = [] if nullable else [part.isNotNull() for part in parts]
+    def _foreign_key(
+        self, scope: Scope, reader: Reader, pointer: Pointer, table: TableColumns
+    ) -> dict[str, Column]:
+        """The columns of a foreign key or a group; all null where there is no row, or it points at nothing."""
+        parts = self._pointing(scope, reader.node, pointer, f"__on{reader.port.rank}")
+        whole = [] if pointer.null_parts else [part.isNotNull() for part in parts]
         there = reduce(lambda one, other: one & other, whole, table.exists)
-        columns = _key(parts, reader.foreign, foreign_columns(len(parts)), FOREIGN_HASH)
+        columns = _key(parts, pointer.key, foreign_columns(len(parts)), FOREIGN_HASH)
         return {name: F.when(there, column) for name, column in columns.items()}
 
-    def _pointing(self, scope: Scope, node: Node, join: Pointing, name: str) -> list[Column]:
-        """What a row points at: the join's ``on`` in the types that are compared, as the other table's key is.
-
-        Null where there is no row.
-        """
+    def _pointing(self, scope: Scope, node: Node, pointer: Pointer, name: str) -> list[Column]:
+        """What a row points at, in the types that are compared; null where there is no row."""
         exists = scope.table(node).exists
-        kinds = [spark_type(one) for one in join.foreign]
+        kinds = [spark_type(one) for one in pointer.key]
         parts = {
             f"{name}_{number}": F.when(exists, normalised(column_of(part).cast(kind), kind))
-            for number, (part, kind) in enumerate(zip(join.on, kinds, strict=True))
+            for number, (part, kind) in enumerate(zip(pointer.on, kinds, strict=True))
         }
         return scope.add(parts, scope.visible(node))
 
-    def _lay_out(self, scope: Scope, base: Node, port: int) -> None:
-        """Make the columns of an operator's output known as tables and keys."""
-        key = tuple(self._at(port, name) for name in key_columns(_key_width(base)))
-        scope.exact = _has_own_keys(base)
-        if isinstance(base, KeyJoin):
-            for number, (leaf, _) in enumerate(leaves_of(base)):
-                scope.tables[leaf] = self._carried(port, f"v{number}", key, leaf)
-            return
-        if not isinstance(base, Join):
-            scope.tables[base] = self._carried(port, _value_of(base), key, base)
-            return
-        assert isinstance(base, ForeignKeyJoin | OneToMany | StreamJoin)  # noqa: S101
-        foreign = tuple(self._at(port, name) for name in foreign_columns(len(base.foreign)))
-        if isinstance(base, OneToMany):
-            scope.keys[base] = (*foreign, *key)
-            scope.sides[base, LEFT] = self._carried(port, "v1", foreign, base.left)
-            scope.sides[base, RIGHT] = self._carried(port, "v0", key, base.right)
-            return
-        left = self._carried(port, "v0", key[: len(base.left.key)], base.left)
-        if isinstance(base, StreamJoin) and base.corrections:
-            scope.keys[base] = key
-        scope.sides[base, LEFT] = left
-        inner = Scope(scope.frame, {base.left: left})
-        pointed = self._pointing(inner, base.left, base, f"__pointed{base.serial}")
-        scope.frame = inner.frame
-        if isinstance(base, ForeignKeyJoin) and base.keeps_lone_rows:
-            scope.keys[base] = (*key, *foreign)
-            pointed = [F.coalesce(lone, part) for lone, part in zip(foreign, pointed, strict=True)]
-        scope.sides[base, RIGHT] = self._carried(port, "v1", tuple(pointed), base.right)
+    def _lay_out(self, scope: Scope, result: Result, port: int) -> None:
+        """Make the columns of a result known as tables and keys."""
+        scope.exact = result.has_own_types
+        scope.keys[result.node] = tuple(self._at(port, name) for name in result.key)
+        before: tuple[Node, TableColumns] | None = None
+        for row in result.rows:
+            key = tuple(self._at(port, name) for name in row.key)
+            if row.pointer is not None and before is not None:
+                inner = Scope(scope.frame, {before[0]: before[1]})
+                pointed = self._pointing(inner, before[0], row.pointer, f"__pointed{result.node.serial}")
+                scope.frame = inner.frame
+                if key:
+                    pointed = [F.coalesce(lone, part) for lone, part in zip(key, pointed, strict=True)]
+                key = tuple(pointed)
+            table = self._carried(port, row.column, key, row.table)
+            if row.side is None:
+                scope.tables[row.table] = table
+            else:
+                scope.sides[result.node, row.side] = table
+            before = row.table, table
 
-    def result(self, frame: DataFrame, ending: Ending) -> tuple[DataFrame, Result]:
+    def result(self, frame: DataFrame, ending: Ending) -> tuple[DataFrame, OutputColumns]:
         """Compute the columns of one output over the opened messages."""
         node, port = ending.output.node, ending.port.number
         scope = Scope(frame)
-        if ending.evaluated:
-            key = tuple(self._at(port, name) for name in key_columns(len(node.key)))
-            scope.tables[node] = self._carried(port, "v", key, node)
-        else:
-            self._lay_out(scope, base_of(node), port)
+        assert ending.result is not None  # noqa: S101 - rejected records have `rejected`
+        self._lay_out(scope, ending.result, port)
         table = scope.table(node)
         kinds = [spark_type(one) for one in node.key]
-        old = self._carried(port, "old", table.key, node) if ending.output.before else None
-        result = Result(
+        old = self._carried(port, OLD, table.key, node) if ending.output.before else None
+        columns = OutputColumns(
             key=[column.cast(kind) for column, kind in zip(table.key, kinds, strict=True)],
             value=table.names,
             exists=table.exists,
@@ -381,7 +352,7 @@ class Builder:
             order=self._at(port, ORDER),
             latest=self._at(port, LATEST) if ending.output.tells_latest else None,
         )
-        return scope.frame, result
+        return scope.frame, columns
 
     def rejected(self, ending: Ending) -> list[Column]:
         """The columns of an output of rejected records."""
@@ -439,7 +410,7 @@ class Builder:
     @property
     def _step_hops(self) -> list[str]:
         """The column that tells steps apart in a plan with an operator that makes its own."""
-        split = any(placed.splits_steps for work in self._line.rounds for placed in work.operators)
+        split = any(placed.operator.splits_steps for work in self._line.rounds for placed in work.operators)
         return [STEP_HOPS] if split else []
 
     def _order_fields(self, hops: int) -> list[T.StructField]:
@@ -464,41 +435,21 @@ class Builder:
             ORDER, T.StructType([T.StructField("micro_batch", T.LongType()), *fields, *number])
         )
 
-    def _layout(self, base: Node, place: Sequence[T.StructField]) -> Layout:
-        """The columns of an operator's output, with their `place` in the order."""
-        foreign: Fields = ()
-        change = [*place, *_CHANGE]
-        if history_of(base) is not None:
-            change.append(T.StructField(LATEST, T.BooleanType()))
-        if isinstance(base, KeyJoin):
-            key, values = base.key, [leaf.value for leaf, _ in leaves_of(base)]
-        elif not isinstance(base, Join):
-            plain = [*change, *_typed(key_columns(len(base.key)), base.key)]
-            return Layout(plain, {_value_of(base): base.value})
-        else:
-            assert isinstance(base, ForeignKeyJoin | OneToMany | StreamJoin)  # noqa: S101
-            many, one = (base.right, base.left) if isinstance(base, OneToMany) else (base.left, base.right)
-            if isinstance(base, OneToMany) or (isinstance(base, ForeignKeyJoin) and base.keeps_lone_rows):
-                foreign = base.foreign
-            key, values = many.key, [many.value, one.value]
-            if isinstance(base, StreamJoin):
-                key = base.key
-        plain = change + _typed(key_columns(len(key)), key) + _typed(foreign_columns(len(foreign)), foreign)
-        return Layout(plain, {f"v{number}": value for number, value in enumerate(values)})
+    def _layout(self, result: Result, place: Sequence[T.StructField]) -> Layout:
+        """The columns of a result, with their `place` in the order."""
+        latest = [T.StructField(LATEST, T.BooleanType())] if result.latest else []
+        keys = [T.StructField(name, spark_type(one)) for name, one in result.columns.items()]
+        return Layout(
+            [*place, *_CHANGE, *latest, *keys], {row.column: row.table.value for row in result.rows}
+        )
 
     def _ending_layout(self, ending: Ending) -> Layout:
-        if ending.output.rejected:
+        if ending.result is None:
             return Layout([self._order_struct(), *REJECTED], {})
-        node = ending.output.node
-        numbered = ending.output.numbered and bool(node.key)
-        order = self._order_struct(numbered=numbered)
-        if not ending.evaluated:
-            return replace(self._layout(base_of(node), [order]), numbered=numbered)
-        plain = [order, *_CHANGE, *_typed(key_columns(len(node.key)), node.key)]
-        if ending.output.tells_latest:
-            plain.append(T.StructField(LATEST, T.BooleanType()))
-        values = {"v": node.value} | ({"old": node.value} if ending.output.before else {})
-        return Layout(plain, values, numbered)
+        numbered = ending.output.numbered and bool(ending.output.node.key)
+        layout = self._layout(ending.result, [self._order_struct(numbered=numbered)])
+        old = {OLD: ending.output.node.value} if ending.output.before else {}
+        return replace(layout, values=layout.values | old, numbered=numbered)
 
 
 @dataclass(frozen=True)
@@ -592,31 +543,6 @@ def _written() -> dict[str, Column]:
     }
     hashes = {WRITER_HASH: F.xxhash64(writer), FOREIGN_HASH: F.xxhash64(writer, key)}
     return columns | {name: F.when(writer.isNotNull(), hashed) for name, hashed in hashes.items()}
-
-
-def _value_of(base: Node) -> str:
-    """The column with the value in what the operator of a node emits, where it emits one."""
-    return "v0" if isinstance(base, Aggregate | Suppress) else "v"
-
-
-def _has_own_keys(base: Node) -> bool:
-    """Whether the keys of the tables that a node's operator emits have their own types, and no wider ones."""
-    if isinstance(base, KeyJoin):
-        return all(_types(leaf.key) == _types(base.key) for leaf, _ in leaves_of(base))
-    if isinstance(base, ForeignKeyJoin | OneToMany | StreamJoin):
-        one = base.left if isinstance(base, OneToMany) else base.right
-        return _types(one.key) == _types(base.foreign)
-    return True
-
-
-def _types(fields: Fields) -> list[str]:
-    return [one.type for one in fields]
-
-
-def _key_width(base: Node) -> int:
-    if isinstance(base, ForeignKeyJoin):
-        return len(base.left.key)
-    return len(base.right.key) if isinstance(base, OneToMany) else len(base.key)
 
 
 def _first_round(readers: tuple[Reader, ...]) -> int:

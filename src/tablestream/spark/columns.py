@@ -119,8 +119,8 @@ class Scope:
     keys
         The key columns of each join whose key is not that of its left side.
     sides
-        The columns of a join's sides, by join and side, if the join's operator returned them. (A table joined to
-        itself by a foreign key is two different rows.)
+        The columns of a join's sides, by join and the number of the parent, if the join's operator returned them. (A
+        table joined to itself by a foreign key is two different rows.)
     exact
         Whether every given table has the types of its node. Keys may have a wider type, in which they were
         compared.
@@ -135,7 +135,7 @@ class Scope:
     frame: DataFrame
     tables: dict[Node, TableColumns] = field(default_factory=dict)
     keys: dict[Node, tuple[Column, ...]] = field(default_factory=dict)
-    sides: dict[tuple[Node, str], TableColumns] = field(default_factory=dict)
+    sides: dict[tuple[Node, int], TableColumns] = field(default_factory=dict)
     exact: bool = False
     _visible: dict[Node, dict[str, Column]] = field(default_factory=dict, init=False)
     _beside: dict[str, Column] = field(default_factory=dict, init=False)
@@ -207,12 +207,12 @@ class Scope:
         names = tuple(name for one, name in fields if one.name in kept)
         return replace(parent, key=tuple(self.add(columns, self.visible(node.parent))), names=names)
 
-    def _side(self, join: Join, side: str) -> TableColumns:
+    def _side(self, join: Join, side: int) -> TableColumns:
         given = self.sides.get((join, side))
-        return given if given is not None else self.table(join.left if side == LEFT else join.right)
+        return given if given is not None else self.table(join.parents[side])
 
     def _join(self, join: Join) -> TableColumns:
-        left, right = self._side(join, LEFT), self._side(join, RIGHT)
+        left, right = self._side(join, 0), self._side(join, 1)
         there = {
             "inner": left.exists & right.exists,
             "left": left.exists,

@@ -26,7 +26,7 @@ from tablestream.options import (
 from tablestream.plan.explain import explained
 from tablestream.plan.line import Ending, Line, Mode, Output
 from tablestream.plan.lower import lower
-from tablestream.spark.build import Builder, Result, Settings, polars_types
+from tablestream.spark.build import Builder, OutputColumns, Settings, polars_types
 from tablestream.spark.columns import quoted
 from tablestream.spark.session import check_configured
 from tablestream.spark.sources import SourceFrame
@@ -183,7 +183,7 @@ def split(frame: DataFrame, ending: Ending) -> DataFrame:
     return _with_images(rows, ending) if ending.output.before else rows
 
 
-def shape(result: Result, ending: Ending) -> list[Column]:
+def shape(result: OutputColumns, ending: Ending) -> list[Column]:
     """The columns of `Table.changes`."""
     node = ending.output.node
     key = [column.alias(one.name) for column, one in zip(result.key, node.key, strict=True)]
@@ -198,7 +198,7 @@ def _named(names: Sequence[str], fields: Fields) -> list[Column]:
     return [F.expr(f"{name} AS {sink.quoted(one.name)}") for name, one in zip(names, fields, strict=True)]
 
 
-def _before(result: Result, ending: Ending) -> list[Column]:
+def _before(result: OutputColumns, ending: Ending) -> list[Column]:
     """The previous row for `_with_images`: whether it existed, and its columns."""
     if result.old is None or result.existed is None:
         return []

@@ -16,7 +16,7 @@ from pyspark import TaskContext
 from tablestream.connectors.sink import NUMBER
 from tablestream.plan.order import in_order
 from tablestream.spark import blobs
-from tablestream.state.changes import PARTITION, POSITION, TIME, hop_columns
+from tablestream.state.changes import PARTITION, POSITION, ROW_TS, TIME, hop_columns
 
 #: Rows that leave together, as one Arrow record batch, and how many values these can have.
 ROWS, CELLS = 50_000, 10_000_000
@@ -59,7 +59,7 @@ class Opened:
     def record_batches(self, frame: pl.DataFrame, rows: int = ROWS) -> Iterator[dict[str, pa.Array]]:
         """Turn messages into columns of the Arrow types, a bounded number of rows at a time.
 
-        A hop that a message did not take is 0; any other column that an operator leaves out is null.
+        A hop that a message did not take is 0, and an absent row time null; other columns must be there.
         """
         schema = self.fields
         fields = pa.schema(list(schema.field(0).type)) if self.nested else schema
@@ -76,9 +76,10 @@ class Opened:
 
 
 def _take(frame: pl.DataFrame, source: str, part: str | None) -> pl.Expr:
-    if source not in frame.columns:
-        missing: object = 0 if source.startswith("_h") else False if part == "" else None
-        return pl.lit(missing)
+    if source not in frame.columns and source == ROW_TS:
+        return pl.lit(None, pl.Int64)
+    if source not in frame.columns and source.startswith("_h"):
+        return pl.lit(0)
     if part is None:
         return pl.col(source)
     return pl.col(source).struct.field(part) if part else pl.col(source).is_not_null()

@@ -26,7 +26,7 @@ import polars as pl
 
 from tablestream.operators.buffer.time_index import TimeIndex, by_time, latest
 from tablestream.operators.buffer.waiting import ARRIVAL, ARRIVALS, LATE, WAITING, Waiting, with_waiting
-from tablestream.operators.operator import NUMBER, PARENT, Context, Emission, keyed_changes
+from tablestream.operators.operator import NUMBER, PARENT, Context, Emission, Operator, keyed_changes
 from tablestream.state.changes import KEY_HASH, LIVE, SEQ, TS
 from tablestream.state.trace import TraceSpec
 
@@ -34,7 +34,7 @@ _EXISTS = "_exists"
 
 
 @dataclass(frozen=True)
-class Reorder:
+class Reorder(Operator):
     """Put changes into the order of their times, as far as a bound reaches.
 
     Parameters
@@ -59,8 +59,16 @@ class Reorder:
     splits_steps: bool = True
 
     @property
+    def parameters(self) -> tuple[str, ...]:
+        return ("bound_us",)
+
+    @property
     def inputs(self) -> tuple[pl.Schema, ...]:
         return (keyed_changes(self.keys, self.value),)
+
+    @property
+    def outputs(self) -> tuple[pl.Schema, ...]:
+        return self.inputs
 
     @property
     def marks(self) -> tuple[str, ...]:

@@ -35,7 +35,15 @@ from tablestream.operators.buffer.time_index import TimeIndex, by_time, latest
 from tablestream.operators.buffer.waiting import ARRIVED, BY_ARRIVAL, WAITING, Waiting, overdue
 from tablestream.operators.cells import KEY, VALUE, dtype
 from tablestream.operators.events import ends, ints, touched_keys
-from tablestream.operators.operator import NUMBER, PARENT, Context, Emission, keyed_changes
+from tablestream.operators.operator import (
+    NUMBER,
+    PARENT,
+    Context,
+    Emission,
+    Operator,
+    keyed_changes,
+    keyed_rows,
+)
 from tablestream.operators.upsert import Upsert
 from tablestream.state.changes import KEY_HASH, LIVE, ROW_TS, SEQ, STEP, TS, number_keys
 from tablestream.state.trace import TraceSpec
@@ -48,7 +56,7 @@ _RECORDS, _BYTES = "records", "bytes"
 
 
 @dataclass(frozen=True)
-class Suppress:
+class Suppress(Operator):
     """Let through the last change of each key, late.
 
     Parameters
@@ -85,8 +93,20 @@ class Suppress:
     quiet: bool = False
 
     @property
+    def parameters(self) -> tuple[str, ...]:
+        return ("quiet", "until_us", "wall_clock_us")
+
+    @property
     def inputs(self) -> tuple[pl.Schema, ...]:
         return (keyed_changes(self.keys, self.value),)
+
+    @property
+    def outputs(self) -> tuple[pl.Schema, ...]:
+        return (keyed_rows(self.keys, {"v0": self.value}),)
+
+    @property
+    def needs_clock(self) -> bool:
+        return self.wall_clock_us is not None
 
     @property
     def marks(self) -> tuple[str, ...]:
@@ -108,10 +128,6 @@ class Suppress:
     def _rows(self) -> Upsert:
         """What knows the rows of the table that is held back."""
         return Upsert(self.keys, self.value, quiet=True)
-
-    @property
-    def reasons(self) -> tuple[str, ...]:
-        return ()
 
     def run(self, inputs: Sequence[pl.DataFrame], context: Context) -> Iterator[Emission]:
         """Hold the changes, let through what has waited long enough, remember the rest."""

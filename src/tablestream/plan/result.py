@@ -1,0 +1,121 @@
+"""What the messages have that an operator emits for a node, in terms of the plan's nodes.
+
+The rule that places a node's operators declares it. Whoever opens these messages, Spark's columns or the tests'
+engine, goes through the rows that they carry, and asks no node what it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from tablestream.state.changes import KEY_HASH, LATEST, LIVE, TS, foreign_columns, key_columns
+from tablestream.topology.nodes import Expression, Field, Fields, Node
+
+
+@dataclass(frozen=True)
+class Pointer:
+    """What a row points at: the key of another table's row, or a group.
+
+    Attributes
+    ----------
+    on
+        An expression per column, over the row.
+    key
+        The columns, in the types that both sides are compared as.
+    null_parts
+        Whether parts of it may be null; otherwise a row with such a part points at nothing.
+    """
+
+    on: tuple[Expression, ...]
+    key: Fields
+    null_parts: bool = False
+
+
+@dataclass(frozen=True)
+class Carried:
+    """A row of a table, as messages carry it.
+
+    Attributes
+    ----------
+    table
+        The table or stream.
+    column
+        The column with the value; null where there is no row.
+    key
+        The columns with the key. With a `pointer` they come first, and it decides where they are null.
+    pointer
+        What has the key otherwise, evaluated over the row that is carried before this one.
+    side
+        Which parent of a join the row is of. None: it is the row of the table wherever a view reads that.
+    """
+
+    table: Node
+    column: str
+    key: tuple[str, ...]
+    pointer: Pointer | None = None
+    side: int | None = None
+
+
+@dataclass(frozen=True)
+class Result:
+    """The columns of a node's messages, beside their place in the order.
+
+    Attributes
+    ----------
+    node
+        The node.
+    columns
+        The columns of keys, and their types.
+    key
+        Those that are the node's own key.
+    rows
+        What the node's value is computed from.
+    latest
+        Whether each message says if it is the latest of its row.
+    """
+
+    node: Node
+    columns: Mapping[str, Field]
+    key: tuple[str, ...]
+    rows: tuple[Carried, ...]
+    latest: bool = False
+
+    @classmethod
+    def keyed(cls, node: Node, carried: Iterable[tuple[str, Node]], *, latest: bool = False) -> Result:
+        """Return the result of which all rows have the node's key; `carried` are columns and tables."""
+        columns = key_fields(node.key)
+        rows = (Carried(table, column, tuple(columns)) for column, table in carried)
+        return cls(node, columns, tuple(columns), tuple(rows), latest)
+
+    @classmethod
+    def computed(cls, node: Node, column: str = "v", *, latest: bool = False) -> Result:
+        """Return the result that has the node's value as it is."""
+        return cls.keyed(node, [(column, node)], latest=latest)
+
+    @property
+    def has_own_types(self) -> bool:
+        """Whether the keys of all rows have their own types, and not wider ones, as they were compared."""
+        return all(
+            [one.type for one in self._key_of(row)] == [one.type for one in row.table.key]
+            for row in self.rows
+        )
+
+    def _key_of(self, row: Carried) -> Fields:
+        return row.pointer.key if row.pointer is not None else tuple(self.columns[name] for name in row.key)
+
+    @property
+    def needed(self) -> tuple[str, ...]:
+        """The columns that an operator has to emit for it."""
+        latest = (LATEST,) if self.latest else ()
+        return (KEY_HASH, *self.columns, TS, LIVE, *latest, *(row.column for row in self.rows))
+
+
+def key_fields(key: Fields) -> dict[str, Field]:
+    """Return the columns of a key, and their types."""
+    return dict(zip(key_columns(len(key)), key, strict=True))
+
+
+def foreign_fields(key: Fields) -> dict[str, Field]:
+    """Return the columns of a foreign key, and their types."""
+    return dict(zip(foreign_columns(len(key)), key, strict=True))
