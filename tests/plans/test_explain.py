@@ -16,6 +16,7 @@ from tablestream.plan.explain import explained
 from tablestream.plan.line import Mode, Output
 from tablestream.plan.lower import lower
 from tablestream.topology.nodes import Fields
+from tablestream.topology.streams import Grace
 from tests.plans.catalogue import by_both, has_a, own_key
 from tests.plans.tables import (
     LONG,
@@ -24,8 +25,20 @@ from tests.plans.tables import (
     foreign_key_join,
     grouped,
     key_join,
+    looked_up,
+    materialized,
+    merged,
     one_to_many,
+    pointers,
+    points,
+    rekeyed,
+    reordered,
     source,
+    starred,
+    stream,
+    suppressed,
+    to_table,
+    unfolded,
 )
 
 GOLDEN = Path(__file__).parent.parent / "golden"
@@ -76,6 +89,39 @@ def _groups() -> list[Output]:
     ]
 
 
+def _streams() -> list[Output]:
+    trades = stream("trades")
+    priced = looked_up(trades, source("prices"), "left")
+    legs = unfolded(merged(rekeyed(priced), stream("corrections")), pointers)
+    return [Output(to_table(legs), final=True), Output(looked_up(trades, source("venues"), copied=True))]
+
+
+def _versions() -> list[Output]:
+    prices = materialized(source("prices"), 8)
+    quoted = looked_up(stream("trades"), prices, grace=Grace(5))
+    return [
+        Output(quoted),
+        Output(foreign_key_join(materialized(source("orders"), 3), prices, "left"), before=True),
+        Output(key_join(prices, source("fees"), "inner"), final=True),
+    ]
+
+
+def _star() -> list[Output]:
+    lookups = ((source("customers"), "left", points(0)), (source("products"), "inner", points(1)))
+    return [
+        Output(starred(source("orders"), *lookups)),
+        Output(starred(source("bids"), *lookups, copied=True)),
+    ]
+
+
+def _suppress() -> list[Output]:
+    held = suppressed(counted(source("positions")), 5, max_records=10, wall_clock=7)
+    return [
+        Output(held),
+        Output(suppressed(reordered(source("quotes"), 3), 2, max_bytes=100, fail_when_full=True)),
+    ]
+
+
 PLANS: dict[str, Callable[[], list[Output]]] = {
     "left_join": _left_join,
     "joins_on_one_key": _joins_on_one_key,
@@ -84,6 +130,10 @@ PLANS: dict[str, Callable[[], list[Output]]] = {
     "filtered_minimal": _filtered_minimal,
     "two_outputs": _two_outputs,
     "groups": _groups,
+    "streams": _streams,
+    "versions": _versions,
+    "star": _star,
+    "suppress": _suppress,
 }
 
 
