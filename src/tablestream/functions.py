@@ -57,12 +57,12 @@ def avg(column: str | Column) -> AggregateFunction:
 
 
 def min(column: str | Column) -> AggregateFunction:  # noqa: A001 - Spark's name
-    """The least value that is not null. Costs reading the group's rows when it changes."""
+    """The least value that is not null."""
     return AggregateFunction("min", _column(column))
 
 
 def max(column: str | Column) -> AggregateFunction:  # noqa: A001 - Spark's name
-    """The greatest value that is not null. Costs reading the group's rows when it changes."""
+    """The greatest value that is not null."""
     return AggregateFunction("max", _column(column))
 
 
@@ -77,12 +77,12 @@ def last(column: str | Column) -> AggregateFunction:
 
 
 def collect_list(column: str | Column) -> AggregateFunction:
-    """The values that are not null, in the order in which their rows came."""
+    """The values that are not null, in the order in which their rows came. Reads all rows of a group that changes."""
     return AggregateFunction("collect_list", _column(column))
 
 
 def collect_set(column: str | Column) -> AggregateFunction:
-    """The different values that are not null, in the order in which they came."""
+    """The different values that are not null, in the order in which they came. Reads all rows of a group that changes."""
     return AggregateFunction("collect_set", _column(column))
 
 

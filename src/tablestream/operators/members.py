@@ -84,8 +84,7 @@ class Members:
     @property
     def state(self) -> dict[str, pl.DataType]:
         """What is remembered of a group: when its last row came, whether it has heads, and their bounds."""
-        kind = pl.Struct({TURN: pl.Int64(), "v": self.value})
-        bounds = {_bound(number): kind for number in range(len(self.orders_with_heads))}
+        bounds = {_bound(number): self.bound for number in range(len(self.orders_with_heads))}
         return {TURN: pl.Int64(), **({HAS_HEADS: pl.Boolean(), **bounds} if bounds else {})}
 
     def run(
@@ -119,6 +118,11 @@ class Members:
     def orders_with_heads(self) -> tuple[Order, ...]:
         """The orders of which heads are kept; none where all rows of a group are read anyway."""
         return () if any(one.is_list for one in self.functions) else self.orders
+
+    @property
+    def bound(self) -> pl.DataType:
+        """The dtype of a bound."""
+        return pl.Struct({TURN: pl.Int64(), "v": self.value})
 
     def have_heads(self, groups: pl.DataFrame) -> Bools:
         """Whether heads are kept of some groups, by what is remembered of them."""
@@ -308,6 +312,8 @@ class _Work:
 
     def _keep_heads(self, order: Order, keeps: Bools) -> pl.Series:
         """Remember the heads in an order, where they are others than before; return the bounds."""
+        if not (keeps.any() or self._passes[0].by_heads):
+            return pl.Series([None], dtype=self._members.bound).new_from_index(0, len(keeps))
         gone, came, bounds = [], [], []
         for one in self._passes:
             ranking = one.rankings[order]
