@@ -82,7 +82,7 @@ def collect_list(column: str | Column) -> AggregateFunction:
 
 
 def collect_set(column: str | Column) -> AggregateFunction:
-    """The different values that are not null, in the order in which they came. Reads all rows of a group that changes."""
+    """The different values that are not null, as they came. Reads all rows of a group that changes."""
     return AggregateFunction("collect_set", _column(column))
 
 

@@ -358,6 +358,17 @@ def test_a_group_whose_heads_run_out_when_it_is_small_has_none() -> None:
     assert (read["rows of groups"], read["heads"]) == (14, 0)
 
 
+@pytest.mark.parametrize("dtype", [pl.Float64(), pl.Float32()])
+@pytest.mark.parametrize("kind", [Kind.MIN, Kind.MAX])
+def test_the_least_and_the_greatest_value_is_never_minus_zero(kind: Kind, dtype: pl.DataType) -> None:
+    value = pl.Struct({"c0": dtype})
+    chain = Chain(Aggregate(KEYS, GROUPS, value, (Collected(kind, "c0", dtype),)), compat=False)
+    rows = [("a", -0.0), ("b", None), ("c", -0.0), ("c", math.nan)]
+    found = chain.run([(key, "g", {"c0": number}, 1, n) for n, (key, number) in enumerate(rows)])
+    nan = "0.0" if kind is Kind.MIN else "nan"
+    assert [repr(results["c0"]) for _, _, results, _ in found] == ["0.0", "0.0", "0.0", nan]
+
+
 @pytest.mark.usefixtures("_few_heads")
 def test_with_a_list_all_rows_are_read_and_no_heads_are_kept() -> None:
     functions = (MIN, Collected(Kind.COLLECT_LIST, "c0", pl.List(pl.Int64())))

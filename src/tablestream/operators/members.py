@@ -176,7 +176,9 @@ def _result(function: Collected, found: Sequence[pl.Series]) -> pl.Series:
     """Of the values of first rows, of which at most one is not null, the result."""
     value = pl.select(pl.coalesce(found)).to_series() if len(found) > 1 else found[0]
     if function.kind in {Kind.MIN, Kind.MAX} and value.dtype.is_float():
-        value = value + 0.0  # no -0.0
+        # There is no -0.0. Adding 0.0 would not do: Polars leaves such sums out.
+        zero, own = pl.lit(0.0, value.dtype), pl.lit(value)
+        value = pl.select(pl.when(own == zero).then(zero).otherwise(own)).to_series()
     return value if value.dtype == function.result else value.cast(function.result)
 
 
