@@ -17,7 +17,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import timedelta
 from decimal import Decimal
-from hashlib import blake2b
 from json import JSONEncoder
 from typing import Any
 
@@ -28,7 +27,7 @@ from tablestream.operators.cells import cells
 from tablestream.operators.collected import hashable
 from tablestream.operators.events import Bools, Ints, bools, ends, ints, running, starts
 from tablestream.operators.groups import GroupEvents
-from tablestream.state.changes import FOREIGN_HASH, LIVE, number_keys
+from tablestream.state.changes import FOREIGN_HASH, LIVE, number_keys, stable_hash
 from tablestream.state.trace import Trace, TraceSpec
 
 _VALUE_HASH, _VALUE, _COUNT = "_vh", "_value", "_count"
@@ -105,7 +104,7 @@ class Distinct:
         moved = pl.concat([old, new]).sort(_AT, _MOVE)
         groups = events.messages.select(FOREIGN_HASH, *self.group_keys)[moved[_AT]]
         spread = ints(groups[FOREIGN_HASH]) * _MIX
-        hashes = np.array([_hash(value) for value in moved[_VALUE]], dtype=np.int64) ^ spread
+        hashes = np.array([stable_hash(value) for value in moved[_VALUE]], dtype=np.int64) ^ spread
         return groups.drop(FOREIGN_HASH).hstack(moved).with_columns(pl.Series(_VALUE_HASH, hashes))
 
 
@@ -144,7 +143,3 @@ def _plain(value: Any) -> str:
 
 
 _JSON = JSONEncoder(separators=(",", ":"), default=_plain)
-
-
-def _hash(value: bytes) -> int:
-    return int.from_bytes(blake2b(value, digest_size=8).digest(), "little", signed=True)
