@@ -15,11 +15,12 @@ import pytest
 from tablestream.plan.explain import explained
 from tablestream.plan.line import Mode, Output
 from tablestream.plan.lower import lower
-from tablestream.topology.nodes import Fields
+from tablestream.topology.nodes import Fields, How, Node
 from tablestream.topology.streams import Grace
 from tests.plans.catalogue import by_both, has_a, own_key
 from tests.plans.tables import (
     LONG,
+    ForeignKey,
     counted,
     filtered,
     foreign_key_join,
@@ -107,6 +108,7 @@ def _versions() -> list[Output]:
 
 
 def _star() -> list[Output]:
+    lookups: tuple[tuple[Node, How, ForeignKey], ...]
     lookups = ((source("customers"), "left", points(0)), (source("products"), "inner", points(1)))
     return [
         Output(starred(source("orders"), *lookups)),

@@ -30,6 +30,7 @@ Values are opaque struct columns, null in a tombstone.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 
 import numpy as np
@@ -61,6 +62,17 @@ def key_columns(width: int) -> Keys:
 def foreign_columns(width: int) -> Keys:
     """Return the names of the columns of a foreign key with `width` parts."""
     return tuple(f"_f{number}" for number in range(width))
+
+
+def stable_hash(value: bytes) -> int:
+    """Hash bytes to an Int64 that is the same in every process and version, so that it can be part of a state.
+
+    Examples
+    --------
+    >>> stable_hash(b"a")
+    3405396810240292928
+    """
+    return int.from_bytes(hashlib.blake2b(value, digest_size=8).digest(), "little", signed=True)
 
 
 def number_keys(hashes: str, keys: Sequence[str], frames: Sequence[pl.DataFrame]) -> list[pl.Series]:
