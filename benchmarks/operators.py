@@ -34,8 +34,8 @@ from benchmarks.subjects import (
 )
 from tablestream.operators.versioned_table import VersionedTable
 from tablestream.operators.versions import valid_versions
-from tablestream.plan.measures import Counts
-from tablestream.plan.work import work_off
+from tablestream.runtime.measures import Counts
+from tablestream.runtime.run_round import run_round
 from tablestream.state.cache import MemoryCache, NoCache
 from tablestream.state.changes import TIME
 from tablestream.state.shard import ShardState
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from benchmarks.subjects import Buffered, Grouped, Log, Subject
-    from tablestream.plan.rounds import Round
+    from tablestream.runtime.rounds import Round
     from tablestream.state.trace import TraceSpec
 
 #: Stands for the worker's files: chunks are encoded, and decoded once.
@@ -64,7 +64,7 @@ class Shard:
         inbox = {port: [messages] for port, messages in micro_batch.items()}
         for number, (work, _, _) in enumerate(self._rounds):
             state = self.state(number)
-            for port, messages in work_off(work, inbox, state, Counts()):
+            for port, messages in run_round(work, inbox, state, Counts()):
                 inbox.setdefault(port.number, []).append(messages)
             state.commit()
         read = {port for work, _, _ in self._rounds for port in work.ports}

@@ -13,20 +13,20 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 import polars as pl
 
-from tablestream.operators.aggregate import Aggregate
-from tablestream.operators.as_of_join import AsOfJoin
 from tablestream.operators.buffer.reorder import Reorder
 from tablestream.operators.buffer.suppress import Suppress
-from tablestream.operators.collected import Collected, Kind
-from tablestream.operators.fold import Fold, UserFunctions
-from tablestream.operators.foreign_key_answer import ForeignKeyAnswer
-from tablestream.operators.foreign_key_subscribe import ForeignKeySubscribe, Rules
+from tablestream.operators.joins.as_of_join import AsOfJoin
+from tablestream.operators.joins.foreign_key_answer import ForeignKeyAnswer
+from tablestream.operators.joins.foreign_key_subscribe import ForeignKeySubscribe, Rules
 from tablestream.operators.operator import keyed_changes
-from tablestream.operators.regroup import Regroup
-from tablestream.operators.totals import Count, Sum
+from tablestream.operators.reduce.aggregate import Aggregate
+from tablestream.operators.reduce.collected import Collected, Kind
+from tablestream.operators.reduce.fold import Fold, UserFunctions
+from tablestream.operators.reduce.regroup import Regroup
+from tablestream.operators.reduce.totals import Count, Sum
 from tablestream.operators.versioned_table import VersionedTable
-from tablestream.plan.alignment import Alignment, Held, told_of
-from tablestream.plan.rounds import EVERY_SHARD, Placed, Port, Round
+from tablestream.runtime.alignment import Alignment, Held, told_of
+from tablestream.runtime.rounds import EVERY_SHARD, Placed, Port, Round
 from tablestream.state.changes import (
     FOREIGN_HASH,
     KEY_HASH,
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tablestream.operators.operator import Operator
-    from tablestream.operators.totals import Function
+    from tablestream.operators.reduce.totals import Function
 
     Numbers = np.ndarray[tuple[int], np.dtype[np.int64]]
 

@@ -1,6 +1,6 @@
 """Imports go one way, and Spark stays in its place.
 
-The order of the layers (handles, topology, plan, operators, state) is a contract in ``pyproject.toml`` that
+The order of the layers (handles, planner, topology, runtime, operators, state) is a contract in ``pyproject.toml`` that
 ``make lint`` checks; here stand the rules about who may import Spark, and the bridge to it.
 """
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 PACKAGE = Path(__file__).parent.parent / "src" / "tablestream"
 
-WITHOUT_SPARK = ("topology", "plan", "operators", "state")
+WITHOUT_SPARK = ("topology", "planner", "runtime", "operators", "state")
 SPARKS_OWN = ("pyspark", "delta", "py4j")
 NOT_HANDLES = ("errors",)
 
@@ -70,7 +70,7 @@ def test_spark_is_imported_only_where_it_may_be() -> None:
         ("operators/x.py", "import pyspark.sql", True),
         ("state/x.py", "from pyspark import sql", True),
         ("topology/x.py", "if TYPE_CHECKING:\n    from pyspark.sql import Column", True),
-        ("plan/deep/x.py", "def f():\n    import delta", True),
+        ("planner/deep/x.py", "def f():\n    import delta", True),
         ("connectors/x.py", "from pyspark.sql import DataFrame", False),
         ("operators/x.py", "import pysparkling", False),
         ("operators/x.py", "from tablestream.spark import pack", True),

@@ -16,7 +16,7 @@ import tablestream
 from tablestream.connectors.avro_codec import PlainAvro, decoded
 from tablestream.connectors.avro_schema import AvroSchema, columns_of
 from tablestream.errors import DamagedMessagesError, DamagedStateError
-from tablestream.plan import stored
+from tablestream.planner import catalogue
 from tablestream.spark import blobs
 from tablestream.state import manifest as manifests
 from tablestream.state.cache import MemoryCache, RunCache, _header
@@ -121,7 +121,7 @@ def test_in_the_state_of_record(planted: bytes) -> None:
     with pytest.raises(DamagedStateError, match="manifest in the state of record cannot be read"):
         manifests.decode(planted)
     with pytest.raises(DamagedStateError, match="cannot be read"):
-        stored.decode(planted.decode("latin-1"))
+        catalogue.decode(planted.decode("latin-1"))
 
 
 def test_in_the_cache(planted: bytes, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from tablestream.calling import user_line
 from tablestream.errors import ArgumentError, PlanError, UnsupportedTypeError
 from tablestream.functions import SPARK, AggregateFunction
 from tablestream.functions import count as count_rows
-from tablestream.operators.fold import UserFunctions
+from tablestream.operators.reduce.fold import UserFunctions
 from tablestream.spark.analysis import Analysed
 from tablestream.spark.columns import spark_type
 from tablestream.spark.types import arrow_type

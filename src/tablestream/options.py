@@ -9,7 +9,7 @@ from typing import Literal
 from tablestream.arguments import checked_length
 from tablestream.calling import user_line
 from tablestream.errors import ArgumentError
-from tablestream.plan.line import Align
+from tablestream.planner.physical_plan import Align
 
 Emit = Literal["every", "final"]
 Compat = Literal["kafka-streams"] | None

@@ -13,7 +13,7 @@ from pyspark.sql import Row
 import tablestream as ts
 from tablestream.errors import ArgumentError
 from tablestream.metrics.query_metrics import MetricsReader
-from tablestream.plan.measures import MEASURES
+from tablestream.runtime.measures import MEASURES
 
 
 def progress(batch: int, told: dict[str, dict[str, int]], shards: int = 4, connect: bool = False) -> Any:

@@ -23,9 +23,9 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from tablestream.operators.foreign_key_answer import ForeignKeyAnswer
-from tablestream.operators.foreign_key_subscribe import ForeignKeySubscribe, Kind, Rules
-from tablestream.operators.key_join import KeyJoin
+from tablestream.operators.joins.foreign_key_answer import ForeignKeyAnswer
+from tablestream.operators.joins.foreign_key_subscribe import ForeignKeySubscribe, Kind, Rules
+from tablestream.operators.joins.key_join import KeyJoin
 from tablestream.operators.operator import NUMBER, PARENT, Context, Operator
 from tablestream.operators.upsert import Upsert
 from tablestream.state.cache import NoCache
@@ -34,7 +34,7 @@ from tablestream.state.shard import ShardState
 from tablestream.state.store import MemoryStore
 
 if TYPE_CHECKING:
-    from tablestream.operators.key_join import Branch
+    from tablestream.operators.joins.key_join import Branch
 
 KEYS, FOREIGN_KEYS = pl.Schema({"_k0": pl.String()}), pl.Schema({"_f0": pl.String()})
 VALUE = pl.Struct({"c0": pl.String()})

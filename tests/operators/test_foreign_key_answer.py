@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tablestream.operators.foreign_key_answer import STALE
+from tablestream.operators.joins.foreign_key_answer import STALE
 from tests.operators.bench import Bench, answer, results
 
 HERE = "f ANSWER_IF_FOUND k=a|f@1 new"

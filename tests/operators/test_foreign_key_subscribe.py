@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tablestream.operators.foreign_key_subscribe import NULL_FOREIGN_KEY, Rules
+from tablestream.operators.joins.foreign_key_subscribe import NULL_FOREIGN_KEY, Rules
 from tests.operators.bench import Bench, results, subscribe
 
 

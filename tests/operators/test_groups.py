@@ -13,13 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tablestream.errors import FunctionValueError, TotalOverflowError
-from tablestream.operators.aggregate import Aggregate
 from tablestream.operators.cells import cells, column
-from tablestream.operators.collected import Collected, Kind
-from tablestream.operators.fold import Fold, UserFunctions
 from tablestream.operators.operator import NUMBER, PARENT, Context, Operator
-from tablestream.operators.regroup import Regroup
-from tablestream.operators.totals import Count, Function, Sum
+from tablestream.operators.reduce.aggregate import Aggregate
+from tablestream.operators.reduce.collected import Collected, Kind
+from tablestream.operators.reduce.fold import Fold, UserFunctions
+from tablestream.operators.reduce.regroup import Regroup
+from tablestream.operators.reduce.totals import Count, Function, Sum
 from tablestream.state.cache import NoCache
 from tablestream.state.shard import ShardState
 from tablestream.state.store import MemoryStore

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tablestream.operators.key_join import Branch
+from tablestream.operators.joins.key_join import Branch
 from tests.operators.bench import Bench, key_join, results
 
 INNER, LEFT, RIGHT, OUTER = (

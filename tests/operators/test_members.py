@@ -14,11 +14,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tablestream.operators import members
-from tablestream.operators.aggregate import Aggregate
-from tablestream.operators.collected import Collected, Kind
-from tablestream.operators.distinct import value_bytes
 from tablestream.operators.operator import Context
+from tablestream.operators.reduce import members
+from tablestream.operators.reduce.aggregate import Aggregate
+from tablestream.operators.reduce.collected import Collected, Kind
+from tablestream.operators.reduce.distinct import value_bytes
 from tablestream.state.cache import NoCache
 from tablestream.state.shard import ShardState
 from tests.operators.test_groups import GROUPS, KEYS, Chain, cut

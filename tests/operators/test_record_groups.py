@@ -10,16 +10,16 @@ from typing import Any
 import polars as pl
 import pytest
 
-from tablestream.operators.accumulated import Accumulated
-from tablestream.operators.aggregate import Aggregate
 from tablestream.operators.cells import cells, column
-from tablestream.operators.collected import Kind
-from tablestream.operators.fold import Fold, UserFunctions
+from tablestream.operators.joins.stream_table_join import NULL
 from tablestream.operators.operator import Context
-from tablestream.operators.record_groups import RecordGroups
-from tablestream.operators.sketched import Sketch, Sketched
-from tablestream.operators.stream_table_join import NULL
-from tablestream.operators.totals import Count, Function, Sum
+from tablestream.operators.reduce.accumulated import Accumulated
+from tablestream.operators.reduce.aggregate import Aggregate
+from tablestream.operators.reduce.collected import Kind
+from tablestream.operators.reduce.fold import Fold, UserFunctions
+from tablestream.operators.reduce.record_groups import RecordGroups
+from tablestream.operators.reduce.sketched import Sketch, Sketched
+from tablestream.operators.reduce.totals import Count, Function, Sum
 from tablestream.state.cache import NoCache
 from tablestream.state.shard import ShardState
 from tablestream.state.store import MemoryStore

@@ -16,7 +16,7 @@ import pytest
 
 from tablestream.errors import FunctionValueError
 from tablestream.operators.cells import cells, column
-from tablestream.operators.user_values import reader, writer
+from tablestream.operators.reduce.user_values import reader, writer
 
 Pair = namedtuple("Pair", "a b")  # noqa: PYI024 - as users make them
 ZONED, LOCAL = pl.Datetime("us", "UTC"), pl.Datetime("us")

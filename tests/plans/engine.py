@@ -1,4 +1,4 @@
-"""A whole plan without Spark: the same line of rounds, with expressions that are Python functions.
+"""A whole plan without Spark: the same rounds, with expressions that are Python functions.
 
 What Spark does between the rounds (evaluating, packing, shuffling) is done here record by record; the rounds
 themselves are the real ones. Messages reach a round in any order, as they may in Spark.
@@ -15,17 +15,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 import polars as pl
 
 from tablestream.operators.buffer.waiting import LATE
-from tablestream.operators.foreign_key_subscribe import VALUE_HASH
+from tablestream.operators.joins.foreign_key_subscribe import VALUE_HASH
 from tablestream.operators.operator import WallClock
 from tablestream.operators.versions import FROM, TO
-from tablestream.plan.alignment import told_of
-from tablestream.plan.line import Align, Ending, Line, Mode, Output, Reader
-from tablestream.plan.lower import lower
-from tablestream.plan.measures import Counts
-from tablestream.plan.order import in_order
-from tablestream.plan.rounds import EVERY_SHARD, Port, Round
-from tablestream.plan.stored import decode
-from tablestream.plan.work import SLICE_ROWS, work_off
+from tablestream.planner.catalogue import decode
+from tablestream.planner.lower import lower
+from tablestream.planner.physical_plan import Align, Ending, Mode, Output, PhysicalPlan, Reader
+from tablestream.runtime.alignment import told_of
+from tablestream.runtime.measures import Counts
+from tablestream.runtime.order import in_order
+from tablestream.runtime.rounds import EVERY_SHARD, Port, Round
+from tablestream.runtime.run_round import SLICE_ROWS, run_round
 from tablestream.state.cache import NoCache
 from tablestream.state.changes import (
     FOREIGN_HASH,
@@ -67,7 +67,7 @@ from tests.plans.tables import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from tablestream.plan.result import Pointer, Result
+    from tablestream.planner.result import Pointer, Result
 
 __all__ = ["Change", "Engine", "Output", "Record", "Step", "StoredRow", "stable_hash"]
 
@@ -167,7 +167,7 @@ class Engine:
     compat, shards
         The plan's mode.
     slice_rows
-        As for `work_off`.
+        As for `run_round`.
     hasher
         Makes the hash of a key; a constant one makes every key collide.
     stores
@@ -198,10 +198,10 @@ class Engine:
 
     def __post_init__(self) -> None:
         """Lower the plan."""
-        self.line: Line = lower(self.outputs, _types, Mode(self.compat, self.shards, self.align))
+        self.plan: PhysicalPlan = lower(self.outputs, _types, Mode(self.compat, self.shards, self.align))
         self._random = random.Random(0)
         self._schemas: dict[int, pl.Schema] = {}
-        self._emitted = _emitted(self.line)
+        self._emitted = _emitted(self.plan)
         self._seen: dict[int, set[tuple[str, pl.DataType]]] = {}
 
     @property
@@ -229,13 +229,13 @@ class Engine:
         self.now = now
         self.measures = Counter()
         self._enter(records, inbox)
-        for work in self.line.rounds:
+        for work in self.plan.rounds:
             for shard in range(self.shards):
                 mine = inbox.pop((work.number, shard), {})
                 if mine or work.needs_clock:
                     self._round(work, shard, mine, inbox, now)
             self._between(work.number, inbox)
-        return [self._ending(ending, inbox) for ending in self.line.endings]
+        return [self._ending(ending, inbox) for ending in self.plan.endings]
 
     def read(self, name: str, as_of: int | None = None) -> list[StoredRow]:
         """Read a table from the state, as one does who has nothing but that."""
@@ -267,18 +267,18 @@ class Engine:
                 continue
             place = _place(self.position)
             if self.align is not None:
-                lane = f"{sorted(self.line.sources, key=lambda one: one.serial).index(record.source):04d}"
+                lane = f"{sorted(self.plan.sources, key=lambda one: one.serial).index(record.source):04d}"
                 time = max(record.ts, lanes.get(lane, {TIME: record.ts})[TIME])
                 place = {TIME: time, PARTITION: lane, POSITION: self.position}
                 lanes[lane] = place
             row = _Row(key, {record.source: record.value}, {})
-            for reader in self.line.sources.get(record.source, ()):
+            for reader in self.plan.sources.get(record.source, ()):
                 message = {**place, "_h0": reader.port.rank, TS: record.ts}
                 self._put(outgoing, reader, message, row)
         self._send(outgoing, inbox)
-        if self.line.told is not None and lanes:
+        if self.plan.told is not None and lanes:
             places = pl.DataFrame(list(lanes.values()))
-            self._deliver(self.line.told, told_of(places, pl.col(PARTITION), self.now), inbox)
+            self._deliver(self.plan.told, told_of(places, pl.col(PARTITION), self.now), inbox)
 
     def _round(
         self, work: Round, shard: int, mine: dict[int, list[pl.DataFrame]], inbox: Inbox, now: int
@@ -288,8 +288,8 @@ class Engine:
         clock = WallClock(now) if work.needs_clock else None
         place = (shard, self.shards)
         counts = Counts(self.dropped)
-        for port, frame in work_off(work, mine, state, counts, self.slice_rows, clock, place):
-            told = any(ending.port == port for ending in self.line.endings if ending.output.rejected)
+        for port, frame in run_round(work, mine, state, counts, self.slice_rows, clock, place):
+            told = any(ending.port == port for ending in self.plan.endings if ending.output.rejected)
             assert told or work.alignment is not None or _own(frame) in self._emitted[port.number]
             self._deliver(port, frame, inbox)
         self.measures.update(counts.measures(work, state))
@@ -298,7 +298,7 @@ class Engine:
     def _between(self, number: int, inbox: Inbox) -> None:
         """Evaluate what later rounds read of the changes made in a round."""
         outgoing: dict[Port, list[FrameRow]] = {}
-        for between in self.line.between:
+        for between in self.plan.between:
             if between.after != number:
                 continue
             for row in self._collected(between.port, inbox):
@@ -335,7 +335,7 @@ class Engine:
         frames = self._frames(ending.port, inbox)
         if not frames:
             return []
-        rows = in_order(frames, hop_columns(len(self.line.rounds) + 1))
+        rows = in_order(frames, hop_columns(len(self.plan.rounds) + 1))
         number = _number if self.align is None else itemgetter(POSITION)
         return [Step(number(row), self._change(ending, row)) for row in rows.to_dicts()]
 
@@ -404,10 +404,10 @@ class Engine:
         return [row for frame in self._frames(port, inbox) for row in frame.to_dicts()]
 
 
-def _emitted(line: Line) -> dict[int, list[dict[str, pl.DataType]]]:
+def _emitted(plan: PhysicalPlan) -> dict[int, list[dict[str, pl.DataType]]]:
     """By port what its operators declare that they emit there."""
     found: dict[int, list[dict[str, pl.DataType]]] = {}
-    for placed in (one for work in line.rounds for one in work.operators):
+    for placed in (one for work in plan.rounds for one in work.operators):
         for schema, ports in zip(placed.operator.outputs, placed.targets, strict=True):
             for port in ports:
                 found.setdefault(port.number, []).append(dict(schema))

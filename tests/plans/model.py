@@ -60,7 +60,7 @@ from tests.reference.steps import Row as StoredRow
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from tablestream.plan.line import Output
+    from tablestream.planner.physical_plan import Output
 
 #: Place, role, and what is done with the changes of a base and its views.
 Reader: TypeAlias = "tuple[tuple[int, ...], int, Callable[[dict[Node, Moved]], None]]"

@@ -11,7 +11,7 @@ import zlib
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from tablestream.operators.fold import UserFunctions
+from tablestream.operators.reduce.fold import UserFunctions
 from tablestream.topology.nodes import (
     Aggregate,
     Field,

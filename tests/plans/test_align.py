@@ -13,9 +13,9 @@ import pytest
 
 from tablestream.operators.cells import column
 from tablestream.operators.operator import Context, keyed_changes
-from tablestream.plan.alignment import Alignment, Held, _indexed, told_of
-from tablestream.plan.line import Align
-from tablestream.plan.rounds import EVERY_SHARD, Port
+from tablestream.planner.physical_plan import Align
+from tablestream.runtime.alignment import Alignment, Held, _indexed, told_of
+from tablestream.runtime.rounds import EVERY_SHARD, Port
 from tablestream.state.cache import NoCache
 from tablestream.state.changes import KEY_HASH, LIVE, PARTITION, POSITION, TIME, TS
 from tablestream.state.shard import ShardState

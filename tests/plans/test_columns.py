@@ -12,18 +12,18 @@ import pytest
 
 from tablestream.errors import PlanError
 from tablestream.operators.buffer.suppress import Suppress
-from tablestream.operators.key_join import KeyJoin
+from tablestream.operators.joins.key_join import KeyJoin
 from tablestream.operators.operator import PARENT, Context, Emission, Operator, keyed_changes
-from tablestream.operators.regroup import OLD, Regroup
+from tablestream.operators.reduce.regroup import OLD, Regroup
 from tablestream.operators.to_table import ToTable
 from tablestream.operators.upsert import Upsert
-from tablestream.plan import placing
-from tablestream.plan.lowering import Draft, Lowering, Made, Want
-from tablestream.plan.measures import Counts
-from tablestream.plan.order import in_order
-from tablestream.plan.result import Result
-from tablestream.plan.rounds import Placed, Port, Round
-from tablestream.plan.work import work_off
+from tablestream.planner import rules
+from tablestream.planner.lowering import Draft, Lowering, Made, Want
+from tablestream.planner.result import Result
+from tablestream.runtime.measures import Counts
+from tablestream.runtime.order import in_order
+from tablestream.runtime.rounds import Placed, Port, Round
+from tablestream.runtime.run_round import run_round
 from tablestream.state.cache import NoCache
 from tablestream.state.changes import KEY_HASH, LIVE, ROW_TS, SEQ, TS, hop_columns
 from tablestream.state.shard import ShardState
@@ -109,11 +109,11 @@ def test_a_message_without_a_column_is_not_filled() -> None:
     state = ShardState(MemoryStore(), NoCache(), work.traces, work.fingerprint)
     place = {"_t": 1, "_p": "p", "_o": 1, "_h0": 1}
     message = {**place, KEY_HASH: 1, "_k0": "a", TS: 1, LIVE: True, "v": {"c0": "x"}}
-    (out,) = work_off(work, {1: [pl.DataFrame([message])]}, state, Counts())
+    (out,) = run_round(work, {1: [pl.DataFrame([message])]}, state, Counts())
     assert in_order([out[1]], hop_columns(2))["v"].to_list() == [{"c0": "x"}]
     del message["v"]
     with pytest.raises(pl.exceptions.ColumnNotFoundError, match="v"):
-        list(work_off(work, {1: [pl.DataFrame([message])]}, state, Counts()))
+        list(run_round(work, {1: [pl.DataFrame([message])]}, state, Counts()))
 
 
 # A new operator, with a key that no other has: one operator, one rule.
@@ -177,7 +177,7 @@ def _copies(line: Lowering, node: Copies) -> Made:
 
 
 def test_a_new_operator_needs_an_operator_and_a_rule(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(placing._PLACE, Copies, _copies)
+    monkeypatch.setitem(rules._PLACE, Copies, _copies)
     table, other = source("A"), source("B", width=2)
     copies = Copies("copies", "", (*table.key, Field("k1", STRING)), VALUE, table)
     outputs = [copies, filtered(copies, has_a), counted(copies, by_key), key_join(copies, other)]

@@ -43,7 +43,7 @@ def engine(*nodes: Node) -> Engine:
 
 def descriptions(one: Engine) -> list[tuple[str, ...]]:
     """What a restarted query is compared by."""
-    return [work.description for work in one.line.rounds]
+    return [work.description for work in one.plan.rounds]
 
 
 @each_reader
@@ -73,7 +73,7 @@ def test_a_filter_knows_the_rows_that_the_plan_keeps_before_it_is_declared(reade
     before = filtered(table, has_a)
     kept = READERS[reader](table)
     behind = filtered(table, has_a)
-    rounds = engine(before, behind, kept).line.rounds
+    rounds = engine(before, behind, kept).plan.rounds
     names = [placed.name for work in rounds for placed in work.operators]
     assert [name for name in names if name.startswith("output")] == ["output 2"]
 
@@ -94,5 +94,5 @@ def test_a_plan_is_another_one_where_its_filter_knows_more() -> None:
 def test_records_made_of_a_table_do_not_keep_its_rows() -> None:
     table = source("rows")
     groups = grouped(to_stream(table))
-    rounds = engine(groups, filtered(table, has_a)).line.rounds
+    rounds = engine(groups, filtered(table, has_a)).plan.rounds
     assert not any(placed.name.startswith("output") for work in rounds for placed in work.operators)

@@ -12,9 +12,9 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from tablestream.plan.explain import explained
-from tablestream.plan.line import Mode, Output
-from tablestream.plan.lower import lower
+from tablestream.planner.explain import explained
+from tablestream.planner.lower import lower
+from tablestream.planner.physical_plan import Mode, Output
 from tablestream.topology.nodes import Fields, How, Node
 from tablestream.topology.streams import Grace
 from tests.plans.catalogue import by_both, has_a, own_key

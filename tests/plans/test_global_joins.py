@@ -81,7 +81,7 @@ def test_every_shard_remembers_the_right_rows_and_one_round_is_enough() -> None:
     node, left, right = joined("left", copied=True, chained=False)
     engine = Engine([Output(node)], shards=3)
     engine.run([Record(right, "a", "A", 1), Record(left, "k", "1|a", 2)])
-    assert len(engine.line.rounds) == 1
+    assert len(engine.plan.rounds) == 1
     assert {shard for _, shard in engine.stores} == {0, 1, 2}
 
 

@@ -13,10 +13,10 @@ import pytest
 
 from tablestream.errors import PlanChangedError
 from tablestream.operators import operator
-from tablestream.operators.foreign_key_answer import ForeignKeyAnswer
-from tablestream.operators.foreign_key_subscribe import Kind
+from tablestream.operators.joins.foreign_key_answer import ForeignKeyAnswer
+from tablestream.operators.joins.foreign_key_subscribe import Kind
 from tablestream.operators.operator import FAN_OUT_ROWS, Context
-from tablestream.plan.order import in_order, number_messages, slices
+from tablestream.runtime.order import in_order, number_messages, slices
 from tablestream.state.cache import NoCache
 from tablestream.state.changes import ROOT, hop_columns
 from tablestream.state.shard import ShardState
@@ -202,7 +202,7 @@ def test_law_6_sees_which_tables_and_in_which_order() -> None:
     ) -> list[str]:
         tables = {number: source(names[number]) for number in declared}
         nodes = [foreign_key_join(tables[left], tables[right], "left") for left, right in joins]
-        line = Engine([Output(node) for node in nodes]).line
+        line = Engine([Output(node) for node in nodes]).plan
         return [fact for work in line.rounds for fact in work.description]
 
     alike, four = ("table", "table"), ("a", "b", "c", "d")

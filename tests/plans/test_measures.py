@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tablestream.plan.line import Align
-from tablestream.plan.measures import (
+from tablestream.planner.physical_plan import Align
+from tablestream.runtime.measures import (
     ALIGNMENT,
     CACHE_HITS,
     FETCHES,
@@ -21,7 +21,7 @@ from tablestream.plan.measures import (
     Counts,
     measured,
 )
-from tablestream.plan.rounds import Round
+from tablestream.runtime.rounds import Round
 from tablestream.state import manifest as manifests
 from tablestream.state.cache import MemoryCache
 from tablestream.state.shard import ShardState
@@ -36,7 +36,7 @@ from tests.plans.tables import Record, key_join, source
 def held(engine: Engine) -> dict[str, tuple[int, int]]:
     """Rows and bytes of each operator's state, as the manifests have them."""
     found: dict[str, tuple[int, int]] = {}
-    for work in engine.line.rounds:
+    for work in engine.plan.rounds:
         for placed in work.operators:
             stores = [store for (number, _), store in engine.stores.items() if number == work.number]
             known = [manifests.decode(store.manifest) for store in stores if store.manifest is not None]
@@ -52,7 +52,7 @@ def held(engine: Engine) -> dict[str, tuple[int, int]]:
 def test_what_is_added_is_in_the_end_what_is_held(name: str) -> None:
     nodes = (SINGLE | COMPOSED)[name]()
     engine = Engine([Output(node) for node in nodes], shards=3)
-    added = dict.fromkeys(measured(engine.line.rounds), (0, 0))
+    added = dict.fromkeys(measured(engine.plan.rounds), (0, 0))
     whole = 0
     for piece in random_cuts(random_log(sources_of(nodes), 5, 200), 5, 6):
         engine.run(piece)
@@ -73,7 +73,7 @@ def test_what_is_added_is_in_the_end_what_is_held(name: str) -> None:
 def test_rows_state_and_merges_of_a_join_by_hand() -> None:
     a, b = source("A"), source("B")
     engine = Engine([Output(key_join(a, b, "left"))], shards=1)
-    (name,) = measured(engine.line.rounds)
+    (name,) = measured(engine.plan.rounds)
 
     def told(*records: Record) -> dict[str, int]:
         engine.run(records)
@@ -99,7 +99,7 @@ def test_rows_state_and_merges_of_a_join_by_hand() -> None:
 def test_chunks_are_found_in_the_cache_or_fetched() -> None:
     a, b = source("A"), source("B")
     engine = Engine([Output(key_join(a, b, "left"))], shards=1)
-    (work,) = engine.line.rounds
+    (work,) = engine.plan.rounds
     engine.run([Record(a, ("1",), "x", 1)])
     cache = MemoryCache()
     found = [_looked_up(work, store, cache) for store in (engine.stores[1, 0],) * 2]

@@ -41,7 +41,7 @@ def test_by_default_its_outputs_are_those_of_the_join_on_the_key(
     found = outputs(by_on, log, pieces, compat=False, final=final)
     assert found
     assert found == outputs(by_key, log, pieces, compat=False, final=final)
-    assert len(Engine([Output(by_on)]).line.rounds) == 1
+    assert len(Engine([Output(by_on)]).plan.rounds) == 1
 
 
 @pytest.mark.parametrize("how", ["inner", "left"])
@@ -56,4 +56,4 @@ def test_in_compat_mode_it_is_a_join_by_a_foreign_key(how: How) -> None:
 @pytest.mark.parametrize(("compat", "rounds"), [(False, 0), (True, 2)], ids=["default", "compat"])
 def test_for_its_rejected_records_it_is_placed_where_it_can_reject_some(*, compat: bool, rounds: int) -> None:
     joined = foreign_key_join(source("left"), source("right"), "inner", own_key, on_key=True)
-    assert len(Engine([Output(joined, rejected=True)], compat=compat).line.rounds) == rounds
+    assert len(Engine([Output(joined, rejected=True)], compat=compat).plan.rounds) == rounds

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import pytest
 
-from tablestream.operators.foreign_key_answer import ForeignKeyAnswer
-from tablestream.operators.foreign_key_subscribe import ForeignKeySubscribe
-from tablestream.operators.key_join import KeyJoin
+from tablestream.operators.joins.foreign_key_answer import ForeignKeyAnswer
+from tablestream.operators.joins.foreign_key_subscribe import ForeignKeySubscribe
+from tablestream.operators.joins.key_join import KeyJoin
 from tablestream.operators.upsert import Upsert
 from tests.plans.catalogue import COMPOSED, SINGLE, has_a, without_b
 from tests.plans.comparing import sources_of
@@ -125,7 +125,7 @@ def check(outputs: Callable[[Node], list[Output]], plan: str, *, compat: bool) -
 
 
 def operators(engine: Engine) -> list[type]:
-    return [type(placed.operator) for work in engine.line.rounds for placed in work.operators]
+    return [type(placed.operator) for work in engine.plan.rounds for placed in work.operators]
 
 
 @both_modes
@@ -133,7 +133,7 @@ def operators(engine: Engine) -> list[type]:
 def test_final_changes_of_operators_that_leave_the_others_out(plan: str, *, compat: bool) -> None:
     engine = check(lambda node: [Output(node, final=True)], plan, compat=compat)
     assert Upsert not in operators(engine)
-    assert engine.line.rounds[-1].is_final
+    assert engine.plan.rounds[-1].is_final
 
 
 @both_modes
@@ -163,8 +163,8 @@ def test_the_row_before_and_minimal_tombstones(plan: str, *, compat: bool) -> No
 def test_one_reader_that_wants_every_change_keeps_the_operator_from_leaving_any_out() -> None:
     join = foreign_key_join(source("A"), source("B"), "left")
     for others in ([Output(join)], [Output(key_join(join, source("C")))], [Output(join, before=True)]):
-        line = Engine([Output(join, final=True), *others]).line
-        placed = [one.operator for work in line.rounds for one in work.operators]
+        plan = Engine([Output(join, final=True), *others]).plan
+        placed = [one.operator for work in plan.rounds for one in work.operators]
         joins = [one for one in placed if isinstance(one, ForeignKeyAnswer | ForeignKeySubscribe | KeyJoin)]
         assert len(joins) >= 2
         assert not any(one.final for one in joins)

@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 
 from tablestream.operators.cells import column
-from tablestream.plan.rejections import Shown
+from tablestream.runtime.rejections import Shown
 from tests.plans.engine import Engine, Output
 from tests.plans.tables import (
     Record,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import polars as pl
 import pytest
 
-from tablestream.plan import work
-from tablestream.plan.order import slices
+from tablestream.runtime import run_round
+from tablestream.runtime.order import slices
 from tests.plans.catalogue import SINGLE
 from tests.plans.comparing import assert_like_twin, sources_of
 from tests.plans.logs import random_log
@@ -14,7 +14,7 @@ from tests.plans.logs import random_log
 
 @pytest.mark.parametrize("name", sorted(SINGLE))
 def test_slices_do_not_show(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(work, "SLICE_ROWS", 5)
+    monkeypatch.setattr(run_round, "SLICE_ROWS", 5)
     nodes = SINGLE[name]()
     log = random_log(sources_of(nodes), seed=5, size=40)
     assert_like_twin(nodes, [log[:30], log[30:]])

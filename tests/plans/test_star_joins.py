@@ -149,8 +149,8 @@ def _of_first(on: ForeignKey) -> ForeignKey:
 def test_it_takes_one_round_more_than_one_join() -> None:
     center, *rights = (source(name) for name in "LABCD")
     star = starred(center, *((table, "left", points(0)) for table in rights))
-    assert len(Engine([Output(star)]).line.rounds) == 3
-    assert len(Engine([Output(foreign_key_join(center, rights[0], "left"))]).line.rounds) == 2
+    assert len(Engine([Output(star)]).plan.rounds) == 3
+    assert len(Engine([Output(foreign_key_join(center, rights[0], "left"))]).plan.rounds) == 2
 
 
 def test_a_table_that_points_at_itself_twice() -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tablestream.errors import PlanChangedError, StateError
-from tablestream.plan.stored import decode
+from tablestream.planner.catalogue import decode
 from tablestream.state.cache import NoCache
 from tablestream.state.shard import ShardState
 from tablestream.state.store import MemoryStore
@@ -37,7 +37,7 @@ from tests.plans.test_versions import ByHand
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tablestream.plan.stored import StoredTables
+    from tablestream.planner.catalogue import StoredTables
     from tablestream.topology.nodes import Node
     from tests.plans.tables import Change
 
@@ -45,7 +45,7 @@ both_modes = pytest.mark.parametrize("compat", [False, True], ids=["default", "c
 
 
 def stored(engine: Engine) -> StoredTables:
-    return decode(engine.line.rounds[0].tables)
+    return decode(engine.plan.rounds[0].tables)
 
 
 def left(changes: Sequence[Change]) -> dict[Any, tuple[Any, int]]:
@@ -64,7 +64,7 @@ def read(engine: Engine, name: str) -> dict[Any, tuple[Any, int]]:
 
 def check(nodes: Sequence[Node], *, compat: bool = False, seed: int = 0) -> int:
     """Run a plan, hold each table in its state to the changes of that table, and say how many there were."""
-    names = Engine([Output(node) for node in nodes], compat).line.names
+    names = Engine([Output(node) for node in nodes], compat).plan.names
     by_name = {named_as(node, names): node for node in names}
     tables = {
         table.name: by_name[table.name] for table in stored(Engine([Output(n) for n in nodes], compat)).tables
@@ -195,7 +195,7 @@ def test_the_state_of_another_plan_is_not_read() -> None:
         Engine([Output(key_join(source("A"), source(name), "left"))], shards=1) for name in ("B", "C")
     )
     (table,) = [one for one in stored(engine).tables if one.name == "A"]
-    node = next(node for node in other.line.names if node.name == "A")
+    node = next(node for node in other.plan.names if node.name == "A")
     other.run([Record(node, "k", "a", 1)])  # type: ignore[arg-type]
     state = ShardState(other.stores[1, 0], NoCache(), table.traces, table.fingerprint)
     with pytest.raises(PlanChangedError):

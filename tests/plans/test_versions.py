@@ -154,7 +154,7 @@ def test_the_state_is_bounded_by_the_history() -> None:
     for round_number in range(120):
         engine.steps([Record(table, key, f"{round_number}", round_number) for key in keys])
         (store,) = engine.stores.values()
-        (work,) = engine.line.rounds
+        (work,) = engine.plan.rounds
         state = ShardState(store, NoCache(), work.traces, work.fingerprint, work.text)
         sizes.append(sum(run.rows - run.dead for run in state.trace(work.traces[0].name).runs))
     # In the history of ten there are eleven versions of a key, and the one valid at its begin.
@@ -261,7 +261,7 @@ def test_a_deleted_row_is_forgotten_with_its_history() -> None:
         log = [Record(table, f"{number}", "v", number), Record(table, f"{number}", None, number)]
         engine.steps(log)
         (store,) = engine.stores.values()
-        (work,) = engine.line.rounds
+        (work,) = engine.plan.rounds
         state = ShardState(store, NoCache(), work.traces, work.fingerprint, work.text)
         sizes.append(sum(run.rows for run in state.trace(work.traces[0].name).runs))
     assert max(sizes) < 60

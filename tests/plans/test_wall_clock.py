@@ -6,8 +6,8 @@ import polars as pl
 import pytest
 
 from tablestream.operators.operator import WallClock
-from tablestream.plan.measures import Counts
-from tablestream.plan.work import work_off
+from tablestream.runtime.measures import Counts
+from tablestream.runtime.run_round import run_round
 from tablestream.state.cache import NoCache
 from tablestream.state.changes import KEY_HASH, LIVE, PARTITION, POSITION, TIME, TS
 from tablestream.state.shard import ShardState
@@ -75,13 +75,13 @@ def test_what_is_held_behind_a_filter_leaves_by_the_clock(*, compat: bool) -> No
 
 def test_the_clock_wakes_until_nobody_waits() -> None:
     """When "c" comes, "a" and "b" leave before their turn."""
-    (work,) = Engine([Output(suppressed(source("A"), 5, wall_clock=10))], shards=1).line.rounds
+    (work,) = Engine([Output(suppressed(source("A"), 5, wall_clock=10))], shards=1).plan.rounds
     (port,), store, found = work.ports, MemoryStore(), list[tuple[int, int | None]]()
     rows = {0: ("a", 0), 3: ("b", 3), 4: ("c", 30)}
     for now in (0, 3, 4, 10, 13, 14):
         inbox = {port: [message(*rows[now], now)]} if now in rows else {}
         state, clock = ShardState(store, NoCache(), work.traces, work.fingerprint), WallClock(now)
-        left = sum(frame.height for _, frame in work_off(work, inbox, state, Counts(), clock=clock))
+        left = sum(frame.height for _, frame in run_round(work, inbox, state, Counts(), clock=clock))
         state.commit()
         found.append((left, clock.wake_us))
     assert found == [(0, 10), (0, 10), (2, 14), (0, 14), (0, 14), (1, None)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tablestream.operators.fold import UserFunctions
+from tablestream.operators.reduce.fold import UserFunctions
 from tests import reference
 from tests.plans.tables import Key, Row, Value, call, group_of
 

@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 
 import tablestream as ts
 from tablestream.options import OutputSpec
-from tablestream.plan.result import Pointer
+from tablestream.planner.result import Pointer
 from tablestream.spark.build import Builder, Settings
 from tablestream.spark.columns import Scope, TableColumns
 from tablestream.spark.plan import lowered

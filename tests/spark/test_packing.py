@@ -12,8 +12,8 @@ import pytest
 from tablestream.errors import MalformedRecordError, OrderError
 from tablestream.operators.deduplicate import Deduplicate
 from tablestream.operators.operator import Context
-from tablestream.plan.order import number_messages
-from tablestream.plan.rounds import METRICS, RANKS, Port
+from tablestream.runtime.order import number_messages
+from tablestream.runtime.rounds import METRICS, RANKS, Port
 from tablestream.spark import blobs, packing
 from tablestream.spark.packing import Consumer, Malformed, SourcePacker, _gathered
 from tablestream.state.cache import NoCache

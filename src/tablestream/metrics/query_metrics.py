@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import astuple, dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
-from tablestream.plan.measures import (
+from tablestream.runtime.measures import (
     CACHE_HITS,
     FETCHES,
     MEASURED,

@@ -23,7 +23,7 @@ import polars as pl
 import pyarrow as pa
 
 from tablestream.errors import DamagedMessagesError
-from tablestream.plan.rounds import EVERY_SHARD, METRICS, Port
+from tablestream.runtime.rounds import EVERY_SHARD, METRICS, Port
 from tablestream.state.changes import KEY_HASH, PARTITION
 
 # Users' columns stand beside these between two rounds. PySpark renames columns that begin with an underscore.

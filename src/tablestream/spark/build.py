@@ -1,4 +1,4 @@
-"""From the line of rounds to one streaming data frame."""
+"""From the physical plan to one streaming data frame."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from pyspark.sql import types as T
 from tablestream.connectors import sink
 from tablestream.connectors.files import JSON_OPTIONS
 from tablestream.operators.deduplicate import MICRO_BATCH, NUMBER, RECORD_KEY, WRITER, WRITER_HASH
-from tablestream.operators.foreign_key_subscribe import VALUE_HASH
+from tablestream.operators.joins.foreign_key_subscribe import VALUE_HASH
 from tablestream.operators.sequence import SEQUENCE
 from tablestream.operators.upsert import OLD
-from tablestream.plan.line import Between, Ending, Line, Reader
-from tablestream.plan.measures import MEASURED, MEASURES, OBSERVED, SHARDS, measured
-from tablestream.plan.result import Pointer, Result
-from tablestream.plan.rounds import METRICS, Round, copied_name
+from tablestream.planner.physical_plan import Between, Ending, PhysicalPlan, Reader
+from tablestream.planner.result import Pointer, Result
+from tablestream.runtime.measures import MEASURED, MEASURES, OBSERVED, SHARDS, measured
+from tablestream.runtime.rounds import METRICS, Round, copied_name
 from tablestream.spark import blobs
 from tablestream.spark.columns import (
     Scope,
@@ -102,21 +102,21 @@ class Builder:
 
     Parameters
     ----------
-    line
-        The lowered plan.
+    plan
+        The physical plan.
     settings
         For the workers.
     """
 
-    def __init__(self, line: Line, settings: Settings) -> None:
-        self._line, self._settings = line, settings
-        self._shards = line.mode.shards
-        self._last = len(line.rounds)
-        ports = {ending.port.number for ending in line.endings}
+    def __init__(self, plan: PhysicalPlan, settings: Settings) -> None:
+        self._plan, self._settings = plan, settings
+        self._shards = plan.mode.shards
+        self._last = len(plan.rounds)
+        ports = {ending.port.number for ending in plan.endings}
         self._nested = ports if len(ports) > 1 else set[int]()
         # The order of sources is the order in which they were declared.
         self._number = {
-            source: n for n, source in enumerate(sorted(line.sources, key=lambda one: one.serial))
+            source: n for n, source in enumerate(sorted(plan.sources, key=lambda one: one.serial))
         }
 
     def build(self) -> DataFrame:
@@ -125,12 +125,12 @@ class Builder:
         `result` gives the columns of each output.
         """
         stream: DataFrame | None = None
-        entering = dict(self._line.sources)
-        for work in self._line.rounds:
+        entering = dict(self._plan.sources)
+        for work in self._plan.rounds:
             joining = [source for source, readers in entering.items() if _first_round(readers) == work.number]
             stream = _union([stream, *(self._source(source, entering.pop(source)) for source in joining)])
             stream = self._round(stream, work)
-            behind = tuple(between for between in self._line.between if between.after == work.number)
+            behind = tuple(between for between in self._plan.between if between.after == work.number)
             if behind:
                 stream = self._between(stream, behind, work.number)
         stream = _union([stream, *(self._source(source, readers) for source, readers in entering.items())])
@@ -148,12 +148,12 @@ class Builder:
             names=tuple(f"__value_{number}" for number in range(len(source.value))),
         )
         consumers = self._consumers(scope, readers, {})
-        rejecting = self._line.rejecting(source)
+        rejecting = self._plan.rejecting(source)
         place = ("__time", "__ts", "__null_key", "__malformed", *given.mark_columns, "__position")
         order = [name for name in place if name in given.frame.columns]
         order += ["__key_json", "__record"] if rejecting else []
         packer = SourcePacker(
-            name=self._line.names[source],
+            name=self._plan.names[source],
             number=self._number[source],
             marks=tuple(given.mark_columns),
             ordered=source.ordered_by is not None,
@@ -162,11 +162,11 @@ class Builder:
             malformed=given.malformed,
             remedy=given.remedy,
             rejecting=rejecting,
-            refuse_negative_time=self._line.mode.compat,
-            told=self._line.told,
+            refuse_negative_time=self._plan.mode.compat,
+            told=self._plan.told,
             lanes=given.lanes,
         )
-        now = ["unix_micros(current_timestamp()) AS __now"] if self._line.told is not None else []
+        now = ["unix_micros(current_timestamp()) AS __now"] if self._plan.told is not None else []
         frame = scope.frame.selectExpr(*order, *_read(consumers), *now)
         return frame.mapInArrow(packer.__call__, blobs.SCHEMA)
 
@@ -208,7 +208,7 @@ class Builder:
         counted = counted.where(F.col(blobs.PORT) != METRICS)
         layouts = {
             port: replace(self._ending_layout(ending), nested=port in self._nested)
-            for port, ending in ((one.port.number, one) for one in self._line.endings)
+            for port, ending in ((one.port.number, one) for one in self._plan.endings)
         }
         unpacker = OutputUnpacker(
             tuple(layout.opened(port) for port, layout in layouts.items()), self._last + 1
@@ -366,17 +366,17 @@ class Builder:
     def _observed(self) -> list[Column]:
         """The changes that come out, and a count per operator and reason for which it can drop a record."""
         reasons = [
-            (self._line.names[source], reason)
-            for source in self._line.sources
+            (self._plan.names[source], reason)
+            for source in self._plan.sources
             for reason in (NULL_KEY, NULL_TIME, MALFORMED)
         ]
-        between = [reader for one in self._line.between for reader in one.readers]
+        between = [reader for one in self._plan.between for reader in one.readers]
         reasons += [(reader.counted_by, OUT_OF_ORDER) for reader in between if reader.counted_by is not None]
-        operators = [placed for work in self._line.rounds for placed in work.operators]
+        operators = [placed for work in self._plan.rounds for placed in work.operators]
         reasons += [(placed.name, reason) for placed in operators for reason in placed.operator.reasons]
         names = [blobs.counter_name(operator, reason) for operator, reason in reasons]
         names += [copied_name(placed.name) for placed in operators if placed.copied]
-        changes = [ending.port.number for ending in self._line.endings if not ending.output.rejected]
+        changes = [ending.port.number for ending in self._plan.endings if not ending.output.rejected]
         here = f"{blobs.PORT} IN ({', '.join(map(str, changes)) or 'NULL'})"
         return [_sum("changes", here), *map(_told, names)]
 
@@ -384,7 +384,7 @@ class Builder:
         """What operators tell of their work, and among how many shards it is divided."""
         names = [
             blobs.counter_name(operator, measure)
-            for operator in measured(self._line.rounds)
+            for operator in measured(self._plan.rounds)
             for measure in MEASURES
         ]
         shards = F.coalesce(F.max(F.lit(self._shards)), F.lit(self._shards)).cast("bigint")
@@ -410,11 +410,11 @@ class Builder:
     @property
     def _step_hops(self) -> list[str]:
         """The column that tells steps apart in a plan with an operator that makes its own."""
-        split = any(placed.operator.splits_steps for work in self._line.rounds for placed in work.operators)
+        split = any(placed.operator.splits_steps for work in self._plan.rounds for placed in work.operators)
         return [STEP_HOPS] if split else []
 
     def _order_fields(self, hops: int) -> list[T.StructField]:
-        ordered = next((source.ordered_by for source in self._line.sources if source.ordered_by), None)
+        ordered = next((source.ordered_by for source in self._plan.sources if source.ordered_by), None)
         time = spark_type_of_text(ordered) if ordered else T.LongType()
         place = [
             T.StructField(TIME, time),

@@ -19,9 +19,9 @@ from pyspark import TaskContext
 from tablestream.errors import MalformedRecordError, OrderError
 from tablestream.operators.deduplicate import NUMBER
 from tablestream.operators.events import Ints, ints
-from tablestream.plan.alignment import told_of
-from tablestream.plan.rejections import Shown
-from tablestream.plan.rounds import RANKS, Port
+from tablestream.runtime.alignment import told_of
+from tablestream.runtime.rejections import Shown
+from tablestream.runtime.rounds import RANKS, Port
 from tablestream.spark import blobs
 from tablestream.state.changes import (
     KEY_HASH,

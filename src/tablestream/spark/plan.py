@@ -23,9 +23,9 @@ from tablestream.options import (
     checked_compat,
     checked_shards,
 )
-from tablestream.plan.explain import explained
-from tablestream.plan.line import Ending, Line, Mode, Output
-from tablestream.plan.lower import lower
+from tablestream.planner.explain import explained
+from tablestream.planner.lower import lower
+from tablestream.planner.physical_plan import Ending, Mode, Output, PhysicalPlan
 from tablestream.spark.build import Builder, OutputColumns, Settings, polars_types
 from tablestream.spark.columns import quoted
 from tablestream.spark.session import check_configured
@@ -46,11 +46,11 @@ def changes_of(
     align: Alignment = False,
 ) -> DataFrame:
     """Return the changes of one table; see `Table.changes`."""
-    line = lowered([(node, spec)], compat, shards, align)
+    plan = lowered([(node, spec)], compat, shards, align)
     prepare_workers(spark)
-    if line.rounds:
-        check_configured(spark, line.mode.shards, len(line.rounds))
-    builder, (ending,) = Builder(line, worker_settings()), line.endings
+    if plan.rounds:
+        check_configured(spark, plan.mode.shards, len(plan.rounds))
+    builder, (ending,) = Builder(plan, worker_settings()), plan.endings
     frame = builder.build()
     if spec.rejected:
         return frame.select(*builder.rejected(ending))
@@ -64,8 +64,8 @@ def lowered(
     compat: Compat = None,
     shards: int | None = None,
     align: Alignment = False,
-) -> Line:
-    """Lower the outputs of some tables to one line of rounds.
+) -> PhysicalPlan:
+    """Lower the outputs of some tables to one physical plan.
 
     Raises
     ------
@@ -98,14 +98,14 @@ def lowered(
     if align is not False:
         _check_alignable(sources)
     mode = Mode(checked_compat(compat), checked_shards(shards), checked_align(align))
-    line = lower(outputs, polars_types, mode)
-    if orders - {None, _LONG} and any(work.needs_clock for work in line.rounds):
+    plan = lower(outputs, polars_types, mode)
+    if orders - {None, _LONG} and any(work.needs_clock for work in plan.rounds):
         raise ArgumentError(
             f"A plan with a wall clock is ordered by {orders.pop()}; order_by= must be a bigint.",
             hint='Cast it, as in order_by=F.col("lsn").cast("bigint").',
             where=user_line(),
         )
-    return line
+    return plan
 
 
 def _check_alignable(sources: Sequence[Source]) -> None:
@@ -157,12 +157,12 @@ def _user() -> str:
         return str(os.getuid())
 
 
-def query_frame(line: Line) -> DataFrame:
+def query_frame(plan: PhysicalPlan) -> DataFrame:
     """Return one frame for all outputs: ``__port``, and a struct ``__out<port>`` with the columns of each."""
-    builder = Builder(line, worker_settings())
+    builder = Builder(plan, worker_settings())
     frame = builder.build()
     kept = [F.expr(name) for name in frame.columns]
-    for ending in line.endings:
+    for ending in plan.endings:
         port = ending.port.number
         if ending.output.rejected:
             columns = builder.rejected(ending)
@@ -173,7 +173,7 @@ def query_frame(line: Line) -> DataFrame:
         mine = F.when(F.col("__port") == port, F.struct(*columns)).alias(f"__out{port}")
         frame = frame.select(*kept, mine)
         kept.append(F.expr(f"__out{port}"))
-    return frame.select("__port", *(f"__out{ending.port.number}" for ending in line.endings))
+    return frame.select("__port", *(f"__out{ending.port.number}" for ending in plan.endings))
 
 
 def split(frame: DataFrame, ending: Ending) -> DataFrame:

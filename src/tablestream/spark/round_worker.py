@@ -9,9 +9,9 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from tablestream.operators.operator import WallClock
-from tablestream.plan.measures import Counts
-from tablestream.plan.rounds import METRICS, Placed, Round, copied_name
-from tablestream.plan.work import work_off
+from tablestream.runtime.measures import Counts
+from tablestream.runtime.rounds import METRICS, Placed, Round, copied_name
+from tablestream.runtime.run_round import run_round
 from tablestream.spark import blobs
 from tablestream.spark.caching import worker_cache
 from tablestream.state.cache import RunCache
@@ -76,9 +76,9 @@ class RoundWorker:
                 packed.setdefault(int(port), []).append(blob)
         if packed:
             inbox = {port: blobs.decode(packed.pop(port)) for port in list(packed)}
-            yield from self.work_off(shard, inbox, store, handle, timer_values)
+            yield from self.run_round(shard, inbox, store, handle, timer_values)
 
-    def work_off(
+    def run_round(
         self,
         shard: int,
         inbox: dict[int, list[pl.DataFrame]],
@@ -93,7 +93,7 @@ class RoundWorker:
         clock = WallClock(timer_values.getCurrentProcessingTimeInMs() * 1000) if work.needs_clock else None
         held: list[blobs.Blob] = []
         place = (blobs.shard_names(self.shards).index(shard), self.shards)
-        for port, messages in work_off(work, inbox, state, counts, clock=clock, shard=place):
+        for port, messages in run_round(work, inbox, state, counts, clock=clock, shard=place):
             held += blobs.pack(port, messages, self.shards)
             if sum(len(one.blob) for one in held) > _HELD_BYTES:
                 yield blobs.data_frame(held)

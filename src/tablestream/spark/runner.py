@@ -19,7 +19,7 @@ from tablestream.connectors.sink import ORDER, RecordSink, Sink, checked_path
 from tablestream.connectors.workers import prepare_workers
 from tablestream.errors import ArgumentError, MixedPlanError
 from tablestream.options import Alignment, Compat, Emit, OutputSpec, Tombstones
-from tablestream.plan.line import Ending, Line
+from tablestream.planner.physical_plan import Ending, PhysicalPlan
 from tablestream.spark.columns import spark_type
 from tablestream.spark.outputs import Output, check_outputs, write_outputs
 from tablestream.spark.plan import lowered, plan_of, query_frame, split
@@ -114,9 +114,9 @@ def start(
             hint="Create all of them from frames of one session.",
             where=user_line(),
         )
-    line = lowered([(output.node, output.spec) for output in outputs], compat, shards, align)
+    plan = lowered([(output.node, output.spec) for output in outputs], compat, shards, align)
     prepare_workers(spark)
-    clocked = any(work.needs_clock for work in line.rounds)
+    clocked = any(work.needs_clock for work in plan.rounds)
     if clocked and {"availableNow", "once"} & set(trigger or {}):
         raise ArgumentError(
             "A plan with a wall clock cannot run with availableNow: it would never end.",
@@ -128,13 +128,13 @@ def start(
     for one, output in zip(keyed, outputs, strict=True):
         one.sink.check(spark, _columns(output))
     keyed = [replace(one, sink=_shaped(one.sink, output)) for one, output in zip(keyed, outputs, strict=True)]
-    _check_plan(spark, checkpoint, line)
-    writer = query_frame(line).writeStream.outputMode("append").option("checkpointLocation", checkpoint)
+    _check_plan(spark, checkpoint, plan)
+    writer = query_frame(plan).writeStream.outputMode("append").option("checkpointLocation", checkpoint)
     if name is not None:
         writer = writer.queryName(name)
     writer = writer.trigger(**(trigger or {"processingTime": "1 second" if clocked else "0 seconds"}))
-    writer = writer.foreachBatch(_micro_batch_writer(line.endings, keyed, checkpoint))
-    with configured(spark, line.mode.shards):
+    writer = writer.foreachBatch(_micro_batch_writer(plan.endings, keyed, checkpoint))
+    with configured(spark, plan.mode.shards):
         return writer.start()
 
 
@@ -290,13 +290,13 @@ def _query_id(spark: SparkSession, checkpoint: str) -> str | None:
     return None if line is None else str(json.loads(line)["id"])
 
 
-def _check_plan(spark: SparkSession, checkpoint: str, line: Line) -> None:
+def _check_plan(spark: SparkSession, checkpoint: str, plan: PhysicalPlan) -> None:
     """Compare the plan with the one that the checkpoint was started with, or store it if it is the first.
 
     If the query then does not start, the stored plan is not binding.
     """
     path = f"{checkpoint}/{_PLAN}"
-    text = "\n".join(fact for work in line.rounds for fact in (f"round {work.number}", *work.description))
+    text = "\n".join(fact for work in plan.rounds for fact in (f"round {work.number}", *work.description))
     noted = None if _query_id(spark, checkpoint) is None else first_line(spark, f"{path}/part-*")
     stored = None if noted is None else json.loads(noted)["value"]
     if stored is not None and stored != text:

@@ -26,7 +26,7 @@ from tablestream.connectors.sink import checked_path
 from tablestream.connectors.workers import prepare_workers
 from tablestream.errors import ArgumentError, ColumnCollisionError, NotVersionedError, StateError
 from tablestream.operators.versions import FROM, TO
-from tablestream.plan.stored import StoredTable, StoredTables, decode
+from tablestream.planner.catalogue import StoredTable, StoredTables, decode
 from tablestream.spark import blobs
 from tablestream.spark.analysis import folding
 from tablestream.spark.build import Layout, polars_types

@@ -14,7 +14,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 
 from tablestream.connectors.sink import NUMBER
-from tablestream.plan.order import in_order
+from tablestream.runtime.order import in_order
 from tablestream.spark import blobs
 from tablestream.state.changes import PARTITION, POSITION, ROW_TS, TIME, hop_columns
 

@@ -1,0 +1,1 @@
+"""Joins of tables, of their histories, and of streams with tables."""

@@ -1,0 +1,392 @@
+"""The records of a stream, each with the version of a row that was valid at the record's time.
+
+What becomes of a record that has no value, points at nothing, or finds no row is as in `stream_table_join`. With
+``grace_us`` records wait for versions that are late. ``buffered`` is the largest time of the records that waited.
+
+==================================================  ============================================================
+record                                              is joined
+==================================================  ============================================================
+without grace, or it points at nothing              at once
+its time is before ``buffered - grace``             at once: it is too late to wait; counted, and not dropped
+any other                                           when ``buffered - grace`` has come to its time; those that
+                                                    go together in the order of (time, key, arrival)
+it has waited for ``wall_clock_us`` on the clock    then
+==================================================  ============================================================
+
+What is joined meets the versions that are known at that moment. ``table_advances``: the times of versions move
+``buffered``, too, so that a stream that falls silent does not wait.
+
+``corrections``: the result is a table with a row for each record, known by its number, and versions that come later
+than the records of their time correct it. ``observed`` is the largest time of a version.
+
+=======================================================  =================================================
+a version comes, valid from ``t`` until the next one     of each record joined before whose time is there
+=======================================================  =================================================
+a row                                                    the row with this one
+a tombstone, and there was a row                         left: the record alone; inner: a tombstone
+a tombstone, and there was none                          nothing
+=======================================================  =================================================
+
+Records are remembered until ``newest - history`` has passed their time; ``newest`` is the largest time of a version or
+of a record that was joined. ``atomic``: a step corrects each record once.
+
+References
+----------
+KIP-914, KIP-923; ``docs/semantics.md``.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import polars as pl
+
+from tablestream.operators.buffer.time_index import TimeIndex, by_time, latest
+from tablestream.operators.buffer.waiting import (
+    ARRIVAL,
+    ARRIVALS,
+    ARRIVED,
+    BY_ARRIVAL,
+    LATE,
+    WAITING,
+    Waiting,
+    numbered,
+    overdue,
+    with_waiting,
+)
+from tablestream.operators.events import Ints, gather, ints, touched_keys
+from tablestream.operators.joins.stream_table_join import NULL, joinable, last_places, stream_table_inputs
+from tablestream.operators.operator import NUMBER, PARENT, Context, Emission, Operator, keyed_rows
+from tablestream.operators.versions import OpenVersions, Versions
+from tablestream.state.changes import FOREIGN_HASH, KEY_HASH, LATEST, LIVE, SEQ, STEP, TS, key_columns
+from tablestream.state.trace import TraceSpec
+
+OBSERVED, BUFFERED, NEWEST = "observed", "buffered", "newest"
+
+
+@dataclass(frozen=True)
+class AsOfJoin(Operator):
+    """Look up, for every record, the version of its time.
+
+    Parameters
+    ----------
+    keys, foreign_keys
+        The columns and dtypes of the stream's key and of what records point at, the table's key.
+    value, right_value
+        The dtypes of a record's value and of a row's.
+    history_us
+        How far back versions are kept, in microseconds.
+    keep_left
+        Whether a record without a row stays.
+    forgetful
+        As `versions` says.
+    atomic
+        Whether the table's changes of a step come before its records.
+    grace_us
+        How long records wait, in microseconds of their times; None: they do not.
+    table_advances
+        Whether the times of versions move the records that wait.
+    wall_clock_us
+        How long they wait at most on the wall clock; None: however long.
+    corrections
+        Whether late versions correct what was joined before them.
+
+    Notes
+    -----
+    Inputs and output as those of `StreamTableJoin`; input 1 has ``_latest``, too, and with `corrections` the record's
+    number is the last column of the output's key. Time is each shard's own, so a copied table gives versions that are
+    late beyond the history here, and were not where they came from. Cost: the records and versions that come, and the
+    versions of their keys; with grace also the records that are let go, with corrections the records remembered of
+    the keys of which versions come.
+    """
+
+    keys: pl.Schema
+    foreign_keys: pl.Schema
+    value: pl.DataType
+    right_value: pl.DataType
+    history_us: int
+    keep_left: bool = False
+    forgetful: bool = False
+    atomic: bool = True
+    grace_us: int | None = None
+    table_advances: bool = False
+    wall_clock_us: int | None = None
+    corrections: bool = False
+
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        return ("keep_left", "history_us", "grace_us", "table_advances", "wall_clock_us")
+
+    @property
+    def inputs(self) -> tuple[pl.Schema, ...]:
+        records, rows = stream_table_inputs(self.keys, self.foreign_keys, self.value, self.right_value)
+        return records, pl.Schema({**rows, LATEST: pl.Boolean()})
+
+    @property
+    def outputs(self) -> tuple[pl.Schema, ...]:
+        *_, number = key_columns(len(self.keys) + 1)
+        keys = {**self.keys, number: pl.Int64()} if self.corrections else self.keys
+        return (keyed_rows(pl.Schema(keys), {"v0": self.value, "v1": self.right_value}),)
+
+    @property
+    def splits_steps(self) -> bool:
+        """Whether each record that waited is a step of its own when it is joined, as when it had not."""
+        return self.atomic and self.grace_us is not None
+
+    @property
+    def needs_clock(self) -> bool:
+        return self.wall_clock_us is not None
+
+    @property
+    def marks(self) -> tuple[str, ...]:
+        """The times, counters and starts of indexes that it keeps."""
+        buffered = () if self.grace_us is None else (BUFFERED, ARRIVALS, WAITING, BY_ARRIVAL)
+        return (OBSERVED, *buffered, *((NEWEST, ARRIVALS) if self.corrections else ()))
+
+    @property
+    def _versions(self) -> Versions:
+        return Versions(FOREIGN_HASH, self.foreign_keys, self.right_value, self.history_us, self.forgetful)
+
+    @property
+    def _joined(self) -> TraceSpec:
+        """Records that were joined, and may be corrected."""
+        columns = {FOREIGN_HASH: pl.Int64(), **self.foreign_keys, KEY_HASH: pl.Int64(), **self.keys}
+        columns |= {TS: pl.Int64(), ARRIVAL: pl.Int64(), ARRIVED: pl.Int64(), LIVE: pl.Boolean()}
+        return TraceSpec(
+            name="joined",
+            number=2,
+            hash=FOREIGN_HASH,
+            key=tuple(self.foreign_keys),
+            unique=(ARRIVAL,),
+            schema=pl.Schema({**columns, "v": self.value}),
+            expires=TS,
+        )
+
+    @property
+    def _waiting(self) -> tuple[TraceSpec, ...]:
+        """Records that wait, by their times, and their times by when they came on the wall clock."""
+        if self.grace_us is None:
+            return ()
+        waiting = by_time(WAITING, 1, TS, dict(self._joined.schema), [ARRIVAL], ARRIVAL)
+        columns = {TS: pl.Int64(), ARRIVAL: pl.Int64()}
+        arrived = by_time(BY_ARRIVAL, 3, ARRIVED, columns, [ARRIVAL], ARRIVAL)
+        return (waiting,) if self.wall_clock_us is None else (waiting, arrived)
+
+    @property
+    def traces(self) -> tuple[TraceSpec, ...]:
+        return (*self._waiting, *((self._joined,) if self.corrections else ()), self._versions.trace)
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        return (NULL,) if self.grace_us is None else (NULL, LATE)
+
+    @property
+    def rejects(self) -> bool:
+        return True
+
+    def run(self, inputs: Sequence[pl.DataFrame], context: Context) -> Iterator[Emission]:
+        """Join the records whose time has come, and remember versions and those who wait."""
+        arrived, puts = inputs
+        new = joinable(arrived, context, keep_left=self.keep_left)
+        records = self._records(new, puts, context)
+        rows = records if not self.corrections else pl.concat([records, self._correctable(puts, context)])
+        trace = context.trace(self._versions.trace.name)
+        versions = self._versions.opened(trace, puts, rows)
+        timeline = _Timeline(self, versions, context, rows, records.height)
+        timeline.work(puts, last_places([puts, new]) if self.atomic else None)
+        emitted = self._rows(rows, timeline, versions.payload, context)
+        if self.table_advances or self.corrections:  # a version of a global table comes to every shard
+            emitted = emitted.with_columns(context.among_shards(pl.col(NUMBER)).alias(NUMBER))
+        yield Emission(0, emitted)
+        observed = context.marks.get(OBSERVED)
+        versions.remember(trace, observed)
+        if self.grace_us is not None:
+            timeline.waiting.remember(context, self.wall_clock_us)
+        if self.corrections:
+            newest = context.marks.get(NEWEST)
+            over = None if newest is None else newest - self.history_us - 1
+            joined = rows[timeline.joined].select(list(self._joined.schema))
+            context.trace(self._joined.name).insert(joined, expired_before=over)
+
+    def _records(self, new: pl.DataFrame, puts: pl.DataFrame, context: Context) -> pl.DataFrame:
+        """Those who wait and may have to go, and those who come."""
+        columns = list(self._joined.schema)
+        if self.grace_us is None:
+            return numbered(new, columns, context) if self.corrections else new
+        index, pointing = TimeIndex.of(context, WAITING), new.filter(pl.col(FOREIGN_HASH).is_not_null())
+        newest = latest(context.marks.get(BUFFERED), pointing[TS])
+        due = index.until((latest(newest, puts[TS]) if self.table_advances else newest) - self.grace_us)
+        by_clock = overdue(context, self.wall_clock_us)
+        if by_clock is not None:
+            found = index.trace.lookup(by_clock.select(TS).unique()).join(by_clock, on=ARRIVAL, how="semi")
+            due = pl.concat([due, found]).unique(ARRIVAL)
+        return with_waiting(due, new, columns, context)
+
+    def _correctable(self, puts: pl.DataFrame, context: Context) -> pl.DataFrame:
+        """The records that were joined, of the keys of which versions come."""
+        keys = touched_keys([puts.select(FOREIGN_HASH, *self.foreign_keys)])
+        none = pl.lit(-1, pl.Int64)
+        joined = context.trace(self._joined.name).lookup(keys).sort(ARRIVAL)
+        return joined.select(none.alias(SEQ), none.alias(STEP), *self._joined.schema)
+
+    def _rows(
+        self, rows: pl.DataFrame, timeline: _Timeline, payload: pl.Series, context: Context
+    ) -> pl.DataFrame:
+        """Put records and rows together."""
+        found = np.array(timeline.found, dtype=np.int64)
+        keys, records = [pl.col(KEY_HASH), *map(pl.col, self.keys)], rows[timeline.records]
+        if self.corrections:
+            *_, number = key_columns(len(self.keys) + 1)
+            keys.append(context.among_shards(pl.col(ARRIVAL)).alias(number))
+        live = pl.lit(pl.Series((found >= 0) | self.keep_left, dtype=pl.Boolean))
+        return records.select(
+            *keys, TS, live.alias(LIVE), pl.when(live).then("v").alias("v0"),
+            pl.lit(pl.Series(timeline.causes, dtype=pl.Int64)).alias(PARENT),
+            pl.lit(pl.Series(timeline.numbers, dtype=pl.Int64)).alias(NUMBER),
+            pl.lit(gather(payload, found)).alias("v1"),
+        )  # fmt: skip
+
+
+@dataclass
+class _Timeline:
+    """Versions and records of a micro-batch, one after the other.
+
+    Attributes
+    ----------
+    rows
+        The records: those that wait, those that come, and, from `known` on, those that were joined.
+    records, found, causes, numbers
+        Of what is emitted: the record, the row found (-1: none), the message that brought it about, its order there.
+    joined
+        The records that late versions may correct.
+    """
+
+    join: AsOfJoin
+    versions: OpenVersions
+    context: Context
+    rows: pl.DataFrame
+    known: int
+    records: list[int] = field(default_factory=list)
+    found: list[int] = field(default_factory=list)
+    causes: list[int] = field(default_factory=list)
+    numbers: list[int] = field(default_factory=list)
+    joined: list[int] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        """Take over who waits, and what may be corrected."""
+        self._times = self.rows[TS].to_list()
+        self._points = self.rows[FOREIGN_HASH].is_not_null().to_list()
+        self.waiting = Waiting(self.rows, self._times, list(self.join.keys))
+        self._correctable: dict[int, list[tuple[int, int, int]]] = {}
+        self._corrected: dict[int, int] = {}  # in this step: where each record's correction is
+        if self.join.corrections:
+            self._arrivals = self.rows[ARRIVAL].to_list()
+            for record in range(self.known, self.rows.height):
+                self._may_be_corrected(record)
+
+    def work(self, puts: pl.DataFrame, last: Ints | None) -> None:
+        """Go through versions and records in their order; `last`: records come behind all of their step."""
+        first = self.waiting.stored
+        coming = self.rows[first : self.known]
+        own, written = ints(coming[SEQ]), ints(puts[SEQ])
+        places = own if last is None else last[ints(coming[STEP])]
+        is_record = np.repeat([0, 1], [len(written), len(own)])
+        seqs = np.concatenate([written, own])
+        order = np.lexsort((seqs, is_record, np.concatenate([written, places])))
+        times, live, latest, steps = (puts[name].to_list() for name in (TS, LIVE, LATEST, STEP))
+        step = 0
+        for event, seq in zip(order.tolist(), seqs[order].tolist(), strict=True):
+            if event < len(times):
+                if steps[event] != step:
+                    self._corrected.clear()
+                    step = steps[event]
+                self._put(event, times[event], seq, exists=live[event], latest=latest[event])
+            else:
+                self._come(event - len(times) + first, seq)
+        clock = self.context.clock
+        if clock is not None:
+            for record in self.waiting.overdue(clock, self.join.wall_clock_us):
+                self._look_up(record, clock.tick or 0)
+
+    def _put(self, position: int, time: int, seq: int, *, exists: bool, latest: bool) -> None:
+        """Write a version, and correct what was joined without it."""
+        history = self.versions.written(position)
+        before, observed = history.as_of(time, None), self.context.marks.get(OBSERVED)
+        known = self.versions.is_known(position, time, observed, latest=latest)
+        if known:
+            self.versions.put(position, time, exists=exists)
+        self._move(OBSERVED, time)
+        self._move(NEWEST, time)
+        if known and self.join.corrections:
+            self._correct(position, time, history.end(time), seq, replaces=before >= 0)
+        if self.join.table_advances and self.join.grace_us is not None:
+            self._move(BUFFERED, time)
+            self._let_go(seq, self.join.grace_us)
+
+    def _correct(self, position: int, begin: int, end: int | None, seq: int, *, replaces: bool) -> None:
+        """Tell the records at whose time a version is valid."""
+        row = self.versions.written(position).as_of(begin, None)
+        if row < 0 and not replaces:
+            return
+        records = self._correctable.get(self.versions.key(position), [])
+        bound = self.context.marks[NEWEST] - self.join.history_us
+        first = bisect_left(records, (max(begin, bound),))
+        last = len(records) if end is None else bisect_left(records, (end,))
+        for _, _, record in records[first:last]:
+            if self.join.atomic and record in self._corrected:
+                self.found[self._corrected[record]] = row
+                continue
+            self._corrected[record] = len(self.found)
+            self._emit(record, row, seq)
+
+    def _come(self, record: int, seq: int) -> None:
+        """Join a record at once, or let it wait."""
+        time, grace_us = self._times[record], self.join.grace_us
+        buffered = self.context.marks.get(BUFFERED)
+        if grace_us is None or not self._points[record]:
+            self._look_up(record, seq)
+            return
+        if buffered is not None and time < buffered - grace_us:
+            if self.join.atomic:  # Kafka Streams counts none of these
+                self.context.dropped[LATE] += 1
+            self._look_up(record, seq)
+            return
+        self.waiting.hold(record)
+        self._move(BUFFERED, time)
+        self._let_go(seq, grace_us)
+
+    def _let_go(self, cause: int, grace_us: int) -> None:
+        """Join those whose time has come."""
+        for record in self.waiting.due(self.context.marks[BUFFERED] - grace_us):
+            self._look_up(record, cause)
+
+    def _look_up(self, record: int, cause: int) -> None:
+        """Join a record with the version of its time."""
+        observed = self.context.marks.get(OBSERVED)
+        row = self.versions.as_of(record, self._times[record], observed) if self._points[record] else -1
+        if self.join.corrections and self._points[record]:
+            self._move(NEWEST, self._times[record])
+            self._may_be_corrected(record)
+            self.joined.append(record)
+        if row >= 0 or self.join.keep_left:
+            self._emit(record, row, cause)
+
+    def _may_be_corrected(self, record: int) -> None:
+        records = self._correctable.setdefault(self.versions.numbers[1][record], [])
+        insort(records, (self._times[record], self._arrivals[record], record))
+
+    def _emit(self, record: int, row: int, cause: int) -> None:
+        """Note an emission; what one message brings about is numbered."""
+        follows = bool(self.causes) and self.causes[-1] == cause
+        self.numbers.append(self.numbers[-1] + 1 if follows else 0)
+        self.records.append(record)
+        self.found.append(row)
+        self.causes.append(cause)
+
+    def _move(self, mark: str, time: int) -> None:
+        if mark not in self.join.marks:
+            return
+        self.context.marks[mark] = max(self.context.marks.get(mark, time), time)

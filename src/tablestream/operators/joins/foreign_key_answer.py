@@ -1,0 +1,335 @@
+"""Second half of a foreign-key join: subscriptions meet the right table.
+
+Keyed by the foreign key. It remembers every subscription (foreign key, left key) with its left value, and the
+right table. The right row is looked up as it is when the message comes.
+
+=====================  ===========================================  ==================================
+left message           answer (not PAIR)                            time
+=====================  ===========================================  ==================================
+UNSUBSCRIBE            none                                         --
+UNSUBSCRIBE_ANSWER     tombstone                                    max(message, right row if any)
+ANSWER_ALWAYS          row; INNER without right row: tombstone      max(message, right row if any)
+ANSWER_IF_FOUND        row if there is a right row, else none       max(message, right row)
+=====================  ===========================================  ==================================
+
+A right change answers every subscriber, in the order of the left keys, with **its own** time: a row, or, when
+the right row went, a tombstone (INNER) or a row without a right part (LEFT).
+
+PAIR (one to many, keyed by both keys): a tombstone leaves only where the right row exists (a left row leaves)
+or existed (the right row goes); otherwise nothing. In an atomic step that means before the step: where a right
+row came and its left row left, there never was a pair.
+
+``lone``: the rows of the right table that no subscription points at come out as well (RIGHT, OUTER, and LEFT of
+one to many), keyed (null, right key). A step compares before and after: such a row leaves as an upsert when it
+is there after and was not before or changed, as a tombstone when it was there before only, and before the
+answers of the step. Its time is the right change's, if the right row changed, else max(left change, right row).
+
+Steps
+    ``atomic``: the right changes of a step come first; a subscriber whose own left row changed in the same step
+    is answered for that change alone, unless that change has no answer. Otherwise message after message; with
+    ``stale`` the answer to a row that points at itself and has become another is dropped and counted, as by
+    KIP-213's hash.
+
+References
+----------
+KIP-213; KIP-213's first proposal (``oneToManyJoin``); ``docs/semantics.md``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from tablestream.operators.events import (
+    Bools,
+    Ints,
+    bools,
+    chunks,
+    gather,
+    ints,
+    never,
+    newest,
+    pick,
+    touched_keys,
+    with_state,
+)
+from tablestream.operators.joins.foreign_key_subscribe import CHANGED, KIND, NEW, Kind, answer_schema
+from tablestream.operators.joins.meeting import OPEN, Meeting
+from tablestream.operators.joins.stays import Stays
+from tablestream.operators.joins.unmatched_rows import LoneRows
+from tablestream.operators.operator import FAN_OUT_ROWS, NUMBER, PARENT, CanBeFinal, Context, Emission
+from tablestream.state.changes import (
+    FOREIGN_HASH,
+    KEY_HASH,
+    LIVE,
+    ROW_TS,
+    SEQ,
+    STEP,
+    TS,
+    last_by,
+)
+from tablestream.state.trace import TraceSpec
+
+STALE = "stale-answer"
+#: Emission number of an answer to a left message: behind the fan-out of a right change.
+AFTER_FAN_OUT = 1 << 38
+
+
+@dataclass(frozen=True)
+class ForeignKeyAnswer(CanBeFinal):
+    """The right half of a foreign-key join.
+
+    Parameters
+    ----------
+    keep_left
+        LEFT: a left row without a right row is a row of the result.
+    keys, foreign_keys
+        The columns and dtypes of the left table's key and of the foreign key.
+    left_value, right_value
+        The dtypes of the two values.
+    pair
+        One to many: the result is keyed by (foreign key, left key).
+    lone
+        Whether right rows that nothing points at are rows of the result.
+    quiet_right
+        Whether a tombstone for an absent right row is no change at all (a filter upstream makes such).
+    atomic
+        Whether a step emits once per key.
+    stale
+        Whether both tables are one, so that an answer can come too late for its left row (not if `atomic`).
+    final
+        Whether only the last change per key and micro-batch leaves (with `keep_left`, without `lone`).
+
+    Notes
+    -----
+    Input 0: the messages of `ForeignKeySubscribe`. Input 1: ``_fh``, foreign key, ``_ts``, ``_row_ts``, ``_live``,
+    ``v``. Output 0: ``_kh`` (routing hash), left key, with `pair` or `lone` also the foreign key, ``_ts``,
+    ``_live``, ``v0`` (left value), ``v1`` (right value).
+    Cost: the changes, plus the subscriptions of every right row that changed; memory: their keys, and the payload
+    of `FAN_OUT_ROWS` answers.
+    """
+
+    keep_left: bool
+    keys: pl.Schema
+    foreign_keys: pl.Schema
+    left_value: pl.DataType
+    right_value: pl.DataType
+    pair: bool = False
+    lone: bool = False
+    quiet_right: bool = False
+    atomic: bool = True
+    stale: bool = False
+
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        return ("keep_left", "pair", "lone", "quiet_right", "final")
+
+    @property
+    def inputs(self) -> tuple[pl.Schema, ...]:
+        foreign = {FOREIGN_HASH: pl.Int64(), **self.foreign_keys}
+        key = {KEY_HASH: pl.Int64(), **self.keys}
+        marks = {KIND: pl.Int8(), NEW: pl.Boolean(), CHANGED: pl.Boolean()}
+        left = {**foreign, **key, TS: pl.Int64(), **marks, "v": self.left_value}
+        right = {**foreign, TS: pl.Int64(), ROW_TS: pl.Int64(), LIVE: pl.Boolean(), "v": self.right_value}
+        return pl.Schema(left), pl.Schema(right)
+
+    @property
+    def outputs(self) -> tuple[pl.Schema, ...]:
+        foreign = self.foreign_keys if self.pair or self.lone else {}
+        return (answer_schema(self.keys, foreign, self.left_value, self.right_value),)
+
+    @property
+    def can_be_final(self) -> bool:
+        return self.keep_left and not self.lone
+
+    @property
+    def _subscriptions(self) -> TraceSpec:
+        columns = {FOREIGN_HASH: pl.Int64(), **self.foreign_keys, KEY_HASH: pl.Int64(), **self.keys}
+        return TraceSpec(
+            name="subscriptions",
+            number=0,
+            hash=FOREIGN_HASH,
+            key=tuple(self.foreign_keys),
+            unique=tuple(self.keys),
+            unique_hash=KEY_HASH,
+            schema=pl.Schema({**columns, LIVE: pl.Boolean(), "v": self.left_value}),
+        )
+
+    @property
+    def right_rows(self) -> TraceSpec:
+        """The right table."""
+        columns = {FOREIGN_HASH: pl.Int64(), **self.foreign_keys, TS: pl.Int64(), LIVE: pl.Boolean()}
+        return TraceSpec(
+            name="right rows",
+            number=1,
+            hash=FOREIGN_HASH,
+            key=tuple(self.foreign_keys),
+            schema=pl.Schema({**columns, "v": self.right_value}),
+        )
+
+    @property
+    def _lone(self) -> LoneRows:
+        return LoneRows(self.foreign_keys, self.atomic)
+
+    @property
+    def traces(self) -> tuple[TraceSpec, ...]:
+        counted = (self._lone.trace,) if self.lone else ()
+        return (self._subscriptions, self.right_rows, *counted)
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        return (STALE,) if self.stale else ()
+
+    @property
+    def _foreign(self) -> list[str]:
+        return [FOREIGN_HASH, *self.foreign_keys]
+
+    def run(self, inputs: Sequence[pl.DataFrame], context: Context) -> Iterator[Emission]:
+        """Answer the left messages, fan out the right changes, remember both."""
+        left, right = inputs
+        touched = touched_keys([left.select(self._foreign), right.select(self._foreign)])
+        rights = with_state(context.trace("right rows").lookup(touched), right)
+        meeting = Meeting.of(
+            left, rights, list(self.foreign_keys), atomic=self.atomic, quiet_right=self.quiet_right
+        )
+        if self.lone:
+            changes = self._lone.run(meeting, left, rights, context.trace(self._lone.trace.name))
+            yield Emission(0, self._lone_rows(changes))
+        yield Emission(0, self._answers(left, rights, meeting))
+        yield from self._fan_out(left, rights, meeting, context)
+        last = last_by(left, pl.Series(meeting.left_id), [*self.keys])
+        context.trace("subscriptions").insert(
+            last.select(
+                *self._foreign, KEY_HASH, *self.keys, (pl.col(KIND) >= Kind.ANSWER_ALWAYS).alias(LIVE), "v"
+            )
+        )
+        context.trace("right rows").insert(
+            newest(rights, pl.Series(meeting.right_id), self.right_rows.schema)
+        )
+
+    def _lone_rows(self, changes: pl.DataFrame) -> pl.DataFrame:
+        """Lone rows as rows of the result: no left key, no left value."""
+        nothing = [pl.lit(None, dtype).alias(name) for name, dtype in self.keys.items()]
+        left_value = pl.lit(None, self.left_value).alias("v0")
+        number = pl.lit(0, pl.Int64).alias(NUMBER)
+        route = pl.col(FOREIGN_HASH).alias(KEY_HASH)
+        return changes.select(PARENT, number, route, *nothing, *self.foreign_keys, TS, LIVE, left_value, "v1")
+
+    def _keyed(self) -> list[pl.Expr]:
+        """The key columns of a result row that has a left row, its routing hash first."""
+        if self.pair:
+            return [pl.col(FOREIGN_HASH).alias(KEY_HASH), *map(pl.col, [*self.keys, *self.foreign_keys])]
+        no_right_key = [pl.lit(None, dtype).alias(name) for name, dtype in self.foreign_keys.items()]
+        return [pl.col(KEY_HASH), *map(pl.col, self.keys), *(no_right_key if self.lone else [])]
+
+    def _answers(self, left: pl.DataFrame, rights: pl.DataFrame, meeting: Meeting) -> pl.DataFrame:
+        """The answers to left messages: each meets the right row as it is at its place."""
+        kind, found = ints(left[KIND]), meeting.found
+        has = found >= 0
+        answered = (kind != Kind.UNSUBSCRIBE) & (has | (kind != Kind.ANSWER_IF_FOUND))
+        if self.pair:
+            answered &= has & ~((kind == Kind.UNSUBSCRIBE_ANSWER) & self._just_came(left, rights, meeting))
+        if self.final:
+            answered &= meeting.left_at > meeting.last_right_at
+        chosen = np.flatnonzero(answered)
+        has, found = has[chosen], found[chosen]
+        live = pl.Series((kind[chosen] >= Kind.ANSWER_ALWAYS) & (has | self.keep_left), dtype=pl.Boolean)
+        right_ts = gather(rights[ROW_TS], found).fill_null(never())
+        return left[chosen].select(
+            pl.col(SEQ).alias(PARENT),
+            pl.lit(AFTER_FAN_OUT, pl.Int64).alias(NUMBER),
+            *self._keyed(),
+            pl.max_horizontal(TS, pl.lit(right_ts)).alias(TS),
+            live.alias(LIVE),
+            pl.when(live).then("v").alias("v0"),
+            gather(rights["v"], np.where(live.to_numpy(), found, -1)).alias("v1"),
+        )
+
+    def _just_came(self, left: pl.DataFrame, rights: pl.DataFrame, meeting: Meeting) -> Bools:
+        """Whether the right row that a left message found was not there before the step."""
+        if not self.atomic:
+            return np.zeros(left.height, dtype=bool)
+        step = pick(ints(rights[STEP]), meeting.found, never())
+        return np.asarray((step == ints(left[STEP])) & ~pick(meeting.right_was, meeting.found, np.True_))
+
+    def _fan_out(
+        self, left: pl.DataFrame, rights: pl.DataFrame, meeting: Meeting, context: Context
+    ) -> Iterator[Emission]:
+        """The answers to right changes, in chunks: each reaches the subscriptions that stand at its place."""
+        changes = meeting.right_changes(last_only=self.final)
+        if not len(changes):
+            return
+        foreign = rights.select(self._foreign).with_columns(pl.Series("_kid", meeting.right_id))[changes]
+        foreign = foreign.unique("_kid", keep="any")
+        found = context.trace("subscriptions").find(foreign.drop("_kid"))
+        values = found.column("v")
+        stays = Stays.of(
+            left, found.rows, foreign, len(values), list(self.keys), list(self.foreign_keys), meeting
+        )
+        payload = pl.concat([values, left["v"]], rechunk=False)
+        low = np.searchsorted(stays.foreign, meeting.right_id[changes], "left")
+        high = np.searchsorted(stays.foreign, meeting.right_id[changes], "right")
+        number = 1
+        for owner, position in chunks(low, high, FAN_OUT_ROWS):
+            reached = self._reached(stays, meeting, rights, changes[owner], position, context)
+            rows = self._fan_rows(stays, rights, changes[owner[reached]], position[reached], payload)
+            yield Emission(
+                0, rows.with_columns(pl.int_range(number, number + pl.len(), dtype=pl.Int64).alias(NUMBER))
+            )
+            number += rows.height
+
+    def _reached(
+        self,
+        stays: Stays,
+        meeting: Meeting,
+        rights: pl.DataFrame,
+        change: Ints,
+        position: Ints,
+        context: Context,
+    ) -> Bools:
+        """Which subscriptions a right change answers: those that stand, and are not answered otherwise."""
+        at, live = meeting.right_at[change], meeting.right_live[change]
+        stands = (stays.start[position] < at) & (at < stays.end[position])
+        if self.pair:
+            stands &= live | meeting.right_was[change]
+        if self.final:
+            return np.asarray(stands & (stays.end[position] == OPEN))
+        same_step = stays.end_step[position] == ints(rights[STEP])[change]
+        if self.atomic:
+            # A pair that ends is answered only where the right row is.
+            answered = live if self.pair else live | stays.end_answers[position]
+            return np.asarray(stands & ~(same_step & answered))
+        if self.stale:
+            stale = stands & same_step & stays.end_changed[position]
+            stale &= self._points_at_itself(stays.keys[position], rights[change])
+            context.dropped[STALE] += int(stale.sum())
+            stands &= ~stale
+        return stands
+
+    def _points_at_itself(self, left: pl.DataFrame, right: pl.DataFrame) -> Bools:
+        """Whether the left key is the right key, row by row."""
+        pairs = zip(self.keys, self.foreign_keys, strict=True)
+        equal = (left[key].eq_missing(right[foreign]) for key, foreign in pairs)
+        return bools(pl.select(pl.all_horizontal(*equal)).to_series())
+
+    def _fan_rows(
+        self, stays: Stays, rights: pl.DataFrame, change: Ints, position: Ints, payload: pl.Series
+    ) -> pl.DataFrame:
+        """Gather the payload of one chunk of answers."""
+        answers = rights.select(SEQ, *self._foreign, TS, LIVE, pl.col("v").alias("v1"))[change]
+        answers = answers.hstack(stays.keys[position]).with_columns(
+            payload.gather(pl.Series(stays.row[position], dtype=pl.Int64)).alias("v0")
+        )
+        live = pl.lit(value=True) if self.keep_left else pl.col(LIVE)
+        return answers.select(
+            pl.col(SEQ).alias(PARENT),
+            pl.lit(0, pl.Int64).alias(NUMBER),
+            *self._keyed(),
+            TS,
+            live.alias(LIVE),
+            pl.col("v0") if self.keep_left else pl.when(LIVE).then("v0"),
+            "v1",
+        )

@@ -1,0 +1,105 @@
+"""A join by foreign key with a table of which every shard has a copy: both halves in one place.
+
+The rules are those of `foreign_key_subscribe` and `foreign_key_answer`. The messages of the first half do not travel:
+they stand behind the left change that caused them, and are answered in the same shard. Changes of the right table
+come to every shard.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import polars as pl
+
+from tablestream.operators.joins.foreign_key_answer import AFTER_FAN_OUT, ForeignKeyAnswer
+from tablestream.operators.joins.foreign_key_subscribe import TO_RIGHT, ForeignKeySubscribe
+from tablestream.operators.operator import NUMBER, PARENT, CanBeFinal, Context, Emission
+from tablestream.state.changes import SEQ, STEP
+from tablestream.state.trace import TraceSpec
+
+#: Places for one message: that of a right change, or behind it those of what a left change causes.
+_PLACES = 4
+
+
+@dataclass(frozen=True)
+class GlobalJoin(CanBeFinal):
+    """Both halves of a foreign-key join, where the right table is in every shard.
+
+    Parameters
+    ----------
+    subscribe, answer
+        The halves.
+    final
+        Whether only the last change per key and micro-batch leaves.
+
+    Notes
+    -----
+    Input 0: that of the first half. Input 1: the right changes. Output 0: that of the second half.
+    """
+
+    subscribe: ForeignKeySubscribe
+    answer: ForeignKeyAnswer
+
+    @property
+    def inputs(self) -> tuple[pl.Schema, ...]:
+        return (*self.subscribe.inputs, self.answer.inputs[1])
+
+    @property
+    def outputs(self) -> tuple[pl.Schema, ...]:
+        return self.answer.outputs
+
+    @property
+    def can_be_final(self) -> bool:
+        return self.answer.can_be_final
+
+    @property
+    def rejects(self) -> bool:
+        return self.subscribe.rejects
+
+    @property
+    def traces(self) -> tuple[TraceSpec, ...]:
+        specs = (*self.subscribe.traces, *self.answer.traces)
+        return tuple(replace(spec, number=number) for number, spec in enumerate(specs))
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        return (*self.subscribe.reasons, *self.answer.reasons)
+
+    def run(self, inputs: Sequence[pl.DataFrame], context: Context) -> Iterator[Emission]:
+        """Work off left and right changes."""
+        left, right = inputs
+        subscribe, answer = (replace(half, final=self.final) for half in (self.subscribe, self.answer))
+        sent: list[pl.DataFrame] = []
+        for emission in subscribe.run([left], context):
+            if emission.output == TO_RIGHT:
+                sent.append(emission.rows)
+            else:
+                rows = emission.rows.with_columns(pl.col(NUMBER) + AFTER_FAN_OUT + _PLACES)
+                yield Emission(0, rows)
+        messages = self._placed(pl.concat(sent), left)
+        changes = right.with_columns(pl.col(SEQ) * _PLACES)
+        first: dict[int, int] = {}
+        for emission in answer.run([messages, changes], context):
+            cause, behind = pl.col(PARENT) // _PLACES, pl.col(PARENT) % _PLACES
+            # A right change comes to every shard, and each answers it, from number 0.
+            told = context.among_shards(pl.col(NUMBER) - self._first(emission.rows, first))
+            number = pl.when(behind == 0).then(told).otherwise(NUMBER) + behind
+            yield Emission(0, emission.rows.with_columns(cause.alias(PARENT), number.alias(NUMBER)))
+
+    @staticmethod
+    def _first(rows: pl.DataFrame, known: dict[int, int]) -> pl.Series:
+        """The first number that each row's cause has; a large fan-out comes in several emissions."""
+        for cause, number in rows.group_by(PARENT).agg(pl.col(NUMBER).min()).iter_rows():
+            known.setdefault(cause, number)
+        return rows[PARENT].replace_strict(list(known), list(known.values()), return_dtype=pl.Int64)
+
+    @staticmethod
+    def _placed(messages: pl.DataFrame, left: pl.DataFrame) -> pl.DataFrame:
+        """Put the messages of the first half behind the changes that caused them."""
+        steps = left.select(pl.col(SEQ).alias(PARENT), STEP)
+        place = pl.col(PARENT) * _PLACES + 1 + pl.col(NUMBER)
+        placed = messages.join(steps, on=PARENT, how="left", maintain_order="left").with_columns(
+            place.alias(SEQ)
+        )
+        return placed.drop(PARENT, NUMBER).sort(SEQ)

@@ -1,0 +1,118 @@
+"""Stays: how long each left row pointed at a right key, as intervals of places."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from tablestream.operators.events import Bools, Ints, bools, ints
+from tablestream.operators.joins.foreign_key_subscribe import CHANGED, KIND, Kind
+from tablestream.operators.joins.meeting import OPEN, Meeting
+from tablestream.state.changes import FOREIGN_HASH, KEY_HASH, STEP
+
+
+@dataclass(frozen=True)
+class Stays:
+    """The stays of left rows under right keys, sorted by right key, then left key, then place.
+
+    A stay is a subscription from one message about it (place ``start``) to the next (``end``, or `OPEN`).
+
+    Attributes
+    ----------
+    keys
+        ``_kh`` and the left key.
+    foreign, start, end
+        Number of the right key, and the open interval of places.
+    row
+        Position of the left value: in the trace's rows, then in the messages.
+    end_step, end_answers, end_changed
+        Of the message that ends the stay: its step (-1: none), whether it is answered whatever the right row,
+        and whether the left row became another.
+    """
+
+    keys: pl.DataFrame
+    foreign: Ints
+    start: Ints
+    end: Ints
+    row: Ints
+    end_step: Ints
+    end_answers: Bools
+    end_changed: Bools
+
+    @classmethod
+    def of(
+        cls,
+        left: pl.DataFrame,
+        stored: pl.DataFrame,
+        stored_foreign: pl.DataFrame,
+        stored_rows: int,
+        keys: Sequence[str],
+        foreign_keys: Sequence[str],
+        meeting: Meeting,
+    ) -> Stays:
+        """Find the stays under some right keys.
+
+        Parameters
+        ----------
+        left
+            The left messages.
+        stored
+            The subscriptions in the state under those right keys, with their position ``_row``.
+        stored_foreign
+            Those right keys, with their number ``_kid``.
+        stored_rows
+            How many rows the state has: a message's value follows after them.
+        """
+        wanted = np.zeros(
+            int(max(meeting.left_id.max(initial=-1), meeting.right_id.max(initial=-1))) + 1, dtype=bool
+        )
+        wanted[ints(stored_foreign["_kid"])] = True
+        mine = np.flatnonzero(wanted[meeting.left_id])
+        on = [FOREIGN_HASH, *foreign_keys]
+        old = stored.join(stored_foreign, on=on, how="inner", nulls_equal=True).select(
+            "_kid", KEY_HASH, *keys, pl.lit(0, pl.Int64).alias("_at"), pl.col("_row").cast(pl.Int64)
+        )
+        new = left.select(KEY_HASH, *keys)[mine].select(
+            pl.Series("_kid", meeting.left_id[mine], dtype=pl.Int64),
+            KEY_HASH,
+            *keys,
+            pl.Series("_at", meeting.left_at[mine], dtype=pl.Int64),
+            pl.Series("_row", mine + stored_rows, dtype=pl.Int64),
+        )
+        every = pl.concat([old, new]).sort("_kid", *keys, "_at")
+        return cls._between(every, keys, left, stored_rows)
+
+    @classmethod
+    def _between(
+        cls, every: pl.DataFrame, keys: Sequence[str], left: pl.DataFrame, stored_rows: int
+    ) -> Stays:
+        """Close every stay with the next message about the same subscription."""
+        pair = ("_kid", *keys)
+        followed = every.select(pl.all_horizontal(pl.col(c).eq_missing(pl.col(c).shift(-1)) for c in pair))
+        # The shift leaves nothing behind the last row: an all-null key must not seem to be followed.
+        ends = bools(followed.to_series()) & (np.arange(every.height) < every.height - 1)
+        start, row = ints(every["_at"]), ints(every["_row"])
+        message = np.where(ends, np.append(row[1:], -1)[: len(row)] - stored_rows, -1)
+        step, kind, changed = ints(left[STEP]), ints(left[KIND]), bools(left[CHANGED])
+        closed = message >= 0
+        answers = closed.copy()
+        answers[closed] = kind[message[closed]] != Kind.ANSWER_IF_FOUND
+        end_step, end_changed = np.full(len(row), -1, dtype=np.int64), np.zeros(len(row), dtype=bool)
+        end_step[closed], end_changed[closed] = step[message[closed]], changed[message[closed]]
+        began = row - stored_rows
+        stands = began < 0
+        stands[~stands] = kind[began[~stands]] >= Kind.ANSWER_ALWAYS
+        keep = np.flatnonzero(stands)
+        return cls(
+            keys=every.select(KEY_HASH, *keys)[keep],
+            foreign=ints(every["_kid"])[keep],
+            start=start[keep],
+            end=np.where(ends, np.append(start[1:], OPEN)[: len(start)], OPEN)[keep],
+            row=row[keep],
+            end_step=end_step[keep],
+            end_answers=answers[keep],
+            end_changed=end_changed[keep],
+        )

@@ -1,0 +1,144 @@
+"""Aggregates of records that are never taken out again: what is remembered of a group is what is shown of it.
+
+=====================  ==============================================================  ======================
+function               result                                                          remembered
+=====================  ==============================================================  ======================
+``MIN``, ``MAX``       the least, the greatest value that is not null; null if none    that value
+``FIRST``, ``LAST``    the value that came first, last; null if that is its value      that value
+``COLLECT_LIST``       the values that are not null, in the order in which they came   all of them
+``COLLECT_SET``        the same without repetitions                                    all of them
+``COUNT_DISTINCT``     how many different values that are not null                     the different values
+=====================  ==============================================================  ======================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import polars as pl
+
+from tablestream.operators.cells import cells
+from tablestream.operators.cells import column as column_of
+from tablestream.operators.events import Ints
+from tablestream.operators.reduce.collected import Kind, comparable, hashable
+from tablestream.operators.reduce.groups import GroupEvents
+from tablestream.operators.reduce.totals import Function, Totals
+
+
+@dataclass(frozen=True)
+class Accumulated(Function):
+    """An aggregate of a column of records.
+
+    Parameters
+    ----------
+    kind
+        What is made of the values.
+    column, of
+        The column, and its dtype.
+    into
+        The dtype of the result, as Spark has it.
+    """
+
+    kind: Kind
+    column: str
+    of: pl.DataType
+    into: pl.DataType
+
+    @property
+    def result(self) -> pl.DataType:
+        return self.into
+
+    @property
+    def state(self) -> dict[str, pl.DataType]:
+        return {"values": pl.List(self.of)}
+
+    def run(self, events: GroupEvents, base: Sequence[pl.Series], shown: Ints) -> Totals:
+        """Take in the records of each group, one by one."""
+        taken = one_by_one(events, self.column, base[0], shown, lambda stored: _Kept(self.kind, stored))
+        return taken.totals(self.into, pl.List(self.of))
+
+    def recalled(self, rows: pl.Series, base: Sequence[pl.Series]) -> pl.Series:  # noqa: ARG002
+        """Return what the values that are kept give."""
+        return results_of(base[0], self.into, lambda stored: _Kept(self.kind, stored))
+
+
+class Taking(Protocol):
+    """What is made of the values of one group, one after the other."""
+
+    def take(self, value: Any) -> None:
+        """Take a value in."""
+
+    def result(self) -> Any:
+        """What the aggregate is now."""
+
+    def stored(self) -> Any:
+        """What is to be remembered."""
+
+
+@dataclass(frozen=True)
+class Taken:
+    """What came of it: the results that are shown, and what is remembered of each group."""
+
+    results: list[Any]
+    groups: list[Taking]
+
+    def totals(self, result: pl.DataType, state: pl.DataType) -> Totals:
+        """Give both as columns."""
+        remembered = column_of([one.stored() for one in self.groups], state)
+        return Totals(column_of(self.results, result), [remembered])
+
+
+def one_by_one(
+    events: GroupEvents, column: str, base: pl.Series, shown: Ints, make: Callable[[Any], Taking]
+) -> Taken:
+    """Let the records of each group be taken in; `make` goes on from what was remembered, or from none."""
+    known, wanted = cells(base), set(shown.tolist())
+    taken = Taken([], [])
+    records = zip(events.group.tolist(), cells(events.new(column)), strict=True)
+    for at, (group, value) in enumerate(records):
+        if group == len(taken.groups):
+            taken.groups.append(make(known[group]))
+        taken.groups[group].take(value)
+        if at in wanted:
+            taken.results.append(taken.groups[group].result())
+    return taken
+
+
+def results_of(base: pl.Series, result: pl.DataType, make: Callable[[Any], Taking]) -> pl.Series:
+    """Return the results of groups from what was remembered of them."""
+    return column_of([make(stored).result() for stored in cells(base)], result)
+
+
+class _Kept:
+    """The values of one group that are kept."""
+
+    def __init__(self, kind: Kind, stored: list[Any] | None) -> None:
+        self._kind, self._values = kind, stored or []
+        self._seen = set(map(hashable, self._values))
+
+    def take(self, value: Any) -> None:
+        kind, values = self._kind, self._values
+        if kind is Kind.LAST or (kind is Kind.FIRST and not values):
+            values[:] = [value]
+        elif value is None or kind is Kind.FIRST:
+            return
+        elif kind in {Kind.MIN, Kind.MAX}:
+            choose = min if kind is Kind.MIN else max
+            values[:] = [choose(*values, value, key=comparable)] if values else [value]
+        elif kind is Kind.COLLECT_LIST:
+            values.append(value)
+        elif hashable(value) not in self._seen:
+            self._seen.add(hashable(value))
+            values.append(value)
+
+    def result(self) -> Any:
+        if self._kind is Kind.COUNT_DISTINCT:
+            return len(self._values)
+        if self._kind in {Kind.COLLECT_LIST, Kind.COLLECT_SET}:
+            return list(self._values)
+        return self._values[0] if self._values else None
+
+    def stored(self) -> list[Any]:
+        return self._values

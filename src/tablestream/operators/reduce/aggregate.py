@@ -1,0 +1,172 @@
+"""Second half of a grouping: declared aggregates of the rows of each group.
+
+A *turn* is one message, or with ``atomic`` all messages of a step to one group. Each turn emits once.
+
+============  ===========================  ====================================================
+rows before   rows after                   emits, at the time that `groups` gives
+============  ===========================  ====================================================
+any           some                         the aggregates, also where they are the same
+any           none                         a tombstone; with ``keep_empty`` the aggregates
+============  ===========================  ====================================================
+
+References
+----------
+KIP-904; Kafka Streams ``KGroupedTable``; ``docs/semantics.md``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import polars as pl
+
+from tablestream.operators.events import Ints, touched_keys
+from tablestream.operators.operator import CanBeFinal, Context, Emission
+from tablestream.operators.reduce.collected import Collected, Kind
+from tablestream.operators.reduce.distinct import Distinct
+from tablestream.operators.reduce.groups import ROWS, GroupEvents, groups_changes, groups_trace
+from tablestream.operators.reduce.members import Members
+from tablestream.operators.reduce.regroup import message_schema
+from tablestream.operators.reduce.totals import Function
+from tablestream.state.changes import FOREIGN_HASH, LIVE, TS
+from tablestream.state.trace import Trace, TraceSpec
+
+
+@dataclass(frozen=True)
+class Aggregate(CanBeFinal):
+    """Keep declared aggregates of groups.
+
+    Parameters
+    ----------
+    keys, group_keys
+        The columns and dtypes of the table's key and of the group's.
+    value
+        The dtype of what is aggregated of a row.
+    functions
+        The aggregates: running totals, and what needs the rows of the group.
+    keep_empty
+        Whether a group without rows stays.
+    atomic
+        Whether a step emits once per group.
+
+    Notes
+    -----
+    Input: the messages of `Regroup`. Output 0: ``_kh``, group key as ``_k0``, ..., ``_ts``, ``_live``, ``v0``
+    with a field ``c0``, ``c1``, ... per function. Cost: the messages, and what `members` says; with lists and sets all
+    rows of the groups that have messages.
+    """
+
+    keys: pl.Schema
+    group_keys: pl.Schema
+    value: pl.DataType
+    functions: tuple[Function | Collected, ...]
+    keep_empty: bool = False
+    atomic: bool = True
+
+    @property
+    def inputs(self) -> tuple[pl.Schema, ...]:
+        return (message_schema(self.keys, self.group_keys, self.value),)
+
+    @property
+    def outputs(self) -> tuple[pl.Schema, ...]:
+        results = {f"c{number}": function.result for number, function in enumerate(self.functions)}
+        return (groups_changes(self.group_keys, pl.Struct(results)),)
+
+    @property
+    def _totals(self) -> list[tuple[int, Function]]:
+        return [(n, one) for n, one in enumerate(self.functions) if isinstance(one, Function)]
+
+    @property
+    def _collected(self) -> list[tuple[int, Collected]]:
+        return [(n, one) for n, one in enumerate(self.functions) if isinstance(one, Collected)]
+
+    @property
+    def _distinct(self) -> dict[str, Distinct]:
+        """What counts the different values of each column of which they are counted."""
+        columns = [one.column for _, one in self._collected if one.kind is Kind.COUNT_DISTINCT]
+        return {column: Distinct(column, self.group_keys) for column in columns}
+
+    @property
+    def _members(self) -> Members | None:
+        """What keeps the rows of the groups, if a function needs them."""
+        functions = tuple(one for _, one in self._collected if one.kind is not Kind.COUNT_DISTINCT)
+        return Members(self.keys, self.group_keys, self.value, functions) if functions else None
+
+    @property
+    def _groups(self) -> TraceSpec:
+        columns = {
+            f"a{number}_{name}": kind
+            for number, function in self._totals
+            for name, kind in function.state.items()
+        }
+        for part in (*self._distinct.values(), self._members):
+            columns |= part.state if part is not None else {}
+        return groups_trace(self.group_keys, columns)
+
+    @property
+    def traces(self) -> tuple[TraceSpec, ...]:
+        members, distinct = self._members, self._distinct.values()
+        specs = [self._groups, *(members.traces if members else ()), *(one.trace for one in distinct)]
+        return tuple(replace(spec, number=number) for number, spec in enumerate(specs))
+
+    def run(self, inputs: Sequence[pl.DataFrame], context: Context) -> Iterator[Emission]:
+        """Apply the messages, emit what each turn leaves, and remember it."""
+        (arrived,) = inputs
+        trace = context.trace(self._groups.name)
+        touched = touched_keys([arrived.select(FOREIGN_HASH, *self.group_keys)])
+        events = GroupEvents.of(arrived, trace.lookup(touched), list(self.group_keys), atomic=self.atomic)
+        after = (events.rows[events.turn_end] > 0) | self.keep_empty
+        answer = events.answered(after, list(self.group_keys), final=self.final)
+        results, state = self._results(events, events.turn_end[answer.turns], context)
+        values = pl.struct(pl.lit(results[n]).alias(f"c{n}") for n in range(len(self.functions)))
+        yield Emission(0, answer.emitted.with_columns(pl.when(LIVE).then(values).alias("v0")))
+        trace.insert(answer.kept.with_columns(**state))
+
+    def recalled(self, trace: Callable[[str], Trace]) -> Iterator[pl.DataFrame]:
+        """Yield the groups as they are remembered: ``_fh``, group key, ``_ts`` and ``v``, in frames of bounded size.
+
+        Parameters
+        ----------
+        trace
+            Gives the trace of a name that the operator declared.
+        """
+        for groups in trace(self._groups.name).frames():
+            columns: dict[int, pl.Series] = {}
+            for number, function in self._totals:
+                base = [groups[f"a{number}_{name}"] for name in function.state]
+                columns[number] = function.recalled(groups[ROWS], base)
+            counts = {column: one.recalled(groups) for column, one in self._distinct.items()}
+            rows = self._members.recalled(groups, trace) if self._members else []
+            columns |= self._of_collected(counts, rows)
+            value = pl.struct(pl.lit(columns[n]).alias(f"c{n}") for n in range(len(self.functions)))
+            yield groups.select(FOREIGN_HASH, *self.group_keys, TS, value.alias("v"))
+
+    def _results(
+        self, events: GroupEvents, shown: Ints, context: Context
+    ) -> tuple[dict[int, pl.Series], dict[str, pl.Series]]:
+        """The aggregates at some messages by their numbers, and what is to be remembered of the groups."""
+        results: dict[int, pl.Series] = {}
+        state: dict[str, pl.Series] = {}
+        for number, function in self._totals:
+            base = [events.groups[f"a{number}_{name}"] for name in function.state]
+            totals = function.run(events, base, shown)
+            results[number] = totals.result
+            names = (f"a{number}_{name}" for name in function.state)
+            state |= dict(zip(names, totals.state, strict=True))
+        counts = {}
+        for column, distinct in self._distinct.items():
+            counts[column], kept = distinct.run(events, shown, context.trace(distinct.trace.name))
+            state |= kept
+        rows, kept = self._members.run(events, shown, context.trace) if self._members else ([], {})
+        return results | self._of_collected(counts, rows), state | kept
+
+    def _of_collected(
+        self, counts: Mapping[str, pl.Series], rows: Sequence[pl.Series]
+    ) -> dict[int, pl.Series]:
+        """Results by the numbers of the functions: counts by columns, and what `Members` gives."""
+        others = iter(rows)
+        return {
+            number: counts[one.column] if one.kind is Kind.COUNT_DISTINCT else next(others)
+            for number, one in self._collected
+        }

@@ -1,0 +1,256 @@
+"""Second half of a grouping with the user's own functions, called as Kafka Streams calls them.
+
+A message may bear an old row, a new row, or both; the old one is subtracted first.
+
+===================  =====================================================================
+message              effect
+===================  =====================================================================
+old, no aggregate    none: the subtractor is not called
+old, an aggregate    ``subtractor(key, old, aggregate)``
+new, no aggregate    ``adder(key, new, initializer())``; a reduction: the new row itself
+new, an aggregate    ``adder(key, new, aggregate)``
+===================  =====================================================================
+
+A function that returns None deletes the group: a tombstone. So does, unless ``keep_empty``, the last row that leaves.
+A *turn* (one message, or with ``atomic`` all of a step to one group) emits once.
+
+References
+----------
+KIP-904; Kafka Streams ``KGroupedTable.aggregate``, ``reduce``; ``docs/semantics.md``.
+"""
+
+from __future__ import annotations
+
+from collections import namedtuple
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from tablestream.operators.cells import cells, column, dtype
+from tablestream.operators.events import Bools, touched_keys
+from tablestream.operators.operator import CanBeFinal, Context, Emission
+from tablestream.operators.reduce.groups import GroupEvents, groups_changes, groups_trace
+from tablestream.operators.reduce.regroup import OLD, message_schema
+from tablestream.operators.reduce.user_values import misfit, reader, writer
+from tablestream.state.changes import FOREIGN_HASH, LIVE, NOTHING
+from tablestream.state.trace import TraceSpec
+
+AGGREGATE = "aggregate"
+
+
+@dataclass(frozen=True)
+class UserFunctions:
+    """What a user gave: functions of (group key, row, aggregate).
+
+    Parameters
+    ----------
+    initializer
+        () -> aggregate of a group without rows; None: the first row is the aggregate.
+    adder, subtractor
+        (group key, row, aggregate) -> aggregate, or None to delete the group. Rows, and keys and aggregates of
+        several columns, are named tuples; a key or an aggregate of one column is its value.
+    key, row, aggregate
+        The names of the columns.
+    text
+        The functions' names and version: what a restarted plan is compared by.
+    """
+
+    initializer: Callable[[], Any] | None
+    adder: Callable[[Any, Any, Any], Any]
+    subtractor: Callable[[Any, Any, Any], Any]
+    key: tuple[str, ...]
+    row: tuple[str, ...]
+    aggregate: tuple[str, ...]
+    text: str = "functions"
+
+
+@dataclass(frozen=True)
+class Fold(CanBeFinal):
+    """Keep an aggregate per group by the user's functions.
+
+    Parameters
+    ----------
+    keys, group_keys
+        The columns and dtypes of the table's key and of the group's.
+    value, aggregate
+        The dtypes of what is aggregated of a row, and of the aggregate: structs of ``c0``, ``c1``, ...
+    functions
+        The user's.
+    keep_empty, atomic, final
+        As for `Aggregate`.
+
+    Notes
+    -----
+    Input: the messages of `Regroup`. Output 0: as `Aggregate`'s. One Python call per row that comes or goes.
+    """
+
+    keys: pl.Schema
+    group_keys: pl.Schema
+    value: pl.DataType
+    aggregate: pl.DataType
+    functions: UserFunctions
+    keep_empty: bool = False
+    atomic: bool = True
+
+    @property
+    def inputs(self) -> tuple[pl.Schema, ...]:
+        return (message_schema(self.keys, self.group_keys, self.value),)
+
+    @property
+    def outputs(self) -> tuple[pl.Schema, ...]:
+        return (groups_changes(self.group_keys, self.aggregate),)
+
+    @property
+    def traces(self) -> tuple[TraceSpec, ...]:
+        return (groups_trace(self.group_keys, {AGGREGATE: self.aggregate}),)
+
+    def run(self, inputs: Sequence[pl.DataFrame], context: Context) -> Iterator[Emission]:
+        """Apply the messages, emit what each turn leaves, and remember it."""
+        (arrived,) = inputs
+        trace = context.trace("groups")
+        stored = trace.lookup(touched_keys([arrived.select(FOREIGN_HASH, *self.group_keys)]))
+        # A group that a function deleted is remembered for its number of rows.
+        stored = stored.with_columns(pl.col(AGGREGATE).is_not_null().alias(LIVE))
+        events = GroupEvents.of(arrived, stored, list(self.group_keys), atomic=self.atomic)
+        shape = self._shape
+        results = self._folded(events, shape)
+        answer = events.answered(
+            np.array([result is not None for result in results], dtype=bool),
+            list(self.group_keys),
+            final=self.final,
+        )
+        aggregates = shape.structs(results)
+        yield Emission(0, answer.emitted.with_columns(aggregates.gather(answer.turns).alias("v0")))
+        trace.insert(answer.kept.with_columns(aggregates.gather(answer.last).alias(AGGREGATE)))
+
+    @property
+    def _shape(self) -> _Shape:
+        """What users see of an aggregate; that of a reduction is a row."""
+        user = self.functions
+        if user.initializer is None:
+            return _Shape("Row", user.row, _parts(self.aggregate), always=True)
+        return _Shape("Aggregate", user.aggregate, _parts(self.aggregate))
+
+    def _folded(self, events: GroupEvents, shape: _Shape) -> list[Any]:
+        """Call the functions; return the aggregate after each turn as cells, None where there is none."""
+        user = self.functions
+        row = _Shape("Row", user.row, _parts(self.value), always=True)
+        group_key = _Shape("Key", user.key, list(self.group_keys.values()))
+        keys = group_key.seen_in(events.messages[events.first].select(list(self.group_keys)))
+        known = shape.list_where(events.groups[AGGREGATE], events.existed)
+        old = row.list_where(events.messages[OLD], events.removes)
+        new = row.list_where(events.messages["v"], events.adds)
+        ends = np.zeros(len(events), dtype=bool)
+        ends[events.turn_end] = True
+        gone = (events.rows <= 0) & (not self.keep_empty)
+        results: list[Any] = []
+        current, aggregate, key, found = -1, None, None, None
+        # The names are local: a message costs its calls. What a function returned becomes cells at once, and the next
+        # call is handed what is made of them: the same that it would be handed after a restart.
+        initializer, adder, subtractor = user.initializer, user.adder, user.subtractor
+        seen, taken = shape.seen, shape.taken
+        messages = zip(events.group.tolist(), old, new, ends.tolist(), gone.tolist(), strict=True)
+        for group, removed, added, is_end, is_gone in messages:
+            if group != current:
+                current, aggregate, key = group, known[group], keys[group]
+            if removed is not None and aggregate is not None:
+                found = taken(subtractor(key, removed, aggregate))
+                aggregate = None if found is None else seen(found)
+            if added is not None:
+                if aggregate is None and initializer is not None:
+                    found = taken(initializer())
+                    aggregate = None if found is None else seen(found)
+                    found = taken(adder(key, added, aggregate))
+                else:
+                    found = taken(added if aggregate is None else adder(key, added, aggregate))
+                aggregate = None if found is None else seen(found)
+            if is_end:
+                aggregate = None if is_gone else aggregate
+                results.append(None if aggregate is None else found)
+        return results
+
+
+class _Shape:
+    """What users see of some columns: the value of a single one, or a named tuple.
+
+    Parameters
+    ----------
+    name
+        Of the tuple.
+    columns, kinds
+        Its fields, and their dtypes.
+    always
+        Whether a single column is a tuple, too.
+    """
+
+    def __init__(
+        self, name: str, columns: tuple[str, ...], kinds: Sequence[pl.DataType], *, always: bool = False
+    ) -> None:
+        self._columns, self._kinds = columns, kinds
+        self._tuple: Any = namedtuple(name, columns, rename=True)  # type: ignore[misc]  # noqa: PYI024
+        self._single = len(columns) == 1 and not always
+        self._readers = [reader(kind, name) for kind, name in zip(kinds, columns, strict=True)]
+        self._writers = [writer(kind, name) for kind, name in zip(kinds, columns, strict=True)]
+        self._is_plain, self._names = not any(self._readers), set(columns)
+
+    def seen_in(self, frame: pl.DataFrame) -> list[Any]:
+        """The rows of a frame with such columns, as they are handed to a function."""
+        parts = [
+            cells(one) if read is None else list(map(read, cells(one)))
+            for one, read in zip(frame, self._readers, strict=True)
+        ]
+        if not parts:
+            return [self._tuple()] * frame.height
+        return parts[0] if self._single else list(map(self._tuple._make, zip(*parts, strict=True)))
+
+    def list_where(self, values: pl.Series, wanted: Bools) -> list[Any]:
+        """Structs as they are handed to a function, None where they are not wanted."""
+        places = np.flatnonzero(wanted)
+        seen: list[Any] = [None] * len(wanted)
+        rows = self.seen_in(values.gather(places).struct.unnest().drop(NOTHING, strict=False))
+        for place, one in zip(places.tolist(), rows, strict=True):
+            seen[place] = one
+        return seen
+
+    def seen(self, found: Any) -> Any:
+        """Cells as they are handed to a function."""
+        if not self._is_plain:
+            parts = (found,) if self._single else found
+            parts = [
+                one if read is None else read(one) for one, read in zip(parts, self._readers, strict=True)
+            ]
+            found = parts[0] if self._single else parts
+        return found if self._single else self._tuple._make(found)
+
+    def taken(self, value: Any) -> Any:
+        """What a function returned, a dictionary or a tuple of any kind, as cells; None for None."""
+        if value is None:
+            return None
+        if self._single:
+            return self._writers[0](value)
+        parts: Sequence[Any] = value if isinstance(value, tuple | list) else (value,)
+        if isinstance(value, dict) and value.keys() == self._names:
+            parts = [value[name] for name in self._columns]
+        if len(parts) != len(self._columns):
+            columns = ", ".join(self._columns)
+            raise misfit(value, columns, f"{len(self._columns)} columns", f"a dict or a tuple of {columns}")
+        return [write(one) for one, write in zip(parts, self._writers, strict=True)]
+
+    def structs(self, found: Sequence[Any]) -> pl.Series:
+        """Cells of several rows as structs; null for None."""
+        there = pl.Series([one is not None for one in found], dtype=pl.Boolean)
+        nothing = [None] * len(self._columns)
+        parts = [found] if self._single else zip(*(one or nothing for one in found), strict=True)
+        columns = [column(part, kind) for part, kind in zip(parts, self._kinds, strict=True)]
+        fields = [one.alias(f"c{number}") for number, one in enumerate(columns)]
+        fields = fields or [pl.Series(NOTHING, [None] * len(found), dtype=pl.Boolean)]
+        return pl.select(pl.when(there).then(pl.struct(fields))).to_series()
+
+
+def _parts(kind: pl.DataType) -> list[pl.DataType]:
+    """The dtypes of the fields of a struct."""
+    assert isinstance(kind, pl.Struct)  # noqa: S101 - values are such
+    return [dtype(one.dtype) for one in kind.fields if one.name != NOTHING]

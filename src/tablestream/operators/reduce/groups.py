@@ -1,0 +1,247 @@
+"""Messages to groups, side by side: what every way of aggregating a group shares.
+
+A *turn* is what is answered at once: one message, or, if a step is answered as a whole, all messages of a step to
+one group. Of each turn it has to be known whether the group exists before and after it, and its time:
+
+================  ===============  ==================================================
+exists before     exists after     time
+================  ===============  ==================================================
+yes               any              max(the turn's messages, the group's time)
+no                any              max(the turn's messages)
+================  ===============  ==================================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import polars as pl
+
+from tablestream.operators.cells import as_json, cells
+from tablestream.operators.events import (
+    Bools,
+    Ints,
+    bools,
+    by_key,
+    ends,
+    gather,
+    ints,
+    never,
+    running,
+    starts,
+)
+from tablestream.operators.operator import PARENT, keyed_rows
+from tablestream.operators.reduce.regroup import IS, OLD, WAS
+from tablestream.state.changes import (
+    FOREIGN_HASH,
+    KEY_HASH,
+    LIVE,
+    SEQ,
+    STEP,
+    TS,
+    key_columns,
+    number_keys,
+)
+from tablestream.state.trace import TraceSpec
+
+#: How many rows a group has.
+ROWS = "_rows"
+
+
+@dataclass(frozen=True)
+class GroupEvents:
+    """Messages to groups, sorted by group and, within it, by place.
+
+    Attributes
+    ----------
+    messages
+        The messages, sorted so.
+    groups
+        What is remembered of each group that has messages, one row a group in the order of their numbers; null
+        where nothing is.
+    group
+        The number of each message's group, from 0.
+    atomic
+        Whether a turn is a step.
+    """
+
+    messages: pl.DataFrame
+    groups: pl.DataFrame
+    group: Ints
+    atomic: bool
+
+    @classmethod
+    def of(
+        cls, arrived: pl.DataFrame, stored: pl.DataFrame, group_keys: Sequence[str], *, atomic: bool
+    ) -> GroupEvents:
+        """Sort messages and put what is stored of their groups beside them."""
+        ids, stored_ids = (
+            ints(one) for one in number_keys(FOREIGN_HASH, list(group_keys), [arrived, stored])
+        )
+        order = by_key(ids, ints(arrived[SEQ]))
+        ids = ids[order]
+        place = np.full(int(max(ids.max(initial=-1), stored_ids.max(initial=-1))) + 1, -1, dtype=np.int64)
+        place[stored_ids] = np.arange(len(stored_ids))
+        begins = starts(ids)
+        found = place[ids[begins]]
+        groups = pl.DataFrame([gather(column, found) for column in stored])
+        return cls(arrived[order], groups, np.asarray(np.cumsum(begins) - 1), atomic)
+
+    def __len__(self) -> int:
+        return len(self.group)
+
+    @cached_property
+    def first(self) -> Ints:
+        """The position of each group's first message."""
+        return np.flatnonzero(starts(self.group))
+
+    @cached_property
+    def last(self) -> Ints:
+        """The position of each group's last message."""
+        return np.flatnonzero(ends(self.group))
+
+    @cached_property
+    def turn_start(self) -> Ints:
+        """The position of each turn's first message."""
+        if not self.atomic:
+            return np.arange(len(self), dtype=np.int64)
+        return np.flatnonzero(starts(self.group, ints(self.messages[STEP])))
+
+    @cached_property
+    def turn_end(self) -> Ints:
+        """The position of each turn's last message."""
+        if not self.atomic:
+            return np.arange(len(self), dtype=np.int64)
+        return np.flatnonzero(ends(self.group, ints(self.messages[STEP])))
+
+    @cached_property
+    def removes(self) -> Bools:
+        """Whether a message takes a row out."""
+        return bools(self.messages[WAS])
+
+    @cached_property
+    def adds(self) -> Bools:
+        """Whether a message puts a row in."""
+        return bools(self.messages[IS])
+
+    def old(self, column: str) -> pl.Series:
+        """A column of the rows taken out; null where none is."""
+        return self.messages[OLD].struct.field(column)
+
+    def new(self, column: str) -> pl.Series:
+        """A column of the rows put in; null where none is."""
+        return self.messages["v"].struct.field(column)
+
+    @cached_property
+    def existed(self) -> Bools:
+        """Whether each group exists before the micro-batch."""
+        return bools(self.groups[LIVE].fill_null(value=False))
+
+    def remembered(self, column: str, default: int = 0) -> Ints:
+        """What is remembered of each group, or a default."""
+        return ints(self.groups[column].fill_null(default))
+
+    def group_shown(self, at: int) -> str:
+        """The group of a message, for people."""
+        keys = self.messages[at].select(pl.col("^_f\\d+$"))
+        return f"({', '.join(as_json(cells(part)[0], part.dtype) for part in keys)})"
+
+    def running(self, moves: Ints, base: Ints) -> Ints:
+        """Sum up moves within each group, from what was remembered; integers of any kind."""
+        return np.asarray(running(moves, starts(self.group)) + base[self.group])
+
+    @cached_property
+    def rows(self) -> Ints:
+        """How many rows the group has after each message."""
+        return self.running(self.adds.astype(np.int64) - self.removes, self.remembered(ROWS))
+
+    def before(self, after: Bools) -> Bools:
+        """From whether groups exist after each turn to whether they exist before it."""
+        group = self.group[self.turn_start]
+        return np.where(starts(group), self.existed[group], np.append(False, after)[:-1])
+
+    def final_turns(self, after: Bools) -> Ints:
+        """The last turn of each group that exists after it, or did before the micro-batch."""
+        group = self.group[self.turn_end]
+        return np.flatnonzero(ends(group) & (after | self.existed[group]))
+
+    def answered(self, after: Bools, group_keys: Sequence[str], *, final: bool) -> Answered:
+        """From whether groups exist after each turn to what is emitted and remembered of them."""
+        time = self.times(self.before(after))
+        turns = self.final_turns(after) if final else np.arange(len(after), dtype=np.int64)
+        last = np.searchsorted(self.turn_end, self.last)
+        key = pl.col(FOREIGN_HASH), *map(pl.col, group_keys)
+        names = (KEY_HASH, *key_columns(len(group_keys)))
+        emitted = self.messages[self.turn_end[turns]].select(
+            pl.col(SEQ).alias(PARENT), *(part.alias(name) for part, name in zip(key, names, strict=True))
+        )
+        kept = self.messages[self.last].select(key)
+        rows = self.rows[self.last]
+        return Answered(
+            turns=turns,
+            last=last,
+            emitted=_timed(emitted, time[turns], after[turns]),
+            kept=_timed(kept, time[last], after[last] | (rows > 0)).with_columns(pl.Series(ROWS, rows)),
+        )
+
+    def times(self, before: Bools) -> Ints:
+        """Return the time of each turn; `before` says whether its group exists before it."""
+        if not len(self):
+            return np.empty(0, dtype=np.int64)
+        time = np.maximum.reduceat(ints(self.messages[TS]), self.turn_start)
+        group = self.group[self.turn_start]
+        first = starts(group)
+        known = np.where(before, self.remembered(TS)[group], never())
+        time = np.where(first, np.maximum(time, known), time)
+        distinct, rank = np.unique(time, return_inverse=True)
+        life = np.cumsum(first | ~before)
+        highest = np.maximum.accumulate(life * len(distinct) + rank)
+        return np.asarray(distinct[highest - life * len(distinct)])
+
+
+def groups_changes(group_keys: pl.Schema, value: pl.DataType) -> pl.Schema:
+    """The columns of the changes of groups: `Answered.emitted`, and the value."""
+    names = key_columns(len(group_keys))
+    return keyed_rows(pl.Schema(dict(zip(names, group_keys.values(), strict=True))), {"v0": value})
+
+
+@dataclass(frozen=True)
+class Answered:
+    """What turns leave, but for the aggregates.
+
+    Attributes
+    ----------
+    turns
+        The turns that emit.
+    last
+        The last turn of each group.
+    emitted
+        Per turn that emits: ``_parent``, ``_kh``, group key as ``_k0``, ..., ``_ts``, ``_live``.
+    kept
+        Per group what is remembered: ``_fh``, group key, ``_ts``, ``_live``, ``_rows``. A group that a function
+        deleted is remembered for its rows.
+    """
+
+    turns: Ints
+    last: Ints
+    emitted: pl.DataFrame
+    kept: pl.DataFrame
+
+
+def groups_trace(group_keys: pl.Schema, aggregates: dict[str, pl.DataType]) -> TraceSpec:
+    """The trace of groups: what `Answered.kept` has, and the aggregates."""
+    columns = {FOREIGN_HASH: pl.Int64(), **group_keys, TS: pl.Int64(), LIVE: pl.Boolean(), ROWS: pl.Int64()}
+    return TraceSpec(
+        name="groups",
+        number=0,
+        hash=FOREIGN_HASH,
+        key=tuple(group_keys),
+        schema=pl.Schema({**columns, **aggregates}),
+    )
+
+
+def _timed(rows: pl.DataFrame, time: Ints, live: Bools) -> pl.DataFrame:
+    return rows.with_columns(pl.Series(TS, time, dtype=pl.Int64), pl.Series(LIVE, live, dtype=pl.Boolean))

@@ -1,0 +1,97 @@
+"""Records by groups: a stream's records come to their groups, and none is ever taken out again.
+
+=========================  ===========================================================
+record                     effect
+=========================  ===========================================================
+no value                   dropped, counted
+a part of the group null   default: a group like any other; compat: dropped, counted
+any other                  comes to its group
+=========================  ===========================================================
+
+What a group makes of them, and when it emits, is `aggregate`'s and `fold`'s affair.
+
+References
+----------
+Kafka Streams ``KGroupedStream``; ``docs/semantics.md``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import polars as pl
+
+from tablestream.operators.joins.stream_table_join import NULL
+from tablestream.operators.operator import CanBeFinal, Context, Emission
+from tablestream.operators.reduce.aggregate import Aggregate
+from tablestream.operators.reduce.fold import Fold
+from tablestream.operators.reduce.regroup import IS, OLD, WAS
+from tablestream.state.changes import FOREIGN_HASH, KEY_HASH, LIVE, SEQ, STEP, TS
+from tablestream.state.trace import TraceSpec
+
+
+@dataclass(frozen=True)
+class RecordGroups(CanBeFinal):
+    """Let records come to their groups.
+
+    Parameters
+    ----------
+    groups
+        What keeps the groups; its rows have no key.
+    keys
+        The key columns of the stream, and their dtypes.
+    final
+        Whether only the last change per group and micro-batch leaves.
+
+    Notes
+    -----
+    Input: ``_kh``, key, ``_ts``, ``_live``, ``_fh`` (null: no group), group key, ``v``. Output 0: that of `groups`.
+    """
+
+    groups: Aggregate | Fold
+    keys: pl.Schema
+
+    @property
+    def inputs(self) -> tuple[pl.Schema, ...]:
+        head = {KEY_HASH: pl.Int64(), **self.keys, TS: pl.Int64(), LIVE: pl.Boolean()}
+        group = {FOREIGN_HASH: pl.Int64(), **self.groups.group_keys}
+        return (pl.Schema({**head, **group, "v": self.groups.value}),)
+
+    @property
+    def outputs(self) -> tuple[pl.Schema, ...]:
+        return self.groups.outputs
+
+    @property
+    def traces(self) -> tuple[TraceSpec, ...]:
+        return self.groups.traces
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        return (NULL,)
+
+    @property
+    def rejects(self) -> bool:
+        return True
+
+    def run(self, inputs: Sequence[pl.DataFrame], context: Context) -> Iterator[Emission]:
+        """Send each record to its group."""
+        (arrived,) = inputs
+        grouped = pl.col(FOREIGN_HASH).is_not_null() & pl.col(LIVE)
+        records = arrived.filter(grouped)
+        context.reject(NULL, arrived.filter(~grouped))
+        if records.is_empty():
+            return
+        messages = records.select(
+            SEQ,
+            STEP,
+            FOREIGN_HASH,
+            *self.groups.group_keys,
+            KEY_HASH,
+            TS,
+            pl.lit(value=False).alias(WAS),
+            pl.lit(value=True).alias(IS),
+            pl.lit(None, self.groups.value).alias(OLD),
+            "v",
+        )
+        yield from replace(self.groups, final=self.final).run([messages], context)

@@ -1,0 +1,126 @@
+"""Approximate aggregates of records: sketches, which take values in and never give one back.
+
+==========================  =========================================================  ===============================
+function                    result                                                     remembered
+==========================  =========================================================  ===============================
+``COUNT_DISTINCT``          about how many different values that are not null          a HyperLogLog sketch
+``PERCENTILE``              about the value with a share of the values at or below it;  a t-digest
+.                           null if there is none
+==========================  =========================================================  ===============================
+
+References
+----------
+Flajolet et al., "HyperLogLog" (2007); Dunning, Ertl, "Computing extremely accurate quantiles using t-digests"
+(2019); Apache DataSketches.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+import datasketches
+import polars as pl
+
+from tablestream.operators.events import Ints
+from tablestream.operators.reduce.accumulated import Taking, one_by_one, results_of
+from tablestream.operators.reduce.collected import hashable
+from tablestream.operators.reduce.groups import GroupEvents
+from tablestream.operators.reduce.totals import Function, Totals
+
+#: How fine a t-digest is; unlike other sketches of quantiles it draws no random numbers, so that replays agree.
+_COMPRESSION = 200
+
+
+class Sketch(Enum):
+    """What is estimated."""
+
+    COUNT_DISTINCT = "approx_count_distinct"
+    PERCENTILE = "approx_percentile"
+
+
+@dataclass(frozen=True)
+class Sketched(Function):
+    """An approximate aggregate of a column of records.
+
+    Parameters
+    ----------
+    sketch
+        What is estimated.
+    column
+        The column.
+    parameter
+        The relative standard deviation of a count, or the share of a percentile.
+    into
+        The dtype of the result.
+    """
+
+    sketch: Sketch
+    column: str
+    parameter: float
+    into: pl.DataType
+
+    @property
+    def result(self) -> pl.DataType:
+        return self.into
+
+    @property
+    def state(self) -> dict[str, pl.DataType]:
+        return {"sketch": pl.Binary()}
+
+    def run(self, events: GroupEvents, base: Sequence[pl.Series], shown: Ints) -> Totals:
+        """Take in the records of each group, one by one."""
+        taken = one_by_one(events, self.column, base[0], shown, self._opened)
+        return taken.totals(self.into, pl.Binary())
+
+    def recalled(self, rows: pl.Series, base: Sequence[pl.Series]) -> pl.Series:  # noqa: ARG002
+        """Return what the sketches estimate."""
+        return results_of(base[0], self.into, self._opened)
+
+    def _opened(self, stored: bytes | None) -> Taking:
+        kind = _Distinct if self.sketch is Sketch.COUNT_DISTINCT else _Percentile
+        return kind(self.parameter, stored)
+
+
+class _Distinct:
+    """How many different values."""
+
+    def __init__(self, deviation: float, stored: bytes | None) -> None:
+        bits = math.ceil(2 * math.log2(1.04 / deviation))
+        fresh = datasketches.hll_sketch(min(max(bits, 4), 21), datasketches.tgt_hll_type.HLL_8)
+        self._sketch = fresh if stored is None else datasketches.hll_sketch.deserialize(stored)
+
+    def take(self, value: Any) -> None:
+        if value is None:
+            return
+        # The library leaves out empty texts.
+        text = f"={value}" if isinstance(value, str) else repr(hashable(value))
+        self._sketch.update(value if isinstance(value, int) else text)
+
+    def result(self) -> int:
+        return round(float(self._sketch.get_estimate()))
+
+    def stored(self) -> bytes:
+        return bytes(self._sketch.serialize_compact())
+
+
+class _Percentile:
+    """The value at a share of all values."""
+
+    def __init__(self, share: float, stored: bytes | None) -> None:
+        self._share = share
+        fresh = datasketches.tdigest_double(_COMPRESSION)
+        self._sketch = fresh if stored is None else datasketches.tdigest_double.deserialize(stored)
+
+    def take(self, value: Any) -> None:
+        if value is not None and not math.isnan(value):
+            self._sketch.update(float(value))
+
+    def result(self) -> float | None:
+        return None if self._sketch.is_empty() else float(self._sketch.get_quantile(self._share))
+
+    def stored(self) -> bytes:
+        return bytes(self._sketch.serialize())

@@ -1,0 +1,329 @@
+"""Aggregates that are running totals: a row's part is added when it comes and taken away when it goes.
+
+Totals are exact integers, of any size where need be: a decimal is its unscaled number, a float a multiple of the
+smallest float there is. So removing a row leaves no residue, and the order of changes does not matter.
+
+======================  ======================================  =============================================
+function                remembered                              result
+======================  ======================================  =============================================
+``Count()``             --                                      rows of the group
+``Count(column)``       rows where it is not null               the same
+``Sum``, ``Average``    rows where it is not null, their        null without such rows; NaN and infinities as
+.                       total, and of floats how many are       in floating-point arithmetic
+.                       NaN, infinite, negative infinite
+======================  ======================================  =============================================
+
+A result that is emitted and does not fit its type is an error, as in Spark's ANSI mode. The total on the way there may
+be of any size.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from decimal import ROUND_HALF_UP, Context, Decimal
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from tablestream.errors import TotalOverflowError
+from tablestream.operators.events import Ints, ints
+from tablestream.operators.reduce.groups import GroupEvents
+from tablestream.operators.reduce.user_values import type_name
+
+Objects = npt.NDArray[np.object_]
+
+#: A float is a multiple of 2 to the minus this.
+_FLOAT_BITS = 1074
+_SAFE = float(1 << 62)
+#: The first number beyond 64 bits.
+_LIMIT = 1 << 63
+_EXACT = Context(prec=80, rounding=ROUND_HALF_UP)
+
+
+@dataclass(frozen=True)
+class Totals:
+    """What a function computed: its result at some messages, and what is to be remembered of each group."""
+
+    result: pl.Series
+    state: list[pl.Series]
+
+
+class Function(ABC):
+    """An aggregate of one column, or of none, kept as running totals."""
+
+    @property
+    @abstractmethod
+    def result(self) -> pl.DataType:
+        """The dtype of the result."""
+
+    @property
+    @abstractmethod
+    def state(self) -> dict[str, pl.DataType]:
+        """What is remembered of a group, beside its number of rows."""
+
+    @abstractmethod
+    def run(self, events: GroupEvents, base: Sequence[pl.Series], shown: Ints) -> Totals:
+        """Work through all messages.
+
+        Parameters
+        ----------
+        events
+            The messages.
+        base
+            What was remembered, as `state` says.
+        shown
+            The messages for which results are wanted.
+        """
+
+    @abstractmethod
+    def recalled(self, rows: pl.Series, base: Sequence[pl.Series]) -> pl.Series:
+        """Return the results of groups as they are remembered.
+
+        Parameters
+        ----------
+        rows
+            How many rows each group has.
+        base
+            What is remembered of each, as `state` says.
+        """
+
+
+@dataclass(frozen=True)
+class Count(Function):
+    """Count rows, or those in which a column is not null."""
+
+    column: str | None = None
+
+    @property
+    def result(self) -> pl.DataType:
+        return pl.Int64()
+
+    @property
+    def state(self) -> dict[str, pl.DataType]:
+        return {} if self.column is None else {"count": pl.Int64()}
+
+    def run(self, events: GroupEvents, base: Sequence[pl.Series], shown: Ints) -> Totals:
+        """Count."""
+        if self.column is None:
+            return Totals(pl.Series(events.rows[shown], dtype=pl.Int64), [])
+        counts = events.running(_present(events, self.column), ints(base[0].fill_null(0)))
+        return Totals(
+            pl.Series(counts[shown], dtype=pl.Int64), [pl.Series(counts[events.last], dtype=pl.Int64)]
+        )
+
+    def recalled(self, rows: pl.Series, base: Sequence[pl.Series]) -> pl.Series:
+        """Return the counts."""
+        return rows if self.column is None else base[0]
+
+
+@dataclass(frozen=True)
+class Sum(Function):
+    """Add up a column, or with `average` divide that by the number of values.
+
+    Parameters
+    ----------
+    column
+        The column.
+    of
+        Its dtype.
+    into
+        The dtype of the result, as Spark has it.
+    average
+        Whether it is the average that is wanted.
+    name
+        What users call the result.
+    """
+
+    column: str
+    of: pl.DataType
+    into: pl.DataType
+    average: bool = False
+    name: str = ""
+
+    @property
+    def result(self) -> pl.DataType:
+        return self.into
+
+    @property
+    def state(self) -> dict[str, pl.DataType]:
+        special = (
+            dict.fromkeys(("nan", "infinite", "minus_infinite"), pl.Int64()) if self.of.is_float() else {}
+        )
+        total: dict[str, pl.DataType] = (
+            {"total": pl.Int64()} if self._is_bounded else {"exact_total": pl.Binary()}
+        )
+        return {"count": pl.Int64(), **total, **special}
+
+    @property
+    def _is_bounded(self) -> bool:
+        """Whether a total that is remembered is the result, and fits 64 bits."""
+        return self.of.is_integer() and not self.average
+
+    def run(self, events: GroupEvents, base: Sequence[pl.Series], shown: Ints) -> Totals:
+        """Add up."""
+        counts = events.running(_present(events, self.column), ints(base[0].fill_null(0)))
+        totals = self._totals(events, base[1])
+        specials = [
+            events.running(_moves(events, self.column, which), ints(known.fill_null(0)))
+            for which, known in zip(_SPECIALS, base[2:], strict=False)
+        ]
+        values = self._values(totals[shown], counts[shown])
+        if totals.dtype == object and not self.into.is_float():
+            self._check(values, events, shown)
+        state = [pl.Series(counts[events.last], dtype=pl.Int64), self._kept(totals[events.last])]
+        state += [pl.Series(special[events.last], dtype=pl.Int64) for special in specials]
+        return Totals(self._result(values, [special[shown] for special in specials]), state)
+
+    def recalled(self, rows: pl.Series, base: Sequence[pl.Series]) -> pl.Series:  # noqa: ARG002
+        """Return the sums or averages."""
+        values = self._values(self._known(base[1]), ints(base[0]))
+        return self._result(values, [ints(special) for special in base[2:]])
+
+    def _values(self, totals: Ints | Objects, counts: Ints) -> list[Any]:
+        """The results from totals in units, whether they fit or not."""
+        return [
+            self._value(total, count) for total, count in zip(totals.tolist(), counts.tolist(), strict=True)
+        ]
+
+    def _result(self, values: list[Any], specials: Sequence[Ints]) -> pl.Series:
+        """Results as a column."""
+        result = pl.Series(values, dtype=self.into, strict=True)
+        return _with_specials(result, specials) if specials else result
+
+    def _totals(self, events: GroupEvents, base: pl.Series) -> Ints | Objects:
+        """The total after each message, in units."""
+        known = self._known(base)
+        new, old = _units(events.new(self.column)), _units(events.old(self.column))
+        if self.of.is_integer():
+            if _size(new).sum() + _size(old).sum() + _size(known).max(initial=0.0) < _SAFE:
+                return events.running(new - old, known.astype(np.int64))
+            new, old, known = (one.astype(object) for one in (new, old, known))
+        return events.running(new - old, known)
+
+    def _known(self, base: pl.Series) -> Any:
+        """The total that is remembered of each group, in units."""
+        if self._is_bounded:
+            return ints(base.fill_null(0))
+        return np.array([_from_bytes(one) for one in base], dtype=object)
+
+    def _kept(self, totals: Ints | Objects) -> pl.Series:
+        """Totals as they are remembered."""
+        if self._is_bounded:
+            return pl.Series([int(total) for total in totals], dtype=pl.Int64, strict=True)
+        return pl.Series([_to_bytes(int(total)) for total in totals], dtype=pl.Binary)
+
+    def _value(self, total: int, count: int) -> Any:
+        """The result from a total in units."""
+        if not count:
+            return None
+        if self.of.is_float():
+            return _divided(total, (count if self.average else 1) << _FLOAT_BITS)
+        if isinstance(self.of, pl.Decimal):
+            value = _EXACT.scaleb(Decimal(total), -self.of.scale)
+            into = self.into
+            assert isinstance(into, pl.Decimal)  # noqa: S101 - Spark's averages and sums of decimals are such
+            value = _EXACT.divide(value, Decimal(count)) if self.average else value
+            return _EXACT.quantize(value, Decimal(1).scaleb(-into.scale))
+        return _divided(total, count) if self.average else total
+
+    def _check(self, values: Sequence[Any], events: GroupEvents, shown: Ints) -> None:
+        """Refuse results that do not fit their type."""
+        for at, value in zip(shown.tolist(), values, strict=True):
+            if value is None or self._fits(value):
+                continue
+            what, group = "average" if self.average else "sum", events.group_shown(at)
+            wide = "decimal(38,0)" if self.of.is_integer() else "double"
+            raise TotalOverflowError(
+                f"The {what} in column '{self.name}' of the group {group} is {value}, which does not fit"
+                f" {type_name(self.into)}.",
+                hint=f"Cast the column before it is aggregated, for instance to {wide}.",
+            )
+
+    def _fits(self, value: Any) -> bool:
+        if isinstance(self.into, pl.Decimal):
+            return bool(value.adjusted() < self.into.precision - self.into.scale)
+        return bool(-_LIMIT <= value < _LIMIT)
+
+
+def _size(numbers: Ints | Objects) -> npt.NDArray[np.float64]:
+    """About how large numbers are, of either sign."""
+    return np.abs(numbers.astype(np.float64))
+
+
+def _divided(total: int, by: int) -> float:
+    try:
+        return total / by
+    except OverflowError:
+        return math.inf if total > 0 else -math.inf
+
+
+def _present(events: GroupEvents, column: str) -> Ints:
+    """How each message changes the number of values that are not null."""
+    return _moves(events, column, lambda values: values.is_not_null())
+
+
+def _moves(events: GroupEvents, column: str, which: Callable[[pl.Series], pl.Series]) -> Ints:
+    new, old = (ints(which(one(column)).fill_null(value=False)) for one in (events.new, events.old))
+    return np.asarray(new - old)
+
+
+_SPECIALS: tuple[Callable[[pl.Series], pl.Series], ...] = (
+    lambda values: values.is_nan(),
+    lambda values: values == math.inf,
+    lambda values: values == -math.inf,
+)
+
+
+def _with_specials(result: pl.Series, specials: Sequence[Ints]) -> pl.Series:
+    """Replace sums in which NaN or infinities take part."""
+    nan, plus, minus = (pl.lit(pl.Series(special > 0)) for special in specials)
+    return pl.select(
+        pl.when(nan | (plus & minus))
+        .then(math.nan)
+        .when(plus)
+        .then(math.inf)
+        .when(minus)
+        .then(-math.inf)
+        .otherwise(pl.lit(result))
+        .cast(result.dtype)
+    ).to_series()
+
+
+def _units(values: pl.Series) -> Any:
+    """Values as whole numbers of the column's unit; 0 for null and for what is no number."""
+    if values.dtype.is_integer():
+        return ints(values.fill_null(0))
+    if values.dtype.is_float():
+        finite = values.cast(pl.Float64).fill_null(0.0)
+        return np.array([_float_units(one) for one in finite.to_list()], dtype=object)
+    scale = values.dtype.scale if isinstance(values.dtype, pl.Decimal) else 0
+    return np.array(
+        [0 if one is None else int(one.scaleb(scale, _EXACT)) for one in values.to_list()], dtype=object
+    )
+
+
+def _float_units(value: float) -> int:
+    if not math.isfinite(value):
+        return 0
+    mantissa, exponent = math.frexp(value)
+    shift = exponent - 53 + _FLOAT_BITS
+    whole = int(mantissa * (1 << 53))
+    return whole << shift if shift >= 0 else whole >> -shift
+
+
+def _to_bytes(total: int) -> bytes:
+    """A number as its factor of two (2 bytes) and the rest."""
+    shift = (total & -total).bit_length() - 1 if total else 0
+    rest = total >> shift
+    return shift.to_bytes(2, "big") + rest.to_bytes(rest.bit_length() // 8 + 1, "big", signed=True)
+
+
+def _from_bytes(data: bytes | None) -> int:
+    if data is None:
+        return 0
+    return int.from_bytes(data[2:], "big", signed=True) << int.from_bytes(data[:2], "big")

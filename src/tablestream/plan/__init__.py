@@ -1,1 +1,0 @@
-"""The physical plan: the line of rounds, engine-neutral."""

@@ -1,0 +1,249 @@
+"""The tables that the state of a plan has, for who reads it from outside: where their rows are, and how to get them.
+
+Every shard holds this, as text, beside the plan. It is JSON, and the columns of traces are Arrow schemas: reading it
+runs nothing.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from typing import Any, cast
+
+import polars as pl
+import pyarrow as pa
+
+from tablestream.errors import DamagedStateError, StateError
+from tablestream.operators.reduce.aggregate import Aggregate
+from tablestream.operators.versions import FROM, TO, valid_versions
+from tablestream.planner.lowering import Draft, Groups, History, Remembered, Types
+from tablestream.planner.rules import aggregate_function
+from tablestream.runtime.rounds import Round
+from tablestream.state.changes import TS, key_columns
+from tablestream.state.shard import ShardState
+from tablestream.state.trace import TraceSpec
+from tablestream.topology.graph import named_as
+from tablestream.topology.nodes import Field, Fields, Measure, Node
+
+FORMAT_VERSION = 1
+
+
+@dataclass(frozen=True)
+class StoredTable:
+    """A table whose rows are in the state.
+
+    Attributes
+    ----------
+    name
+        As users know it.
+    round, operator, fingerprint
+        Which operator has it, and the fingerprint of that round.
+    key, value
+        Its columns.
+    stored_key
+        The key's columns in the types in which they are stored.
+    traces
+        Those that are read, the one with the table's keys first.
+    column, skipped
+        The column of the trace with the value, and how many fields of that come before the table's own.
+    copied
+        Whether every shard has all of it.
+    history
+        Of a versioned table.
+    groups
+        Of a table of declared aggregates: they are computed from what is stored.
+    """
+
+    name: str
+    round: int
+    operator: str
+    fingerprint: str
+    key: Fields
+    value: Fields
+    stored_key: Fields
+    traces: tuple[TraceSpec, ...]
+    column: str = "v"
+    skipped: int = 0
+    copied: bool = False
+    history: History | None = None
+    groups: Groups | None = None
+
+    def frames(self, state: ShardState, types: Types, as_of_us: int | None = None) -> Iterator[pl.DataFrame]:
+        """Yield the rows of a shard in frames of bounded size.
+
+        Parameters
+        ----------
+        state
+            The shard, with `traces`.
+        types
+            Gives the Polars dtypes of columns.
+        as_of_us
+            Of a versioned table, the time as of which rows are wanted; None: all versions in the history.
+
+        Yields
+        ------
+        DataFrame
+            ``_k0``, ..., ``_ts``, ``v``; of a versioned table also ``_from`` and ``_to``, and ``_ts`` is ``_from``.
+        """
+        if self.groups is not None:
+            stored = self._aggregate(self.groups, types).recalled(
+                lambda name: state.trace(f"{self.operator}/{name}")
+            )
+        else:
+            stored = state.trace(self.traces[0].name).frames()
+        keys = zip(self.traces[0].key, key_columns(len(self.key)), strict=True)
+        columns = [pl.col(name).alias(shown) for name, shown in keys]
+        columns.append(self._own_value())
+        versions = () if self.history is None else (FROM, TO)
+        for frame in stored:
+            rows = frame.filter(pl.col(self.column).is_not_null())
+            if self.history is not None:
+                observed = cast("int", state.clock(self.history.clock))
+                rows = valid_versions(rows, observed - self.history.length_us, as_of_us)
+            yield rows.select(*columns, pl.col(FROM if versions else TS).alias(TS), *versions)
+
+    def _own_value(self) -> pl.Expr:
+        """The value without the fields that come before the table's own."""
+        value = pl.col(self.column)
+        if self.skipped and self.value:
+            own = range(self.skipped, self.skipped + len(self.value))
+            value = pl.struct(value.struct.field(f"c{of}").alias(f"c{n}") for n, of in enumerate(own))
+        return value.alias("v")
+
+    def _aggregate(self, groups: Groups, types: Types) -> Aggregate:
+        """What computes the aggregates of groups from what is stored of them."""
+        of_groups, *others = self.traces
+        members = [spec for spec in others if "v" in spec.schema][:1]
+        inputs, results = types(groups.inputs).values(), types(self.value).items()
+        functions = (
+            aggregate_function(measure, list(inputs), name, result, records=groups.records)
+            for measure, (name, result) in zip(groups.measures, results, strict=True)
+        )
+        keys = {name: spec.schema[name] for spec in members for name in spec.unique}
+        value = members[0].schema["v"] if members else pl.Struct([])
+        group_keys = {name: of_groups.schema[name] for name in of_groups.key}
+        return Aggregate(pl.Schema(keys), pl.Schema(group_keys), value, tuple(functions))
+
+
+@dataclass(frozen=True)
+class StoredTables:
+    """The tables that the state of a plan has, by name; `others` are those of the plan whose rows it has not."""
+
+    tables: tuple[StoredTable, ...]
+    others: tuple[str, ...] = ()
+
+    @cached_property
+    def by_name(self) -> Mapping[str, StoredTable]:
+        """The tables by their names."""
+        return {table.name: table for table in self.tables}
+
+
+def stored_tables(
+    drafts: Sequence[Draft], rounds: Sequence[Round], names: Mapping[Node, str]
+) -> StoredTables:
+    """Say which tables the state of a plan has.
+
+    Several operators may remember a table. Of these the one counts that has its versions, or else its key as it is.
+    """
+    found: dict[str, StoredTable] = {}
+    for draft in drafts:
+        for remembered in draft.remembers:
+            table = _stored(draft, remembered, rounds[draft.round - 1], names)
+            known = found.get(table.name)
+            if known is None or _worth(table) > _worth(known):
+                found[table.name] = table
+    every = dict.fromkeys(named_as(node, names) for node in names)
+    return StoredTables(tuple(found.values()), tuple(name for name in every if name not in found))
+
+
+def _worth(table: StoredTable) -> tuple[bool, bool]:
+    return table.history is not None, table.stored_key == table.key
+
+
+def _stored(draft: Draft, remembered: Remembered, work: Round, names: Mapping[Node, str]) -> StoredTable:
+    node, prefix = remembered.table, draft.name
+    specs = {spec.name: spec for spec in work.traces}
+    return StoredTable(
+        name=named_as(node, names),
+        round=work.number,
+        operator=prefix,
+        fingerprint=work.fingerprint,
+        key=node.key,
+        value=node.value,
+        stored_key=tuple(
+            Field(own.name, stored.type) for own, stored in zip(node.key, remembered.key, strict=True)
+        ),
+        traces=tuple(specs[f"{prefix}/{trace}"] for trace in remembered.traces),
+        column=remembered.column,
+        skipped=remembered.skipped,
+        copied=next(placed.copied for placed in work.operators if placed.name == prefix),
+        history=remembered.history,
+        groups=remembered.groups,
+    )
+
+
+def encode(tables: StoredTables) -> str:
+    """Write what `decode` reads."""
+    document: dict[str, Any] = {"version": FORMAT_VERSION, "others": tables.others}
+    document["tables"] = [
+        asdict(replace(table, traces=())) | {"traces": [_encoded(spec) for spec in table.traces]}
+        for table in tables.tables
+    ]
+    return json.dumps(document, separators=(",", ":"))
+
+
+def decode(text: str) -> StoredTables:
+    """Read what `encode` wrote.
+
+    Raises
+    ------
+    StateError
+        If another version of the library wrote it.
+    DamagedStateError
+        If it is not what `encode` wrote.
+    """
+    try:
+        document = json.loads(text)
+        version = document["version"]
+        if version == FORMAT_VERSION:
+            return StoredTables(tuple(map(_table, document["tables"])), tuple(document["others"]))
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as problem:
+        raise DamagedStateError(
+            f"The description of tables in the state cannot be read: {type(problem).__name__}.",
+            hint="Read a complete checkpoint.",
+        ) from problem
+    raise StateError(
+        f"The state describes its tables in version {version!r}; this tablestream reads version {FORMAT_VERSION}.",
+        hint="Read it with the version of tablestream that wrote the checkpoint.",
+    )
+
+
+def _table(facts: dict[str, Any]) -> StoredTable:
+    history, groups = facts.pop("history"), facts.pop("groups")
+    fields: dict[str, Any] = {name: _fields(facts.pop(name)) for name in ("key", "value", "stored_key")}
+    traces = tuple(map(_decoded, facts.pop("traces")))
+    if groups is not None:
+        measures = tuple(Measure(**one) for one in groups["measures"])
+        groups = Groups(_fields(groups["inputs"]), measures, groups["records"])
+    history = None if history is None else History(**history)
+    return StoredTable(**facts, **fields, traces=traces, history=history, groups=groups)
+
+
+def _fields(facts: list[dict[str, str]]) -> Fields:
+    return tuple(Field(**one) for one in facts)
+
+
+def _encoded(spec: TraceSpec) -> dict[str, Any]:
+    facts = {name: value for name, value in vars(spec).items() if name != "schema"}
+    schema = pl.DataFrame(schema=spec.schema).to_arrow(compat_level=pl.CompatLevel.oldest()).schema
+    return facts | {"schema": base64.b64encode(schema.serialize().to_pybytes()).decode()}
+
+
+def _decoded(facts: dict[str, Any]) -> TraceSpec:
+    schema = pa.ipc.read_schema(pa.BufferReader(base64.b64decode(facts.pop("schema"))))
+    empty = cast("pl.DataFrame", pl.from_arrow(schema.empty_table()))
+    columns: dict[str, Any] = {name: tuple(facts.pop(name)) for name in ("key", "unique")}
+    return TraceSpec(**facts, **columns, schema=empty.schema)

@@ -1,0 +1,90 @@
+"""A plan as text: rounds, operators, what each remembers, and where records are shuffled."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from tablestream.operators.joins.key_join import Branch
+from tablestream.operators.operator import Operator
+from tablestream.planner.catalogue import decode
+from tablestream.planner.physical_plan import PhysicalPlan, Reader
+from tablestream.runtime.rounds import Round
+
+
+def explained(plan: PhysicalPlan) -> str:
+    """Print a plan.
+
+    The text begins with the sources and ends with the outputs. Between them stands, per round, one shuffle and one
+    stateful stage with its operators; ``remembers`` names the traces and the key each is looked up by. The last plan
+    has the tables that `tablestream.read_state` can read.
+    """
+    compat = "kafka-streams" if plan.mode.compat else "none"
+    parts = [f"Plan: {_count(len(plan.rounds), 'round')}, {plan.mode.shards} shards, compat {compat}"]
+    for source, readers in sorted(plan.sources.items(), key=lambda entry: entry[0].serial):
+        key = ", ".join(one.name for one in source.key)
+        parts.append(
+            f"Source {plan.names[source]} (key {key})" + (f" -> {_ports(readers)}" if readers else "")
+        )
+    for work in plan.rounds:
+        parts += _round(work)
+        for between in plan.between:
+            if between.after == work.number:
+                parts.append(f"  Columns: {between.port.label} -> {_ports(between.readers)}")
+    parts.append("Last shuffle: by the output's key, in order")
+    for ending in plan.endings:
+        if ending.output.rejected:
+            parts.append(
+                f"Output {plan.names[ending.output.node]}: the records that are left out on the way to it"
+            )
+            continue
+        wanted = ["final change per key and micro-batch" if ending.output.final else "every change"]
+        wanted += ["with the row before"] if ending.output.before else []
+        wanted += ["minimal tombstones"] if ending.output.minimal else []
+        key = ", ".join(one.name for one in ending.output.node.key)
+        parts.append(f"Output {plan.names[ending.output.node]} (key {key}): {', '.join(wanted)}")
+    tables = [name for work in plan.rounds[:1] for name in decode(work.tables).by_name]
+    parts += [f"Tables in the state: {', '.join(tables)}"] if tables else []
+    return "\n".join(parts)
+
+
+def _round(work: Round) -> list[str]:
+    lines = [f"Round {work.number}: shuffle by shard, one stateful stage"]
+    if work.alignment is not None:
+        lines += [f"  {text}" for text in work.alignment.description]
+    for placed in work.operators:
+        lines.append(
+            f"  {placed.name}: {type(placed.operator).__name__} {_parameters(placed.operator)}".rstrip()
+        )
+        lines += [f"    remembers {spec.name} by ({', '.join(spec.key)})" for spec in placed.operator.traces]
+        targets = sorted({port.label for ports in placed.targets for port in ports})
+        lines.append(f"    sends to {', '.join(targets)}")
+    return lines
+
+
+def _parameters(operator: Operator) -> str:
+    """The parameters that an operator wants to be shown, as far as they say something."""
+    shown = []
+    for name in operator.parameters:
+        value = getattr(operator, name)
+        if isinstance(value, Branch):
+            shown.append(_tree(value))
+        elif isinstance(value, Enum):
+            shown.append(f"{name}={value.value}")
+        elif value is True:
+            shown.append(name)
+        elif value is not None and value is not False:
+            shown.append(f"{name}={value}")
+    return f"({', '.join(shown)})" if shown else ""
+
+
+def _tree(side: Branch | int) -> str:
+    """A join of joins on one key; its inputs are numbers."""
+    return f"{side}" if isinstance(side, int) else f"{side.how}[{_tree(side.left)}, {_tree(side.right)}]"
+
+
+def _ports(readers: tuple[Reader, ...]) -> str:
+    return ", ".join(reader.port.label for reader in readers)
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" + ("" if number == 1 else "s")

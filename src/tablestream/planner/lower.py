@@ -1,0 +1,309 @@
+"""From the logical plan to the physical plan: operators are placed, ports numbered, and readers connected."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import polars as pl
+
+from tablestream.operators.operator import keyed_changes
+from tablestream.operators.upsert import Upsert
+from tablestream.operators.versioned_upsert import VersionedUpsert
+from tablestream.planner.catalogue import encode, stored_tables
+from tablestream.planner.lowering import Draft, History, Lowering, Read, Remembered, Types, Want
+from tablestream.planner.physical_plan import Between, Ending, Mode, Output, PhysicalPlan, Reader
+from tablestream.planner.result import Result
+from tablestream.planner.rules import place
+from tablestream.runtime.alignment import Alignment, Held
+from tablestream.runtime.rounds import EVERY_SHARD, Placed, Port, Round
+from tablestream.state.changes import FOREIGN_HASH, KEY_HASH
+from tablestream.topology.graph import (
+    ancestors,
+    base_of,
+    filters_with_old_values,
+    history_of,
+    operator_of,
+    path_from_base,
+    removes_rows,
+    unique_names,
+)
+from tablestream.topology.nodes import Field, Node, Source
+from tablestream.topology.streams import Merge
+
+#: Behind every declared node: outputs rank last.
+_LAST = 1 << 60
+
+
+def lower(outputs: Sequence[Output], types: Types, mode: Mode) -> PhysicalPlan:
+    """Lower a plan.
+
+    Parameters
+    ----------
+    outputs
+        What is asked for.
+    types
+        Gives the Polars dtypes of columns.
+    mode
+        Applies to the whole plan.
+    """
+    nodes = ancestors(*(output.node for output in outputs))
+    lowering = Lowering(mode, types, unique_names(nodes), filters_with_old_values(nodes), place)
+    for output in outputs:
+        if output.rejected:
+            _produce_rejecting(lowering, output.node)
+        else:
+            lowering.produce_stream(output.node)
+    final = _natively_final(lowering, outputs)
+    endings = [_ending(lowering, output, index, final) for index, output in enumerate(outputs)]
+    last = max([draft.round for draft in lowering.drafts], default=0 if mode.align is None else 1)
+    ending = {end.want for end in endings}
+    for want in lowering.wants:
+        if want in ending or want.into in ending:
+            want.round = last + 1
+    finished = _Finishing(lowering, endings, final, last).physical_plan()
+    finished.check()
+    return finished
+
+
+@dataclass(frozen=True)
+class _End:
+    """An output before its port is numbered.
+
+    `base` is the operator that sends to it, its `Upsert`, or none if the port reads a view, or what is rejected.
+    """
+
+    output: Output
+    want: Want
+    base: Node | Draft | None
+    result: Result | None
+
+
+def _produce_rejecting(lowering: Lowering, output: Node) -> None:
+    """Place the operators that can reject records on the way to an output; lowering all of it once tells which."""
+    whole = Lowering(lowering.mode, lowering.types, lowering.names, lowering.knowing, lowering.place)
+    whole.produce_stream(output)
+    rejecting = {draft.base for draft in whole.drafts if draft.operator.rejects}
+    rejecting |= {join for join, _ in whole.counting.values()}
+    nodes = ancestors(output)
+    for node in nodes:
+        if node in rejecting:
+            lowering.produce(operator_of(node, nodes))
+
+
+def _natively_final(lowering: Lowering, outputs: Sequence[Output]) -> set[Node]:
+    """The bases whose operators can leave out all but the last change: every reader is final."""
+    emitting = [draft for draft in lowering.drafts if None in draft.targets]
+    able = {draft.base for draft in emitting if draft.base is not None}
+    able -= {draft.base for draft in emitting if not draft.operator.can_be_final}
+    able -= {read.base for read in lowering.reads} | lowering.direct.keys()
+    for output in outputs:
+        if output.rejected:
+            continue
+        if not output.final or output.before or output.minimal or removes_rows(output.node):
+            able.discard(base_of(output.node))
+    return able
+
+
+def _ending(lowering: Lowering, output: Output, index: int, final: set[Node]) -> _End:
+    """Decide how an output's changes leave: from their operator as they are, or through an `Upsert`."""
+    base = base_of(output.node)
+    want = Want(((_LAST,), index), 0, KEY_HASH, f"output {index + 1}")
+    if output.rejected:
+        lowering.wants.append(want)
+        return _End(output, want, None, None)
+    quiet = output.minimal or lowering.is_quiet(output.node)
+    if not (output.before or quiet or (output.final and base not in final)):
+        # What a view of a stream leaves out, or gives another key, has to be known before the last shuffle.
+        if isinstance(base, Source | Merge) or (output.node.is_stream and base is not output.node):
+            lowering.read_stream(output.node, want, output.node.key)
+            return _End(output, want, None, Result.computed(output.node))
+        lowering.wants.append(want)
+        return _End(output, want, base, lowering.made[base].result)
+    number = 1 + lowering.produce(base)
+    path = (*path_from_base(output.node), _LAST)
+    read = Want((path, index), number, KEY_HASH, f"output {index + 1}[rows]")
+    lowering.read(output.node, read, output.node.key, latest_only=not output.tells_latest)
+    name, operator = f"output {index + 1}", _remembering(lowering, output, quiet=quiet)
+    history = History(operator.history_us, name) if isinstance(operator, VersionedUpsert) else None
+    rows = Remembered(output.node, (operator.traces[0].name,), output.node.key, history=history)
+    remembers = (rows,) if output.before or history is not None else ()
+    draft = Draft(None, name, number, operator, [read], remembers=remembers)
+    lowering.drafts.append(draft)
+    lowering.wants.append(want)
+    return _End(output, want, draft, Result.computed(output.node, latest=output.tells_latest))
+
+
+def _remembering(lowering: Lowering, output: Output, *, quiet: bool) -> Upsert | VersionedUpsert:
+    """The operator that knows what an output's rows were before."""
+    keys, value = lowering.key_of(output.node), lowering.value_of(output.node)
+    quiet, history_us = quiet or output.before, history_of(output.node)
+    if history_us is None or not output.tells_latest:
+        return Upsert(keys, value, keep_old=output.before, quiet=quiet, final=output.final)
+    return VersionedUpsert(
+        keys,
+        value,
+        history_us,
+        forgetful=lowering.mode.compat,
+        keep_old=output.before,
+        quiet=quiet,
+        final=output.final,
+    )
+
+
+@dataclass
+class _Finishing:
+    """Numbers the ports and connects operators with those who read them."""
+
+    lowering: Lowering
+    endings: list[_End]
+    final: set[Node]
+    last: int
+
+    def physical_plan(self) -> PhysicalPlan:
+        """Make the physical plan."""
+        ranked = sorted(self.lowering.wants, key=lambda want: want.order)
+        ranks = {want: rank for rank, want in enumerate(ranked, start=1)}
+        ports = {
+            want: Port(ranks[want.into or want], rank, want.round, want.route, want.label)
+            for want, rank in ranks.items()
+        }
+        reading = {read.want: self._reader(read, ports) for read in self.lowering.reads}
+        readers: dict[Node, list[Reader]] = {}
+        for read in self.lowering.reads:
+            readers.setdefault(read.base, []).append(reading[read.want])
+        alignment = self._alignment(readers, reading)
+        made = self.lowering.made
+        between = {
+            base: Port(len(ports) + number, 0, made[base].round + 1, KEY_HASH, self.lowering.names[base])
+            for number, base in enumerate(made, start=1)
+            if base in readers and not isinstance(base, Source)
+        }
+        return PhysicalPlan(
+            mode=self.lowering.mode,
+            names=self.lowering.names,
+            rounds=self._rounds(ports, between, reading, alignment),
+            sources={source: tuple(readers.get(source, ())) for source in self._sources()},
+            between=tuple(
+                Between(port, made[base].result, made[base].round, tuple(readers[base]))
+                for base, port in between.items()
+            ),
+            endings=tuple(Ending(end.output, ports[end.want], end.result) for end in self.endings),
+        )
+
+    def _sources(self) -> list[Source]:
+        """Every source of the plan, in the order of declaration."""
+        nodes = ancestors(*(end.output.node for end in self.endings))
+        return [node for node in nodes if isinstance(node, Source)]
+
+    def _reader(self, read: Read, ports: dict[Want, Port]) -> Reader:
+        """Finish a reader; one that counts late changes knows who asks for them."""
+        counting = self.lowering.counting.get(read.want)
+        return Reader(
+            port=ports[read.want],
+            node=read.view,
+            schema=self._message_schema(read),
+            key=read.key,
+            pointer=read.pointer,
+            inputs=read.inputs,
+            latest_only=read.latest_only,
+            counted_by=read.counted_by,
+            rejecting=() if counting is None else self._rejecting(counting[0], ports),
+        )
+
+    def _rejecting(self, node: Node | None, ports: dict[Want, Port]) -> tuple[Port, ...]:
+        """The ports that want to know what the operators of a node leave out."""
+        asking = (end for end in self.endings if end.output.rejected)
+        return tuple(ports[end.want] for end in asking if node in ancestors(end.output.node))
+
+    def _alignment(self, readers: dict[Node, list[Reader]], reading: dict[Want, Reader]) -> Alignment | None:
+        """Let what sources send wait in the first round, if records wait for each other."""
+        lowering, sources = self.lowering, self._sources()
+        if lowering.mode.align is None:
+            return None
+        waiting = [(read.base, read.want) for read in lowering.reads if isinstance(read.base, Source)]
+        numbers = itertools.count(1 + len(lowering.wants) + len(lowering.made))
+        told = Port(next(numbers), 0, 1, EVERY_SHARD, "how far the sources are")
+        held = []
+        readers.update((source, []) for source in sources)
+        for (source, want), number in zip(waiting, numbers, strict=False):
+            reader, ordered = reading[want], source.ordered_by is not None
+            held.append(Held(number, reader.port, reader.schema, ordered))
+            # What is copied is copied when it goes on, and not before.
+            route = FOREIGN_HASH if reader.port.route == EVERY_SHARD else reader.port.route
+            label = f"{reader.port.label} in order"
+            port = replace(reader.port, number=number, round=1, route=route, label=label)
+            readers[source].append(replace(reader, port=port))
+        kind = next((source.ordered_by for source in sources if source.ordered_by), None)
+        (time,) = lowering.types((Field("time", kind),)).values() if kind else (pl.Int64(),)
+        return Alignment(told, tuple(held), len(sources), time, lowering.mode.align.idle_us)
+
+    def _message_schema(self, read: Read) -> pl.Schema:
+        """The columns of a reader's messages: the input of its operator, or those of an output."""
+        lowering, want = self.lowering, read.want.into or read.want
+        for draft in lowering.drafts:
+            if want in draft.inputs:
+                return draft.operator.inputs[draft.inputs.index(want)]
+        return keyed_changes(lowering.key_of(read.view), lowering.value_of(read.view))
+
+    def _rounds(
+        self,
+        ports: dict[Want, Port],
+        between: dict[Node, Port],
+        reading: dict[Want, Reader],
+        alignment: Alignment | None,
+    ) -> tuple[Round, ...]:
+        made = []
+        for number in range(1, self.last + 1):
+            drafts = [draft for draft in self.lowering.drafts if draft.round == number]
+            placed = tuple(self._placed(draft, ports, between, reading) for draft in drafts)
+            aligning, description = None, self._description(drafts)
+            if alignment is not None and number == 1:
+                aligning, description = alignment, (*description, *alignment.description)
+            made.append(Round(number, placed, description, aligning))
+        tables = encode(stored_tables(self.lowering.drafts, made, self.lowering.names))
+        return tuple(replace(work, tables=tables) for work in made)
+
+    def _placed(
+        self,
+        draft: Draft,
+        ports: dict[Want, Port],
+        between: dict[Node, Port],
+        reading: dict[Want, Reader],
+    ) -> Placed:
+        ends = [
+            ports[end.want]
+            for end in self.endings
+            if end.base in (draft, draft.base) and end.base is not None
+        ]
+        if draft.base in between:
+            ends.append(between[draft.base])
+        if draft.base is not None:
+            ends += [ports[want] for want in self.lowering.direct.get(draft.base, ())]
+        operator = draft.operator.made_final() if draft.base in self.final else draft.operator
+        targets = tuple(tuple(ends) if want is None else (ports[want],) for want in draft.targets)
+        inputs = tuple(ports[want].number for want in draft.inputs)
+        copied = any(want.route == EVERY_SHARD for want in draft.inputs)
+        rejecting = self._rejecting(draft.base, ports)
+        shown = tuple(reading[want].shown if want in reading else None for want in draft.inputs)
+        shown = shown if rejecting else ()
+        where = "" if draft.base is None else draft.base.where
+        return Placed(draft.name, operator, inputs, targets, copied, rejecting, shown, where)
+
+    def _description(self, drafts: Sequence[Draft]) -> tuple[str, ...]:
+        """What the state of a round means: its operators, and every node they hang on."""
+        mode, names = self.lowering.mode, self.lowering.names
+        lines = [f"shards: {mode.shards}", f"compat: {'kafka-streams' if mode.compat else 'none'}"]
+        # Spark knows the streams of a checkpoint by their place, and ties are broken by it.
+        lines.append(f"sources: {', '.join(names[source] for source in self._sources())}")
+        for draft in drafts:
+            lines.append(f"operator {draft.name}: {type(draft.operator).__name__}")
+            lines += [f"  remembers {spec.name}: {', '.join(spec.schema)}" for spec in draft.operator.traces]
+            roots = [draft.base] if draft.base is not None else []
+            roots += [end.output.node for end in self.endings if end.base is draft]
+            for node in ancestors(*roots):
+                of = f" of {', '.join(names[parent] for parent in node.parents)}" if node.parents else ""
+                known = "; knows old rows" if mode.compat and node in self.lowering.knowing else ""
+                lines.append(f"  {names[node]}{of}: {node.meaning}{known}")
+        return tuple(lines)

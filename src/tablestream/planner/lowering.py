@@ -1,0 +1,235 @@
+"""A plan while it is being lowered: the ports that are wanted, what is read there, and the operators so far.
+
+A *base* is a node whose changes physically arrive: a source, or the output of an operator. Selects and filters on
+top of it are a *view*: they are evaluated where the changes are read. Every reader of a view is a port.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+import polars as pl
+
+from tablestream.operators.operator import Operator
+from tablestream.planner.physical_plan import Inputs, Mode
+from tablestream.planner.result import Pointer, Result
+from tablestream.state.changes import NOTHING, key_columns
+from tablestream.topology.graph import base_of, history_of, is_filtered, view_path, ways
+from tablestream.topology.nodes import Fields, ForeignKeyJoin, Measure, Node
+
+Types = Callable[[Fields], pl.Schema]
+
+
+@dataclass(eq=False)
+class Want:
+    """A port before its number is its rank: `order` decides that, the way from its base and the role there.
+
+    `into`: the port that another of several merged streams goes to.
+    """
+
+    order: tuple[tuple[int, ...], int] | tuple[tuple[int, ...], int, int]
+    round: int
+    route: str
+    label: str
+    into: Want | None = None
+
+
+@dataclass(frozen=True)
+class History:
+    """How far back versions are kept, and the clock that this counts from."""
+
+    length_us: int
+    clock: str
+
+
+@dataclass(frozen=True)
+class Groups:
+    """Of a table of groups: what is aggregated, and how; `records`: of a stream."""
+
+    inputs: Fields
+    measures: tuple[Measure, ...]
+    records: bool
+
+
+@dataclass(frozen=True)
+class Remembered:
+    """A table whose rows a trace of an operator has.
+
+    Attributes
+    ----------
+    table
+        The table.
+    traces
+        The trace with its keys, and those that its value is computed from.
+    key
+        The key's columns in the types in which they are stored.
+    column, skipped
+        The trace's column with the value, and how many fields of that come before the table's own.
+    history
+        Of versions.
+    groups
+        Of declared aggregates: the value is computed from what is stored.
+    """
+
+    table: Node
+    traces: tuple[str, ...]
+    key: Fields
+    column: str = "v"
+    skipped: int = 0
+    history: History | None = None
+    groups: Groups | None = None
+
+
+@dataclass(frozen=True)
+class Read:
+    """A port that reads a view, before the columns of its messages are known: the attributes are those of `Reader`."""
+
+    want: Want
+    view: Node
+    key: Fields
+    pointer: Pointer | None
+    inputs: Inputs | None
+    latest_only: bool
+    counted_by: str | None
+
+    @property
+    def base(self) -> Node:
+        """The node whose changes arrive."""
+        return base_of(self.view)
+
+
+@dataclass(frozen=True)
+class Made:
+    """Where the changes of a node appear: behind which round, and what their messages have."""
+
+    round: int
+    result: Result
+
+
+@dataclass
+class Draft:
+    """An operator before it is known who reads its result.
+
+    `targets`: where each of its outputs goes; none: to the readers of `base`. `remembers`: the tables it has.
+    """
+
+    base: Node | None
+    name: str
+    round: int
+    operator: Operator
+    inputs: list[Want]
+    targets: tuple[Want | None, ...] = (None,)
+    remembers: tuple[Remembered, ...] = ()
+
+
+@dataclass
+class Lowering:
+    """The plan while it is being lowered; `place` places the operators of a base.
+
+    `knowing`: the filters that know the old row in compat mode.
+    `direct`: the ports that read a base's changes as its operator emits them. `counting`: where late changes of a
+    side of a join are counted: a join that is also part of another operator counts them once.
+    """
+
+    mode: Mode
+    types: Types
+    names: dict[Node, str]
+    knowing: set[Node]
+    place: Callable[[Lowering, Node], Made]
+    wants: list[Want] = field(default_factory=list)
+    reads: list[Read] = field(default_factory=list)
+    drafts: list[Draft] = field(default_factory=list)
+    direct: dict[Node, list[Want]] = field(default_factory=dict)
+    made: dict[Node, Made] = field(default_factory=dict)
+    counting: dict[Want, tuple[Node, int]] = field(default_factory=dict)
+
+    def produce(self, base: Node) -> int:
+        """Place the operator of a base and all below it; return the round in which its changes appear."""
+        if base not in self.made:
+            self.made[base] = self.place(self, base)
+        return self.made[base].round
+
+    def read(
+        self,
+        view: Node,
+        want: Want,
+        key: Fields,
+        pointer: Pointer | None = None,
+        inputs: Inputs | None = None,
+        *,
+        latest_only: bool = False,
+        side: tuple[Node, int] | None = None,
+    ) -> None:
+        """Note that a port reads a view; its operator's input says which columns its messages have.
+
+        `latest_only`: late changes of a versioned table are left out. `side`: so they are, and the join, of which this
+        is a side, counts them.
+        """
+        self.wants.append(want)
+        dropped = history_of(view) is not None and (latest_only or side is not None)
+        counted = None
+        if dropped and side is not None and side not in self.counting.values():
+            self.counting[want] = side
+            counted = self.names[side[0]]
+        self.reads.append(Read(want, view, key, pointer, inputs, dropped, counted))
+
+    def read_directly(self, base: Node, want: Want) -> None:
+        """Note that a port reads what an operator emits as it is, without expressions in between."""
+        self.wants.append(want)
+        self.direct.setdefault(base, []).append(want)
+
+    def read_stream(
+        self,
+        view: Node,
+        want: Want,
+        key: Fields,
+        pointer: Pointer | None = None,
+        inputs: Inputs | None = None,
+    ) -> None:
+        """Note that a port reads a stream, on every way on which its records come; a table comes on one.
+
+        The order of `want` says what lies above the view.
+        """
+        above, side = want.order[:2]
+        for number, (way, path) in enumerate(ways(view)):
+            order = ((*path, *above), side, number)
+            if number:
+                further = replace(want, order=order, into=want)
+            else:
+                want.order, further = order, want
+            self.read(way, further, key, pointer, inputs)
+
+    def produce_stream(self, view: Node) -> int:
+        """Place what makes the records of a stream, or a table; return the last round in which some appear."""
+        return max(self.produce(base_of(way)) for way, _ in ways(view))
+
+    def keys(self, fields: Fields, names: tuple[str, ...]) -> pl.Schema:
+        """Key columns and their dtypes."""
+        return pl.Schema(dict(zip(names, self.types(fields).values(), strict=True)))
+
+    def key_of(self, node: Node) -> pl.Schema:
+        """The key columns of a table."""
+        return self.keys(node.key, key_columns(len(node.key)))
+
+    def value_of(self, node: Node) -> pl.DataType:
+        """The dtype of a table's value."""
+        return self.struct_of(node.value)
+
+    def struct_of(self, fields: Fields) -> pl.DataType:
+        """The dtype in which columns travel."""
+        kinds = {f"c{number}": kind for number, kind in enumerate(self.types(fields).values())}
+        return pl.Struct(kinds or {NOTHING: pl.Boolean()})
+
+    def meets_on_key(self, join: ForeignKeyJoin) -> bool:
+        """Whether a join by a foreign key is planned as a join on the key; Kafka Streams never does so."""
+        return join.on_key and not self.mode.compat
+
+    def is_quiet(self, view: Node) -> bool:
+        """Whether tombstones for absent rows are no changes to the reader of a view."""
+        return (
+            not view.is_stream
+            and history_of(view) is None
+            and is_filtered(view)
+            and (not self.mode.compat or not self.knowing.isdisjoint(view_path(view)))
+        )

@@ -1,0 +1,1 @@
+"""What runs in workers: a round of operators over one shard."""

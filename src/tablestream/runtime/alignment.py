@@ -1,0 +1,228 @@
+"""Records wait until every source partition has passed them: the order then hangs on no cut.
+
+A *lane* is what keeps coming in order: a partition of a topic, or a source of files as a whole. In each micro-batch
+every shard is told how far each lane has come. A record's time in the order is the running maximum of its lane, from
+the lane's beginning on.
+
+======================================================  =========================================================
+record                                                  goes on
+======================================================  =========================================================
+its time is before the time of the lane that is         now, with the others in the order of (time, source
+furthest behind                                         partition, position)
+any other                                               when that lane has passed it
+======================================================  =========================================================
+
+Those that wait are in an index by the order's time. Numbers and times become integers there; of text, which has no
+integer in its order, all that waits is read in every micro-batch.
+
+A source that nothing came from holds back everything. A lane that was silent for ``idle_us`` (by the micro-batch's
+recorded time) is no longer waited for; what it tells afterwards may be late, and goes on at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import polars as pl
+
+from tablestream.operators.buffer.time_index import BEGIN, TimeIndex, by_time
+from tablestream.operators.cells import cell_type, cells, column
+from tablestream.operators.operator import Context
+from tablestream.runtime.rounds import Port
+from tablestream.state.changes import LIVE, PARTITION, POSITION, ROOT, ROW_TS, TIME
+from tablestream.state.trace import Trace, TraceSpec
+
+#: Of a lane: its name, how far it has come, and when it was last heard of, in microseconds since 1970.
+LANE, HEARD = "_lane", "_heard"
+_ZERO, _EXISTS, _RANK, _ARRIVAL, _INDEXED = "_zero", "_exists", "_h0", "_arrival", "_at"
+_ARRIVALS = "arrivals"
+_LARGEST = float(1 << 62)
+
+
+@dataclass(frozen=True)
+class Held:
+    """Messages to one port, which wait: where they come, where they go, and their columns but the order's.
+
+    `ordered`: they have the user's own order, which is taken as it is.
+    """
+
+    number: int
+    target: Port
+    schema: pl.Schema
+    ordered: bool
+
+
+@dataclass(frozen=True)
+class Alignment:
+    """The round in which records wait.
+
+    Attributes
+    ----------
+    told
+        The port at which every shard is told how far the lanes have come.
+    held
+        What waits.
+    sources
+        How many sources the plan has.
+    time
+        The dtype of times in the order.
+    idle_us
+        After how long silence a lane is not waited for, in microseconds; None: never.
+    """
+
+    told: Port
+    held: tuple[Held, ...]
+    sources: int
+    time: pl.DataType
+    idle_us: int | None
+
+    @property
+    def lanes(self) -> TraceSpec:
+        """What is remembered of the lanes."""
+        columns = {_ZERO: pl.Int64(), LANE: pl.String(), TIME: self.time, HEARD: pl.Int64()}
+        return TraceSpec("lanes", 0, pl.Schema({**columns, LIVE: pl.Boolean()}), (LANE,), hash=_ZERO)
+
+    def waiting(self, held: Held) -> TraceSpec:
+        """What waits for a port."""
+        place = {TIME: self.time, PARTITION: pl.String(), POSITION: pl.Int64(), _RANK: pl.Int64()}
+        message = {_EXISTS if name == LIVE else name: kind for name, kind in held.schema.items()}
+        number = 1 + self.held.index(held)
+        columns = {_ARRIVAL: pl.Int64(), **place, **message}
+        name = f"waiting {number}: {held.target.label}"
+        return by_time(name, number, _INDEXED, columns, [_ARRIVAL], _ARRIVAL)
+
+    @property
+    def marks(self) -> tuple[str, ...]:
+        """How many have come, and the starts of the indexes."""
+        return (_ARRIVALS, *(self.waiting(held).name for held in self.held))
+
+    @cached_property
+    def traces(self) -> tuple[TraceSpec, ...]:
+        """All of it."""
+        return (self.lanes, *(self.waiting(held) for held in self.held))
+
+    @property
+    def ports(self) -> tuple[int, ...]:
+        """What is read here."""
+        return (self.told.number, *(held.number for held in self.held))
+
+    @property
+    def description(self) -> tuple[str, ...]:
+        """What the state means."""
+        idle = (
+            "" if self.idle_us is None else f", a lane that is silent for {self.idle_us} us is not waited for"
+        )
+        remembered = (f"  {spec.name} by ({', '.join(spec.key)})" for spec in self.traces)
+        return (f"align: {self.sources} sources{idle}", *remembered)
+
+    def let_go(
+        self, inbox: Mapping[int, Sequence[pl.DataFrame]], context: Context
+    ) -> Iterator[tuple[Port, pl.DataFrame]]:
+        """Take messages in, and let go those that every lane has passed."""
+        lanes = _Lanes(self, context.trace(self.lanes.name))
+        lanes.hear(inbox.get(self.told.number, ()))
+        bound = lanes.bound()
+        for held in self.held:
+            spec = self.waiting(held)
+            index = TimeIndex.of(context, spec.name)
+            read, over = (BEGIN, BEGIN) if bound is None else self._range(bound)
+            stored = index.until(read)
+            new = [stored.clear()]
+            for frame in inbox.get(held.number, ()):
+                first = context.marks.get(_ARRIVALS, 0)
+                context.marks[_ARRIVALS] = first + frame.height
+                new.append(self._message(held, spec, frame, lanes.floors, first))
+            goes = pl.lit(value=False) if bound is None else pl.col(TIME) < pl.lit(column([bound], self.time))
+            gone = pl.concat([stored, *new]).filter(goes)
+            if gone.height:
+                yield held.target, gone.drop(_INDEXED, _ARRIVAL, LIVE).rename({_EXISTS: LIVE})
+            nothing = pl.lit(None, spec.schema["v"]).alias("v")
+            left = stored.filter(goes).with_columns(pl.lit(value=False).alias(LIVE), nothing)
+            index.update(pl.concat([left, *new]).filter(~goes | ~pl.col(LIVE)), over)
+
+    def _range(self, bound: Any) -> tuple[int, int]:
+        """Return up to where the index is read for what is before a time, and what of it is then over."""
+        at = pl.select(_indexed(pl.lit(column([bound], self.time)), self.time)).item()
+        return (at - 1, at) if self.time.is_integer() or self.time.is_temporal() else (at, at)
+
+    def _message(
+        self, held: Held, spec: TraceSpec, frame: pl.DataFrame, floors: Mapping[str, Any], first: int
+    ) -> pl.DataFrame:
+        """Messages as they wait, numbered, with the running maximum of their lanes."""
+        time = pl.col(TIME).cast(self.time)
+        if not held.ordered:
+            known = pl.col(PARTITION).replace_strict(floors, default=None, return_dtype=self.time)
+            time = pl.max_horizontal(time, known)
+        number = pl.int_range(first, first + frame.height, dtype=pl.Int64).alias(_ARRIVAL)
+        rows = frame.rename({LIVE: _EXISTS}).with_columns(time, number, pl.lit(value=True).alias(LIVE))
+        rows = rows.with_columns(_indexed(pl.col(TIME), self.time).alias(_INDEXED))
+        if ROW_TS in spec.schema and ROW_TS not in rows.columns:
+            rows = rows.with_columns(pl.lit(None, pl.Int64).alias(ROW_TS))
+        return rows.select(list(spec.schema)).cast(spec.schema)
+
+
+def _indexed(time: pl.Expr, kind: pl.DataType) -> pl.Expr:
+    """Map the order's times to integers; a later time never gets a smaller one."""
+    if kind.is_integer() or kind.is_temporal():
+        return time.to_physical().cast(pl.Int64)
+    if kind.is_numeric():
+        whole = time.cast(pl.Float64).fill_nan(_LARGEST).floor().clip(-_LARGEST, _LARGEST)
+        return whole.cast(pl.Int64)
+    return pl.lit(0, pl.Int64)
+
+
+class _Lanes:
+    """How far each lane has come; `floors`: by source partition, how far its lane had come before it."""
+
+    def __init__(self, alignment: Alignment, trace: Trace) -> None:
+        self._alignment, self._trace = alignment, trace
+        rows = zip(*map(cells, trace.scan().select(LANE, TIME, HEARD)), strict=True)
+        self._known: dict[str, tuple[Any, int]] = {lane: (time, heard) for lane, time, heard in rows}
+        self.floors: dict[str, Any] = {}
+
+    def hear(self, told: Sequence[pl.DataFrame]) -> None:
+        """Take in what the micro-batch tells of source partitions, in their order."""
+        if not told:
+            return
+        frames = [
+            frame.select(PARTITION, pl.col(TIME).cast(self._alignment.time), LANE, HEARD) for frame in told
+        ]
+        of_partition = pl.concat(frames).group_by(PARTITION, LANE).agg(pl.col(TIME, HEARD).max())
+        heard = set()
+        for partition, lane, time, now in zip(*map(cells, of_partition.sort(PARTITION)), strict=True):
+            before, last = self._known.get(lane, (None, now))
+            if before is not None:
+                self.floors[partition] = before
+            self._known[lane] = (time if before is None else max(before, time), max(last, now))
+            heard.add(lane)
+        changed = [(0, lane, *self._known[lane], True) for lane in sorted(heard)]
+        schema = self._trace.spec.schema
+        kinds = {name: cell_type(kind) for name, kind in schema.items()}
+        self._trace.insert(pl.DataFrame(changed, kinds, orient="row").cast(schema))
+
+    def bound(self) -> Any:
+        """The time of the lane that is furthest behind; None where a source was never heard of."""
+        if len({lane.split("\t")[0] for lane in self._known}) < self._alignment.sources:
+            return None
+        idle_us, now = self._alignment.idle_us, max(heard for _, heard in self._known.values())
+        return min(time for time, heard in self._known.values() if idle_us is None or heard >= now - idle_us)
+
+
+def told_of(places: pl.DataFrame, lane: pl.Expr, now_us: int) -> pl.DataFrame:
+    """Tell how far some source partitions have come.
+
+    Parameters
+    ----------
+    places
+        The order columns of their records.
+    lane
+        The lane of each.
+    now_us
+        The micro-batch's recorded time, in microseconds since 1970.
+    """
+    furthest = places.group_by(PARTITION).agg(pl.col(TIME, POSITION).max())
+    rank = pl.lit(0, pl.Int64).alias(_RANK)
+    return furthest.select(*ROOT, rank, lane.alias(LANE), pl.lit(now_us, pl.Int64).alias(HEARD))

@@ -1,0 +1,82 @@
+"""What an operator tells of its work in a micro-batch, beside what it drops.
+
+Every shard that has work in a round tells it of all operators there. What a shard without work holds is not told: so
+beside the size of its state a shard tells by how much it grew, and how many shards told it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from tablestream.runtime.rounds import Round
+from tablestream.state.shard import ShardState
+
+#: The names under which a query's progress shows what was dropped, and what operators tell of their work.
+OBSERVED, MEASURED = "tablestream", "tablestream_operators"
+
+ROWS_IN, ROWS_OUT = "rows-in", "rows-out"
+STATE_ROWS, STATE_ROWS_ADDED = "state-rows", "state-rows-added"
+STATE_BYTES, STATE_BYTES_ADDED = "state-bytes", "state-bytes-added"
+CACHE_HITS, FETCHES, MERGES = "cache-hits", "fetches", "merges"
+SHARDS = "shards"
+"""How many shards had work, and so are in the other figures."""
+
+MEASURES = (
+    ROWS_IN, ROWS_OUT, STATE_ROWS, STATE_ROWS_ADDED, STATE_BYTES, STATE_BYTES_ADDED, CACHE_HITS, FETCHES, MERGES,
+    SHARDS,
+)  # fmt: skip
+#: The name of what is held back in a plan whose records wait for each other, which no operator has.
+ALIGNMENT = "(align)"
+
+
+@dataclass
+class Counts:
+    """What is counted while a shard works off its messages.
+
+    Attributes
+    ----------
+    dropped
+        Records that operators drop, by operator and reason.
+    rows_in, rows_out
+        Messages that an operator was given, and rows that it emitted, by operator.
+    """
+
+    dropped: Counter[tuple[str, str]] = field(default_factory=Counter)
+    rows_in: Counter[str] = field(default_factory=Counter)
+    rows_out: Counter[str] = field(default_factory=Counter)
+
+    def measures(self, work: Round, state: ShardState) -> dict[tuple[str, str], int]:
+        """Tell of all operators of the round, by operator and measure, before the state is committed."""
+        found: dict[tuple[str, str], int] = {}
+        for operator, traces in _traces(work):
+            sizes = [state.sizes(name) for name in traces]
+            uses = [state.use(name) for name in traces]
+            values = {
+                ROWS_IN: self.rows_in[operator],
+                ROWS_OUT: self.rows_out[operator],
+                STATE_ROWS: sum(now.rows for _, now in sizes),
+                STATE_ROWS_ADDED: sum(now.rows - before.rows for before, now in sizes),
+                STATE_BYTES: sum(now.size_bytes for _, now in sizes),
+                STATE_BYTES_ADDED: sum(now.size_bytes - before.size_bytes for before, now in sizes),
+                CACHE_HITS: sum(use.cache_hits for use in uses),
+                FETCHES: sum(use.fetches for use in uses),
+                MERGES: sum(use.merges for use in uses),
+                SHARDS: 1,
+            }
+            found |= {(operator, measure): value for measure, value in values.items()}
+        return found
+
+
+def measured(rounds: Sequence[Round]) -> list[str]:
+    """Name what measures are told of."""
+    return [operator for work in rounds for operator, _ in _traces(work)]
+
+
+def _traces(work: Round) -> Iterator[tuple[str, list[str]]]:
+    """The operators of a round, each with the names of its traces."""
+    if work.alignment is not None:
+        yield ALIGNMENT, [spec.name for spec in work.alignment.traces]
+    for placed in work.operators:
+        yield placed.name, [spec.name for spec in placed.trace_specs]

@@ -1,0 +1,160 @@
+"""The total order of messages: root first, then hop by hop, parent before child.
+
+Most messages differ in their time alone, and come in runs that are sorted already. So they are sorted by time with
+a sort that merges runs, and only those that share a time are sorted by the rest of their place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import polars as pl
+
+from tablestream.operators.events import Ints, ints
+from tablestream.runtime.rounds import RANKS
+from tablestream.state.changes import PARTITION, POSITION, ROOT, SEQ, STEP, STEP_HOPS, TIME
+
+
+def sorted_positions(places: pl.DataFrame, hops: Sequence[str]) -> Ints:
+    """Return the positions of messages in the total order.
+
+    Parameters
+    ----------
+    places
+        Their order columns: root, then `hops`.
+    """
+    if not places.schema[TIME].is_integer():
+        return ints(places.select(pl.arg_sort_by(*_sort_keys(places, hops))).to_series())
+    time = ints(places[TIME])
+    positions = np.argsort(time, kind="stable")
+    time = time[positions]
+    same = time[1:] == time[:-1]
+    tied = np.flatnonzero(np.append(same, False) | np.append(False, same)) if len(time) else positions
+    if len(tied):
+        at = positions[tied]
+        time, partitions = time[tied], places[PARTITION].gather(at)
+        rest = [ints(places[name])[at] for name in (POSITION, *hops)]
+        if _differ_within(time, partitions) or not _are_sorted([time, *rest]):
+            keys = [time, _partition_numbers(partitions), *rest]
+            positions[tied] = at[np.lexsort(keys[::-1])]
+    return positions
+
+
+def _differ_within(time: Ints, partitions: pl.Series) -> bool:
+    """Whether two source partitions have a record of the same time."""
+    same = partitions.eq_missing(partitions.shift(1)).to_numpy()[1:]
+    return bool((~same & (time[1:] == time[:-1])).any())
+
+
+def _partition_numbers(partitions: pl.Series) -> Ints:
+    """Number source partitions in their order."""
+    distinct = partitions.unique().sort()
+    if len(distinct) == 1:
+        return np.zeros(len(partitions), dtype=np.int64)
+    return ints(partitions.replace_strict(distinct, range(len(distinct)), return_dtype=pl.Int64))
+
+
+def _are_sorted(keys: Sequence[Ints]) -> bool:
+    """Whether rows of some columns are in lexicographic order."""
+    undecided = np.ones(len(keys[0]) - 1, dtype=bool)
+    for key in keys:
+        if (undecided & (key[1:] < key[:-1])).any():
+            return False
+        undecided &= key[1:] == key[:-1]
+    return True
+
+
+def number_messages(
+    places: Sequence[pl.DataFrame], hops: Sequence[str]
+) -> tuple[pl.DataFrame, list[pl.DataFrame]]:
+    """Number messages by their place in the total order.
+
+    Parameters
+    ----------
+    places
+        Frames of order columns: root, then `hops`.
+
+    Returns
+    -------
+    order
+        All places, sorted.
+    numbers
+        Per frame, ``_seq`` (from 1) and ``_step`` (from 1, equal for what one record caused) of its rows.
+    """
+    every = pl.concat(places)
+    positions = sorted_positions(every, hops)
+    order = every[positions]
+    parts = [*(pl.col(name) for name in ROOT), *_hops_of_step(order, hops)]
+    fresh = order.select(
+        pl.any_horizontal(part.ne_missing(part.shift(1)) for part in parts) | (pl.int_range(pl.len()) == 0)
+    )
+    seq, step = np.empty(len(positions), dtype=np.int64), np.empty(len(positions), dtype=np.int64)
+    seq[positions] = np.arange(1, len(positions) + 1)
+    step[positions] = np.cumsum(fresh.to_series().to_numpy())
+    numbers, start = [], 0
+    for frame in places:
+        end = start + frame.height
+        numbers.append(pl.DataFrame({SEQ: seq[start:end], STEP: step[start:end]}))
+        start = end
+    return order, numbers
+
+
+def _hops_of_step(order: pl.DataFrame, hops: Sequence[str]) -> list[pl.Expr]:
+    """The hops that are part of a step, and 0 for the others; of the last one the emission, whoever reads it.
+
+    The emission of the first hop is always part of it: it is the number of a record among those of one root.
+    """
+    if STEP_HOPS not in order.columns:
+        return [pl.col(hop) // RANKS for hop in hops[:1]]
+    depth = pl.col(STEP_HOPS)
+    own = [
+        pl.when(depth > number + 1)
+        .then(hop)
+        .when((depth == number + 1) | (number == 0))
+        .then(pl.col(hop) // RANKS)
+        .otherwise(0)
+        for number, hop in enumerate(hops)
+    ]
+    return [depth, *own]
+
+
+def in_order(frames: Sequence[pl.DataFrame], hops: Sequence[str]) -> pl.DataFrame:
+    """Put messages to one output into the total order; hops that a message did not take are 0."""
+    filled = [
+        frame.with_columns(pl.lit(0, pl.Int64).alias(name) for name in hops if name not in frame.columns)
+        for frame in frames
+    ]
+    every = pl.concat(filled, how="diagonal") if len(filled) > 1 else filled[0]
+    return every[sorted_positions(every, hops)]
+
+
+def slices(steps: Sequence[pl.Series], rows: int) -> Iterator[tuple[int, int]]:
+    """Cut numbered messages into parts of about `rows`, never inside a step.
+
+    Parameters
+    ----------
+    steps
+        The ``_step`` of all messages.
+
+    Yields
+    ------
+    first, last
+        Steps, both included.
+    """
+    counts = np.bincount(np.concatenate([ints(step) for step in steps]))
+    running = np.cumsum(counts)
+    first, taken = 1, 0
+    while first < len(counts):
+        last = min(max(int(np.searchsorted(running, taken + rows, "right")) - 1, first), len(counts) - 1)
+        yield first, last
+        first, taken = last + 1, int(running[last])
+
+
+def _sort_keys(places: pl.DataFrame, hops: Sequence[str]) -> list[pl.Expr]:
+    """What to sort by: columns that hold one value only are left out, and partitions become numbers."""
+    keys = [pl.col(TIME)]
+    if places[PARTITION].n_unique() > 1:
+        keys.append(pl.col(PARTITION).rank("dense"))
+    keys.append(pl.col(POSITION))
+    return keys + [pl.col(hop) for hop in hops if places[hop].n_unique() > 1]

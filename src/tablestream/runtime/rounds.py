@@ -1,0 +1,157 @@
+"""Rounds: which operators work in which round, and where their messages go.
+
+A plan is a line. Round ``r`` is one shuffle and one stateful stage; it hosts every operator of that depth. A
+message names the *port* it is for; a port is one input of one operator, or an output of the plan. A message for
+a later round passes an earlier one unread.
+
+Ranks
+    A message causes emissions, and each may go to several ports. Of two messages with one parent, the one that
+    was emitted first, and all that it causes, comes first; of two that are one emission, the one to the port of
+    lower rank. Ports rank by the declaration of what hangs on them, right roles before left ones.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from tablestream.operators.operator import Operator
+    from tablestream.runtime.alignment import Alignment
+    from tablestream.runtime.rejections import Shown
+    from tablestream.state.trace import TraceSpec
+
+#: The port of counters: what operators dropped, by reason.
+METRICS = -1
+#: The route of messages that go to every shard.
+EVERY_SHARD = "*"
+#: More than a plan has ports: a hop column is the emission number times this, plus the port's rank.
+RANKS = 1 << 20
+
+
+@dataclass(frozen=True)
+class Port:
+    """One input of an operator, an output of the plan, or a table between two rounds.
+
+    Attributes
+    ----------
+    number, rank
+        Its name in messages, and its place among the ports. Merged streams go to one number, each with its rank.
+    round
+        The round that reads it; one more than the last round for outputs.
+    route
+        The hash column that decides a message's shard; `EVERY_SHARD`: a copy goes to each.
+    label
+        For people: ``operator.input``.
+    """
+
+    number: int
+    rank: int
+    round: int
+    route: str
+    label: str
+
+
+@dataclass(frozen=True)
+class Placed:
+    """An operator in its round: whence its inputs come and where each of its outputs goes.
+
+    `copied`: every shard has a copy of the table that it looks rows up in, in its last trace. `rejecting`: the ports
+    that want to know which records it leaves out, and `shown` the columns of its inputs as users know them. `where`:
+    the user's line that built it.
+    """
+
+    name: str
+    operator: Operator
+    inputs: tuple[int, ...]
+    targets: tuple[tuple[Port, ...], ...]
+    copied: bool = False
+    rejecting: tuple[Port, ...] = ()
+    shown: tuple[Shown | None, ...] = ()
+    where: str = ""
+
+    @property
+    def copy_trace(self) -> str | None:
+        """The trace with the copy of a global table."""
+        return self.trace_specs[-1].name if self.copied else None
+
+    @property
+    def trace_specs(self) -> tuple[TraceSpec, ...]:
+        """The traces of the operator under names that are unique in the round."""
+        return tuple(replace(spec, name=f"{self.name}/{spec.name}") for spec in self.operator.traces)
+
+
+@dataclass(frozen=True)
+class Round:
+    """One stateful stage.
+
+    Attributes
+    ----------
+    number
+        From 1. A message that arrives has as many hop columns.
+    operators
+        What works here, in an order that does not matter.
+    description
+        One line per operator and trace: what the state means. A restart compares it.
+    alignment
+        Of the round in which records wait for each other: how.
+    tables
+        Which tables the state of the plan has, as text (see `plan.stored`).
+    """
+
+    number: int
+    operators: tuple[Placed, ...]
+    description: tuple[str, ...]
+    alignment: Alignment | None = None
+    tables: str = ""
+
+    @cached_property
+    def traces(self) -> tuple[TraceSpec, ...]:
+        """Every trace of the round, numbered."""
+        specs = [spec for placed in self.operators for spec in placed.trace_specs]
+        specs += self.alignment.traces if self.alignment is not None else ()
+        return tuple(replace(spec, number=number) for number, spec in enumerate(specs))
+
+    @property
+    def ports(self) -> tuple[int, ...]:
+        """The ports that are read here."""
+        return self.alignment.ports if self.alignment is not None else tuple(self.schemas)
+
+    @cached_property
+    def schemas(self) -> dict[int, pl.Schema]:
+        """The columns of the messages at each port read here, without their place in the order."""
+        return {
+            port: schema
+            for placed in self.operators
+            for port, schema in zip(placed.inputs, placed.operator.inputs, strict=True)
+        }
+
+    @property
+    def needs_clock(self) -> bool:
+        """Whether an operator here goes by the wall clock."""
+        return any(placed.operator.needs_clock for placed in self.operators)
+
+    @property
+    def is_final(self) -> bool:
+        """Whether an operator here leaves out all but the last change per key and micro-batch."""
+        return any(placed.operator.final for placed in self.operators)
+
+    @property
+    def fingerprint(self) -> str:
+        """A digest of the description."""
+        return hashlib.blake2b(self.text.encode(), digest_size=16).hexdigest()
+
+    @property
+    def text(self) -> str:
+        """The description as one text."""
+        return json.dumps(self.description, indent=0)
+
+
+def copied_name(operator: str) -> str:
+    """Name the metric with the size of all copies of the global table that an operator looks rows up in."""
+    return f"copied bytes of {operator}"

@@ -1,0 +1,234 @@
+"""The work of one round on one shard: number the messages, run the operators, place what they emit.
+
+The total order lives here and nowhere else. On the way in, every message of the shard's micro-batch gets a dense
+number by sorting once; operators see numbers only. On the way out, an emitted row takes its parent's place and
+one more hop: (emission number, rank of the port).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+
+import polars as pl
+
+from tablestream.errors import TablestreamError
+from tablestream.operators.events import ints
+from tablestream.operators.operator import NUMBER, PARENT, Context, Emission, WallClock
+from tablestream.runtime.alignment import Alignment
+from tablestream.runtime.measures import ALIGNMENT, Counts
+from tablestream.runtime.order import number_messages, slices
+from tablestream.runtime.rounds import RANKS, Placed, Port, Round
+from tablestream.state.changes import (
+    PARTITION,
+    POSITION,
+    ROOT,
+    ROW_TS,
+    SEQ,
+    STEP,
+    STEP_HOPS,
+    TIME,
+    hop_columns,
+)
+from tablestream.state.shard import ShardState
+
+#: Messages of one shard that are worked off together.
+SLICE_ROWS = 1_000_000
+#: Behind every time that a record can have.
+_LAST_TIME = (1 << 63) - 1
+
+
+def run_round(
+    work: Round,
+    inbox: Mapping[int, Sequence[pl.DataFrame]],
+    state: ShardState,
+    counts: Counts,
+    slice_rows: int | None = None,
+    clock: WallClock | None = None,
+    shard: tuple[int, int] = (0, 1),
+) -> Iterator[tuple[Port, pl.DataFrame]]:
+    """Run the operators of a round over one shard's messages.
+
+    Parameters
+    ----------
+    work
+        The round.
+    inbox
+        Per port read in this round, frames of messages with their order columns, in any order.
+    state
+        What the shard remembers. It is changed, and not committed.
+    counts
+        Counts what operators drop, get and emit.
+    slice_rows
+        More messages than these (default `SLICE_ROWS`) are worked off in sorted slices, one after the other: an
+        operator's memory is a slice and what it touches. Not where only final changes leave: what is final is
+        known at the end.
+    clock
+        The time, for a round that goes by it. What it brings about comes behind all messages.
+    shard
+        Which shard it is, from 0, and of how many.
+
+    Yields
+    ------
+    Port, DataFrame
+        Messages with one hop more than those that came.
+    """
+    if work.alignment is not None:
+        yield from _align(work.alignment, inbox, state, counts)
+        return
+    slice_rows = slice_rows or SLICE_ROWS
+    hops = hop_columns(work.number)
+    time = next((frame.schema[TIME] for frames in inbox.values() for frame in frames), pl.Int64())
+    split = any(STEP_HOPS in frame.columns for frames in inbox.values() for frame in frames)
+    places = [*ROOT, *hops, STEP_HOPS] if split else [*ROOT, *hops]
+    arrived = {
+        port: _concat(inbox.get(port, ()), schema, places, time) for port, schema in work.schemas.items()
+    }
+    order, numbers = number_messages([arrived[port].select(places) for port in arrived], hops)
+    for (port, frame), number in zip(arrived.items(), numbers, strict=True):
+        numbered = frame.drop(places).hstack(number)
+        arrived[port] = numbered if number[SEQ].is_sorted() else numbered.sort(SEQ)
+    sliced = sum(frame.height for frame in arrived.values()) > slice_rows and not work.is_final
+    parts = slices([frame[STEP] for frame in arrived.values()], slice_rows) if sliced else [(0, len(order))]
+    if clock is not None:
+        order = pl.concat([order, _tick(order, shard[0])])
+    for first, last in parts:
+        part = {
+            port: frame.filter(pl.col(STEP).is_between(first, last)) if sliced else frame
+            for port, frame in arrived.items()
+        }
+        for placed in work.operators:
+            inputs = [part[port] for port in placed.inputs]
+            if any(frame.height for frame in inputs):
+                yield from _run(placed, inputs, order, work.number, state, counts, clock, shard)
+    if clock is not None:
+        clock.tick, clock.wake_us = len(order), None  # whoever still waits says so again
+        empty = {port: frame.clear() for port, frame in arrived.items()}
+        for placed in work.operators:
+            if placed.operator.needs_clock:
+                inputs = [empty[port] for port in placed.inputs]
+                yield from _run(placed, inputs, order, work.number, state, counts, clock, shard)
+
+
+def _align(
+    alignment: Alignment, inbox: Mapping[int, Sequence[pl.DataFrame]], state: ShardState, counts: Counts
+) -> Iterator[tuple[Port, pl.DataFrame]]:
+    """Let go what every lane has passed."""
+    held = [frame.height for one in alignment.held for frame in inbox.get(one.number, ())]
+    counts.rows_in[ALIGNMENT] += sum(held)
+    context = Context(state.trace, Counter(), marks=_marks(ALIGNMENT, alignment.marks, state))
+    for port, messages in alignment.let_go(inbox, context):
+        counts.rows_out[ALIGNMENT] += messages.height
+        yield port, messages
+    _keep(ALIGNMENT, context.marks, state)
+
+
+def _marks(owner: str, names: Sequence[str], state: ShardState) -> dict[str, int]:
+    """The marks that someone has set."""
+    return {name: mark for name in names if (mark := state.clock(f"{owner}/{name}")) is not None}
+
+
+def _keep(owner: str, marks: Mapping[str, int], state: ShardState) -> None:
+    """Remember marks."""
+    for name, mark in marks.items():
+        state.set_clock(f"{owner}/{name}", mark)
+
+
+def _tick(order: pl.DataFrame, shard: int) -> pl.DataFrame:
+    """A place behind all others of the micro-batch; times are integers where a plan goes by the wall clock."""
+    place = dict.fromkeys(order.columns, 0) | {TIME: _LAST_TIME, PARTITION: "~", POSITION: shard}
+    return pl.DataFrame([place], schema=order.schema)
+
+
+def _run(
+    placed: Placed,
+    inputs: Sequence[pl.DataFrame],
+    order: pl.DataFrame,
+    hop: int,
+    state: ShardState,
+    counts: Counts,
+    clock: WallClock | None,
+    shard: tuple[int, int],
+) -> Iterator[tuple[Port, pl.DataFrame]]:
+    """Run one operator and give what it emits a place in the order."""
+    observed = state.clock(placed.name)
+    marks = _marks(placed.name, placed.operator.marks, state)
+    rejected: list[tuple[int, str, pl.DataFrame]] | None = [] if placed.rejecting else None
+    context = Context(
+        lambda name: state.trace(f"{placed.name}/{name}"),
+        Counter(),
+        observed,
+        clock,
+        marks,
+        *shard,
+        rejected=rejected,
+    )
+    counts.rows_in[placed.name] += sum(rows.height for rows in inputs)
+    for emission in _emissions(placed, inputs, context):
+        if emission.rows.is_empty():
+            continue
+        counts.rows_out[placed.name] += emission.rows.height
+        rows = emission.rows if NUMBER in emission.rows.columns else emission.rows.with_columns(_zero(NUMBER))
+        place = order[ints(rows[PARENT]) - 1]
+        if placed.operator.splits_steps:
+            place = place.with_columns(pl.lit(hop + 1, pl.Int64).alias(STEP_HOPS))
+        for port in placed.targets[emission.output]:
+            last = (rows[NUMBER] * RANKS + port.rank).alias(f"_h{hop}")
+            yield port, place.with_columns(last).hstack(rows.drop(PARENT, NUMBER))
+    for of_input, reason, rows in rejected or ():
+        yield from _rejections(placed, of_input, reason, rows, order, hop)
+    if context.observed is not None and context.observed != observed:
+        state.set_clock(placed.name, context.observed)
+    _keep(placed.name, context.marks, state)
+    counts.dropped.update(
+        {(placed.name, reason): count for reason, count in context.dropped.items() if count}
+    )
+
+
+def _emissions(placed: Placed, inputs: Sequence[pl.DataFrame], context: Context) -> Iterator[Emission]:
+    """Run an operator; an error that it raises bears its name, and the user's line that built it."""
+    try:
+        yield from placed.operator.run(inputs, context)
+    except TablestreamError as error:
+        raise error.at(placed.name, placed.where).with_traceback(error.__traceback__) from error.__cause__
+
+
+def _rejections(
+    placed: Placed, of_input: int, reason: str, rows: pl.DataFrame, order: pl.DataFrame, hop: int
+) -> Iterator[tuple[Port, pl.DataFrame]]:
+    """Tell who asks of the messages that an operator left out."""
+    shown, place = placed.shown[of_input], order[ints(rows[SEQ]) - 1]
+    if shown is None:  # no record, but what another operator made of one
+        return
+    for port in placed.rejecting:
+        messages = place.with_columns(pl.lit(port.rank, pl.Int64).alias(f"_h{hop}")).hstack(
+            rows.drop(SEQ, STEP)
+        )
+        yield port, shown.told(messages, [*place.columns, f"_h{hop}"], placed.name, reason)
+
+
+def _concat(
+    frames: Sequence[pl.DataFrame], schema: pl.Schema, places: Sequence[str], time: pl.DataType
+) -> pl.DataFrame:
+    """Put the messages of a port together; hops that a message did not take are 0, absent row times null.
+
+    Any other column that is missing is an error. Spark hands timestamps over in the zone of its session, and state
+    keeps them in UTC.
+    """
+    columns, hops = [*places, *schema], places[len(ROOT) :]
+    absent = {ROW_TS: pl.lit(None, pl.Int64).alias(ROW_TS), **{hop: _zero(hop) for hop in hops}}
+    filled = [
+        frame.select(absent.get(name, name) if name not in frame.columns else name for name in columns)
+        for frame in frames
+    ]
+    types: dict[str, pl.DataType] = {TIME: time, PARTITION: pl.String(), POSITION: pl.Int64()}
+    types |= {**dict.fromkeys(hops, pl.Int64()), **schema}
+    if not filled:
+        return pl.DataFrame(schema=types)
+    return pl.concat(
+        [one if one.schema == types else one.cast(pl.Schema(types)) for one in filled], rechunk=False
+    )
+
+
+def _zero(name: str) -> pl.Expr:
+    return pl.lit(0, pl.Int64).alias(name)
