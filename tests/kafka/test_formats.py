@@ -111,7 +111,7 @@ def test_rows_are_written(spark: SparkSession) -> None:
     ("given", "row", "message"),
     [
         ("string", "1 AS a, 2 AS b", r"'string' is one column, and the value of topic 't' has 2 \(a, b\)"),
-        ("binary", "1 AS a", r"The column 'a' is a int, and no bytes"),
+        ("binary", "1 AS a", r"The column 'a' has type int, not bytes"),
     ],
 )
 def test_columns_that_do_not_fit(spark: SparkSession, given: str, row: str, message: str) -> None:

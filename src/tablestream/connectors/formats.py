@@ -99,13 +99,13 @@ class Plain:
         (one,) = columns
         if self.kind == "binary" and not isinstance(one.dataType, T.BinaryType | T.StringType):
             raise ArgumentError(
-                f"The column '{one.name}' is a {one.dataType.simpleString()}, not bytes.",
+                f"The column '{one.name}' has type {one.dataType.simpleString()}, not bytes.",
                 hint=f'Give {part}="string" or {part}="json".',
                 where=user_line(),
             )
         if part == "key" and self.kind == "string" and isinstance(one.dataType, _SHARE_TEXTS):
             raise ArgumentError(
-                f"The column '{one.name}' is a {one.dataType.simpleString()}, and two values may have the same"
+                f"The column '{one.name}' has type {one.dataType.simpleString()}, and two values may have the same"
                 f" text: they would become one key of topic '{topic}'.",
                 hint='Give key="json", or turn it into a string with select(...).',
                 where=user_line(),
