@@ -176,7 +176,7 @@ def test_a_versioned_table_with_columns_of_these_names_is_refused(
     outputs = plain.materialize(name="kept").to(ts.to_memory("kept")), versioned.to(ts.to_memory("versioned"))
     run(*outputs, checkpoint=tmp_path / "checkpoint")
     assert rows(ts.read_state(spark, tmp_path / "checkpoint", "kept")) == [(1, 2, START, 0)]
-    with pytest.raises(ColumnCollisionError, match="'versioned' has the column Valid_From"):
+    with pytest.raises(ColumnCollisionError, match="'versioned' has a column Valid_From"):
         ts.read_state(spark, tmp_path / "checkpoint", "versioned")
 
 
