@@ -96,7 +96,12 @@ def test_groups_of_records_are_a_table(flights: ts.Stream) -> None:
 
 
 def test_what_is_no_stream(spark: SparkSession) -> None:
-    refused(lambda: ts.stream(spark.range(3)), ArgumentError, "A stream is made", operator="stream")
+    refused(
+        lambda: ts.stream(spark.range(3)),
+        ArgumentError,
+        "A stream needs a streaming DataFrame",
+        operator="stream",
+    )
 
 
 def test_records_without_a_key_are_no_table(log: DataFrame) -> None:
@@ -264,7 +269,9 @@ def test_histories_are_joined_where_both_tables_have_one(
     joined = versions.join(versions.filter("seats > 1"), **complete)
     assert joined.columns == ["plane", "seats_left", "seats_right"]
     assert joined.select("seats_left").join(versions, **complete).columns[0] == "plane"
-    refused(lambda: joined.suppress("1 minute"), PlanError, "history", operator=f"{joined.name}_suppress")
+    refused(
+        lambda: joined.suppress("1 minute"), PlanError, "versioned table", operator=f"{joined.name}_suppress"
+    )
     refused(
         lambda: versions.join(planes, **complete), NotVersionedError, "'planes'",
         operator="versions_planes_join",
@@ -283,9 +290,9 @@ def test_histories_are_joined_where_both_tables_have_one(
 
 
 def test_suppress_is_for_tables_without_a_history(versions: ts.Table) -> None:
-    refused(lambda: versions.suppress("1 minute"), PlanError, "history", operator="versions_suppress")
+    refused(lambda: versions.suppress("1 minute"), PlanError, "versioned table", operator="versions_suppress")
     refused(
-        lambda: versions.filter("seats > 1").suppress("1 minute"), PlanError, "history",
+        lambda: versions.filter("seats > 1").suppress("1 minute"), PlanError, "versioned table",
         operator="versions_filter_suppress",
     )  # fmt: skip
     assert versions.materialize().suppress("1 minute").columns == ["plane", "seats"]
