@@ -29,7 +29,19 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 SOURCE = Path(tablestream.__file__).parent
-MODULES = {"pickle", "cloudpickle", "marshal", "shelve", "dill", "joblib", "importlib.machinery", "code"}
+MODULES = {
+    "pyspark.serializers",
+    "pickle",
+    "cloudpickle",
+    "marshal",
+    "shelve",
+    "dill",
+    "joblib",
+    "importlib.machinery",
+    "code",
+}
+#: The stage opens a round that came inside Spark's own pickle of the stage.
+ALLOWED = {"pyspark.serializers"}
 CALLS = {"eval", "exec", "compile", "__import__", "read_pickle", "load_module"}
 
 
@@ -57,9 +69,14 @@ def test_nothing_unpickles_or_runs_what_it_reads() -> None:
     assert len(files) > 100
     banned = MODULES | {f"{name}()" for name in CALLS} | {"allow_pickle"}
     for file in files:
+        allowed = ALLOWED if file == SOURCE / "spark" / "processor.py" else set()
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-            parts = {name for found in names(node) for name in (found, found.split(".")[0])}
-            assert not banned & parts, (file, banned & parts)
+            parts = {
+                name
+                for found in names(node)
+                for name in (found, found.split(".")[0], found.rpartition(".")[0])
+            }
+            assert not banned & parts - allowed, (file, banned & parts)
 
 
 class Bomb:

@@ -28,7 +28,8 @@ from tablestream.state.trace import TraceSpec
 from tablestream.topology.graph import named_as
 from tablestream.topology.nodes import Field, Fields, Measure, Node
 
-FORMAT_VERSION = 1
+#: 2: aggregates of groups are stored with heads, and counts of values.
+FORMAT_VERSION = 2
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ def explained(plan: PhysicalPlan) -> str:
     """Print a plan.
 
     The text begins with the sources and ends with the outputs. Between them stands, per round, one shuffle and one
-    stateful stage with its operators; ``remembers`` names the traces and the key each is looked up by. The last plan
+    stateful stage with its operators; ``remembers`` names the traces and the key each is looked up by. The last line
     has the tables that `tablestream.read_state` can read.
     """
     compat = "kafka-streams" if plan.mode.compat else "none"

@@ -101,7 +101,7 @@ class Round:
     alignment
         Of the round in which records wait for each other: how.
     tables
-        Which tables the state of the plan has, as text (see `plan.stored`).
+        Which tables the state of the plan has, as text (see `planner.catalogue`).
     """
 
     number: int

@@ -495,10 +495,6 @@ class Layout:
 _CHANGE = [T.StructField(TS, T.LongType()), T.StructField(LIVE, T.BooleanType())]
 
 
-def _typed(names: tuple[str, ...], fields: Fields) -> list[T.StructField]:
-    return [T.StructField(name, spark_type(one)) for name, one in zip(names, fields, strict=True)]
-
-
 #: What the packers of sources tell of a record that they reject, beside its place.
 REJECTED = [
     T.StructField(TS, T.LongType()),

@@ -89,8 +89,9 @@ class Distinct:
         order = np.argsort(ids, kind="stable")
         after = running(move[order], starts(ids[order])) + counts[ids[order]]
         last = ends(ids[order])
-        left = pl.Series(_COUNT, after[last], dtype=pl.Int64)
-        trace.insert(values[order[last]].with_columns(left, (left > 0).alias(LIVE)))
+        differ = after[last] != counts[ids[order[last]]]
+        left = pl.Series(_COUNT, after[last][differ], dtype=pl.Int64)
+        trace.insert(values[order[last][differ]].with_columns(left, (left > 0).alias(LIVE)))
         changes = np.zeros(len(events), dtype=np.int64)
         np.add.at(changes, at[order], np.where(move[order] > 0, after == 1, -(after == 0).astype(np.int64)))
         distinct = events.running(changes, events.remembered(self._total))
