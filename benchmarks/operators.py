@@ -1,4 +1,4 @@
-"""The operators alone, on one core and without Spark: rates, the size of versions, and what waits in buffers.
+"""The operators alone, on one core and without Spark: rates, the size of versions, what waits in buffers, and groups.
 
 ``python -m benchmarks.operators``. What is measured is the work of rounds on one shard, as a worker does it: messages
 are sorted and numbered, the operators run, what they emit gets its place, runs are written, merged and encoded. Rates
@@ -21,7 +21,17 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.report import machine
-from benchmarks.subjects import ITEM, KEYS, STEP_US, buffers, one_round, subjects, versions_at
+from benchmarks.subjects import (
+    ITEM,
+    KEYS,
+    STEP_US,
+    buffers,
+    large_group,
+    one_round,
+    small_groups,
+    subjects,
+    versions_at,
+)
 from tablestream.operators.versioned_table import VersionedTable
 from tablestream.operators.versions import valid_versions
 from tablestream.plan.measures import Counts
@@ -34,7 +44,7 @@ from tablestream.state.store import MemoryStore
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from benchmarks.subjects import Buffered, Log, Subject
+    from benchmarks.subjects import Buffered, Grouped, Log, Subject
     from tablestream.plan.rounds import Round
     from tablestream.state.trace import TraceSpec
 
@@ -154,18 +164,20 @@ def _against_need(state: ShardState, spec: TraceSpec, bound: int) -> tuple[int, 
 
 @dataclass(frozen=True)
 class Held:
-    """What micro-batches of a buffer cost while so many rows wait in it: milliseconds of processor time.
+    """What micro-batches cost while so many rows wait in a buffer, or are in groups: milliseconds of processor time.
 
     Attributes
     ----------
+    rows
+        How many rows.
     rows_out
-        What each let go, on average.
+        What each micro-batch gave, on average.
     median_ms, mean_ms
         Merges of large runs are rare, and count in the mean.
     """
 
     name: str
-    waiting: int
+    rows: int
     rows_out: float
     median_ms: float
     mean_ms: float
@@ -185,14 +197,28 @@ def held(buffered: Buffered, waiting: int, changes: int, micro_batches: int) -> 
     return Held(buffered.name, waiting, out / micro_batches, median, mean)
 
 
-def held_table(found: Sequence[Held], changes: int) -> Table:
-    """Put what micro-batches cost beside how much waits."""
-    table = Table(title=f"Buffers, micro-batches of {changes:,} changes", title_justify="left")
-    table.add_column("buffer")
-    for column in ("rows waiting", "out", "median, ms", "mean, ms"):
+def grouped(groups: Grouped, changes: int, micro_batches: int) -> Held:
+    """Fill groups, then work off micro-batches of a few changes."""
+    shard = Shard(groups.rounds)
+    shard.run(groups.log(0, changes))
+    seconds, out = [], 0
+    for number in range(1, micro_batches + 1):
+        messages = groups.log(number, changes)
+        began_s = time.process_time()
+        out += shard.run(messages)
+        seconds.append(time.process_time() - began_s)
+    median, mean = (1000 * of(seconds) for of in (statistics.median, statistics.mean))
+    return Held(groups.name, groups.rows, out / micro_batches, median, mean)
+
+
+def held_table(found: Sequence[Held], title: str) -> Table:
+    """Put what micro-batches cost beside how many rows are there."""
+    table = Table(title=title, title_justify="left")
+    table.add_column("")
+    for column in ("rows", "out", "median, ms", "mean, ms"):
         table.add_column(column, justify="right")
     for one in found:
-        cells = (f"{one.waiting:,}", f"{one.rows_out:,.0f}", f"{one.median_ms:,.1f}", f"{one.mean_ms:,.1f}")
+        cells = (f"{one.rows:,}", f"{one.rows_out:,.0f}", f"{one.median_ms:,.1f}", f"{one.mean_ms:,.1f}")
         table.add_row(one.name, *cells)
     return table
 
@@ -245,7 +271,11 @@ def main(arguments: list[str] | None = None) -> None:
         for one in buffers(waiting)
     ]
     if found:
-        console.print(held_table(found, options.changes))
+        console.print(held_table(found, f"Buffers, micro-batches of {options.changes:,} changes"))
+    if options.group_rows:
+        every = [*large_group(options.group_rows), *small_groups(options.group_rows // 10, 5)]
+        found = [grouped(one, options.changes, options.buffered) for one in every]
+        console.print(held_table(found, f"Groups, micro-batches of {options.changes:,} changes"))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -273,7 +303,14 @@ def _parser() -> argparse.ArgumentParser:
         help="rows that wait in buffers; none: skip",
     )
     parser.add_argument(
-        "--changes", type=int, default=100, metavar="N", help="in each micro-batch to a buffer"
+        "--group-rows",
+        type=int,
+        default=1_000_000,
+        metavar="N",
+        help="rows of a large group; half of them are in small groups; 0: skip",
+    )
+    parser.add_argument(
+        "--changes", type=int, default=100, metavar="N", help="in each micro-batch to a buffer or to groups"
     )
     parser.add_argument(
         "--buffered", type=int, default=50, metavar="N", help="such micro-batches, 50 by default"

@@ -17,6 +17,7 @@ from tablestream.operators.aggregate import Aggregate
 from tablestream.operators.as_of_join import AsOfJoin
 from tablestream.operators.buffer.reorder import Reorder
 from tablestream.operators.buffer.suppress import Suppress
+from tablestream.operators.collected import Collected, Kind
 from tablestream.operators.fold import Fold, UserFunctions
 from tablestream.operators.foreign_key_answer import ForeignKeyAnswer
 from tablestream.operators.foreign_key_subscribe import ForeignKeySubscribe, Rules
@@ -154,7 +155,55 @@ def buffers(waiting: int) -> list[Buffered]:
     return [*found, Buffered("align", aligned, lambda first, rows: _with_lanes(first, rows, waiting))]
 
 
+@dataclass(frozen=True)
+class Grouped:
+    """Rounds that keep groups, and what comes to them.
+
+    Attributes
+    ----------
+    name
+        For people.
+    rounds
+        Keep the groups.
+    rows
+        How many rows the groups have.
+    log
+        Makes the messages of micro-batch `number`, of so many changes. Number 0 fills the groups.
+    """
+
+    name: str
+    rounds: tuple[Round, ...]
+    rows: int
+    log: Callable[[int, int], Log]
+
+
+def large_group(rows: int) -> list[Grouped]:
+    """Return a group of so many rows with each function, and queues of which the first row goes each time."""
+    drawn, queued = _Group(rows, 1, queue=False), _Group(rows, 1, queue=True)
+    functions = _group_functions()
+    queues = {f"queue: {name}": functions[name] for name in ("count", "min", "first", "count_distinct")}
+    return [
+        *(Grouped(name, _groups(INTEGER, (one,)), rows, drawn) for name, one in functions.items()),
+        *(Grouped(name, _groups(INTEGER, (one,)), rows, queued) for name, one in queues.items()),
+    ]
+
+
+def small_groups(groups: int, rows: int) -> list[Grouped]:
+    """Return so many groups of so many rows with each function."""
+    log = _Group(groups * rows, groups, queue=False)
+    return [
+        Grouped(f"small groups: {name}", _groups(INTEGER, (one,)), groups * rows, log)
+        for name, one in _group_functions().items()
+    ]
+
+
 # Operators
+
+
+def _group_functions() -> dict[str, Function | Collected]:
+    kinds = Kind.MIN, Kind.MAX, Kind.FIRST, Kind.LAST, Kind.COUNT_DISTINCT
+    sums: dict[str, Function | Collected] = {"count": Count(), "sum": Sum("c0", pl.Int64(), pl.Int64())}
+    return sums | {kind.value: Collected(kind, "c0", pl.Int64()) for kind in kinds}
 
 
 def _join() -> tuple[Round, ...]:
@@ -163,7 +212,7 @@ def _join() -> tuple[Round, ...]:
     return two_rounds(subscribe, answer, (2,), answers=True)
 
 
-def _groups(value: pl.Struct, functions: tuple[Function, ...]) -> tuple[Round, ...]:
+def _groups(value: pl.Struct, functions: tuple[Function | Collected, ...]) -> tuple[Round, ...]:
     regroup = Regroup(KEYS, FOREIGN_KEYS, value)
     return two_rounds(regroup, Aggregate(KEYS, FOREIGN_KEYS, value, functions), (), answers=False)
 
@@ -241,6 +290,35 @@ def versions_at(number: int, keys: int) -> Log:
     times = np.full(keys, number * STEP_US)
     values = _items(keys, number)
     return {1: _messages(1, times, _keyed("_k0", KEY_HASH, np.arange(keys)), values)}
+
+
+@dataclass(frozen=True)
+class _Group:
+    """Messages to so many rows in so many groups: rows drawn at random change, or half come and the oldest half go."""
+
+    rows: int
+    groups: int
+    queue: bool
+
+    def __call__(self, number: int, changes: int) -> Log:
+        """Make the messages of a micro-batch; number 0 fills the groups."""
+        keys = self._keys(number, changes)
+        drawn = np.random.default_rng((SEED, 7, number)).integers(0, 10_000, len(keys))
+        values = pl.Series("c0", keys if self.queue else drawn)
+        columns = _keyed("_k0", KEY_HASH, keys) | _keyed("_f0", FOREIGN_HASH, keys % self.groups)
+        times = np.arange(len(keys)) + (number and self.rows + number * changes)
+        rows = _messages(1, times, columns, values.to_frame().to_struct("v"))
+        comes = ~((pl.int_range(pl.len()) % 2 == 1) & pl.lit(value=self.queue and number > 0))
+        return {1: rows.with_columns(comes.alias(LIVE))}
+
+    def _keys(self, number: int, changes: int) -> Numbers:
+        """The rows that change; in a queue one comes and one goes in turn."""
+        if not number:
+            return np.arange(self.rows)
+        if not self.queue:
+            return np.random.default_rng((SEED, 6, number)).integers(0, self.rows, changes)
+        gone = ((number - 1) * changes + np.arange(changes)) // 2
+        return np.where(np.arange(changes) % 2, gone, self.rows + gone)
 
 
 def _changes(first: int, rows: int) -> Log:

@@ -57,12 +57,12 @@ def avg(column: str | Column) -> AggregateFunction:
 
 
 def min(column: str | Column) -> AggregateFunction:  # noqa: A001 - Spark's name
-    """The smallest value that is not null. Reads all rows of a group whenever it changes."""
+    """The smallest value that is not null."""
     return AggregateFunction("min", _column(column))
 
 
 def max(column: str | Column) -> AggregateFunction:  # noqa: A001 - Spark's name
-    """The largest value that is not null. Reads all rows of a group whenever it changes."""
+    """The largest value that is not null."""
     return AggregateFunction("max", _column(column))
 
 
@@ -77,12 +77,18 @@ def last(column: str | Column) -> AggregateFunction:
 
 
 def collect_list(column: str | Column) -> AggregateFunction:
-    """The values that are not null, in the order in which their rows arrived."""
+    """The values that are not null, in the order in which their rows arrived.
+
+    Reads all rows of a group whenever it changes.
+    """
     return AggregateFunction("collect_list", _column(column))
 
 
 def collect_set(column: str | Column) -> AggregateFunction:
-    """The distinct values that are not null, in the order in which they arrived."""
+    """The distinct values that are not null, in the order in which they arrived.
+
+    Reads all rows of a group whenever it changes.
+    """
     return AggregateFunction("collect_set", _column(column))
 
 

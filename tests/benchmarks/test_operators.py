@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from benchmarks.operators import Shard, held, main, rate, size_of_versions
-from benchmarks.subjects import Buffered, Subject, buffers, subjects
+from benchmarks.operators import Shard, grouped, held, main, rate, size_of_versions
+from benchmarks.subjects import Buffered, Grouped, Subject, buffers, large_group, small_groups, subjects
 
 if TYPE_CHECKING:
     from benchmarks.subjects import Log
@@ -67,6 +67,13 @@ def test_a_buffer_lets_go_what_comes(buffered: Buffered) -> None:
     assert found.median_ms > 0
 
 
+@pytest.mark.parametrize("groups", [*large_group(300), *small_groups(60, 5)], ids=lambda groups: groups.name)
+def test_a_group_is_told_of_every_change(groups: Grouped) -> None:
+    found = grouped(groups, 10, 4)
+    assert found.rows == 300
+    assert found.rows_out == 10
+
+
 def test_the_command_prints_rates_ratios_and_sizes(capsys: pytest.CaptureFixture[str]) -> None:
     main(
         [
@@ -82,6 +89,8 @@ def test_the_command_prints_rates_ratios_and_sizes(capsys: pytest.CaptureFixture
             "50",
             "--changes",
             "5",
+            "--group-rows",
+            "50",
         ]
     )
     printed = capsys.readouterr().out
@@ -89,5 +98,7 @@ def test_the_command_prints_rates_ratios_and_sizes(capsys: pytest.CaptureFixture
         assert f"│ {name} " in printed
     assert "1.00 │" in printed
     assert "at any time" in printed
-    for buffered in buffers(50):
-        assert f"│ {buffered.name} " in printed
+    names = [one.name for one in buffers(50)]
+    names += [one.name for one in (*large_group(50), *small_groups(5, 5))]
+    for name in names:
+        assert f"│ {name} " in printed

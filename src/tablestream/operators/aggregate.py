@@ -16,17 +16,19 @@ KIP-904; Kafka Streams ``KGroupedTable``; ``docs/semantics.md``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import polars as pl
 
-from tablestream.operators.collected import Collected, Members
+from tablestream.operators.collected import Collected, Kind
+from tablestream.operators.distinct import Distinct
 from tablestream.operators.events import Ints, touched_keys
 from tablestream.operators.groups import ROWS, GroupEvents, groups_changes, groups_trace
+from tablestream.operators.members import Members
 from tablestream.operators.operator import CanBeFinal, Context, Emission
 from tablestream.operators.regroup import message_schema
-from tablestream.operators.totals import Function, Totals
+from tablestream.operators.totals import Function
 from tablestream.state.changes import FOREIGN_HASH, LIVE, TS
 from tablestream.state.trace import Trace, TraceSpec
 
@@ -47,14 +49,12 @@ class Aggregate(CanBeFinal):
         Whether a group without rows stays.
     atomic
         Whether a step emits once per group.
-    final
-        Whether only the last change per group and micro-batch leaves.
 
     Notes
     -----
     Input: the messages of `Regroup`. Output 0: ``_kh``, group key as ``_k0``, ..., ``_ts``, ``_live``, ``v0``
-    with a field ``c0``, ``c1``, ... per function. Cost: the messages; with `Collected` functions also all rows
-    of the groups that have messages.
+    with a field ``c0``, ``c1``, ... per function. Cost: the messages, and what `members` says; with lists and sets all
+    rows of the groups that have messages.
     """
 
     keys: pl.Schema
@@ -82,27 +82,33 @@ class Aggregate(CanBeFinal):
         return [(n, one) for n, one in enumerate(self.functions) if isinstance(one, Collected)]
 
     @property
-    def _groups(self) -> TraceSpec:
-        return groups_trace(
-            self.group_keys,
-            {
-                f"a{number}_{name}": kind
-                for number, function in self._totals
-                for name, kind in function.state.items()
-            },
-        )
+    def _distinct(self) -> dict[str, Distinct]:
+        """What counts the different values of each column of which they are counted."""
+        columns = [one.column for _, one in self._collected if one.kind is Kind.COUNT_DISTINCT]
+        return {column: Distinct(column, self.group_keys) for column in columns}
 
     @property
-    def _members(self) -> Members:
-        return Members(self.keys, self.group_keys, self.value, tuple(one for _, one in self._collected))
+    def _members(self) -> Members | None:
+        """What keeps the rows of the groups, if a function needs them."""
+        functions = tuple(one for _, one in self._collected if one.kind is not Kind.COUNT_DISTINCT)
+        return Members(self.keys, self.group_keys, self.value, functions) if functions else None
+
+    @property
+    def _groups(self) -> TraceSpec:
+        columns = {
+            f"a{number}_{name}": kind
+            for number, function in self._totals
+            for name, kind in function.state.items()
+        }
+        for part in (*self._distinct.values(), self._members):
+            columns |= part.state if part is not None else {}
+        return groups_trace(self.group_keys, columns)
 
     @property
     def traces(self) -> tuple[TraceSpec, ...]:
-        return (self._groups, *([self._members.trace] if self._collected else []))
-
-    @property
-    def reasons(self) -> tuple[str, ...]:
-        return ()
+        members, distinct = self._members, self._distinct.values()
+        specs = [self._groups, *(members.traces if members else ()), *(one.trace for one in distinct)]
+        return tuple(replace(spec, number=number) for number, spec in enumerate(specs))
 
     def run(self, inputs: Sequence[pl.DataFrame], context: Context) -> Iterator[Emission]:
         """Apply the messages, emit what each turn leaves, and remember it."""
@@ -112,15 +118,10 @@ class Aggregate(CanBeFinal):
         events = GroupEvents.of(arrived, trace.lookup(touched), list(self.group_keys), atomic=self.atomic)
         after = (events.rows[events.turn_end] > 0) | self.keep_empty
         answer = events.answered(after, list(self.group_keys), final=self.final)
-        results = self._results(events, events.turn_end[answer.turns], touched, context)
-        values = pl.struct(pl.lit(results[n].result).alias(f"c{n}") for n in range(len(self.functions)))
+        results, state = self._results(events, events.turn_end[answer.turns], context)
+        values = pl.struct(pl.lit(results[n]).alias(f"c{n}") for n in range(len(self.functions)))
         yield Emission(0, answer.emitted.with_columns(pl.when(LIVE).then(values).alias("v0")))
-        state = (
-            series.alias(f"a{number}_{name}")
-            for number, function in self._totals
-            for name, series in zip(function.state, results[number].state, strict=True)
-        )
-        trace.insert(answer.kept.with_columns(state))
+        trace.insert(answer.kept.with_columns(**state))
 
     def recalled(self, trace: Callable[[str], Trace]) -> Iterator[pl.DataFrame]:
         """Yield the groups as they are remembered: ``_fh``, group key, ``_ts`` and ``v``, in frames of bounded size.
@@ -135,23 +136,37 @@ class Aggregate(CanBeFinal):
             for number, function in self._totals:
                 base = [groups[f"a{number}_{name}"] for name in function.state]
                 columns[number] = function.recalled(groups[ROWS], base)
-            if self._collected:
-                recalled = self._members.recalled(groups, trace(self._members.trace.name))
-                columns |= {number: one for (number, _), one in zip(self._collected, recalled, strict=True)}
+            counts = {column: one.recalled(groups) for column, one in self._distinct.items()}
+            rows = self._members.recalled(groups, trace) if self._members else []
+            columns |= self._of_collected(counts, rows)
             value = pl.struct(pl.lit(columns[n]).alias(f"c{n}") for n in range(len(self.functions)))
             yield groups.select(FOREIGN_HASH, *self.group_keys, TS, value.alias("v"))
 
     def _results(
-        self, events: GroupEvents, shown: Ints, touched: pl.DataFrame, context: Context
-    ) -> list[Totals]:
-        """The aggregates at some messages, and what is to be remembered of them."""
-        results: dict[int, Totals] = {}
+        self, events: GroupEvents, shown: Ints, context: Context
+    ) -> tuple[dict[int, pl.Series], dict[str, pl.Series]]:
+        """The aggregates at some messages by their numbers, and what is to be remembered of the groups."""
+        results: dict[int, pl.Series] = {}
+        state: dict[str, pl.Series] = {}
         for number, function in self._totals:
             base = [events.groups[f"a{number}_{name}"] for name in function.state]
-            results[number] = function.run(events, base, shown)
-        if self._collected:
-            members = self._members
-            columns = members.run(events, shown, touched, context.trace(members.trace.name))
-            for (number, _), column in zip(self._collected, columns, strict=True):
-                results[number] = Totals(column, [])
-        return [results[number] for number in range(len(self.functions))]
+            totals = function.run(events, base, shown)
+            results[number] = totals.result
+            names = (f"a{number}_{name}" for name in function.state)
+            state |= dict(zip(names, totals.state, strict=True))
+        counts = {}
+        for column, distinct in self._distinct.items():
+            counts[column], kept = distinct.run(events, shown, context.trace(distinct.trace.name))
+            state |= kept
+        rows, kept = self._members.run(events, shown, context.trace) if self._members else ([], {})
+        return results | self._of_collected(counts, rows), state | kept
+
+    def _of_collected(
+        self, counts: Mapping[str, pl.Series], rows: Sequence[pl.Series]
+    ) -> dict[int, pl.Series]:
+        """Results by the numbers of the functions: counts by columns, and what `Members` gives."""
+        others = iter(rows)
+        return {
+            number: counts[one.column] if one.kind is Kind.COUNT_DISTINCT else next(others)
+            for number, one in self._collected
+        }

@@ -115,7 +115,8 @@ class StoredTable:
 
     def _aggregate(self, groups: Groups, types: Types) -> Aggregate:
         """What computes the aggregates of groups from what is stored of them."""
-        of_groups, *members = self.traces
+        of_groups, *others = self.traces
+        members = [spec for spec in others if "v" in spec.schema][:1]
         inputs, results = types(groups.inputs).values(), types(self.value).items()
         functions = (
             aggregate_function(measure, list(inputs), name, result, records=groups.records)

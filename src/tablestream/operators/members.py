@@ -1,0 +1,344 @@
+"""Aggregates that need the rows of their group: the least and the greatest value, first and last, lists and sets.
+
+=====================  ===========================================================================
+function               result
+=====================  ===========================================================================
+``MIN``, ``MAX``       the least, the greatest value that is not null; null if there is none
+``FIRST``, ``LAST``    the value of the row that came first, last; null if that is its value
+``COLLECT_LIST``       the values that are not null, in the order in which their rows came
+``COLLECT_SET``        the same without repetitions
+=====================  ===========================================================================
+
+A row that changes comes anew: it is the last one.
+
+Lists and sets are made of all rows of a group. The other functions show the first row in an order, and read what may
+come to be that one:
+
+=====================================  ===========================================================================
+group                                  read in a micro-batch with messages to it
+=====================================  ===========================================================================
+small                                  its rows
+large, with heads (see `ranking`)      its heads; its rows, too, if the heads run out
+=====================================  ===========================================================================
+
+A group gets heads when it has more than `SMALL_GROUP` rows. It loses them when they have run out and it is small.
+
+*Cost.* The heads of n rows are at most 2 m, where m = max(`LEAST_HEADS`, sqrt(n)). They are m when they are chosen,
+so m of the first rows go before the n rows are read again: a change costs O(n / m) rows at worst. One of another row
+costs none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from tablestream.operators.cells import cells, column
+from tablestream.operators.collected import Collected, Kind, collected
+from tablestream.operators.events import Bools, Ints, bools, gather, ints
+from tablestream.operators.groups import ROWS, GroupEvents
+from tablestream.operators.ranking import Order, Ranking
+from tablestream.operators.regroup import IS
+from tablestream.operators.row_versions import TURN, RowVersions, group_numbers
+from tablestream.state.changes import FOREIGN_HASH, KEY_HASH, LIVE, SEQ, last_by
+from tablestream.state.trace import Trace, TraceSpec
+
+#: A group with more rows has heads, which are at least so many.
+SMALL_GROUP, LEAST_HEADS = 1024, 256
+#: Whether heads are kept of a group.
+HAS_HEADS = "_has_heads"
+
+
+@dataclass(frozen=True)
+class Members:
+    """The rows of groups, and aggregates of them.
+
+    Parameters
+    ----------
+    keys, group_keys, value
+        The columns and dtypes of the table's key, of the group's, and of what is aggregated.
+    functions
+        What is made of the values.
+    """
+
+    keys: pl.Schema
+    group_keys: pl.Schema
+    value: pl.DataType
+    functions: tuple[Collected, ...]
+
+    @cached_property
+    def orders(self) -> tuple[Order, ...]:
+        """The orders that the functions go by."""
+        return tuple(dict.fromkeys(map(order_of, self.functions)))
+
+    @property
+    def traces(self) -> tuple[TraceSpec, ...]:
+        """The rows of each group and when they came, and their heads in each order."""
+        return (self._trace("rows of groups"), *(self.heads(one) for one in self.orders_with_heads))
+
+    @property
+    def state(self) -> dict[str, pl.DataType]:
+        """What is remembered of a group: when its last row came, whether it has heads, and their bounds."""
+        bounds = {_bound(number): self.bound for number in range(len(self.orders_with_heads))}
+        return {TURN: pl.Int64(), **({HAS_HEADS: pl.Boolean(), **bounds} if bounds else {})}
+
+    def run(
+        self, events: GroupEvents, shown: Ints, trace: Callable[[str], Trace]
+    ) -> tuple[list[pl.Series], dict[str, pl.Series]]:
+        """Return the aggregates at some messages, a series a function, and what is to be remembered of each group."""
+        work = _Work(self, events, trace)
+        shows = np.zeros(len(events), dtype=bool)
+        shows[shown] = True
+        results, state = work.results(shows), work.state()
+        trace(self.traces[0].name).insert(work.newest())
+        return results, state
+
+    def recalled(self, groups: pl.DataFrame, trace: Callable[[str], Trace]) -> list[pl.Series]:
+        """Return the aggregates of some groups as they are remembered, a series a function."""
+        has_heads = pl.Series(self.have_heads(groups))
+        of_group = groups.select(FOREIGN_HASH, *self.group_keys)
+        rows = trace(self.traces[0].name).lookup(of_group.filter(~has_heads))
+        found = []
+        for function in self.functions:
+            known, order = rows, order_of(function)
+            if has_heads.any():
+                heads = trace(self.heads(order).name).lookup(of_group.filter(has_heads))
+                known = pl.concat([rows, heads])
+            positions = order.positions(known)
+            group = group_numbers(of_group, known, list(self.group_keys))[positions]
+            found.append(_recalled(function, known["v"][positions], group, groups.height))
+        return found
+
+    @property
+    def orders_with_heads(self) -> tuple[Order, ...]:
+        """The orders of which heads are kept; none where all rows of a group are read anyway."""
+        return () if any(one.is_list for one in self.functions) else self.orders
+
+    @property
+    def bound(self) -> pl.DataType:
+        """The dtype of a bound."""
+        return pl.Struct({TURN: pl.Int64(), "v": self.value})
+
+    def have_heads(self, groups: pl.DataFrame) -> Bools:
+        """Whether heads are kept of some groups, by what is remembered of them."""
+        if not self.orders_with_heads:
+            return np.zeros(groups.height, dtype=bool)
+        return bools(groups[HAS_HEADS].fill_null(value=False))
+
+    def heads(self, order: Order) -> TraceSpec:
+        """The trace of the heads in an order."""
+        return self._trace(f"heads by {order}", 1 + self.orders.index(order))
+
+    def _trace(self, name: str, number: int = 0) -> TraceSpec:
+        columns = {FOREIGN_HASH: pl.Int64(), **self.group_keys, KEY_HASH: pl.Int64(), **self.keys}
+        return TraceSpec(
+            name=name,
+            number=number,
+            hash=FOREIGN_HASH,
+            key=tuple(self.group_keys),
+            unique=tuple(self.keys),
+            unique_hash=KEY_HASH,
+            schema=pl.Schema({**columns, LIVE: pl.Boolean(), TURN: pl.Int64(), "v": self.value}),
+        )
+
+
+def order_of(function: Collected) -> Order:
+    """The order whose first row a function shows, or in which it has all rows."""
+    column = function.column if function.kind in {Kind.MIN, Kind.MAX} else None
+    return Order(column, descending=function.kind in {Kind.MAX, Kind.LAST})
+
+
+def _bound(number: int) -> str:
+    """The column with the bound of the heads in an order."""
+    return f"_bound{number}"
+
+
+def _recalled(function: Collected, rows: pl.Series, group: Ints, groups: int) -> pl.Series:
+    """Make an aggregate of the rows of groups, which stand in its order."""
+    values = rows.struct.field(function.column)
+    if not function.is_list:
+        numbers, first = np.unique(group, return_index=True)
+        place = np.full(groups, -1, dtype=np.int64)
+        place[numbers] = first
+        return _result(function, [gather(values, place)])
+    of_group: list[list[Any]] = [[] for _ in range(groups)]
+    for number, value in zip(group.tolist(), cells(values), strict=True):
+        of_group[number].append(value)
+    return column([collected(function.kind, one) for one in of_group], function.result)
+
+
+def _result(function: Collected, found: Sequence[pl.Series]) -> pl.Series:
+    """Of the values of first rows, of which at most one is not null, the result."""
+    value = pl.select(pl.coalesce(found)).to_series() if len(found) > 1 else found[0]
+    if function.kind in {Kind.MIN, Kind.MAX} and value.dtype.is_float():
+        value = value + 0.0  # no -0.0
+    return value if value.dtype == function.result else value.cast(function.result)
+
+
+def _lists(function: Collected, ranking: Ranking, events: GroupEvents, shows: Bools) -> pl.Series:
+    """The lists or sets of the rows that are there at each message that shows."""
+    values = cells(gather(ranking.rows["v"].struct.field(function.column), ranking.by_rank))
+    found = []
+    for group in ranking.by_group(events, shows):
+        there = {rank: values[rank] for rank in group.stored}
+        for taken, brought, is_shown, _ in group.changes:
+            there.pop(taken, None)
+            if brought >= 0:
+                there[brought] = values[brought]
+            if is_shown:
+                found.append(collected(function.kind, there.values()))
+    return column(found, function.result)
+
+
+@dataclass(frozen=True)
+class _Pass:
+    """Rankings of some groups, and which of them they decide; `by_heads`: what is stored of them are heads."""
+
+    rankings: dict[Order, Ranking]
+    groups: Bools
+    by_heads: bool
+
+
+class _Work:
+    """The work on a micro-batch: groups by their heads, then by their rows those without, or whose heads ran out."""
+
+    def __init__(self, members: Members, events: GroupEvents, trace: Callable[[str], Trace]) -> None:
+        self._members, self._events, self._trace = members, events, trace
+        self._arrived = self._with_turns()
+        self._groups = events.messages[events.first].select(FOREIGN_HASH, *members.group_keys)
+        self._rows = events.rows[events.last]
+        self._most = np.maximum(LEAST_HEADS, np.sqrt(self._rows).astype(np.int64))
+        self._passes: list[_Pass] = []
+
+    def _with_turns(self) -> pl.DataFrame:
+        """What each message brings, as rows of the trace."""
+        events = self._events
+        turn = events.remembered(TURN)[events.group] + ints(events.messages[SEQ])
+        rows = events.messages.with_columns(pl.col(IS).alias(LIVE), pl.Series(TURN, turn, dtype=pl.Int64))
+        return rows.select(list(self._members.traces[0].schema))
+
+    def newest(self) -> pl.DataFrame:
+        """The rows that messages leave, and tombstones for those that they take out."""
+        return last_by(self._arrived, pl.Series(self._events.group), list(self._members.keys))
+
+    def results(self, shows: Bools) -> list[pl.Series]:
+        """The aggregates at the messages that show, a series a function."""
+        events, best = self._events, []
+        whole = ~self._members.have_heads(events.groups)
+        if not whole.all():
+            rankings = self._by_heads(~whole)
+            found = {order: ranking.first(events, shows) for order, ranking in rankings.items()}
+            whole[np.concatenate([short for _, short in found.values()])] = True
+            self._passes.append(_Pass(rankings, ~whole, by_heads=True))
+            best.append({order: at for order, (at, _) in found.items()})
+        if whole.any() or not self._passes:
+            rankings = self._by_rows(whole)
+            self._passes.append(_Pass(rankings, whole, by_heads=False))
+            best.append({order: ranking.first(events, shows)[0] for order, ranking in rankings.items()})
+        return [self._result(one, best, shows) for one in self._members.functions]
+
+    def _by_heads(self, groups: Bools) -> dict[Order, Ranking]:
+        """Rank the heads of some groups, and what their messages bring."""
+        keys, made = self._groups.filter(pl.Series(groups)), {}
+        for number, order in enumerate(self._members.orders):
+            heads = self._trace(self._members.heads(order).name).lookup(keys)
+            bounds = self._events.groups[_bound(number)]
+            bounded = np.flatnonzero(bounds.is_not_null().to_numpy())
+            versions = self._versions(groups, heads, self._numbers(heads))
+            made[order] = Ranking(
+                order, versions, bounds.gather(bounded).struct.unnest(), bounded, len(self._rows)
+            )
+        return made
+
+    def _by_rows(self, groups: Bools) -> dict[Order, Ranking]:
+        """Rank the rows of some groups, and what their messages bring; of a large group as many as can matter."""
+        stored = self._trace(self._members.traces[0].name).lookup(self._groups.filter(pl.Series(groups)))
+        numbers = self._numbers(stored)
+        enough = self._enough()
+        large = (self._events.remembered(ROWS) > np.maximum(enough, SMALL_GROUP))[numbers]
+        every, made = None, {}
+        for order in self._members.orders:
+            if self._members.orders_with_heads and large.any():
+                some = _first_rows(order, stored, numbers, large, enough)
+                versions = self._versions(groups, stored[some], numbers[some])
+            else:
+                versions = every = every or self._versions(groups, stored, numbers)
+            unbounded = versions.rows.select(TURN, "v").clear()
+            made[order] = Ranking(order, versions, unbounded, np.empty(0, dtype=np.int64), len(self._rows))
+        return made
+
+    def _numbers(self, stored: pl.DataFrame) -> Ints:
+        return group_numbers(self._groups, stored, list(self._members.group_keys))
+
+    def _enough(self) -> Ints:
+        """How many of the first rows of each group leave enough heads, whichever rows the messages take out."""
+        removes = np.bincount(self._events.group[self._events.removes], minlength=len(self._rows))
+        return 2 * self._most + 1 + removes
+
+    def _versions(self, groups: Bools, stored: pl.DataFrame, numbers: Ints) -> RowVersions:
+        at = np.flatnonzero(groups[self._events.group])
+        return RowVersions.of(self._events, self._arrived, at, stored, numbers, list(self._members.keys))
+
+    def _result(self, function: Collected, best: Sequence[dict[Order, Ints]], shows: Bools) -> pl.Series:
+        order = order_of(function)
+        if function.is_list:
+            return _lists(function, self._passes[0].rankings[order], self._events, shows)
+        return _result(
+            function,
+            [
+                gather(one.rankings[order].versions.rows["v"].struct.field(function.column), at[order][shows])
+                for one, at in zip(self._passes, best, strict=True)
+            ],
+        )
+
+    def state(self) -> dict[str, pl.Series]:
+        """Remember the heads; return what `Members.state` says."""
+        events = self._events
+        turn = events.remembered(TURN) + ints(events.messages[SEQ])[events.last]
+        state = {TURN: pl.Series(turn, dtype=pl.Int64)}
+        if self._members.orders_with_heads:
+            keeps = np.zeros(len(self._rows), dtype=bool)
+            for one in self._passes:
+                keeps |= one.groups & (self._rows > (0 if one.by_heads else SMALL_GROUP))
+            state[HAS_HEADS] = pl.Series(keeps, dtype=pl.Boolean)
+            for number, order in enumerate(self._members.orders):
+                state[_bound(number)] = self._keep_heads(order, keeps)
+        return state
+
+    def _keep_heads(self, order: Order, keeps: Bools) -> pl.Series:
+        """Remember the heads in an order, where they are others than before; return the bounds."""
+        if not (keeps.any() or self._passes[0].by_heads):
+            return pl.Series([None], dtype=self._members.bound).new_from_index(0, len(keeps))
+        gone, came, bounds = [], [], []
+        for one in self._passes:
+            ranking = one.rankings[order]
+            versions = ranking.versions
+            heads = ranking.heads(keeps & one.groups, self._most)
+            known = versions.stored if one.by_heads else 0
+            gone.append(versions.part(np.setdiff1d(np.arange(known), heads.versions)))
+            came.append(versions.part(heads.versions[heads.versions >= known]))
+            bounds.append(gather(ranking.rows.to_struct(), heads.bound))
+        changed = [(_tombstones(rows), group) for rows, group in gone] + came
+        rows = pl.concat([rows for rows, _ in changed])
+        group = np.concatenate([group for _, group in changed])
+        self._trace(self._members.heads(order).name).insert(
+            last_by(rows, pl.Series(group), list(self._members.keys))
+        )
+        return pl.select(pl.coalesce(bounds)).to_series()
+
+
+def _first_rows(order: Order, rows: pl.DataFrame, group: Ints, large: Bools, most: Ints) -> Ints:
+    """The positions of the rows of small groups, and of so many first ones of each large group."""
+    places = np.flatnonzero(large)
+    first = order.first(rows.select(TURN, "v")[places], group[places], most)
+    return np.concatenate([np.flatnonzero(~large), places[first]])
+
+
+def _tombstones(rows: pl.DataFrame) -> pl.DataFrame:
+    nothing = (pl.lit(None, rows.schema[name]).alias(name) for name in (TURN, "v"))
+    return rows.with_columns(pl.lit(value=False).alias(LIVE), *nothing)

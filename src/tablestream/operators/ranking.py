@@ -1,0 +1,257 @@
+"""The best row of a group at each of its messages, in an order of its rows.
+
+It needs not know all rows of a group. It may know some, its *heads*, and a *bound*: every other row of the group ranks
+behind the bound.
+
+====================================  =================================================
+the best row that is known            the best row of the group
+====================================  =================================================
+ranks at the bound or before it       that row
+ranks behind it, or there is none     unknown: the heads have run out
+any, and there is no bound            that row
+====================================  =================================================
+
+Ranks are numbers, which Polars finds by sorting: no value becomes a Python object. They tell apart any two versions of
+rows of a group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from heapq import heappop, heappush
+from typing import TypeAlias
+
+import numpy as np
+import polars as pl
+
+from tablestream.operators.events import Bools, Ints, ints, pick, run_start, starts
+from tablestream.operators.groups import GroupEvents
+from tablestream.operators.row_versions import TURN, RowVersions
+
+#: The rank behind all others.
+_END = 1 << 62
+
+
+@dataclass(frozen=True)
+class Order:
+    """An order of the rows of a group.
+
+    Attributes
+    ----------
+    column
+        The field of ``v`` that rows are sorted by, of which NaN is the greatest. Rows in which it is null are left
+        out. None: by arrival.
+    descending
+        Whether the greatest comes first. Of rows with equal values the one that came last is the greatest.
+    """
+
+    column: str | None
+    descending: bool
+
+    def __str__(self) -> str:
+        """The order, for people."""
+        return f"{self.column or 'arrival'} {'descending' if self.descending else 'ascending'}"
+
+    def first(self, rows: pl.DataFrame, group: Ints, most: Ints) -> Ints:
+        """Return the positions of the first rows of each group, in any order: of group g at most ``most[g]``."""
+        keys = self._keys(rows)
+        keys = keys.with_columns(pl.Series("_group", group[ints(keys[_AT])]))
+        found = [np.empty(0, dtype=np.int64)]
+        for (number, *_), of_group in keys.partition_by("_group", as_dict=True).items():
+            choose = of_group.top_k if self.descending else of_group.bottom_k
+            found.append(ints(choose(int(most[number]), by=self._columns)[_AT]))
+        return np.concatenate(found)
+
+    def positions(self, rows: pl.DataFrame) -> Ints:
+        """Return the positions of all rows that are not left out, the first row first; equal ones as they stand."""
+        keys = self._keys(rows)
+        return ints(keys.sort(self._columns, descending=self.descending, maintain_order=True)[_AT])
+
+    @property
+    def _columns(self) -> list[str]:
+        return [TURN] if self.column is None else [_VALUE, TURN]
+
+    def _keys(self, rows: pl.DataFrame) -> pl.DataFrame:
+        keys = rows.select(TURN, pl.int_range(pl.len(), dtype=pl.Int64).alias(_AT))
+        if self.column is None:
+            return keys
+        return keys.with_columns(rows["v"].struct.field(self.column).alias(_VALUE)).drop_nulls(_VALUE)
+
+
+_AT, _VALUE = "_at", "_value"
+
+
+@dataclass(frozen=True)
+class Heads:
+    """Rows that are to be remembered as heads.
+
+    Attributes
+    ----------
+    versions
+        Which versions they are.
+    bound
+        Of each group the position of its bound in `Ranking.rows`; -1: it has none.
+    """
+
+    versions: Ints
+    bound: Ints
+
+
+Change: TypeAlias = tuple[int, int, bool, bool]
+"""Of a message the rank that it takes out, the one that it brings (-1: none), whether it shows, and whether it leaves
+its group without rows."""
+
+
+@dataclass(frozen=True)
+class GroupRanks:
+    """A group in a ranking: its number, the positions of its messages, the ranks that are stored, and what changes."""
+
+    group: int
+    at: Ints
+    stored: list[int]
+    changes: list[Change]
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """Versions of rows in an order.
+
+    Attributes
+    ----------
+    order
+        The order.
+    versions
+        The versions of the rows that are known of some groups.
+    bounds, bounded
+        The bounds, ``_turn`` and ``v``, and the numbers of the groups that have them.
+    groups
+        How many groups have messages.
+    """
+
+    order: Order
+    versions: RowVersions
+    bounds: pl.DataFrame
+    bounded: Ints
+    groups: int
+
+    @cached_property
+    def rows(self) -> pl.DataFrame:
+        """The versions, and behind them the bounds: ``_turn`` and ``v``."""
+        return pl.concat([self.versions.rows.select(TURN, "v"), self.bounds])
+
+    @cached_property
+    def by_rank(self) -> Ints:
+        """The positions of `rows` by rank; those that are left out are missing."""
+        return self.order.positions(self.rows)
+
+    @cached_property
+    def rank(self) -> Ints:
+        """The rank of each of `rows`; -1 where it is left out."""
+        rank = np.full(self.rows.height, -1, dtype=np.int64)
+        rank[self.by_rank] = np.arange(len(self.by_rank))
+        return rank
+
+    @property
+    def _count(self) -> int:
+        return self.versions.rows.height
+
+    @cached_property
+    def _bound(self) -> Ints:
+        """The rank of each group's bound."""
+        bound = np.full(self.groups, _END, dtype=np.int64)
+        bound[self.bounded] = self.rank[self._count :]
+        return bound
+
+    def first(self, events: GroupEvents, shows: Bools) -> tuple[Ints, Ints]:
+        """Find the best version at each message that shows.
+
+        Returns
+        -------
+        best, short
+            The version at each message, -1 where none is; and the groups whose heads have run out, for which `best`
+            says nothing.
+        """
+        ranks, short = np.full(len(events), -1, dtype=np.int64), []
+        for one in self.by_group(events, shows):
+            found = _bests(one.stored, int(self._bound[one.group]), one.changes)
+            if found is None:
+                short.append(one.group)
+            else:
+                ranks[one.at[shows[one.at]]] = found
+        best = pick(self.by_rank, np.where(ranks < _END, ranks, -1), np.int64(-1))
+        return best, np.array(short, dtype=np.int64)
+
+    def by_group(self, events: GroupEvents, shows: Bools) -> Iterator[GroupRanks]:
+        """Go through the groups that have messages here."""
+        at = self.versions.at
+        group = events.group[at]
+        changes = self._changes(at, shows, events.rows == 0)
+        begins = np.flatnonzero(starts(group))
+        ends = np.append(begins, len(at))[1:]
+        stored = self._stored_ranks(group[begins])
+        for begin, end, ranks in zip(begins.tolist(), ends.tolist(), stored, strict=True):
+            yield GroupRanks(int(group[begin]), at[begin:end], ranks, changes[begin:end])
+
+    def _changes(self, at: Ints, shows: Bools, is_empty: Bools) -> list[Change]:
+        ranks = np.append(self.rank[: self._count], -1)
+        columns = ranks[self.versions.taken], ranks[self.versions.brought], shows[at], is_empty[at]
+        return list(zip(*(one.tolist() for one in columns), strict=True))
+
+    def _stored_ranks(self, groups: Ints) -> list[list[int]]:
+        """The ranks of the versions that are stored, sorted, of each of some groups."""
+        stored = self.by_rank[self.by_rank < self.versions.stored]
+        group = self.versions.group[stored]
+        order = np.argsort(group, kind="stable")
+        ranks, group = self.rank[stored[order]].tolist(), group[order]
+        low, high = (np.searchsorted(group, groups, side).tolist() for side in ("left", "right"))
+        return [ranks[begin:end] for begin, end in zip(low, high, strict=True)]
+
+    def heads(self, keeps: Bools, most: Ints) -> Heads:
+        """Choose the heads of the groups that are to have some, after the last message.
+
+        A group with more than twice as many as it is to have is left that many.
+
+        Parameters
+        ----------
+        keeps
+            Whether a group is to have heads.
+        most
+            How many.
+        """
+        rank, group = self.rank[: self._count], self.versions.group
+        there = self.versions.is_left & (rank >= 0) & (rank <= self._bound[group]) & keeps[group]
+        heads = np.flatnonzero(there)
+        heads = heads[np.lexsort((rank[heads], group[heads]))]
+        group = group[heads]
+        place = np.arange(len(heads)) - run_start(starts(group))
+        trimmed = (np.bincount(group, minlength=self.groups) > 2 * most)[group]
+        last = trimmed & (place == most[group] - 1)
+        bound = np.full(self.groups, -1, dtype=np.int64)
+        bound[self.bounded] = self._count + np.arange(len(self.bounded))
+        bound[group[last]] = heads[last]
+        bound[~keeps] = -1
+        return Heads(heads[~trimmed | (place < most[group])], bound)
+
+
+def _bests(heap: list[int], bound: int, changes: Sequence[Change]) -> list[int] | None:
+    """Go through the messages of a group: the best rank at each that shows; None if the heads run out.
+
+    `heap` is a heap of the ranks that are there before; it is used up.
+    """
+    gone: set[int] = set()
+    found = []
+    for taken, brought, shows, is_empty in changes:
+        if taken >= 0:
+            gone.add(taken)
+        if brought >= 0:
+            heappush(heap, brought)
+        if shows:
+            while heap and heap[0] in gone:
+                gone.remove(heappop(heap))
+            best = heap[0] if heap else _END
+            if best > bound and not is_empty:
+                return None
+            found.append(best)
+    return found

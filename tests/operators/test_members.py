@@ -1,0 +1,391 @@
+"""Aggregates that go by heads, with few heads and small groups, against the record-at-a-time reference."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections import Counter
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
+
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tablestream.operators import members
+from tablestream.operators.aggregate import Aggregate
+from tablestream.operators.collected import Collected, Kind
+from tablestream.operators.distinct import value_bytes
+from tablestream.operators.operator import Context
+from tablestream.state.cache import NoCache
+from tablestream.state.shard import ShardState
+from tests.operators.test_groups import GROUPS, KEYS, Chain, cut
+from tests.reference.groups import Aggregate as TwinAggregate
+from tests.reference.groups import GroupBy
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tablestream.state.trace import Trace
+
+NESTED = pl.Struct({"x": pl.Float64(), "y": pl.List(pl.String())})
+COLUMNS: dict[str, pl.DataType] = {
+    "c0": pl.Int64(),
+    "c1": pl.Float64(),
+    "c2": pl.String(),
+    "c3": pl.Decimal(38, 3),
+    "c4": pl.Binary(),
+    "c5": NESTED,
+}
+VALUE = pl.Struct(COLUMNS)
+FLOATS = st.sampled_from([0.0, -0.0, 1.5, math.nan, math.inf, -math.inf])
+VALUES = st.fixed_dictionaries(
+    {
+        "c0": st.none() | st.integers(-3, 3),
+        "c1": st.none() | FLOATS,
+        "c2": st.none() | st.sampled_from(["", "a", "Z", "ä", "\U0001f600", "\uffff"]),
+        "c3": st.none() | st.sampled_from([Decimal("0.100"), Decimal("-7.000"), Decimal("9" * 35 + ".999")]),
+        "c4": st.none() | st.sampled_from([b"", b"\x00", b"\xff", b"a"]),
+        "c5": st.none()
+        | st.builds(
+            lambda x, y: {"x": x, "y": y},
+            st.none() | FLOATS,
+            st.none() | st.lists(st.none() | st.sampled_from(["", "a"]), max_size=2),
+        ),
+    }
+)
+
+ORDERED = (Kind.MIN, Kind.MAX)
+ANY = (Kind.FIRST, Kind.LAST, Kind.COUNT_DISTINCT)
+OF_ROWS = [
+    Collected(kind, name, pl.Int64() if kind is Kind.COUNT_DISTINCT else dtype)
+    for name, dtype in COLUMNS.items()
+    for kind in (*(ORDERED if name != "c5" else ()), *ANY)
+]
+LISTS = [
+    Collected(kind, name, pl.List(dtype))
+    for name, dtype in COLUMNS.items()
+    for kind in (Kind.COLLECT_LIST, Kind.COLLECT_SET)
+]
+
+#: (key, (group, value) or a tombstone, whether it is of the step before)
+RECORDS = st.lists(
+    st.tuples(
+        st.sampled_from("abcdefghijklmn"),
+        st.one_of(st.none(), *[st.tuples(st.sampled_from("ggggh"), VALUES)] * 3),
+        st.booleans(),
+    ),
+    max_size=60,
+)
+
+Step = tuple[str, str | None, "dict[str, Any] | None", int, int]
+
+
+def stepped(records: Sequence[tuple[str, tuple[str, dict[str, Any]] | None, bool]]) -> list[Step]:
+    """Number the steps, and tell the times by them."""
+    step = 0
+    found: list[Step] = []
+    for key, change, joins in records:
+        step += not (joins and found)
+        group, value = change or (None, None)
+        found.append((key, group, value, step, step))
+    return found
+
+
+def told(log: Sequence[Step], functions: Sequence[Collected], *, compat: bool) -> list[tuple[Any, ...]]:
+    """What the reference tells: (step, group, results or None)."""
+    model = TwinAggregate(
+        tuple,
+        lambda _, row, rows: (*rows, row),
+        lambda _, row, rows: tuple(one for one in rows if one[1] != row[1]),
+        compat=compat,
+    )
+    groups = GroupBy(lambda value, _: (value[0], value), compat=compat)
+    steps: dict[int, list[Any]] = {}
+    for key, group, value, ts, step in log:
+        message = None if value is None else (group, key, value)
+        steps.setdefault(step, []).append((0, key, message, ts))
+    return [
+        (step, group, None if rows is None else tuple(shown(one, rows) for one in functions))
+        for step, messages in steps.items()
+        for group, rows, _ in model.step(groups.step(messages))
+    ]
+
+
+def shown(function: Collected, rows: Sequence[tuple[str, str, dict[str, Any]]]) -> Any:
+    """Make an aggregate the slow way; rows stand in the order in which they came."""
+    values = [value[function.column] for *_, value in rows]
+    present = [value for value in values if value is not None]
+    if function.kind in {Kind.FIRST, Kind.LAST}:
+        return (values or [None])[0 if function.kind is Kind.FIRST else -1]
+    if function.kind in {Kind.MIN, Kind.MAX}:
+        found = (min if function.kind is Kind.MIN else max)(present, key=sort_key, default=None)
+        return found + 0.0 if isinstance(found, float) else found
+    if function.kind is Kind.COLLECT_LIST:
+        return present
+    if function.kind is Kind.COUNT_DISTINCT:
+        return len({same(value) for value in present})
+    texts = [same(value) for value in present]  # a value stands where it comes last
+    return [present[texts.index(one)] for n, one in enumerate(texts) if one not in texts[n + 1 :]]
+
+
+def sort_key(value: Any) -> Any:
+    """NaN is the greatest, text sorts by its bytes."""
+    if isinstance(value, float):
+        return math.isnan(value), 0.0 if math.isnan(value) else value
+    return value.encode() if isinstance(value, str) else value
+
+
+def same(value: Any) -> str:
+    """A text that equal values share: 0.0 is -0.0, and NaN itself."""
+    if isinstance(value, dict):
+        return str([same(part) for part in value.values()])
+    if isinstance(value, list):
+        return str([same(part) for part in value])
+    return repr(value + 0.0 if isinstance(value, float) else value)
+
+
+def last_ones(outputs: Sequence[Any], parts: Sequence[Sequence[Step]]) -> list[Any]:
+    """The last output of each group and part, without tombstones of groups that were not there."""
+    found: list[Any] = []
+    there: set[Any] = set()
+    for part in parts:
+        steps = {step for *_, step in part}
+        last = {group: (step, group, value) for step, group, value in outputs if step in steps}
+        found += [one for group, one in last.items() if one[2] is not None or group in there]
+        there = {group for group in there | set(last) if last.get(group, (0, 0, 0))[2] is not None}
+    return found
+
+
+FUNCTIONS = st.lists(st.sampled_from(OF_ROWS), min_size=1, max_size=5)
+
+
+@pytest.mark.parametrize("compat", [False, True])
+@given(
+    records=RECORDS,
+    places=st.sets(st.integers(2, 60)),
+    functions=FUNCTIONS | st.lists(st.sampled_from([*OF_ROWS, *LISTS]), min_size=1, max_size=3),
+    small=st.integers(0, 8),
+    heads=st.integers(1, 3),
+    final=st.booleans(),
+)
+def test_every_emission_is_that_of_the_reference(
+    records: Any,
+    places: set[int],
+    functions: list[Collected],
+    small: int,
+    heads: int,
+    *,
+    final: bool,
+    compat: bool,
+) -> None:
+    log = stepped(records)
+    parts = cut(log, places)
+    expected = told(log, functions, compat=compat)
+    if final:
+        expected = last_ones(expected, parts)
+    operator = Aggregate(
+        KEYS, GROUPS, VALUE, tuple(functions), keep_empty=compat, atomic=not compat, final=final
+    )
+    chain = Chain(operator, compat=compat)
+    with patch.multiple(members, SMALL_GROUP=small, LEAST_HEADS=heads):
+        found = [
+            (step, group, None if value is None else tuple(value.values()))
+            for part in parts
+            for step, group, value, _ in chain.run(part)
+        ]
+    assert sorted(map(repr, found)) == sorted(map(repr, expected))
+
+
+@pytest.mark.parametrize("compat", [False, True])
+@pytest.mark.parametrize("seed", range(8))
+def test_groups_grow_and_shrink_at_their_first_rows(seed: int, *, compat: bool) -> None:
+    """Mostly the rows go that a function shows: heads run out, are chosen anew, become many, and none."""
+    draw = random.Random(seed)
+    functions, heads = draw.sample(OF_ROWS, 2), draw.randint(1, 3)
+    log = random_log(draw, functions)
+    chain = Chain(
+        Aggregate(KEYS, GROUPS, VALUE, tuple(functions), keep_empty=compat, atomic=not compat), compat=compat
+    )
+    places = set(draw.sample(range(len(log)), 20))
+    with patch.multiple(members, SMALL_GROUP=3 + heads, LEAST_HEADS=heads):
+        found = [
+            (step, group, None if value is None else tuple(value.values()))
+            for part in cut(log, places)
+            for step, group, value, _ in chain.run(part)
+        ]
+    assert list(map(repr, found)) == list(map(repr, told(log, functions, compat=compat)))
+
+
+def random_log(draw: random.Random, functions: Sequence[Collected]) -> list[Step]:
+    """Rows that come, change and go in one group, which is now growing, now shrinking."""
+    rows: dict[str, dict[str, Any]] = {}
+    log: list[Step] = []
+    for n in range(80):
+        growing = 0.8 if n % 40 < 20 else 0.25
+        value: dict[str, Any] | None = {name: draw.choice(some) for name, some in SOME.items()}
+        if draw.random() < growing or not rows:
+            key = f"k{n}"
+        else:
+            key = chosen(draw, rows, draw.choice(functions))
+            value = value if draw.random() < 0.2 else None
+        rows.pop(key, None)
+        if value is not None:
+            rows[key] = value
+        log.append((key, None if value is None else "g", value, n, n))
+    return log
+
+
+SOME: dict[str, list[Any]] = {
+    "c0": [None, *range(-9, 10)],
+    "c1": [None, 0.0, -0.0, 1.5, -1.5, 7.25, math.nan, math.inf, -math.inf],
+    "c2": [None, "", "a", "ab", "Z", "ä", "\U0001f600", "\uffff"],
+    "c3": [None, *(Decimal(n).scaleb(-3) for n in range(-9, 10)), Decimal("9" * 35 + ".999")],
+    "c4": [None, b"", b"\x00", b"\x00\x00", b"\xff", b"a"],
+    "c5": [None, {"x": -0.0, "y": None}, {"x": 0.0, "y": None}, {"x": math.nan, "y": ["", None]}],
+}
+
+
+def chosen(draw: random.Random, rows: dict[str, dict[str, Any]], function: Collected) -> str:
+    """A row that a function shows, or any."""
+    if draw.random() < 0.2:
+        return draw.choice(list(rows))
+    by_arrival = list(rows)
+    if function.kind in {Kind.MIN, Kind.MAX}:
+        present = [key for key in by_arrival if rows[key][function.column] is not None] or by_arrival
+        choose = min if function.kind is Kind.MIN else max
+        return choose(
+            present,
+            key=lambda key: 0 if rows[key][function.column] is None else sort_key(rows[key][function.column]),
+        )
+    return by_arrival[0 if function.kind is Kind.FIRST else -1]
+
+
+def value_of(number: int | None) -> dict[str, Any]:
+    return {**dict.fromkeys(COLUMNS), "c0": number}
+
+
+class Watched(Chain):
+    """A chain that notes how many rows of groups it reads, and of heads."""
+
+    def __init__(self, *functions: Collected) -> None:
+        super().__init__(Aggregate(KEYS, GROUPS, VALUE, functions), compat=False)
+        self.read: Counter[str] = Counter()
+
+    def _stage(self, number: int, frame: pl.DataFrame) -> pl.DataFrame:
+        operator, store = self.stages[number]
+        state = ShardState(store, NoCache(), operator.traces, "f00d")
+
+        def trace(name: str) -> Trace:
+            found = state.trace(name)
+            lookup = found.lookup
+
+            def watched(keys: pl.DataFrame) -> pl.DataFrame:
+                rows = lookup(keys)
+                self.read[name.partition(" by ")[0]] += rows.height
+                return rows
+
+            found.lookup = watched  # type: ignore[method-assign]
+            return found
+
+        emissions = list(operator.run([frame], Context(trace=trace, dropped=Counter())))
+        state.commit()
+        return pl.concat([emission.rows for emission in emissions])
+
+    def reads(self, key: str, number: int | None, step: int) -> Counter[str]:
+        """Let a row come, or go, and return what was read."""
+        self.read.clear()
+        value = None if number is None else value_of(number)
+        self.run([(key, None if value is None else "g", value, step, step)])
+        return self.read
+
+
+MIN = Collected(Kind.MIN, "c0", pl.Int64())
+DISTINCT = Collected(Kind.COUNT_DISTINCT, "c0", pl.Int64())
+
+
+def filled(*functions: Collected) -> Watched:
+    """A group of a hundred rows, of which ten are heads."""
+    chain = Watched(*functions)
+    chain.run([(f"k{n}", "g", value_of(n), 1, n) for n in range(100)])
+    return chain
+
+
+@pytest.fixture
+def _few_heads() -> Any:
+    with patch.multiple(members, SMALL_GROUP=20, LEAST_HEADS=3):
+        yield
+
+
+@pytest.mark.usefixtures("_few_heads")
+def test_the_rows_of_a_large_group_are_read_when_its_heads_have_run_out() -> None:
+    chain = filled(MIN)
+    for n in range(9):
+        read = chain.reads(f"k{n}", None, 100 + n)
+        assert (read["rows of groups"], read["heads"]) == (0, 10 - n)
+    assert chain.reads("k9", None, 110)["rows of groups"] == 91
+    read = chain.reads("k10", None, 111)
+    assert (read["rows of groups"], read["heads"]) == (0, 9)
+
+
+@pytest.mark.usefixtures("_few_heads")
+def test_changes_behind_the_bound_read_the_heads_alone_and_leave_them() -> None:
+    chain = filled(MIN)
+    for n in range(50, 60):
+        read = chain.reads(f"k{n}", 1000 + n, n + 100)
+        assert (read["rows of groups"], read["heads"]) == (0, 10)
+
+
+@pytest.mark.usefixtures("_few_heads")
+def test_heads_that_become_many_are_trimmed() -> None:
+    chain = filled(MIN)
+    for n in range(10):
+        assert chain.reads(f"new{n}", -n, 200 + n)["heads"] == 10 + n
+    assert chain.reads("newer", -100, 300)["heads"] == 20
+    assert chain.reads("newest", -200, 301)["heads"] == 10
+
+
+@pytest.mark.usefixtures("_few_heads")
+def test_a_group_whose_heads_run_out_when_it_is_small_has_none() -> None:
+    chain = filled(MIN)
+    chain.run([(f"k{n}", None, None, 2, 100 + n) for n in range(10, 92)])
+    for n in range(3):  # a group of 18 rows has 4 heads
+        assert chain.reads(f"k{n}", None, 300 + n)["rows of groups"] == 0
+    assert chain.reads("k3", None, 310)["rows of groups"] == 15
+    read = chain.reads("k95", None, 311)
+    assert (read["rows of groups"], read["heads"]) == (14, 0)
+
+
+@pytest.mark.usefixtures("_few_heads")
+def test_with_a_list_all_rows_are_read_and_no_heads_are_kept() -> None:
+    functions = (MIN, Collected(Kind.COLLECT_LIST, "c0", pl.List(pl.Int64())))
+    assert len(Aggregate(KEYS, GROUPS, VALUE, functions).traces) == 2
+    chain = filled(*functions)
+    assert chain.reads("k50", 7, 200) == {"grouped rows": 1, "groups": 1, "rows of groups": 100}
+
+
+def test_different_values_are_counted_without_the_rows() -> None:
+    chain = filled(DISTINCT, DISTINCT)
+    assert chain.reads("k50", 7, 200) == {"grouped rows": 1, "groups": 1, "values of c0": 2}
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (-7, b"-7"),
+        (0.5, b"0.5"),
+        (-0.0, b"0.0"),
+        (math.nan, b'"NaN"'),
+        (math.inf, b"Infinity"),
+        ("ä", b"\xc3\xa4"),
+        (b"\xff", b"\xff"),
+        (Decimal("0E-7"), b'"0/1"'),
+        (Decimal("1.50"), b'"3/2"'),
+        ([{"a": b"\x01", "b": None}, True], b'[[["a","01"],["b",null]],true]'),
+    ],
+)
+def test_a_value_is_stored_as_it_always_was(value: Any, expected: bytes) -> None:
+    """The bytes are in states: other ones make values there that nothing finds."""
+    assert value_bytes(value) == expected
