@@ -16,7 +16,7 @@ from tablestream.plan.explain import explained
 from tablestream.plan.line import Mode, Output
 from tablestream.plan.lower import lower
 from tablestream.topology.nodes import Fields
-from tests.plans.catalogue import by_both, has_a, own_key
+from tests.plans.catalogue import by_both, has_a, own_key, pointer_of
 from tests.plans.tables import (
     LONG,
     counted,
@@ -26,6 +26,7 @@ from tests.plans.tables import (
     key_join,
     one_to_many,
     source,
+    topped,
 )
 
 GOLDEN = Path(__file__).parent.parent / "golden"
@@ -76,6 +77,11 @@ def _groups() -> list[Output]:
     ]
 
 
+def _top() -> list[Output]:
+    bids = source("bids")
+    return [Output(topped(bids, n=3, order=((pointer_of, False),))), Output(counted(topped(bids)))]
+
+
 PLANS: dict[str, Callable[[], list[Output]]] = {
     "left_join": _left_join,
     "joins_on_one_key": _joins_on_one_key,
@@ -84,6 +90,7 @@ PLANS: dict[str, Callable[[], list[Output]]] = {
     "filtered_minimal": _filtered_minimal,
     "two_outputs": _two_outputs,
     "groups": _groups,
+    "top": _top,
 }
 
 

@@ -26,6 +26,7 @@ from tablestream.operators.history_subscribe import HistorySubscribe
 from tablestream.operators.key_join import Branch
 from tablestream.operators.key_join import KeyJoin as KeyJoinOperator
 from tablestream.operators.operator import Operator
+from tablestream.operators.ranking import Order
 from tablestream.operators.record_groups import RecordGroups
 from tablestream.operators.regroup import Regroup
 from tablestream.operators.result_history import ResultHistory
@@ -33,6 +34,7 @@ from tablestream.operators.right_rows import RightRows
 from tablestream.operators.sequence import SequenceBy as SequenceByOperator
 from tablestream.operators.stream_table_join import StreamTableJoin
 from tablestream.operators.to_table import ToTable as ToTableOperator
+from tablestream.operators.top import Top as TopOperator
 from tablestream.operators.totals import Count, Function, Sum
 from tablestream.operators.upsert import Upsert
 from tablestream.operators.versioned_table import VersionedTable
@@ -65,6 +67,7 @@ from tablestream.topology.nodes import (
     SequenceBy,
     Source,
     Suppress,
+    Top,
     ToTable,
 )
 from tablestream.topology.streams import FlatMap, StreamJoin, ToStream
@@ -302,32 +305,58 @@ def _pointing(
 
 def _aggregate(line: Lowering, node: Aggregate) -> Made:
     """Rows by groups: two operators, one behind the other; records need only the second."""
-    name, result = line.names[node], Result.computed(node, "v0")
-    pointer = Pointer(node.on, node.key, null_parts=not line.mode.compat)
-    inputs = Inputs(tuple(one.expression for one in node.inputs), node.input_fields)
-    if node.parent.is_stream:
-        number = 1 + line.produce_stream(node.parent)
-        records = Want(((node.serial,), 1), number, FOREIGN_HASH, f"{name}[records]")
-        line.read_stream(node.parent, records, node.parent.key, pointer, inputs)
-        groups = RecordGroups(_groups(line, node), line.key_of(node.parent))
-        remembers = _remembered_groups(node, groups)
-        line.drafts.append(Draft(node, name, number, groups, [records], remembers=remembers))
-        return Made(number, result)
-    first = 1 + line.produce(base_of(node.parent))
+    groups, result = _groups(line, node), Result.computed(node, "v0")
+    if not node.parent.is_stream:
+        return Made(_regrouped(line, node, groups, _remembered_groups(node, groups)), result)
+    name, number = line.names[node], 1 + line.produce_stream(node.parent)
+    records = Want(((node.serial,), 1), number, FOREIGN_HASH, f"{name}[records]")
+    line.read_stream(node.parent, records, node.parent.key, *_grouping(line, node))
+    operator = RecordGroups(groups, line.key_of(node.parent))
+    remembers = _remembered_groups(node, operator)
+    line.drafts.append(Draft(node, name, number, operator, [records], remembers=remembers))
+    return Made(number, result)
+
+
+def _top(line: Lowering, node: Top) -> Made:
+    """The first rows of groups."""
+    columns, descending = zip(*((f"c{of}", down) for of, down in node.order), strict=True)
+    operator = TopOperator(
+        keys=line.key_of(node.parent),
+        group_keys=line.keys(node.foreign, foreign_columns(len(node.foreign))),
+        value=line.struct_of(node.input_fields),
+        result=line.value_of(node),
+        order=Order(columns, descending, newest_first=False, keeps_nulls=True),
+        n=node.n,
+        atomic=not line.mode.compat,
+    )
+    return Made(_regrouped(line, node, operator), Result.computed(node, "v0"))
+
+
+def _grouping(line: Lowering, node: Aggregate | Top) -> tuple[Pointer, Inputs]:
+    """The group of a row, and what travels of it."""
+    pointer = Pointer(node.on, node.foreign, null_parts=not line.mode.compat)
+    return pointer, Inputs(tuple(one.expression for one in node.inputs), node.input_fields)
+
+
+def _regrouped(
+    line: Lowering,
+    node: Aggregate | Top,
+    operator: AggregateOperator | Fold | TopOperator,
+    remembers: tuple[Remembered, ...] = (),
+) -> int:
+    """Place an operator of a table's rows by groups behind one that sends them there; return its round."""
+    name, first = line.names[node], 1 + line.produce(base_of(node.parent))
     rows = Want(((*path_from_base(node.parent), node.serial), 1), first, KEY_HASH, f"{name}[rows]")
     messages = Want(((node.serial,), 2), first + 1, FOREIGN_HASH, f"{name}[groups]")
-    line.read(node.parent, rows, node.parent.key, pointer, inputs, latest_only=True)
+    line.read(node.parent, rows, node.parent.key, *_grouping(line, node), latest_only=True)
     line.wants.append(messages)
-    aggregate = _groups(line, node)
-    regroup = Regroup(
-        keys=aggregate.keys, group_keys=aggregate.group_keys, value=aggregate.value, atomic=aggregate.atomic
-    )
-    line.drafts.append(Draft(node, f"{name}/regroup", first, regroup, [rows], (messages,)))
-    remembers = _remembered_groups(node, aggregate)
-    line.drafts.append(
-        Draft(node, f"{name}/aggregate", first + 1, aggregate, [messages], remembers=remembers)
-    )
-    return Made(first + 1, result)
+    regroup = Regroup(operator.keys, operator.group_keys, operator.value, operator.atomic)
+    word = "top" if isinstance(node, Top) else "aggregate"
+    line.drafts += [
+        Draft(node, f"{name}/regroup", first, regroup, [rows], (messages,)),
+        Draft(node, f"{name}/{word}", first + 1, operator, [messages], remembers=remembers),
+    ]
+    return first + 1
 
 
 def _remembered_groups(node: Aggregate, operator: Operator) -> tuple[Remembered, ...]:
@@ -520,6 +549,7 @@ _PLACE: dict[type[Node], Callable[[Lowering, Any], Made]] = {
     OneToMany: _one_to_many,
     StreamJoin: _stream_join,
     Aggregate: _aggregate,
+    Top: _top,
     Suppress: _suppress,
     Materialize: _kept,
     ToStream: _kept,
