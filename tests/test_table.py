@@ -660,6 +660,48 @@ def test_words_that_are_not_known(flights: ts.Table) -> None:
     refused(lambda: flights.changes(shards=5000), ArgumentError, "shards=5000")
 
 
+@pytest.mark.parametrize("n", [0, -1, 1.0, True, "1", None])
+def test_top_needs_a_number_of_rows(flights: ts.Table, n: Any) -> None:
+    refused(
+        lambda: flights.group_by("plane").top(n, "seats"), ArgumentError, f"n={n!r}", operator="flights_top"
+    )
+
+
+def test_what_top_refuses(flights: ts.Table) -> None:
+    planes = flights.group_by("plane")
+    calls: dict[str, Callable[[], object]] = {
+        "has no order": lambda: planes.top(1, [], name="t"),
+        "descending=[True] does not fit 2": lambda: planes.top(
+            1, ["at", "seats"], descending=[True], name="t"
+        ),
+        "descending='no' does not fit 1": lambda: planes.top(1, "at", descending="no", name="t"),  # type: ignore[arg-type]
+        "rank=' ' is not a name": lambda: planes.top(1, "at", rank=" ", name="t"),
+    }
+    for words, call in calls.items():
+        refused(call, ArgumentError, words, operator="t")
+    refused(lambda: planes.top(1, "tags", name="t"), UnsupportedTypeError, "tags", "map", operator="t")
+    refused(lambda: planes.top(1, "rand()", name="t"), NondeterministicError, "rand", operator="t")
+    refused(lambda: planes.top(1, "weather", name="t"), PlanError, "weather", operator="t")
+    names: list[Callable[[], object]] = [
+        lambda: planes.top(1, "at", rank="seats", name="t"),
+        lambda: planes.top(1, "at", rank="plane", name="t"),
+        lambda: planes.top(1, "at", rank="id", name="t"),
+    ]
+    for call in names:
+        refused(call, ColumnCollisionError, "a column", operator="t")
+    other = flights.group_by((F.col("id") % 10).alias("id"))
+    refused(lambda: other.top(1, "at", name="t"), ColumnCollisionError, "'id'", operator="t")
+
+
+def test_the_columns_of_top(flights: ts.Table) -> None:
+    top = flights.group_by("plane").top(2, ["seats", -F.col("id")], descending=[True, False], rank="place")
+    assert (top.name, top.key_columns) == ("flights_top", ["plane", "place"])
+    assert top.columns == ["plane", "place", "id", "seats", "at", "tags", "word"]
+    by_id = flights.group_by("id", value=["seats"]).top(1, "at")
+    assert by_id.columns == ["id", "rank", "seats"]
+    assert flights.group_by("plane", value=["id", "at"]).top(1, "at").columns == ["plane", "rank", "id", "at"]
+
+
 def test_a_session_that_keeps_its_state_elsewhere(
     spark: SparkSession, flights: ts.Table, planes: ts.Table
 ) -> None:

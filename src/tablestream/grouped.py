@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
@@ -11,18 +11,18 @@ from pyspark.errors import ParseException, PySparkException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import types as T
 
-from tablestream.arguments import as_column
+from tablestream.arguments import ColumnLike, as_column, checked_name, listed, sql_text
 from tablestream.calling import user_line
 from tablestream.errors import ArgumentError, PlanError, UnsupportedTypeError
 from tablestream.functions import SPARK, AggregateFunction
 from tablestream.functions import count as count_rows
 from tablestream.operators.reduce.fold import UserFunctions
 from tablestream.spark.analysis import Analysed
-from tablestream.spark.columns import spark_type
+from tablestream.spark.columns import quoted, spark_type
 from tablestream.spark.types import arrow_type
 from tablestream.topology.graph import shown_name
-from tablestream.topology.nodes import Aggregate, Field, Fields, Measure, Named, Node
-from tablestream.values import carried, check_names
+from tablestream.topology.nodes import Aggregate, Field, Fields, Measure, Named, Node, Top
+from tablestream.values import carried, check_names, checked_value
 
 if TYPE_CHECKING:
     from tablestream.table import Table
@@ -316,6 +316,134 @@ class GroupedTable(_Grouped):
         fields = tuple(one.field for one in self._values)
         return self._folded(fields, user, keep_empty, name or f"{shown_name(self._node)}_reduce", where)
 
+    def top(
+        self,
+        n: int,
+        order_by: ColumnLike | Sequence[ColumnLike],
+        *,
+        descending: bool | Sequence[bool] = True,
+        rank: str = "rank",
+        name: str | None = None,
+    ) -> Table:
+        """Keep the first `n` rows of each group, by rank: the winning bid of an auction, the ten best of a team.
+
+        Parameters
+        ----------
+        n
+            How many rows a group shows.
+        order_by
+            What rows are ranked by: a Column or a string, or several. Of rows with equal values the one that came
+            first is before the others; a row that is written again comes anew. Nulls are last, NaN is the greatest.
+        descending
+            Whether the greatest comes first; or this of each column of `order_by`.
+        rank
+            The name of the column with the rank.
+        name
+            The result's name; default ``<table>_top``.
+
+        Returns
+        -------
+        Table
+            Keyed by the group and the rank, which counts from 1. Its value is the key of the row, without columns
+            of the group, and the row's value columns, or those given to ``group_by(value=)``. A change emits the ranks
+            that show another row after it, or none any more.
+
+        Raises
+        ------
+        ArgumentError
+            `n` is not a whole number of at least one, `order_by` is empty, or `descending` does not fit it.
+        ColumnCollisionError
+            A column of the result has the name of another one.
+        UnsupportedTypeError
+            A type in `order_by` has no order.
+
+        Notes
+        -----
+        A row that becomes the first moves all others: a change can emit up to `n` rows.
+
+        Examples
+        --------
+        >>> winning = bids.group_by("auction").top(1, "price", name="winning")  # doctest: +SKIP
+        >>> best = bids.group_by("auction").top(10, ["price", "at"], descending=[True, False])  # doctest: +SKIP
+        """
+        where = user_line()
+        shown = checked_name(name) or f"{shown_name(self._node)}_top"
+        _check_top(n, rank, shown, where)
+        order = self._order(order_by, descending, shown, where)
+        value = self._of_row(rank, shown, where)
+        inputs, ranked = list(value), []
+        for one, down in order:
+            same = (n for n, other in enumerate(value) if str(other.column) == str(one.column))
+            place = next(same, len(inputs))
+            inputs += [one] if place == len(inputs) else []
+            ranked.append((place, down))
+        return self._make(
+            Top(
+                name=shown,
+                where=where,
+                key=(*(one.field for one in self._key), Field(rank, T.LongType().json())),
+                value=tuple(one.field for one in value),
+                parent=self._node,
+                on=tuple(one.expression for one in self._key),
+                inputs=tuple(Named(one.name, one.expression) for one in inputs),
+                input_fields=tuple(Field(f"i{number}", one.type.json()) for number, one in enumerate(inputs)),
+                order=tuple(ranked),
+                n=n,
+            )
+        )
+
+    def _order(
+        self,
+        order_by: ColumnLike | Sequence[ColumnLike],
+        descending: bool | Sequence[bool],
+        operator: str,
+        where: str,
+    ) -> list[tuple[Analysed, bool]]:
+        """What rows are ranked by, each with whether the greatest comes first."""
+        given = listed(order_by)
+        down = [descending] * len(given) if isinstance(descending, bool) else listed(descending)
+        if not given:
+            raise ArgumentError(
+                "top() has no order.", hint="Name at least one column.", operator=operator, where=where
+            )
+        if len(down) != len(given) or not all(isinstance(one, bool) for one in down):
+            raise ArgumentError(
+                f"descending={descending!r} does not fit {len(given)} columns of order_by.",
+                hint="Give True or False, or a list of these with one for each column.",
+                operator=operator,
+                where=where,
+            )
+        columns = carried(self._rows, [as_column(one, self._rows.columns) for one in given], operator, where)
+        for one in columns:
+            if isinstance(one.type, _UNORDERED):
+                raise UnsupportedTypeError(
+                    f"Rows cannot be ranked by {one.name} of type {one.type.simpleString()}.",
+                    hint="Use numbers, text, dates or times.",
+                    operator=operator,
+                    where=where,
+                )
+        texts = (sql_text(said) or one.text for said, one in zip(given, columns, strict=True))
+        return list(
+            zip(
+                (replace(one, text=text) for one, text in zip(columns, texts, strict=True)), down, strict=True
+            )
+        )
+
+    def _of_row(self, rank: str, operator: str, where: str) -> list[Analysed]:
+        """The columns of a row in the result of `top`: its key, without columns of the group, and its value."""
+        session, names = self._rows.sparkSession, [one.name for one in self._node.key]
+        group = {(one.name, one.text) for one in self._key}
+        keys = carried(self._rows, [quoted(one) for one in names], operator, where)
+        fields, _ = checked_value(
+            session, self._values, {one: (quoted(one),) for one in names}, operator, where
+        )
+        kept = {one.name for one in fields}
+        row = [one for one in keys if (one.name, one.text) not in group]
+        row += [one for one in self._values if one.name in kept]
+        fields = (Field(rank, T.LongType().json()), *(one.field for one in row))
+        check_names(session, [one.name for one in self._key], fields, operator, where)
+        return row
+
 
 class GroupedStream(_Grouped):
     """The grouped records of a stream; made by `Stream.group_by` and `Stream.group_by_key`.
@@ -408,6 +536,24 @@ def _check_input(function: AggregateFunction, one: Analysed, operator: str, wher
         raise UnsupportedTypeError(
             f"{one.name} = {function.name}(...) of type {one.type.simpleString()} is not supported.",
             hint="Use numbers; min and max also take text, dates and times.",
+            operator=operator,
+            where=where,
+        )
+
+
+def _check_top(n: Any, rank: Any, operator: str, where: str) -> None:
+    """Refuse what is no number of rows, and no name."""
+    if not isinstance(n, int) or isinstance(n, bool) or n < 1:
+        raise ArgumentError(
+            f"n={n!r} is not a number of rows.",
+            hint="Give a whole number of at least one.",
+            operator=operator,
+            where=where,
+        )
+    if not isinstance(rank, str) or not rank.strip():
+        raise ArgumentError(
+            f"rank={rank!r} is not a name.",
+            hint="Omit rank=, or give a string.",
             operator=operator,
             where=where,
         )

@@ -19,6 +19,7 @@ from tablestream.operators.reduce.aggregate import Aggregate
 from tablestream.operators.reduce.collected import Collected, Kind
 from tablestream.operators.reduce.fold import Fold, UserFunctions
 from tablestream.operators.reduce.regroup import Regroup
+from tablestream.operators.reduce.top import Top
 from tablestream.operators.reduce.totals import Count, Function, Sum
 from tablestream.state.cache import NoCache
 from tablestream.state.shard import ShardState
@@ -49,7 +50,7 @@ RECORDS = st.lists(
 class Chain:
     """`Regroup` and what comes behind it, with their state."""
 
-    def __init__(self, aggregate: Aggregate | Fold, *, compat: bool) -> None:
+    def __init__(self, aggregate: Aggregate | Fold | Top, *, compat: bool) -> None:
         self.compat = compat
         self.stages: list[tuple[Operator, MemoryStore]] = [
             (Regroup(KEYS, GROUPS, aggregate.value, atomic=not compat), MemoryStore()),
@@ -58,6 +59,14 @@ class Chain:
 
     def run(self, records: Sequence[tuple[str, str | None, dict[str, Any] | None, int, int]]) -> list[Any]:
         """Work off (key, group, value, time, step) as one micro-batch; return (step, group, values, time)."""
+        told = [(step, row["_k0"], row["v0"], row["_ts"]) for step, row in self.rows(records)]
+        self._check_recalled({group: (value, ts) for _, group, value, ts in told})
+        return told
+
+    def rows(
+        self, records: Sequence[tuple[str, str | None, dict[str, Any] | None, int, int]]
+    ) -> list[tuple[int, dict[str, Any]]]:
+        """Do so, and return what is emitted, each with its step."""
         rows = [
             {
                 "_kh": hash_of(key),
@@ -80,10 +89,9 @@ class Chain:
         numbered = messages.drop(PARENT, NUMBER).with_columns(
             pl.int_range(1, 1 + pl.len(), dtype=pl.Int64).alias("_seq"), step.alias("_step")
         )
-        results = self._stage(1, numbered).with_columns(pl.col(PARENT)).sort(PARENT)
-        told = [(step[row[PARENT] - 1], row["_k0"], row["v0"], row["_ts"]) for row in results.to_dicts()]
-        self._check_recalled({group: (value, ts) for _, group, value, ts in told})
-        return told
+        results = self._stage(1, numbered)
+        results = results.sort(PARENT, *(name for name in (NUMBER,) if name in results.columns))
+        return [(step[row[PARENT] - 1], row) for row in results.to_dicts()]
 
     def _check_recalled(self, last: dict[str | None, Any]) -> None:
         """What is read from the state is what was told last."""

@@ -25,6 +25,7 @@ from tests.plans.tables import (
     points,
     source,
     suppressed,
+    topped,
 )
 
 Plan: TypeAlias = "Callable[[], tuple[Node, ...]]"
@@ -85,6 +86,23 @@ def by_key(value: str, key: Key) -> str | None:
 def by_both(value: str, key: Key) -> Key:
     """Group by two parts, one of the value and one of the key."""
     return points(0)(value, key), key[-1]  # type: ignore[return-value]
+
+
+def first_letter(value: str) -> Value:
+    """Sort by the first letter; some are null."""
+    return None if value.startswith("c") else value[0]
+
+
+def pointer_of(value: str) -> Value:
+    """Sort by the first pointer, which may be null."""
+    found = points(0)(value, ())
+    return found if found is None else str(found)
+
+
+def best_of_group(value: str, key: Key) -> Key | None:
+    """Point at the first row of a group."""
+    group = points(0)(value, key)
+    return None if group is None else (group, 1)  # type: ignore[return-value]
 
 
 def odd(value: str) -> bool:
@@ -387,6 +405,50 @@ def _groups_of_joins(how: How) -> None:
 
 for one_how in HOWS:
     _groups_of_joins(one_how)
+
+
+_add(SINGLE, "best row of groups")(lambda: (topped(source("A"), n=1),))
+_add(SINGLE, "top of groups by key")(lambda: (topped(source("A"), by_key, 3),))
+_add(SINGLE, "top of groups by two parts")(lambda: (topped(source("A"), by_both, width=2),))
+_add(SINGLE, "top of groups by letter, in two orders")(
+    lambda: (topped(source("A"), by_letter, 3, order=((pointer_of, True), (first_letter, False))),)
+)
+_add(SINGLE, "top of groups of a filtered table, mapped")(
+    lambda: (mapped(topped(filtered(source("A"), has_a)), without_b),)
+)
+
+
+def _top_of_joins(how: How) -> None:
+    @_add(COMPOSED, f"top of A foreign key {how} B")
+    def _() -> tuple[Node, ...]:
+        joined = foreign_key_join(source("A"), source("B"), how)
+        return (topped(joined, points(1), 3), topped(joined, by_letter, 1, order=((pointer_of, False),)))
+
+    @_add(COMPOSED, f"(top of A) key {how} (top of B), counted")
+    def _() -> tuple[Node, ...]:
+        joined = key_join(topped(source("A")), topped(source("B")), how)
+        return (joined, counted(joined, points(1)))
+
+
+for one_how in HOWS:
+    _top_of_joins(one_how)
+
+
+@_add(COMPOSED, "A foreign key left (top of A)")
+def _best_of_own_group() -> tuple[Node, ...]:
+    table = source("A")
+    return (foreign_key_join(table, topped(table), "left", best_of_group),)
+
+
+@_add(COMPOSED, "groups of top, and top of groups of top")
+def _groups_of_top() -> tuple[Node, ...]:
+    top = topped(source("A"), by_letter, 3)
+    return (grouped(top, points(0), SORTED), topped(counted(top, points(0)), by_letter, 2))
+
+
+@_add(COMPOSED, "top of A, suppressed")
+def _suppressed_top() -> tuple[Node, ...]:
+    return (suppressed(topped(source("A")), 5),)
 
 
 @_add(COMPOSED, "groups of groups")

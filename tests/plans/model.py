@@ -39,13 +39,14 @@ from tablestream.topology.nodes import (
     Select,
     Source,
     Suppress,
+    Top,
     ToTable,
 )
 from tablestream.topology.streams import FlatMap, SelectKey, StreamJoin, ToStream
 from tests import reference
 from tests.plans.engine import Step
 from tests.plans.tables import Change, Key, Record, Value, call, foreign_key_of, new_key
-from tests.plans.twins import Groups, Kept, Passing, RecordGroups, Unfolded
+from tests.plans.twins import Kept, Passing, Unfolded, groups_of
 from tests.reference import (
     AsOfJoin,
     LatestOnly,
@@ -113,7 +114,7 @@ class Operator:
 
     def __post_init__(self) -> None:
         """Let its tables keep the rows' own times, and what knows no versions read the latest alone."""
-        if isinstance(self.node, Join | Aggregate) and not isinstance(self.node, StreamJoin):
+        if isinstance(self.node, Join | Aggregate | Top) and not isinstance(self.node, StreamJoin):
             versioned = [port for port, read in enumerate(self.reads) if history_of(read) is not None]
             self.latest = {port: LatestOnly(counts=self._counts(port)) for port in versioned}
         if not isinstance(self.node, Join) or isinstance(self.node, StreamJoin):
@@ -374,9 +375,8 @@ class Model:
             return Operator(node, self._filter(node), node.parents)
         if isinstance(node, KeyJoin):
             return self._key_join(node)
-        if isinstance(node, Aggregate):
-            groups = RecordGroups if node.parent.is_stream else Groups
-            return Operator(node, groups(node, compat=self.compat), node.parents)
+        if isinstance(node, Aggregate | Top):
+            return Operator(node, groups_of(node, compat=self.compat), node.parents)
         if isinstance(node, Suppress):
             assert node.max_bytes is None
             held = reference.Suppress(

@@ -29,6 +29,7 @@ from tablestream.topology.nodes import (
     Select,
     Source,
     Suppress,
+    Top,
     ToTable,
 )
 from tablestream.topology.streams import FlatMap, Grace, Merge, SelectKey, StreamJoin, ToStream
@@ -379,6 +380,24 @@ def counted(
     return Select(f"{node.name}_text", "", node.key, VALUE, node, columns)
 
 
+def topped(
+    parent: Node,
+    by: ForeignKey | None = None,
+    n: int = 2,
+    *,
+    order: tuple[tuple[Callable[[str], Value], bool], ...] = (),
+    width: int = 1,
+) -> Top:
+    """Declare the first rows of groups by `order`, and then the greatest values first; equal rows look the same."""
+    inputs = [Named("v", Python(lambda value: value)), *(Named("by", Python(of)) for of, _ in order)]
+    fields = (*VALUE, *(Field(f"i{number}", STRING) for number in range(len(order))))
+    ranked = [(number, down) for number, (_, down) in enumerate(order, 1)]
+    return Top(
+        f"{parent.name}_top", "", (*_key(width), Field("rank", LONG)), VALUE, parent, _on(by, width), tuple(inputs),
+        fields, (*ranked, (0, True)), n,
+    )  # fmt: skip
+
+
 def _key(width: int) -> Fields:
     return tuple(Field(f"k{number}", STRING) for number in range(width))
 
@@ -402,7 +421,7 @@ def _on(on: ForeignKey | None, width: int) -> tuple[Python, ...]:
     return tuple(part(number) for number in range(width))
 
 
-def group_of(node: Aggregate, value: str, key: Key) -> Key:
+def group_of(node: Aggregate | Top, value: str, key: Key) -> Key:
     """Evaluate the group of a row; parts of it may be null."""
     return tuple(call(part, value, key) for part in node.on)
 

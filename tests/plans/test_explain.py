@@ -17,7 +17,7 @@ from tablestream.planner.lower import lower
 from tablestream.planner.physical_plan import Mode, Output
 from tablestream.topology.nodes import Fields, How, Node
 from tablestream.topology.streams import Grace
-from tests.plans.catalogue import by_both, has_a, own_key
+from tests.plans.catalogue import by_both, has_a, own_key, pointer_of
 from tests.plans.tables import (
     LONG,
     ForeignKey,
@@ -39,6 +39,7 @@ from tests.plans.tables import (
     stream,
     suppressed,
     to_table,
+    topped,
     unfolded,
 )
 
@@ -124,6 +125,11 @@ def _suppress() -> list[Output]:
     ]
 
 
+def _top() -> list[Output]:
+    bids = source("bids")
+    return [Output(topped(bids, n=3, order=((pointer_of, False),))), Output(counted(topped(bids)))]
+
+
 PLANS: dict[str, Callable[[], list[Output]]] = {
     "left_join": _left_join,
     "joins_on_one_key": _joins_on_one_key,
@@ -136,6 +142,7 @@ PLANS: dict[str, Callable[[], list[Output]]] = {
     "versions": _versions,
     "star": _star,
     "suppress": _suppress,
+    "top": _top,
 }
 
 

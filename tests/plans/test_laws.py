@@ -48,6 +48,8 @@ PLANS = [
     "groups of A foreign key outer B",
     "A key outer (groups of A, counted)",
     "groups of groups",
+    "top of groups by two parts",
+    "groups of top, and top of groups of top",
 ]
 both_modes = pytest.mark.parametrize("compat", [False, True], ids=["default", "compat"])
 every_plan = pytest.mark.parametrize("plan", PLANS)

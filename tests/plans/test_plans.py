@@ -49,6 +49,7 @@ def test_a_plan_gives_what_its_reference_operators_give(name: str, *, compat: bo
         "groups by two parts",
         "groups by pointer, counted",
         "groups of groups",
+        "top of groups by two parts",
     ],
 )
 @pytest.mark.parametrize("shards", [1, 5])
@@ -70,6 +71,7 @@ def test_keys_are_told_apart_though_all_hashes_are_equal(name: str, shards: int,
         "groups by pointer",
         "groups by key, counted",
         "A foreign key left (groups of A)",
+        "top of groups by key",
     ],
 )
 def test_slices_of_a_micro_batch_do_not_show(name: str, *, compat: bool) -> None:

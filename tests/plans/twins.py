@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tablestream.operators.reduce.fold import UserFunctions
+from tablestream.topology.nodes import Aggregate
 from tests import reference
 from tests.plans.tables import Key, Row, Value, call, group_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from tablestream.topology.nodes import Aggregate, Filter
+    from tablestream.topology.nodes import Filter, Top
 
 
 class Groups(reference.Reference):
@@ -35,6 +36,29 @@ class Groups(reference.Reference):
         """Answer a step."""
         outputs = self._groups.step(self._rows.step(messages))
         return [output._replace(value=shown(self._node, output.value)) for output in outputs]
+
+
+class TopRows(reference.Reference):
+    """The first rows of a table's groups: both halves of the reference's."""
+
+    def __init__(self, node: Top, *, compat: bool) -> None:
+        super().__init__(compat=compat)
+
+        def selected(value: Value, key: Key) -> tuple[Key, Any] | None:
+            assert value is not None
+            return group_of(node, value, key), (key, [call(one.expression, value) for one in node.inputs])
+
+        def part(number: int) -> Callable[[Any], Any]:
+            return lambda row: None if row[1][number] is None else row[1][number].encode()
+
+        order = [(part(number), down) for number, down in node.order]
+        self._rows = reference.GroupBy(selected, compat=compat)
+        self._top = reference.Top(node.n, order, lambda row: row[1][0], compat=compat)
+
+    def step(self, messages: Sequence[tuple[int, Any, Any, int]]) -> list[reference.Output]:
+        """Answer a step."""
+        outputs = self._top.step(self._rows.step(messages))
+        return [output._replace(key=(*output.key[0], output.key[1])) for output in outputs]
 
 
 def shown(node: Aggregate, aggregate: Any) -> Any:
@@ -102,6 +126,13 @@ class RecordGroups(reference.Reference):
         outputs = self._groups.step(records)
         self.dropped = self._groups.dropped
         return [output._replace(value=shown(node, output.value)) for output in outputs]
+
+
+def groups_of(node: Aggregate | Top, *, compat: bool) -> reference.Reference:
+    """What makes groups of rows or records."""
+    if not isinstance(node, Aggregate):
+        return TopRows(node, compat=compat)
+    return (RecordGroups if node.parent.is_stream else Groups)(node, compat=compat)
 
 
 class Unfolded(reference.Reference):

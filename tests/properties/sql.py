@@ -16,6 +16,7 @@ from tablestream.topology.nodes import (
     OneToMany,
     Select,
     Source,
+    Top,
 )
 from tests.plans import catalogue, tables
 
@@ -88,8 +89,21 @@ def _step(node: Node) -> str:
         groups = _pointed(node.on, node.parent, "x")
         keys = ", ".join(f"{part} AS k{number}" for number, part in enumerate(groups))
         return f"SELECT {keys}, counted(v) AS v FROM {_name(node.parent)} AS x GROUP BY {', '.join(groups)}"
+    if isinstance(node, Top):
+        return _top(node)
     assert isinstance(node, Join)
     return _key_join(node) if isinstance(node, KeyJoin) else _pointing(node)
+
+
+def _top(node: Top) -> str:
+    """Rank the rows of groups by their values; `tests.plans.tables.topped` without further orders."""
+    assert node.order == ((0, True),)
+    groups = _pointed(node.on, node.parent, "x")
+    *keys, rank = [f"k{number}" for number in range(len(groups) + 1)]
+    named = ", ".join(f"{part} AS {key}" for part, key in zip(groups, keys, strict=True))
+    ranked = f"row_number() OVER (PARTITION BY {', '.join(groups)} ORDER BY v DESC)"
+    rows = f"SELECT {named}, {ranked} AS {rank}, v FROM {_name(node.parent)} AS x"
+    return f"SELECT * FROM ({rows}) WHERE {rank} <= {node.n}"
 
 
 def _key_join(node: KeyJoin) -> str:

@@ -53,6 +53,7 @@ from tests.plans.tables import (
     points,
     source,
     suppressed,
+    topped,
 )
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ KEYS = ("k1", "k10", "k\U0001f600")
 SIZES = (3, 8)
 KINDS = (
     "key", "foreign key", "foreign key", "global", "one to many", "view", "view", "groups", "groups",
-    "suppress", "suppress",
+    "suppress", "suppress", "top",
 )  # fmt: skip
 
 
@@ -118,6 +119,10 @@ def _operator(draw: st.DrawFn, tables: Sequence[Node], *, ordered: bool, in_sql:
         return draw(views(table))
     if kind == "groups":
         return draw(groups(table, ordered=ordered, in_sql=in_sql))
+    if kind == "top":
+        by, width = draw(st.sampled_from([(points(0), 1), (by_letter, 1), (by_both, 2)]))
+        top = topped(table, by, draw(st.integers(1, 3)), width=width)
+        return counted(top, draw(st.sampled_from([points(0), by_letter])))  # so that keys are texts
     if kind == "suppress":
         # A limit of bytes is left out: the reference measures rows as text, the engine as JSON.
         most = draw(st.sampled_from([None, None, 1, 2]))

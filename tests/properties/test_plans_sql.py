@@ -27,6 +27,7 @@ from tests.plans.tables import (
     one_to_many,
     points,
     source,
+    topped,
 )
 from tests.properties.sql import MACROS, query
 from tests.properties.strategies import Change, change_logs
@@ -136,6 +137,16 @@ PLANS = {
         """
         WITH groups AS (SELECT pointer(v, 2) AS k, counted(v) AS v FROM a GROUP BY pointer(v, 2))
         SELECT a.k, pair(a.v, groups.v) FROM a LEFT JOIN groups ON groups.k = pointer(a.v, 1)
+        """,
+    ),
+    "the first two of each group of a to b by foreign key": Plan(
+        lambda a, b, _: topped(foreign_key_join(a, b, "left"), points(1)),
+        """
+        WITH ab AS (SELECT pair(a.v, b.v) AS v FROM a LEFT JOIN b ON b.k = pointer(a.v, 1)),
+        ranked AS (
+            SELECT pointer(v, 2), row_number() OVER (PARTITION BY pointer(v, 2) ORDER BY v DESC) AS rank, v FROM ab
+        )
+        SELECT * FROM ranked WHERE rank <= 2
         """,
     ),
     "b with the groups of a, grouped again": Plan(

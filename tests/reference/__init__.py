@@ -36,6 +36,7 @@ from tests.reference.steps import (
 )
 from tests.reference.streams import StreamGlobalTableJoin, ToTable
 from tests.reference.suppress import Suppress
+from tests.reference.top import Top
 from tests.reference.versions import (
     LatestOnly,
     Version,
@@ -70,6 +71,7 @@ __all__ = [
     "Suppress",
     "TableSource",
     "ToTable",
+    "Top",
     "Version",
     "VersionedRows",
     "VersionedTable",

@@ -38,6 +38,7 @@ from tests.plans.tables import (
     stream,
     to_stream,
     to_table,
+    topped,
     unfolded,
 )
 from tests.spark.change_logs import ChangeLog, run
@@ -87,6 +88,8 @@ PLANS: dict[str, Plan] = {
         to_stream(mapped(counts(merged(s, t)), as_text, total=True)), c, "left", points(0)
     ),
     "a table kept, and joined": lambda a, b, *_: key_join(materialized(filtered(a, has_a)), b, "left"),
+    "top of a join": lambda a, b, *_: topped(foreign_key_join(a, b, "left"), points(1), 3),
+    "top of groups, counted": lambda a, *_: mapped(counts(topped(filtered(a, has_a))), as_text, total=True),
     "joiner that deletes": lambda a, b, *_: filtered(
         foreign_key_join(a, b, "outer", joiner=never_b_a), has_a, negate=True
     ),

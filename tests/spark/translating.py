@@ -21,6 +21,7 @@ from tablestream.topology.nodes import (
     OneToMany,
     Select,
     Source,
+    Top,
     ToTable,
 )
 from tablestream.topology.streams import FlatMap, Merge, SelectKey, StreamJoin, ToStream
@@ -87,7 +88,7 @@ def _table(node: Node, made: dict[Node, Any], log: DataFrame) -> Any:
             order_by="number",
             name=name,
         )
-    if isinstance(node, Aggregate | FlatMap | ToStream | ToTable | Materialize | Merge | SelectKey):
+    if isinstance(node, Aggregate | Top | FlatMap | ToStream | ToTable | Materialize | Merge | SelectKey):
         return _shaped(node, made, name)
     if isinstance(node, Filter):
         condition = _twin(node.condition)(F.col("v"))
@@ -119,6 +120,11 @@ def _shaped(node: Node, made: dict[Node, Any], name: str) -> Any:
         return parent.group_by(*(_pointer(part).alias(one.name) for part, one in keys)).agg(
             n=ts.functions.count(), name=name
         )
+    if isinstance(node, Top):
+        assert node.order == ((0, True),)
+        groups = (_pointer(part).alias(f"group{number}") for number, part in enumerate(node.on))
+        top = parent.group_by(*groups).top(node.n, "v", name=name)
+        return top.select("v", name=f"{name}_v")  # without the rows' keys
     methods: dict[type[Node], str] = {ToStream: "to_stream", ToTable: "to_table", Materialize: "materialize"}
     return getattr(parent, methods[type(node)])(name=name)
 

@@ -29,8 +29,10 @@ from tablestream.operators.reduce.accumulated import Accumulated
 from tablestream.operators.reduce.aggregate import Aggregate as AggregateOperator
 from tablestream.operators.reduce.collected import Collected, Kind
 from tablestream.operators.reduce.fold import AGGREGATE, Fold, UserFunctions
+from tablestream.operators.reduce.ranking import Order
 from tablestream.operators.reduce.record_groups import RecordGroups
 from tablestream.operators.reduce.regroup import Regroup
+from tablestream.operators.reduce.top import Top as TopOperator
 from tablestream.operators.reduce.totals import Count, Function, Sum
 from tablestream.operators.sequence import SequenceBy as SequenceByOperator
 from tablestream.operators.to_table import ToTable as ToTableOperator
@@ -65,6 +67,7 @@ from tablestream.topology.nodes import (
     SequenceBy,
     Source,
     Suppress,
+    Top,
     ToTable,
 )
 from tablestream.topology.streams import FlatMap, StreamJoin, ToStream
@@ -302,32 +305,58 @@ def _pointing(
 
 def _aggregate(lowering: Lowering, node: Aggregate) -> Made:
     """Rows by groups: two operators, one behind the other; records need only the second."""
-    name, result = lowering.names[node], Result.computed(node, "v0")
-    pointer = Pointer(node.on, node.key, null_parts=not lowering.mode.compat)
-    inputs = Inputs(tuple(one.expression for one in node.inputs), node.input_fields)
-    if node.parent.is_stream:
-        number = 1 + lowering.produce_stream(node.parent)
-        records = Want(((node.serial,), 1), number, FOREIGN_HASH, f"{name}[records]")
-        lowering.read_stream(node.parent, records, node.parent.key, pointer, inputs)
-        groups = RecordGroups(_groups(lowering, node), lowering.key_of(node.parent))
-        remembers = _remembered_groups(node, groups)
-        lowering.drafts.append(Draft(node, name, number, groups, [records], remembers=remembers))
-        return Made(number, result)
-    first = 1 + lowering.produce(base_of(node.parent))
+    groups, result = _groups(lowering, node), Result.computed(node, "v0")
+    if not node.parent.is_stream:
+        return Made(_regrouped(lowering, node, groups, _remembered_groups(node, groups)), result)
+    name, number = lowering.names[node], 1 + lowering.produce_stream(node.parent)
+    records = Want(((node.serial,), 1), number, FOREIGN_HASH, f"{name}[records]")
+    lowering.read_stream(node.parent, records, node.parent.key, *_grouping(lowering, node))
+    operator = RecordGroups(groups, lowering.key_of(node.parent))
+    remembers = _remembered_groups(node, operator)
+    lowering.drafts.append(Draft(node, name, number, operator, [records], remembers=remembers))
+    return Made(number, result)
+
+
+def _top(lowering: Lowering, node: Top) -> Made:
+    """The first rows of groups."""
+    columns, descending = zip(*((f"c{of}", down) for of, down in node.order), strict=True)
+    operator = TopOperator(
+        keys=lowering.key_of(node.parent),
+        group_keys=lowering.keys(node.foreign, foreign_columns(len(node.foreign))),
+        value=lowering.struct_of(node.input_fields),
+        result=lowering.value_of(node),
+        order=Order(columns, descending, newest_first=False, keeps_nulls=True),
+        n=node.n,
+        atomic=not lowering.mode.compat,
+    )
+    return Made(_regrouped(lowering, node, operator), Result.computed(node, "v0"))
+
+
+def _grouping(lowering: Lowering, node: Aggregate | Top) -> tuple[Pointer, Inputs]:
+    """The group of a row, and what travels of it."""
+    pointer = Pointer(node.on, node.foreign, null_parts=not lowering.mode.compat)
+    return pointer, Inputs(tuple(one.expression for one in node.inputs), node.input_fields)
+
+
+def _regrouped(
+    lowering: Lowering,
+    node: Aggregate | Top,
+    operator: AggregateOperator | Fold | TopOperator,
+    remembers: tuple[Remembered, ...] = (),
+) -> int:
+    """Place an operator of a table's rows by groups behind one that sends them there; return its round."""
+    name, first = lowering.names[node], 1 + lowering.produce(base_of(node.parent))
     rows = Want(((*path_from_base(node.parent), node.serial), 1), first, KEY_HASH, f"{name}[rows]")
     messages = Want(((node.serial,), 2), first + 1, FOREIGN_HASH, f"{name}[groups]")
-    lowering.read(node.parent, rows, node.parent.key, pointer, inputs, latest_only=True)
+    lowering.read(node.parent, rows, node.parent.key, *_grouping(lowering, node), latest_only=True)
     lowering.wants.append(messages)
-    aggregate = _groups(lowering, node)
-    regroup = Regroup(
-        keys=aggregate.keys, group_keys=aggregate.group_keys, value=aggregate.value, atomic=aggregate.atomic
-    )
-    lowering.drafts.append(Draft(node, f"{name}/regroup", first, regroup, [rows], (messages,)))
-    remembers = _remembered_groups(node, aggregate)
-    lowering.drafts.append(
-        Draft(node, f"{name}/aggregate", first + 1, aggregate, [messages], remembers=remembers)
-    )
-    return Made(first + 1, result)
+    regroup = Regroup(operator.keys, operator.group_keys, operator.value, operator.atomic)
+    word = "top" if isinstance(node, Top) else "aggregate"
+    lowering.drafts += [
+        Draft(node, f"{name}/regroup", first, regroup, [rows], (messages,)),
+        Draft(node, f"{name}/{word}", first + 1, operator, [messages], remembers=remembers),
+    ]
+    return first + 1
 
 
 def _remembered_groups(node: Aggregate, operator: Operator) -> tuple[Remembered, ...]:
@@ -533,6 +562,7 @@ _PLACE: dict[type[Node], Callable[[Lowering, Any], Made]] = {
     OneToMany: _one_to_many,
     StreamJoin: _stream_join,
     Aggregate: _aggregate,
+    Top: _top,
     Suppress: _suppress,
     Materialize: _kept,
     ToStream: _kept,

@@ -11,6 +11,7 @@
     ├── OneToMany       the same join seen from the one, keyed by both keys
     ├── StreamJoin      the records of a stream, each with the row of a table
     ├── Aggregate       grouped rows of a table, or records of a stream, and their aggregates
+    ├── Top             the first rows of each group of a table, by rank
     ├── Suppress        a table whose changes are buffered
     ├── Materialize     a table that is stored, with or without versions of its rows
     ├── Deduplicate     a source without its writer's duplicates
@@ -362,6 +363,46 @@ class Aggregate(OneParent):
             of += "" if measure.parameter is None else f", {measure.parameter}"
             shown.append(f"{made.name} {made.type} = {measure.function}({of})")
         return "; ".join(shown)
+
+
+@dataclass(frozen=True, eq=False)
+class Top(OneParent):
+    """The first rows of each group of a table, in an order; the last column of the key is the rank, from 1.
+
+    Attributes
+    ----------
+    on
+        The group, an expression per column of the key but the last, over a row.
+    inputs
+        What is remembered of a row: the columns of the value, then further ones that rows are ranked by.
+    input_fields
+        The names and types of `inputs`.
+    order
+        The positions of the inputs that rows are ranked by, each with whether the greatest comes first.
+    n
+        How many rows.
+    """
+
+    on: tuple[Expression, ...]
+    inputs: tuple[Named, ...]
+    input_fields: Fields
+    order: tuple[tuple[int, bool], ...]
+    n: int
+
+    @property
+    def foreign(self) -> Fields:
+        """The columns of the group's key."""
+        return self.key[:-1]
+
+    @property
+    def meaning(self) -> str:
+        groups = ", ".join(expression.text for expression in self.on)
+        order = ", ".join(
+            f"{self.inputs[of].expression.text} {'descending' if down else 'ascending'}"
+            for of, down in self.order
+        )
+        columns = "; ".join(one.text for one in self.inputs[: len(self.value)])
+        return f"top {self.n} of {self.parent.name} by {groups} in the order {order}; {columns or 'rows'}"
 
 
 @dataclass(frozen=True, eq=False)

@@ -25,7 +25,7 @@ A group gets heads when it has more than `SMALL_GROUP` rows. It loses them when 
 
 *Cost.* The heads of n rows are at most 2 m, where m = max(`LEAST_HEADS`, sqrt(n)). They are m when they are chosen,
 so m of the first rows go before the n rows are read again: a change costs O(n / m) rows at worst. One of another row
-costs none.
+costs none. Who shows the first k rows instead of one has k - 1 heads more.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import polars as pl
@@ -52,29 +52,28 @@ from tablestream.state.trace import Trace, TraceSpec
 SMALL_GROUP, LEAST_HEADS = 1024, 256
 #: Whether heads are kept of a group.
 HAS_HEADS = "_has_heads"
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
-class Members:
-    """The rows of groups, and aggregates of them.
+class GroupRows:
+    """The rows of groups, as they are remembered.
 
     Parameters
     ----------
     keys, group_keys, value
-        The columns and dtypes of the table's key, of the group's, and of what is aggregated.
-    functions
-        What is made of the values.
+        The columns and dtypes of the table's key, of the group's, and of what is remembered of a row.
+    orders
+        The orders in which first rows are shown.
+    shown
+        How many rows are shown at most; none: all, so no heads are kept.
     """
 
     keys: pl.Schema
     group_keys: pl.Schema
     value: pl.DataType
-    functions: tuple[Collected, ...]
-
-    @cached_property
-    def orders(self) -> tuple[Order, ...]:
-        """The orders that the functions go by."""
-        return tuple(dict.fromkeys(map(order_of, self.functions)))
+    orders: tuple[Order, ...]
+    shown: int | None = 1
 
     @property
     def traces(self) -> tuple[TraceSpec, ...]:
@@ -87,37 +86,10 @@ class Members:
         bounds = {_bound(number): self.bound for number in range(len(self.orders_with_heads))}
         return {TURN: pl.Int64(), **({HAS_HEADS: pl.Boolean(), **bounds} if bounds else {})}
 
-    def run(
-        self, events: GroupEvents, shown: Ints, trace: Callable[[str], Trace]
-    ) -> tuple[list[pl.Series], dict[str, pl.Series]]:
-        """Return the aggregates at some messages, a series a function, and what is to be remembered of each group."""
-        work = _Work(self, events, trace)
-        shows = np.zeros(len(events), dtype=bool)
-        shows[shown] = True
-        results, state = work.results(shows), work.state()
-        trace(self.traces[0].name).insert(work.newest())
-        return results, state
-
-    def recalled(self, groups: pl.DataFrame, trace: Callable[[str], Trace]) -> list[pl.Series]:
-        """Return the aggregates of some groups as they are remembered, a series a function."""
-        has_heads = pl.Series(self.have_heads(groups))
-        of_group = groups.select(FOREIGN_HASH, *self.group_keys)
-        rows = trace(self.traces[0].name).lookup(of_group.filter(~has_heads))
-        found = []
-        for function in self.functions:
-            known, order = rows, order_of(function)
-            if has_heads.any():
-                heads = trace(self.heads(order).name).lookup(of_group.filter(has_heads))
-                known = pl.concat([rows, heads])
-            positions = order.positions(known)
-            group = group_numbers(of_group, known, list(self.group_keys))[positions]
-            found.append(_recalled(function, known["v"][positions], group, groups.height))
-        return found
-
     @property
     def orders_with_heads(self) -> tuple[Order, ...]:
         """The orders of which heads are kept; none where all rows of a group are read anyway."""
-        return () if any(one.is_list for one in self.functions) else self.orders
+        return () if self.shown is None else self.orders
 
     @property
     def bound(self) -> pl.DataType:
@@ -147,10 +119,72 @@ class Members:
         )
 
 
+@dataclass(frozen=True)
+class Members:
+    """The rows of groups, and aggregates of them.
+
+    Parameters
+    ----------
+    keys, group_keys, value
+        The columns and dtypes of the table's key, of the group's, and of what is aggregated.
+    functions
+        What is made of the values.
+    """
+
+    keys: pl.Schema
+    group_keys: pl.Schema
+    value: pl.DataType
+    functions: tuple[Collected, ...]
+
+    @cached_property
+    def _rows(self) -> GroupRows:
+        orders = tuple(dict.fromkeys(map(order_of, self.functions)))
+        shown = None if any(one.is_list for one in self.functions) else 1
+        return GroupRows(self.keys, self.group_keys, self.value, orders, shown)
+
+    @property
+    def traces(self) -> tuple[TraceSpec, ...]:
+        """What is remembered of the rows."""
+        return self._rows.traces
+
+    @property
+    def state(self) -> dict[str, pl.DataType]:
+        """What is remembered of a group."""
+        return self._rows.state
+
+    def run(
+        self, events: GroupEvents, shown: Ints, trace: Callable[[str], Trace]
+    ) -> tuple[list[pl.Series], dict[str, pl.Series]]:
+        """Return the aggregates at some messages, a series a function, and what is to be remembered of each group."""
+        work = GroupWork(self._rows, events, trace)
+        shows = np.zeros(len(events), dtype=bool)
+        shows[shown] = True
+        passes = work.ranked(lambda ranking: ranking.first(events, shows))
+        results = [_shown(one, passes, events, shows) for one in self.functions]
+        return results, work.remember()
+
+    def recalled(self, groups: pl.DataFrame, trace: Callable[[str], Trace]) -> list[pl.Series]:
+        """Return the aggregates of some groups as they are remembered, a series a function."""
+        has_heads = pl.Series(self._rows.have_heads(groups))
+        of_group = groups.select(FOREIGN_HASH, *self.group_keys)
+        rows = trace(self.traces[0].name).lookup(of_group.filter(~has_heads))
+        found = []
+        for function in self.functions:
+            known, order = rows, order_of(function)
+            if has_heads.any():
+                heads = trace(self._rows.heads(order).name).lookup(of_group.filter(has_heads))
+                known = pl.concat([rows, heads])
+            positions = order.positions(known)
+            group = group_numbers(of_group, known, list(self.group_keys))[positions]
+            found.append(_recalled(function, known["v"][positions], group, groups.height))
+        return found
+
+
 def order_of(function: Collected) -> Order:
     """The order whose first row a function shows, or in which it has all rows."""
-    column = function.column if function.kind in {Kind.MIN, Kind.MAX} else None
-    return Order(column, descending=function.kind in {Kind.MAX, Kind.LAST})
+    columns = (function.column,) if function.kind in {Kind.MIN, Kind.MAX} else ()
+    down = function.kind in {Kind.MAX, Kind.LAST}
+    return Order(columns, (down,) * len(columns), newest_first=down)
 
 
 def _bound(number: int) -> str:
@@ -197,58 +231,75 @@ def _lists(function: Collected, ranking: Ranking, events: GroupEvents, shows: Bo
     return column(found, function.result)
 
 
+def _shown(function: Collected, passes: Sequence[Pass[Ints]], events: GroupEvents, shows: Bools) -> pl.Series:
+    """The results of a function at the messages that show."""
+    order = order_of(function)
+    if function.is_list:
+        return _lists(function, passes[0].rankings[order], events, shows)
+    return _result(
+        function,
+        [
+            gather(
+                one.rankings[order].versions.rows["v"].struct.field(function.column), one.found[order][shows]
+            )
+            for one in passes
+        ],
+    )
+
+
 @dataclass(frozen=True)
-class _Pass:
-    """Rankings of some groups, and which of them they decide; `by_heads`: what is stored of them are heads."""
+class Pass(Generic[_T]):
+    """Rankings of some groups, what was found in them, and which of the groups they decide.
+
+    `by_heads`: what is stored of them are heads.
+    """
 
     rankings: dict[Order, Ranking]
+    found: dict[Order, _T]
     groups: Bools
     by_heads: bool
 
 
-class _Work:
+class GroupWork:
     """The work on a micro-batch: groups by their heads, then by their rows those without, or whose heads ran out."""
 
-    def __init__(self, members: Members, events: GroupEvents, trace: Callable[[str], Trace]) -> None:
-        self._members, self._events, self._trace = members, events, trace
+    def __init__(self, rows: GroupRows, events: GroupEvents, trace: Callable[[str], Trace]) -> None:
+        self._of, self._events, self._trace = rows, events, trace
         self._arrived = self._with_turns()
-        self._groups = events.messages[events.first].select(FOREIGN_HASH, *members.group_keys)
+        self._groups = events.messages[events.first].select(FOREIGN_HASH, *rows.group_keys)
         self._rows = events.rows[events.last]
-        self._most = np.maximum(LEAST_HEADS, np.sqrt(self._rows).astype(np.int64))
-        self._passes: list[_Pass] = []
+        spare = np.maximum(LEAST_HEADS, np.sqrt(self._rows).astype(np.int64))
+        self._most = spare + (rows.shown or 1) - 1
+        self._passes: Sequence[Pass[Any]] = ()
 
     def _with_turns(self) -> pl.DataFrame:
         """What each message brings, as rows of the trace."""
         events = self._events
         turn = events.remembered(TURN)[events.group] + ints(events.messages[SEQ])
         rows = events.messages.with_columns(pl.col(IS).alias(LIVE), pl.Series(TURN, turn, dtype=pl.Int64))
-        return rows.select(list(self._members.traces[0].schema))
+        return rows.select(list(self._of.traces[0].schema))
 
-    def newest(self) -> pl.DataFrame:
-        """The rows that messages leave, and tombstones for those that they take out."""
-        return last_by(self._arrived, pl.Series(self._events.group), list(self._members.keys))
-
-    def results(self, shows: Bools) -> list[pl.Series]:
-        """The aggregates at the messages that show, a series a function."""
-        events, best = self._events, []
-        whole = ~self._members.have_heads(events.groups)
+    def ranked(self, find: Callable[[Ranking], tuple[_T, Ints]]) -> list[Pass[_T]]:
+        """Find something in each order; `find` also returns the groups of which it needs more than their heads."""
+        whole, passes = ~self._of.have_heads(self._events.groups), []
         if not whole.all():
             rankings = self._by_heads(~whole)
-            found = {order: ranking.first(events, shows) for order, ranking in rankings.items()}
+            found = {order: find(ranking) for order, ranking in rankings.items()}
             whole[np.concatenate([short for _, short in found.values()])] = True
-            self._passes.append(_Pass(rankings, ~whole, by_heads=True))
-            best.append({order: at for order, (at, _) in found.items()})
-        if whole.any() or not self._passes:
+            in_heads = {order: one for order, (one, _) in found.items()}
+            passes.append(Pass(rankings, in_heads, ~whole, by_heads=True))
+        if whole.any() or not passes:
             rankings = self._by_rows(whole)
-            self._passes.append(_Pass(rankings, whole, by_heads=False))
-            best.append({order: ranking.first(events, shows)[0] for order, ranking in rankings.items()})
-        return [self._result(one, best, shows) for one in self._members.functions]
+            in_rows = {order: find(ranking)[0] for order, ranking in rankings.items()}
+            passes.append(Pass(rankings, in_rows, whole, by_heads=False))
+        self._passes = passes
+        return passes
 
     def _by_heads(self, groups: Bools) -> dict[Order, Ranking]:
         """Rank the heads of some groups, and what their messages bring."""
         keys, made = self._groups.filter(pl.Series(groups)), {}
-        for number, order in enumerate(self._members.orders):
-            heads = self._trace(self._members.heads(order).name).lookup(keys)
+        for number, order in enumerate(self._of.orders):
+            heads = self._trace(self._of.heads(order).name).lookup(keys)
             bounds = self._events.groups[_bound(number)]
             bounded = np.flatnonzero(bounds.is_not_null().to_numpy())
             versions = self._versions(groups, heads, self._numbers(heads))
@@ -259,13 +310,13 @@ class _Work:
 
     def _by_rows(self, groups: Bools) -> dict[Order, Ranking]:
         """Rank the rows of some groups, and what their messages bring; of a large group as many as can matter."""
-        stored = self._trace(self._members.traces[0].name).lookup(self._groups.filter(pl.Series(groups)))
+        stored = self._trace(self._of.traces[0].name).lookup(self._groups.filter(pl.Series(groups)))
         numbers = self._numbers(stored)
         enough = self._enough()
         large = (self._events.remembered(ROWS) > np.maximum(enough, SMALL_GROUP))[numbers]
         every, made = None, {}
-        for order in self._members.orders:
-            if self._members.orders_with_heads and large.any():
+        for order in self._of.orders:
+            if self._of.orders_with_heads and large.any():
                 some = _first_rows(order, stored, numbers, large, enough)
                 versions = self._versions(groups, stored[some], numbers[some])
             else:
@@ -275,7 +326,7 @@ class _Work:
         return made
 
     def _numbers(self, stored: pl.DataFrame) -> Ints:
-        return group_numbers(self._groups, stored, list(self._members.group_keys))
+        return group_numbers(self._groups, stored, list(self._of.group_keys))
 
     def _enough(self) -> Ints:
         """How many of the first rows of each group leave enough heads, whichever rows the messages take out."""
@@ -284,38 +335,28 @@ class _Work:
 
     def _versions(self, groups: Bools, stored: pl.DataFrame, numbers: Ints) -> RowVersions:
         at = np.flatnonzero(groups[self._events.group])
-        return RowVersions.of(self._events, self._arrived, at, stored, numbers, list(self._members.keys))
+        return RowVersions.of(self._events, self._arrived, at, stored, numbers, list(self._of.keys))
 
-    def _result(self, function: Collected, best: Sequence[dict[Order, Ints]], shows: Bools) -> pl.Series:
-        order = order_of(function)
-        if function.is_list:
-            return _lists(function, self._passes[0].rankings[order], self._events, shows)
-        return _result(
-            function,
-            [
-                gather(one.rankings[order].versions.rows["v"].struct.field(function.column), at[order][shows])
-                for one, at in zip(self._passes, best, strict=True)
-            ],
-        )
-
-    def state(self) -> dict[str, pl.Series]:
-        """Remember the heads; return what `Members.state` says."""
+    def remember(self) -> dict[str, pl.Series]:
+        """Remember the rows that messages leave, and the heads; return what `GroupRows.state` says."""
         events = self._events
+        rows = last_by(self._arrived, pl.Series(events.group), list(self._of.keys))
+        self._trace(self._of.traces[0].name).insert(rows)
         turn = events.remembered(TURN) + ints(events.messages[SEQ])[events.last]
         state = {TURN: pl.Series(turn, dtype=pl.Int64)}
-        if self._members.orders_with_heads:
+        if self._of.orders_with_heads:
             keeps = np.zeros(len(self._rows), dtype=bool)
             for one in self._passes:
                 keeps |= one.groups & (self._rows > (0 if one.by_heads else SMALL_GROUP))
             state[HAS_HEADS] = pl.Series(keeps, dtype=pl.Boolean)
-            for number, order in enumerate(self._members.orders):
+            for number, order in enumerate(self._of.orders):
                 state[_bound(number)] = self._keep_heads(order, keeps)
         return state
 
     def _keep_heads(self, order: Order, keeps: Bools) -> pl.Series:
         """Remember the heads in an order, where they are others than before; return the bounds."""
         if not (keeps.any() or self._passes[0].by_heads):
-            return pl.Series([None], dtype=self._members.bound).new_from_index(0, len(keeps))
+            return pl.Series([None], dtype=self._of.bound).new_from_index(0, len(keeps))
         gone, came, bounds = [], [], []
         for one in self._passes:
             ranking = one.rankings[order]
@@ -328,9 +369,7 @@ class _Work:
         changed = [(_tombstones(rows), group) for rows, group in gone] + came
         rows = pl.concat([rows for rows, _ in changed])
         group = np.concatenate([group for _, group in changed])
-        self._trace(self._members.heads(order).name).insert(
-            last_by(rows, pl.Series(group), list(self._members.keys))
-        )
+        self._trace(self._of.heads(order).name).insert(last_by(rows, pl.Series(group), list(self._of.keys)))
         return pl.select(pl.coalesce(bounds)).to_series()
 
 

@@ -1,4 +1,4 @@
-"""The best row of a group at each of its messages, in an order of its rows.
+"""The best row of a group at each of its messages, or its first rows, in an order of its rows.
 
 It needs not know all rows of a group. It may know some, its *heads*, and a *bound*: every other row of the group ranks
 behind the bound.
@@ -11,16 +11,20 @@ ranks behind it, or there is none     unknown: the heads have run out
 any, and there is no bound            that row
 ====================================  =================================================
 
+So it is with the first n rows: the last of them decides. Of a group with fewer rows all must be known.
+
 Ranks are numbers, which Polars finds by sorting: no value becomes a Python object. They tell apart any two versions of
 rows of a group.
 """
 
 from __future__ import annotations
 
+from bisect import insort
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from heapq import heappop, heappush
+from itertools import zip_longest
 from typing import TypeAlias
 
 import numpy as np
@@ -40,19 +44,25 @@ class Order:
 
     Attributes
     ----------
-    column
-        The field of ``v`` that rows are sorted by, of which NaN is the greatest. Rows in which it is null are left
-        out. None: by arrival.
+    columns
+        The fields of ``v`` that rows are sorted by, of which NaN is the greatest.
     descending
-        Whether the greatest comes first. Of rows with equal values the one that came last is the greatest.
+        Of each, whether the greatest comes first.
+    newest_first
+        Whether of rows with equal values the one that came last is first.
+    keeps_nulls
+        Whether a null is last; otherwise rows with a null are left out.
     """
 
-    column: str | None
-    descending: bool
+    columns: tuple[str, ...]
+    descending: tuple[bool, ...]
+    newest_first: bool
+    keeps_nulls: bool = False
 
     def __str__(self) -> str:
         """The order, for people."""
-        return f"{self.column or 'arrival'} {'descending' if self.descending else 'ascending'}"
+        columns = list(zip(self.columns, self.descending, strict=True)) or [("arrival", self.newest_first)]
+        return ", ".join(f"{name} {'descending' if down else 'ascending'}" for name, down in columns)
 
     def first(self, rows: pl.DataFrame, group: Ints, most: Ints) -> Ints:
         """Return the positions of the first rows of each group, in any order: of group g at most ``most[g]``."""
@@ -60,27 +70,34 @@ class Order:
         keys = keys.with_columns(pl.Series("_group", group[ints(keys[_AT])]))
         found = [np.empty(0, dtype=np.int64)]
         for (number, *_), of_group in keys.partition_by("_group", as_dict=True).items():
-            choose = of_group.top_k if self.descending else of_group.bottom_k
-            found.append(ints(choose(int(most[number]), by=self._columns)[_AT]))
+            # Nulls are last, whatever is reversed.
+            first = of_group.bottom_k(int(most[number]), by=self._names, reverse=self._reversed)
+            found.append(ints(first[_AT]))
         return np.concatenate(found)
 
     def positions(self, rows: pl.DataFrame) -> Ints:
         """Return the positions of all rows that are not left out, the first row first; equal ones as they stand."""
         keys = self._keys(rows)
-        return ints(keys.sort(self._columns, descending=self.descending, maintain_order=True)[_AT])
+        ranked = keys.sort(self._names, descending=self._reversed, nulls_last=True, maintain_order=True)
+        return ints(ranked[_AT])
 
     @property
-    def _columns(self) -> list[str]:
-        return [TURN] if self.column is None else [_VALUE, TURN]
+    def _names(self) -> list[str]:
+        return [*(f"_value{number}" for number in range(len(self.columns))), TURN]
+
+    @property
+    def _reversed(self) -> list[bool]:
+        return [*self.descending, self.newest_first]
 
     def _keys(self, rows: pl.DataFrame) -> pl.DataFrame:
-        keys = rows.select(TURN, pl.int_range(pl.len(), dtype=pl.Int64).alias(_AT))
-        if self.column is None:
-            return keys
-        return keys.with_columns(rows["v"].struct.field(self.column).alias(_VALUE)).drop_nulls(_VALUE)
+        values = (rows["v"].struct.field(name) for name in self.columns)
+        named = [value.alias(name) for value, name in zip(values, self._names, strict=False)]
+        at = pl.int_range(pl.len(), dtype=pl.Int64).alias(_AT)
+        keys = rows.select(TURN, at).with_columns(named)
+        return keys if self.keeps_nulls else keys.drop_nulls(self._names)
 
 
-_AT, _VALUE = "_at", "_value"
+_AT = "_at"
 
 
 @dataclass(frozen=True)
@@ -99,9 +116,9 @@ class Heads:
     bound: Ints
 
 
-Change: TypeAlias = tuple[int, int, bool, bool]
-"""Of a message the rank that it takes out, the one that it brings (-1: none), whether it shows, and whether it leaves
-its group without rows."""
+Change: TypeAlias = tuple[int, int, bool, int]
+"""Of a message the rank that it takes out, the one that it brings (-1: none), whether it shows, and how many rows it
+leaves its group."""
 
 
 @dataclass(frozen=True)
@@ -112,6 +129,26 @@ class GroupRanks:
     at: Ints
     stored: list[int]
     changes: list[Change]
+
+
+@dataclass(frozen=True)
+class Moves:
+    """Where other versions than before stand among the first rows of groups.
+
+    Attributes
+    ----------
+    at
+        The position of the message; it rises within a group.
+    place
+        The place, from 0; of one message it rises.
+    before, after
+        The versions; -1: none.
+    """
+
+    at: Ints
+    place: Ints
+    before: Ints
+    after: Ints
 
 
 @dataclass(frozen=True)
@@ -183,20 +220,40 @@ class Ranking:
         best = pick(self.by_rank, np.where(ranks < _END, ranks, -1), np.int64(-1))
         return best, np.array(short, dtype=np.int64)
 
+    def first_rows(self, events: GroupEvents, shows: Bools, most: int) -> tuple[Moves, Ints]:
+        """Find how the first rows change from one message that shows to the next; at first they are as stored.
+
+        Returns
+        -------
+        moves, short
+            The changes; and the groups whose heads have run out, of which `moves` has none.
+        """
+        found: list[tuple[int, ...]] = []
+        short = []
+        for one in self.by_group(events, shows):
+            moves = _moves(one.stored, most, int(self._bound[one.group]), one.changes)
+            if moves is None:
+                short.append(one.group)
+            else:
+                found += [(int(one.at[number]), place, *ranks) for number, place, *ranks in moves]
+        at, place, before, after = np.array(found, dtype=np.int64).reshape(-1, 4).T
+        versions = (pick(self.by_rank, ranks, np.int64(-1)) for ranks in (before, after))
+        return Moves(at, place, *versions), np.array(short, dtype=np.int64)
+
     def by_group(self, events: GroupEvents, shows: Bools) -> Iterator[GroupRanks]:
         """Go through the groups that have messages here."""
         at = self.versions.at
         group = events.group[at]
-        changes = self._changes(at, shows, events.rows == 0)
+        changes = self._changes(at, shows, events.rows)
         begins = np.flatnonzero(starts(group))
         ends = np.append(begins, len(at))[1:]
         stored = self._stored_ranks(group[begins])
         for begin, end, ranks in zip(begins.tolist(), ends.tolist(), stored, strict=True):
             yield GroupRanks(int(group[begin]), at[begin:end], ranks, changes[begin:end])
 
-    def _changes(self, at: Ints, shows: Bools, is_empty: Bools) -> list[Change]:
+    def _changes(self, at: Ints, shows: Bools, rows: Ints) -> list[Change]:
         ranks = np.append(self.rank[: self._count], -1)
-        columns = ranks[self.versions.taken], ranks[self.versions.brought], shows[at], is_empty[at]
+        columns = ranks[self.versions.taken], ranks[self.versions.brought], shows[at], rows[at]
         return list(zip(*(one.tolist() for one in columns), strict=True))
 
     def _stored_ranks(self, groups: Ints) -> list[list[int]]:
@@ -242,7 +299,7 @@ def _bests(heap: list[int], bound: int, changes: Sequence[Change]) -> list[int] 
     """
     gone: set[int] = set()
     found = []
-    for taken, brought, shows, is_empty in changes:
+    for taken, brought, shows, rows in changes:
         if taken >= 0:
             gone.add(taken)
         if brought >= 0:
@@ -251,7 +308,49 @@ def _bests(heap: list[int], bound: int, changes: Sequence[Change]) -> list[int] 
             while heap and heap[0] in gone:
                 gone.remove(heappop(heap))
             best = heap[0] if heap else _END
-            if best > bound and not is_empty:
+            if best > bound and rows:
                 return None
             found.append(best)
     return found
+
+
+def _moves(
+    stored: list[int], most: int, bound: int, changes: Sequence[Change]
+) -> list[tuple[int, int, int, int]] | None:
+    """Go through the messages of a group: what changes among the first ranks at each that shows; None if heads run out.
+
+    `stored` are the ranks that are there before, sorted. A change is the message's number, the place, and the ranks
+    before and after.
+    """
+    first, rest = stored[:most], stored[most:]
+    gone: set[int] = set()
+    shown, found = list(first), []
+    for number, (taken, brought, shows, rows) in enumerate(changes):
+        _apply(first, rest, gone, taken, brought, most)
+        if shows:
+            if len(first) < min(most, rows) or (first and first[-1] > bound):
+                return None
+            pairs = enumerate(zip_longest(shown, first, fillvalue=-1))
+            found += [(number, place, before, after) for place, (before, after) in pairs if before != after]
+            shown = list(first)
+    return found
+
+
+def _apply(first: list[int], rest: list[int], gone: set[int], taken: int, brought: int, most: int) -> None:
+    """Take a rank out, and bring one: `first` are the least ones, sorted; `rest` is a heap of others, and `gone`."""
+    if taken >= 0:
+        if first and taken <= first[-1]:
+            first.remove(taken)
+        else:
+            gone.add(taken)
+    if brought >= 0:
+        if first and brought < first[-1]:
+            insort(first, brought)
+        else:
+            heappush(rest, brought)
+    if len(first) > most:
+        heappush(rest, first.pop())
+    while len(first) < most and rest:
+        rank = heappop(rest)
+        if rank not in gone:
+            first.append(rank)

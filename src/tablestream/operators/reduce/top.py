@@ -1,0 +1,154 @@
+"""Second half of a grouping: the first n rows of each group in an order of its rows, by rank.
+
+Rows are ranked from 1. Of rows with equal values the one that came first is before the others; a row that is written
+again comes anew. Nulls are last, NaN is the greatest.
+
+A *turn* is one message, or with ``atomic`` all messages of a step to one group. Each turn emits, by rank rising, at the
+time that `groups` gives:
+
+===================================  =======================
+rank, compared with the turn before  emits
+===================================  =======================
+shows another key or value           that row
+shows the same                       nothing
+shows nothing any more               a tombstone
+===================================  =======================
+
+References
+----------
+SQL's ``row_number() OVER (PARTITION BY ... ORDER BY ...) <= n``; ``docs/semantics.md``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import polars as pl
+
+from tablestream.operators.events import Bools, ends, gather, same_rows, touched_keys
+from tablestream.operators.operator import NUMBER, CanBeFinal, Context, Emission, keyed_rows
+from tablestream.operators.reduce.groups import ROWS, GroupEvents, groups_trace
+from tablestream.operators.reduce.members import GroupRows, GroupWork, Pass
+from tablestream.operators.reduce.ranking import Moves, Order
+from tablestream.operators.reduce.regroup import message_schema
+from tablestream.state.changes import FOREIGN_HASH, LIVE, key_columns
+from tablestream.state.trace import TraceSpec
+
+
+@dataclass(frozen=True)
+class Top(CanBeFinal):
+    """Keep the first rows of groups.
+
+    Parameters
+    ----------
+    keys, group_keys
+        The columns and dtypes of the table's key and of the group's.
+    value
+        The dtype of what is remembered of a row: its value in the result, and what it is ranked by.
+    result
+        The dtype of the value in the result: the fields of `value` that it begins with.
+    order
+        The order.
+    n
+        How many rows a group shows.
+    atomic
+        Whether a step emits once per rank.
+
+    Notes
+    -----
+    Input: the messages of `Regroup`. Output 0: ``_kh``, group key as ``_k0``, ..., the rank behind it, ``_ts``,
+    ``_live``, ``v0``. Cost: the messages, what `members` says of n rows, and the ranks that change: a row that
+    becomes the first one moves all others.
+    """
+
+    keys: pl.Schema
+    group_keys: pl.Schema
+    value: pl.DataType
+    result: pl.DataType
+    order: Order
+    n: int
+    atomic: bool = True
+
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        return ("n", "order", *super().parameters)
+
+    @property
+    def inputs(self) -> tuple[pl.Schema, ...]:
+        return (message_schema(self.keys, self.group_keys, self.value),)
+
+    @property
+    def outputs(self) -> tuple[pl.Schema, ...]:
+        kinds = (*self.group_keys.values(), pl.Int64())
+        keys = pl.Schema(dict(zip(key_columns(len(kinds)), kinds, strict=True)))
+        return (keyed_rows(keys, {"v0": self.result}),)
+
+    @property
+    def traces(self) -> tuple[TraceSpec, ...]:
+        specs = (self._groups, *self._rows.traces)
+        return tuple(replace(spec, number=number) for number, spec in enumerate(specs))
+
+    @property
+    def _rank(self) -> str:
+        return key_columns(len(self.group_keys) + 1)[-1]
+
+    @property
+    def _groups(self) -> TraceSpec:
+        return groups_trace(self.group_keys, self._rows.state)
+
+    @property
+    def _rows(self) -> GroupRows:
+        return GroupRows(self.keys, self.group_keys, self.value, (self.order,), self.n)
+
+    def run(self, inputs: Sequence[pl.DataFrame], context: Context) -> Iterator[Emission]:
+        """Apply the messages, emit the ranks that each turn changes, and remember the rows."""
+        (arrived,) = inputs
+        trace = context.trace(self._groups.name)
+        touched = touched_keys([arrived.select(FOREIGN_HASH, *self.group_keys)])
+        events = GroupEvents.of(arrived, trace.lookup(touched), list(self.group_keys), atomic=self.atomic)
+        work = GroupWork(self._rows, events, context.trace)
+        shows = np.zeros(len(events), dtype=bool)
+        shows[events.turn_end] = True
+        passes = work.ranked(lambda ranking: ranking.first_rows(events, shows, self.n))
+        answer = events.answered(events.rows[events.turn_end] > 0, list(self.group_keys), final=False)
+        yield Emission(0, pl.concat(self._moved(one, events, answer.emitted) for one in passes))
+        trace.insert(answer.kept.with_columns(**work.remember()))
+
+    def _moved(self, found: Pass[Moves], events: GroupEvents, turns: pl.DataFrame) -> pl.DataFrame:
+        """What to emit of the ranks that change: `turns` has the group and the time of each turn."""
+        moves = found.found[self.order]
+        rows = found.rankings[self.order].versions.rows
+        values = self._values(rows["v"])
+        seen = rows.select(*self.keys, values.alias("v0"))
+        changed = ~same_rows(seen, moves.before, moves.after)
+        if self.final:
+            changed &= _is_last(moves, events, changed, self.n)
+        at, rank, after = (one[changed] for one in (moves.at, moves.place + 1, moves.after))
+        number = pl.Series(rank, dtype=pl.Int64)
+        return turns[np.searchsorted(events.turn_end, at)].with_columns(
+            number.alias(self._rank),
+            number.alias(NUMBER),
+            pl.Series(LIVE, after >= 0, dtype=pl.Boolean),
+            gather(values, after).alias("v0"),
+        )
+
+    def _values(self, rows: pl.Series) -> pl.Series:
+        """The values in the result of what is remembered of rows."""
+        fields = (
+            rows.struct.field(name) if name in rows.struct.fields else pl.lit(None, kind).alias(name)
+            for name, kind in pl.Series(dtype=self.result).struct.schema.items()
+        )
+        return pl.select(pl.struct(fields)).to_series()
+
+
+def _is_last(moves: Moves, events: GroupEvents, changed: Bools, n: int) -> Bools:
+    """Whether a change is the last one of its rank, and the rank shows a row after it or before the micro-batch."""
+    group = events.group[moves.at]
+    places = np.flatnonzero(changed)
+    last = np.zeros(len(changed), dtype=bool)
+    rank = group[places] * n + moves.place[places]
+    order = np.argsort(rank, kind="stable")
+    last[places[order[ends(rank[order])]]] = True
+    return last & ((moves.after >= 0) | (moves.place < events.remembered(ROWS)[group]))
