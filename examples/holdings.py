@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -99,12 +100,9 @@ def read_log(spark: SparkSession, directory: Path, name: str) -> DataFrame:
     return ts.from_files(spark, directory / "logs" / name, "csv", SCHEMAS[name], max_files_per_trigger=1)
 
 
-def mailing_lists(spark: SparkSession, directory: Path) -> list[ts.Table]:
+def mailing_lists(logs: Mapping[str, DataFrame]) -> list[ts.Table]:
     """Return the mailing list twice: with a distributed join to the tickers, and with a global table."""
-    logs = {name: read_log(spark, directory, name) for name in SCHEMAS}
     at = F.to_timestamp(F.concat(F.lit("2024-01-02 "), "at"))
-
-    # The tutorial shows the lines from here to the return.
     how: dict[str, Any] = {"timestamp": at, "apply_as_deletes": "op = 'd'", "except_columns": ["op", "at"]}
     positions = ts.table(logs["positions"], "position_id", name="positions", **how)
     tickers = ts.table(logs["tickers"], "ticker", name="tickers", **how)
@@ -143,7 +141,7 @@ def run(spark: SparkSession, directory: Path) -> bool:
     """Maintain the mailing list, show what it does, and say whether it comes to what it should."""
     write_logs(directory)
     outputs = [directory / "out" / name for name in ("distributed", "global")]
-    lists = mailing_lists(spark, directory)
+    lists = mailing_lists({name: read_log(spark, directory, name) for name in SCHEMAS})
     query = ts.start(
         *(each.to(ts.to_files(str(out)), name=out.name) for each, out in zip(lists, outputs, strict=True)),
         checkpoint=str(directory / "checkpoint"),

@@ -1,4 +1,4 @@
-"""Ten lines of use: change logs in files become a joined table, and every change of it comes out.
+"""A first program: change logs in files become a joined table, and every change of it comes out.
 
 ``python examples/ten_lines.py [DIRECTORY]`` writes two small logs, maintains their join until they are read,
 and prints the plan and the changes. It needs Java 17 or newer.

@@ -8,6 +8,8 @@
     ├── PlanError                           AnalysisException     the plan cannot be built
     │   ├── ColumnCollisionError                                  two columns would have the same name
     │   ├── KeyMismatchError                                      the keys of a join have no common type
+    │   ├── NotVersionedError                                     the operation needs a table with a history
+    │   ├── GraceExceedsHistoryError                              records would wait longer than versions are kept
     │   ├── NondeterministicError                                 an expression whose result cannot be retracted
     │   ├── SessionSettingError                                   the session lacks what a stateful plan needs
     │   ├── MixedPlanError                                        outputs that cannot run as one plan
@@ -16,14 +18,15 @@
     │   ├── PlanChangedError                                      the plan is not the one that made the state
     │   └── DamagedStateError                                     a part of the state is missing or was altered
     ├── DamagedMessagesError                PySparkRuntimeError   a task received something else than was sent
-    ├── OrderError                          PySparkRuntimeError   records without a place in the total order
+    ├── OrderError                          PySparkRuntimeError   a record without a place in the total order
     ├── FunctionValueError                  PySparkRuntimeError   a user function's value does not fit its type
     ├── TotalOverflowError                  ArithmeticException   a sum or an average does not fit its type
+    ├── BufferFullError                     PySparkRuntimeError   suppress holds more than its limit
     ├── MalformedRecordError                PySparkRuntimeError   a record cannot be read, in mode "fail"
     ├── RecordEncodingError                 PySparkRuntimeError   a row cannot be written in its topic's format
     └── RegistryError                       PySparkRuntimeError   a schema registry refuses, or does not answer
 
-Each class has a stable ``code``; a message says what is wrong, where it was built, and what to do.
+Each class has a stable ``code``. A message says what is wrong and what to do, and where it was built if that is known.
 """
 
 from __future__ import annotations
@@ -110,7 +113,7 @@ class PlanError(TablestreamError, AnalysisException):
 
 
 class ColumnCollisionError(PlanError):
-    """Two columns of a join would share a name."""
+    """Two columns of a result would share a name."""
 
     code = "TABLESTREAM_COLUMN_COLLISION"
 

@@ -87,15 +87,16 @@ def checked_value(
 
 
 def check_names(spark: SparkSession, key: Sequence[str], fields: Fields, operator: str, where: str) -> None:
-    """Refuse value columns whose name is taken by another one, by the key, or by the library."""
+    """Refuse value columns whose name is taken by another one or by the key, or is reserved."""
+
+    def refuse(kind: type[ArgumentError | PlanError], message: str) -> NoReturn:
+        raise kind(message, hint="Give it another name.", operator=operator, where=where)
+
     fold = folding(spark)
     taken = {fold(name) for name in key}
     for one in fields:
-        if fold(one.name) in taken or is_reserved(one.name):
-            raise ColumnCollisionError(
-                f"There is a column '{one.name}' already, or the name is the library's.",
-                hint="Give it another name.",
-                operator=operator,
-                where=where,
-            )
+        if is_reserved(one.name):
+            refuse(ReservedNameError, f"A column cannot be called '{one.name}': the name is reserved.")
+        if fold(one.name) in taken:
+            refuse(ColumnCollisionError, f"There is a column '{one.name}' already.")
         taken.add(fold(one.name))

@@ -68,6 +68,22 @@ def test_a_python_that_does_not_start_is_told_in_one_sentence(
     assert "\n" not in str(caught.value)
 
 
+def test_another_version_of_python_is_told_with_the_one_that_is_needed(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a cluster, where packages would not help."""
+    other = tmp_path / "python"
+    other.symlink_to(sys.executable)
+    monkeypatch.setattr(spark.sparkContext, "pythonExec", str(other))
+    monkeypatch.setattr(spark.sparkContext, "pythonVer", "3.1")  # what workers compare theirs with
+    monkeypatch.setattr("tablestream.connectors.workers.is_local", lambda _: False)
+    version = f"{sys.version_info.major}.{sys.version_info.minor}"
+    with pytest.raises(SessionSettingError, match=f"Spark's workers run Python {version}, and") as caught:
+        prepare_workers(spark)
+    assert caught.value.hint.startswith(f"Set PYSPARK_PYTHON to a Python {version} on the executors")
+    assert "\n" not in str(caught.value)
+
+
 def test_processes_that_spark_starts_for_a_query_do_not_tell_their_steps(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -23,10 +23,9 @@ from tablestream.connectors.shipping import ship
 from tablestream.errors import SessionSettingError
 
 _PYTHON, _SETTING = "PYSPARK_PYTHON", "spark.pyspark.python"
-#: Spark's messages if Python does not start on a worker.
-_NO_START = re.compile(
-    r'Python in worker has different version: [\d.]+|Cannot run program "[^"]*"|port number from pyspark\.daemon'
-)
+#: Spark's messages if Python does not start on a worker, and if it has another version than the driver's.
+_NO_START = re.compile(r'Cannot run program "[^"]*"|port number from pyspark\.daemon')
+_OTHER_VERSION = re.compile(r"Python in worker has different version: ([\d.]+)")
 _checked: WeakSet[SparkSession] = WeakSet()
 
 # A Spark Connect server that this process starts reads it where PYSPARK_PYTHON is not set. Other sessions' workers
@@ -69,11 +68,11 @@ def prepare_workers(spark: SparkSession) -> None:
     ship(spark)
     if spark in _checked or _runs_driver_python(spark):
         return
-    lack = _lack(spark)
+    lack, can_install = _lack(spark)
     if lack:
         raise SessionSettingError(
             f"{lack}, and the driver's is {sys.executable} (Python {_version()}).",
-            hint=_remedy(spark),
+            hint=_remedy(spark, can_install=can_install),
             where=user_line(),
         )
     _checked.add(spark)
@@ -83,20 +82,27 @@ def _runs_driver_python(spark: SparkSession) -> bool:
     return has_context(spark) and is_local(spark) and spark.sparkContext.pythonExec == sys.executable
 
 
-def _lack(spark: SparkSession) -> str:
-    """Say what the workers' Python lacks; empty if nothing."""
+def _lack(spark: SparkSession) -> tuple[str, bool]:
+    """Say what the workers' Python lacks, empty if nothing, and whether packages would help."""
     inquiry = F.udf(_inquiry(), "array<string>", useArrow=False)
     try:
         (row,) = spark.range(0, 1, 1, 1).select(inquiry("id")).collect()
     except (PySparkException, Py4JError) as error:
-        found = _NO_START.search(str(error))
-        if found is None:
-            raise
-        return f"Python does not start on Spark's workers ({found.group()})"
+        return _refusal(error), False
     python, version, *missing = row[0]
     if not missing:
-        return ""
-    return f"The Python of Spark's workers, {python} (Python {version}), has no {', '.join(missing)}"
+        return "", False
+    return f"The Python of Spark's workers, {python} (Python {version}), has no {', '.join(missing)}", True
+
+
+def _refusal(error: Exception) -> str:
+    """Say why the workers did not answer; raise the error if the reason is not their Python."""
+    version, found = _OTHER_VERSION.search(str(error)), _NO_START.search(str(error))
+    if version is not None:
+        return f"Spark's workers run Python {version.group(1)}"
+    if found is None:
+        raise error
+    return f"Python does not start on Spark's workers ({found.group()})"
 
 
 def _inquiry() -> Callable[[object], list[str]]:
@@ -122,11 +128,12 @@ def _inquiry() -> Callable[[object], list[str]]:
     return answer
 
 
-def _remedy(spark: SparkSession) -> str:
+def _remedy(spark: SparkSession, *, can_install: bool) -> str:
     if not is_local(spark):
         where = "on the executors" if has_context(spark) else "on the executors of the Spark Connect server"
+        install = f"Install tablestream's requirements {where}. Or set" if can_install else "Set"
         return (
-            f"Install tablestream's requirements {where}, or set {_PYTHON} to a Python there that has them"
+            f"{install} {_PYTHON} to a Python {_minor_version()} {where} that has tablestream's requirements,"
             f" before {'you create the session' if has_context(spark) else 'the server starts'}."
         )
     if os.environ.get(_PYTHON):
@@ -136,3 +143,8 @@ def _remedy(spark: SparkSession) -> str:
 
 def _version() -> str:
     return ".".join(map(str, sys.version_info[:3]))
+
+
+def _minor_version() -> str:
+    """The part of the version in which workers and driver must agree, such as 3.11."""
+    return ".".join(map(str, sys.version_info[:2]))
