@@ -16,7 +16,7 @@ import pytest
 
 from tablestream.errors import FunctionValueError
 from tablestream.operators.cells import cells, column
-from tablestream.operators.reduce.user_values import reader, writer
+from tablestream.operators.reduce.user_values import DELETES, reader, writer
 
 Pair = namedtuple("Pair", "a b")  # noqa: PYI024 - as users make them
 ZONED, LOCAL = pl.Datetime("us", "UTC"), pl.Datetime("us")
@@ -156,10 +156,17 @@ def test_the_error_names_the_place_inside_the_value_and_the_value() -> None:
     assert str(caught.value) == (
         "[TABLESTREAM_FUNCTION_VALUE] A function returned Decimal('1.234') (Decimal) for column"
         " 'total.m.value.element', which does not fit decimal(8,2). Return a Decimal or an int with at most 6 digits"
-        " before the point and 2 behind it, or None."
+        " before the point and 2 behind it. None stands for null."
     )
     with pytest.raises(FunctionValueError, match=r"x{150,}\.\.\. \(str\)"):
         writer(pl.Int64(), "n")("x" * 100_000)
+
+
+def test_the_hint_says_what_none_means() -> None:
+    with pytest.raises(FunctionValueError, match=r"Return a bool\. None deletes the group\.$"):
+        writer(pl.Boolean(), "only", DELETES)(1)
+    with pytest.raises(FunctionValueError, match=r"Return a str of valid Unicode\.$"):  # no key is None
+        writer(pl.Map(pl.String, pl.Int64), "m")({1: 1})
 
 
 NEW_YORK_END = 253402318799_000_000  # 9999-12-31 23:59:59 in New York

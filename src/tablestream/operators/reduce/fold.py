@@ -34,7 +34,7 @@ from tablestream.operators.events import Bools, touched_keys
 from tablestream.operators.operator import CanBeFinal, Context, Emission
 from tablestream.operators.reduce.groups import GroupEvents, groups_changes, groups_trace
 from tablestream.operators.reduce.regroup import OLD, message_schema
-from tablestream.operators.reduce.user_values import misfit, reader, writer
+from tablestream.operators.reduce.user_values import DELETES, IS_NULL, misfit, reader, writer
 from tablestream.state.changes import FOREIGN_HASH, LIVE, NOTHING
 from tablestream.state.trace import TraceSpec
 
@@ -193,7 +193,8 @@ class _Shape:
         self._tuple: Any = namedtuple(name, columns, rename=True)  # type: ignore[misc]  # noqa: PYI024
         self._single = len(columns) == 1 and not always
         self._readers = [reader(kind, name) for kind, name in zip(kinds, columns, strict=True)]
-        self._writers = [writer(kind, name) for kind, name in zip(kinds, columns, strict=True)]
+        none = DELETES if self._single else IS_NULL
+        self._writers = [writer(kind, name, none) for kind, name in zip(kinds, columns, strict=True)]
         self._is_plain, self._names = not any(self._readers), set(columns)
 
     def seen_in(self, frame: pl.DataFrame) -> list[Any]:
@@ -236,7 +237,8 @@ class _Shape:
             parts = [value[name] for name in self._columns]
         if len(parts) != len(self._columns):
             columns = ", ".join(self._columns)
-            raise misfit(value, columns, f"{len(self._columns)} columns", f"a dict or a tuple of {columns}")
+            wanted = f"a dict or a tuple of {columns}"
+            raise misfit(value, columns, f"{len(self._columns)} columns", wanted, DELETES)
         return [write(one) for one, write in zip(parts, self._writers, strict=True)]
 
     def structs(self, found: Sequence[Any]) -> pl.Series:

@@ -51,6 +51,8 @@ _EPOCH_DAY = date(1970, 1, 1).toordinal()
 _MICROSECOND, _HOUR_US = timedelta(microseconds=1), 3_600_000_000
 _FIRST_US, _LAST_US = ((one - _EPOCH_NTZ) // _MICROSECOND for one in (datetime.min, datetime.max))  # noqa: DTZ901
 _SHOWN = 200
+#: What None means: in a column or a part of one, and as the whole aggregate.
+IS_NULL, DELETES = " None stands for null.", " None deletes the group."
 
 
 def type_name(kind: pl.DataType) -> str:
@@ -137,8 +139,15 @@ def _local_time(time_us: int) -> datetime:
     return _EPOCH_NTZ + timedelta(0, 0, time_us)
 
 
-def writer(kind: pl.DataType, column: str) -> Convert:
+def writer(kind: pl.DataType, column: str, none: str = IS_NULL) -> Convert:
     """Return what turns what a function returned for a column into a cell.
+
+    Parameters
+    ----------
+    kind, column
+        The column's type and name.
+    none
+        What None means there, for the hint.
 
     Raises
     ------
@@ -155,19 +164,19 @@ def writer(kind: pl.DataType, column: str) -> Convert:
         except (TypeError, ValueError, ArithmeticError):
             cell = None
         if cell is None:
-            raise misfit(value, column, type_name(kind), wanted)
+            raise misfit(value, column, type_name(kind), wanted, none)
         return cell
 
     return write
 
 
-def misfit(value: Any, column: str, name: str, wanted: str) -> FunctionValueError:
+def misfit(value: Any, column: str, name: str, wanted: str, none: str) -> FunctionValueError:
     """Return the error for a value that does not fit."""
     shown = repr(value)
     shown = shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}..."
     return FunctionValueError(
         f"A function returned {shown} ({type(value).__name__}) for column '{column}', which does not fit {name}.",
-        hint=f"Return {wanted}, or None.",
+        hint=f"Return {wanted}.{none}",
     )
 
 
@@ -196,7 +205,7 @@ def _conversion_of_parts(kind: pl.List | pl.Struct | pl.Map, column: str) -> _Co
     if isinstance(kind, pl.Struct):
         parts = {one.name: writer(dtype(one.dtype), f"{column}.{one.name}") for one in kind.fields}
         return _to_struct(parts), f"a dict or a tuple of {', '.join(parts)}"
-    parts = {KEY: writer(dtype(kind.key), f"{column}.key")}
+    parts = {KEY: writer(dtype(kind.key), f"{column}.key", none="")}
     parts[VALUE] = writer(dtype(kind.value), f"{column}.value")
     return _to_map(_to_struct(parts)), "a dict without None as a key"
 
