@@ -291,7 +291,8 @@ def test_a_row_that_would_read_as_a_delete_ends_the_query(
     topics.send(source, [record("a", {"ticker": "ACME"})])
     table = positions(spark, topics, source).select("amount")
     with pytest.raises(
-        StreamingQueryException, match=r"TABLESTREAM_RECORD_ENCODING\] The column 'amount' is null in a row.*would read as a delete"
+        StreamingQueryException,
+        match=r"TABLESTREAM_RECORD_ENCODING\] The column 'amount' is null in a row.*would read as a delete",
     ):
         run(table.to(to(topics, target, value="string")), checkpoint=tmp_path / "checkpoint")
     assert topics.read(target) == []
@@ -304,7 +305,8 @@ def test_a_group_without_a_name_has_no_text_as_its_key(
     topics.send(source, [record("a", {"amount": 1})])
     groups = positions(spark, topics, source).group_by("ticker").count()
     with pytest.raises(
-        StreamingQueryException, match=r"TABLESTREAM_RECORD_ENCODING\] The column 'ticker' is null in a row.*cannot be a key"
+        StreamingQueryException,
+        match=r"TABLESTREAM_RECORD_ENCODING\] The column 'ticker' is null in a row.*cannot be a key",
     ):
         run(groups.to(to(topics, text)), checkpoint=tmp_path / "text")
     run(groups.to(to(topics, objects, key="json")), checkpoint=tmp_path / "objects")

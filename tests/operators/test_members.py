@@ -19,6 +19,7 @@ from tablestream.operators.reduce import members
 from tablestream.operators.reduce.aggregate import Aggregate
 from tablestream.operators.reduce.collected import Collected, Kind
 from tablestream.operators.reduce.distinct import value_bytes
+from tablestream.operators.reduce.ranking import Order
 from tablestream.state.cache import NoCache
 from tablestream.state.shard import ShardState
 from tests.operators.test_groups import GROUPS, KEYS, Chain, cut
@@ -400,3 +401,13 @@ def test_different_values_are_counted_without_the_rows() -> None:
 def test_a_value_is_stored_as_it_always_was(value: Any, expected: bytes) -> None:
     """The bytes are in states: other ones make values there that nothing finds."""
     assert value_bytes(value) == expected
+
+
+def test_a_bound_holds_only_what_its_order_compares() -> None:
+    """It outlives its row: what a deleted row had besides must not stay in the state."""
+    rows = pl.DataFrame({"_turn": [7], "v": [{"c0": 1, "c1": "secret"}]})
+    by_value = Order(("c0",), (False,), newest_first=False)
+    assert by_value.compared(rows).rows() == [(7, {"c0": 1, "c1": None})]
+    by_arrival = Order((), (), newest_first=True)
+    assert by_arrival.compared(rows).rows() == [(7, {"c0": None, "c1": None})]
+    assert by_value.compared(rows).schema == rows.schema

@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from tablestream.errors import DamagedStateError, StateError
 from tablestream.operators.reduce.aggregate import Aggregate
+from tablestream.operators.reduce.members import ROWS_OF_GROUPS
 from tablestream.operators.versions import FROM, TO, valid_versions
 from tablestream.planner.lowering import Draft, Groups, History, Remembered, Types
 from tablestream.planner.rules import aggregate_function
@@ -117,7 +118,7 @@ class StoredTable:
     def _aggregate(self, groups: Groups, types: Types) -> Aggregate:
         """What computes the aggregates of groups from what is stored of them."""
         of_groups, *others = self.traces
-        members = [spec for spec in others if "v" in spec.schema][:1]
+        members = [spec for spec in others if spec.name.endswith(ROWS_OF_GROUPS)]
         inputs, results = types(groups.inputs).values(), types(self.value).items()
         functions = (
             aggregate_function(measure, list(inputs), name, result, records=groups.records)

@@ -44,7 +44,7 @@ class Aggregate(CanBeFinal):
     value
         The dtype of what is aggregated of a row.
     functions
-        The aggregates: running totals, and what needs the rows of the group.
+        The aggregates: running totals, and others.
     keep_empty
         Whether a group without rows stays.
     atomic

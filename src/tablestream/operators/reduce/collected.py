@@ -25,7 +25,7 @@ class Kind(Enum):
 
 @dataclass(frozen=True)
 class Collected:
-    """An aggregate of a column that needs the rows of the group; `result` is the dtype of what it makes."""
+    """An aggregate of a column that no running total gives; `result` is the dtype of what it makes."""
 
     kind: Kind
     column: str

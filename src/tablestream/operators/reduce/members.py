@@ -50,6 +50,8 @@ from tablestream.state.trace import Trace, TraceSpec
 
 #: A group with more rows has heads, which are at least so many.
 SMALL_GROUP, LEAST_HEADS = 1024, 256
+#: The trace of the rows of all groups.
+ROWS_OF_GROUPS = "rows of groups"
 #: Whether heads are kept of a group.
 HAS_HEADS = "_has_heads"
 _T = TypeVar("_T")
@@ -78,7 +80,7 @@ class GroupRows:
     @property
     def traces(self) -> tuple[TraceSpec, ...]:
         """The rows of each group and when they came, and their heads in each order."""
-        return (self._trace("rows of groups"), *(self.heads(one) for one in self.orders_with_heads))
+        return (self._trace(ROWS_OF_GROUPS), *(self.heads(one) for one in self.orders_with_heads))
 
     @property
     def state(self) -> dict[str, pl.DataType]:
@@ -104,13 +106,13 @@ class GroupRows:
 
     def heads(self, order: Order) -> TraceSpec:
         """The trace of the heads in an order."""
-        return self._trace(f"heads by {order}", 1 + self.orders.index(order))
+        return self._trace(f"heads by {order}")
 
-    def _trace(self, name: str, number: int = 0) -> TraceSpec:
+    def _trace(self, name: str) -> TraceSpec:
         columns = {FOREIGN_HASH: pl.Int64(), **self.group_keys, KEY_HASH: pl.Int64(), **self.keys}
         return TraceSpec(
             name=name,
-            number=number,
+            number=0,  # the operator numbers all its traces
             hash=FOREIGN_HASH,
             key=tuple(self.group_keys),
             unique=tuple(self.keys),
@@ -207,7 +209,7 @@ def _recalled(function: Collected, rows: pl.Series, group: Ints, groups: int) ->
 
 
 def _result(function: Collected, found: Sequence[pl.Series]) -> pl.Series:
-    """Of the values of first rows, of which at most one is not null, the result."""
+    """Of the values of first rows the result: those that are not null are equal."""
     value = pl.select(pl.coalesce(found)).to_series() if len(found) > 1 else found[0]
     if function.kind in {Kind.MIN, Kind.MAX} and value.dtype.is_float():
         # There is no -0.0. Adding 0.0 would not do: Polars leaves such sums out.
@@ -365,7 +367,7 @@ class GroupWork:
             known = versions.stored if one.by_heads else 0
             gone.append(versions.part(np.setdiff1d(np.arange(known), heads.versions)))
             came.append(versions.part(heads.versions[heads.versions >= known]))
-            bounds.append(gather(ranking.rows.to_struct(), heads.bound))
+            bounds.append(gather(order.compared(ranking.rows).to_struct(), heads.bound))
         changed = [(_tombstones(rows), group) for rows, group in gone] + came
         rows = pl.concat([rows for rows, _ in changed])
         group = np.concatenate([group for _, group in changed])

@@ -81,6 +81,18 @@ class Order:
         ranked = keys.sort(self._names, descending=self._reversed, nulls_last=True, maintain_order=True)
         return ints(ranked[_AT])
 
+    def compared(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """Return rows, ``_turn`` and ``v``, without the values that the order does not compare."""
+        kinds = pl.Schema(rows["v"].struct.schema)
+        others = set(kinds).difference(self.columns)
+        if not others:
+            return rows
+        fields = (
+            pl.lit(None, kind).alias(name) if name in others else pl.col("v").struct.field(name)
+            for name, kind in kinds.items()
+        )
+        return rows.select(TURN, pl.struct(fields).alias("v"))
+
     @property
     def _names(self) -> list[str]:
         return [*(f"_value{number}" for number in range(len(self.columns))), TURN]
