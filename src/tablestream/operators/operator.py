@@ -1,16 +1,16 @@
-"""What an operator is: a frame of changes in, frames of changes out, and what it remembers named beforehand.
+"""The operator protocol: a stateful operator declares its inputs, outputs and state, and turns changes into changes.
 
-An operator is a frozen dataclass: its parameters and nothing else. It declares what it reads, emits and remembers:
-the planner checks the columns, and a round lends it what it asked for. It runs without Spark. In each step of work
-it is handed, per input, the messages that arrived (any order of rows; ``_seq`` is their place), and the traces
-of its shard. It yields `Emission` after `Emission`; a large fan-out leaves in several.
+An operator is a frozen dataclass that holds only its parameters. It declares what it reads, emits and remembers. The
+planner checks the columns, and a round provides the traces and marks. An operator runs without Spark. Each call of
+`Operator.run` gets one frame of messages per input (rows in any order; ``_seq`` is their place) and the traces of
+its shard. It yields `Emission` after `Emission`; a large fan-out is split into several.
 
-Who owes what
-    The round numbers the messages (``_seq``, ``_step``) before, and gives the emitted rows their place in the
-    total order afterwards: a row says only which message caused it (``_parent``, a ``_seq``) and, where one
-    message causes several rows at one output, their order (``_n``, Int64, rising). The operator looks inside no
-    value, reads no clock but the one it is lent, and touches nothing but the traces and marks it declared and its
-    observed time.
+Responsibilities
+    The round numbers the messages (``_seq``, ``_step``) before the operator runs. Afterwards it gives the emitted
+    rows their place in the total order. An emitted row says only which message caused it (``_parent``, a ``_seq``)
+    and, where one message causes several rows at one output, their order (``_n``, Int64, rising). The operator never
+    inspects values, reads only the clock that its context provides, and changes only the traces and marks that it
+    declared and its observed time.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from tablestream.state.trace import Trace, TraceSpec
 
 PARENT, NUMBER = "_parent", "_n"
 
-#: Rows of a fan-out that leave together: bounds the memory of one large right-hand change.
+# : The most rows of a fan-out in one emission. Bounds the memory that one large right-hand change takes.
 FAN_OUT_ROWS = 200_000
 
 
 def keyed_rows(keys: pl.Schema, values: Mapping[str, pl.DataType]) -> pl.Schema:
-    """The columns of changes by their key, with the values of one table or of several."""
+    """The key columns, and the value columns of one table or several."""
     return pl.Schema({KEY_HASH: pl.Int64(), **keys, TS: pl.Int64(), LIVE: pl.Boolean(), **values})
 
 
 def keyed_changes(keys: pl.Schema, value: pl.DataType) -> pl.Schema:
-    """The columns of the changes of a table, or the records of a stream, by their key."""
+    """The columns of keyed messages: the changes of a table or the records of a stream."""
     return keyed_rows(keys, {"v": value})
 
 
@@ -51,16 +51,16 @@ class Emission:
 
 @dataclass
 class WallClock:
-    """The time of the micro-batch, for operators that let something go though nothing came.
+    """The time of the micro-batch, for operators that may emit although no message arrived.
 
     Attributes
     ----------
     now_us
         Microseconds since 1970.
     tick
-        The place behind all messages, where what the clock brings about has its parent; none if more is to come.
+        The place after all messages. It is the parent of what the clock causes. None if more slices follow.
     wake_us
-        When an operator wants to run again at the latest; it sets this.
+        The latest time at which an operator wants to run again. The operator sets it.
     """
 
     now_us: int
@@ -68,30 +68,30 @@ class WallClock:
     wake_us: int | None = None
 
     def wake(self, at_us: int) -> None:
-        """Ask to run again."""
+        """Ask to run again at this time at the latest."""
         self.wake_us = at_us if self.wake_us is None else min(self.wake_us, at_us)
 
 
 @dataclass
 class Context:
-    """What a round lends an operator: its traces by name, and a place to count what it drops.
+    """What a round provides to an operator: its traces, times and marks, and counters of what it drops.
 
     Attributes
     ----------
     trace
-        Gives the trace of a name that the operator declared.
+        Returns a trace that the operator declared, by name.
     dropped
         Records dropped so far, by reason.
     rejected
-        The dropped records themselves, if someone asks for them: the number of the input, the reason, and the rows.
+        The dropped records themselves, if an output reads them: the number of the input, the reason, and the rows.
     observed
-        The largest time that the operator has seen in its shard; it survives a restart. None: no record yet.
+        The largest time that the operator has seen in its shard; it survives a restart. None before the first record.
     clock
         For operators that declare `Operator.needs_clock`.
     marks
-        Further times and counters of the shard that survive a restart, which the operator declared.
+        Further times and counters of the shard that the operator declared; they survive a restart.
     shard, shards
-        Which shard this is, from 0, and of how many.
+        The number of this shard, from 0, and how many shards there are.
     """
 
     trace: Callable[[str], Trace]
@@ -104,47 +104,47 @@ class Context:
     rejected: list[tuple[int, str, pl.DataFrame]] | None = None
 
     def reject(self, reason: str, rows: pl.DataFrame, of_input: int = 0) -> None:
-        """Count rows of an input that are dropped, and keep them if someone asks for them."""
+        """Count dropped rows of an input, and keep them if an output reads them."""
         self.dropped[reason] += rows.height
         if self.rejected is not None and rows.height:
             self.rejected.append((of_input, reason, rows))
 
     def among_shards(self, number: pl.Expr) -> pl.Expr:
-        """Make numbers of emissions different from those of other shards, where all of them have one cause."""
+        """Make emission numbers unique across shards, for emissions of all shards that have the same cause."""
         return number * self.shards + self.shard
 
 
 class Operator(ABC):
-    """A columnar operator of one round, and all that a round and the planner have to know of it."""
+    """A columnar operator of one round, with all that the round and the planner need to know about it."""
 
     @property
     def parameters(self) -> tuple[str, ...]:
-        """The names of the parameters that a printed plan shows: words, numbers, and what is true."""
+        """The names of the parameters that a printed plan shows: strings, numbers, and flags that are set."""
         return ()
 
     @property
     @abstractmethod
     def inputs(self) -> tuple[pl.Schema, ...]:
-        """The columns of the messages of each input, without their place in the order."""
+        """The columns of each input's messages, without the order columns."""
 
     @property
     @abstractmethod
     def outputs(self) -> tuple[pl.Schema, ...]:
-        """The columns of the rows of each output, without ``_parent`` and ``_n``."""
+        """The columns of each output's rows, without ``_parent`` and ``_n``."""
 
     @property
     @abstractmethod
     def traces(self) -> tuple[TraceSpec, ...]:
-        """What the operator remembers."""
+        """The traces that hold the operator's state."""
 
     @property
     def marks(self) -> tuple[str, ...]:
-        """The names of the times and counters that it keeps in `Context.marks`."""
+        """The names of the times and counters that the operator keeps in `Context.marks`."""
         return ()
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        """The reasons for which it counts a record: as dropped, or as late."""
+        """The reasons for which it counts a record as dropped or late."""
         return ()
 
     @property
@@ -154,7 +154,7 @@ class Operator(ABC):
 
     @property
     def needs_clock(self) -> bool:
-        """Whether it goes by the wall clock, and so has something to do where nothing came."""
+        """Whether it follows the wall clock, and so must run even if no message arrives."""
         return False
 
     @property
@@ -164,26 +164,26 @@ class Operator(ABC):
 
     @property
     def final(self) -> bool:
-        """Whether only the last change per key and micro-batch leaves."""
+        """Whether it emits only the last change per key and micro-batch."""
         return False
 
     @property
     def can_be_final(self) -> bool:
-        """Whether `made_final` leaves out all but the last change of each key; otherwise an `Upsert` behind it does."""
+        """Whether `made_final` emits only the last change of each key; if not, an `Upsert` after the operator does."""
         return False
 
     def made_final(self) -> Operator:
-        """Return the operator for readers that want final changes only."""
+        """Return the operator for readers that want only final changes."""
         return self
 
     @abstractmethod
     def run(self, inputs: Sequence[pl.DataFrame], context: Context) -> Iterator[Emission]:
-        """Work off a micro-batch, or a sorted slice of it, and remember what it leaves."""
+        """Process a micro-batch, or a sorted slice of it, and update the state."""
 
 
 @dataclass(frozen=True)
 class CanBeFinal(Operator):
-    """An operator that can leave out all but the last change per key and micro-batch.
+    """An operator that can emit only the last change per key and micro-batch.
 
     Parameters
     ----------
@@ -202,5 +202,5 @@ class CanBeFinal(Operator):
         return True
 
     def made_final(self) -> Operator:
-        """Return the operator that does."""
+        """Return the same operator with `final` set."""
         return replace(self, final=True)

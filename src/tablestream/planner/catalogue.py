@@ -1,7 +1,7 @@
-"""The tables that the state of a plan has, for who reads it from outside: where their rows are, and how to get them.
+"""The tables that the state of a plan holds, for readers outside the query: where their rows are, and how to read them.
 
-Every shard holds this, as text, beside the plan. It is JSON, and the columns of traces are Arrow schemas: reading it
-runs nothing.
+Every shard stores this as text, beside the plan. It is JSON, and the columns of traces are Arrow schemas: reading it
+runs no code.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tablestream.state.trace import TraceSpec
 from tablestream.topology.graph import named_as
 from tablestream.topology.nodes import Field, Fields, Measure, Node
 
-#: 2: aggregates of groups are stored with heads, and counts of values.
+# : 2: aggregates of groups are stored with heads, and counts of values.
 FORMAT_VERSION = 2
 
 
@@ -40,23 +40,23 @@ class StoredTable:
     Attributes
     ----------
     name
-        As users know it.
+        The name that users know.
     round, operator, fingerprint
-        Which operator has it, and the fingerprint of that round.
+        The operator that stores it, and the fingerprint of its round.
     key, value
         Its columns.
     stored_key
         The key's columns in the types in which they are stored.
     traces
-        Those that are read, the one with the table's keys first.
+        The traces to read, the one with the table's keys first.
     column, skipped
-        The column of the trace with the value, and how many fields of that come before the table's own.
+        The trace's column with the value, and how many of that column's fields come before the table's own.
     copied
         Whether every shard has all of it.
     history
         Of a versioned table.
     groups
-        Of a table of declared aggregates: they are computed from what is stored.
+        Of a table of declared aggregates, which are computed from what is stored.
     """
 
     name: str
@@ -83,7 +83,7 @@ class StoredTable:
         types
             Gives the Polars dtypes of columns.
         as_of_us
-            Of a versioned table, the time as of which rows are wanted; None: all versions in the history.
+            For a versioned table, the time as of which to read its rows. None: all versions in the history.
 
         Yields
         ------
@@ -116,7 +116,7 @@ class StoredTable:
         return value.alias("v")
 
     def _aggregate(self, groups: Groups, types: Types) -> Aggregate:
-        """What computes the aggregates of groups from what is stored of them."""
+        """The operator that computes the aggregates of groups from what is stored."""
         of_groups, *others = self.traces
         members = [spec for spec in others if spec.name.endswith(ROWS_OF_GROUPS)]
         inputs, results = types(groups.inputs).values(), types(self.value).items()
@@ -132,7 +132,7 @@ class StoredTable:
 
 @dataclass(frozen=True)
 class StoredTables:
-    """The tables that the state of a plan has, by name; `others` are those of the plan whose rows it has not."""
+    """The tables that the state of a plan holds, by name; `others` are the tables whose rows it does not hold."""
 
     tables: tuple[StoredTable, ...]
     others: tuple[str, ...] = ()
@@ -146,9 +146,10 @@ class StoredTables:
 def stored_tables(
     drafts: Sequence[Draft], rounds: Sequence[Round], names: Mapping[Node, str]
 ) -> StoredTables:
-    """Say which tables the state of a plan has.
+    """List the tables that the state of a plan holds.
 
-    Several operators may remember a table. Of these the one counts that has its versions, or else its key as it is.
+    Several operators may remember the same table. The one that has its versions is preferred, then the one that stores
+    its key as it is.
     """
     found: dict[str, StoredTable] = {}
     for draft in drafts:
@@ -188,7 +189,7 @@ def _stored(draft: Draft, remembered: Remembered, work: Round, names: Mapping[No
 
 
 def encode(tables: StoredTables) -> str:
-    """Write what `decode` reads."""
+    """Write the text that `decode` reads."""
     document: dict[str, Any] = {"version": FORMAT_VERSION, "others": tables.others}
     document["tables"] = [
         asdict(replace(table, traces=())) | {"traces": [_encoded(spec) for spec in table.traces]}
@@ -198,14 +199,14 @@ def encode(tables: StoredTables) -> str:
 
 
 def decode(text: str) -> StoredTables:
-    """Read what `encode` wrote.
+    """Read the text that `encode` wrote.
 
     Raises
     ------
     StateError
         If another version of the library wrote it.
     DamagedStateError
-        If it is not what `encode` wrote.
+        If `encode` did not write it.
     """
     try:
         document = json.loads(text)

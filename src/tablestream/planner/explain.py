@@ -14,9 +14,9 @@ from tablestream.runtime.rounds import Round
 def explained(plan: PhysicalPlan) -> str:
     """Print a plan.
 
-    The text begins with the sources and ends with the outputs. Between them stands, per round, one shuffle and one
-    stateful stage with its operators; ``remembers`` names the traces and the key each is looked up by. The last line
-    has the tables that `tablestream.read_state` can read.
+    The text begins with the sources and ends with the outputs. Between them it shows, per round, one shuffle and one
+    stateful stage with its operators; ``remembers`` names the traces and the key of each. The last line
+    lists the tables that `tablestream.read_state` can read.
     """
     compat = "kafka-streams" if plan.mode.compat else "none"
     parts = [f"Plan: {_count(len(plan.rounds), 'round')}, {plan.mode.shards} shards, compat {compat}"]
@@ -62,7 +62,7 @@ def _round(work: Round) -> list[str]:
 
 
 def _parameters(operator: Operator) -> str:
-    """The parameters that an operator wants to be shown, as far as they say something."""
+    """The parameters that an operator shows in a plan, without those that are not set."""
     shown = []
     for name in operator.parameters:
         value = getattr(operator, name)

@@ -1,4 +1,4 @@
-"""From the logical plan to the physical plan: operators are placed, ports numbered, and readers connected."""
+"""Lower the logical plan to the physical plan: place operators, number ports, connect readers."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from tablestream.topology.graph import (
 from tablestream.topology.nodes import Field, Node, Source
 from tablestream.topology.streams import Merge
 
-#: Behind every declared node: outputs rank last.
+# : After every declared node: outputs rank last.
 _LAST = 1 << 60
 
 
@@ -42,7 +42,7 @@ def lower(outputs: Sequence[Output], types: Types, mode: Mode) -> PhysicalPlan:
     Parameters
     ----------
     outputs
-        What is asked for.
+        The outputs that the plan computes.
     types
         Gives the Polars dtypes of columns.
     mode
@@ -71,7 +71,7 @@ def lower(outputs: Sequence[Output], types: Types, mode: Mode) -> PhysicalPlan:
 class _End:
     """An output before its port is numbered.
 
-    `base` is the operator that sends to it, its `Upsert`, or none if the port reads a view, or what is rejected.
+    `base` is the operator that sends to it or its `Upsert`. It is None if the port reads a view or rejected records.
     """
 
     output: Output
@@ -81,7 +81,7 @@ class _End:
 
 
 def _produce_rejecting(lowering: Lowering, output: Node) -> None:
-    """Place the operators that can reject records on the way to an output; lowering all of it once tells which."""
+    """Place the operators that can reject records on the way to an output. To find them, lower the whole way once."""
     whole = Lowering(lowering.mode, lowering.types, lowering.names, lowering.knowing, lowering.place)
     whole.produce_stream(output)
     rejecting = {draft.base for draft in whole.drafts if draft.operator.rejects}
@@ -93,7 +93,7 @@ def _produce_rejecting(lowering: Lowering, output: Node) -> None:
 
 
 def _natively_final(lowering: Lowering, outputs: Sequence[Output]) -> set[Node]:
-    """The bases whose operators can leave out all but the last change: every reader is final."""
+    """The bases whose operators can emit only final changes themselves, because every reader wants only these."""
     emitting = [draft for draft in lowering.drafts if None in draft.targets]
     able = {draft.base for draft in emitting if draft.base is not None}
     able -= {draft.base for draft in emitting if not draft.operator.can_be_final}
@@ -107,7 +107,7 @@ def _natively_final(lowering: Lowering, outputs: Sequence[Output]) -> set[Node]:
 
 
 def _ending(lowering: Lowering, output: Output, index: int, final: set[Node]) -> _End:
-    """Decide how an output's changes leave: from their operator as they are, or through an `Upsert`."""
+    """Decide how an output's changes are emitted: directly by their operator, or through an `Upsert`."""
     base = base_of(output.node)
     want = Want(((_LAST,), index), 0, KEY_HASH, f"output {index + 1}")
     if output.rejected:
@@ -115,7 +115,7 @@ def _ending(lowering: Lowering, output: Output, index: int, final: set[Node]) ->
         return _End(output, want, None, None)
     quiet = output.minimal or lowering.is_quiet(output.node)
     if not (output.before or quiet or (output.final and base not in final)):
-        # What a view of a stream leaves out, or gives another key, has to be known before the last shuffle.
+        # What a view of a stream filters out or rekeys must be known before the last shuffle.
         if isinstance(base, Source | Merge) or (output.node.is_stream and base is not output.node):
             lowering.read_stream(output.node, want, output.node.key)
             return _End(output, want, None, Result.computed(output.node))
@@ -136,7 +136,7 @@ def _ending(lowering: Lowering, output: Output, index: int, final: set[Node]) ->
 
 
 def _remembering(lowering: Lowering, output: Output, *, quiet: bool) -> Upsert | VersionedUpsert:
-    """The operator that knows what an output's rows were before."""
+    """The operator that remembers an output's rows, so that changes can carry the old ones."""
     keys, value = lowering.key_of(output.node), lowering.value_of(output.node)
     quiet, history_us = quiet or output.before, history_of(output.node)
     if history_us is None or not output.tells_latest:
@@ -154,7 +154,7 @@ def _remembering(lowering: Lowering, output: Output, *, quiet: bool) -> Upsert |
 
 @dataclass
 class _Finishing:
-    """Numbers the ports and connects operators with those who read them."""
+    """Numbers the ports and connects operators with their readers."""
 
     lowering: Lowering
     endings: list[_End]
@@ -198,7 +198,7 @@ class _Finishing:
         return [node for node in nodes if isinstance(node, Source)]
 
     def _reader(self, read: Read, ports: dict[Want, Port]) -> Reader:
-        """Finish a reader; one that counts late changes knows who asks for them."""
+        """Finish a reader. One that counts late changes also knows the ports that receive them."""
         counting = self.lowering.counting.get(read.want)
         return Reader(
             port=ports[read.want],
@@ -213,12 +213,12 @@ class _Finishing:
         )
 
     def _rejecting(self, node: Node | None, ports: dict[Want, Port]) -> tuple[Port, ...]:
-        """The ports that want to know what the operators of a node leave out."""
+        """The ports that receive what the operators of a node drop."""
         asking = (end for end in self.endings if end.output.rejected)
         return tuple(ports[end.want] for end in asking if node in ancestors(end.output.node))
 
     def _alignment(self, readers: dict[Node, list[Reader]], reading: dict[Want, Reader]) -> Alignment | None:
-        """Let what sources send wait in the first round, if records wait for each other."""
+        """If records wait for each other, let those of the sources wait in the first round."""
         lowering, sources = self.lowering, self._sources()
         if lowering.mode.align is None:
             return None
@@ -230,7 +230,7 @@ class _Finishing:
         for (source, want), number in zip(waiting, numbers, strict=False):
             reader, ordered = reading[want], source.ordered_by is not None
             held.append(Held(number, reader.port, reader.schema, ordered))
-            # What is copied is copied when it goes on, and not before.
+            # Records that go to every shard are copied when they leave the buffer, not before.
             route = FOREIGN_HASH if reader.port.route == EVERY_SHARD else reader.port.route
             label = f"{reader.port.label} in order"
             port = replace(reader.port, number=number, round=1, route=route, label=label)
@@ -240,7 +240,7 @@ class _Finishing:
         return Alignment(told, tuple(held), len(sources), time, lowering.mode.align.idle_us)
 
     def _message_schema(self, read: Read) -> pl.Schema:
-        """The columns of a reader's messages: the input of its operator, or those of an output."""
+        """The columns of a reader's messages: the input of its operator, or the columns of an output."""
         lowering, want = self.lowering, read.want.into or read.want
         for draft in lowering.drafts:
             if want in draft.inputs:
@@ -292,10 +292,10 @@ class _Finishing:
         return Placed(draft.name, operator, inputs, targets, copied, rejecting, shown, where)
 
     def _description(self, drafts: Sequence[Draft]) -> tuple[str, ...]:
-        """What the state of a round means: its operators, and every node they hang on."""
+        """What the state of a round means: its operators, and every node that they depend on."""
         mode, names = self.lowering.mode, self.lowering.names
         lines = [f"shards: {mode.shards}", f"compat: {'kafka-streams' if mode.compat else 'none'}"]
-        # Spark knows the streams of a checkpoint by their place, and ties are broken by it.
+        # Spark identifies the streams of a checkpoint by their position, and the order breaks ties by it.
         lines.append(f"sources: {', '.join(names[source] for source in self._sources())}")
         for draft in drafts:
             lines.append(f"operator {draft.name}: {type(draft.operator).__name__}")

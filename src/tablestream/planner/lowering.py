@@ -1,4 +1,4 @@
-"""A plan while it is being lowered: the ports that are wanted, what is read there, and the operators so far.
+"""A plan while it is being lowered: the ports that are wanted, what each reads, and the operators placed so far.
 
 A *base* is a node whose changes physically arrive: a source, or the output of an operator. Selects and filters on
 top of it are a *view*: they are evaluated where the changes are read. Every reader of a view is a port.
@@ -23,7 +23,7 @@ Types = Callable[[Fields], pl.Schema]
 
 @dataclass(eq=False)
 class Want:
-    """A port before its number is its rank: `order` decides that, the way from its base and the role there.
+    """A port before it has a number and a rank. `order` decides the rank: the path from its base, and its role there.
 
     `into`: the port that another of several merged streams goes to.
     """
@@ -37,7 +37,7 @@ class Want:
 
 @dataclass(frozen=True)
 class History:
-    """How far back versions are kept, and the clock that this counts from."""
+    """How far back versions are kept, and the clock from which this counts."""
 
     length_us: int
     clock: str
@@ -45,7 +45,7 @@ class History:
 
 @dataclass(frozen=True)
 class Groups:
-    """Of a table of groups: what is aggregated, and how; `records`: of a stream."""
+    """What a table of groups aggregates, and how. `records`: whether it aggregates a stream."""
 
     inputs: Fields
     measures: tuple[Measure, ...]
@@ -54,22 +54,22 @@ class Groups:
 
 @dataclass(frozen=True)
 class Remembered:
-    """A table whose rows a trace of an operator has.
+    """A table whose rows are stored in a trace of an operator.
 
     Attributes
     ----------
     table
         The table.
     traces
-        The trace with its keys, and those that its value is computed from.
+        The trace with its keys, then those that its value is computed from.
     key
         The key's columns in the types in which they are stored.
     column, skipped
-        The trace's column with the value, and how many fields of that come before the table's own.
+        The trace's column with the value, and how many of that column's fields come before the table's own.
     history
-        Of versions.
+        Of a versioned table.
     groups
-        Of declared aggregates: the value is computed from what is stored.
+        Of declared aggregates, whose value is computed from what is stored.
     """
 
     table: Node
@@ -83,7 +83,7 @@ class Remembered:
 
 @dataclass(frozen=True)
 class Read:
-    """A port that reads a view, before the columns of its messages are known: the attributes are those of `Reader`."""
+    """A port that reads a view, before the columns of its messages are known. The attributes are those of `Reader`."""
 
     want: Want
     view: Node
@@ -101,7 +101,7 @@ class Read:
 
 @dataclass(frozen=True)
 class Made:
-    """Where the changes of a node appear: behind which round, and what their messages have."""
+    """Where the changes of a node appear: after which round, and the columns of their messages."""
 
     round: int
     result: Result
@@ -109,9 +109,9 @@ class Made:
 
 @dataclass
 class Draft:
-    """An operator before it is known who reads its result.
+    """An operator before its readers are known.
 
-    `targets`: where each of its outputs goes; none: to the readers of `base`. `remembers`: the tables it has.
+    `targets`: where each of its outputs goes; None: to the readers of `base`. `remembers`: the tables that it stores.
     """
 
     base: Node | None
@@ -129,7 +129,7 @@ class Lowering:
 
     `knowing`: the filters that know the old row in compat mode.
     `direct`: the ports that read a base's changes as its operator emits them. `counting`: where late changes of a
-    side of a join are counted: a join that is also part of another operator counts them once.
+    side of a join are counted. A join that is also part of another operator counts them once.
     """
 
     mode: Mode
@@ -145,7 +145,7 @@ class Lowering:
     counting: dict[Want, tuple[Node, int]] = field(default_factory=dict)
 
     def produce(self, base: Node) -> int:
-        """Place the operator of a base and all below it; return the round in which its changes appear."""
+        """Place the operator of a base and everything upstream of it; return the round in which its changes appear."""
         if base not in self.made:
             self.made[base] = self.place(self, base)
         return self.made[base].round
@@ -161,10 +161,10 @@ class Lowering:
         latest_only: bool = False,
         side: tuple[Node, int] | None = None,
     ) -> None:
-        """Note that a port reads a view; its operator's input says which columns its messages have.
+        """Record that a port reads a view. The input of the port's operator gives the columns of its messages.
 
-        `latest_only`: late changes of a versioned table are left out. `side`: so they are, and the join, of which this
-        is a side, counts them.
+        `latest_only`: drop late changes of a versioned table. `side`: drop them and count them at the join of which the
+        view is a side.
         """
         self.wants.append(want)
         dropped = history_of(view) is not None and (latest_only or side is not None)
@@ -175,7 +175,7 @@ class Lowering:
         self.reads.append(Read(want, view, key, pointer, inputs, dropped, counted))
 
     def read_directly(self, base: Node, want: Want) -> None:
-        """Note that a port reads what an operator emits as it is, without expressions in between."""
+        """Record that a port reads what an operator emits, with no expressions in between."""
         self.wants.append(want)
         self.direct.setdefault(base, []).append(want)
 
@@ -187,9 +187,9 @@ class Lowering:
         pointer: Pointer | None = None,
         inputs: Inputs | None = None,
     ) -> None:
-        """Note that a port reads a stream, on every way on which its records come; a table comes on one.
+        """Record that a port reads a stream, on every path that its records take. A table has only one path.
 
-        The order of `want` says what lies above the view.
+        The order of `want` describes the path from the view upwards.
         """
         above, side = want.order[:2]
         for number, (way, path) in enumerate(ways(view)):
@@ -201,7 +201,7 @@ class Lowering:
             self.read(way, further, key, pointer, inputs)
 
     def produce_stream(self, view: Node) -> int:
-        """Place what makes the records of a stream, or a table; return the last round in which some appear."""
+        """Place the operators of a stream or a table; return the last round in which some of its records appear."""
         return max(self.produce(base_of(way)) for way, _ in ways(view))
 
     def keys(self, fields: Fields, names: tuple[str, ...]) -> pl.Schema:
@@ -217,16 +217,16 @@ class Lowering:
         return self.struct_of(node.value)
 
     def struct_of(self, fields: Fields) -> pl.DataType:
-        """The dtype in which columns travel."""
+        """The struct dtype in which columns travel."""
         kinds = {f"c{number}": kind for number, kind in enumerate(self.types(fields).values())}
         return pl.Struct(kinds or {NOTHING: pl.Boolean()})
 
     def meets_on_key(self, join: ForeignKeyJoin) -> bool:
-        """Whether a join by a foreign key is planned as a join on the key; Kafka Streams never does so."""
+        """Whether a foreign-key join is planned as a join on the key. Kafka Streams never does this."""
         return join.on_key and not self.mode.compat
 
     def is_quiet(self, view: Node) -> bool:
-        """Whether tombstones for absent rows are no changes to the reader of a view."""
+        """Whether the reader of a view ignores tombstones for absent rows."""
         return (
             not view.is_stream
             and history_of(view) is None

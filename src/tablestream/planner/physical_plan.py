@@ -1,4 +1,4 @@
-"""The physical plan as a value: its rounds, what is read where, and what comes out."""
+"""The physical plan as a value: its rounds, their inputs, and the outputs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Inputs:
-    """What travels in place of a row's value: an expression per column, and the columns."""
+    """What travels in place of a row's value: one expression per column, and the columns."""
 
     expressions: tuple[Expression, ...]
     fields: Fields
@@ -38,20 +38,20 @@ class Reader:
     node
         The view.
     schema
-        The columns of its messages, without their place in the order: those that its operator declares. What is
-        computed of a row follows from them.
+        The columns of its messages that its operator declares, without the order columns. They decide what is computed
+        from a row.
     key
         The key's types.
     pointer
-        Which key of another table or which group is computed, if one is.
+        The key of another table, or the group, that is computed for each row, if any.
     inputs
-        What is computed in place of the value, if that does not travel.
+        What is computed in place of the value, if the value itself does not travel.
     latest_only
-        Of a versioned table, whether changes that are not the latest of their row are left out.
+        For a versioned table, whether to drop changes that are not the latest of their row.
     counted_by
-        The operator that counts them as dropped, if one does.
+        The operator that counts these as dropped, if any.
     rejecting
-        The ports that want to know which changes it leaves out.
+        The ports that receive the changes it drops.
     """
 
     port: Port
@@ -66,19 +66,19 @@ class Reader:
 
     @property
     def shown(self) -> Shown:
-        """The columns of its messages as users know them."""
+        """The columns of its messages under the users' names."""
         fields = self.node.value if self.inputs is None else self.inputs.fields
         names = (tuple(one.name for one in columns) for columns in (self.node.key, fields))
         return Shown(self.key_columns, *names)
 
     @property
     def is_pointed_at(self) -> bool:
-        """Whether messages go where others point at: the key travels as a foreign key."""
+        """Whether messages go to the key that others point at: the key then travels as a foreign key."""
         return KEY_HASH not in self.schema
 
     @property
     def key_columns(self) -> tuple[str, ...]:
-        """The columns of its messages with the key."""
+        """The key columns of its messages."""
         return (foreign_columns if self.is_pointed_at else key_columns)(len(self.key))
 
     def check(self, computed: Collection[str]) -> None:
@@ -90,7 +90,7 @@ class Reader:
 
 @dataclass(frozen=True)
 class Between:
-    """A result that is read in later rounds: its messages are opened behind the round that makes them."""
+    """A result that later rounds read: its messages are unpacked after the round that makes them."""
 
     port: Port
     result: Result
@@ -100,10 +100,10 @@ class Between:
 
 @dataclass(frozen=True)
 class Output:
-    """What was asked for: the changes of a node, or with `rejected` the records that its sources reject.
+    """What a query writes: the changes of a node or, with `rejected`, the records that its sources reject.
 
-    `latest_only`: of a versioned table, none but those that are the latest of their row.
-    `numbered`: the changes of each key are numbered as they leave.
+    `latest_only`: of a versioned table, only the changes that are the latest of their row.
+    `numbered`: the changes of each key are numbered as they are emitted.
     """
 
     node: Node
@@ -127,10 +127,10 @@ class Ending:
     Attributes
     ----------
     output, port
-        What was asked for, and where it arrives.
+        What the query writes, and where it arrives.
     result
-        What its messages have: the node's own value (and ``old``), or what its base's operator emits. None: they are
-        rejected records.
+        The columns of its messages: the node's own value (and ``old``), or what its base's operator emits. None: they
+        are rejected records.
     """
 
     output: Output
@@ -149,7 +149,7 @@ class Ending:
 class Align:
     """How records wait until every source partition has passed them.
 
-    `idle_us`: after how long silence a partition is not waited for, in microseconds; None: never.
+    `idle_us`: the microseconds of silence after which a partition no longer holds others back. None: it always does.
     """
 
     idle_us: int | None = None
@@ -166,7 +166,7 @@ class Mode:
 
 @dataclass(frozen=True)
 class PhysicalPlan:
-    """A lowered plan; `names` are the nodes' names, unique in the plan."""
+    """A lowered plan. `names` are the nodes' names, unique in the plan."""
 
     mode: Mode
     names: dict[Node, str]
@@ -177,11 +177,11 @@ class PhysicalPlan:
 
     @property
     def told(self) -> Port | None:
-        """The port that is told how far the source partitions have come, where records wait for each other."""
+        """The port that receives how far the source partitions have come, if records wait for each other."""
         return next((work.alignment.told for work in self.rounds if work.alignment is not None), None)
 
     def rejecting(self, source: Source) -> tuple[Port, ...]:
-        """The ports that want to know what a source rejects."""
+        """The ports that receive the records that a source rejects."""
         rejections = (ending for ending in self.endings if ending.output.rejected)
         return tuple(ending.port for ending in rejections if source in ancestors(ending.output.node))
 
@@ -201,7 +201,7 @@ class PhysicalPlan:
 
 
 def lacking(name: str, port: Port, missing: Collection[str], where: str) -> PlanError:
-    """The error that someone does not give a port what it needs."""
+    """The error for a port that does not get a column that it needs."""
     return PlanError(
         f"'{port.label}' needs columns that '{name}' does not give it: {', '.join(missing)}.",
         hint="This is a defect of tablestream: please report it with the code that builds the plan.",

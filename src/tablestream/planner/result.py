@@ -1,7 +1,7 @@
-"""What the messages have that an operator emits for a node, in terms of the plan's nodes.
+"""The columns of the messages that an operator emits for a node, in terms of the plan's nodes.
 
-The rule that places a node's operators declares it. Whoever opens these messages, Spark's columns or the tests'
-engine, goes through the rows that they carry, and asks no node what it is.
+The rule that places a node's operators declares them. Code that unpacks these messages, for Spark or for the tests'
+engine, follows the rows that they carry and never checks the node's type.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ class Pointer:
     Attributes
     ----------
     on
-        An expression per column, over the row.
+        One expression per column, over the row.
     key
-        The columns, in the types that both sides are compared as.
+        The columns, in the types in which both sides are compared.
     null_parts
-        Whether parts of it may be null; otherwise a row with such a part points at nothing.
+        Whether parts of it may be null. If not, a row with a null part points at nothing.
     """
 
     on: tuple[Expression, ...]
@@ -41,13 +41,13 @@ class Carried:
     table
         The table or stream.
     column
-        The column with the value; null where there is no row.
+        The column with the value; null if there is no row.
     key
-        The columns with the key. With a `pointer` they come first, and it decides where they are null.
+        The key columns. With a `pointer` these are tried first, and the pointer decides where they are null.
     pointer
-        What has the key otherwise, evaluated over the row that is carried before this one.
+        Computes the key where those columns are null, over the row that is carried before this one.
     side
-        Which parent of a join the row is of. None: it is the row of the table wherever a view reads that.
+        The parent of a join that the row belongs to. None: it is the row of the table wherever a view reads it.
     """
 
     table: Node
@@ -59,18 +59,18 @@ class Carried:
 
 @dataclass(frozen=True)
 class Result:
-    """The columns of a node's messages, beside their place in the order.
+    """The columns of a node's messages, without the order columns.
 
     Attributes
     ----------
     node
         The node.
     columns
-        The columns of keys, and their types.
+        The key columns, and their types.
     key
-        Those that are the node's own key.
+        Those that form the node's own key.
     rows
-        What the node's value is computed from.
+        The rows that the node's value is computed from.
     latest
         Whether each message says if it is the latest of its row.
     """
@@ -83,19 +83,19 @@ class Result:
 
     @classmethod
     def keyed(cls, node: Node, carried: Iterable[tuple[str, Node]], *, latest: bool = False) -> Result:
-        """Return the result of which all rows have the node's key; `carried` are columns and tables."""
+        """Return a result whose rows all have the node's key; `carried` are columns and tables."""
         columns = key_fields(node.key)
         rows = (Carried(table, column, tuple(columns)) for column, table in carried)
         return cls(node, columns, tuple(columns), tuple(rows), latest)
 
     @classmethod
     def computed(cls, node: Node, column: str = "v", *, latest: bool = False) -> Result:
-        """Return the result that has the node's value as it is."""
+        """Return a result that has the node's value as it is."""
         return cls.keyed(node, [(column, node)], latest=latest)
 
     @property
     def has_own_types(self) -> bool:
-        """Whether the keys of all rows have their own types, and not wider ones, as they were compared."""
+        """Whether the keys of all rows have their own types, not the wider ones in which they were compared."""
         return all(
             [one.type for one in self._key_of(row)] == [one.type for one in row.table.key]
             for row in self.rows

@@ -1,4 +1,4 @@
-"""From a node to its operators: one function per stateful node."""
+"""The lowering rules: one function per stateful node turns it into operators."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ from tablestream.topology.streams import FlatMap, StreamJoin, ToStream
 
 
 def _source(lowering: Lowering, node: Source) -> Made:
-    """A source's records come before the first round, or, where they wait for each other, behind it."""
+    """A source's records appear before the first round or, if they wait for each other, after it."""
     return Made(0 if lowering.mode.align is None else 1, Result.computed(node))
 
 
@@ -120,7 +120,7 @@ def _numbered(tables: Iterable[Node]) -> Iterator[tuple[str, Node]]:
 
 
 def _history_join(lowering: Lowering, node: KeyJoin) -> Made:
-    """Two tables on their key, as of every time."""
+    """Join two versioned tables on their key, as of every time."""
     name = lowering.names[node]
     number = 1 + max(lowering.produce(base_of(side)) for side in node.parents)
     wants = []
@@ -135,7 +135,7 @@ def _history_join(lowering: Lowering, node: KeyJoin) -> Made:
 
 
 def _foreign_key_history(lowering: Lowering, node: ForeignKeyJoin) -> Made:
-    """The histories of two tables by a foreign key: three operators, one behind the other."""
+    """Join two versioned tables on a foreign key: three operators, one after the other."""
     name, history_us = lowering.names[node], _history_us(node)
     first = 1 + lowering.produce(base_of(node.left))
     second = 1 + max(first, lowering.produce(base_of(node.right)))
@@ -170,9 +170,9 @@ def _many_to_one(
     *,
     latest: bool = False,
 ) -> Result:
-    """The rows of the left side, each with the one that it points at.
+    """The result whose rows are those of the left side, each with the row that it points at.
 
-    `own`: the key under which they come; `lone`: that of right rows which come alone.
+    `own`: the key under which they arrive; `lone`: the key of unmatched right rows.
     """
     columns, foreign = key_fields(own), foreign_fields(lone)
     rows = (
@@ -183,7 +183,7 @@ def _many_to_one(
 
 
 def _one_to_each(node: OneToMany) -> Result:
-    """The rows of the right side, each with the one that points at it, by both their keys."""
+    """The result whose rows are those of the right side, each with the row that points at it, keyed by both keys."""
     columns, foreign = key_fields(node.right.key), foreign_fields(node.foreign)
     rows = (
         Carried(node.right, "v0", tuple(columns), side=1),
@@ -193,7 +193,7 @@ def _one_to_each(node: OneToMany) -> Result:
 
 
 def _history_us(node: Node) -> int:
-    """How far back a table that is known to be versioned has versions."""
+    """How far back a table that is known to be versioned keeps versions."""
     history_us = history_of(node)
     assert history_us is not None  # noqa: S101 - the handles see to it
     return history_us
@@ -244,7 +244,7 @@ def _one_to_many(lowering: Lowering, node: OneToMany) -> Made:
 def _pointing(
     lowering: Lowering, node: ForeignKeyJoin | OneToMany, *, many: Node, one: Node, rules: Rules
 ) -> int:
-    """A table whose rows point at the rows of another: two operators, one behind the other; return the last round."""
+    """Join a table to the table that its rows point at: two operators, one after the other; return the last round."""
     name = lowering.names[node]
     first = 1 + lowering.produce(base_of(many))
     second = 1 + max(first, lowering.produce(base_of(one)))
@@ -283,7 +283,7 @@ def _pointing(
     )
     right_only = isinstance(node, ForeignKeyJoin) and node.right_only
     right = Remembered(one, (answer.right_rows.name,), node.foreign)
-    if right_only and isinstance(one, Select):  # a star join looks up rows with their keys before them
+    if right_only and isinstance(one, Select):  # a star join puts the keys of the rows that it looks up before them
         right = replace(right, table=one.parent, skipped=len(one.parent.key))
     if copied:
         pointing.round = pointed.round = max(first, 1 + lowering.produce(base_of(one)))
@@ -304,7 +304,7 @@ def _pointing(
 
 
 def _aggregate(lowering: Lowering, node: Aggregate) -> Made:
-    """Rows by groups: two operators, one behind the other; records need only the second."""
+    """Aggregate by groups. A table needs two operators, one after the other; a stream needs only the second."""
     groups, result = _groups(lowering, node), Result.computed(node, "v0")
     if not node.parent.is_stream:
         return Made(_regrouped(lowering, node, groups, _remembered_groups(node, groups)), result)
@@ -318,7 +318,7 @@ def _aggregate(lowering: Lowering, node: Aggregate) -> Made:
 
 
 def _top(lowering: Lowering, node: Top) -> Made:
-    """The first rows of groups."""
+    """The first rows of each group."""
     columns, descending = zip(*((f"c{of}", down) for of, down in node.order), strict=True)
     operator = TopOperator(
         keys=lowering.key_of(node.parent),
@@ -333,7 +333,7 @@ def _top(lowering: Lowering, node: Top) -> Made:
 
 
 def _grouping(lowering: Lowering, node: Aggregate | Top) -> tuple[Pointer, Inputs]:
-    """The group of a row, and what travels of it."""
+    """How to compute a row's group, and which of its columns travel."""
     pointer = Pointer(node.on, node.foreign, null_parts=not lowering.mode.compat)
     return pointer, Inputs(tuple(one.expression for one in node.inputs), node.input_fields)
 
@@ -344,7 +344,7 @@ def _regrouped(
     operator: AggregateOperator | Fold | TopOperator,
     remembers: tuple[Remembered, ...] = (),
 ) -> int:
-    """Place an operator of a table's rows by groups behind one that sends them there; return its round."""
+    """Place an operator that reads rows by group, after one that sends them to their groups; return its round."""
     name, first = lowering.names[node], 1 + lowering.produce(base_of(node.parent))
     rows = Want(((*path_from_base(node.parent), node.serial), 1), first, KEY_HASH, f"{name}[rows]")
     messages = Want(((node.serial,), 2), first + 1, FOREIGN_HASH, f"{name}[groups]")
@@ -404,7 +404,7 @@ def _suppress(lowering: Lowering, node: Suppress) -> Made:
 
 
 def _stream_join(lowering: Lowering, node: StreamJoin) -> Made:
-    """Records meet the rows of a table where these are: at what they point at, or, of a global table, anywhere."""
+    """Join records with the rows of a table at the key that they point at or, for a global table, in any shard."""
     name = lowering.names[node]
     number = 1 + max(lowering.produce_stream(node.left), lowering.produce(base_of(node.right)))
     route = KEY_HASH if node.copied else FOREIGN_HASH
@@ -443,7 +443,7 @@ def _stream_join(lowering: Lowering, node: StreamJoin) -> Made:
 
 
 def _kept(lowering: Lowering, node: ToStream | Materialize) -> Made:
-    """A table that is remembered: which of its changes are any is known."""
+    """A table that an operator remembers, so that it can tell which messages change something."""
     keys, value, quiet = lowering.key_of(node), lowering.value_of(node), lowering.is_quiet(node.parent)
     kept = isinstance(node, Materialize)
     rows = Upsert(keys, value, quiet=quiet, keep_rows=kept)
@@ -468,7 +468,7 @@ def _versions_of_rows(
     versions: VersionedTable,
     remembers: tuple[Remembered, ...],
 ) -> int:
-    """The versions of a filtered table: the row that came last says what is a change, whatever its time."""
+    """The versions of a filtered table. The row that arrived last decides what is a change, whatever its time."""
     name, first = lowering.names[node], 1 + lowering.produce(base_of(node.parent))
     read = Want(((node.serial,), 0), first, KEY_HASH, f"{name}[rows]")
     changes = Want(((node.serial,), 1), first + 1, KEY_HASH, f"{name}[changes]")
@@ -525,7 +525,7 @@ def _reading(
 ) -> Made:
     """Place an operator that reads one table or stream by its key.
 
-    `read` is what its port is called; `result`, if it is not the node's value as ``v``.
+    `read` is the label of its port. Pass `result` if it is not the node's value as ``v``.
     """
     number, name = 1 + lowering.produce_stream(node.parent), lowering.names[node]
     want = Want(((node.serial,), 0), number, route, f"{name}[{read}]")
@@ -537,7 +537,7 @@ def _reading(
 def aggregate_function(
     measure: Measure, inputs: Sequence[pl.DataType], name: str, result: pl.DataType, *, records: bool
 ) -> Function | Collected:
-    """The way in which a declared aggregate is computed; `name` is what users call it."""
+    """How a declared aggregate is computed; `name` is what users call it."""
     if measure.column is None:
         return Count()
     column, of = f"c{measure.column}", inputs[measure.column]
@@ -546,7 +546,7 @@ def aggregate_function(
     if measure.function in {"sum", "avg"}:
         return Sum(column, of, result, average=measure.function == "avg", name=name)
     if measure.parameter is not None:
-        # The library of sketches is an extra: only plans with one need it.
+        # The library of sketches is an extra: only plans with a sketch need it.
         from tablestream.operators.reduce.sketched import Sketch, Sketched
 
         return Sketched(Sketch(measure.function), column, measure.parameter, result)
@@ -584,5 +584,5 @@ def _tree(join: KeyJoin, numbers: Iterator[int]) -> Branch:
 
 
 def place(lowering: Lowering, base: Node) -> Made:
-    """Place the operators of a base and all below it; return where its changes appear."""
+    """Place the operators of a base and everything upstream of it; return where its changes appear."""
     return _PLACE[type(base)](lowering, base)

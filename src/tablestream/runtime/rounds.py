@@ -1,13 +1,14 @@
-"""Rounds: which operators work in which round, and where their messages go.
+"""Rounds: which operators run in which round, and where their messages go.
 
-A plan is a line. Round ``r`` is one shuffle and one stateful stage; it hosts every operator of that depth. A
-message names the *port* it is for; a port is one input of one operator, or an output of the plan. A message for
-a later round passes an earlier one unread.
+The rounds of a plan run one after the other. Round ``r`` is one shuffle and one stateful stage; it runs every operator
+of that depth. A message names the *port* that it is for. A port is one input of one operator, or an output of the
+plan. A message for a later round passes through earlier ones unread.
 
 Ranks
-    A message causes emissions, and each may go to several ports. Of two messages with one parent, the one that
-    was emitted first, and all that it causes, comes first; of two that are one emission, the one to the port of
-    lower rank. Ports rank by the declaration of what hangs on them, right roles before left ones.
+    A message causes emissions, and each emission may go to several ports. Of two messages with the same parent, the
+    one emitted first comes first, with everything that it causes. Of two messages of the same emission, the one to
+    the port of lower rank comes first. Ports rank by the declaration order of the nodes that read them, right roles
+    before left ones.
 """
 
 from __future__ import annotations
@@ -26,11 +27,11 @@ if TYPE_CHECKING:
     from tablestream.runtime.rejections import Shown
     from tablestream.state.trace import TraceSpec
 
-#: The port of counters: what operators dropped, by reason.
+# : The port of counters: what operators dropped, by reason.
 METRICS = -1
-#: The route of messages that go to every shard.
+# : The route of messages that go to every shard.
 EVERY_SHARD = "*"
-#: More than a plan has ports: a hop column is the emission number times this, plus the port's rank.
+# : More than a plan has ports. A hop column is the emission number times this, plus the port's rank.
 RANKS = 1 << 20
 
 
@@ -41,11 +42,12 @@ class Port:
     Attributes
     ----------
     number, rank
-        Its name in messages, and its place among the ports. Merged streams go to one number, each with its rank.
+        The number by which messages name it, and its rank among the ports. Merged streams share one number, and each
+        has its own rank.
     round
-        The round that reads it; one more than the last round for outputs.
+        The round that reads it. For outputs, one more than the last round.
     route
-        The hash column that decides a message's shard; `EVERY_SHARD`: a copy goes to each.
+        The hash column that decides a message's shard. `EVERY_SHARD`: each shard gets a copy.
     label
         For people: ``operator.input``.
     """
@@ -59,11 +61,11 @@ class Port:
 
 @dataclass(frozen=True)
 class Placed:
-    """An operator in its round: whence its inputs come and where each of its outputs goes.
+    """An operator in its round, with the ports that it reads and the ports that each of its outputs goes to.
 
     `copied`: every shard has a copy of the table that it looks rows up in, in its last trace. `rejecting`: the ports
-    that want to know which records it leaves out, and `shown` the columns of its inputs as users know them. `where`:
-    the user's line that built it.
+    that receive the records it drops. `shown`: the columns of its inputs under the users' names. `where`: the user's
+    line that built it.
     """
 
     name: str
@@ -82,7 +84,7 @@ class Placed:
 
     @property
     def trace_specs(self) -> tuple[TraceSpec, ...]:
-        """The traces of the operator under names that are unique in the round."""
+        """The traces of the operator, under names that are unique in the round."""
         return tuple(replace(spec, name=f"{self.name}/{spec.name}") for spec in self.operator.traces)
 
 
@@ -93,15 +95,15 @@ class Round:
     Attributes
     ----------
     number
-        From 1. A message that arrives has as many hop columns.
+        From 1. An arriving message has as many hop columns.
     operators
-        What works here, in an order that does not matter.
+        The operators that run here; their order does not matter.
     description
         One line per operator and trace: what the state means. A restart compares it.
     alignment
-        Of the round in which records wait for each other: how.
+        In the round in which records wait for each other: how they do.
     tables
-        Which tables the state of the plan has, as text (see `planner.catalogue`).
+        The tables that the plan's state holds, as text (see `planner.catalogue`).
     """
 
     number: int
@@ -119,12 +121,12 @@ class Round:
 
     @property
     def ports(self) -> tuple[int, ...]:
-        """The ports that are read here."""
+        """The ports that this round reads."""
         return self.alignment.ports if self.alignment is not None else tuple(self.schemas)
 
     @cached_property
     def schemas(self) -> dict[int, pl.Schema]:
-        """The columns of the messages at each port read here, without their place in the order."""
+        """The columns of the messages at each port that this round reads, without the order columns."""
         return {
             port: schema
             for placed in self.operators
@@ -133,12 +135,12 @@ class Round:
 
     @property
     def needs_clock(self) -> bool:
-        """Whether an operator here goes by the wall clock."""
+        """Whether an operator of the round follows the wall clock."""
         return any(placed.operator.needs_clock for placed in self.operators)
 
     @property
     def is_final(self) -> bool:
-        """Whether an operator here leaves out all but the last change per key and micro-batch."""
+        """Whether an operator of the round emits only the last change per key and micro-batch."""
         return any(placed.operator.final for placed in self.operators)
 
     @property
@@ -153,5 +155,5 @@ class Round:
 
 
 def copied_name(operator: str) -> str:
-    """Name the metric with the size of all copies of the global table that an operator looks rows up in."""
+    """Name the metric for the total size of all copies of an operator's global table."""
     return f"copied bytes of {operator}"

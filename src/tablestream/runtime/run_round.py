@@ -1,8 +1,8 @@
-"""The work of one round on one shard: number the messages, run the operators, place what they emit.
+"""Run one round on one shard: number the messages, run the operators, give a place to what they emit.
 
-The total order lives here and nowhere else. On the way in, every message of the shard's micro-batch gets a dense
-number by sorting once; operators see numbers only. On the way out, an emitted row takes its parent's place and
-one more hop: (emission number, rank of the port).
+Only this module computes the total order. Before the operators run, one sort gives every message of the shard's
+micro-batch a dense number, and operators see only these numbers. Afterwards an emitted row takes its parent's place
+and one more hop: (emission number, rank of the port).
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from tablestream.state.changes import (
 )
 from tablestream.state.shard import ShardState
 
-#: Messages of one shard that are worked off together.
+# : The most messages of one shard that are processed together.
 SLICE_ROWS = 1_000_000
-#: Behind every time that a record can have.
+# : After every time that a record can have.
 _LAST_TIME = (1 << 63) - 1
 
 
@@ -54,24 +54,24 @@ def run_round(
     work
         The round.
     inbox
-        Per port read in this round, frames of messages with their order columns, in any order.
+        Per port that the round reads, frames of messages with their order columns, in any order.
     state
-        What the shard remembers. It is changed, and not committed.
+        The shard's state. It is changed, but not committed.
     counts
-        Counts what operators drop, get and emit.
+        Counts what operators drop, receive and emit.
     slice_rows
-        More messages than these (default `SLICE_ROWS`) are worked off in sorted slices, one after the other: an
-        operator's memory is a slice and what it touches. Not where only final changes leave: what is final is
-        known at the end.
+        More messages than this (default `SLICE_ROWS`) are processed in sorted slices, one after the other. An
+        operator's memory is then bounded by a slice and the state that it touches. A round with a final operator is
+        not sliced, because only the end of the micro-batch shows which changes are final.
     clock
-        The time, for a round that goes by it. What it brings about comes behind all messages.
+        The time, for a round that follows the wall clock. What the clock causes comes after all messages.
     shard
-        Which shard it is, from 0, and of how many.
+        The number of this shard, from 0, and how many shards there are.
 
     Yields
     ------
     Port, DataFrame
-        Messages with one hop more than those that came.
+        Messages with one hop more than those that arrived.
     """
     if work.alignment is not None:
         yield from _align(work.alignment, inbox, state, counts)
@@ -102,7 +102,7 @@ def run_round(
             if any(frame.height for frame in inputs):
                 yield from _run(placed, inputs, order, work.number, state, counts, clock, shard)
     if clock is not None:
-        clock.tick, clock.wake_us = len(order), None  # whoever still waits says so again
+        clock.tick, clock.wake_us = len(order), None  # operators that still wait ask again
         empty = {port: frame.clear() for port, frame in arrived.items()}
         for placed in work.operators:
             if placed.operator.needs_clock:
@@ -113,7 +113,7 @@ def run_round(
 def _align(
     alignment: Alignment, inbox: Mapping[int, Sequence[pl.DataFrame]], state: ShardState, counts: Counts
 ) -> Iterator[tuple[Port, pl.DataFrame]]:
-    """Let go what every lane has passed."""
+    """Release the records that every lane has passed."""
     held = [frame.height for one in alignment.held for frame in inbox.get(one.number, ())]
     counts.rows_in[ALIGNMENT] += sum(held)
     context = Context(state.trace, Counter(), marks=_marks(ALIGNMENT, alignment.marks, state))
@@ -124,18 +124,18 @@ def _align(
 
 
 def _marks(owner: str, names: Sequence[str], state: ShardState) -> dict[str, int]:
-    """The marks that someone has set."""
+    """The marks that have a value."""
     return {name: mark for name in names if (mark := state.clock(f"{owner}/{name}")) is not None}
 
 
 def _keep(owner: str, marks: Mapping[str, int], state: ShardState) -> None:
-    """Remember marks."""
+    """Store marks."""
     for name, mark in marks.items():
         state.set_clock(f"{owner}/{name}", mark)
 
 
 def _tick(order: pl.DataFrame, shard: int) -> pl.DataFrame:
-    """A place behind all others of the micro-batch; times are integers where a plan goes by the wall clock."""
+    """A place after all others of the micro-batch. Times are integers if a plan follows the wall clock."""
     place = dict.fromkeys(order.columns, 0) | {TIME: _LAST_TIME, PARTITION: "~", POSITION: shard}
     return pl.DataFrame([place], schema=order.schema)
 
@@ -186,7 +186,7 @@ def _run(
 
 
 def _emissions(placed: Placed, inputs: Sequence[pl.DataFrame], context: Context) -> Iterator[Emission]:
-    """Run an operator; an error that it raises bears its name, and the user's line that built it."""
+    """Run an operator; an error that it raises names the operator and the user's line that built it."""
     try:
         yield from placed.operator.run(inputs, context)
     except TablestreamError as error:
@@ -196,9 +196,9 @@ def _emissions(placed: Placed, inputs: Sequence[pl.DataFrame], context: Context)
 def _rejections(
     placed: Placed, of_input: int, reason: str, rows: pl.DataFrame, order: pl.DataFrame, hop: int
 ) -> Iterator[tuple[Port, pl.DataFrame]]:
-    """Tell who asks of the messages that an operator left out."""
+    """Send messages that an operator dropped to the ports that read them."""
     shown, place = placed.shown[of_input], order[ints(rows[SEQ]) - 1]
-    if shown is None:  # no record, but what another operator made of one
+    if shown is None:  # not a record, but a message that another operator made from one
         return
     for port in placed.rejecting:
         messages = place.with_columns(pl.lit(port.rank, pl.Int64).alias(f"_h{hop}")).hstack(
@@ -210,10 +210,10 @@ def _rejections(
 def _concat(
     frames: Sequence[pl.DataFrame], schema: pl.Schema, places: Sequence[str], time: pl.DataType
 ) -> pl.DataFrame:
-    """Put the messages of a port together; hops that a message did not take are 0, absent row times null.
+    """Concatenate the messages of a port. Hops that a message did not take are 0, absent row times null.
 
-    Any other column that is missing is an error. Spark hands timestamps over in the zone of its session, and state
-    keeps them in UTC.
+    Any other missing column is an error. Spark passes timestamps in the time zone of its session; state keeps them in
+    UTC.
     """
     columns, hops = [*places, *schema], places[len(ROOT) :]
     absent = {ROW_TS: pl.lit(None, pl.Int64).alias(ROW_TS), **{hop: _zero(hop) for hop in hops}}
