@@ -283,7 +283,7 @@ def _pointing(
     )
     right_only = isinstance(node, ForeignKeyJoin) and node.right_only
     right = Remembered(one, (answer.right_rows.name,), node.foreign)
-    if right_only and isinstance(one, Select):  # a star join puts the keys of the rows that it looks up before them
+    if right_only and isinstance(one, Select):  # a star join puts keys before the rows it looks up
         right = replace(right, table=one.parent, skipped=len(one.parent.key))
     if copied:
         pointing.round = pointed.round = max(first, 1 + lowering.produce(base_of(one)))

@@ -1,33 +1,33 @@
 """The records of a stream, each with the version of a row that was valid at the record's time.
 
-What becomes of a record that has no value, points at nothing, or finds no row is as in `stream_table_join`. With
-``grace_us`` records wait for versions that are late. ``buffered`` is the largest time of the records that waited.
+Records without a value, a foreign key or a matching row are handled as in `stream_table_join`. With ``grace_us``,
+records wait for late versions. ``buffered`` is the largest time of the records that have waited.
 
 ==================================================  ============================================================
 record                                              is joined
 ==================================================  ============================================================
 without grace, or it points at nothing              at once
-its time is before ``buffered - grace``             at once: it is too late to wait; counted, and not dropped
-any other                                           when ``buffered - grace`` has come to its time; those that
-                                                    go together in the order of (time, key, arrival)
+its time is before ``buffered - grace``             at once: it is too late to wait; counted, but not dropped
+any other                                           when ``buffered - grace`` reaches its time; records that
+                                                    are joined together: in the order of (time, key, arrival)
 it has waited for ``wall_clock_us`` on the clock    then
 ==================================================  ============================================================
 
-What is joined meets the versions that are known at that moment. ``table_advances``: the times of versions move
-``buffered``, too, so that a stream that falls silent does not wait.
+A record is joined with the versions that are known when it is joined. ``table_advances``: the times of versions move
+``buffered``, too, so that the records of a silent stream do not wait forever.
 
-``corrections``: the result is a table with a row for each record, known by its number, and versions that come later
-than the records of their time correct it. ``observed`` is the largest time of a version.
+``corrections``: the result is a table with a row for each record, identified by the record's number. Versions that
+arrive after the records of their time correct it. ``observed`` is the largest time of a version.
 
 =======================================================  =================================================
-a version comes, valid from ``t`` until the next one     of each record joined before whose time is there
+a version arrives, valid from ``t`` until the next one   emitted for each record joined before at a time there
 =======================================================  =================================================
-a row                                                    the row with this one
+a row                                                    the record with this row
 a tombstone, and there was a row                         left: the record alone; inner: a tombstone
 a tombstone, and there was none                          nothing
 =======================================================  =================================================
 
-Records are remembered until ``newest - history`` has passed their time; ``newest`` is the largest time of a version or
+Records are remembered until ``newest - history`` has passed their time. ``newest`` is the largest time of a version or
 of a record that was joined. ``atomic``: a step corrects each record once.
 
 References
@@ -69,38 +69,38 @@ OBSERVED, BUFFERED, NEWEST = "observed", "buffered", "newest"
 
 @dataclass(frozen=True)
 class AsOfJoin(Operator):
-    """Look up, for every record, the version of its time.
+    """Look up, for every record, the version that was valid at its time.
 
     Parameters
     ----------
     keys, foreign_keys
-        The columns and dtypes of the stream's key and of what records point at, the table's key.
+        The columns and dtypes of the stream's key, and of the foreign key, which is the table's key.
     value, right_value
         The dtypes of a record's value and of a row's.
     history_us
         How far back versions are kept, in microseconds.
     keep_left
-        Whether a record without a row stays.
+        Whether an unmatched record is emitted.
     forgetful
-        As `versions` says.
+        See `versions`.
     atomic
         Whether the table's changes of a step come before its records.
     grace_us
-        How long records wait, in microseconds of their times; None: they do not.
+        How long records wait, in microseconds of stream time. None: they do not wait.
     table_advances
-        Whether the times of versions move the records that wait.
+        Whether the times of versions also release records that wait.
     wall_clock_us
-        How long they wait at most on the wall clock; None: however long.
+        The longest time that a record waits on the wall clock. None: there is no such limit.
     corrections
-        Whether late versions correct what was joined before them.
+        Whether late versions correct results that were emitted before.
 
     Notes
     -----
-    Inputs and output as those of `StreamTableJoin`; input 1 has ``_latest``, too, and with `corrections` the record's
-    number is the last column of the output's key. Time is each shard's own, so a copied table gives versions that are
-    late beyond the history here, and were not where they came from. Cost: the records and versions that come, and the
-    versions of their keys; with grace also the records that are let go, with corrections the records remembered of
-    the keys of which versions come.
+    Inputs and output are those of `StreamTableJoin`. Input 1 also has ``_latest``. With `corrections`, the record's
+    number is the last column of the output's key. Each shard has its own time. So a version of a copied table may be
+    late beyond the history here, though it was not late in the shard that it came from. Cost: the arriving records and
+    versions, and the versions of their keys; with grace also the records that are released; with corrections also the
+    records remembered for the keys whose versions arrive.
     """
 
     keys: pl.Schema
@@ -133,7 +133,7 @@ class AsOfJoin(Operator):
 
     @property
     def splits_steps(self) -> bool:
-        """Whether each record that waited is a step of its own when it is joined, as when it had not."""
+        """Whether a record that waited is a step of its own when it is joined, as if it had not waited."""
         return self.atomic and self.grace_us is not None
 
     @property
@@ -142,7 +142,7 @@ class AsOfJoin(Operator):
 
     @property
     def marks(self) -> tuple[str, ...]:
-        """The times, counters and starts of indexes that it keeps."""
+        """The times, counters and index starts that the operator keeps."""
         buffered = () if self.grace_us is None else (BUFFERED, ARRIVALS, WAITING, BY_ARRIVAL)
         return (OBSERVED, *buffered, *((NEWEST, ARRIVALS) if self.corrections else ()))
 
@@ -152,7 +152,7 @@ class AsOfJoin(Operator):
 
     @property
     def _joined(self) -> TraceSpec:
-        """Records that were joined, and may be corrected."""
+        """Records that were joined and may still be corrected."""
         columns = {FOREIGN_HASH: pl.Int64(), **self.foreign_keys, KEY_HASH: pl.Int64(), **self.keys}
         columns |= {TS: pl.Int64(), ARRIVAL: pl.Int64(), ARRIVED: pl.Int64(), LIVE: pl.Boolean()}
         return TraceSpec(
@@ -167,7 +167,7 @@ class AsOfJoin(Operator):
 
     @property
     def _waiting(self) -> tuple[TraceSpec, ...]:
-        """Records that wait, by their times, and their times by when they came on the wall clock."""
+        """Records that wait, by their times; and their times, by when they arrived on the wall clock."""
         if self.grace_us is None:
             return ()
         waiting = by_time(WAITING, 1, TS, dict(self._joined.schema), [ARRIVAL], ARRIVAL)
@@ -188,7 +188,7 @@ class AsOfJoin(Operator):
         return True
 
     def run(self, inputs: Sequence[pl.DataFrame], context: Context) -> Iterator[Emission]:
-        """Join the records whose time has come, and remember versions and those who wait."""
+        """Join the records that are due, and remember versions and the records that still wait."""
         arrived, puts = inputs
         new = joinable(arrived, context, keep_left=self.keep_left)
         records = self._records(new, puts, context)
@@ -198,7 +198,7 @@ class AsOfJoin(Operator):
         timeline = _Timeline(self, versions, context, rows, records.height)
         timeline.work(puts, last_places([puts, new]) if self.atomic else None)
         emitted = self._rows(rows, timeline, versions.payload, context)
-        if self.table_advances or self.corrections:  # a version of a global table comes to every shard
+        if self.table_advances or self.corrections:  # a version of a global table goes to every shard
             emitted = emitted.with_columns(context.among_shards(pl.col(NUMBER)).alias(NUMBER))
         yield Emission(0, emitted)
         observed = context.marks.get(OBSERVED)
@@ -212,7 +212,7 @@ class AsOfJoin(Operator):
             context.trace(self._joined.name).insert(joined, expired_before=over)
 
     def _records(self, new: pl.DataFrame, puts: pl.DataFrame, context: Context) -> pl.DataFrame:
-        """Those who wait and may have to go, and those who come."""
+        """The waiting records that may be due, and the arriving ones."""
         columns = list(self._joined.schema)
         if self.grace_us is None:
             return numbered(new, columns, context) if self.corrections else new
@@ -226,7 +226,7 @@ class AsOfJoin(Operator):
         return with_waiting(due, new, columns, context)
 
     def _correctable(self, puts: pl.DataFrame, context: Context) -> pl.DataFrame:
-        """The records that were joined, of the keys of which versions come."""
+        """The joined records of the keys whose versions arrive."""
         keys = touched_keys([puts.select(FOREIGN_HASH, *self.foreign_keys)])
         none = pl.lit(-1, pl.Int64)
         joined = context.trace(self._joined.name).lookup(keys).sort(ARRIVAL)
@@ -235,7 +235,7 @@ class AsOfJoin(Operator):
     def _rows(
         self, rows: pl.DataFrame, timeline: _Timeline, payload: pl.Series, context: Context
     ) -> pl.DataFrame:
-        """Put records and rows together."""
+        """Combine records with the rows found for them."""
         found = np.array(timeline.found, dtype=np.int64)
         keys, records = [pl.col(KEY_HASH), *map(pl.col, self.keys)], rows[timeline.records]
         if self.corrections:
@@ -252,14 +252,15 @@ class AsOfJoin(Operator):
 
 @dataclass
 class _Timeline:
-    """Versions and records of a micro-batch, one after the other.
+    """Processes the versions and records of a micro-batch one by one.
 
     Attributes
     ----------
     rows
-        The records: those that wait, those that come, and, from `known` on, those that were joined.
+        The records: those that wait, those that arrive and, from `known` on, those that were joined before.
     records, found, causes, numbers
-        Of what is emitted: the record, the row found (-1: none), the message that brought it about, its order there.
+        Per emission: the record, the row found (-1: none), the message that caused it, and its order among that
+        message's emissions.
     joined
         The records that late versions may correct.
     """
@@ -276,19 +277,19 @@ class _Timeline:
     joined: list[int] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        """Take over who waits, and what may be corrected."""
+        """Load the waiting records, and those that may be corrected."""
         self._times = self.rows[TS].to_list()
         self._points = self.rows[FOREIGN_HASH].is_not_null().to_list()
         self.waiting = Waiting(self.rows, self._times, list(self.join.keys))
         self._correctable: dict[int, list[tuple[int, int, int]]] = {}
-        self._corrected: dict[int, int] = {}  # in this step: where each record's correction is
+        self._corrected: dict[int, int] = {}  # in this step: the position of each record's correction
         if self.join.corrections:
             self._arrivals = self.rows[ARRIVAL].to_list()
             for record in range(self.known, self.rows.height):
                 self._may_be_corrected(record)
 
     def work(self, puts: pl.DataFrame, last: Ints | None) -> None:
-        """Go through versions and records in their order; `last`: records come behind all of their step."""
+        """Process versions and records in their order; `last`: records come after all versions of their step."""
         first = self.waiting.stored
         coming = self.rows[first : self.known]
         own, written = ints(coming[SEQ]), ints(puts[SEQ])
@@ -312,7 +313,7 @@ class _Timeline:
                 self._look_up(record, clock.tick or 0)
 
     def _put(self, position: int, time: int, seq: int, *, exists: bool, latest: bool) -> None:
-        """Write a version, and correct what was joined without it."""
+        """Write a version, and correct the records that were joined without it."""
         history = self.versions.written(position)
         before, observed = history.as_of(time, None), self.context.marks.get(OBSERVED)
         known = self.versions.is_known(position, time, observed, latest=latest)
@@ -327,7 +328,7 @@ class _Timeline:
             self._let_go(seq, self.join.grace_us)
 
     def _correct(self, position: int, begin: int, end: int | None, seq: int, *, replaces: bool) -> None:
-        """Tell the records at whose time a version is valid."""
+        """Correct the records in whose time a version is valid."""
         row = self.versions.written(position).as_of(begin, None)
         if row < 0 and not replaces:
             return
@@ -350,7 +351,7 @@ class _Timeline:
             self._look_up(record, seq)
             return
         if buffered is not None and time < buffered - grace_us:
-            if self.join.atomic:  # Kafka Streams counts none of these
+            if self.join.atomic:  # Kafka Streams does not count these
                 self.context.dropped[LATE] += 1
             self._look_up(record, seq)
             return
@@ -359,12 +360,12 @@ class _Timeline:
         self._let_go(seq, grace_us)
 
     def _let_go(self, cause: int, grace_us: int) -> None:
-        """Join those whose time has come."""
+        """Join the records that are due."""
         for record in self.waiting.due(self.context.marks[BUFFERED] - grace_us):
             self._look_up(record, cause)
 
     def _look_up(self, record: int, cause: int) -> None:
-        """Join a record with the version of its time."""
+        """Join a record with the version that was valid at its time."""
         observed = self.context.marks.get(OBSERVED)
         row = self.versions.as_of(record, self._times[record], observed) if self._points[record] else -1
         if self.join.corrections and self._points[record]:
@@ -379,7 +380,7 @@ class _Timeline:
         insort(records, (self._times[record], self._arrivals[record], record))
 
     def _emit(self, record: int, row: int, cause: int) -> None:
-        """Note an emission; what one message brings about is numbered."""
+        """Add an emission; emissions with the same cause are numbered."""
         follows = bool(self.causes) and self.causes[-1] == cause
         self.numbers.append(self.numbers[-1] + 1 if follows else 0)
         self.records.append(record)

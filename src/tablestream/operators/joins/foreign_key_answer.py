@@ -1,7 +1,7 @@
-"""Second half of a foreign-key join: subscriptions meet the right table.
+"""Second half of a foreign-key join: joins subscriptions with the right table.
 
-Keyed by the foreign key. It remembers every subscription (foreign key, left key) with its left value, and the
-right table. The right row is looked up as it is when the message comes.
+Keyed by the foreign key. The operator remembers every subscription (foreign key, left key) with its left value, and
+the right table. A message sees the right row as it is at the message's place.
 
 =====================  ===========================================  ==================================
 left message           answer (not PAIR)                            time
@@ -12,23 +12,23 @@ ANSWER_ALWAYS          row; INNER without right row: tombstone      max(message,
 ANSWER_IF_FOUND        row if there is a right row, else none       max(message, right row)
 =====================  ===========================================  ==================================
 
-A right change answers every subscriber, in the order of the left keys, with **its own** time: a row, or, when
-the right row went, a tombstone (INNER) or a row without a right part (LEFT).
+A right change answers every subscriber, in the order of the left keys, with **its own** time. The answer is a row. If
+the right row was deleted, it is a tombstone (INNER) or a row without a right part (LEFT).
 
-PAIR (one to many, keyed by both keys): a tombstone leaves only where the right row exists (a left row leaves)
-or existed (the right row goes); otherwise nothing. In an atomic step that means before the step: where a right
-row came and its left row left, there never was a pair.
+PAIR (one to many, keyed by both keys): a tombstone is emitted only if the right row exists (a left row is deleted) or
+existed (the right row is deleted); otherwise nothing is. In an atomic step this means before the step: if a right row
+was inserted and its left row deleted, the pair never existed.
 
-``lone``: the rows of the right table that no subscription points at come out as well (RIGHT, OUTER, and LEFT of
-one to many), keyed (null, right key). A step compares before and after: such a row leaves as an upsert when it
-is there after and was not before or changed, as a tombstone when it was there before only, and before the
-answers of the step. Its time is the right change's, if the right row changed, else max(left change, right row).
+``lone``: unmatched rows of the right table are emitted as well (RIGHT, OUTER, and LEFT of one to many), keyed
+(null, right key). Each step compares before and after. If such a row exists after the step, and did not before or
+changed, an upsert is emitted. If it existed only before, a tombstone is. Both come before the answers of the step. The
+time is the right change's if the right row changed, else max(left change, right row).
 
 Steps
-    ``atomic``: the right changes of a step come first; a subscriber whose own left row changed in the same step
-    is answered for that change alone, unless that change has no answer. Otherwise message after message; with
-    ``stale`` the answer to a row that points at itself and has become another is dropped and counted, as by
-    KIP-213's hash.
+    ``atomic``: the right changes of a step come first. A subscriber whose own left row changed in the same step is
+    answered for that change alone, unless that change has no answer. Otherwise messages are processed one by one.
+    With ``stale``, if a row points at itself and has changed since, the answer to it is dropped and counted, as
+    KIP-213's hash does.
 
 References
 ----------
@@ -74,7 +74,7 @@ from tablestream.state.changes import (
 from tablestream.state.trace import TraceSpec
 
 STALE = "stale-answer"
-#: Emission number of an answer to a left message: behind the fan-out of a right change.
+# : Emission number of an answer to a left message: after the fan-out of a right change.
 AFTER_FAN_OUT = 1 << 38
 
 
@@ -85,7 +85,7 @@ class ForeignKeyAnswer(CanBeFinal):
     Parameters
     ----------
     keep_left
-        LEFT: a left row without a right row is a row of the result.
+        LEFT: an unmatched left row is a row of the result.
     keys, foreign_keys
         The columns and dtypes of the left table's key and of the foreign key.
     left_value, right_value
@@ -93,23 +93,23 @@ class ForeignKeyAnswer(CanBeFinal):
     pair
         One to many: the result is keyed by (foreign key, left key).
     lone
-        Whether right rows that nothing points at are rows of the result.
+        Whether unmatched right rows are rows of the result.
     quiet_right
-        Whether a tombstone for an absent right row is no change at all (a filter upstream makes such).
+        Whether to ignore tombstones for absent right rows (a filter upstream makes such tombstones).
     atomic
         Whether a step emits once per key.
     stale
-        Whether both tables are one, so that an answer can come too late for its left row (not if `atomic`).
+        Whether both tables are the same, so that an answer can be outdated when it is made (not if `atomic`).
     final
-        Whether only the last change per key and micro-batch leaves (with `keep_left`, without `lone`).
+        Whether to emit only the last change per key and micro-batch (with `keep_left`, without `lone`).
 
     Notes
     -----
     Input 0: the messages of `ForeignKeySubscribe`. Input 1: ``_fh``, foreign key, ``_ts``, ``_row_ts``, ``_live``,
     ``v``. Output 0: ``_kh`` (routing hash), left key, with `pair` or `lone` also the foreign key, ``_ts``,
     ``_live``, ``v0`` (left value), ``v1`` (right value).
-    Cost: the changes, plus the subscriptions of every right row that changed; memory: their keys, and the payload
-    of `FAN_OUT_ROWS` answers.
+    Cost: the changes, and the subscriptions to every right row that changed. Memory: their keys, and the payload of
+    `FAN_OUT_ROWS` answers.
     """
 
     keep_left: bool
@@ -188,7 +188,7 @@ class ForeignKeyAnswer(CanBeFinal):
         return [FOREIGN_HASH, *self.foreign_keys]
 
     def run(self, inputs: Sequence[pl.DataFrame], context: Context) -> Iterator[Emission]:
-        """Answer the left messages, fan out the right changes, remember both."""
+        """Answer the left messages, fan out the right changes, and remember both."""
         left, right = inputs
         touched = touched_keys([left.select(self._foreign), right.select(self._foreign)])
         rights = with_state(context.trace("right rows").lookup(touched), right)
@@ -211,7 +211,7 @@ class ForeignKeyAnswer(CanBeFinal):
         )
 
     def _lone_rows(self, changes: pl.DataFrame) -> pl.DataFrame:
-        """Lone rows as rows of the result: no left key, no left value."""
+        """Unmatched right rows as rows of the result: the left key and the left value are null."""
         nothing = [pl.lit(None, dtype).alias(name) for name, dtype in self.keys.items()]
         left_value = pl.lit(None, self.left_value).alias("v0")
         number = pl.lit(0, pl.Int64).alias(NUMBER)
@@ -219,14 +219,14 @@ class ForeignKeyAnswer(CanBeFinal):
         return changes.select(PARENT, number, route, *nothing, *self.foreign_keys, TS, LIVE, left_value, "v1")
 
     def _keyed(self) -> list[pl.Expr]:
-        """The key columns of a result row that has a left row, its routing hash first."""
+        """The key columns of a result row with a left row, its routing hash first."""
         if self.pair:
             return [pl.col(FOREIGN_HASH).alias(KEY_HASH), *map(pl.col, [*self.keys, *self.foreign_keys])]
         no_right_key = [pl.lit(None, dtype).alias(name) for name, dtype in self.foreign_keys.items()]
         return [pl.col(KEY_HASH), *map(pl.col, self.keys), *(no_right_key if self.lone else [])]
 
     def _answers(self, left: pl.DataFrame, rights: pl.DataFrame, meeting: Meeting) -> pl.DataFrame:
-        """The answers to left messages: each meets the right row as it is at its place."""
+        """The answers to left messages: each sees the right row as it is at its place."""
         kind, found = ints(left[KIND]), meeting.found
         has = found >= 0
         answered = (kind != Kind.UNSUBSCRIBE) & (has | (kind != Kind.ANSWER_IF_FOUND))
@@ -249,7 +249,7 @@ class ForeignKeyAnswer(CanBeFinal):
         )
 
     def _just_came(self, left: pl.DataFrame, rights: pl.DataFrame, meeting: Meeting) -> Bools:
-        """Whether the right row that a left message found was not there before the step."""
+        """Whether the right row that a left message found did not exist before the step."""
         if not self.atomic:
             return np.zeros(left.height, dtype=bool)
         step = pick(ints(rights[STEP]), meeting.found, never())
@@ -258,7 +258,7 @@ class ForeignKeyAnswer(CanBeFinal):
     def _fan_out(
         self, left: pl.DataFrame, rights: pl.DataFrame, meeting: Meeting, context: Context
     ) -> Iterator[Emission]:
-        """The answers to right changes, in chunks: each reaches the subscriptions that stand at its place."""
+        """The answers to right changes, in chunks: each change reaches the subscriptions that exist at its place."""
         changes = meeting.right_changes(last_only=self.final)
         if not len(changes):
             return
@@ -290,7 +290,7 @@ class ForeignKeyAnswer(CanBeFinal):
         position: Ints,
         context: Context,
     ) -> Bools:
-        """Which subscriptions a right change answers: those that stand, and are not answered otherwise."""
+        """The subscriptions that a right change answers: those that exist and have no other answer."""
         at, live = meeting.right_at[change], meeting.right_live[change]
         stands = (stays.start[position] < at) & (at < stays.end[position])
         if self.pair:
@@ -299,7 +299,7 @@ class ForeignKeyAnswer(CanBeFinal):
             return np.asarray(stands & (stays.end[position] == OPEN))
         same_step = stays.end_step[position] == ints(rights[STEP])[change]
         if self.atomic:
-            # A pair that ends is answered only where the right row is.
+            # A pair that ends is answered only if the right row exists.
             answered = live if self.pair else live | stays.end_answers[position]
             return np.asarray(stands & ~(same_step & answered))
         if self.stale:
@@ -310,7 +310,7 @@ class ForeignKeyAnswer(CanBeFinal):
         return stands
 
     def _points_at_itself(self, left: pl.DataFrame, right: pl.DataFrame) -> Bools:
-        """Whether the left key is the right key, row by row."""
+        """Whether the left key equals the right key, row by row."""
         pairs = zip(self.keys, self.foreign_keys, strict=True)
         equal = (left[key].eq_missing(right[foreign]) for key, foreign in pairs)
         return bools(pl.select(pl.all_horizontal(*equal)).to_series())

@@ -1,10 +1,10 @@
-"""First half of a foreign-key join: a change of a left row becomes messages to the right-hand keys concerned.
+"""First half of a foreign-key join: a change of a left row becomes messages to its old and new foreign keys.
 
-Keyed by the left table's key. It remembers of every left row only its foreign key.
+Keyed by the left table's key. The operator remembers only the foreign key of every left row.
 
-``f`` is the foreign key before (none if there was no row or it was null), ``n`` the one now.
+``f`` is the foreign key before the change ("none" if there was no row or it was null), ``n`` the one after it.
 
-INNER (and the part of RIGHT that is not its lone right rows)
+INNER (and RIGHT, except for its unmatched right rows)
 
 ==========  ======  ======  =============================================
 new row     before  now     messages
@@ -28,7 +28,7 @@ any other                        --      n       ANSWER_ALWAYS to n
 any other                        --      none    the answer itself: no right row
 ===============================  ======  ======  =================================
 
-PAIR (one to many): as INNER, but a move is UNSUBSCRIBE_ANSWER to f and ANSWER_IF_FOUND to n.
+PAIR (one to many): as INNER, but a changed foreign key sends UNSUBSCRIBE_ANSWER to f and ANSWER_IF_FOUND to n.
 
 References
 ----------
@@ -64,7 +64,7 @@ from tablestream.state.trace import TraceSpec
 
 
 class Rules(Enum):
-    """Which of the tables above holds."""
+    """Which of the tables above applies."""
 
     INNER = "inner"
     LEFT = "left"
@@ -72,7 +72,7 @@ class Rules(Enum):
 
 
 class Kind(IntEnum):
-    """What a message asks of the right-hand side; the first two end a subscription, the others make it."""
+    """What a message asks of the right side. The first two end a subscription; the others make or renew it."""
 
     UNSUBSCRIBE = 0
     UNSUBSCRIBE_ANSWER = 1
@@ -102,24 +102,24 @@ class ForeignKeySubscribe(CanBeFinal):
     Parameters
     ----------
     rules
-        Which table of messages holds.
+        Which table of messages applies.
     keys, foreign_keys
         The columns and dtypes of the left table's key and of the foreign key.
     value, right_value
         The dtypes of the two values.
     lone
-        Whether the result's key has the right key, too.
+        Whether the result's key includes the right key.
     compare_values
-        Whether messages tell if the value changed (self-joins in compat mode need it); the input then has
-        ``_vh``, a hash of the value.
+        Whether messages say if the value changed (self-joins in compat mode need it). The input then has ``_vh``, a
+        hash of the value.
     final
-        Whether only the last change per key and micro-batch is sent (with `Rules.LEFT`).
+        Whether to send only the last change per key and micro-batch (with `Rules.LEFT`).
 
     Notes
     -----
     Input: ``_kh``, key, ``_ts``, ``_live``, ``_fh`` (null: the foreign key is null), foreign key, ``v``.
     Output 0: ``_fh``, foreign key, ``_kh``, key, ``_ts``, ``_kind``, ``_new`` (not subscribed there before),
-    ``_changed``, ``v``. Output 1: answers that need no right row, as those of `ForeignKeyAnswer`.
+    ``_changed``, ``v``. Output 1: answers that need no right row, in the columns of `ForeignKeyAnswer`.
     """
 
     rules: Rules
@@ -178,7 +178,7 @@ class ForeignKeySubscribe(CanBeFinal):
         return (NULL_FOREIGN_KEY,) if self.rejects else ()
 
     def run(self, inputs: Sequence[pl.DataFrame], context: Context) -> Iterator[Emission]:
-        """Send what the changes of the micro-batch mean to the right-hand keys."""
+        """Send messages for the micro-batch's changes to the foreign keys concerned."""
         (arrived,) = inputs
         trace = context.trace(self._trace.name)
         stored = trace.lookup(touched_keys([arrived.select(KEY_HASH, *self.keys)]))
@@ -195,7 +195,7 @@ class ForeignKeySubscribe(CanBeFinal):
         trace.insert(last_by(rows, kid).filter(pl.col(SEQ) > 0).select(list(self._trace.schema)))
 
     def _turns(self, rows: pl.DataFrame, kid: pl.Series) -> _Turns:
-        """Put each change beside the row it replaces; `final`: the last one beside the row before the micro-batch."""
+        """Pair each change with the row it replaces; `final`: the last change with the row before the micro-batch."""
         kids, seq = ints(kid), ints(rows[SEQ])
         now = by_key(kids, seq)
         key, arrived = kids[now], seq[now] > 0
@@ -225,7 +225,7 @@ class ForeignKeySubscribe(CanBeFinal):
     def _messages(
         self, turns: _Turns, rows: pl.DataFrame, arrived: pl.DataFrame, stored: int
     ) -> pl.DataFrame:
-        """The messages to old and to new foreign keys, in the order of the changes."""
+        """The messages to old and new foreign keys, in the order of the changes."""
         leaving, leave_kind = turns.leaving(self.rules)
         coming, come_kind = turns.coming(self.rules)
         turn, comes = left_and_reached(turns.now, leaving, coming)
@@ -242,7 +242,7 @@ class ForeignKeySubscribe(CanBeFinal):
         return messages
 
     def _changed(self, turns: _Turns, rows: pl.DataFrame) -> Bools:
-        """Whether the row is another one than before."""
+        """Whether the row differs from the one before."""
         if not self.compare_values:
             return np.ones(len(turns.now), dtype=bool)
         hashes = ints(rows[VALUE_HASH].fill_null(0))
@@ -250,7 +250,7 @@ class ForeignKeySubscribe(CanBeFinal):
         return np.asarray(~same)
 
     def _direct_answers(self, turns: _Turns, arrived: pl.DataFrame, stored: int) -> pl.DataFrame:
-        """LEFT: rows whose foreign key is null, and deletes, are answered without a right row."""
+        """LEFT: rows with a null foreign key, and deletes, are answered without a right row."""
         mine = turns.answered & ~turns.has
         if self.final:
             mine &= turns.live | turns.was_live
@@ -266,10 +266,10 @@ class ForeignKeySubscribe(CanBeFinal):
 
 @dataclass(frozen=True)
 class _Turns:
-    """Each change beside the row it replaces, as positions among the rows (``before`` -1: there is none).
+    """Each change with the row that it replaces, as positions among the rows (``before`` -1: there is none).
 
     ``has``, ``had``: the row has, had a foreign key; ``same``: both are equal, or both null; ``answered``: LEFT
-    owes an answer, since the row exists or did just before.
+    must answer, since the row exists or did just before.
     """
 
     now: Ints
@@ -304,7 +304,7 @@ class _Turns:
 
 
 def _last_true(wanted: Bools, key: Ints) -> Bools:
-    """Mark, of each run of one key, the last wanted position."""
+    """Mark the last wanted position of each key; equal keys are adjacent."""
     marks = np.zeros(len(key), dtype=bool)
     positions = np.flatnonzero(wanted)
     marks[positions[ends(key[positions])]] = True

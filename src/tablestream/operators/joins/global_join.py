@@ -1,8 +1,8 @@
-"""A join by foreign key with a table of which every shard has a copy: both halves in one place.
+"""A foreign-key join with a global table: both halves run in one operator.
 
 The rules are those of `foreign_key_subscribe` and `foreign_key_answer`. The messages of the first half do not travel:
-they stand behind the left change that caused them, and are answered in the same shard. Changes of the right table
-come to every shard.
+each takes a place right after the left change that caused it, and is answered in the same shard. Changes of the right
+table go to every shard.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from tablestream.operators.operator import NUMBER, PARENT, CanBeFinal, Context, 
 from tablestream.state.changes import SEQ, STEP
 from tablestream.state.trace import TraceSpec
 
-#: Places for one message: that of a right change, or behind it those of what a left change causes.
+# : Places per message: one for a right change, the others for what a left change causes.
 _PLACES = 4
 
 
 @dataclass(frozen=True)
 class GlobalJoin(CanBeFinal):
-    """Both halves of a foreign-key join, where the right table is in every shard.
+    """Both halves of a foreign-key join, for a right table that every shard has.
 
     Parameters
     ----------
     subscribe, answer
         The halves.
     final
-        Whether only the last change per key and micro-batch leaves.
+        Whether to emit only the last change per key and micro-batch.
 
     Notes
     -----
@@ -67,7 +67,7 @@ class GlobalJoin(CanBeFinal):
         return (*self.subscribe.reasons, *self.answer.reasons)
 
     def run(self, inputs: Sequence[pl.DataFrame], context: Context) -> Iterator[Emission]:
-        """Work off left and right changes."""
+        """Process left and right changes."""
         left, right = inputs
         subscribe, answer = (replace(half, final=self.final) for half in (self.subscribe, self.answer))
         sent: list[pl.DataFrame] = []
@@ -82,21 +82,21 @@ class GlobalJoin(CanBeFinal):
         first: dict[int, int] = {}
         for emission in answer.run([messages, changes], context):
             cause, behind = pl.col(PARENT) // _PLACES, pl.col(PARENT) % _PLACES
-            # A right change comes to every shard, and each answers it, from number 0.
+            # A right change goes to every shard, and each shard numbers its answers from 0.
             told = context.among_shards(pl.col(NUMBER) - self._first(emission.rows, first))
             number = pl.when(behind == 0).then(told).otherwise(NUMBER) + behind
             yield Emission(0, emission.rows.with_columns(cause.alias(PARENT), number.alias(NUMBER)))
 
     @staticmethod
     def _first(rows: pl.DataFrame, known: dict[int, int]) -> pl.Series:
-        """The first number that each row's cause has; a large fan-out comes in several emissions."""
+        """The first emission number of each row's cause; a large fan-out is split into several emissions."""
         for cause, number in rows.group_by(PARENT).agg(pl.col(NUMBER).min()).iter_rows():
             known.setdefault(cause, number)
         return rows[PARENT].replace_strict(list(known), list(known.values()), return_dtype=pl.Int64)
 
     @staticmethod
     def _placed(messages: pl.DataFrame, left: pl.DataFrame) -> pl.DataFrame:
-        """Put the messages of the first half behind the changes that caused them."""
+        """Place the messages of the first half after the changes that caused them."""
         steps = left.select(pl.col(SEQ).alias(PARENT), STEP)
         place = pl.col(PARENT) * _PLACES + 1 + pl.col(NUMBER)
         placed = messages.join(steps, on=PARENT, how="left", maintain_order="left").with_columns(

@@ -1,17 +1,18 @@
-"""Second half of a foreign-key join of histories: stays meet the versions of the right row that they point at.
+"""Second half of a foreign-key join of versioned tables: joins stays with the versions of the right row.
 
-Keyed by the right table's key. What comes becomes pieces of the result, for `result_history`:
+Keyed by the right table's key. A *stay* is the time span in which a left row points at a right key. What arrives
+becomes pieces of the result, for `result_history`:
 
 ==============================  ================================================================================
-comes                           is sent
+arrives                         is sent
 ==============================  ================================================================================
 a stay that asks                a piece for each version of the right row that is valid during it
 a stay that now ends earlier    nothing: its left row's next version says what comes after it
-a version of the right row      for each stay, a piece from when to when both are valid; by left key, and time
+a version of the right row      for each stay, a piece for the time in which both are valid; by left key and time
 ==============================  ================================================================================
 
-A piece is the left row with the right row, and where there is none the left row alone (left) or nothing (inner). What
-is too late is as in `history_join`, and a stay that was over before ``observed - history`` is, too.
+A piece is the left row with the right row. Without a right row it is the left row alone (left) or nothing (inner).
+Versions are too late under the rules of `history_join`; so is a stay that ended before ``observed - history``.
 
 References
 ----------
@@ -38,7 +39,7 @@ from tablestream.state.trace import TraceSpec
 
 @dataclass(frozen=True)
 class HistoryAnswer(Operator):
-    """The right half of a foreign-key join of histories.
+    """The right half of a foreign-key join of versioned tables.
 
     Parameters
     ----------
@@ -47,15 +48,15 @@ class HistoryAnswer(Operator):
     value, right_value
         The dtypes of the two values.
     history_us
-        How far back the result is right, in microseconds.
+        How far back the result is maintained, in microseconds.
     keep_left
-        Whether rows without a right row stay.
+        Whether unmatched left rows are emitted.
 
     Notes
     -----
     Input 0: stays, as `HistorySubscribe` sends them. Input 1: ``_fh``, key, ``_ts``, ``_live``, ``_latest``, ``v``.
-    Output 0: pieces, as `ResultHistory` takes them. Cost: the stays and versions that come, and all stays at a right
-    key of which a version comes.
+    Output 0: pieces, as `ResultHistory` reads them. Cost: the arriving stays and versions, and all stays at each right
+    key with an arriving version.
     """
 
     keys: pl.Schema
@@ -115,7 +116,7 @@ class HistoryAnswer(Operator):
         return True
 
     def run(self, inputs: Sequence[pl.DataFrame], context: Context) -> Iterator[Emission]:
-        """Answer what asks, tell all stays of new versions, and remember both."""
+        """Answer the stays that ask, send new versions to all stays, and remember both."""
         stays, puts = inputs
         foreign = [FOREIGN_HASH, *self.foreign_keys]
         stored = context.trace(self._stays.name).lookup(touched_keys([puts.select(foreign)]))
@@ -136,12 +137,12 @@ class HistoryAnswer(Operator):
         context.trace(self._stays.name).insert(last, expired_before=bound)
 
     def _ranks(self, rows: pl.DataFrame) -> list[int]:
-        """Number the left keys of some rows in the order of the keys, in which their stays are answered."""
+        """Number the left keys of some rows in key order; stays are answered in this order."""
         return rows.select(pl.struct(*self.keys).rank("dense").cast(pl.Int64)).to_series().to_list()
 
 
 class _Stay(NamedTuple):
-    """A left row at a right key: where it stands among the stays, and until when it is valid."""
+    """The time in which a left row points at a right key, and its position among the stays."""
 
     position: int
     begin: int
@@ -150,12 +151,12 @@ class _Stay(NamedTuple):
 
 @dataclass
 class _Pieces:
-    """What changes of the result, piece by piece: columns of one length.
+    """How the result changes, piece by piece: columns of the same length.
 
     Attributes
     ----------
     every
-        The stays of the state, of which there are `stored`, and those that come; `keys` numbers their left keys.
+        The `stored` stays of the state, then the arriving ones; `keys` numbers their left keys.
     """
 
     join: HistoryAnswer
@@ -172,7 +173,7 @@ class _Pieces:
     rights: list[int] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        """Take the stays of the state."""
+        """Load the stays of the state."""
         self._standing: dict[int, dict[tuple[int, int], _Stay]] = {}
         times = self.every.select(TS, END)
         self._times = list(times.iter_rows())
@@ -180,7 +181,7 @@ class _Pieces:
             self._stand(position)
 
     def work(self, stays: pl.DataFrame, puts: pl.DataFrame) -> None:
-        """Go through stays and versions in their order."""
+        """Process stays and versions in their order."""
         position, told = pl.int_range(pl.len(), dtype=pl.Int64).alias("at"), pl.lit(None, pl.Boolean)
         events = pl.concat(
             [
@@ -209,7 +210,7 @@ class _Pieces:
         return stay
 
     def _come(self, position: int, seq: int, bound: int, *, asks: bool) -> None:
-        """Take a stay in, and answer it."""
+        """Add a stay, and answer it."""
         stay = self._stand(position)
         if not asks:
             return
@@ -223,7 +224,7 @@ class _Pieces:
             self._add(seq, number, stay, begin, end, history.as_of(begin, None))
 
     def _put(self, at: int, time: int, seq: int, bound: int, *, exists: bool) -> None:
-        """Write a version, and tell the stays that it is valid for, in the order of their keys and times."""
+        """Write a version, and send pieces for the stays in which it is valid, in the order of their keys and times."""
         history = self.versions.written(at)
         history.forget(bound)
         self.versions.put(at, time, exists=exists)

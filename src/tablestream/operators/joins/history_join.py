@@ -1,8 +1,8 @@
 """Join of two versioned tables on their key, as of every time that both remember.
 
 The result at a time is the join of the rows that are valid then. A change of one side is a version, valid until the
-next one of that side: in between, the result becomes another at its begin and wherever a version of the other side
-begins. What of that is emitted is as in `result_history`.
+next version of that side. In between, the result changes where the version begins and wherever a version of the
+other side begins. `result_history` says which of these changes are emitted.
 
 ======  =======================================
 how     the result is a row where
@@ -13,8 +13,9 @@ right   the right side has one
 outer   one of them has one
 ======  =======================================
 
-``observed`` is the largest time of both sides in the shard. What ended before ``observed - history`` is forgotten:
-there nothing is valid. A change that is not the latest of its row and older than that comes too late, and is counted.
+``observed`` is the largest time of both sides in the shard. Versions that ended before ``observed - history`` are
+forgotten: no row is valid there. A change is too late, and counted, if it is older than that and not the latest of its
+row.
 
 References
 ----------
@@ -41,7 +42,7 @@ from tablestream.state.trace import TraceSpec
 
 @dataclass(frozen=True)
 class HistoryJoin(Operator):
-    """Join two histories on their key.
+    """Join two versioned tables on their key.
 
     Parameters
     ----------
@@ -52,11 +53,11 @@ class HistoryJoin(Operator):
     values
         The dtypes of both values.
     history_us
-        How far back the result is right, in microseconds.
+        How far back the result is maintained, in microseconds.
 
     Notes
     -----
-    Inputs: ``_kh``, key, ``_ts``, ``_live``, ``v``, ``_latest``. Output as that of `ResultHistory`.
+    Inputs: ``_kh``, key, ``_ts``, ``_live``, ``v``, ``_latest``. The output is that of `ResultHistory`.
     """
 
     how: How
@@ -95,7 +96,7 @@ class HistoryJoin(Operator):
 
     @property
     def marks(self) -> tuple[str, ...]:
-        """The times that it keeps."""
+        """The times that the operator keeps."""
         return self._result.marks
 
     @property
@@ -107,7 +108,7 @@ class HistoryJoin(Operator):
         return True
 
     def run(self, inputs: Sequence[pl.DataFrame], context: Context) -> Iterator[Emission]:
-        """Write the versions of both sides, and show how the result changes."""
+        """Write the versions of both sides, and emit how the result changes."""
         left, right = inputs
         columns = [KEY_HASH, *self.keys]
         opened = [
@@ -123,16 +124,16 @@ class HistoryJoin(Operator):
 
 @dataclass
 class _Pieces:
-    """What changes of the result, piece by piece: columns of one length.
+    """How the result changes, piece by piece: columns of the same length.
 
     Attributes
     ----------
     changes
-        (side, position among its changes, step, place) of what brings each piece about.
+        (side, position among its changes, step, place) of the change that causes each piece.
     begins, ends
-        Its times.
+        The times at which each piece begins and ends.
     rows
-        Of each side, the place of its row in the payload; -1: none.
+        For each side, the position of its row in the payload; -1: none.
     """
 
     join: HistoryJoin
@@ -144,7 +145,7 @@ class _Pieces:
     rows: tuple[list[int], list[int]] = field(default_factory=lambda: ([], []))
 
     def work(self, inputs: Sequence[pl.DataFrame]) -> None:
-        """Go through the changes of both sides, step by step."""
+        """Process the changes of both sides, step by step."""
         position, side = pl.int_range(pl.len(), dtype=pl.Int64), pl.lit(0, pl.Int64)
         changes = pl.concat(
             frame.select(
@@ -172,7 +173,7 @@ class _Pieces:
             self.context.reject(EXPIRED, frame[expired[which]], which)
 
     def _cut(self, change: tuple[int, int, int, int], time: int, bound: int) -> None:
-        """Cut what a version is valid for into pieces."""
+        """Cut the time in which a version is valid into pieces."""
         which, at, _, _ = change
         mine, other = self.opened[which].written(at), self.opened[1 - which].asked(at)
         mine.forget(bound)

@@ -1,18 +1,18 @@
-"""First half of a foreign-key join of histories: versions of left rows become stays at the right keys they point at.
+"""First half of a foreign-key join of versioned tables: versions of left rows become stays at right keys.
 
-Keyed by the left table's key. A *stay* says from when to when a left row points at a right key.
+Keyed by the left table's key. A *stay* is the time span in which a left row points at a right key.
 
 ====================================  ========================================================================
-a version comes at ``t``, and         is sent
+a version arrives at ``t``, and       is sent
 ====================================  ========================================================================
-an older one was valid until then     its stay anew, which now ends at ``t``
-another one began at ``t``            its stay anew, which now ends as it begins
+an older one was valid until then     its stay again, which now ends at ``t``
+another one began at ``t``            its stay again, which now ends as it begins
 it points at a right key              its stay, to be answered
 it points at nothing                  a piece of the result: the row alone (left), or nothing (inner; counted)
 it is a tombstone                     a piece of the result: nothing
 ====================================  ========================================================================
 
-What is too late is as in `history_join`.
+Versions are too late under the rules of `history_join`.
 
 References
 ----------
@@ -35,13 +35,13 @@ from tablestream.operators.versions import EXPIRED, OpenVersions, Versions, runn
 from tablestream.state.changes import FOREIGN_HASH, KEY_HASH, LATEST, LIVE, SEQ, TS
 from tablestream.state.trace import TraceSpec
 
-#: Whether a stay is new, and wants to know its right rows.
+# : Whether a stay is new and asks for its right rows.
 ASKS = "_asks"
 
 
 @dataclass(frozen=True)
 class HistorySubscribe(Operator):
-    """The left half of a foreign-key join of histories.
+    """The left half of a foreign-key join of versioned tables.
 
     Parameters
     ----------
@@ -50,15 +50,15 @@ class HistorySubscribe(Operator):
     value, right_value
         The dtypes of the two values.
     history_us
-        How far back the result is right, in microseconds.
+        How far back the result is maintained, in microseconds.
     keep_left
-        Whether rows without a right row stay.
+        Whether unmatched left rows are emitted.
 
     Notes
     -----
     Input: ``_kh``, key, ``_ts``, ``_live``, ``_latest``, ``_fh`` (null: the foreign key is null), foreign key, ``v``.
     Output 0, stays: ``_fh``, foreign key, ``_kh``, key, ``_ts``, ``_end``, ``_asks``, ``v``. Output 1: pieces, as
-    `ResultHistory` takes them.
+    `ResultHistory` reads them.
     """
 
     keys: pl.Schema
@@ -102,7 +102,7 @@ class HistorySubscribe(Operator):
         return True
 
     def run(self, inputs: Sequence[pl.DataFrame], context: Context) -> Iterator[Emission]:
-        """Write the versions, and send what becomes of their stays."""
+        """Write the versions, and send how their stays change."""
         (changes,) = inputs
         trace = context.trace(self._versions.name)
         row = pl.struct(FOREIGN_HASH, *self.foreign_keys, "v").alias("v")
@@ -129,7 +129,7 @@ class HistorySubscribe(Operator):
 
 @dataclass
 class _Stays:
-    """What becomes of stays: columns of one length."""
+    """How stays change: columns of the same length."""
 
     versions: OpenVersions
     history_us: int
@@ -141,7 +141,7 @@ class _Stays:
     rows: list[int] = field(default_factory=list)
 
     def work(self, puts: pl.DataFrame) -> list[int]:
-        """Go through the versions that come; return the places of those that are too late."""
+        """Process the arriving versions; return the positions of those that are too late."""
         expired = []
         highest = running_maximum(puts[TS], self.context.observed)
         bounds = (highest - self.history_us).to_list()
@@ -171,7 +171,7 @@ class _Stays:
         self.rows.append(row)
 
     def sent(self, puts: pl.DataFrame) -> pl.DataFrame:
-        """All of it, with the row that stays; a tombstone has none."""
+        """All stays to send, each with its left row; a tombstone has none."""
         rows = np.array(self.rows, dtype=np.int64)
         return puts[self.positions].with_columns(
             pl.col(SEQ).alias(PARENT),

@@ -1,7 +1,7 @@
-"""Join of n tables on their own key: one operator, whatever the number of tables.
+"""Join of n tables on their own key: one operator for any number of tables.
 
-An event is a change of one input. ``other`` is the current row of the other side, ``none`` its absence;
-the result's time is ``max(event's time, other row's time)``, tombstones included.
+An event is a change of one input. ``other`` is the current row of the other side, ``none`` means that there is no row.
+The result's time is ``max(event's time, other row's time)``, tombstones included.
 
 =====  ===========  =====================================  =======================================
 how    event on     emits nothing when                     otherwise
@@ -13,14 +13,15 @@ outer  either       other, new and old are all none        row when a side exist
 right  --           the mirror image of left
 =====  ===========  =====================================  =======================================
 
-A tree of such joins is evaluated bottom-up for each event: an inner node that emits is an event for the node
-above it; one that does not is its ``other``, with the largest time of its rows.
+A tree of such joins is evaluated bottom-up for each event. An inner node that emits is an event for the node above
+it. One that does not emit is the ``other`` of that node, with the largest time of its rows.
 
 Steps
-    ``atomic``: all changes of one step are applied first, then the key emits at most once: when the result
-    exists after the step or did before, with the largest time of the changes. Otherwise each change is its own
-    event, and inputs of one store (``stores``) are updated together before the first of them, which is how a
-    table joined to itself behaves in Kafka Streams; inputs that are sources (``early``) before any of the step's.
+    ``atomic``: all changes of one step are applied first. Then the key emits at most once, when the result exists
+    after the step or did before, with the largest time of the changes. Otherwise each change is its own event.
+    Inputs that share a store (``stores``) are then updated together before the first of them is answered, as Kafka
+    Streams does for a table joined to itself. Inputs that are sources (``early``) are updated before any change of
+    the step is answered.
 
 References
 ----------
@@ -56,9 +57,9 @@ How = Literal["inner", "left", "right", "outer"]
 
 @dataclass(frozen=True)
 class Branch:
-    """A join of two sides, each an input's number or a further join.
+    """A join of two sides, each an input's number or another join.
 
-    With `own_times` a change has its own time, whatever that of the row it meets.
+    With `own_times` the result of a change has the change's own time, whatever the time of the other row.
     """
 
     left: Branch | int
@@ -74,7 +75,7 @@ class KeyJoin(CanBeFinal):
     Parameters
     ----------
     tree
-        Which inputs are joined how.
+        Which inputs are joined, and how.
     keys
         The key columns and their dtypes.
     values
@@ -84,11 +85,11 @@ class KeyJoin(CanBeFinal):
     early
         Per input, whether it is updated before any change of the step is answered; used only when not `atomic`.
     quiet
-        Per input, whether a tombstone for an absent row is no change at all (a filter upstream makes such).
+        Per input, whether to ignore tombstones for absent rows (a filter upstream makes such tombstones).
     atomic
         Whether a step emits once per key.
     final
-        Whether only the last change per key and micro-batch leaves.
+        Whether to emit only the last change per key and micro-batch.
 
     Notes
     -----
@@ -158,13 +159,13 @@ class KeyJoin(CanBeFinal):
         return np.flatnonzero(arrived & (events.step_end == events.at) if self.atomic else arrived)
 
     def _stood(self, events: Events, at: Ints) -> Bools:
-        """Whether the key of each event had a row of the result when the micro-batch began."""
+        """Whether the result had a row for each event's key when the micro-batch began."""
         begin = np.maximum.accumulate(np.where(events.seq == 0, events.at, -1))[at]
         last = (pick(events.last_of(j), begin, np.int64(-1)) for j in range(len(self.values)))
         return _combined(self.tree, [(row >= events.key_start[at]) & events.live[row] for row in last])
 
     def _leaves(self, events: Events) -> list[_Side]:
-        """What each emitting event finds on each input: whether it changed, and its row before and after."""
+        """What each emitting event finds on each input: whether the input changed, and its row before and after."""
         at = self._emitting(events)
         key_start = events.key_start[at]
         leaves = []
@@ -199,7 +200,7 @@ class KeyJoin(CanBeFinal):
     def _rows(
         self, events: Events, at: Ints, sides: _Side, chosen: Ints, rows: Sequence[pl.DataFrame]
     ) -> pl.DataFrame:
-        """Gather the payload, once."""
+        """Gather the payload once."""
         live = sides.now[chosen]
         keys = pl.concat([frame.select(KEY_HASH, *self.keys) for frame in rows], rechunk=False)
         offsets = np.cumsum([0, *(frame.height for frame in rows[:-1])])
@@ -221,10 +222,10 @@ class KeyJoin(CanBeFinal):
 
 @dataclass(frozen=True)
 class _Side:
-    """One side of a join, as each emitting event finds it: columns of one length.
+    """One side of a join, as each emitting event finds it: columns of the same length.
 
     ``emits``: it changes; ``now``, ``was``: a row exists after and before; ``row_ts``, ``event_ts``: times of the
-    row and of the change (`never()` where there is none); ``row``: of an input, the position of its row or -1.
+    row and of the change (`never()` where there is none); ``row``: for an input, the position of its row or -1.
     """
 
     emits: Bools
@@ -266,19 +267,19 @@ def _evaluate(tree: Branch | int, leaves: Sequence[_Side]) -> _Side:
 
 
 def exists(how: How, left: Bools, right: Bools) -> Bools:
-    """Return whether the join of two sides has a row."""
+    """Return whether a join has a row, given whether each side has one."""
     return {"inner": left & right, "left": left, "right": right, "outer": left | right}[how]
 
 
 def _combined(tree: Branch | int, leaves: Sequence[Bools]) -> Bools:
-    """Whether the tree has a row, where it is known of each input."""
+    """Whether the tree has a row, given whether each input has one."""
     if isinstance(tree, int):
         return leaves[tree]
     return exists(tree.how, _combined(tree.left, leaves), _combined(tree.right, leaves))
 
 
 def _emits_alone(how: How, left: _Side, right: _Side) -> tuple[Bools, Bools]:
-    """Whether a change of the left side alone emits, and of the right side alone."""
+    """Whether a change of the left side alone emits, and a change of the right side alone."""
     some_left, some_right = right.now | left.now | left.was, left.now | right.now | right.was
     return {
         "inner": (right.now, left.now),

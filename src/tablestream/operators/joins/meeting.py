@@ -1,4 +1,4 @@
-"""Where left messages and right changes of a foreign-key join meet: their order, key by key, as integers."""
+"""The common order of left messages and right changes of a foreign-key join, key by key, as integers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import polars as pl
 from tablestream.operators.events import Bools, Ints, bools, by_key, ints, pick, run_start, starts
 from tablestream.state.changes import FOREIGN_HASH, LIVE, SEQ, STEP, number_keys
 
-#: The place after all places.
+# : The place after all places.
 OPEN = np.iinfo(np.int64).max
 
 
@@ -27,11 +27,11 @@ class Meeting:
     left_id, left_at, right_id, right_at
         Right key and place of every left message and of every right row.
     found
-        Per left message: the right row as it is at its place, or -1.
+        Per left message: the right row as it is at the message's place, or -1.
     right_live, right_was
-        Per right row: whether it is no tombstone; whether the row it replaces existed.
+        Per right row: whether it is not a tombstone; whether the row that it replaces existed.
     right_changed
-        Per right row: whether it is a change of this micro-batch that counts.
+        Per right row: whether it is a change of this micro-batch that is not ignored.
     last_right_at
         Per left message: the place of the last right change of its key, or -1.
     order, kid
@@ -60,7 +60,7 @@ class Meeting:
         atomic: bool,
         quiet_right: bool,
     ) -> Meeting:
-        """Put left messages and right rows (state and changes, the state first) into one order."""
+        """Merge left messages and right rows (those of the state first, then changes) into one order."""
         left_id, right_id = (
             ints(kid) for kid in number_keys(FOREIGN_HASH, list(foreign_keys), [left, rights])
         )
@@ -98,7 +98,7 @@ class Meeting:
         )
 
     def right_changes(self, *, last_only: bool) -> Ints:
-        """The positions of the right changes in order of place; with `last_only` the last of each key."""
+        """The positions of the right changes in order of place; with `last_only` the last one of each key."""
         changes = np.flatnonzero(self.right_changed)
         changes = changes[np.argsort(self.right_at[changes], kind="stable")]
         if not last_only:

@@ -1,20 +1,20 @@
-"""The history of a join's result: what is shown of it, and what a change of it shows anew.
+"""The history of a join's result: which changes of it are emitted.
 
-A *piece* says what the result is from one time to another: a row, or nothing. What is shown is a step function, too:
-the versions that were emitted. After all pieces of a step, each of these times emits at most once, in rising order:
-where a piece begins, where one ends, and where a version that is shown begins inside of one.
+A *piece* says what the result is between two times: a row, or nothing. What was emitted so far is a step function of
+time, too: the emitted versions. After all pieces of a step, each of these times emits at most once, in rising order:
+where a piece begins, where a piece ends, and where an emitted version begins inside a piece.
 
 =======================  =====================  ==========================
-the result there now     shown there so far     emits
+the result there now     emitted there so far   emits
 =======================  =====================  ==========================
 a row                    --                     the row, at that time
 nothing                  a row                  a tombstone, at that time
 nothing                  nothing                nothing
 =======================  =====================  ==========================
 
-So a boundary that no longer holds is emitted again with what is valid there now. A piece that ended before
-``observed - history`` comes too late, and is counted; one that began before is shown from there on, since what was
-shown between is forgotten. ``observed`` is the largest time at which a piece began.
+So a boundary that is no longer one is emitted again, with what is valid there now. A piece that ended before
+``observed - history`` is too late, and counted. A piece that began before then is emitted from then on, because older
+emitted versions are forgotten. ``observed`` is the largest time at which a piece began.
 
 References
 ----------
@@ -35,7 +35,7 @@ from tablestream.operators.versions import EXPIRED, History, OpenVersions, Versi
 from tablestream.state.changes import KEY_HASH, LATEST, LIVE, SEQ, STEP, TS
 from tablestream.state.trace import TraceSpec
 
-#: Where a piece ends; none: it is open.
+# : Where a piece ends; null: it is open.
 END = "_end"
 #: The largest time at which a piece began.
 SHOWN = "shown"
@@ -48,7 +48,7 @@ def piece_schema(keys: pl.Schema, values: tuple[pl.DataType, pl.DataType]) -> pl
 
 @dataclass(frozen=True)
 class ResultHistory(Operator):
-    """Show a result whose pieces come.
+    """Emit the changes of a result from its pieces.
 
     Parameters
     ----------
@@ -57,7 +57,7 @@ class ResultHistory(Operator):
     values
         The dtypes of the values of both sides.
     history_us
-        How far back versions are shown, in microseconds.
+        How far back versions are emitted, in microseconds.
 
     Notes
     -----
@@ -93,7 +93,7 @@ class ResultHistory(Operator):
 
     @property
     def marks(self) -> tuple[str, ...]:
-        """The times that it keeps."""
+        """The times that the operator keeps."""
         return (SHOWN,)
 
     @property
@@ -101,12 +101,12 @@ class ResultHistory(Operator):
         return (EXPIRED,)
 
     def run(self, inputs: Sequence[pl.DataFrame], context: Context) -> Iterator[Emission]:
-        """Show what the pieces change, and remember what is shown."""
+        """Emit what the pieces change, and remember what was emitted."""
         (pieces,) = inputs
         yield Emission(0, self.shown(pieces, context))
 
     def shown(self, pieces: pl.DataFrame, context: Context) -> pl.DataFrame:
-        """Give the changes that pieces, in the order of their places, make."""
+        """Return the changes that pieces make; the pieces come in the order of their places."""
         trace = context.trace(self._versions.name)
         columns = [SEQ, STEP, KEY_HASH, *self.keys, TS, END, LIVE]
         puts = pieces.select(*columns, pl.struct("v0", "v1").alias("v"))
@@ -119,7 +119,7 @@ class ResultHistory(Operator):
 
 @dataclass
 class _Showing:
-    """The pieces of a micro-batch, and what they emit: columns of one length."""
+    """The pieces of a micro-batch, and what they emit: columns of the same length."""
 
     versions: OpenVersions
     history_us: int
@@ -132,7 +132,7 @@ class _Showing:
     latest: list[bool] = field(default_factory=list)
 
     def work(self, pieces: pl.DataFrame) -> None:
-        """Go through the pieces; those of one key and step belong together."""
+        """Process the pieces; those of one key and step are processed together."""
         highest = running_maximum(pieces[TS], self.context.marks.get(SHOWN))
         bounds = (highest - self.history_us).to_list()
         columns = pieces.select(SEQ, STEP, TS, END, LIVE)
@@ -146,7 +146,7 @@ class _Showing:
             self.context.marks[SHOWN] = int(highest[-1])
 
     def _show(self, pieces: Sequence[tuple[int, int, int, int | None, int]], bound: int) -> None:
-        """Emit what is not yet shown of the result after some pieces."""
+        """Emit what some pieces change in the result."""
         position, parent, *_ = pieces[-1]
         shown = self.versions.written(position)
         shown.forget(bound)
@@ -171,7 +171,7 @@ class _Showing:
         self.latest += [time == shown.times[-1] for time in self.times[first:]]
 
     def emitted(self, keys: pl.DataFrame) -> pl.DataFrame:
-        """The rows emitted, in the columns of the operator's output."""
+        """The emitted rows, in the columns of the operator's output."""
         rows = np.array(self.rows, dtype=np.int64)
         both = gather(self.versions.payload, rows)
         return keys[self.positions].with_columns(

@@ -1,6 +1,6 @@
-"""A left foreign-key join of which only the right row is wanted: what a star join looks up.
+"""A left foreign-key join that emits only the right row: the lookup of a star join.
 
-The answer to a left key is the right row that it points at, or a tombstone where there is none.
+The answer to a left key is the right row that it points at, or a tombstone if there is none.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from tablestream.state.trace import TraceSpec
 
 @dataclass(frozen=True)
 class RightRows(Operator):
-    """One half of such a join, or both.
+    """One half of such a join, or both halves.
 
     Parameters
     ----------
     join
         The half.
     output
-        Which of its outputs has the answers.
+        The number of the output with the answers.
     keys
         The columns of the left key.
 
@@ -64,7 +64,7 @@ class RightRows(Operator):
         return self.join.rejects
 
     def run(self, inputs: Sequence[pl.DataFrame], context: Context) -> Iterator[Emission]:
-        """Let the half work, and leave the left row out of its answers."""
+        """Run the half, and remove the left row from its answers."""
         columns = (PARENT, NUMBER, KEY_HASH, *self.keys, TS)
         for emission in self.join.run(inputs, context):
             if emission.output != self.output:

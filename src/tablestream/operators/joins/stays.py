@@ -1,4 +1,4 @@
-"""Stays: how long each left row pointed at a right key, as intervals of places."""
+"""Stays: how long each left row pointed at a right key, as intervals of places in the total order."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tablestream.state.changes import FOREIGN_HASH, KEY_HASH, STEP
 
 @dataclass(frozen=True)
 class Stays:
-    """The stays of left rows under right keys, sorted by right key, then left key, then place.
+    """The stays of left rows at right keys, sorted by right key, then left key, then place.
 
     A stay is a subscription from one message about it (place ``start``) to the next (``end``, or `OPEN`).
 
@@ -27,10 +27,10 @@ class Stays:
     foreign, start, end
         Number of the right key, and the open interval of places.
     row
-        Position of the left value: in the trace's rows, then in the messages.
+        Position of the left value: first the trace's rows, then the messages.
     end_step, end_answers, end_changed
-        Of the message that ends the stay: its step (-1: none), whether it is answered whatever the right row,
-        and whether the left row became another.
+        Of the message that ends the stay: its step (-1: none), whether it is answered whatever the right row is, and
+        whether the left row changed.
     """
 
     keys: pl.DataFrame
@@ -53,18 +53,18 @@ class Stays:
         foreign_keys: Sequence[str],
         meeting: Meeting,
     ) -> Stays:
-        """Find the stays under some right keys.
+        """Find the stays at some right keys.
 
         Parameters
         ----------
         left
             The left messages.
         stored
-            The subscriptions in the state under those right keys, with their position ``_row``.
+            The subscriptions in the state to those right keys, with their position ``_row``.
         stored_foreign
             Those right keys, with their number ``_kid``.
         stored_rows
-            How many rows the state has: a message's value follows after them.
+            How many rows the state has; the values of the messages follow them.
         """
         wanted = np.zeros(
             int(max(meeting.left_id.max(initial=-1), meeting.right_id.max(initial=-1))) + 1, dtype=bool
@@ -89,10 +89,10 @@ class Stays:
     def _between(
         cls, every: pl.DataFrame, keys: Sequence[str], left: pl.DataFrame, stored_rows: int
     ) -> Stays:
-        """Close every stay with the next message about the same subscription."""
+        """End every stay at the next message about the same subscription."""
         pair = ("_kid", *keys)
         followed = every.select(pl.all_horizontal(pl.col(c).eq_missing(pl.col(c).shift(-1)) for c in pair))
-        # The shift leaves nothing behind the last row: an all-null key must not seem to be followed.
+        # The shift puts null after the last row: without the check, an all-null key would seem to be followed.
         ends = bools(followed.to_series()) & (np.arange(every.height) < every.height - 1)
         start, row = ints(every["_at"]), ints(every["_row"])
         message = np.where(ends, np.append(row[1:], -1)[: len(row)] - stored_rows, -1)

@@ -4,15 +4,15 @@
 record                             inner               left
 =================================  ==================  =================================
 no value                           dropped, counted    dropped, counted
-points at nothing                  dropped, counted    itself, without a row
-points at an absent row            nothing             itself, without a row
+points at nothing                  dropped, counted    the record, without a row
+points at an absent row            nothing             the record, without a row
 points at a row                    both                both
 =================================  ==================  =================================
 
-The result has the record's key and time. Changes of the table emit nothing; a record meets the row that was written
-last, whatever its time.
+The result has the record's key and time. Changes of the table emit nothing. A record is joined with the row that was
+written last, whatever the row's time.
 
-``atomic``: a step's changes of the table come before its records. Otherwise message after message.
+``atomic``: a step's changes of the table come before its records. Otherwise messages are processed one by one.
 
 References
 ----------
@@ -53,11 +53,11 @@ class StreamTableJoin(Operator):
     Parameters
     ----------
     keys, foreign_keys
-        The columns and dtypes of the stream's key and of what records point at, the table's key.
+        The columns and dtypes of the stream's key, and of the foreign key, which is the table's key.
     value, right_value
         The dtypes of a record's value and of a row's.
     keep_left
-        Whether a record without a row stays.
+        Whether an unmatched record is emitted.
     atomic
         Whether the table's changes of a step come before its records.
 
@@ -130,7 +130,7 @@ class StreamTableJoin(Operator):
         trace.insert(newest(rows, kids[_TABLE], self._table.schema))
 
     def _found(self, rows: pl.DataFrame, records: pl.DataFrame, kids: Sequence[pl.Series]) -> Ints:
-        """The position of the row that each record meets; -1 where it meets none."""
+        """The position of the row that each record is joined with; -1 if there is none."""
         asked = records.select(
             self._place(rows, records).alias(SEQ), STEP, TS, pl.col(TS).alias(ROW_TS), LIVE
         )
@@ -152,14 +152,14 @@ class StreamTableJoin(Operator):
 
 
 def joinable(arrived: pl.DataFrame, context: Context, *, keep_left: bool) -> pl.DataFrame:
-    """Leave out, and count, records without a value, and unless `keep_left` those that point at nothing."""
+    """Drop and count records without a value and, unless `keep_left`, those that point at nothing."""
     joins = pl.col(LIVE) if keep_left else pl.col(LIVE) & pl.col(FOREIGN_HASH).is_not_null()
     context.reject(NULL, arrived.filter(~joins))
     return arrived.filter(joins)
 
 
 def last_places(frames: Sequence[pl.DataFrame]) -> Ints:
-    """Return the last place of each step, by the step."""
+    """Return the last place of each step; the array's index is the step."""
     steps = np.concatenate([ints(frame[STEP]) for frame in frames])
     last = np.zeros(int(steps.max(initial=0)) + 1, dtype=np.int64)
     np.maximum.at(last, steps, np.concatenate([ints(frame[SEQ]) for frame in frames]))

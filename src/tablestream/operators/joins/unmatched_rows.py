@@ -1,6 +1,6 @@
-"""Rows of the right table that no left row points at: what right and outer foreign-key joins add.
+"""Unmatched rows of the right table: what right and outer foreign-key joins emit in addition.
 
-A right key is *lone* when its row exists and nothing is subscribed to it. Per step (per event, if not atomic):
+A right key is *lone* if its row exists and nothing is subscribed to it. Per step (per event, if not atomic):
 
 ==========  =========  ======================  ============================================
 was lone    is lone    right row changed       emits, keyed (null, right key)
@@ -44,14 +44,14 @@ COUNT = "_count"
 
 @dataclass(frozen=True)
 class LoneRows:
-    """Counts the subscriptions of each right key, and tells which right rows are lone.
+    """Counts the subscriptions of each right key, to find the lone right rows.
 
     Parameters
     ----------
     foreign_keys
         The columns and dtypes of the right key.
     atomic
-        Whether a step is judged as a whole.
+        Whether a step is compared as a whole.
     """
 
     foreign_keys: pl.Schema
@@ -59,7 +59,7 @@ class LoneRows:
 
     @property
     def trace(self) -> TraceSpec:
-        """How many subscriptions each right key has, where it has any."""
+        """How many subscriptions each right key has; keys without any are left out."""
         columns = {FOREIGN_HASH: pl.Int64(), **self.foreign_keys, LIVE: pl.Boolean(), COUNT: pl.Int64()}
         return TraceSpec(
             name="subscription counts",
@@ -70,7 +70,7 @@ class LoneRows:
         )
 
     def run(self, meeting: Meeting, left: pl.DataFrame, rights: pl.DataFrame, trace: Trace) -> pl.DataFrame:
-        """Count, and return the lone rows' changes: ``_parent``, ``_fh``, right key, ``_ts``, ``_live``, ``v1``."""
+        """Return the changes of lone rows: ``_parent``, ``_fh``, right key, ``_ts``, ``_live``, ``v1``."""
         columns = [FOREIGN_HASH, *self.foreign_keys]
         keys = pl.concat([rights.select(columns), left.select(columns)])[meeting.order]
         stored = trace.lookup(touched_keys([keys]))
@@ -121,7 +121,7 @@ class LoneRows:
 
 
 def _latest(marked: Bools, kid: Ints) -> Ints:
-    """The last marked position of the same key up to each position, or -1."""
+    """For each position, the last marked position up to it with the same key, or -1."""
     place = np.arange(len(kid), dtype=np.int64)
     last = np.maximum.accumulate(np.where(marked, place, -1))
     return np.where(last >= run_start(starts(kid)), last, -1)
