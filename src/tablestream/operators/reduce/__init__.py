@@ -1,1 +1,1 @@
-"""What is made of the rows of a group."""
+"""Aggregates and rankings of groups."""

@@ -1,11 +1,11 @@
-"""Aggregates of records that are never taken out again: what is remembered of a group is what is shown of it.
+"""Aggregates of records that are never retracted: the state of a group is small, and its result follows from it.
 
 =====================  ==============================================================  ======================
 function               result                                                          remembered
 =====================  ==============================================================  ======================
 ``MIN``, ``MAX``       the least, the greatest value that is not null; null if none    that value
-``FIRST``, ``LAST``    the value that came first, last; null if that is its value      that value
-``COLLECT_LIST``       the values that are not null, in the order in which they came   all of them
+``FIRST``, ``LAST``    the value that arrived first, last; it may be null              that value
+``COLLECT_LIST``       the values that are not null, in the order of arrival           all of them
 ``COLLECT_SET``        the same without repetitions                                    all of them
 ``COUNT_DISTINCT``     how many different values that are not null                     the different values
 =====================  ==============================================================  ======================
@@ -34,11 +34,11 @@ class Accumulated(Function):
     Parameters
     ----------
     kind
-        What is made of the values.
+        Which aggregate.
     column, of
         The column, and its dtype.
     into
-        The dtype of the result, as Spark has it.
+        The dtype of the result, as in Spark.
     """
 
     kind: Kind
@@ -55,37 +55,37 @@ class Accumulated(Function):
         return {"values": pl.List(self.of)}
 
     def run(self, events: GroupEvents, base: Sequence[pl.Series], shown: Ints) -> Totals:
-        """Take in the records of each group, one by one."""
+        """Add the records of each group, one by one."""
         taken = one_by_one(events, self.column, base[0], shown, lambda stored: _Kept(self.kind, stored))
         return taken.totals(self.into, pl.List(self.of))
 
     def recalled(self, rows: pl.Series, base: Sequence[pl.Series]) -> pl.Series:  # noqa: ARG002
-        """Return what the values that are kept give."""
+        """Return the results for the remembered values."""
         return results_of(base[0], self.into, lambda stored: _Kept(self.kind, stored))
 
 
 class Taking(Protocol):
-    """What is made of the values of one group, one after the other."""
+    """The state of an aggregate of one group, to which values are added one by one."""
 
     def take(self, value: Any) -> None:
-        """Take a value in."""
+        """Add a value."""
 
     def result(self) -> Any:
-        """What the aggregate is now."""
+        """The aggregate so far."""
 
     def stored(self) -> Any:
-        """What is to be remembered."""
+        """What to remember."""
 
 
 @dataclass(frozen=True)
 class Taken:
-    """What came of it: the results that are shown, and what is remembered of each group."""
+    """The outcome: the results to emit, and what to remember of each group."""
 
     results: list[Any]
     groups: list[Taking]
 
     def totals(self, result: pl.DataType, state: pl.DataType) -> Totals:
-        """Give both as columns."""
+        """Return both as columns."""
         remembered = column_of([one.stored() for one in self.groups], state)
         return Totals(column_of(self.results, result), [remembered])
 
@@ -93,7 +93,7 @@ class Taken:
 def one_by_one(
     events: GroupEvents, column: str, base: pl.Series, shown: Ints, make: Callable[[Any], Taking]
 ) -> Taken:
-    """Let the records of each group be taken in; `make` goes on from what was remembered, or from none."""
+    """Add the records of each group one by one; `make` starts from what was remembered, or from None."""
     known, wanted = cells(base), set(shown.tolist())
     taken = Taken([], [])
     records = zip(events.group.tolist(), cells(events.new(column)), strict=True)
@@ -112,7 +112,7 @@ def results_of(base: pl.Series, result: pl.DataType, make: Callable[[Any], Takin
 
 
 class _Kept:
-    """The values of one group that are kept."""
+    """The remembered values of one group."""
 
     def __init__(self, kind: Kind, stored: list[Any] | None) -> None:
         self._kind, self._values = kind, stored or []

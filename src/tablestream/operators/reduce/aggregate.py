@@ -5,7 +5,7 @@ A *turn* is one message, or with ``atomic`` all messages of a step to one group.
 ============  ===========================  ====================================================
 rows before   rows after                   emits, at the time that `groups` gives
 ============  ===========================  ====================================================
-any           some                         the aggregates, also where they are the same
+any           some                         the aggregates, even if they did not change
 any           none                         a tombstone; with ``keep_empty`` the aggregates
 ============  ===========================  ====================================================
 
@@ -35,26 +35,26 @@ from tablestream.state.trace import Trace, TraceSpec
 
 @dataclass(frozen=True)
 class Aggregate(CanBeFinal):
-    """Keep declared aggregates of groups.
+    """Maintain declared aggregates of groups.
 
     Parameters
     ----------
     keys, group_keys
         The columns and dtypes of the table's key and of the group's.
     value
-        The dtype of what is aggregated of a row.
+        The dtype of the part of a row that is aggregated.
     functions
         The aggregates: running totals, and others.
     keep_empty
-        Whether a group without rows stays.
+        Whether the result keeps a group without rows.
     atomic
         Whether a step emits once per group.
 
     Notes
     -----
     Input: the messages of `Regroup`. Output 0: ``_kh``, group key as ``_k0``, ..., ``_ts``, ``_live``, ``v0``
-    with a field ``c0``, ``c1``, ... per function. Cost: the messages, and what `members` says; with lists and sets all
-    rows of the groups that have messages.
+    with a field ``c0``, ``c1``, ... per function. Cost: the messages, and the cost given in `members`; with lists and
+    sets all rows of the groups that have messages.
     """
 
     keys: pl.Schema
@@ -83,13 +83,13 @@ class Aggregate(CanBeFinal):
 
     @property
     def _distinct(self) -> dict[str, Distinct]:
-        """What counts the different values of each column of which they are counted."""
+        """The distinct counter of each column whose different values are counted."""
         columns = [one.column for _, one in self._collected if one.kind is Kind.COUNT_DISTINCT]
         return {column: Distinct(column, self.group_keys) for column in columns}
 
     @property
     def _members(self) -> Members | None:
-        """What keeps the rows of the groups, if a function needs them."""
+        """The rows of the groups, if a function needs them."""
         functions = tuple(one for _, one in self._collected if one.kind is not Kind.COUNT_DISTINCT)
         return Members(self.keys, self.group_keys, self.value, functions) if functions else None
 
@@ -111,7 +111,7 @@ class Aggregate(CanBeFinal):
         return tuple(replace(spec, number=number) for number, spec in enumerate(specs))
 
     def run(self, inputs: Sequence[pl.DataFrame], context: Context) -> Iterator[Emission]:
-        """Apply the messages, emit what each turn leaves, and remember it."""
+        """Apply the messages, emit the result of each turn, and remember it."""
         (arrived,) = inputs
         trace = context.trace(self._groups.name)
         touched = touched_keys([arrived.select(FOREIGN_HASH, *self.group_keys)])
@@ -124,12 +124,12 @@ class Aggregate(CanBeFinal):
         trace.insert(answer.kept.with_columns(**state))
 
     def recalled(self, trace: Callable[[str], Trace]) -> Iterator[pl.DataFrame]:
-        """Yield the groups as they are remembered: ``_fh``, group key, ``_ts`` and ``v``, in frames of bounded size.
+        """Yield the remembered groups: ``_fh``, group key, ``_ts`` and ``v``, in frames of bounded size.
 
         Parameters
         ----------
         trace
-            Gives the trace of a name that the operator declared.
+            Returns a trace that the operator declared, by name.
         """
         for groups in trace(self._groups.name).frames():
             columns: dict[int, pl.Series] = {}
@@ -145,7 +145,7 @@ class Aggregate(CanBeFinal):
     def _results(
         self, events: GroupEvents, shown: Ints, context: Context
     ) -> tuple[dict[int, pl.Series], dict[str, pl.Series]]:
-        """The aggregates at some messages by their numbers, and what is to be remembered of the groups."""
+        """The aggregates at some messages, by function number, and what to remember of the groups."""
         results: dict[int, pl.Series] = {}
         state: dict[str, pl.Series] = {}
         for number, function in self._totals:
@@ -164,7 +164,7 @@ class Aggregate(CanBeFinal):
     def _of_collected(
         self, counts: Mapping[str, pl.Series], rows: Sequence[pl.Series]
     ) -> dict[int, pl.Series]:
-        """Results by the numbers of the functions: counts by columns, and what `Members` gives."""
+        """Results by function number, from the counts by column and the results of `Members`."""
         others = iter(rows)
         return {
             number: counts[one.column] if one.kind is Kind.COUNT_DISTINCT else next(others)

@@ -1,4 +1,4 @@
-"""Declared aggregates of a group that are no running totals, and what two values of them have to do with each other."""
+"""The declared aggregates that are not running totals, and how their values are compared."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import polars as pl
 
 
 class Kind(Enum):
-    """What is made of the values of a group."""
+    """Which aggregate of a group's values."""
 
     MIN = "min"
     MAX = "max"
@@ -25,7 +25,7 @@ class Kind(Enum):
 
 @dataclass(frozen=True)
 class Collected:
-    """An aggregate of a column that no running total gives; `result` is the dtype of what it makes."""
+    """An aggregate of a column that is not a running total; `result` is the dtype of its result."""
 
     kind: Kind
     column: str
@@ -33,12 +33,12 @@ class Collected:
 
     @property
     def is_list(self) -> bool:
-        """Whether the result is made of all rows of the group."""
+        """Whether the result contains all rows of the group."""
         return self.kind in {Kind.COLLECT_LIST, Kind.COLLECT_SET}
 
 
 def collected(kind: Kind, values: Iterable[Any]) -> list[Any]:
-    """Make a list or a set of the values of a group, in the order in which their rows came."""
+    """Make a list or a set of the values of a group, in the order in which their rows arrived."""
     present = [value for value in values if value is not None]
     if kind is Kind.COLLECT_LIST:
         return present
@@ -46,14 +46,14 @@ def collected(kind: Kind, values: Iterable[Any]) -> list[Any]:
 
 
 def comparable(value: Any) -> Any:
-    """A value that has an order and one equality: NaN equals itself and is greatest, text sorts by its bytes."""
+    """A form of the value with an order and one equality: NaN equals itself and is greatest, text sorts by its bytes."""
     if isinstance(value, float):
         return (1, math.nan) if math.isnan(value) else (0, value + 0.0)
     return (value.encode(), value) if isinstance(value, str) else value
 
 
 def hashable(value: Any) -> Any:
-    """A value that can be a member of a set, equal where Spark's values are: NaN to itself, 0.0 to -0.0."""
+    """A form of the value that a set can contain, equal where Spark's values are: NaN to itself, 0.0 to -0.0."""
     if isinstance(value, float):
         return "NaN" if math.isnan(value) else value + 0.0
     if isinstance(value, dict):

@@ -1,15 +1,15 @@
-"""How many different values that are not null a group has, from how many rows have each value.
+"""Count a group's different non-null values, from the number of rows that have each value.
 
 ==========================================  ==========================================
 message                                     effect
 ==========================================  ==========================================
-takes out the last row with a value         one value fewer
-brings the first row with a value           one value more
+removes the last row with a value           one value fewer
+adds the first row with a value             one value more
 any other                                   none
 ==========================================  ==========================================
 
-A value is stored as bytes: two values have the same bytes exactly if they are equal as `hashable` has it. Their hash
-is part of the state, so it depends on no library's version.
+A value is stored as bytes: two values have the same bytes exactly if they are equal under `hashable`. Their hash is
+part of the state, so it does not depend on a library's version.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from tablestream.state.trace import Trace, TraceSpec
 
 _VALUE_HASH, _VALUE, _COUNT = "_vh", "_value", "_count"
 _AT, _MOVE = "_at", "_move"
-#: An odd constant (2**64 over the golden ratio) that spreads one hash before another is added.
+# : An odd constant (2**64 over the golden ratio) that spreads one hash before another is added.
 _MIX = np.int64(-7046029254386353131)
 
 
@@ -65,7 +65,7 @@ class Distinct:
 
     @property
     def state(self) -> dict[str, pl.DataType]:
-        """What is remembered of a group."""
+        """The dtypes of what is remembered of a group."""
         return {self._total: pl.Int64()}
 
     @property
@@ -73,11 +73,11 @@ class Distinct:
         return f"distinct_{self.column}"
 
     def recalled(self, groups: pl.DataFrame) -> pl.Series:
-        """Return the counts of groups as they are remembered."""
+        """Return the remembered counts of groups."""
         return groups[self._total]
 
     def run(self, events: GroupEvents, shown: Ints, trace: Trace) -> tuple[pl.Series, dict[str, pl.Series]]:
-        """Return the counts at some messages, and what is to be remembered of each group."""
+        """Return the counts at some messages, and what to remember of each group."""
         moved = self._moved(events)
         at, move = ints(moved[_AT]), ints(moved[_MOVE])
         values = moved.drop(_AT, _MOVE)
@@ -99,7 +99,7 @@ class Distinct:
         return result, {self._total: state}
 
     def _moved(self, events: GroupEvents) -> pl.DataFrame:
-        """The values that messages take out and bring, in the order of the messages, as keys of the trace."""
+        """The values that messages remove and add, in the order of the messages, as keys of the trace."""
         old = _present(events.old(self.column), events.removes, -1)
         new = _present(events.new(self.column), events.adds, 1)
         moved = pl.concat([old, new]).sort(_AT, _MOVE)
@@ -110,7 +110,7 @@ class Distinct:
 
 
 def _present(values: pl.Series, there: Bools, move: int) -> pl.DataFrame:
-    """The values of some messages that are not null: in which message, by how many rows, as bytes."""
+    """The non-null values of some messages: the message, the change in rows, and the value as bytes."""
     at = np.flatnonzero(there & bools(values.is_not_null()))
     found = [value_bytes(value) for value in cells(values[at])]
     moves = np.full(len(at), move, dtype=np.int64)
@@ -118,7 +118,7 @@ def _present(values: pl.Series, there: Bools, move: int) -> pl.DataFrame:
 
 
 def value_bytes(value: Any) -> bytes:
-    """Write a cell of a column so that two cells have the same bytes exactly if they are equal.
+    """Encode a cell of a column so that two cells have the same bytes exactly if they are equal.
 
     Examples
     --------
@@ -133,7 +133,7 @@ def value_bytes(value: Any) -> bytes:
 
 
 def _plain(value: Any) -> str:
-    """What JSON has no form for."""
+    """The text of a value that JSON cannot represent."""
     if isinstance(value, Decimal):
         return "{}/{}".format(*value.as_integer_ratio())
     if isinstance(value, timedelta):

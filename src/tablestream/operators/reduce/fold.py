@@ -1,6 +1,6 @@
 """Second half of a grouping with the user's own functions, called as Kafka Streams calls them.
 
-A message may bear an old row, a new row, or both; the old one is subtracted first.
+A message may carry an old row, a new row, or both; the old one is subtracted first.
 
 ===================  =====================================================================
 message              effect
@@ -11,8 +11,8 @@ new, no aggregate    ``adder(key, new, initializer())``; a reduction: the new ro
 new, an aggregate    ``adder(key, new, aggregate)``
 ===================  =====================================================================
 
-A function that returns None deletes the group: a tombstone. So does, unless ``keep_empty``, the last row that leaves.
-A *turn* (one message, or with ``atomic`` all of a step to one group) emits once.
+A function that returns None deletes the group: a tombstone is emitted. Removing the last row deletes it, too, unless
+``keep_empty`` is set. A *turn* (one message, or with ``atomic`` all messages of a step to one group) emits once.
 
 References
 ----------
@@ -43,19 +43,19 @@ AGGREGATE = "aggregate"
 
 @dataclass(frozen=True)
 class UserFunctions:
-    """What a user gave: functions of (group key, row, aggregate).
+    """The user's functions of (group key, row, aggregate).
 
     Parameters
     ----------
     initializer
-        () -> aggregate of a group without rows; None: the first row is the aggregate.
+        () -> aggregate of a group without rows. None: the first row is the aggregate.
     adder, subtractor
-        (group key, row, aggregate) -> aggregate, or None to delete the group. Rows, and keys and aggregates of
-        several columns, are named tuples; a key or an aggregate of one column is its value.
+        (group key, row, aggregate) -> aggregate, or None to delete the group. Rows are named tuples. So are keys and
+        aggregates of several columns; a key or an aggregate of one column is its value.
     key, row, aggregate
         The names of the columns.
     text
-        The functions' names and version: what a restarted plan is compared by.
+        The functions' names and version, which a restarted plan compares.
     """
 
     initializer: Callable[[], Any] | None
@@ -69,22 +69,22 @@ class UserFunctions:
 
 @dataclass(frozen=True)
 class Fold(CanBeFinal):
-    """Keep an aggregate per group by the user's functions.
+    """Maintain an aggregate per group with the user's functions.
 
     Parameters
     ----------
     keys, group_keys
         The columns and dtypes of the table's key and of the group's.
     value, aggregate
-        The dtypes of what is aggregated of a row, and of the aggregate: structs of ``c0``, ``c1``, ...
+        The dtypes of the aggregated part of a row, and of the aggregate: structs of ``c0``, ``c1``, ...
     functions
-        The user's.
+        The user's functions.
     keep_empty, atomic, final
         As for `Aggregate`.
 
     Notes
     -----
-    Input: the messages of `Regroup`. Output 0: as `Aggregate`'s. One Python call per row that comes or goes.
+    Input: the messages of `Regroup`. Output 0: that of `Aggregate`. One Python call per added or removed row.
     """
 
     keys: pl.Schema
@@ -108,7 +108,7 @@ class Fold(CanBeFinal):
         return (groups_trace(self.group_keys, {AGGREGATE: self.aggregate}),)
 
     def run(self, inputs: Sequence[pl.DataFrame], context: Context) -> Iterator[Emission]:
-        """Apply the messages, emit what each turn leaves, and remember it."""
+        """Apply the messages, emit the result of each turn, and remember it."""
         (arrived,) = inputs
         trace = context.trace("groups")
         stored = trace.lookup(touched_keys([arrived.select(FOREIGN_HASH, *self.group_keys)]))
@@ -128,7 +128,7 @@ class Fold(CanBeFinal):
 
     @property
     def _shape(self) -> _Shape:
-        """What users see of an aggregate; that of a reduction is a row."""
+        """How users see an aggregate; that of a reduction is a row."""
         user = self.functions
         if user.initializer is None:
             return _Shape("Row", user.row, _parts(self.aggregate), always=True)
@@ -148,8 +148,8 @@ class Fold(CanBeFinal):
         gone = (events.rows <= 0) & (not self.keep_empty)
         results: list[Any] = []
         current, aggregate, key, found = -1, None, None, None
-        # The names are local: a message costs its calls. What a function returned becomes cells at once, and the next
-        # call is handed what is made of them: the same that it would be handed after a restart.
+        # The names are local because the loop runs once per message. What a function returns becomes cells at once, and
+        # the next call gets the value rebuilt from them: the same value that it would get after a restart.
         initializer, adder, subtractor = user.initializer, user.adder, user.subtractor
         seen, taken = shape.seen, shape.taken
         messages = zip(events.group.tolist(), old, new, ends.tolist(), gone.tolist(), strict=True)
@@ -174,12 +174,12 @@ class Fold(CanBeFinal):
 
 
 class _Shape:
-    """What users see of some columns: the value of a single one, or a named tuple.
+    """How users see some columns: the value of a single column, or a named tuple.
 
     Parameters
     ----------
     name
-        Of the tuple.
+        The name of the tuple's class.
     columns, kinds
         Its fields, and their dtypes.
     always
@@ -198,7 +198,7 @@ class _Shape:
         self._is_plain, self._names = not any(self._readers), set(columns)
 
     def seen_in(self, frame: pl.DataFrame) -> list[Any]:
-        """The rows of a frame with such columns, as they are handed to a function."""
+        """The rows of a frame with such columns, as functions receive them."""
         parts = [
             cells(one) if read is None else list(map(read, cells(one)))
             for one, read in zip(frame, self._readers, strict=True)
@@ -208,7 +208,7 @@ class _Shape:
         return parts[0] if self._single else list(map(self._tuple._make, zip(*parts, strict=True)))
 
     def list_where(self, values: pl.Series, wanted: Bools) -> list[Any]:
-        """Structs as they are handed to a function, None where they are not wanted."""
+        """Structs as functions receive them, None where they are not wanted."""
         places = np.flatnonzero(wanted)
         seen: list[Any] = [None] * len(wanted)
         rows = self.seen_in(values.gather(places).struct.unnest().drop(NOTHING, strict=False))
@@ -217,7 +217,7 @@ class _Shape:
         return seen
 
     def seen(self, found: Any) -> Any:
-        """Cells as they are handed to a function."""
+        """Cells as functions receive them."""
         if not self._is_plain:
             parts = (found,) if self._single else found
             parts = [
@@ -227,7 +227,7 @@ class _Shape:
         return found if self._single else self._tuple._make(found)
 
     def taken(self, value: Any) -> Any:
-        """What a function returned, a dictionary or a tuple of any kind, as cells; None for None."""
+        """What a function returned (a dictionary or any kind of tuple) as cells; None for None."""
         if value is None:
             return None
         if self._single:

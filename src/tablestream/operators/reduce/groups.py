@@ -1,7 +1,7 @@
-"""Messages to groups, side by side: what every way of aggregating a group shares.
+"""Messages sorted by group: what all aggregations have in common.
 
-A *turn* is what is answered at once: one message, or, if a step is answered as a whole, all messages of a step to
-one group. Of each turn it has to be known whether the group exists before and after it, and its time:
+A *turn* is what emits at once: one message or, if a step is processed as a whole, all messages of a step to one group.
+Whether the group exists before and after a turn decides what is emitted, and its time:
 
 ================  ===============  ==================================================
 exists before     exists after     time
@@ -58,10 +58,10 @@ class GroupEvents:
     Attributes
     ----------
     messages
-        The messages, sorted so.
+        The sorted messages.
     groups
-        What is remembered of each group that has messages, one row a group in the order of their numbers; null
-        where nothing is.
+        What is remembered of each group that has messages: one row per group, in the order of their numbers; null if
+        nothing is.
     group
         The number of each message's group, from 0.
     atomic
@@ -77,7 +77,7 @@ class GroupEvents:
     def of(
         cls, arrived: pl.DataFrame, stored: pl.DataFrame, group_keys: Sequence[str], *, atomic: bool
     ) -> GroupEvents:
-        """Sort messages and put what is stored of their groups beside them."""
+        """Sort messages, and look up what is stored of their groups."""
         ids, stored_ids = (
             ints(one) for one in number_keys(FOREIGN_HASH, list(group_keys), [arrived, stored])
         )
@@ -119,20 +119,20 @@ class GroupEvents:
 
     @cached_property
     def removes(self) -> Bools:
-        """Whether a message takes a row out."""
+        """Whether a message removes a row."""
         return bools(self.messages[WAS])
 
     @cached_property
     def adds(self) -> Bools:
-        """Whether a message puts a row in."""
+        """Whether a message adds a row."""
         return bools(self.messages[IS])
 
     def old(self, column: str) -> pl.Series:
-        """A column of the rows taken out; null where none is."""
+        """A column of the removed rows; null if none is removed."""
         return self.messages[OLD].struct.field(column)
 
     def new(self, column: str) -> pl.Series:
-        """A column of the rows put in; null where none is."""
+        """A column of the added rows; null if none is added."""
         return self.messages["v"].struct.field(column)
 
     @cached_property
@@ -145,12 +145,12 @@ class GroupEvents:
         return ints(self.groups[column].fill_null(default))
 
     def group_shown(self, at: int) -> str:
-        """The group of a message, for people."""
+        """The group of a message, as text for people."""
         keys = self.messages[at].select(pl.col("^_f\\d+$"))
         return f"({', '.join(as_json(cells(part)[0], part.dtype) for part in keys)})"
 
     def running(self, moves: Ints, base: Ints) -> Ints:
-        """Sum up moves within each group, from what was remembered; integers of any kind."""
+        """Running sum of changes within each group, starting from what was remembered; integers of any kind."""
         return np.asarray(running(moves, starts(self.group)) + base[self.group])
 
     @cached_property
@@ -159,7 +159,7 @@ class GroupEvents:
         return self.running(self.adds.astype(np.int64) - self.removes, self.remembered(ROWS))
 
     def before(self, after: Bools) -> Bools:
-        """From whether groups exist after each turn to whether they exist before it."""
+        """Whether groups exist before each turn, from whether they exist after it."""
         group = self.group[self.turn_start]
         return np.where(starts(group), self.existed[group], np.append(False, after)[:-1])
 
@@ -169,7 +169,7 @@ class GroupEvents:
         return np.flatnonzero(ends(group) & (after | self.existed[group]))
 
     def answered(self, after: Bools, group_keys: Sequence[str], *, final: bool) -> Answered:
-        """From whether groups exist after each turn to what is emitted and remembered of them."""
+        """What to emit and to remember of groups, given whether they exist after each turn."""
         time = self.times(self.before(after))
         turns = self.final_turns(after) if final else np.arange(len(after), dtype=np.int64)
         last = np.searchsorted(self.turn_end, self.last)
@@ -210,7 +210,7 @@ def groups_changes(group_keys: pl.Schema, value: pl.DataType) -> pl.Schema:
 
 @dataclass(frozen=True)
 class Answered:
-    """What turns leave, but for the aggregates.
+    """What turns emit and what is remembered, without the aggregates.
 
     Attributes
     ----------
@@ -221,8 +221,8 @@ class Answered:
     emitted
         Per turn that emits: ``_parent``, ``_kh``, group key as ``_k0``, ..., ``_ts``, ``_live``.
     kept
-        Per group what is remembered: ``_fh``, group key, ``_ts``, ``_live``, ``_rows``. A group that a function
-        deleted is remembered for its rows.
+        What is remembered per group: ``_fh``, group key, ``_ts``, ``_live``, ``_rows``. A group that a function
+        deleted is remembered for its number of rows.
     """
 
     turns: Ints
@@ -232,7 +232,7 @@ class Answered:
 
 
 def groups_trace(group_keys: pl.Schema, aggregates: dict[str, pl.DataType]) -> TraceSpec:
-    """The trace of groups: what `Answered.kept` has, and the aggregates."""
+    """The trace of groups: the columns of `Answered.kept`, and the aggregates."""
     columns = {FOREIGN_HASH: pl.Int64(), **group_keys, TS: pl.Int64(), LIVE: pl.Boolean(), ROWS: pl.Int64()}
     return TraceSpec(
         name="groups",

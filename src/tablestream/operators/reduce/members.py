@@ -4,15 +4,15 @@
 function               result
 =====================  ===========================================================================
 ``MIN``, ``MAX``       the least, the greatest value that is not null; null if there is none
-``FIRST``, ``LAST``    the value of the row that came first, last; null if that is its value
-``COLLECT_LIST``       the values that are not null, in the order in which their rows came
+``FIRST``, ``LAST``    the value of the row that arrived first, last; it may be null
+``COLLECT_LIST``       the values that are not null, in the order in which their rows arrived
 ``COLLECT_SET``        the same without repetitions
 =====================  ===========================================================================
 
-A row that changes comes anew: it is the last one.
+A row that changes counts as newly arrived: it becomes the last one.
 
-Lists and sets are made of all rows of a group. The other functions show the first row in an order, and read what may
-come to be that one:
+Lists and sets contain all rows of a group. The other functions show the first row in an order, and read only rows that
+may become the first:
 
 =====================================  ===========================================================================
 group                                  read in a micro-batch with messages to it
@@ -23,9 +23,9 @@ large, with heads (see `ranking`)      its heads; its rows, too, if the heads ru
 
 A group gets heads when it has more than `SMALL_GROUP` rows. It loses them when they have run out and it is small.
 
-*Cost.* The heads of n rows are at most 2 m, where m = max(`LEAST_HEADS`, sqrt(n)). They are m when they are chosen,
-so m of the first rows go before the n rows are read again: a change costs O(n / m) rows at worst. One of another row
-costs none. Who shows the first k rows instead of one has k - 1 heads more.
+*Cost.* The heads of n rows are at most 2 m, where m = max(`LEAST_HEADS`, sqrt(n)). There are m when they are chosen,
+so m of the first rows must be removed before the n rows are read again: a change costs O(n / m) rows at worst. A
+change of a row that is not a head costs none. To show the first k rows instead of one, k - 1 more heads are kept.
 """
 
 from __future__ import annotations
@@ -48,27 +48,27 @@ from tablestream.operators.reduce.row_versions import TURN, RowVersions, group_n
 from tablestream.state.changes import FOREIGN_HASH, KEY_HASH, LIVE, SEQ, last_by
 from tablestream.state.trace import Trace, TraceSpec
 
-#: A group with more rows has heads, which are at least so many.
+# : A group with more rows than `SMALL_GROUP` has heads, at least `LEAST_HEADS` of them.
 SMALL_GROUP, LEAST_HEADS = 1024, 256
 #: The trace of the rows of all groups.
 ROWS_OF_GROUPS = "rows of groups"
-#: Whether heads are kept of a group.
+# : Whether a group has heads.
 HAS_HEADS = "_has_heads"
 _T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
 class GroupRows:
-    """The rows of groups, as they are remembered.
+    """The remembered rows of groups.
 
     Parameters
     ----------
     keys, group_keys, value
-        The columns and dtypes of the table's key, of the group's, and of what is remembered of a row.
+        The columns and dtypes of the table's key, of the group's, and of the remembered part of a row.
     orders
         The orders in which first rows are shown.
     shown
-        How many rows are shown at most; none: all, so no heads are kept.
+        How many rows are shown at most. None: all, so no heads are kept.
     """
 
     keys: pl.Schema
@@ -79,18 +79,18 @@ class GroupRows:
 
     @property
     def traces(self) -> tuple[TraceSpec, ...]:
-        """The rows of each group and when they came, and their heads in each order."""
+        """The rows of each group with their arrival numbers, and their heads in each order."""
         return (self._trace(ROWS_OF_GROUPS), *(self.heads(one) for one in self.orders_with_heads))
 
     @property
     def state(self) -> dict[str, pl.DataType]:
-        """What is remembered of a group: when its last row came, whether it has heads, and their bounds."""
+        """What is remembered of a group: the arrival number of its last row, whether it has heads, and their bounds."""
         bounds = {_bound(number): self.bound for number in range(len(self.orders_with_heads))}
         return {TURN: pl.Int64(), **({HAS_HEADS: pl.Boolean(), **bounds} if bounds else {})}
 
     @property
     def orders_with_heads(self) -> tuple[Order, ...]:
-        """The orders of which heads are kept; none where all rows of a group are read anyway."""
+        """The orders for which heads are kept; empty if all rows of a group are read anyway."""
         return () if self.shown is None else self.orders
 
     @property
@@ -99,7 +99,7 @@ class GroupRows:
         return pl.Struct({TURN: pl.Int64(), "v": self.value})
 
     def have_heads(self, groups: pl.DataFrame) -> Bools:
-        """Whether heads are kept of some groups, by what is remembered of them."""
+        """Whether some groups have heads, from what is remembered of them."""
         if not self.orders_with_heads:
             return np.zeros(groups.height, dtype=bool)
         return bools(groups[HAS_HEADS].fill_null(value=False))
@@ -128,9 +128,9 @@ class Members:
     Parameters
     ----------
     keys, group_keys, value
-        The columns and dtypes of the table's key, of the group's, and of what is aggregated.
+        The columns and dtypes of the table's key, of the group's, and of the aggregated part of a row.
     functions
-        What is made of the values.
+        The aggregates.
     """
 
     keys: pl.Schema
@@ -146,18 +146,18 @@ class Members:
 
     @property
     def traces(self) -> tuple[TraceSpec, ...]:
-        """What is remembered of the rows."""
+        """The traces of the rows."""
         return self._rows.traces
 
     @property
     def state(self) -> dict[str, pl.DataType]:
-        """What is remembered of a group."""
+        """The dtypes of what is remembered of a group."""
         return self._rows.state
 
     def run(
         self, events: GroupEvents, shown: Ints, trace: Callable[[str], Trace]
     ) -> tuple[list[pl.Series], dict[str, pl.Series]]:
-        """Return the aggregates at some messages, a series a function, and what is to be remembered of each group."""
+        """Return the aggregates at some messages, one series per function, and what to remember of each group."""
         work = GroupWork(self._rows, events, trace)
         shows = np.zeros(len(events), dtype=bool)
         shows[shown] = True
@@ -166,7 +166,7 @@ class Members:
         return results, work.remember()
 
     def recalled(self, groups: pl.DataFrame, trace: Callable[[str], Trace]) -> list[pl.Series]:
-        """Return the aggregates of some groups as they are remembered, a series a function."""
+        """Return the remembered aggregates of some groups, one series per function."""
         has_heads = pl.Series(self._rows.have_heads(groups))
         of_group = groups.select(FOREIGN_HASH, *self.group_keys)
         rows = trace(self.traces[0].name).lookup(of_group.filter(~has_heads))
@@ -183,7 +183,7 @@ class Members:
 
 
 def order_of(function: Collected) -> Order:
-    """The order whose first row a function shows, or in which it has all rows."""
+    """The order whose first row a function shows, or in which it lists all rows."""
     columns = (function.column,) if function.kind in {Kind.MIN, Kind.MAX} else ()
     down = function.kind in {Kind.MAX, Kind.LAST}
     return Order(columns, (down,) * len(columns), newest_first=down)
@@ -195,7 +195,7 @@ def _bound(number: int) -> str:
 
 
 def _recalled(function: Collected, rows: pl.Series, group: Ints, groups: int) -> pl.Series:
-    """Make an aggregate of the rows of groups, which stand in its order."""
+    """Compute an aggregate from the rows of groups, which come in its order."""
     values = rows.struct.field(function.column)
     if not function.is_list:
         numbers, first = np.unique(group, return_index=True)
@@ -209,17 +209,17 @@ def _recalled(function: Collected, rows: pl.Series, group: Ints, groups: int) ->
 
 
 def _result(function: Collected, found: Sequence[pl.Series]) -> pl.Series:
-    """Of the values of first rows the result: those that are not null are equal."""
+    """The result from the values of first rows: those that are not null are equal."""
     value = pl.select(pl.coalesce(found)).to_series() if len(found) > 1 else found[0]
     if function.kind in {Kind.MIN, Kind.MAX} and value.dtype.is_float():
-        # There is no -0.0. Adding 0.0 would not do: Polars leaves such sums out.
+        # Turn -0.0 into 0.0. Adding 0.0 would not help: Polars optimises such sums away.
         zero, own = pl.lit(0.0, value.dtype), pl.lit(value)
         value = pl.select(pl.when(own == zero).then(zero).otherwise(own)).to_series()
     return value if value.dtype == function.result else value.cast(function.result)
 
 
 def _lists(function: Collected, ranking: Ranking, events: GroupEvents, shows: Bools) -> pl.Series:
-    """The lists or sets of the rows that are there at each message that shows."""
+    """The lists or sets of the rows that exist at each message that emits."""
     values = cells(gather(ranking.rows["v"].struct.field(function.column), ranking.by_rank))
     found = []
     for group in ranking.by_group(events, shows):
@@ -234,7 +234,7 @@ def _lists(function: Collected, ranking: Ranking, events: GroupEvents, shows: Bo
 
 
 def _shown(function: Collected, passes: Sequence[Pass[Ints]], events: GroupEvents, shows: Bools) -> pl.Series:
-    """The results of a function at the messages that show."""
+    """The results of a function at the messages that emit."""
     order = order_of(function)
     if function.is_list:
         return _lists(function, passes[0].rankings[order], events, shows)
@@ -251,9 +251,9 @@ def _shown(function: Collected, passes: Sequence[Pass[Ints]], events: GroupEvent
 
 @dataclass(frozen=True)
 class Pass(Generic[_T]):
-    """Rankings of some groups, what was found in them, and which of the groups they decide.
+    """Rankings of some groups, what was found in them, and the groups for which this result is valid.
 
-    `by_heads`: what is stored of them are heads.
+    `by_heads`: the stored rows in them are heads.
     """
 
     rankings: dict[Order, Ranking]
@@ -263,7 +263,7 @@ class Pass(Generic[_T]):
 
 
 class GroupWork:
-    """The work on a micro-batch: groups by their heads, then by their rows those without, or whose heads ran out."""
+    """Ranks groups by their heads, then those without heads, or whose heads ran out, by their rows."""
 
     def __init__(self, rows: GroupRows, events: GroupEvents, trace: Callable[[str], Trace]) -> None:
         self._of, self._events, self._trace = rows, events, trace
@@ -275,14 +275,14 @@ class GroupWork:
         self._passes: Sequence[Pass[Any]] = ()
 
     def _with_turns(self) -> pl.DataFrame:
-        """What each message brings, as rows of the trace."""
+        """The rows that messages add, as rows of the trace."""
         events = self._events
         turn = events.remembered(TURN)[events.group] + ints(events.messages[SEQ])
         rows = events.messages.with_columns(pl.col(IS).alias(LIVE), pl.Series(TURN, turn, dtype=pl.Int64))
         return rows.select(list(self._of.traces[0].schema))
 
     def ranked(self, find: Callable[[Ranking], tuple[_T, Ints]]) -> list[Pass[_T]]:
-        """Find something in each order; `find` also returns the groups of which it needs more than their heads."""
+        """Find something in each order; `find` also returns the groups for which it needs more than their heads."""
         whole, passes = ~self._of.have_heads(self._events.groups), []
         if not whole.all():
             rankings = self._by_heads(~whole)
@@ -298,7 +298,7 @@ class GroupWork:
         return passes
 
     def _by_heads(self, groups: Bools) -> dict[Order, Ranking]:
-        """Rank the heads of some groups, and what their messages bring."""
+        """Rank the heads of some groups, and the rows that their messages add."""
         keys, made = self._groups.filter(pl.Series(groups)), {}
         for number, order in enumerate(self._of.orders):
             heads = self._trace(self._of.heads(order).name).lookup(keys)
@@ -311,7 +311,7 @@ class GroupWork:
         return made
 
     def _by_rows(self, groups: Bools) -> dict[Order, Ranking]:
-        """Rank the rows of some groups, and what their messages bring; of a large group as many as can matter."""
+        """Rank the rows of some groups and those that their messages add; of a large group only as many as can matter."""
         stored = self._trace(self._of.traces[0].name).lookup(self._groups.filter(pl.Series(groups)))
         numbers = self._numbers(stored)
         enough = self._enough()
@@ -331,7 +331,7 @@ class GroupWork:
         return group_numbers(self._groups, stored, list(self._of.group_keys))
 
     def _enough(self) -> Ints:
-        """How many of the first rows of each group leave enough heads, whichever rows the messages take out."""
+        """How many of the first rows of each group leave enough heads, whichever rows the messages remove."""
         removes = np.bincount(self._events.group[self._events.removes], minlength=len(self._rows))
         return 2 * self._most + 1 + removes
 
@@ -340,7 +340,7 @@ class GroupWork:
         return RowVersions.of(self._events, self._arrived, at, stored, numbers, list(self._of.keys))
 
     def remember(self) -> dict[str, pl.Series]:
-        """Remember the rows that messages leave, and the heads; return what `GroupRows.state` says."""
+        """Remember the rows that are left, and the heads; return the columns of `GroupRows.state`."""
         events = self._events
         rows = last_by(self._arrived, pl.Series(events.group), list(self._of.keys))
         self._trace(self._of.traces[0].name).insert(rows)
@@ -356,7 +356,7 @@ class GroupWork:
         return state
 
     def _keep_heads(self, order: Order, keeps: Bools) -> pl.Series:
-        """Remember the heads in an order, where they are others than before; return the bounds."""
+        """Remember the heads in an order where they changed; return the bounds."""
         if not (keeps.any() or self._passes[0].by_heads):
             return pl.Series([None], dtype=self._of.bound).new_from_index(0, len(keeps))
         gone, came, bounds = [], [], []
@@ -376,7 +376,7 @@ class GroupWork:
 
 
 def _first_rows(order: Order, rows: pl.DataFrame, group: Ints, large: Bools, most: Ints) -> Ints:
-    """The positions of the rows of small groups, and of so many first ones of each large group."""
+    """The positions of all rows of small groups, and of the first ones of each large group, at most `most`."""
     places = np.flatnonzero(large)
     first = order.first(rows.select(TURN, "v")[places], group[places], most)
     return np.concatenate([np.flatnonzero(~large), places[first]])

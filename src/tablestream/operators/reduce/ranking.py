@@ -1,7 +1,7 @@
 """The best row of a group at each of its messages, or its first rows, in an order of its rows.
 
-It needs not know all rows of a group. It may know some, its *heads*, and a *bound*: every other row of the group ranks
-behind the bound.
+A ranking need not know all rows of a group. It may know some, its *heads*, and a *bound*: every other row of the group
+ranks behind the bound.
 
 ====================================  =================================================
 the best row that is known            the best row of the group
@@ -11,10 +11,10 @@ ranks behind it, or there is none     unknown: the heads have run out
 any, and there is no bound            that row
 ====================================  =================================================
 
-So it is with the first n rows: the last of them decides. Of a group with fewer rows all must be known.
+The same holds for the first n rows: the last of them decides. If a group has fewer than n rows, all must be known.
 
-Ranks are numbers, which Polars finds by sorting: no value becomes a Python object. They tell apart any two versions of
-rows of a group.
+Ranks are numbers, which Polars finds by sorting: no value becomes a Python object. Any two versions of rows of a group
+have different ranks.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from tablestream.operators.events import Bools, Ints, ints, pick, run_start, sta
 from tablestream.operators.reduce.groups import GroupEvents
 from tablestream.operators.reduce.row_versions import TURN, RowVersions
 
-#: The rank behind all others.
+# : The rank behind all others.
 _END = 1 << 62
 
 
@@ -45,13 +45,13 @@ class Order:
     Attributes
     ----------
     columns
-        The fields of ``v`` that rows are sorted by, of which NaN is the greatest.
+        The fields of ``v`` that rows are sorted by; NaN is the greatest value.
     descending
-        Of each, whether the greatest comes first.
+        Per field, whether the greatest value comes first.
     newest_first
-        Whether of rows with equal values the one that came last is first.
+        Whether, of rows with equal values, the one that arrived last is first.
     keeps_nulls
-        Whether a null is last; otherwise rows with a null are left out.
+        Whether nulls come last; if not, rows with a null are left out.
     """
 
     columns: tuple[str, ...]
@@ -60,29 +60,29 @@ class Order:
     keeps_nulls: bool = False
 
     def __str__(self) -> str:
-        """The order, for people."""
+        """The order, as text for people."""
         columns = list(zip(self.columns, self.descending, strict=True)) or [("arrival", self.newest_first)]
         return ", ".join(f"{name} {'descending' if down else 'ascending'}" for name, down in columns)
 
     def first(self, rows: pl.DataFrame, group: Ints, most: Ints) -> Ints:
-        """Return the positions of the first rows of each group, in any order: of group g at most ``most[g]``."""
+        """Return the positions of the first rows of each group, in any order: at most ``most[g]`` of group g."""
         keys = self._keys(rows)
         keys = keys.with_columns(pl.Series("_group", group[ints(keys[_AT])]))
         found = [np.empty(0, dtype=np.int64)]
         for (number, *_), of_group in keys.partition_by("_group", as_dict=True).items():
-            # Nulls are last, whatever is reversed.
+            # Nulls are last, even in reversed order.
             first = of_group.bottom_k(int(most[number]), by=self._names, reverse=self._reversed)
             found.append(ints(first[_AT]))
         return np.concatenate(found)
 
     def positions(self, rows: pl.DataFrame) -> Ints:
-        """Return the positions of all rows that are not left out, the first row first; equal ones as they stand."""
+        """Return the positions of all rows that are not left out, the first row first; equal rows keep their order."""
         keys = self._keys(rows)
         ranked = keys.sort(self._names, descending=self._reversed, nulls_last=True, maintain_order=True)
         return ints(ranked[_AT])
 
     def compared(self, rows: pl.DataFrame) -> pl.DataFrame:
-        """Return rows, ``_turn`` and ``v``, without the values that the order does not compare."""
+        """Return ``_turn`` and ``v`` of rows, without the values that the order does not compare."""
         kinds = pl.Schema(rows["v"].struct.schema)
         others = set(kinds).difference(self.columns)
         if not others:
@@ -114,14 +114,14 @@ _AT = "_at"
 
 @dataclass(frozen=True)
 class Heads:
-    """Rows that are to be remembered as heads.
+    """Rows to remember as heads.
 
     Attributes
     ----------
     versions
-        Which versions they are.
+        The versions that become heads.
     bound
-        Of each group the position of its bound in `Ranking.rows`; -1: it has none.
+        Per group, the position of its bound in `Ranking.rows`; -1: it has none.
     """
 
     versions: Ints
@@ -129,8 +129,9 @@ class Heads:
 
 
 Change: TypeAlias = tuple[int, int, bool, int]
-"""Of a message the rank that it takes out, the one that it brings (-1: none), whether it shows, and how many rows it
-leaves its group."""
+"""For a message: the rank that it removes, the rank that it adds (-1: none), whether it emits, and how many rows its
+group has after it.
+"""
 
 
 @dataclass(frozen=True)
@@ -145,14 +146,14 @@ class GroupRanks:
 
 @dataclass(frozen=True)
 class Moves:
-    """Where other versions than before stand among the first rows of groups.
+    """Changes in the first rows of groups: where a different version stands than before.
 
     Attributes
     ----------
     at
         The position of the message; it rises within a group.
     place
-        The place, from 0; of one message it rises.
+        The place among the first rows, from 0; it rises within a message.
     before, after
         The versions; -1: none.
     """
@@ -172,7 +173,7 @@ class Ranking:
     order
         The order.
     versions
-        The versions of the rows that are known of some groups.
+        The known versions of the rows of some groups.
     bounds, bounded
         The bounds, ``_turn`` and ``v``, and the numbers of the groups that have them.
     groups
@@ -187,17 +188,17 @@ class Ranking:
 
     @cached_property
     def rows(self) -> pl.DataFrame:
-        """The versions, and behind them the bounds: ``_turn`` and ``v``."""
+        """The versions, then the bounds: ``_turn`` and ``v``."""
         return pl.concat([self.versions.rows.select(TURN, "v"), self.bounds])
 
     @cached_property
     def by_rank(self) -> Ints:
-        """The positions of `rows` by rank; those that are left out are missing."""
+        """The positions of `rows` by rank; rows that are left out are missing."""
         return self.order.positions(self.rows)
 
     @cached_property
     def rank(self) -> Ints:
-        """The rank of each of `rows`; -1 where it is left out."""
+        """The rank of each of `rows`; -1 if it is left out."""
         rank = np.full(self.rows.height, -1, dtype=np.int64)
         rank[self.by_rank] = np.arange(len(self.by_rank))
         return rank
@@ -214,13 +215,13 @@ class Ranking:
         return bound
 
     def first(self, events: GroupEvents, shows: Bools) -> tuple[Ints, Ints]:
-        """Find the best version at each message that shows.
+        """Find the best version at each message that emits.
 
         Returns
         -------
         best, short
-            The version at each message, -1 where none is; and the groups whose heads have run out, for which `best`
-            says nothing.
+            The version at each message, -1 if there is none; and the groups whose heads have run out, for which `best`
+            is not valid.
         """
         ranks, short = np.full(len(events), -1, dtype=np.int64), []
         for one in self.by_group(events, shows):
@@ -233,12 +234,12 @@ class Ranking:
         return best, np.array(short, dtype=np.int64)
 
     def first_rows(self, events: GroupEvents, shows: Bools, most: int) -> tuple[Moves, Ints]:
-        """Find how the first rows change from one message that shows to the next; at first they are as stored.
+        """Find how the first rows change from one message that emits to the next, starting from the stored rows.
 
         Returns
         -------
         moves, short
-            The changes; and the groups whose heads have run out, of which `moves` has none.
+            The changes; and the groups whose heads have run out, for which `moves` has none.
         """
         found: list[tuple[int, ...]] = []
         short = []
@@ -253,7 +254,7 @@ class Ranking:
         return Moves(at, place, *versions), np.array(short, dtype=np.int64)
 
     def by_group(self, events: GroupEvents, shows: Bools) -> Iterator[GroupRanks]:
-        """Go through the groups that have messages here."""
+        """Iterate over the groups that have messages here."""
         at = self.versions.at
         group = events.group[at]
         changes = self._changes(at, shows, events.rows)
@@ -269,7 +270,7 @@ class Ranking:
         return list(zip(*(one.tolist() for one in columns), strict=True))
 
     def _stored_ranks(self, groups: Ints) -> list[list[int]]:
-        """The ranks of the versions that are stored, sorted, of each of some groups."""
+        """The ranks of the stored versions of each of some groups, sorted."""
         stored = self.by_rank[self.by_rank < self.versions.stored]
         group = self.versions.group[stored]
         order = np.argsort(group, kind="stable")
@@ -280,7 +281,7 @@ class Ranking:
     def heads(self, keeps: Bools, most: Ints) -> Heads:
         """Choose the heads of the groups that are to have some, after the last message.
 
-        A group with more than twice as many as it is to have is left that many.
+        A group with more than twice the wanted number of heads is cut down to that number.
 
         Parameters
         ----------
@@ -305,9 +306,9 @@ class Ranking:
 
 
 def _bests(heap: list[int], bound: int, changes: Sequence[Change]) -> list[int] | None:
-    """Go through the messages of a group: the best rank at each that shows; None if the heads run out.
+    """Process the messages of a group: the best rank at each one that emits; None if the heads run out.
 
-    `heap` is a heap of the ranks that are there before; it is used up.
+    `heap` is a heap of the ranks that exist before; it is consumed.
     """
     gone: set[int] = set()
     found = []
@@ -329,9 +330,9 @@ def _bests(heap: list[int], bound: int, changes: Sequence[Change]) -> list[int] 
 def _moves(
     stored: list[int], most: int, bound: int, changes: Sequence[Change]
 ) -> list[tuple[int, int, int, int]] | None:
-    """Go through the messages of a group: what changes among the first ranks at each that shows; None if heads run out.
+    """Process the messages of a group: the changes in the first ranks at each one that emits; None if heads run out.
 
-    `stored` are the ranks that are there before, sorted. A change is the message's number, the place, and the ranks
+    `stored` are the ranks that exist before, sorted. A change is the message's number, the place, and the ranks
     before and after.
     """
     first, rest = stored[:most], stored[most:]
@@ -349,7 +350,7 @@ def _moves(
 
 
 def _apply(first: list[int], rest: list[int], gone: set[int], taken: int, brought: int, most: int) -> None:
-    """Take a rank out, and bring one: `first` are the least ones, sorted; `rest` is a heap of others, and `gone`."""
+    """Remove a rank and add one: `first` has the least ranks, sorted; `rest` is a heap of others, `gone` removed ones."""
     if taken >= 0:
         if first and taken <= first[-1]:
             first.remove(taken)

@@ -1,14 +1,14 @@
-"""Records by groups: a stream's records come to their groups, and none is ever taken out again.
+"""Records by group: sends a stream's records to their groups; records are never retracted.
 
 =========================  ===========================================================
 record                     effect
 =========================  ===========================================================
 no value                   dropped, counted
 a part of the group null   default: a group like any other; compat: dropped, counted
-any other                  comes to its group
+any other                  added to its group
 =========================  ===========================================================
 
-What a group makes of them, and when it emits, is `aggregate`'s and `fold`'s affair.
+`aggregate` and `fold` compute the groups' results and decide when they are emitted.
 
 References
 ----------
@@ -33,16 +33,16 @@ from tablestream.state.trace import TraceSpec
 
 @dataclass(frozen=True)
 class RecordGroups(CanBeFinal):
-    """Let records come to their groups.
+    """Send records to their groups.
 
     Parameters
     ----------
     groups
-        What keeps the groups; its rows have no key.
+        The operator that keeps the groups; its rows have no key.
     keys
         The key columns of the stream, and their dtypes.
     final
-        Whether only the last change per group and micro-batch leaves.
+        Whether to emit only the last change per group and micro-batch.
 
     Notes
     -----

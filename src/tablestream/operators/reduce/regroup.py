@@ -1,8 +1,8 @@
-"""First half of a grouping: a change of a row becomes messages to the groups concerned.
+"""First half of a grouping: a change of a row becomes messages to its old and new groups.
 
-Keyed by the table's key. It remembers of every row its group and what is aggregated of it.
+Keyed by the table's key. The operator remembers each row's group, and the part of the row that is aggregated.
 
-``g`` is the group that the row counted in before (none if there was no row, or it counted in none), ``n`` the one now.
+``g`` is the group that the row belonged to before ("none" if there was no row, or it had no group), ``n`` the one now.
 
 ======  ======  ================================================
 before  now     messages
@@ -44,26 +44,26 @@ from tablestream.operators.operator import NUMBER, PARENT, Context, Emission, Op
 from tablestream.state.changes import FOREIGN_HASH, KEY_HASH, LIVE, SEQ, STEP, TS, last_by, number_keys
 from tablestream.state.trace import TraceSpec
 
-#: Columns of a message: the row before, and whether it has an old row and a new one.
+# : Columns of a message: the old row, and whether the message has an old row and a new one.
 OLD, WAS, IS = "old", "_was", "_is"
 
 
 @dataclass(frozen=True)
 class Regroup(Operator):
-    """Tell groups of the changes of their rows.
+    """Send the changes of rows to their groups.
 
     Parameters
     ----------
     keys, group_keys
         The columns and dtypes of the table's key and of the group's.
     value
-        The dtype of what is aggregated of a row.
+        The dtype of the part of a row that is aggregated.
     atomic
-        Whether a step's changes of a row are one.
+        Whether a step's changes of a row are one change.
 
     Notes
     -----
-    Input: ``_kh``, key, ``_ts``, ``_live``, ``_fh`` (hash of the group; null: the row counts in none), group key,
+    Input: ``_kh``, key, ``_ts``, ``_live``, ``_fh`` (hash of the group; null: the row has no group), group key,
     ``v``. Output 0: ``_fh``, group key, ``_kh``, key, ``_ts``, ``_was``, ``_is``, ``old``, ``v``.
     """
 
@@ -88,7 +88,7 @@ class Regroup(Operator):
         return (TraceSpec(name="grouped rows", number=0, hash=KEY_HASH, key=tuple(self.keys), schema=schema),)
 
     def run(self, inputs: Sequence[pl.DataFrame], context: Context) -> Iterator[Emission]:
-        """Send each change to the row's groups, before and now."""
+        """Send each change to the row's old and new group."""
         (arrived,) = inputs
         (spec,) = self.traces
         trace = context.trace(spec.name)
@@ -102,7 +102,7 @@ class Regroup(Operator):
         trace.insert(last_by(rows, kid).filter(pl.col(SEQ) > 0).select(list(spec.schema)))
 
     def _turns(self, rows: pl.DataFrame, kid: Ints) -> tuple[Ints, Ints, Ints]:
-        """Each change as positions: of its first message, of its row, and of the row it replaces (-1: none)."""
+        """The position, per change, of its first message, of its row, and of the row that it replaces (-1: none)."""
         seq, step = ints(rows[SEQ]), ints(rows[STEP])
         order = by_key(kid, seq)
         turn = starts(kid[order], step[order]) if self.atomic else np.ones(len(order), dtype=bool)

@@ -1,7 +1,7 @@
-"""What the rows of groups were in a micro-batch: as they are stored, then as the messages change them.
+"""The versions of groups' rows in a micro-batch: the stored ones, then those that messages add.
 
-A *version* is a row from the message that brings it to the message that takes it out. Versions are numbered: those
-that are stored first, then those that messages bring, in the order of the messages.
+A *version* is a row from the message that adds it to the message that removes it. Versions are numbered: first the
+stored ones, then those that messages add, in the order of the messages.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tablestream.operators.events import Bools, Ints, bools, ints, starts
 from tablestream.operators.reduce.groups import GroupEvents
 from tablestream.state.changes import FOREIGN_HASH, KEY_HASH, number_keys
 
-#: When a row came: it rises within a group. A row that changes comes anew.
+# : When a row arrived: it rises within a group. A row that changes gets a new number.
 TURN = "_turn"
 
 
@@ -35,8 +35,7 @@ class RowVersions:
     at
         The positions of the groups' messages among all messages.
     brought, taken
-        Of each of these messages, the version that it brings and the one that it takes out; -1: none, or none that
-        is known here.
+        Per message, the version that it adds and the one that it removes; -1: none, or none that is known here.
     """
 
     rows: pl.DataFrame
@@ -56,12 +55,12 @@ class RowVersions:
         group: Ints,
         keys: Sequence[str],
     ) -> RowVersions:
-        """Put stored rows, of which `group` are the groups, and what messages bring beside each other.
+        """Combine stored rows (`group` has their groups) with the rows that messages add.
 
         Parameters
         ----------
         arrived
-            The row that each message brings, with the columns of `stored`.
+            The row that each message adds, with the columns of `stored`.
         at
             The positions of the messages of these groups.
         keys
@@ -77,7 +76,7 @@ class RowVersions:
 
     @property
     def is_left(self) -> Bools:
-        """Whether each version is there after the last message."""
+        """Whether each version still exists after the last message."""
         left = np.ones(self.rows.height, dtype=bool)
         left[self.taken[self.taken >= 0]] = False
         return left
@@ -90,9 +89,9 @@ class RowVersions:
 def _before(
     frames: tuple[pl.DataFrame, pl.DataFrame], groups: tuple[Ints, Ints], brought: Ints, keys: Sequence[str]
 ) -> Ints:
-    """The version of each message's row before it, in its group; -1 where none is known.
+    """The version of each message's row before it, in its group; -1 if none is known.
 
-    Frames and groups are of what is stored, and of the messages.
+    Of each pair of frames and groups, the first is for stored rows and the second for messages.
     """
     stored, new = frames
     touched = np.flatnonzero(bools(stored[KEY_HASH].is_in(new[KEY_HASH].implode())))
@@ -107,7 +106,7 @@ def _before(
 
 
 def group_numbers(groups: pl.DataFrame, rows: pl.DataFrame, group_keys: Sequence[str]) -> Ints:
-    """Return for each row the position of its group in `groups`, in which it is."""
+    """Return the position of each row's group in `groups`, which contains it."""
     ids, row_ids = (ints(one) for one in number_keys(FOREIGN_HASH, group_keys, [groups, rows]))
     place = np.empty(int(ids.max(initial=-1)) + 1, dtype=np.int64)
     place[ids] = np.arange(len(ids))

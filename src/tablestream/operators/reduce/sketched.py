@@ -1,4 +1,4 @@
-"""Approximate aggregates of records: sketches, which take values in and never give one back.
+"""Approximate aggregates of records: sketches, to which values are added and from which none can be removed.
 
 ==========================  =========================================================  ===============================
 function                    result                                                     remembered
@@ -31,12 +31,12 @@ from tablestream.operators.reduce.collected import hashable
 from tablestream.operators.reduce.groups import GroupEvents
 from tablestream.operators.reduce.totals import Function, Totals
 
-#: How fine a t-digest is; unlike other sketches of quantiles it draws no random numbers, so that replays agree.
+# : The resolution of a t-digest. Unlike other quantile sketches it draws no random numbers, so replays agree.
 _COMPRESSION = 200
 
 
 class Sketch(Enum):
-    """What is estimated."""
+    """Which estimate."""
 
     COUNT_DISTINCT = "approx_count_distinct"
     PERCENTILE = "approx_percentile"
@@ -49,7 +49,7 @@ class Sketched(Function):
     Parameters
     ----------
     sketch
-        What is estimated.
+        Which estimate.
     column
         The column.
     parameter
@@ -72,12 +72,12 @@ class Sketched(Function):
         return {"sketch": pl.Binary()}
 
     def run(self, events: GroupEvents, base: Sequence[pl.Series], shown: Ints) -> Totals:
-        """Take in the records of each group, one by one."""
+        """Add the records of each group, one by one."""
         taken = one_by_one(events, self.column, base[0], shown, self._opened)
         return taken.totals(self.into, pl.Binary())
 
     def recalled(self, rows: pl.Series, base: Sequence[pl.Series]) -> pl.Series:  # noqa: ARG002
-        """Return what the sketches estimate."""
+        """Return the sketches' estimates."""
         return results_of(base[0], self.into, self._opened)
 
     def _opened(self, stored: bytes | None) -> Taking:
@@ -86,7 +86,7 @@ class Sketched(Function):
 
 
 class _Distinct:
-    """How many different values."""
+    """Estimates how many different values there are."""
 
     def __init__(self, deviation: float, stored: bytes | None) -> None:
         bits = math.ceil(2 * math.log2(1.04 / deviation))
@@ -96,7 +96,7 @@ class _Distinct:
     def take(self, value: Any) -> None:
         if value is None:
             return
-        # The library leaves out empty texts.
+        # The library ignores empty strings.
         text = f"={value}" if isinstance(value, str) else repr(hashable(value))
         self._sketch.update(value if isinstance(value, int) else text)
 
@@ -108,7 +108,7 @@ class _Distinct:
 
 
 class _Percentile:
-    """The value at a share of all values."""
+    """Estimates the value at a share of all values."""
 
     def __init__(self, share: float, stored: bytes | None) -> None:
         self._share = share

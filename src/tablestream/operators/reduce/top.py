@@ -1,7 +1,7 @@
 """Second half of a grouping: the first n rows of each group in an order of its rows, by rank.
 
-Rows are ranked from 1. Of rows with equal values the one that came first is before the others; a row that is written
-again comes anew. Nulls are last, NaN is the greatest.
+Rows are ranked from 1. Of rows with equal values, the one that arrived first ranks first; a row that is written again
+counts as newly arrived. Nulls are last, NaN is the greatest.
 
 A *turn* is one message, or with ``atomic`` all messages of a step to one group. Each turn emits, by rank rising, at the
 time that `groups` gives:
@@ -39,16 +39,16 @@ from tablestream.state.trace import TraceSpec
 
 @dataclass(frozen=True)
 class Top(CanBeFinal):
-    """Keep the first rows of groups.
+    """Maintain the first rows of groups.
 
     Parameters
     ----------
     keys, group_keys
         The columns and dtypes of the table's key and of the group's.
     value
-        The dtype of what is remembered of a row: its value in the result, and what it is ranked by.
+        The dtype of the remembered part of a row: its value in the result, then the columns it is ranked by.
     result
-        The dtype of the value in the result: the fields of `value` that it begins with.
+        The dtype of the value in the result: the first fields of `value`.
     order
         The order.
     n
@@ -58,9 +58,9 @@ class Top(CanBeFinal):
 
     Notes
     -----
-    Input: the messages of `Regroup`. Output 0: ``_kh``, group key as ``_k0``, ..., the rank behind it, ``_ts``,
-    ``_live``, ``v0``. Cost: the messages, what `members` says of n rows, and the ranks that change: a row that
-    becomes the first one moves all others.
+    Input: the messages of `Regroup`. Output 0: ``_kh``, group key as ``_k0``, ..., then the rank, ``_ts``, ``_live``,
+    ``v0``. Cost: the messages, the cost that `members` gives for n rows, and the ranks that change: a row that becomes
+    the first one moves all others.
     """
 
     keys: pl.Schema
@@ -117,7 +117,7 @@ class Top(CanBeFinal):
         trace.insert(answer.kept.with_columns(**work.remember()))
 
     def _moved(self, found: Pass[Moves], events: GroupEvents, turns: pl.DataFrame) -> pl.DataFrame:
-        """What to emit of the ranks that change: `turns` has the group and the time of each turn."""
+        """The rows to emit for the ranks that change: `turns` has the group and the time of each turn."""
         moves = found.found[self.order]
         rows = found.rankings[self.order].versions.rows
         values = self._values(rows["v"])
@@ -135,7 +135,7 @@ class Top(CanBeFinal):
         )
 
     def _values(self, rows: pl.Series) -> pl.Series:
-        """The values in the result of what is remembered of rows."""
+        """The values in the result, from the remembered parts of rows."""
         fields = (
             rows.struct.field(name) if name in rows.struct.fields else pl.lit(None, kind).alias(name)
             for name, kind in pl.Series(dtype=self.result).struct.schema.items()

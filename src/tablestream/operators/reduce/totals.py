@@ -1,6 +1,6 @@
-"""Aggregates that are running totals: a row's part is added when it comes and taken away when it goes.
+"""Running totals: a row's part is added when the row is added, and subtracted when it is removed.
 
-Totals are exact integers, of any size where need be: a decimal is its unscaled number, a float a multiple of the
+Totals are exact integers, of any size if needed: a decimal is its unscaled number, a float a multiple of the
 smallest float there is. So removing a row leaves no residue, and the order of changes does not matter.
 
 ======================  ======================================  =============================================
@@ -13,8 +13,8 @@ function                remembered                              result
 .                       NaN, infinite, negative infinite
 ======================  ======================================  =============================================
 
-A result that is emitted and does not fit its type is an error, as in Spark's ANSI mode. The total on the way there may
-be of any size.
+An emitted result that does not fit its type is an error, as in Spark's ANSI mode. Totals in between may be of any
+size.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ from tablestream.operators.reduce.user_values import type_name
 
 Objects = npt.NDArray[np.object_]
 
-#: A float is a multiple of 2 to the minus this.
+# : Floats are multiples of 2 to the power of minus this.
 _FLOAT_BITS = 1074
 _SAFE = float(1 << 62)
-#: The first number beyond 64 bits.
+# : The first number beyond 64 bits.
 _LIMIT = 1 << 63
 _EXACT = Context(prec=80, rounding=ROUND_HALF_UP)
 
 
 @dataclass(frozen=True)
 class Totals:
-    """What a function computed: its result at some messages, and what is to be remembered of each group."""
+    """What a function computed: its result at some messages, and what to remember of each group."""
 
     result: pl.Series
     state: list[pl.Series]
@@ -64,32 +64,32 @@ class Function(ABC):
     @property
     @abstractmethod
     def state(self) -> dict[str, pl.DataType]:
-        """What is remembered of a group, beside its number of rows."""
+        """The dtypes of what is remembered of a group, beside its number of rows."""
 
     @abstractmethod
     def run(self, events: GroupEvents, base: Sequence[pl.Series], shown: Ints) -> Totals:
-        """Work through all messages.
+        """Process all messages.
 
         Parameters
         ----------
         events
             The messages.
         base
-            What was remembered, as `state` says.
+            What was remembered, in the columns of `state`.
         shown
             The messages for which results are wanted.
         """
 
     @abstractmethod
     def recalled(self, rows: pl.Series, base: Sequence[pl.Series]) -> pl.Series:
-        """Return the results of groups as they are remembered.
+        """Return the remembered results of groups.
 
         Parameters
         ----------
         rows
             How many rows each group has.
         base
-            What is remembered of each, as `state` says.
+            What is remembered of each, in the columns of `state`.
         """
 
 
@@ -123,7 +123,7 @@ class Count(Function):
 
 @dataclass(frozen=True)
 class Sum(Function):
-    """Add up a column, or with `average` divide that by the number of values.
+    """The sum of a column or, with `average`, its mean.
 
     Parameters
     ----------
@@ -132,9 +132,9 @@ class Sum(Function):
     of
         Its dtype.
     into
-        The dtype of the result, as Spark has it.
+        The dtype of the result, as in Spark.
     average
-        Whether it is the average that is wanted.
+        Whether to return the average.
     name
         What users call the result.
     """
@@ -161,7 +161,7 @@ class Sum(Function):
 
     @property
     def _is_bounded(self) -> bool:
-        """Whether a total that is remembered is the result, and fits 64 bits."""
+        """Whether the remembered total is the result itself, and fits 64 bits."""
         return self.of.is_integer() and not self.average
 
     def run(self, events: GroupEvents, base: Sequence[pl.Series], shown: Ints) -> Totals:
@@ -185,7 +185,7 @@ class Sum(Function):
         return self._result(values, [ints(special) for special in base[2:]])
 
     def _values(self, totals: Ints | Objects, counts: Ints) -> list[Any]:
-        """The results from totals in units, whether they fit or not."""
+        """The results from totals in units, whether or not they fit."""
         return [
             self._value(total, count) for total, count in zip(totals.tolist(), counts.tolist(), strict=True)
         ]
@@ -206,13 +206,13 @@ class Sum(Function):
         return events.running(new - old, known)
 
     def _known(self, base: pl.Series) -> Any:
-        """The total that is remembered of each group, in units."""
+        """The remembered total of each group, in units."""
         if self._is_bounded:
             return ints(base.fill_null(0))
         return np.array([_from_bytes(one) for one in base], dtype=object)
 
     def _kept(self, totals: Ints | Objects) -> pl.Series:
-        """Totals as they are remembered."""
+        """Totals in the form in which they are remembered."""
         if self._is_bounded:
             return pl.Series([int(total) for total in totals], dtype=pl.Int64, strict=True)
         return pl.Series([_to_bytes(int(total)) for total in totals], dtype=pl.Binary)
@@ -232,7 +232,7 @@ class Sum(Function):
         return _divided(total, count) if self.average else total
 
     def _check(self, values: Sequence[Any], events: GroupEvents, shown: Ints) -> None:
-        """Refuse results that do not fit their type."""
+        """Raise for results that do not fit their type."""
         for at, value in zip(shown.tolist(), values, strict=True):
             if value is None or self._fits(value):
                 continue
@@ -251,7 +251,7 @@ class Sum(Function):
 
 
 def _size(numbers: Ints | Objects) -> npt.NDArray[np.float64]:
-    """About how large numbers are, of either sign."""
+    """About how large numbers are, whatever their sign."""
     return np.abs(numbers.astype(np.float64))
 
 
@@ -280,7 +280,7 @@ _SPECIALS: tuple[Callable[[pl.Series], pl.Series], ...] = (
 
 
 def _with_specials(result: pl.Series, specials: Sequence[Ints]) -> pl.Series:
-    """Replace sums in which NaN or infinities take part."""
+    """Replace sums that include NaN or infinities."""
     nan, plus, minus = (pl.lit(pl.Series(special > 0)) for special in specials)
     return pl.select(
         pl.when(nan | (plus & minus))
@@ -295,7 +295,7 @@ def _with_specials(result: pl.Series, specials: Sequence[Ints]) -> pl.Series:
 
 
 def _units(values: pl.Series) -> Any:
-    """Values as whole numbers of the column's unit; 0 for null and for what is no number."""
+    """Values as whole numbers of the column's unit; 0 for null, NaN and infinities."""
     if values.dtype.is_integer():
         return ints(values.fill_null(0))
     if values.dtype.is_float():
@@ -317,7 +317,7 @@ def _float_units(value: float) -> int:
 
 
 def _to_bytes(total: int) -> bytes:
-    """A number as its factor of two (2 bytes) and the rest."""
+    """A number as its power of two (2 bytes) and the remaining factor."""
     shift = (total & -total).bit_length() - 1 if total else 0
     rest = total >> shift
     return shift.to_bytes(2, "big") + rest.to_bytes(rest.bit_length() // 8 + 1, "big", signed=True)

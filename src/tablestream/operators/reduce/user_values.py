@@ -1,6 +1,6 @@
-"""What the user's functions are handed, and what is taken from them.
+"""Conversion of values to what the user's functions receive, and of what they return.
 
-A value fits a column if the column's type holds exactly that value, and it is of a kind that is meant so:
+A value fits a column if the column's type represents exactly that value, and the value is of a matching kind:
 
 =========================  =====================================================================
 type                       fits
@@ -8,17 +8,17 @@ type                       fits
 boolean                    a bool
 tinyint ... bigint         an int in the type's range, and no bool
 float, double              a float (rounded to the type, not to infinity); an int that it holds exactly
-decimal(p, s)              a Decimal or an int, with at most s digits behind the point that are not 0
+decimal(p, s)              a Decimal or an int, with at most s digits after the point that are not 0
 string, binary             a str that is valid Unicode; bytes
 date                       a date that is no datetime
 timestamp, timestamp_ntz   a datetime with a time zone; one without
 interval day to second     a timedelta
 array                      a list, a tuple or a NumPy array
 struct                     a dict with the names of its fields, or a list or tuple with as many values
-map                        a dict, or a list of pairs; no key is None, and none is there twice
+map                        a dict, or a list of pairs; no key is None or appears twice
 =========================  =====================================================================
 
-NumPy's numbers, booleans and texts fit as Python's do. None fits everywhere but as a key.
+NumPy's numbers, booleans and strings fit like Python's. None fits everywhere except as a map key.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from tablestream.operators.cells import KEY, VALUE, as_json, dtype
 from tablestream.operators.reduce.collected import hashable
 
 Convert = Callable[[Any], Any]
-#: What a conversion makes of a value, and the words for what it takes.
+# : A conversion, and a description of the values that it accepts.
 _Conversion = tuple[Convert, str]
 
 _BITS: dict[type[pl.DataType], int] = {pl.Int8: 8, pl.Int16: 16, pl.Int32: 32, pl.Int64: 64}
@@ -51,12 +51,12 @@ _EPOCH_DAY = date(1970, 1, 1).toordinal()
 _MICROSECOND, _HOUR_US = timedelta(microseconds=1), 3_600_000_000
 _FIRST_US, _LAST_US = ((one - _EPOCH_NTZ) // _MICROSECOND for one in (datetime.min, datetime.max))  # noqa: DTZ901
 _SHOWN = 200
-#: What None means: in a column or a part of one, and as the whole aggregate.
+# : What None means: in a column or a part of one, and as the whole aggregate.
 IS_NULL, DELETES = " None stands for null.", " None deletes the group."
 
 
 def type_name(kind: pl.DataType) -> str:
-    """Return what Spark calls a type.
+    """Return Spark's name of a type.
 
     Examples
     --------
@@ -71,15 +71,15 @@ def type_name(kind: pl.DataType) -> str:
 
 
 def reader(kind: pl.DataType, column: str) -> Convert | None:
-    """Return what turns cells of a column into what users see; None where cells are that.
+    """Return the conversion from a column's cells to what users see; None if cells need no conversion.
 
-    Lists and dictionaries are new ones, so that a function may change them. A map whose keys Python cannot hash is a
-    list of pairs.
+    Lists and dictionaries are new objects, so a function may change them. A map whose keys Python cannot hash is a list
+    of pairs.
 
     Raises
     ------
     FunctionValueError
-        (The conversion.) Python has no such date.
+        (The conversion.) Python cannot represent the date.
     """
     if isinstance(kind, pl.Datetime):
         return _reading(kind, column, _moment if kind.time_zone is not None else _local_time)
@@ -105,7 +105,7 @@ def _any_reader(kind: Any, column: str) -> Convert:
 
 
 def _reading(kind: pl.DataType, column: str, convert: Convert) -> Convert:
-    """Read what is not null; say what cannot be read."""
+    """Convert values that are not null; raise for those that cannot be converted."""
 
     def read(cell: Any) -> Any:
         if cell is None:
@@ -123,15 +123,15 @@ def _reading(kind: pl.DataType, column: str, convert: Convert) -> Convert:
 
 
 def _moment(time_us: int) -> datetime:
-    """The datetime of a timestamp: in UTC, or where Python has no such year there, in the nearest zone that has it.
+    """The datetime of a timestamp: in UTC or, if Python cannot represent that year, in the nearest zone where it can.
 
-    The zone is one of whole hours. So the end of the year 9999 in New York is ``9999-12-31 23:59:59-05:00``.
+    The zone has a whole-hour offset. So the end of the year 9999 in New York is ``9999-12-31 23:59:59-05:00``.
     """
     if _FIRST_US <= time_us <= _LAST_US:
         return _EPOCH + timedelta(0, 0, time_us)
     behind, ahead = -(-(time_us - _LAST_US) // _HOUR_US), -(-(_FIRST_US - time_us) // _HOUR_US)
     hours = ahead if time_us < _FIRST_US else -behind
-    zone = timezone(timedelta(hours=hours))  # an error from a day on
+    zone = timezone(timedelta(hours=hours))  # raises for a day or more
     return _local_time(time_us + hours * _HOUR_US).replace(tzinfo=zone)
 
 
@@ -140,7 +140,7 @@ def _local_time(time_us: int) -> datetime:
 
 
 def writer(kind: pl.DataType, column: str, none: str = IS_NULL) -> Convert:
-    """Return what turns what a function returned for a column into a cell.
+    """Return the conversion from what a function returned for a column to a cell.
 
     Parameters
     ----------
@@ -181,7 +181,7 @@ def misfit(value: Any, column: str, name: str, wanted: str, none: str) -> Functi
 
 
 def _conversion(kind: pl.DataType, column: str) -> _Conversion:
-    """What makes a cell of a value that fits, and None or an error of one that does not."""
+    """A conversion that returns a cell for a value that fits, and returns None or raises for one that does not."""
     if isinstance(kind, pl.List | pl.Struct | pl.Map):
         return _conversion_of_parts(kind, column)
     if isinstance(kind, pl.Decimal):
@@ -233,7 +233,7 @@ def _to_narrow_float(value: Any) -> Any:
     wide = _to_float(value)
     if wide is None:
         return None
-    (narrow,) = struct.unpack("<f", struct.pack("<f", wide))  # an error where it would be infinite
+    (narrow,) = struct.unpack("<f", struct.pack("<f", wide))  # raises if it would be infinite
     return None if _is_int(value) and narrow != wide else narrow
 
 
@@ -281,7 +281,7 @@ def _to_interval(value: Any) -> Any:
 
 
 def _whole_us(value: Any) -> Any:
-    """A length in microseconds; pandas' may have parts of one, which would be lost, or be none at all."""
+    """A timedelta in microseconds. Those of pandas may be NaT, or have parts of a microsecond, which would be lost."""
     if type(value) is not timedelta and getattr(value, "nanoseconds", None):
         return None
     return (value.days * 86_400 + value.seconds) * 1_000_000 + value.microseconds
