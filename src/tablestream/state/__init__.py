@@ -1,1 +1,1 @@
-"""Traces of immutable runs: what operators remember, without Spark."""
+"""Operator state, without Spark: traces of immutable runs."""

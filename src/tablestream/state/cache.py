@@ -1,15 +1,14 @@
-"""Decoded chunks on local disk, memory-mapped: only ever a cache, and safe to damage or delete at any moment.
+"""Decoded chunks on local disk, memory-mapped: only a cache, and safe to damage or delete at any moment.
 
-A file is named by the checksum that the manifest has for the chunk, so it cannot be stale. It begins with a
-header that repeats the name and has a CRC-32 of the rest, an uncompressed Arrow IPC file, which is checked in
-full when this process first maps the file, and again whenever the file's identity (device, inode, size, times
-of change) is not the one it checked. Anything wrong, missing, unreadable or not writable means that the chunk
-is decoded from the state of record once more.
+A file is named by the checksum that the manifest has for the chunk, so it cannot be stale. Its header repeats the name
+and has a CRC-32 of the rest, an uncompressed Arrow IPC file. The whole file is checked when this process first maps
+it, and again whenever the file's identity (device, inode, size, times of change) differs from the one that was
+checked. If a file is wrong, missing, unreadable or not writable, the chunk is decoded from the state of record again.
 
-Several processes may share a directory. Files appear by rename, whole, and are never changed; removing one
-that another process has mapped does not disturb it. One instance belongs to one thread. The one thing that
-cannot be survived is a file cut short during the milliseconds in which rows are being gathered from it: the
-kernel then ends the process, and Spark runs the task again.
+Several processes may share a directory. Files appear by rename, complete, and are never changed. Removing a file that
+another process has mapped does not disturb that process. One instance belongs to one thread. Only one fault cannot be
+survived: a file that is truncated during the milliseconds in which rows are gathered from it. The kernel then ends
+the process, and Spark runs the task again.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 _MAGIC = b"TSCHUNK1"
-_HEADER_SIZE_BYTES = 64  # keeps the columns behind it aligned
+_HEADER_SIZE_BYTES = 64  # aligns the columns after it
 _SUFFIX = ".chunk"
 _TEMPORARY = ".writing-"
 _MAPPED_FILES = 128  # each one holds a file descriptor
@@ -45,7 +44,7 @@ _ABANDONED_AFTER_S = 3600.0
 
 
 class ChunkCache(Protocol):
-    """Keeps decoded chunks by checksum, as long as it likes."""
+    """Keeps decoded chunks by checksum, for as long as it likes."""
 
     def open(self, checksum: str, rebuild: Callable[[], pl.DataFrame]) -> pl.DataFrame:
         """Return the chunk, from the cache or else from `rebuild`."""
@@ -56,7 +55,7 @@ class ChunkCache(Protocol):
         ...
 
     def discard(self, checksum: str) -> None:
-        """Say that a chunk is not needed any more."""
+        """Mark a chunk as no longer needed."""
         ...
 
 
@@ -75,12 +74,12 @@ class NoCache:
 
 
 class MemoryCache:
-    """Keeps the chunks used last in memory.
+    """Keeps the most recently used chunks in memory.
 
     Parameters
     ----------
     max_bytes
-        The estimated size of all the chunks it keeps.
+        The limit on the estimated size of all chunks that it keeps.
     """
 
     def __init__(self, max_bytes: int = 64 * 1024 * 1024) -> None:
@@ -119,7 +118,7 @@ class MemoryCache:
 
 @dataclass(frozen=True)
 class _Identity:
-    """What changes when a file is replaced or written to."""
+    """The attributes that change when a file is replaced or written to."""
 
     device: int
     inode: int
@@ -139,18 +138,18 @@ class _Mapped:
 
 
 class RunCache:
-    """Keeps decoded chunks in a directory, least recently used out first.
+    """Keeps decoded chunks in a directory, and evicts the least recently used first.
 
     Parameters
     ----------
     directory
-        Made if it is missing, readable by its owner only. If it cannot be had, or is another user's, chunks
-        are kept in memory.
+        Created if it is missing, readable by its owner only. If it cannot be created, or belongs to another user,
+        chunks are kept in memory.
     max_bytes
         The size of the directory. Each process that shares it may overshoot by an eighth.
     memory_bytes
-        How much is kept in memory where the disk is full or not usable. That is logged once, and every chunk is
-        offered to the disk again.
+        How much is kept in memory if the disk is full or unusable. This is logged once, and every chunk is offered
+        to the disk again.
 
     Attributes
     ----------
@@ -167,9 +166,9 @@ class RunCache:
         self._mapped: OrderedDict[str, _Mapped] = OrderedDict()
         self._checked: OrderedDict[str, _Identity] = OrderedDict()
         self._written_bytes = 0  # by this process, since the directory was last scanned
-        self._used_bytes = 0  # then
+        self._used_bytes = 0  # at that scan
         self.rebuilds = 0
-        self._told = False  # that the disk refuses what is written
+        self._told = False  # whether the disk's refusal was logged
         self._usable = self._prepare()
         if self._usable:
             self._scan()
@@ -207,7 +206,7 @@ class RunCache:
     # Reading
 
     def _find(self, checksum: str) -> pl.DataFrame | None:
-        """Return the chunk from its file, if there is one and nothing is wrong with it."""
+        """Return the chunk from its file, if there is one and it is intact."""
         path = self._path(checksum)
         try:
             held = self._mapped.get(checksum)
@@ -219,7 +218,7 @@ class RunCache:
         except OSError:
             self._forget(checksum)
             return None
-        except ValueError as problem:  # pyarrow's errors of format are ValueErrors too
+        except ValueError as problem:  # pyarrow's format errors are ValueErrors, too
             _LOG.warning("Cached chunk %s is damaged and will be rebuilt: %s", path.name, problem)
             self.discard(checksum)
             return None
@@ -229,8 +228,8 @@ class RunCache:
     def _map(self, checksum: str, path: Path) -> None:
         """Map a file, and check it in full unless it is, unchanged, the one that this process wrote.
 
-        A file that is used is checked again, and touched, once a minute: its access time orders eviction,
-        whatever the mount options, and the touch stands before the check, so that nothing can hide behind it.
+        A file in use is checked again, and touched, once a minute. Its access time orders eviction, whatever the mount
+        options. The touch comes before the check, so that the check covers every change.
         """
         self._mapped.pop(checksum, None)
         written = self._checked.pop(checksum, None)
@@ -255,7 +254,7 @@ class RunCache:
     # Writing
 
     def _write(self, checksum: str, frame: pl.DataFrame) -> bool:
-        """Write a file, whole or not at all."""
+        """Write a file, completely or not at all."""
         if not self._usable:
             return False
         try:
@@ -295,7 +294,7 @@ class RunCache:
         return True
 
     def _account(self, size_bytes: int) -> None:
-        """Look at the directory only when this process wrote enough to matter."""
+        """Scan the directory only when this process has written enough to matter."""
         self._written_bytes += size_bytes
         full = self._used_bytes + self._written_bytes > self._max_bytes
         if full or self._written_bytes > self._max_bytes // 8:
@@ -304,7 +303,7 @@ class RunCache:
     # The directory
 
     def _prepare(self) -> bool:
-        """Make the directory, or make sure that it is this user's and nobody else's."""
+        """Create the directory, or make sure that it belongs to this user alone."""
         try:
             self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             status = self._directory.lstat()
@@ -320,7 +319,7 @@ class RunCache:
         return problem is None
 
     def _scan(self) -> None:
-        """Sum up the directory, and evict down to four fifths of the limit if it is exceeded."""
+        """Sum up the directory's size, and evict down to four fifths of the limit if it is exceeded."""
         files = []
         with contextlib.suppress(OSError), os.scandir(self._directory) as entries:
             for entry in entries:
@@ -354,7 +353,7 @@ def _header(checksum: str, crc: int) -> bytes:
 
 
 def _encode(frame: pl.DataFrame) -> memoryview:
-    """Encode as an Arrow IPC file to be used where it lies: strings stay views, nothing is compressed."""
+    """Encode as an Arrow IPC file that is used in place: strings stay views, nothing is compressed."""
     table = frame.to_arrow(compat_level=pl.CompatLevel.newest())
     sink = pa.BufferOutputStream()
     with pa.ipc.new_file(sink, table.schema) as writer:

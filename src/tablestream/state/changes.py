@@ -78,20 +78,20 @@ def stable_hash(value: bytes) -> int:
 def number_keys(hashes: str, keys: Sequence[str], frames: Sequence[pl.DataFrame]) -> list[pl.Series]:
     """Give every distinct key of some frames a dense number, the same in all of them.
 
-    Keys are told apart by their hash; where two different keys share one, by the keys themselves. Nulls in a
-    key are equal to each other. The numbers follow no order that means anything.
+    Keys are distinguished by their hash or, where two different keys share a hash, by the keys themselves. Nulls in a
+    key are equal to each other. The order of the numbers has no meaning.
 
     Parameters
     ----------
     hashes, keys
         The columns of the hash (Int64) and of the key, in every frame.
     frames
-        The frames. Their other columns are not looked at.
+        The frames. Their other columns are ignored.
 
     Returns
     -------
     list of Series
-        Int64, one series a frame, named ``_kid``.
+        Int64, one series per frame, named ``_kid``.
 
     Examples
     --------
@@ -128,7 +128,7 @@ def _by_hash(every: pl.DataFrame, hashes: str, keys: Sequence[str]) -> pl.Series
 
 
 def last_by(frame: pl.DataFrame, group: pl.Series, also: Sequence[str] = ()) -> pl.DataFrame:
-    """Return the last row of every group, and of every value of the columns `also` in it, in the frame's order.
+    """Return the last row of every group, or of every value of the columns `also` in it, in the frame's order.
 
     Groups are dense numbers, as `number_keys` gives them.
     """
@@ -137,6 +137,6 @@ def last_by(frame: pl.DataFrame, group: pl.Series, also: Sequence[str] = ()) -> 
         return frame[columns.group_by("_group", *also).agg(pl.col("_at").last())["_at"].sort()]
     numbers = group.to_numpy()
     last = np.full(int(numbers.max(initial=-1)) + 1, -1, dtype=np.int64)
-    # Where a number comes several times, the last assignment stays.
+    # If a number appears several times, the last assignment wins.
     last[numbers] = np.arange(len(numbers))
     return frame[np.sort(last[last >= 0])]

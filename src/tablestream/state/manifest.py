@@ -1,7 +1,8 @@
-"""The manifest: the small part of a shard's state that says what the rest is.
+"""The manifest: the small part of a shard's state that describes the rest.
 
-It is JSON, never pickle: a checkpoint outlives the code that wrote it, and reading it must run nothing. A first line
-has the version and the checksum of the second, which has the rest: everything else is believed by its checksum there.
+It is JSON, never pickle: a checkpoint outlives the code that wrote it, and reading it must run no code. The first line
+has the version and the checksum of the second line. The second line has everything else, including the checksums of
+the chunks.
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ FORMAT_VERSION = 2
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a shard holds, as of one micro-batch. It is never changed: the ``with_`` methods return another.
+    """What a shard holds, as of one micro-batch. It is immutable: the ``with_`` methods return a new one.
 
     Parameters
     ----------
     fingerprint
         Of the plan that made the state.
     next_run
-        The number of the next run. Numbers are never used again, so two runs of equal content are two runs.
+        The number of the next run. Numbers are never used again, so two runs of equal content have different numbers.
     traces
         The live runs of every trace that has any, oldest first.
     clocks
@@ -60,7 +61,7 @@ class Manifest:
         return replace(self, clocks={**self.clocks, name: value})
 
     def with_next_run(self) -> Manifest:
-        """Return the manifest after the number ``next_run`` was given to a run."""
+        """Return the manifest after a run has taken the number ``next_run``."""
         return replace(self, next_run=self.next_run + 1)
 
 
@@ -81,14 +82,14 @@ def _json(document: Mapping[str, Any]) -> bytes:
 
 
 def decode(data: bytes) -> Manifest:
-    """Decode what `encode` made.
+    """Decode what `encode` wrote.
 
     Raises
     ------
     StateError
         If another version of the library wrote it.
     DamagedStateError
-        If it is no manifest, or not what was written.
+        If it is not a manifest, or not what was written.
     """
     first, _, content = data.partition(b"\n")
     try:

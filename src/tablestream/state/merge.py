@@ -1,4 +1,4 @@
-"""When runs are merged, and how: newer rows win, and memory is bounded by a chunk of each run."""
+"""When and how runs are merged: newer rows win, and memory is bounded by one chunk per run."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _MIX = (
 
 
 def runs_to_merge(rows: Sequence[int]) -> int:
-    """Say how many of the newest runs, the one being inserted included, become one.
+    """Return how many of the newest runs, including the one being inserted, are merged into one.
 
-    Starting at the newest run, the predecessor is taken in while it has less than twice the rows taken so
-    far.
+    Starting at the newest run, the merge takes in the preceding run as long as that has less than twice the rows taken
+    so far.
 
     Parameters
     ----------
@@ -37,19 +37,19 @@ def runs_to_merge(rows: Sequence[int]) -> int:
 
     Notes
     -----
-    *Few runs.* Afterwards each run has at least twice the rows of the next: where the merge stopped because
-    the predecessor has twice the rows that were taken (and the result has no more), and elsewhere because it
-    held before. So n rows lie in at most ``1 + log2(n)`` runs.
+    *Few runs.* After a merge each run has at least twice the rows of the next. Where the merge stopped, the
+    preceding run has at least twice the rows that were taken, and the result has no more than these. Elsewhere
+    it held before. So n rows lie in at most ``1 + log2(n)`` runs.
 
-    *Few rewrites.* Take a merge as a series of pairwise ones, which write no less: a run of ``a`` rows, with
+    *Few rewrites.* Consider a merge as a series of pairwise merges, which write no less: a run of ``a`` rows, with
     ``b`` newer ones, ``a < 2 b``, becomes one of ``r <= a + b``. Let ``v = a + b - r`` rows vanish.
     If ``v <= b / 2``, then ``r >= a + b / 2 > 1.25 a``: every row of the older run moves up to a run at least
     1.25 times as large, which can happen to a row ``log(n) / log(1.25)`` times.
     If ``v > b / 2``, then ``v > (a + b) / 6``, since ``b > (a + b) / 3``: fewer than 6 rows are written for
     each one that vanishes, and a row vanishes once.
-    While rows vanish only because they were replaced, ``r`` is no less than either part, so no row moves
-    down; a merge that also forgets tombstones may move rows down, and what it gives up is paid by those that
-    vanish. An inserted row thus costs O(log n) writes.
+    As long as rows vanish only because they were replaced, ``r`` is no less than either part, so no row moves
+    down. A merge that also removes tombstones may move rows down; the rows that vanish pay for this.
+    So an inserted row costs O(log n) writes.
 
     Examples
     --------
@@ -67,7 +67,7 @@ def runs_to_merge(rows: Sequence[int]) -> int:
 
 @dataclass(frozen=True)
 class Piece:
-    """A part of a run that is to be merged: its range of hashes, and how to read it."""
+    """A part of a run to merge: its range of hashes, and how to read it."""
 
     min_hash: int
     max_hash: int
@@ -83,9 +83,9 @@ def merge(
 ) -> Iterator[pl.DataFrame]:
     """Merge runs, newest first, into frames that together are sorted by hash and hold the newest rows.
 
-    Rows that were over before `expired_before` become tombstones, as older versions of them may lie in other runs.
+    Rows that expired before `expired_before` become tombstones, as older versions of them may lie in other runs.
 
-    It goes through the ranges of hashes between the ends of the pieces. In each it takes no more than a piece
+    The merge goes through the ranges of hashes between the ends of the pieces. In each range it reads at most one piece
     of each source (more only where one hash fills several pieces), so memory does not grow with the runs.
     """
     cursors = [_Cursor(source, spec.hash) for source in sources]
@@ -98,7 +98,7 @@ def merge(
 
 
 def _expired(rows: pl.DataFrame, spec: TraceSpec, before: int) -> pl.DataFrame:
-    """Make tombstones of the rows that are over."""
+    """Turn expired rows into tombstones."""
     over = (pl.col(spec.expires or "") < before).fill_null(value=False)
     kept = {spec.hash, spec.unique_hash, spec.expires, LIVE, *spec.identity}
     emptied = (pl.when(~over).then(name).alias(name) for name in rows.columns if name not in kept)
@@ -106,7 +106,7 @@ def _expired(rows: pl.DataFrame, spec: TraceSpec, before: int) -> pl.DataFrame:
 
 
 class _Cursor:
-    """How far the merge has come in one run."""
+    """The position of the merge in one run."""
 
     def __init__(self, pieces: Sequence[Piece], hash_column: str) -> None:
         self._pieces = pieces
@@ -115,7 +115,7 @@ class _Cursor:
         self._row = 0
 
     def take(self, end: int) -> Iterator[pl.DataFrame]:
-        """Take the rows not taken yet whose hash is at most `end`."""
+        """Take the remaining rows whose hash is at most `end`."""
         while self._index < len(self._pieces) and self._pieces[self._index].min_hash <= end:
             piece = self._pieces[self._index]
             frame = piece.load()
@@ -129,7 +129,7 @@ class _Cursor:
 
 
 def newest_rows(frames: Sequence[pl.DataFrame], spec: TraceSpec) -> pl.DataFrame:
-    """Of frames that stand newest first, keep the first version of every row, sorted by hash."""
+    """From frames, newest first, keep the first version of every row, sorted by hash."""
     stacked = pl.concat(frames, rechunk=True)
     kept = _first_by_hash(stacked, spec)
     if kept is None:
@@ -138,7 +138,7 @@ def newest_rows(frames: Sequence[pl.DataFrame], spec: TraceSpec) -> pl.DataFrame
 
 
 def _first_by_hash(stacked: pl.DataFrame, spec: TraceSpec) -> pl.Series | None:
-    """Find the row numbers of first versions by hash alone; None if that cannot be done."""
+    """Find the row numbers of first versions by hash alone; None if hashes do not suffice."""
     if spec.unique and spec.unique_hash is None:
         return None
     identity = pl.col(spec.hash)
@@ -149,8 +149,8 @@ def _first_by_hash(stacked: pl.DataFrame, spec: TraceSpec) -> pl.Series | None:
     hashes = hashes.gather(order)
     repeated = (hashes == hashes.shift(1)).fill_null(False)
     later = repeated.arg_true()
-    # Versions of a row stand together in `order`. If all neighbours of equal hash are versions of one row,
-    # then all rows of that hash are; two different rows of one hash are neighbours somewhere.
+    # Versions of a row are adjacent in `order`. If all neighbours of equal hash are versions of one row,
+    # then all rows of that hash are; otherwise two different rows of one hash are neighbours somewhere.
     if not _same_rows(stacked.select(spec.identity), order.gather(later), order.gather(later - 1)):
         return None
     kept = order.filter(~repeated)
@@ -168,7 +168,7 @@ def _same_rows(identities: pl.DataFrame, some: pl.Series, others: pl.Series) -> 
 
 
 def _first_by_columns(stacked: pl.DataFrame, spec: TraceSpec) -> pl.Series:
-    """Find the row numbers of first versions by the columns themselves: slower, right for any hash."""
+    """Find the row numbers of first versions by the columns themselves: slower, but correct for any hash."""
     return (
         stacked.select(list(dict.fromkeys((spec.hash, *spec.identity))))
         .with_row_index("_row")

@@ -1,9 +1,8 @@
 """Immutable runs: rows sorted by the hash of their key, in chunks, read through a cache.
 
-A chunk is an Arrow IPC stream of its own, at most `CHUNK_SIZE_BYTES` long, and holds a contiguous range of
-the run's hashes; rows of one hash may lie on both sides of a cut. So reading, checking, repairing, caching
-and merging a run need memory for a chunk, whatever the size of the run. Only a single row that is larger
-makes a larger chunk.
+Each chunk is an Arrow IPC stream, at most `CHUNK_SIZE_BYTES` long, and holds a contiguous range of the run's hashes;
+rows of one hash may lie in two neighbouring chunks. So reading, checking, repairing, caching and merging a run need
+memory for one chunk, whatever the size of the run. Only a single larger row makes a larger chunk.
 
 Chunks are compressed with Zstandard at level 1 and hold strings by offset, not as views: for 35,000 rows with
 three strings each, 12 ms and 1.27 MB, where LZ4 needs 8 ms and 2.00 MB. The state of record moves 40 to 50
@@ -41,7 +40,7 @@ RESTORE_HINT = (
 
 @dataclass(frozen=True)
 class ChunkInfo:
-    """What the manifest says of a chunk; `checksum` is of the stored bytes, and names the cache file."""
+    """A chunk in the manifest; `checksum` is of the stored bytes, and names the cache file."""
 
     rows: int
     size_bytes: int
@@ -52,7 +51,7 @@ class ChunkInfo:
 
 @dataclass(frozen=True)
 class RunInfo:
-    """What the manifest says of a run: number, rows, how many are tombstones (`dead`), chunks in order."""
+    """A run in the manifest: number, rows, how many of these are tombstones (`dead`), chunks in order."""
 
     number: int
     rows: int
@@ -61,7 +60,7 @@ class RunInfo:
 
     @property
     def size_bytes(self) -> int:
-        """The bytes of the run in the state of record."""
+        """The size of the run in the state of record."""
         return sum(chunk.size_bytes for chunk in self.chunks)
 
     @property
@@ -76,12 +75,12 @@ class RunInfo:
 
 
 def checksum(data: bytes) -> str:
-    """Name a chunk by its bytes: the first half of their SHA-256, which processors have instructions for."""
+    """Name a chunk by its bytes: the first half of their SHA-256, for which processors have instructions."""
     return hashlib.sha256(data).hexdigest()[:32]
 
 
 def encode(frame: pl.DataFrame) -> bytes:
-    """Encode rows as a compressed Arrow IPC stream; every type and every null comes back from `decode`."""
+    """Encode rows as a compressed Arrow IPC stream; `decode` restores every type and every null."""
     return _encode_table(frame.to_arrow(compat_level=pl.CompatLevel.oldest()))
 
 
@@ -93,14 +92,14 @@ def _encode_table(table: pa.Table) -> bytes:
 
 
 def decode(data: bytes) -> pl.DataFrame:
-    """Decode what `encode` made."""
+    """Decode what `encode` wrote."""
     return cast("pl.DataFrame", pl.from_arrow(pa.ipc.open_stream(data, options=_READ).read_all()))
 
 
 def compact(frame: pl.DataFrame) -> pl.DataFrame:
-    """Copy strings and binaries out of the buffers they share.
+    """Copy strings and binaries out of shared buffers.
 
-    Gathered strings are views into the buffers of the frame they came from. They keep all of it alive, which
+    Gathered strings are views into the buffers of the frame that they came from. They keep all of it alive, which
     may be a mapped file, and Arrow's writers write all of it.
     """
     if not any(dtype.is_nested() or dtype in {pl.String, pl.Binary} for dtype in frame.dtypes):
@@ -109,7 +108,7 @@ def compact(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def cut(frames: Iterable[pl.DataFrame], size_bytes: int) -> Iterator[pl.DataFrame]:
-    """Regroup frames into frames of about `size_bytes` each, by rows of average size, in order."""
+    """Regroup frames into frames of about `size_bytes` each, in order, assuming rows of average size."""
     pending: list[pl.DataFrame] = []
     pending_bytes = 0
     for frame in frames:
@@ -134,9 +133,9 @@ class RunUse:
     Attributes
     ----------
     cache_hits, fetches
-        Chunks that were read: those found in the cache, and those decoded from the state of record.
+        Chunks read from the cache, and chunks decoded from the state of record.
     merges
-        Runs that were written in place of several.
+        Runs that were written to replace several others.
     """
 
     cache_hits: int = 0
@@ -156,12 +155,12 @@ class RunStorage:
     cache
         Where decoded chunks are kept.
     chunk_size_bytes
-        The bound of a chunk; smaller in tests.
+        The largest size of a chunk; smaller in tests.
 
     Attributes
     ----------
     use : RunUse
-        What was done with the runs since it was made.
+        How the runs were used since this object was made.
     """
 
     def __init__(
@@ -176,13 +175,12 @@ class RunStorage:
     def read(self, run: RunInfo, index: int) -> pl.DataFrame:
         """Read one chunk of a run, sorted by hash.
 
-        The frame may lie in a mapped file: it is for gathering from, at once, and is not to be kept (see
-        `compact`).
+        The frame may lie in a mapped file: gather from it at once, and do not keep it (see `compact`).
 
         Raises
         ------
         DamagedStateError
-            If the chunk is neither in the cache nor whole in the state of record.
+            If the chunk is not in the cache, and missing or damaged in the state of record.
         """
         chunk = run.chunks[index]
         fetches = self.use.fetches
@@ -197,7 +195,7 @@ class RunStorage:
         return frame
 
     def _fetch(self, run: RunInfo, index: int) -> pl.DataFrame:
-        """Read a chunk from the state of record, and trust it only when its checksum is the manifest's."""
+        """Read a chunk from the state of record, and trust it only if its checksum matches the manifest."""
         self.use.fetches += 1
         data = self._store.read_chunk(self.spec.number, run.number, index)
         found = "is missing from" if data is None else "is not what was written to"
@@ -208,28 +206,28 @@ class RunStorage:
             )
         try:
             return decode(data)
-        except (ValueError, OSError) as problem:  # as pyarrow's errors of format are
+        except (ValueError, OSError) as problem:  # pyarrow's format errors are among them
             raise DamagedStateError(
                 f"Chunk {index} of run {run.number} of trace '{self.spec.name}' cannot be decoded: {problem}",
                 hint=RESTORE_HINT,
             ) from problem
 
     def write(self, next_number: Callable[[], int], frames: Iterable[pl.DataFrame]) -> RunInfo | None:
-        """Write frames, together sorted by hash, as a run; without a row, write nothing and return None."""
+        """Write frames, together sorted by hash, as a run; without any row, write nothing and return None."""
         chunks: list[ChunkInfo] = []
         number = dead = 0
         for frame in cut(frames, self._chunk_size_bytes):
             number = number if chunks else next_number()
             dead += frame.height - int(frame[LIVE].sum())
             for table, data in self._encode(frame.to_arrow(compat_level=pl.CompatLevel.oldest())):
-                piece = cast("pl.DataFrame", pl.from_arrow(table))  # with strings of its own, for the cache
+                piece = cast("pl.DataFrame", pl.from_arrow(table))  # with its own strings, for the cache
                 self._store.write_chunk(self.spec.number, number, len(chunks), data)
                 chunks.append(self._describe(piece, data))
                 self._cache.put(chunks[-1].checksum, piece)
         return RunInfo(number, sum(chunk.rows for chunk in chunks), dead, tuple(chunks)) if chunks else None
 
     def _encode(self, table: pa.Table) -> Iterator[tuple[pa.Table, bytes]]:
-        """Encode a table, in halves where rows of uneven size and little redundancy come out too large."""
+        """Encode a table; encode it in halves if uneven or incompressible rows make the result too large."""
         data = _encode_table(table)
         if len(data) <= self._chunk_size_bytes or table.num_rows == 1:
             yield table, data

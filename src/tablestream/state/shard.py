@@ -1,4 +1,4 @@
-"""The shard that holds the traces of a round: what is read at its start and committed at its end."""
+"""A shard's state: the traces of a round, read at its start and committed at its end."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TraceSize:
-    """How much a trace holds: rows, with tombstones and what newer runs replace, and their bytes, compressed."""
+    """How much a trace holds: rows, including tombstones and replaced rows, and their compressed bytes."""
 
     rows: int
     size_bytes: int
 
     @classmethod
     def of(cls, runs: Sequence[RunInfo]) -> TraceSize:
-        """Add up runs."""
+        """Sum up runs."""
         return cls(sum(run.rows for run in runs), sum(run.size_bytes for run in runs))
 
 
 class ShardState:
-    """All that one shard of one round remembers, as of one micro-batch.
+    """The state of one shard of one round, as of one micro-batch.
 
-    Traces change in memory and write their new runs; `commit` makes the change known by writing the manifest.
-    Nothing is read before it is asked for.
+    Traces change in memory and write their new runs. `commit` makes the changes visible by writing the manifest.
+    Nothing is read before it is needed.
 
     Parameters
     ----------
@@ -50,11 +50,11 @@ class ShardState:
     fingerprint
         Of the plan.
     plan_text
-        The plan as text, to say what changed if the fingerprint is another one.
+        The plan as text, to report what changed if the fingerprint differs.
     tables
-        Which tables the plan's state has, as text, for who reads it from outside.
+        The tables that the plan's state holds, as text, for readers outside the query.
     chunk_size_bytes
-        The bound of a chunk; smaller in tests.
+        The largest size of a chunk; smaller in tests.
 
     Examples
     --------
@@ -95,7 +95,7 @@ class ShardState:
         self._current = Manifest(fingerprint)
 
     def trace(self, name: str) -> Trace:
-        """Return a trace by name; KeyError if the round has none of that name.
+        """Return a trace by name; KeyError if the round has no such trace.
 
         Raises
         ------
@@ -110,14 +110,14 @@ class ShardState:
         return self._traces[name]
 
     def sizes(self, name: str) -> tuple[TraceSize, TraceSize]:
-        """Return the size of a trace in the state of record: when it was committed last, and now."""
+        """Return the size of a trace in the state of record: at the last commit, and now."""
         manifest = self._manifest()
         assert self._committed is not None  # noqa: S101 - it was read just now
         now = self._traces[name].runs if name in self._traces else manifest.runs(name)
         return TraceSize.of(self._committed.runs(name)), TraceSize.of(now)
 
     def use(self, name: str) -> RunUse:
-        """Return what was done with the runs of a trace."""
+        """Return how the runs of a trace were used."""
         return self._storages[name].use
 
     def clock(self, name: str) -> int | None:
@@ -129,7 +129,7 @@ class ShardState:
         self._current = self._manifest().with_clock(name, value)
 
     def commit(self) -> None:
-        """Write the manifest and remove replaced runs; a shard in which nothing changed writes nothing."""
+        """Write the manifest and remove replaced runs; if nothing changed in the shard, write nothing."""
         if self._committed is None:
             return
         manifest = self._current
@@ -150,9 +150,10 @@ class ShardState:
         return number
 
     def _manifest(self) -> Manifest:
-        """Read the manifest when it is first needed, and refuse that of another plan.
+        """Read the manifest when it is first needed, and raise if it belongs to another plan.
 
-        Where the state has a plan, a manifest was written with it: without one the shard is not new but damaged.
+        A plan is written together with a manifest. If the state has a plan but no manifest, the shard is not new but
+        damaged.
         """
         if self._committed is None:
             data = self._store.read_manifest()
@@ -166,14 +167,14 @@ class ShardState:
 
 
 def manifest_missing() -> DamagedStateError:
-    """Say that a shard that has state has no manifest."""
+    """The error for a shard that has state but no manifest."""
     return DamagedStateError(
         "The manifest of a shard is missing from the state of record.", hint=RESTORE_HINT
     )
 
 
 def plan_changed(old: str, new: str) -> PlanChangedError:
-    """Say what two plans, as texts of a line per fact, have different."""
+    """The error for a changed plan: what differs between two plans, as texts with one line per fact."""
     names = "plan in the checkpoint", "plan started now"
     changes = "\n".join(difflib.unified_diff(old.splitlines(), new.splitlines(), *names, lineterm="", n=0))
     return PlanChangedError(

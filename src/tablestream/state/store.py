@@ -1,4 +1,4 @@
-"""What a shard's state of record can do: the only storage that an operator has."""
+"""The interface of a shard's state of record, the only storage that operators use."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from typing import Protocol
 class StateStore(Protocol):
     """The state of record of one shard of one round.
 
-    It promises three things. What was written is read back, byte for byte, by the next micro-batch. A
-    micro-batch's writes become visible to later ones all together or not at all. And within a micro-batch a
-    read sees the writes before it. Nothing is promised about speed: bytes move at some tens of megabytes a
-    second.
+    It promises three things. The next micro-batch reads back what was written, byte for byte. A micro-batch's writes
+    become visible to later ones all together or not at all. Within a micro-batch, a read sees the writes before it.
+    Speed is not promised: expect some tens of megabytes a second.
     """
 
     def read_manifest(self) -> bytes | None:
@@ -31,11 +30,11 @@ class StateStore(Protocol):
         ...
 
     def write_tables(self, text: str) -> None:
-        """Replace what tells a reader from outside which tables the state has."""
+        """Replace the description of the state's tables, for readers outside the query."""
         ...
 
     def read_chunk(self, trace: int, run: int, chunk: int) -> bytes | None:
-        """Return one chunk of a run, or None where there is none."""
+        """Return one chunk of a run, or None if it does not exist."""
         ...
 
     def write_chunk(self, trace: int, run: int, chunk: int, data: bytes) -> None:
@@ -43,12 +42,12 @@ class StateStore(Protocol):
         ...
 
     def remove_chunk(self, trace: int, run: int, chunk: int) -> None:
-        """Forget one chunk; nothing happens where there is none."""
+        """Remove one chunk; do nothing if it does not exist."""
         ...
 
 
 class MemoryStore:
-    """A state of record in dictionaries, which counts what it is asked; for readers of a checkpoint, and for tests.
+    """A state of record in dictionaries, which counts its calls; for readers of a checkpoint, and for tests.
 
     Attributes
     ----------
@@ -57,7 +56,7 @@ class MemoryStore:
     reads, writes, removals : int
         Calls so far, of the manifest, the plan and the chunks together.
     read_bytes, written_bytes : int
-        Bytes of manifests and chunks that went either way.
+        Bytes of manifests and chunks that were read and written.
 
     Examples
     --------

@@ -1,8 +1,8 @@
-"""Traces: what the inputs of operators remember.
+"""Traces: what operators remember of their inputs.
 
-A trace is a list of immutable runs, oldest first, each sorted by the hash of the lookup key. A row is known
-by its key and unique columns; of several versions the one in the newest run counts, and a tombstone there
-means that the row is gone.
+A trace is a list of immutable runs, oldest first, each sorted by the hash of the lookup key. A row is identified
+by its key and unique columns. Of several versions the one in the newest run counts; if that is a tombstone, the row
+is deleted.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from tablestream.state.run import LIVE, RunInfo, RunStorage, compact
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-# With this many stored rows to each key asked for, a binary search per key costs what a hash join over all
-# rows does (60,000 rows: 0.3 against 0.5 ms for 2,000 keys, 2.2 against 1.2 ms for 20,000).
+# If there are this many stored rows per requested key, a binary search per key costs as much as a hash join over all
+# rows (60,000 rows: 0.3 against 0.5 ms for 2,000 keys, 2.2 against 1.2 ms for 20,000).
 _ROWS_PER_KEY_TO_SEARCH = 20
 _ROW = "_row"
 
@@ -32,21 +32,21 @@ class TraceSpec:
     Parameters
     ----------
     name
-        For the manifest and for messages.
+        Used in the manifest and in messages.
     number
-        For the chunks in the store; unique in the shard.
+        Used for the chunks in the store; unique in the shard.
     schema
         All the columns in order, with `hash`, the key columns and ``_live`` among them.
     key
         The columns that rows are looked up by.
     unique
-        The further columns that, with the key, make a row unique; none if a key has one row.
+        The further columns that, with the key, make a row unique; empty if each key has only one row.
     hash
         The Int64 hash of the key columns, never null.
     unique_hash
-        An Int64 hash of the unique columns, if there is one: finding versions of a row is then twice as fast.
+        An optional Int64 hash of the unique columns: it makes finding versions of a row twice as fast.
     expires
-        An Int64 column that says when a row is over, if there is one; null: never. Merges forget such rows.
+        An optional Int64 column that says when a row expires; null: never. Merges remove expired rows.
 
     Raises
     ------
@@ -64,7 +64,7 @@ class TraceSpec:
     expires: str | None = None
 
     def __post_init__(self) -> None:
-        """Check that the columns are there."""
+        """Check that the columns exist."""
         types = {self.hash: pl.Int64, LIVE: pl.Boolean}
         if self.expires is not None:
             types[self.expires] = pl.Int64
@@ -90,7 +90,7 @@ class Found:
     rows
         The hash and identity columns, and ``_row`` (Int64): the place of the row in `column`.
     chunks
-        The chunks in which they stand.
+        The chunks that contain them.
     """
 
     rows: pl.DataFrame
@@ -104,7 +104,7 @@ class Found:
 
 
 class Trace:
-    """The memory of one operator input in one shard; `shard.ShardState.trace` makes it.
+    """The state of one operator input in one shard; `shard.ShardState.trace` makes it.
 
     Parameters
     ----------
@@ -113,7 +113,7 @@ class Trace:
     runs
         The live runs, oldest first.
     next_number
-        Gives the number of a new run.
+        Returns the number of a new run.
     """
 
     def __init__(self, storage: RunStorage, runs: Sequence[RunInfo], next_number: Callable[[], int]) -> None:
@@ -139,13 +139,13 @@ class Trace:
         Returns
         -------
         pl.DataFrame
-            The newest version of every row that is not a tombstone, with the trace's schema, in no order.
+            The newest version of every row that is not a tombstone, with the trace's schema, in no particular order.
 
         Notes
         -----
-        Cost grows with the keys and the rows found, and with the logarithm of the rows stored, while the keys
-        are few; for many keys it is a hash join on one integer column. Columns are gathered for the rows
-        found only. Chunks whose hashes no key can have are not read.
+        For few keys, the cost grows with the keys and the rows found, and with the logarithm of the rows stored. For
+        many keys it is that of a hash join on one integer column. Columns are gathered only for the rows found. Chunks
+        whose range of hashes excludes all keys are not read.
         """
         found = [rows for _, _, rows in self._search(keys, list(self.spec.schema))]
         return self._live(found, settled=not self.spec.unique and _hashes_differ(keys[self.spec.hash]))
@@ -156,12 +156,12 @@ class Trace:
         Parameters
         ----------
         low, high
-            The range. It means something where the hash column holds a time.
+            The range. It is meaningful if the hash column holds a time.
 
         Returns
         -------
         pl.DataFrame
-            The newest version of every row that is not a tombstone, with the trace's schema, in no order.
+            The newest version of every row that is not a tombstone, with the trace's schema, in no particular order.
 
         Notes
         -----
@@ -172,7 +172,7 @@ class Trace:
         return self._live(found, settled=len(self._runs) == 1)
 
     def reach(self, low: int, rows: int) -> int | None:
-        """Return the smallest hash up to which at least so many rows are stored from `low` on.
+        """Return the smallest hash up to which at least so many rows are stored, counted from `low` on.
 
         Tombstones and replaced rows count. None if fewer are stored. Cost grows with `rows` in each run.
         """
@@ -207,7 +207,7 @@ class Trace:
         Returns
         -------
         Found
-            Which rows there are, and whence their other columns can be gathered, a part at a time.
+            The rows that exist, from which their other columns can be gathered part by part.
         """
         columns = [
             name for name in (self.spec.hash, self.spec.unique_hash, *self.spec.identity, LIVE) if name
@@ -231,7 +231,7 @@ class Trace:
     def _search(
         self, keys: pl.DataFrame, columns: Sequence[str]
     ) -> Iterator[tuple[RunInfo, int, pl.DataFrame]]:
-        """Go through the chunks, newest run first, for the rows of some keys: `columns`, and ``_row``."""
+        """Search the chunks, newest run first, for the rows of some keys: `columns`, and ``_row``."""
         keys = _conform(keys, {name: self.spec.schema[name] for name in (self.spec.hash, *self.spec.key)})
         keys = keys.sort(self.spec.hash)
         distinct = _hashes_differ(keys[self.spec.hash])
@@ -247,15 +247,15 @@ class Trace:
                     continue
                 rows, of_key = found
                 yield run, index, rows
-                if not self.spec.unique:  # a key has one row: older runs need not be asked for it
+                if not self.spec.unique:  # a key has one row: older runs need not be searched for it
                     keys = keys.filter(pl.repeat(True, keys.height, eager=True).scatter(of_key, False))
 
     def _find(
         self, run: RunInfo, index: int, keys: pl.DataFrame, columns: Sequence[str]
     ) -> tuple[pl.DataFrame, pl.Series] | None:
-        """Find the rows of one chunk for sorted keys of distinct hashes, and the number of each one's key.
+        """Find the rows of one chunk for sorted keys of distinct hashes, and the number of each row's key.
 
-        None, and the chunk is not read, if no key's hash lies between the chunk's.
+        Return None, without reading the chunk, if no key's hash lies in the chunk's range.
         """
         chunk = run.chunks[index]
         hashes = keys[self.spec.hash]
@@ -268,7 +268,7 @@ class Trace:
         stored = self._storage.read(run, index)
         of_row, of_key = _match(stored[self.spec.hash], hashes)
         rows, of_key = stored.select(columns)[of_row].with_columns(of_row.alias(_ROW)), of_key + first
-        for name in self.spec.key:  # equal hashes are not yet equal keys
+        for name in self.spec.key:  # equal hashes do not imply equal keys
             equal = rows[name].eq_missing(keys[name].gather(of_key))
             if not equal.all():
                 rows, of_key = rows.filter(equal), of_key.filter(equal)
@@ -277,13 +277,13 @@ class Trace:
     def _find_slowly(
         self, run: RunInfo, index: int, keys: pl.DataFrame, columns: Sequence[str]
     ) -> pl.DataFrame:
-        """Do the same when two of the keys share a hash, which is as good as never; name no key."""
+        """Do the same if two of the keys share a hash, which almost never happens; return no key numbers."""
         stored = self._storage.read(run, index).with_row_index(_ROW)
         rows = stored.join(keys, on=list(self.spec.key), how="semi", nulls_equal=True)
         return rows.select(*columns, _ROW)
 
     def _live(self, found: list[pl.DataFrame], *, settled: bool) -> pl.DataFrame:
-        """Of rows found newest first, the live newest versions, with strings of their own."""
+        """The live newest versions of rows found newest first, with their own strings."""
         found = [rows.select(self.spec.schema.keys()) for rows in found if rows.height]
         if not found:
             return pl.DataFrame(schema=self.spec.schema)
@@ -291,19 +291,19 @@ class Trace:
         return compact(rows.filter(pl.col(LIVE)))
 
     def insert(self, rows: pl.DataFrame, *, expired_before: int | None = None) -> None:
-        """Add versions of rows, as a new run, and merge runs where that is due.
+        """Add versions of rows as a new run, and merge runs if needed.
 
         Parameters
         ----------
         rows
             At most one for each key and unique columns, which is not checked. A row that is not live is a
-            tombstone; its other columns are null. No rows, no run.
+            tombstone; its other columns are null. Without rows, no run is added.
         expired_before
-            Rows that were over before this (see `TraceSpec.expires`) are forgotten where runs are merged.
+            Rows that expired before this (see `TraceSpec.expires`) are removed when runs are merged.
 
         Notes
         -----
-        See `merge.runs_to_merge` for what is merged and what that costs. Tombstones go when the oldest run is
+        See `merge.runs_to_merge` for what is merged and what that costs. Tombstones are removed when the oldest run is
         merged.
         """
         if not rows.height:
@@ -325,12 +325,12 @@ class Trace:
             yield Piece(chunk.min_hash, chunk.max_hash, partial(self._storage.read, run, index))
 
     def frames(self) -> Iterator[pl.DataFrame]:
-        """Yield all live rows, together sorted by hash; it needs memory for a chunk of each run."""
+        """Yield all live rows, together sorted by hash; needs memory for one chunk of each run."""
         sources = [list(self._pieces(run)) for run in reversed(self._runs)]
         yield from merge(sources, self.spec, drop_tombstones=True)
 
     def scan(self) -> pl.DataFrame:
-        """Return all live rows, sorted by hash; it needs memory for all of them."""
+        """Return all live rows, sorted by hash; needs memory for all of them."""
         frames = [compact(frame) for frame in self.frames()]
         return pl.concat(frames) if frames else pl.DataFrame(schema=self.spec.schema)
 
@@ -342,7 +342,7 @@ class Trace:
 
 
 def _conform(frame: pl.DataFrame, schema: Mapping[str, pl.DataType]) -> pl.DataFrame:
-    """Take the schema's columns in its order; a column of nulls alone may still lack its type."""
+    """Take the schema's columns in its order; a column that holds only nulls may still lack its type."""
     frame = frame.select(schema.keys())
     return frame if frame.schema == schema else frame.cast(pl.Schema(schema))
 
@@ -357,7 +357,7 @@ def _nothing(spec: TraceSpec) -> pl.DataFrame:
 
 
 def _match(stored: pl.Series, asked: pl.Series) -> tuple[pl.Series, pl.Series]:
-    """Pairs of row numbers with equal hashes; both are sorted, and `asked` has no two alike."""
+    """Pairs of row numbers with equal hashes; both are sorted, and the hashes in `asked` are distinct."""
     if stored.len() < asked.len() * _ROWS_PER_KEY_TO_SEARCH:
         pairs = stored.to_frame("hash").with_row_index("row")
         pairs = pairs.join(asked.to_frame("hash").with_row_index("key"), on="hash", how="inner")

@@ -1,1 +1,1 @@
-"""Buffers: operators that hold rows until a time comes, and read only the rows that are due."""
+"""Buffers: operators that hold rows until their time comes, and read only the rows that are due."""

@@ -1,16 +1,16 @@
-"""Changes, or records, that are held back for a while and go on in the order of their times.
+"""Reordering: holds changes or records for a while and emits them in the order of their times.
 
 ``observed`` is the largest time that the shard has seen.
 
 ==================================  =========================================================================
 change                              effect
 ==================================  =========================================================================
-its time is before                  goes on at once, late; counted, and not dropped
+its time is before                  emitted at once, late; counted, but not dropped
 ``observed - bound``
-any other                           waits until ``observed - bound`` has come to its time
+any other                           waits until ``observed - bound`` reaches its time
 ==================================  =========================================================================
 
-Those that go together leave in the order of (time, key, arrival).
+Changes that are emitted together come in the order of (time, key, arrival).
 
 References
 ----------
@@ -35,7 +35,7 @@ _EXISTS = "_exists"
 
 @dataclass(frozen=True)
 class Reorder(Operator):
-    """Put changes into the order of their times, as far as a bound reaches.
+    """Sort changes by time, within a bound.
 
     Parameters
     ----------
@@ -44,13 +44,14 @@ class Reorder(Operator):
     value
         The dtype of the value.
     bound_us
-        How long changes wait, in microseconds of their times.
+        How long changes wait, in microseconds of stream time.
     splits_steps
-        Whether each change that leaves is a step of its own, as when it had come in order.
+        Whether each emitted change is a step of its own, as if it had arrived in order.
 
     Notes
     -----
-    Input and output 0: ``_kh``, key, ``_ts``, ``_live``, ``v``. Cost: the changes, and those that leave.
+    Input and output 0: ``_kh``, key, ``_ts``, ``_live``, ``v``. Cost: the changes that arrive, and those that are
+    emitted.
     """
 
     keys: pl.Schema
@@ -72,7 +73,7 @@ class Reorder(Operator):
 
     @property
     def marks(self) -> tuple[str, ...]:
-        """How many changes have come, and the start of the index."""
+        """How many changes have arrived, and the start of the index."""
         return (ARRIVALS, WAITING)
 
     @property
@@ -86,7 +87,7 @@ class Reorder(Operator):
         return (LATE,)
 
     def run(self, inputs: Sequence[pl.DataFrame], context: Context) -> Iterator[Emission]:
-        """Let the changes wait, let go those whose time has come, remember the others."""
+        """Hold the changes, emit those that are due, and remember the others."""
         arrived, (spec,) = inputs[0].with_columns(pl.col(LIVE).alias(_EXISTS)), self.traces
         due = TimeIndex.of(context, WAITING).until(latest(context.observed, arrived[TS]) - self.bound_us)
         rows = with_waiting(due, arrived, list(spec.schema), context)
@@ -95,7 +96,7 @@ class Reorder(Operator):
         waiting.remember(context)
 
     def _let_go(self, rows: pl.DataFrame, waiting: Waiting, context: Context) -> pl.DataFrame:
-        """Go through the changes; return those that leave."""
+        """Process the changes; return those that are emitted."""
         gone: list[tuple[int, int, int]] = []
         times, seqs = waiting.times, rows[SEQ].to_list()
         for row in range(waiting.stored, rows.height):

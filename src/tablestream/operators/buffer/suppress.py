@@ -1,21 +1,22 @@
-"""Hold a table's changes back, and let through the last one of each key.
+"""Suppression: holds a table's changes and emits only the last one of each key.
 
-A key waits *since* the time of its first change since it was last let through. ``observed`` is the largest time of
-any change that the shard has seen.
+A key waits *since* the time of its first change after its last emission. ``observed`` is the largest time of any
+change that the shard has seen.
 
 ==========================================  ===========================================================
 event                                       effect
 ==========================================  ===========================================================
 change of a key that is not held            held, since its time
-change of a key that is held                takes the held one's place; since stays
-since <= observed - ``until_us``            let through, a tombstone too: the held row at its own time
-more than ``max_records``, ``max_bytes``    the first to wait is let through until the rest fits; with
-                                            ``fail_when_full`` it is an error
-held for ``wall_clock_us`` on the clock     let through, whatever the times of records
+change of a key that is held                replaces the held one; since does not change
+since <= observed - ``until_us``            emitted, also a tombstone: the held row at its own time
+more than ``max_records``, ``max_bytes``    the longest waiting keys are emitted until the rest fits;
+                                            with ``fail_when_full`` it is an error
+held for ``wall_clock_us`` on the clock     emitted, whatever the times of records
 ==========================================  ===========================================================
 
-Keys leave in the order of (since, key). ``atomic``: all changes of a step are held before any leaves. ``quiet``: a
-tombstone for a row that is not there is no change, and neither held nor seen; the keys of rows are remembered for it.
+Keys are emitted in the order of (since, key). ``atomic``: all changes of a step are held before any is emitted.
+``quiet``: a tombstone for an absent row is ignored: it is neither held nor counted in ``observed``. For this the
+keys of the table's rows are remembered.
 
 References
 ----------
@@ -49,15 +50,15 @@ from tablestream.state.changes import KEY_HASH, LIVE, ROW_TS, SEQ, STEP, TS, num
 from tablestream.state.trace import TraceSpec
 
 SINCE, EXISTS = "_since", "_exists"
-#: The trace of held rows by key; the indexes have their keys, by the times since when they wait and by arrival.
+# : The trace of held rows by key. The indexes store their keys: one by the times since which they wait, one by arrival.
 _HELD = "held"
-#: The marks that say how much the shard holds.
+# : The marks that say how much the shard holds.
 _RECORDS, _BYTES = "records", "bytes"
 
 
 @dataclass(frozen=True)
 class Suppress(Operator):
-    """Let through the last change of each key, late.
+    """Hold changes, and emit the last one of each key later.
 
     Parameters
     ----------
@@ -72,14 +73,15 @@ class Suppress(Operator):
     atomic
         Whether a step is held as a whole.
     wall_clock_us
-        How long a key waits at most on the wall clock, in microseconds; None: however long.
+        The longest time that a key waits on the wall clock, in microseconds. None: there is no such limit.
     quiet
-        Whether tombstones for absent rows are no changes.
+        Whether to ignore tombstones for absent rows.
 
     Notes
     -----
-    Input: ``_kh``, key, ``_ts``, ``_live``, ``v``. Output 0: the same with ``v0``. Cost: the changes and what leaves,
-    each looked up by its key; with `max_bytes` also the first to wait, until they are as large as the changes.
+    Input: ``_kh``, key, ``_ts``, ``_live``, ``v``. Output 0: the same with ``v0``. Cost: the changes that arrive and
+    those that are emitted, each looked up by its key; with `max_bytes` also the longest waiting rows, until they are as
+    large as the changes.
     """
 
     keys: pl.Schema
@@ -126,11 +128,11 @@ class Suppress(Operator):
 
     @property
     def _rows(self) -> Upsert:
-        """What knows the rows of the table that is held back."""
+        """The operator that knows which rows the table has."""
         return Upsert(self.keys, self.value, quiet=True)
 
     def run(self, inputs: Sequence[pl.DataFrame], context: Context) -> Iterator[Emission]:
-        """Hold the changes, let through what has waited long enough, remember the rest."""
+        """Hold the changes, emit those that have waited long enough, and remember the rest."""
         arrived = self._changes(inputs[0], context) if self.quiet else inputs[0]
         now = pl.lit(0 if context.clock is None else context.clock.now_us, pl.Int64)
         new = arrived.rename({LIVE: EXISTS}).with_columns(pl.col(TS).alias(SINCE), now.alias(ARRIVED))
@@ -152,7 +154,7 @@ class Suppress(Operator):
         return arrived.join(kept, on=SEQ, how="semi", maintain_order="left")
 
     def _held(self, new: pl.DataFrame, context: Context) -> pl.DataFrame:
-        """Read what is held of the keys that change, and of those that may leave."""
+        """Read the held rows of the keys that change, and of those that may be emitted."""
         index, columns = TimeIndex.of(context, WAITING), [KEY_HASH, *self.keys]
         due = index.until(latest(context.observed, new[TS]) - self.until_us)
         keys = [new, due, self._first_to_wait(new, index, context), overdue(context, self.wall_clock_us)]
@@ -183,7 +185,7 @@ class Suppress(Operator):
 
 
 def _encodable(value: pl.Expr, kind: pl.DataType) -> pl.Expr:
-    """Return a value of which Polars can make JSON: bytes become base 64, maps lists of pairs."""
+    """Return a value that Polars can write as JSON: bytes become base 64, maps lists of pairs."""
     if isinstance(kind, pl.Binary):
         return value.bin.encode("base64")
     if isinstance(kind, pl.Map):
@@ -200,7 +202,7 @@ def _encodable(value: pl.Expr, kind: pl.DataType) -> pl.Expr:
 
 
 class _Held(NamedTuple):
-    """What is held of a key: the positions of the row that came first and of the one that is let through."""
+    """What is held for a key: the positions of the row that arrived first and of the one to emit."""
 
     first: int
     row: int
@@ -208,16 +210,16 @@ class _Held(NamedTuple):
 
 @dataclass
 class _Buffer:
-    """What a shard holds, as far as a micro-batch needs it, while its changes are worked off.
+    """The held rows that a micro-batch needs, while its changes are processed.
 
     Attributes
     ----------
     waiting
-        The rows that are held, then the changes; those by which keys came to be held wait.
+        The held rows, then the changes. Of these, the rows with which their keys began to wait are waiting.
     keys, sizes
         The number of each row's key, and its bytes if these are limited.
     held
-        By key.
+        What is held, by key.
     """
 
     limits: Suppress
@@ -228,15 +230,15 @@ class _Buffer:
     held: dict[int, _Held] = field(default_factory=dict)
     _left: list[tuple[int, int, int]] = field(
         default_factory=list
-    )  # row, message that let it through, order there
+    )  # row, message that caused the emission, order there
 
     def __post_init__(self) -> None:
-        """Take over what is held."""
+        """Load the held rows."""
         self.held = {self.keys[row]: _Held(row, row) for row in range(self.waiting.stored)}
         self._records, self._bytes = (self.context.marks.get(mark, 0) for mark in (_RECORDS, _BYTES))
 
     def work(self) -> None:
-        """Hold the changes, turn by turn, and let through what is due."""
+        """Hold the changes, turn by turn, and emit what is due."""
         stored, context, limits = self.waiting.stored, self.context, self.limits
         new = self.waiting.rows[stored:]
         times, seqs = new[TS].to_list(), new[SEQ].to_list()
@@ -286,7 +288,7 @@ class _Buffer:
         return full
 
     def emitted(self) -> pl.DataFrame:
-        """What was let through."""
+        """The emitted rows."""
         rows, causes, numbers = zip(*self._left, strict=True) if self._left else ((), (), ())
         return self.waiting.rows[list(rows)].select(
             KEY_HASH, *self.limits.keys, TS, pl.col(EXISTS).alias(LIVE), pl.col("v").alias("v0"),
@@ -294,7 +296,7 @@ class _Buffer:
         )  # fmt: skip
 
     def changed(self) -> pl.DataFrame:
-        """Held rows that changed, since the first one of their key, and tombstones for those that left."""
+        """The changes of the trace: new held rows, with the time of their key's first row, and tombstones."""
         stored = self.waiting.stored
         held = [one for one in self.held.values() if one.row >= stored]
         held += [_Held(row, row) for row in range(stored) if self.keys[row] not in self.held]

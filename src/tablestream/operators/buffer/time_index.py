@@ -1,22 +1,22 @@
-"""Rows that wait, in the order of their times: what is due is read, and not all that waits.
+"""An index of waiting rows by time, which reads only the rows that are due.
 
 A time index is a trace whose hash column is the time itself. Its chunks hold ranges of times, so the rows up to a time
-are read without opening the chunks behind it. A row leaves as a tombstone. The *start*, one of the shard's marks, says
-how much of the front of the index is over: neither rows that have left nor their tombstones are read again.
+are read without opening later chunks. A row is removed by a tombstone. The *start*, one of the shard's marks, says
+how much of the front of the index is done: neither removed rows nor their tombstones are read again.
 
 Invariant
-    No row that waits has a time before the start. A start that is too early costs reading and changes no result.
+    No waiting row has a time before the start. A start that is too early costs reading, but changes no result.
 
 ============  =========================================================================================
 call          cost
 ============  =========================================================================================
 ``until``     the rows from the start up to the time
-``first``     so many rows in each run, all of the last one's time, and once only the rows before that left
+``first``     so many rows in each run, all with the last one's time, and once the removed rows before them
 ``bound``     a row in each run
-``update``    the rows that come and leave, as with any trace
+``update``    the rows that are added and removed, as with any trace
 ============  =========================================================================================
 
-All of them open at most a chunk of each run more than these rows fill, and a trace has few runs (see `state.merge`).
+Each call opens at most one chunk per run more than these rows fill, and a trace has few runs (see `state.merge`).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from tablestream.operators.operator import Context
 from tablestream.state.changes import LIVE
 from tablestream.state.trace import Trace, TraceSpec
 
-#: Before and behind all times; the second one is the start of an index in which nothing waits.
+# : Before and after all times. `END` is also the start of an index in which nothing waits.
 BEGIN, END = -(1 << 63), (1 << 63) - 1
 
 
@@ -57,9 +57,9 @@ def by_time(
     time
         The Int64 column of the times.
     columns
-        The dtypes of the others.
+        The dtypes of the other columns.
     unique
-        Those that tell rows of one time apart.
+        The columns that distinguish rows with the same time.
     """
     schema = pl.Schema({time: pl.Int64(), **columns, LIVE: pl.Boolean()})
     return TraceSpec(name, number, schema, (time,), tuple(unique), hash=time, unique_hash=unique_hash)
@@ -67,7 +67,7 @@ def by_time(
 
 @dataclass(frozen=True)
 class TimeIndex:
-    """The rows of a trace that wait, by time.
+    """The waiting rows of a trace, by time.
 
     Parameters
     ----------
@@ -76,7 +76,7 @@ class TimeIndex:
     marks
         The shard's marks.
     mark
-        Which of them is the start of this index; the operator declares it.
+        The name of the mark with the start of this index; the operator declares it.
 
     Examples
     --------
@@ -109,11 +109,11 @@ class TimeIndex:
         return self.marks.get(self.mark, END)
 
     def until(self, time: int) -> pl.DataFrame:
-        """Read the rows that wait up to a time, in no order."""
+        """Read the rows that wait up to a time, in no particular order."""
         return self.trace.between(self.start, time)
 
     def first(self, rows: int) -> pl.DataFrame:
-        """Read the first rows that wait, in no order: at least so many if there are, and all of the last one's time."""
+        """Read the first waiting rows, in no order: at least so many if there are, and all with the last one's time."""
         stored = rows
         while True:
             end = self.trace.reach(self.start, stored)
@@ -125,18 +125,18 @@ class TimeIndex:
         return found
 
     def bound(self) -> int | None:
-        """Return a time before which nothing waits, that of a row that waits or has left; None if there is none."""
+        """Return a time before which nothing waits: that of a waiting or removed row; None if there is neither."""
         return self.trace.reach(self.start, 1)
 
     def update(self, changed: pl.DataFrame, over: int = BEGIN) -> None:
-        """Insert rows that come, and tombstones of rows that leave.
+        """Insert new rows, and tombstones of removed ones.
 
         Parameters
         ----------
         changed
-            Rows of the trace. One that leaves and comes back stands there twice, and the last counts.
+            Rows of the trace. One that is removed and added again appears twice, and the last one counts.
         over
-            What waited before this time has left; rows that come may be earlier.
+            All rows that waited before this time were removed; new rows may be earlier.
         """
         changed = changed.unique(self.trace.spec.identity, keep="last", maintain_order=True)
         self.marks[self.mark] = min(max(self.start, over), self._earliest(changed.filter(LIVE)))

@@ -1,4 +1,4 @@
-"""Rows that wait until time has come to theirs, and leave in the order of (time, key, arrival)."""
+"""Rows that wait until stream time reaches their time, and are emitted in the order of (time, key, arrival)."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from tablestream.operators.events import ranks
 from tablestream.operators.operator import Context, WallClock
 from tablestream.state.changes import LIVE, SEQ, STEP
 
-#: Of a row that waits: its number among all that ever waited here, and when it came, on the wall clock.
+# : Of a waiting row: its number among all that ever waited here, and when it arrived, on the wall clock.
 ARRIVAL, ARRIVED = "_arrival", "_arrived"
-#: The traces of those who wait, by their times and by when they came on the wall clock.
+# : The traces of waiting rows: by their times, and by when they arrived on the wall clock.
 WAITING, BY_ARRIVAL = "waiting", "arrived"
-#: The mark that counts those who came.
+# : The mark that counts the rows that arrived.
 ARRIVALS = "arrivals"
-#: Counted, and not dropped: what is too late to wait.
+# : The reason for rows that are too late to wait: counted, but not dropped.
 LATE = "late"
 
 
 def numbered(new: pl.DataFrame, columns: Sequence[str], context: Context) -> pl.DataFrame:
-    """Number those who come: ``_seq``, ``_step``, and some columns, of which arrival and time on the clock are made."""
+    """Number arriving rows: ``_seq``, ``_step``, and some columns, with arrival number and wall-clock time added."""
     first = context.marks.get(ARRIVALS, 0)
     context.marks[ARRIVALS] = first + new.height
     numbers = pl.int_range(first, first + new.height, dtype=pl.Int64, eager=True).alias(ARRIVAL)
@@ -36,14 +36,14 @@ def numbered(new: pl.DataFrame, columns: Sequence[str], context: Context) -> pl.
 def with_waiting(
     stored: pl.DataFrame, new: pl.DataFrame, columns: Sequence[str], context: Context
 ) -> pl.DataFrame:
-    """Put those who wait (``_seq`` 0) before those who come, and number these."""
+    """Put waiting rows (``_seq`` 0) before the arriving ones, and number the latter."""
     coming, zero = numbered(new, columns, context), pl.lit(0, pl.Int64)
     stored = stored.sort(ARRIVAL).with_columns(zero.alias(SEQ), zero.alias(STEP))
     return pl.concat([stored.select(coming.columns), coming])
 
 
 def overdue(context: Context, wait_us: int | None) -> pl.DataFrame | None:
-    """Read who has waited long enough on the wall clock, from the index by arrival; None if it is not its turn."""
+    """Read the rows that have waited long enough on the wall clock; None if the clock does not run here."""
     if context.clock is None or context.clock.tick is None or wait_us is None:
         return None
     return TimeIndex.of(context, BY_ARRIVAL).until(context.clock.now_us - wait_us)
@@ -51,12 +51,12 @@ def overdue(context: Context, wait_us: int | None) -> pl.DataFrame | None:
 
 @dataclass
 class Waiting:
-    """Who waits, among rows of which the first waited before.
+    """Waiting rows, among the rows that waited before and those that arrive.
 
     Parameters
     ----------
     rows
-        Those who waited (``_seq`` 0), in the order of their arrival, then those who come.
+        The rows that waited (``_seq`` 0), in the order of their arrival, then those that arrive.
     times
         The time of each.
     keys
@@ -76,10 +76,10 @@ class Waiting:
     times: Sequence[int]
     keys: Sequence[str]
     _heap: list[tuple[int, int, int]] = field(default_factory=list)
-    _over: int = BEGIN  # who waited before this time has left
+    _over: int = BEGIN  # rows that waited before this time were released
 
     def __post_init__(self) -> None:
-        """Take over who waited."""
+        """Load the rows that waited."""
         self._ranks = ranks(self.rows, self.keys) if self.keys else [0] * self.rows.height
         self.stored = int((self.rows[SEQ] == 0).sum())
         for row in range(self.stored):
@@ -90,7 +90,7 @@ class Waiting:
         heapq.heappush(self._heap, (self.times[row], self._ranks[row], row))
 
     def due(self, bound: int, is_full: Callable[[], bool] = lambda: False) -> Iterator[int]:
-        """Let go those whose time is up to a bound, and the first ones for as long as there is no room."""
+        """Release the rows with a time up to a bound, and the first ones as long as the buffer is full."""
         while self._heap and (self._heap[0][0] <= bound or is_full()):
             time, _, row = heapq.heappop(self._heap)
             self._over = max(self._over, time)
@@ -98,7 +98,7 @@ class Waiting:
         self._over = max(self._over, bound + 1)
 
     def overdue(self, clock: WallClock, wait_us: int | None) -> list[int]:
-        """Let go those who have waited long enough on the wall clock, at its turn."""
+        """Release the rows that have waited long enough on the wall clock, if the clock runs now."""
         if clock.tick is None or wait_us is None:
             return []
         arrived, bound = self.rows[ARRIVED].to_list(), clock.now_us - wait_us
@@ -108,7 +108,7 @@ class Waiting:
         return gone
 
     def remember(self, context: Context, wait_us: int | None = None) -> None:
-        """Write who waits, and ask to be woken for the first; waking too early, as that one left, does no harm."""
+        """Write the waiting rows, and ask to run again for the first. Running too early does no harm."""
         changed = self._changed()
         TimeIndex.of(context, WAITING).update(changed, self._over)
         clock = context.clock
@@ -120,7 +120,7 @@ class Waiting:
                 clock.wake(first + wait_us)
 
     def _changed(self) -> pl.DataFrame:
-        """Who waited and does no more, as tombstones, and who waits from now on."""
+        """Tombstones of the rows that no longer wait, and the rows that began to wait."""
         waits = np.zeros(self.rows.height, dtype=bool)
         waits[[row for _, _, row in self._heap]] = True
         changed = np.flatnonzero(waits != (np.arange(self.rows.height) < self.stored))

@@ -46,7 +46,7 @@ def collected(kind: Kind, values: Iterable[Any]) -> list[Any]:
 
 
 def comparable(value: Any) -> Any:
-    """A form of the value with an order and one equality: NaN equals itself and is greatest, text sorts by its bytes."""
+    """A form of the value with an order and one equality: NaN equals itself, and is greatest; text sorts by bytes."""
     if isinstance(value, float):
         return (1, math.nan) if math.isnan(value) else (0, value + 0.0)
     return (value.encode(), value) if isinstance(value, str) else value

@@ -311,7 +311,7 @@ class GroupWork:
         return made
 
     def _by_rows(self, groups: Bools) -> dict[Order, Ranking]:
-        """Rank the rows of some groups and those that their messages add; of a large group only as many as can matter."""
+        """Rank the rows of some groups, and those that messages add; of a large group only as many as can matter."""
         stored = self._trace(self._of.traces[0].name).lookup(self._groups.filter(pl.Series(groups)))
         numbers = self._numbers(stored)
         enough = self._enough()

@@ -350,7 +350,7 @@ def _moves(
 
 
 def _apply(first: list[int], rest: list[int], gone: set[int], taken: int, brought: int, most: int) -> None:
-    """Remove a rank and add one: `first` has the least ranks, sorted; `rest` is a heap of others, `gone` removed ones."""
+    """Remove a rank and add one: `first` are the least ones, sorted; `rest` is a heap of others, `gone` is removed."""
     if taken >= 0:
         if first and taken <= first[-1]:
             first.remove(taken)
