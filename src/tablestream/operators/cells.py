@@ -1,7 +1,7 @@
-"""Columns as lists of Python objects, and back, whatever they hold.
+"""Columns of any type as lists of Python objects, and back.
 
-Python's dates end with the year 9999 and its dictionaries take no struct as a key. Spark's values go further: the end
-of the year 9999 in New York is the year 10000 in UTC. So a *cell* is a value in a form that always exists:
+Python's dates end with the year 9999, and its dictionaries accept no struct as a key. Spark's values go further: the
+end of the year 9999 in New York is the year 10000 in UTC. So a *cell* is a value in a form that always exists:
 
 =============================  ===========================================
 column                         cell
@@ -11,7 +11,7 @@ timestamp, timestamp_ntz       microseconds since 1970
 array                          list of cells
 struct                         dict of cells
 map                            list of dicts ``{"key": ..., "value": ...}``
-anything else                  what Polars gives
+anything else                  the value that Polars returns
 =============================  ===========================================
 """
 
@@ -29,7 +29,7 @@ import polars as pl
 
 KEY, VALUE = "key", "value"
 _DAYS_1970 = date(1970, 1, 1).toordinal()
-#: The Gregorian calendar repeats itself.
+#: The Gregorian calendar repeats after so many years, which are so many days.
 _CYCLE_YEARS, _CYCLE_DAYS = 400, 146_097
 _DAY_US = 86_400_000_000
 
@@ -57,7 +57,7 @@ def cell_type(kind: pl.DataType) -> pl.DataType:
 
 
 def dtype(part: Any) -> pl.DataType:
-    """Return the dtype of a part of a nested one, which Polars also allows to be a class."""
+    """Return the dtype of a part of a nested dtype; Polars allows a class there, too."""
     return part if isinstance(part, pl.DataType) else part()
 
 
@@ -74,13 +74,13 @@ def cells(values: pl.Series) -> list[Any]:
 
 
 def column(found: Sequence[Any], kind: pl.DataType) -> pl.Series:
-    """Return the column of a dtype that has some cells."""
+    """Return a column of a dtype, built from cells."""
     made = pl.Series(found, dtype=cell_type(kind), strict=True)
     return made if made.dtype == kind else made.cast(kind)
 
 
 def as_json(cell: Any, kind: pl.DataType) -> str:
-    """Write a cell as JSON, in the manner of Spark's ``to_json``.
+    """Write a cell as JSON, as Spark's ``to_json`` does.
 
     Examples
     --------
@@ -92,7 +92,7 @@ def as_json(cell: Any, kind: pl.DataType) -> str:
 
 
 def _plain(cell: Any, kind: pl.DataType) -> object:
-    """The cell as what JSON has."""
+    """The cell as an object that JSON can represent."""
     if cell is None:
         return None
     if isinstance(kind, pl.Struct | pl.List | pl.Map):
@@ -127,7 +127,7 @@ def _name(key: object) -> str:
 
 
 def time_text(time_us: int, *, zoned: bool) -> str:
-    """Write a time as ISO 8601 does, beyond the years 1 to 9999 with a sign.
+    """Write a time in ISO 8601; years outside 1 to 9999 get a sign.
 
     Examples
     --------
@@ -140,7 +140,7 @@ def time_text(time_us: int, *, zoned: bool) -> str:
 
 
 def _date_text(days: int) -> str:
-    """Write a date as ISO 8601 does.
+    """Write a date in ISO 8601.
 
     Examples
     --------

@@ -1,9 +1,10 @@
-"""What a writer wrote twice passes once.
+"""Drop records that a writer wrote again.
 
-A writer is a query that writes to a topic, and a place in it a topic partition. Every record that it writes to a key
-has the number of its micro-batch, and a number that rises with the changes of the key in that micro-batch. When a part
-of its work fails it writes a stretch again, each key's records in the same order; and it begins a micro-batch when all
-of the one before is written. So, for one writer and topic partition, a record is a repeat exactly if
+A writer is a query that writes to a topic; each topic partition is considered on its own. Every record
+that it writes to a key has the number of its micro-batch, and a number that rises with the changes of the key in that
+micro-batch. When a part of its work fails, it writes a stretch again, each key's records in the same order. It begins
+a micro-batch only when the one before is completely written. So, for one writer and topic partition, a record is a
+repeat exactly if
 
 =============================================================  ======
 its micro-batch is                                             and
@@ -12,8 +13,8 @@ before the latest
 the latest                                                     its number is not above the greatest of its key in it
 =============================================================  ======
 
-Numbers may be missing: a compacted topic lacks records. Of each writer and topic partition, the keys of the latest
-micro-batch are remembered, and no others. A record that no writer is known of passes.
+Numbers may be missing, because a compacted topic lacks records. For each writer and topic partition, only the keys of
+the latest micro-batch are remembered. A record without a known writer passes.
 
 References
 ----------
@@ -47,7 +48,7 @@ _KEY = (WRITER, RECORD_KEY)
 
 @dataclass(frozen=True)
 class Deduplicate(Operator):
-    """Leave out what a writer repeats.
+    """Drop repeated records.
 
     Parameters
     ----------
@@ -58,9 +59,9 @@ class Deduplicate(Operator):
 
     Notes
     -----
-    Input: ``_kh``, key, ``_ts``, ``_live``, ``v``, and what the writer said, null where there is none: ``_w``, its
-    hash ``_wh``, ``_rk``, the hash ``_fh`` of both, ``_mb``, ``_no``. Output 0: ``_kh``, key, ``_ts``, ``_live``,
-    ``v``. Cost: the records, and what is remembered of the writers that they are from.
+    Input: ``_kh``, key, ``_ts``, ``_live``, ``v``, and the columns that the writer added (null without a writer):
+    ``_w``, its hash ``_wh``, ``_rk``, the hash ``_fh`` of both, ``_mb``, ``_no``. Output 0: ``_kh``, key, ``_ts``,
+    ``_live``, ``v``. Cost: the records, and what is remembered of their writers.
     """
 
     keys: pl.Schema
@@ -94,7 +95,7 @@ class Deduplicate(Operator):
         return (REPEATED,)
 
     def run(self, inputs: Sequence[pl.DataFrame], context: Context) -> Iterator[Emission]:
-        """Pass on the records that are no repeats, and remember the latest micro-batch of each writer."""
+        """Emit the records that are not repeats, and remember the latest micro-batch of each writer."""
         (arrived,) = inputs
         (spec,) = self.traces
         trace = context.trace(spec.name)
@@ -110,7 +111,7 @@ class Deduplicate(Operator):
 
 
 def _seen(stored: pl.DataFrame, new: pl.DataFrame) -> pl.DataFrame:
-    """What is remembered and what came (`fresh`: is no repeat; of what is remembered null), by writer and key."""
+    """Stored and arriving records, by writer and key; `fresh`: not a repeat (null for stored ones)."""
     writers = pl.concat(number_keys(WRITER_HASH, [WRITER], [stored, new]))
     keys = pl.concat(number_keys(FOREIGN_HASH, _KEY, [stored, new]))
     both = pl.concat([stored.select(pl.lit(0, pl.Int64).alias(SEQ), *_PLACE), new])
@@ -123,7 +124,7 @@ def _seen(stored: pl.DataFrame, new: pl.DataFrame) -> pl.DataFrame:
 
 
 def _remembered(seen: pl.DataFrame, spec: TraceSpec) -> pl.DataFrame:
-    """The changes of what is remembered: the last of each key in the latest micro-batch, tombstones for the others."""
+    """The changes of the trace: each key's last record in the latest micro-batch, and tombstones for the others."""
     is_latest = pl.col(MICRO_BATCH) == pl.col(MICRO_BATCH).max().over("writer")
     is_known = (pl.col(SEQ) == 0).any().over("key")
     judged = seen.with_columns(is_latest.alias(LIVE), is_known.alias("known"))

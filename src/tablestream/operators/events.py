@@ -1,6 +1,6 @@
-"""Changes of one shard as integers: what several operators compute from keys, places and times.
+"""Changes of one shard as integers: computations on keys, places and times that several operators share.
 
-An operator first forgets the payload: a change becomes (number of its key, place in the order, number of its
+An operator first sets the payload aside: a change becomes (number of its key, place in the order, number of its
 input, position of its row). All rules are applied to such arrays; the payload is gathered once, at the end.
 """
 
@@ -23,7 +23,7 @@ _T = TypeVar("_T", np.int64, np.bool_)
 
 
 def never() -> np.int64:
-    """Return the time before all times, which loses against every other."""
+    """Return the time before all times, smaller than every other."""
     return np.int64(np.iinfo(np.int64).min)
 
 
@@ -54,7 +54,7 @@ def pick(values: npt.NDArray[_T], positions: Ints, default: _T) -> npt.NDArray[_
 
 
 def ranks(rows: pl.DataFrame, keys: Sequence[str]) -> list[int]:
-    """Return the place of each row's key among the keys of all rows; equal keys share theirs."""
+    """Return the rank of each row's key among the keys of all rows; equal keys have equal ranks."""
     return rows.select(pl.struct(keys).rank("dense").cast(pl.Int64)).to_series().to_list()
 
 
@@ -64,7 +64,7 @@ def touched_keys(frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
 
 
 def with_state(stored: pl.DataFrame, arrived: pl.DataFrame) -> pl.DataFrame:
-    """Put the rows of the state before the messages, as changes number 0; both have ``_row_ts`` afterwards."""
+    """Put the rows of the state before the messages, with change number 0; both have ``_row_ts`` afterwards."""
     zero = pl.lit(0, pl.Int64)
     old = stored.with_columns(pl.col(TS).alias(ROW_TS), zero.alias(SEQ), zero.alias(STEP))
     new = arrived.with_columns(pl.coalesce(ROW_TS, TS).alias(ROW_TS))
@@ -72,13 +72,13 @@ def with_state(stored: pl.DataFrame, arrived: pl.DataFrame) -> pl.DataFrame:
 
 
 def newest(rows: pl.DataFrame, kid: pl.Series, schema: pl.Schema) -> pl.DataFrame:
-    """Take the last row of each key that changed, at the row's own time: what `with_state` is to find next time."""
+    """Take the last row of each key that changed, at the row's own time: what `with_state` reads next time."""
     changed = last_by(rows, kid).filter(pl.col(SEQ) > 0)
     return changed.drop(TS).rename({ROW_TS: TS}).select(list(schema))
 
 
 def chunks(low: Ints, high: Ints, rows: int) -> Iterator[tuple[Ints, Ints]]:
-    """Unfold half-open ranges of positions, about `rows` positions at a time.
+    """Expand half-open ranges of positions, about `rows` positions at a time.
 
     Yields
     ------
@@ -99,7 +99,7 @@ def chunks(low: Ints, high: Ints, rows: int) -> Iterator[tuple[Ints, Ints]]:
 
 
 def starts(*columns: Ints) -> Bools:
-    """Return whether each row differs from the row before it; the first one does."""
+    """Return whether each row differs from the row before it; the first row always does."""
     changed = np.zeros(len(columns[0]), dtype=bool)
     changed[:1] = True
     for column in columns:
@@ -108,17 +108,17 @@ def starts(*columns: Ints) -> Bools:
 
 
 def ends(*columns: Ints) -> Bools:
-    """Return whether each row differs from the row behind it; the last one does."""
+    """Return whether each row differs from the row after it; the last row always does."""
     return np.append(starts(*columns)[1:], True)[: len(columns[0])]
 
 
 def run_start(start: Bools) -> Ints:
-    """The position where the run of each row starts."""
+    """Return the position where the run of each row starts."""
     return np.maximum.accumulate(np.where(start, np.arange(len(start), dtype=np.int64), 0))
 
 
 def running(moves: Ints, start: Bools) -> Ints:
-    """Sum up moves, integers of any kind, anew from each start."""
+    """Return running sums of integers of any kind, starting anew at each start."""
     total = np.cumsum(moves)
     before = (total - moves)[start]
     return np.asarray(total - before[np.cumsum(start) - 1])
@@ -130,7 +130,7 @@ def by_key(kid: Ints, place: Ints) -> Ints:
 
 
 def same_rows(rows: pl.DataFrame, one: Ints, other: Ints) -> Bools:
-    """Compare rows at two lists of positions; nulls are equal, and so is a position -1."""
+    """Compare rows at two lists of positions; nulls are equal, and so are two positions -1."""
     pairs = (gather(column, one).eq_missing(gather(column, other)) for column in rows)
     return bools(pl.select(pl.all_horizontal(pairs)).to_series())
 
@@ -158,7 +158,7 @@ def left_and_reached(place: Ints, leaves: Bools, reaches: Bools) -> tuple[Ints, 
 
 @dataclass(frozen=True)
 class Events:
-    """The changes of several inputs side by side, sorted by key and, within it, by place.
+    """The changes of several inputs, sorted by key and, within it, by place.
 
     Invariant: ``(kid, seq)`` rises; a row of the state has ``seq`` 0 and ``step`` 0.
 
@@ -167,7 +167,7 @@ class Events:
     kid, seq, step, input, row
         Number of the key, place, step, input, and position of the row among that input's rows.
     live, ts, row_ts
-        Whether it is no tombstone; the time of the change and of the row.
+        Whether it is not a tombstone; the time of the change and of the row.
     """
 
     kid: Ints
@@ -226,16 +226,16 @@ class Events:
         return ends[np.cumsum(start) - 1] if len(start) else self.at
 
     def last_of(self, number: int) -> Ints:
-        """The position of the last event of input `number` up to each event, of any key; -1 where none is.
+        """The position of the last event of input `number` up to each event, of any key; -1 if there is none.
 
-        It is one of the same key exactly if it is not before `key_start`.
+        It has the same key exactly if it is not before `key_start`.
         """
         return np.maximum.accumulate(np.where(self.input == number, self.at, -1))
 
     def same_turn(self, number: int) -> Ints:
-        """The position of the event of input `number` that is of the same key, step and turn; -1 where none is.
+        """The position of the event of input `number` with the same key, step and turn; -1 if there is none.
 
-        The first change of a key in a step at each input is of turn 0, the second of turn 1, and so on.
+        The first change of a key in a step at each input has turn 0, the second has turn 1, and so on.
         """
         order = np.lexsort((self.at, self.input, self.step, self.kid))
         turn = np.empty_like(self.at)
@@ -247,7 +247,7 @@ class Events:
         return found[group]
 
     def without_idle_tombstones(self, quiet: Sequence[bool]) -> Events:
-        """Leave out tombstones for rows that do not exist, of the inputs marked quiet."""
+        """Leave out tombstones for absent rows, on the inputs marked quiet."""
         if not len(self.kid):
             return self
         keep = np.ones(len(self.kid), dtype=bool)

@@ -1,10 +1,10 @@
-"""A record becomes several, or none: one for each element of an array.
+"""Flat map: a record becomes one record for each element of an array.
 
 ====================================  ==============================================================
 record                                emits, with the record's key and time
 ====================================  ==============================================================
-no value, or no array, or an empty    nothing
-any other                             a record for each element, in order; one that is null has no value
+no value, no array, or an empty one   nothing
+any other                             a record for each element, in order; a null element has no value
 ====================================  ==============================================================
 
 References
@@ -26,16 +26,16 @@ from tablestream.state.trace import TraceSpec
 
 @dataclass(frozen=True)
 class FlatMap(Operator):
-    """Unfold arrays; remembers nothing.
+    """Expand arrays into records; stateless.
 
     Parameters
     ----------
     keys
         The key columns and their dtypes.
     arrays, value
-        The dtypes of a record's value, which has the array alone, and of what comes out.
+        The dtypes of an arriving record's value, which has only the array, and of an emitted one's.
     takes_apart
-        Whether elements are structs, whose fields are the columns that come out.
+        Whether elements are structs, whose fields become the columns of the emitted records.
 
     Notes
     -----

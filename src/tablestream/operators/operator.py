@@ -27,7 +27,7 @@ from tablestream.state.trace import Trace, TraceSpec
 
 PARENT, NUMBER = "_parent", "_n"
 
-# : The most rows of a fan-out in one emission. Bounds the memory that one large right-hand change takes.
+#: The most rows of a fan-out in one emission. Bounds the memory that one large right-hand change takes.
 FAN_OUT_ROWS = 200_000
 
 

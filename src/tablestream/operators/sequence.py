@@ -1,17 +1,16 @@
-"""The row with the highest sequence wins, whatever came last.
+"""The row with the highest sequence wins, whatever the order of arrival.
 
-``known`` is the sequence of the last change of the key that was passed on.
+``known`` is the sequence of the last change of the key that was emitted.
 
 ==============================  ==============================================================
 change                          effect
 ==============================  ==============================================================
 no sequence                     dropped, counted
 sequence below ``known``        dropped, counted
-any other, also an equal one    passed on; ``known`` is its sequence
+any other, also an equal one    emitted; ``known`` becomes its sequence
 ==============================  ==============================================================
 
-A tombstone's sequence is known until its time lies further back than ``retention`` before the largest time of the
-shard.
+A tombstone's sequence is remembered until its time is more than ``retention`` before the largest time of the shard.
 
 References
 ----------
@@ -36,7 +35,7 @@ NULL_SEQUENCE, SUPERSEDED = "null-sequence", "superseded"
 
 @dataclass(frozen=True)
 class SequenceBy(Operator):
-    """Pass on changes whose sequence is not below that of their row.
+    """Emit changes whose sequence is not below that of their row.
 
     Parameters
     ----------
@@ -45,7 +44,7 @@ class SequenceBy(Operator):
     value, sequence
         The dtypes of the value and of the sequence.
     retention_us
-        How long the sequence of a tombstone is known, in microseconds; None: for ever.
+        How long the sequence of a tombstone is remembered, in microseconds; None: forever.
 
     Notes
     -----
@@ -89,7 +88,7 @@ class SequenceBy(Operator):
         return True
 
     def run(self, inputs: Sequence[pl.DataFrame], context: Context) -> Iterator[Emission]:
-        """Pass on the changes that win, and remember their sequences."""
+        """Emit the changes that win, and remember their sequences."""
         (arrived,) = inputs
         (spec,) = self.traces
         trace = context.trace(spec.name)
@@ -106,7 +105,7 @@ class SequenceBy(Operator):
         trace.insert(known.select(list(spec.schema)), expired_before=context.observed)
 
     def _wins(self, stored: pl.DataFrame, new: pl.DataFrame, context: Context) -> list[bool]:
-        """Whether each change is passed on."""
+        """Whether each change is emitted."""
         both = pl.concat([stored[SEQUENCE], new[SEQUENCE]]).rank("dense").cast(pl.Int64).to_list()
         numbers = [one.to_list() for one in number_keys(KEY_HASH, list(self.keys), [stored, new])]
         until = stored[UNTIL].to_list()

@@ -1,13 +1,13 @@
-"""The records of a stream become the changes of a table.
+"""Turns the records of a stream into the changes of a table.
 
 ==========================  ====================================================================
 record                      emits
 ==========================  ====================================================================
-a part of the key is null   nothing; counted
-any other                   itself: a row, or a tombstone where it has no value
+a part of the key is null   nothing; dropped, counted
+any other                   the record: a row, or a tombstone if it has no value
 ==========================  ====================================================================
 
-``atomic``: of several records of a step with one key, the last.
+``atomic``: of several records of a step with one key, only the last is emitted.
 
 References
 ----------
@@ -30,7 +30,7 @@ NULL_KEY = "null-key"
 
 @dataclass(frozen=True)
 class ToTable(Operator):
-    """Read records as upserts and tombstones; remembers nothing.
+    """Read records as upserts and tombstones; stateless.
 
     Parameters
     ----------
@@ -71,7 +71,7 @@ class ToTable(Operator):
         return True
 
     def run(self, inputs: Sequence[pl.DataFrame], context: Context) -> Iterator[Emission]:
-        """Pass records on."""
+        """Emit the records as changes."""
         (arrived,) = inputs
         has_key = pl.all_horizontal(pl.col(name).is_not_null() for name in self.keys)
         keyed = arrived.filter(has_key)

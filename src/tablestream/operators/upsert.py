@@ -1,15 +1,15 @@
-"""A table's rows at one place: which exist, and what they were before.
+"""Remember which rows a table has, and emit each change with the row before it.
 
 =========  ========  ==============================================================================
 before     change    emits
 =========  ========  ==============================================================================
-any        row       the row, beside the row before if that is kept
-row        tombston  the tombstone, beside the row before if that is kept
-none       tombston  nothing if `quiet` (it is no change at all), else the tombstone
+any        row       the row, with the row before if `keep_old`
+row        tombston  the tombstone, with the row before if `keep_old`
+none       tombston  nothing if `quiet`, else the tombstone
 =========  ========  ==============================================================================
 
-`final`: of each key and micro-batch the last change only, nothing where no row was nor is, and "before" means
-before the micro-batch.
+`final`: only the last change of each key and micro-batch is emitted, and none if the row was absent before and is
+absent after. "Before" then means before the micro-batch.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ class Upsert(Operator):
     value
         The dtype of the value.
     keep_old
-        Whether the row before is remembered and emitted (as ``old``); otherwise only that there is one.
+        Whether the row before is remembered and emitted (as ``old``). If not, only its existence is remembered.
     quiet
-        Whether a tombstone for an absent row is left out.
+        Whether to leave out tombstones for absent rows.
     final
-        Whether only the last change per key and micro-batch leaves.
+        Whether to emit only the last change per key and micro-batch.
     keep_rows
-        Whether rows are remembered for who reads the state, though nothing here needs them.
+        Whether to remember rows only for readers of the state.
 
     Notes
     -----
@@ -83,7 +83,7 @@ class Upsert(Operator):
         )
 
     def run(self, inputs: Sequence[pl.DataFrame], context: Context) -> Iterator[Emission]:
-        """Emit the changes that are changes, and remember the last row of each key."""
+        """Emit the changes according to the rules above, and remember the last row of each key."""
         (arrived,) = inputs
         (spec,) = self.traces
         trace = context.trace(spec.name)
@@ -97,7 +97,7 @@ class Upsert(Operator):
         trace.insert(newest(rows, kid, spec.schema))
 
     def _emitted(self, events: Events, rows: pl.DataFrame) -> pl.DataFrame:
-        """Put each change beside the row before it."""
+        """Pair each change with the row before it."""
         place = events.at
         before = np.where(place > events.key_start, place - 1, -1)
         chosen = events.seq > 0

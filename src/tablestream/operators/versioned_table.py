@@ -1,11 +1,11 @@
-"""A versioned table: its changes as they come, each with whether it is the latest of its key.
+"""A versioned table: emits its changes as they arrive, and whether each is the latest of its key.
 
 ======================================  ======================================================================
 change                                  emits
 ======================================  ======================================================================
-older than ``observed - history``       nothing; counted. ``observed`` is of all keys of the shard
-older than another one of its key       itself, as one that is not the latest
-any other                               itself, as the latest
+older than ``observed - history``       nothing; dropped, counted. ``observed`` is of all keys of the shard
+older than another one of its key       the change, marked as not the latest
+any other                               the change, marked as the latest
 ======================================  ======================================================================
 
 References
@@ -28,7 +28,7 @@ from tablestream.state.trace import TraceSpec
 
 @dataclass(frozen=True)
 class VersionedTable(Operator):
-    """Remember a table's versions, and tell late changes from the latest.
+    """Remember a table's versions, and distinguish late changes from the latest.
 
     Parameters
     ----------
@@ -37,9 +37,9 @@ class VersionedTable(Operator):
     value
         The dtype of the value.
     history_us
-        How far back versions are kept, and late changes taken in, in microseconds.
+        How far back versions are kept, and late changes accepted, in microseconds.
     forgetful
-        As `versions` says.
+        See `versions`.
 
     Notes
     -----
@@ -80,7 +80,7 @@ class VersionedTable(Operator):
         return True
 
     def run(self, inputs: Sequence[pl.DataFrame], context: Context) -> Iterator[Emission]:
-        """Write the changes in their order, and pass them on."""
+        """Write the changes in their order, and emit them."""
         (arrived,) = inputs
         highest = running_maximum(arrived[TS], context.observed)
         in_time = arrived[TS] >= highest - self.history_us

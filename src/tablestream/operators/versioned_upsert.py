@@ -1,21 +1,21 @@
-"""The changes of a versioned table beside what was valid at their time before.
+"""Emit the changes of a versioned table, each with the row that was valid at its time before.
 
-"Before" is the row as of the change's time, among the versions that came until then.
+"Before" is the row as of the change's time, among the versions that arrived earlier.
 
 =========  ========  ==================================================================================
 before     change    emits
 =========  ========  ==================================================================================
-any        row       the row, beside the row before if that is kept
-row        tombston  the tombstone, beside the row before if that is kept
-none       tombston  nothing if `quiet` (no row goes), else the tombstone
+any        row       the row, with the row before if `keep_old`
+row        tombston  the tombstone, with the row before if `keep_old`
+none       tombston  nothing if `quiet` (no row is deleted), else the tombstone
 =========  ========  ==================================================================================
 
-A row that comes late and before a tombstone ends there: where such tombstones may have been left out, that one is
-emitted then.
+A late row that is followed by a tombstone ends at the tombstone's time. If such tombstones may have been left out
+(`quiet`), the tombstone is emitted then.
 
-`final`: of each key and time the last change of the micro-batch only, and "before" means before the micro-batch; a
-tombstone leaves where a row was, or where it ends one. A change is then the latest if it is so at the end of the
-micro-batch.
+`final`: only the last change of each key and time in the micro-batch is emitted, and "before" means before the
+micro-batch. A tombstone is emitted where a row was, or where it ends one. A change is then the latest if it is so at
+the end of the micro-batch.
 
 References
 ----------
@@ -52,13 +52,13 @@ class VersionedUpsert(Operator):
     history_us
         How far back the table has versions, in microseconds.
     forgetful
-        As `versions` says.
+        See `versions`.
     keep_old
         Whether the row before is emitted (as ``old``).
     quiet
-        Whether a tombstone where no row was valid is left out.
+        Whether to leave out a tombstone if no row was valid at its time.
     final
-        Whether only the last change per key, time and micro-batch leaves.
+        Whether to emit only the last change per key, time and micro-batch.
 
     Notes
     -----
@@ -95,7 +95,7 @@ class VersionedUpsert(Operator):
         return (self._versions.trace,)
 
     def run(self, inputs: Sequence[pl.DataFrame], context: Context) -> Iterator[Emission]:
-        """Emit the changes that are changes, and remember the versions."""
+        """Emit the changes according to the rules above, and remember the versions."""
         (arrived,) = inputs
         trace = context.trace(self.traces[0].name)
         versions = self._versions.opened(trace, arrived)
@@ -110,7 +110,7 @@ class VersionedUpsert(Operator):
         versions.remember(trace, context.observed)
 
     def _every(self, arrived: pl.DataFrame, versions: OpenVersions, bounds: Sequence[int]) -> Iterator[_Told]:
-        """Write the changes in their order, and tell each."""
+        """Write the changes in their order, and emit each one."""
         for at, (time, exists, latest) in enumerate(arrived.select(TS, LIVE, LATEST).iter_rows()):
             history = versions.written(at)
             before = history.as_of(time, bounds[at])
@@ -122,7 +122,7 @@ class VersionedUpsert(Operator):
                 yield _Told(at, 1, end, -1, versions.row(at), end == history.times[-1])
 
     def _final(self, arrived: pl.DataFrame, versions: OpenVersions, bounds: Sequence[int]) -> Iterator[_Told]:
-        """Write all changes, and tell what is other than it was where it is a row, or ends one."""
+        """Write all changes, and emit what differs from before where a row is or was valid, or one ends."""
         changes = list(arrived.select(TS, LIVE).iter_rows())
         before = [versions.written(at).as_of(time, bounds[at]) for at, (time, _) in enumerate(changes)]
         last: dict[tuple[int, int], tuple[int, int]] = {}
@@ -141,7 +141,7 @@ class VersionedUpsert(Operator):
                 yield _Told(at, int(time != changes[at][0]), time, row, old, newest)
 
     def _emitted(self, arrived: pl.DataFrame, versions: OpenVersions, told: Iterable[_Told]) -> pl.DataFrame:
-        """Put the changes that leave beside what was valid before them."""
+        """Pair the emitted changes with the rows that were valid before them."""
         columns = list(zip(*told, strict=True)) or [()] * len(_Told._fields)
         at, number, time, row, old, latest = columns
         rows = np.array(row, dtype=np.int64)
@@ -157,7 +157,7 @@ class VersionedUpsert(Operator):
 
 
 class _Told(NamedTuple):
-    """What leaves: of which change, its number there, its time, where its row and the one before are, if the latest."""
+    """An emission: its change, number there, time, the places of its row and the one before, whether it is latest."""
 
     at: int
     number: int

@@ -1,19 +1,19 @@
 """The versions of a key: what was valid when, as far back as the history reaches.
 
-A version is valid from its own time until that of the next one. ``observed`` is the largest time of any version that
-the shard has seen, and ``bound`` is ``observed - history``.
+A version is valid from its own time until the time of the next one. ``observed`` is the largest time of any version
+that the shard has seen, and ``bound`` is ``observed - history``.
 
 ======================  ===============================================================================
 call                    result
 ======================  ===============================================================================
-put at ``t``            takes the place of a version at ``t``; latest if no version is later
+put at ``t``            replaces a version at ``t``; latest if no version is later
 as of ``t >= bound``    the version with the largest time up to ``t``, if that is a row
 as of ``t < bound``     the newest version, if it is a row and its time is up to ``t``
 ======================  ===============================================================================
 
-``forgetful``: as Kafka Streams has it, a tombstone at exactly the newest version's time takes that version away and
-leaves no trace, unless something of the key ended, or was deleted, at that time before. Then an older version that
-comes later is the latest one again.
+``forgetful`` (as in Kafka Streams): a tombstone at exactly the newest version's time removes that version and leaves
+no trace, unless a version of the key ended, or was deleted, at that time before. An older version that arrives later
+is then the latest one again.
 
 References
 ----------
@@ -38,7 +38,7 @@ FROM, TO, EXISTS, CLOSED, DELETED = "_from", "_to", "_exists", "_closed", "_dele
 
 
 def running_maximum(times: pl.Series, observed: int | None) -> pl.Series:
-    """Return the largest time up to each one, and of those that were observed before."""
+    """Return the running maximum of times, starting from the largest time observed before."""
     highest = times.cum_max()
     return highest if observed is None else highest.clip(lower_bound=observed)
 
@@ -54,8 +54,7 @@ class History:
     rows
         The place of each version's payload; -1: a tombstone.
     closed, deleted
-        Of each version, when it was recorded to end, and whether something was deleted at its time; for
-        ``forgetful`` alone.
+        Per version, when it was recorded to end, and whether a version was deleted at its time; only for ``forgetful``.
     touched
         The times at which something changed.
     """
@@ -91,7 +90,7 @@ class History:
         return latest
 
     def _close(self, at: int, time: int, row: int, *, latest: bool) -> None:
-        """Note that the version before ends: when a row takes a tombstone's place at the end, nothing does."""
+        """Record that the version before ends, unless it is a tombstone and a row follows as the latest version."""
         if not at:
             return
         before = self.closed[at - 1]
@@ -101,7 +100,7 @@ class History:
             self.closed[at - 1] = time
 
     def _is_marked(self, time: int) -> bool:
-        """Whether something ended, or was deleted, at a time."""
+        """Whether a version ended, or was deleted, at a time."""
         return time in self.closed or self.deleted[bisect_left(self.times, time)]
 
     def is_followed(self, time: int) -> bool:
@@ -113,14 +112,14 @@ class History:
         return self.rows[-1] if self.rows else -1
 
     def as_of(self, time: int, bound: int | None) -> int:
-        """The payload of the version valid at a time; -1 if none was, or it is forgotten."""
+        """The payload of the version that was valid at a time; -1 if there was none, or it is forgotten."""
         if bound is not None and time < bound:
             return self.newest() if self.times and self.times[-1] <= time else -1
         at = bisect_right(self.times, time)
         return self.rows[at - 1] if at else -1
 
     def floor(self, time: int) -> tuple[int | None, int]:
-        """When the version began that is valid at a time, and its payload; none and -1 if there is none."""
+        """When the version that is valid at a time began, and its payload; None and -1 if there is none."""
         at = bisect_right(self.times, time)
         return (self.times[at - 1], self.rows[at - 1]) if at else (None, -1)
 
@@ -135,7 +134,7 @@ class History:
         return self.times[bisect_right(self.times, begin) : last]
 
     def cover(self, begin: int, end: int | None, row: int) -> list[int]:
-        """Let a row be what is valid from one time to another; return the times at which a version changes."""
+        """Make a row valid from one time to another; return the times at which a version changes."""
         touched = [begin, *self.between(begin, end)]
         if end is not None and self._at(end) is None:
             self.put(end, self.as_of(end, None))
@@ -151,7 +150,10 @@ class History:
         return at if at < len(self.times) and self.times[at] == time else None
 
     def forget(self, bound: int) -> None:
-        """Let go what was over by a time: of what goes by versions of other keys, it must not matter when."""
+        """Forget versions that had ended by a time.
+
+        Other keys' versions move that time, so results must not depend on when this runs.
+        """
         over = bisect_right(self.times, bound) - 1
         if over >= 0 and over == len(self.times) - 1 and self.rows[over] < 0:
             over += 1
@@ -168,13 +170,13 @@ class Versions:
     Parameters
     ----------
     key_hash, keys
-        The columns of the key, their dtypes, and its hash.
+        The column with the key's hash; the key columns and their dtypes.
     value
         The dtype of the value.
     history_us
         How far back versions are kept, in microseconds.
     forgetful
-        As Kafka Streams has it; see above.
+        As in Kafka Streams; see above.
     name, number
         Of the trace.
     """
@@ -189,7 +191,7 @@ class Versions:
 
     @property
     def trace(self) -> TraceSpec:
-        """A row for each version."""
+        """The trace with one row per version."""
         head = {
             self.key_hash: pl.Int64(),
             **self.keys,
@@ -209,7 +211,7 @@ class Versions:
         )
 
     def opened(self, trace: Trace, puts: pl.DataFrame, asked: pl.DataFrame | None = None) -> OpenVersions:
-        """Read the versions of the keys that are written or asked for."""
+        """Read the versions of the keys that are written or looked up."""
         columns = [self.key_hash, *self.keys]
         frames = [puts.select(columns)] if asked is None else [puts.select(columns), asked.select(columns)]
         stored = trace.lookup(touched_keys(frames))
@@ -237,7 +239,7 @@ class Versions:
 
 
 def valid_versions(versions: pl.DataFrame, bound: int, as_of: int | None = None) -> pl.DataFrame:
-    """Of stored versions, keep those that were valid at `as_of`, or else at any time since `bound`."""
+    """Filter stored versions: those valid at `as_of` or, without it, at any time since `bound`."""
     if as_of is None:
         valid = pl.col(TO).is_null() | (pl.col(TO) > bound)
     else:
@@ -247,16 +249,16 @@ def valid_versions(versions: pl.DataFrame, bound: int, as_of: int | None = None)
 
 @dataclass
 class OpenVersions:
-    """The versions of some keys while a micro-batch is worked off.
+    """The versions of some keys while a micro-batch is processed.
 
     Attributes
     ----------
     stored, puts
-        What is remembered of the keys, and what is written: `payload` has the values of both, one behind the other.
+        The stored versions of the keys, and the ones to write: `payload` has the values of both, in this order.
     histories
         By the number of the key.
     numbers
-        The number of each put's key, and of each key that is asked for.
+        The number of each put's key, and of each key that is looked up.
     """
 
     versions: Versions
@@ -268,7 +270,7 @@ class OpenVersions:
 
     @property
     def payload(self) -> pl.Series:
-        """The values that places in a `History` stand for."""
+        """The values that the places in a `History` refer to."""
         return pl.concat([self.stored["v"], self.puts["v"]], rechunk=False)
 
     def put(self, position: int, time: int, *, exists: bool) -> bool:
@@ -278,13 +280,13 @@ class OpenVersions:
         )
 
     def is_known(self, position: int, time: int, observed: int | None, *, latest: bool) -> bool:
-        """Whether what follows a put is known: where nothing follows one that is late, a tombstone may be forgotten."""
+        """Whether it is known what follows a put. If nothing follows a late one, a tombstone may be forgotten."""
         if latest or self.versions.forgetful or observed is None:
             return True
         return time >= observed - self.versions.history_us or self.written(position).is_followed(time)
 
     def written(self, position: int) -> History:
-        """The versions of a put's key, which are remembered anew in the end."""
+        """The versions of a put's key, which are stored again at the end."""
         key = self.key(position)
         self._keys.setdefault(key, position)
         return self.histories.setdefault(key, History())
@@ -294,22 +296,22 @@ class OpenVersions:
         return self.numbers[0][position]
 
     def row(self, position: int, *, exists: bool = True) -> int:
-        """The place of a put's payload; -1: it has none."""
+        """The place of a put's payload; -1 if it is a tombstone."""
         return self.stored.height + position if exists else -1
 
     def asked(self, position: int) -> History:
-        """The versions of a key that is asked for."""
+        """The versions of a key that is looked up."""
         return self.histories.setdefault(self.numbers[1][position], History())
 
     def as_of(self, position: int, time: int, observed: int | None) -> int:
-        """The place of the version that is valid for one of those that ask; -1: none."""
+        """The place of the version that is valid for a lookup; -1: none."""
         history = self.histories.get(self.numbers[1][position])
         if history is None:
             return -1
         return history.as_of(time, None if observed is None else observed - self.versions.history_us)
 
     def remember(self, trace: Trace, observed: int | None) -> None:
-        """Write the versions that changed, and let go those that are over."""
+        """Write the versions that changed, and remove expired ones."""
         changed = list(self._changed())
         if not changed:
             return
@@ -340,5 +342,5 @@ class OpenVersions:
                     continue
                 end = history.times[at + 1] if at + 1 < len(history.times) else None
                 if end is None and history.rows[at] < 0 and not self.versions.forgetful:
-                    end = time  # nothing that comes later than the history can be older than it
+                    end = time  # once it expires, older changes are too late
                 yield position, time, end, history.rows[at], history.closed[at], history.deleted[at], True

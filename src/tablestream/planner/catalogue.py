@@ -29,7 +29,7 @@ from tablestream.state.trace import TraceSpec
 from tablestream.topology.graph import named_as
 from tablestream.topology.nodes import Field, Fields, Measure, Node
 
-# : 2: aggregates of groups are stored with heads, and counts of values.
+#: 2: aggregates of groups are stored with heads, and counts of values.
 FORMAT_VERSION = 2
 
 

@@ -32,7 +32,7 @@ from tablestream.topology.graph import (
 from tablestream.topology.nodes import Field, Node, Source
 from tablestream.topology.streams import Merge
 
-# : After every declared node: outputs rank last.
+#: After every declared node: outputs rank last.
 _LAST = 1 << 60
 
 

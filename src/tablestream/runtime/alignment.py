@@ -1,22 +1,22 @@
-"""Records wait until every source partition has passed them: the order then hangs on no cut.
+"""Alignment: records wait until every source partition has passed them, so the order does not depend on micro-batches.
 
-A *lane* is what keeps coming in order: a partition of a topic, or a source of files as a whole. In each micro-batch
-every shard is told how far each lane has come. A record's time in the order is the running maximum of its lane, from
-the lane's beginning on.
+A *lane* is what keeps arriving in order: a source partition, or a source of files as a whole. In each micro-batch
+every shard receives how far each lane has come. A record's time in the order is the running maximum of its lane, from
+the start of the lane.
 
 ======================================================  =========================================================
-record                                                  goes on
+record                                                  is released
 ======================================================  =========================================================
 its time is before the time of the lane that is         now, with the others in the order of (time, source
 furthest behind                                         partition, position)
 any other                                               when that lane has passed it
 ======================================================  =========================================================
 
-Those that wait are in an index by the order's time. Numbers and times become integers there; of text, which has no
-integer in its order, all that waits is read in every micro-batch.
+Waiting records are in an index by their time in the order. The index converts numbers and times to integers. Text has
+no integer that keeps its order: if the order is by text, all waiting records are read in every micro-batch.
 
-A source that nothing came from holds back everything. A lane that was silent for ``idle_us`` (by the micro-batch's
-recorded time) is no longer waited for; what it tells afterwards may be late, and goes on at once.
+A source from which nothing has arrived holds back everything. A lane that was silent for ``idle_us`` (by the
+micro-batch's recorded time) no longer holds others back. Its later records may be late, and are released at once.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from tablestream.runtime.rounds import Port
 from tablestream.state.changes import LIVE, PARTITION, POSITION, ROOT, ROW_TS, TIME
 from tablestream.state.trace import Trace, TraceSpec
 
-#: Of a lane: its name, how far it has come, and when it was last heard of, in microseconds since 1970.
+#: Of a lane: its name, how far it has come, and when it last sent records, in microseconds since 1970.
 LANE, HEARD = "_lane", "_heard"
 _ZERO, _EXISTS, _RANK, _ARRIVAL, _INDEXED = "_zero", "_exists", "_h0", "_arrival", "_at"
 _ARRIVALS = "arrivals"
@@ -44,9 +44,9 @@ _LARGEST = float(1 << 62)
 
 @dataclass(frozen=True)
 class Held:
-    """Messages to one port, which wait: where they come, where they go, and their columns but the order's.
+    """Messages to one port that wait: where they arrive, where they go, and their columns without the order columns.
 
-    `ordered`: they have the user's own order, which is taken as it is.
+    `ordered`: they have the user's own order, which is used unchanged.
     """
 
     number: int
@@ -62,15 +62,15 @@ class Alignment:
     Attributes
     ----------
     told
-        The port at which every shard is told how far the lanes have come.
+        The port at which every shard receives how far the lanes have come.
     held
-        What waits.
+        The messages that wait.
     sources
         How many sources the plan has.
     time
         The dtype of times in the order.
     idle_us
-        After how long silence a lane is not waited for, in microseconds; None: never.
+        The microseconds of silence after which a lane no longer holds others back. None: it always does.
     """
 
     told: Port
@@ -81,12 +81,12 @@ class Alignment:
 
     @property
     def lanes(self) -> TraceSpec:
-        """What is remembered of the lanes."""
+        """The trace of the lanes."""
         columns = {_ZERO: pl.Int64(), LANE: pl.String(), TIME: self.time, HEARD: pl.Int64()}
         return TraceSpec("lanes", 0, pl.Schema({**columns, LIVE: pl.Boolean()}), (LANE,), hash=_ZERO)
 
     def waiting(self, held: Held) -> TraceSpec:
-        """What waits for a port."""
+        """The trace of the messages that wait for a port."""
         place = {TIME: self.time, PARTITION: pl.String(), POSITION: pl.Int64(), _RANK: pl.Int64()}
         message = {_EXISTS if name == LIVE else name: kind for name, kind in held.schema.items()}
         number = 1 + self.held.index(held)
@@ -96,17 +96,17 @@ class Alignment:
 
     @property
     def marks(self) -> tuple[str, ...]:
-        """How many have come, and the starts of the indexes."""
+        """How many messages have arrived, and the starts of the indexes."""
         return (_ARRIVALS, *(self.waiting(held).name for held in self.held))
 
     @cached_property
     def traces(self) -> tuple[TraceSpec, ...]:
-        """All of it."""
+        """All traces of the alignment."""
         return (self.lanes, *(self.waiting(held) for held in self.held))
 
     @property
     def ports(self) -> tuple[int, ...]:
-        """What is read here."""
+        """The ports that it reads."""
         return (self.told.number, *(held.number for held in self.held))
 
     @property
@@ -121,7 +121,7 @@ class Alignment:
     def let_go(
         self, inbox: Mapping[int, Sequence[pl.DataFrame]], context: Context
     ) -> Iterator[tuple[Port, pl.DataFrame]]:
-        """Take messages in, and let go those that every lane has passed."""
+        """Take messages in, and release those that every lane has passed."""
         lanes = _Lanes(self, context.trace(self.lanes.name))
         lanes.hear(inbox.get(self.told.number, ()))
         bound = lanes.bound()
@@ -144,14 +144,14 @@ class Alignment:
             index.update(pl.concat([left, *new]).filter(~goes | ~pl.col(LIVE)), over)
 
     def _range(self, bound: Any) -> tuple[int, int]:
-        """Return up to where the index is read for what is before a time, and what of it is then over."""
+        """Return the last index time to read for messages before a bound, and the time before which none remain then."""
         at = pl.select(_indexed(pl.lit(column([bound], self.time)), self.time)).item()
         return (at - 1, at) if self.time.is_integer() or self.time.is_temporal() else (at, at)
 
     def _message(
         self, held: Held, spec: TraceSpec, frame: pl.DataFrame, floors: Mapping[str, Any], first: int
     ) -> pl.DataFrame:
-        """Messages as they wait, numbered, with the running maximum of their lanes."""
+        """Messages in the form in which they wait: numbered, with the running maximum of their lanes."""
         time = pl.col(TIME).cast(self.time)
         if not held.ordered:
             known = pl.col(PARTITION).replace_strict(floors, default=None, return_dtype=self.time)
@@ -165,7 +165,7 @@ class Alignment:
 
 
 def _indexed(time: pl.Expr, kind: pl.DataType) -> pl.Expr:
-    """Map the order's times to integers; a later time never gets a smaller one."""
+    """Map the order's times to integers; a later time never gets a smaller integer."""
     if kind.is_integer() or kind.is_temporal():
         return time.to_physical().cast(pl.Int64)
     if kind.is_numeric():
@@ -184,7 +184,7 @@ class _Lanes:
         self.floors: dict[str, Any] = {}
 
     def hear(self, told: Sequence[pl.DataFrame]) -> None:
-        """Take in what the micro-batch tells of source partitions, in their order."""
+        """Take in the positions of source partitions in the micro-batch, in the partitions' order."""
         if not told:
             return
         frames = [
@@ -204,7 +204,7 @@ class _Lanes:
         self._trace.insert(pl.DataFrame(changed, kinds, orient="row").cast(schema))
 
     def bound(self) -> Any:
-        """The time of the lane that is furthest behind; None where a source was never heard of."""
+        """The time of the lane that is furthest behind; None if a source has sent nothing yet."""
         if len({lane.split("\t")[0] for lane in self._known}) < self._alignment.sources:
             return None
         idle_us, now = self._alignment.idle_us, max(heard for _, heard in self._known.values())
@@ -212,7 +212,7 @@ class _Lanes:
 
 
 def told_of(places: pl.DataFrame, lane: pl.Expr, now_us: int) -> pl.DataFrame:
-    """Tell how far some source partitions have come.
+    """Describe how far some source partitions have come.
 
     Parameters
     ----------

@@ -1,7 +1,7 @@
-"""What an operator tells of its work in a micro-batch, beside what it drops.
+"""Measures of an operator's work in a micro-batch, beside the records that it drops.
 
-Every shard that has work in a round tells it of all operators there. What a shard without work holds is not told: so
-beside the size of its state a shard tells by how much it grew, and how many shards told it.
+Every shard that has work in a round reports measures for all operators of the round. The state of a shard without work
+is not reported. So a shard also reports by how much its state grew, and the number of reporting shards is counted.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from tablestream.runtime.rounds import Round
 from tablestream.state.shard import ShardState
 
-#: The names under which a query's progress shows what was dropped, and what operators tell of their work.
+#: The names of these figures in a query's progress: drops by reason, and measures by operator.
 OBSERVED, MEASURED = "tablestream", "tablestream_operators"
 
 ROWS_IN, ROWS_OUT = "rows-in", "rows-out"
@@ -21,26 +21,26 @@ STATE_ROWS, STATE_ROWS_ADDED = "state-rows", "state-rows-added"
 STATE_BYTES, STATE_BYTES_ADDED = "state-bytes", "state-bytes-added"
 CACHE_HITS, FETCHES, MERGES = "cache-hits", "fetches", "merges"
 SHARDS = "shards"
-"""How many shards had work, and so are in the other figures."""
+"""How many shards had work and are included in the other figures."""
 
 MEASURES = (
     ROWS_IN, ROWS_OUT, STATE_ROWS, STATE_ROWS_ADDED, STATE_BYTES, STATE_BYTES_ADDED, CACHE_HITS, FETCHES, MERGES,
     SHARDS,
 )  # fmt: skip
-#: The name of what is held back in a plan whose records wait for each other, which no operator has.
+#: The name under which the alignment buffer is measured; no operator has this name.
 ALIGNMENT = "(align)"
 
 
 @dataclass
 class Counts:
-    """What is counted while a shard works off its messages.
+    """What is counted while a shard processes its messages.
 
     Attributes
     ----------
     dropped
         Records that operators drop, by operator and reason.
     rows_in, rows_out
-        Messages that an operator was given, and rows that it emitted, by operator.
+        Messages that an operator received, and rows that it emitted, by operator.
     """
 
     dropped: Counter[tuple[str, str]] = field(default_factory=Counter)
@@ -48,7 +48,7 @@ class Counts:
     rows_out: Counter[str] = field(default_factory=Counter)
 
     def measures(self, work: Round, state: ShardState) -> dict[tuple[str, str], int]:
-        """Tell of all operators of the round, by operator and measure, before the state is committed."""
+        """Return the measures of the round, by operator and measure; call it before the state is committed."""
         found: dict[tuple[str, str], int] = {}
         for operator, traces in _traces(work):
             sizes = [state.sizes(name) for name in traces]
@@ -70,7 +70,7 @@ class Counts:
 
 
 def measured(rounds: Sequence[Round]) -> list[str]:
-    """Name what measures are told of."""
+    """Return the names of the operators that are measured."""
     return [operator for work in rounds for operator, _ in _traces(work)]
 
 

@@ -1,7 +1,7 @@
 """The total order of messages: root first, then hop by hop, parent before child.
 
-Most messages differ in their time alone, and come in runs that are sorted already. So they are sorted by time with
-a sort that merges runs, and only those that share a time are sorted by the rest of their place.
+Most messages differ only in their time, and arrive in runs that are already sorted. So they are sorted by time with
+a sort that merges runs, and only messages with the same time are sorted by the rest of their place.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def sorted_positions(places: pl.DataFrame, hops: Sequence[str]) -> Ints:
 
 
 def _differ_within(time: Ints, partitions: pl.Series) -> bool:
-    """Whether two source partitions have a record of the same time."""
+    """Whether two source partitions have records with the same time."""
     same = partitions.eq_missing(partitions.shift(1)).to_numpy()[1:]
     return bool((~same & (time[1:] == time[:-1])).any())
 
@@ -101,9 +101,9 @@ def number_messages(
 
 
 def _hops_of_step(order: pl.DataFrame, hops: Sequence[str]) -> list[pl.Expr]:
-    """The hops that are part of a step, and 0 for the others; of the last one the emission, whoever reads it.
+    """The hops that are part of a step, and 0 for the others; of the last one only the emission number, not the port.
 
-    The emission of the first hop is always part of it: it is the number of a record among those of one root.
+    The emission number of the first hop is always part of it: it is the number of a record among those of one root.
     """
     if STEP_HOPS not in order.columns:
         return [pl.col(hop) // RANKS for hop in hops[:1]]
@@ -120,7 +120,7 @@ def _hops_of_step(order: pl.DataFrame, hops: Sequence[str]) -> list[pl.Expr]:
 
 
 def in_order(frames: Sequence[pl.DataFrame], hops: Sequence[str]) -> pl.DataFrame:
-    """Put messages to one output into the total order; hops that a message did not take are 0."""
+    """Sort messages to one output by the total order; hops that a message did not take are 0."""
     filled = [
         frame.with_columns(pl.lit(0, pl.Int64).alias(name) for name in hops if name not in frame.columns)
         for frame in frames
@@ -130,7 +130,7 @@ def in_order(frames: Sequence[pl.DataFrame], hops: Sequence[str]) -> pl.DataFram
 
 
 def slices(steps: Sequence[pl.Series], rows: int) -> Iterator[tuple[int, int]]:
-    """Cut numbered messages into parts of about `rows`, never inside a step.
+    """Cut numbered messages into parts of about `rows` rows, never inside a step.
 
     Parameters
     ----------
@@ -152,7 +152,7 @@ def slices(steps: Sequence[pl.Series], rows: int) -> Iterator[tuple[int, int]]:
 
 
 def _sort_keys(places: pl.DataFrame, hops: Sequence[str]) -> list[pl.Expr]:
-    """What to sort by: columns that hold one value only are left out, and partitions become numbers."""
+    """The columns to sort by: columns with a single value are left out, and partitions become numbers."""
     keys = [pl.col(TIME)]
     if places[PARTITION].n_unique() > 1:
         keys.append(pl.col(PARTITION).rank("dense"))

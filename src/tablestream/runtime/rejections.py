@@ -1,4 +1,4 @@
-"""Records that operators leave out, as the messages of an output of rejected records.
+"""Records that operators drop, as messages to an output of rejected records.
 
 A message has its place in the order, ``_operator``, ``_reason``, ``_source`` (the source partition), ``_ts``, and as
 JSON ``_key`` and ``_record`` (key and value, as the operator saw them).
@@ -19,7 +19,7 @@ REASON = "_reason"
 
 @dataclass(frozen=True)
 class Shown:
-    """The columns of an operator's input as users know them.
+    """The columns of an operator's input under the users' names.
 
     Attributes
     ----------
@@ -34,7 +34,7 @@ class Shown:
     value: tuple[str, ...]
 
     def told(self, messages: pl.DataFrame, place: Sequence[str], operator: str, reason: str) -> pl.DataFrame:
-        """Turn the messages that an operator leaves out into messages about them.
+        """Turn the messages that an operator drops into messages to an output.
 
         Parameters
         ----------
@@ -43,7 +43,7 @@ class Shown:
         place
             The columns of the order.
         operator, reason
-            Who leaves them out, and why.
+            The operator that drops them, and why.
         """
         key = dict(zip(self.key, messages.select(self.columns), strict=True))
         return messages.select(
@@ -59,7 +59,7 @@ class Shown:
 
     def _value(self, value: pl.Series) -> dict[str, pl.Series]:
         """The columns of the value; those of a tombstone are null."""
-        if not isinstance(value.dtype, pl.Struct):  # nothing but tombstones
+        if not isinstance(value.dtype, pl.Struct):  # only tombstones
             return dict.fromkeys(self.value, value)
         parts = value.struct.unnest().select(pl.exclude(NOTHING))
         return dict(zip(self.value, parts, strict=True))

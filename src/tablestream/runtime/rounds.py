@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from tablestream.runtime.rejections import Shown
     from tablestream.state.trace import TraceSpec
 
-# : The port of counters: what operators dropped, by reason.
+#: The port of counters: what operators dropped, by reason.
 METRICS = -1
-# : The route of messages that go to every shard.
+#: The route of messages that go to every shard.
 EVERY_SHARD = "*"
-# : More than a plan has ports. A hop column is the emission number times this, plus the port's rank.
+#: More than a plan has ports. A hop column is the emission number times this, plus the port's rank.
 RANKS = 1 << 20
 
 

@@ -32,9 +32,9 @@ from tablestream.state.changes import (
 )
 from tablestream.state.shard import ShardState
 
-# : The most messages of one shard that are processed together.
+#: The most messages of one shard that are processed together.
 SLICE_ROWS = 1_000_000
-# : After every time that a record can have.
+#: After every time that a record can have.
 _LAST_TIME = (1 << 63) - 1
 
 

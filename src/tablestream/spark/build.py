@@ -1,4 +1,4 @@
-"""From the physical plan to one streaming data frame."""
+"""Build one streaming DataFrame from the physical plan."""
 
 from __future__ import annotations
 
@@ -74,9 +74,9 @@ def polars_types(fields: Fields) -> pl.Schema:
 
 @dataclass(frozen=True)
 class OutputColumns:
-    """The columns of one output; `old`, `existed` with the row before, `latest` of a versioned table.
+    """The columns of one output; `old` and `existed` if it has the row before, `latest` if it is a versioned table.
 
-    Those of the value are given as they are called in the data frame.
+    Value columns are given by their names in the DataFrame.
     """
 
     key: list[Column]
@@ -91,14 +91,14 @@ class OutputColumns:
 
 @dataclass(frozen=True)
 class Settings:
-    """What the workers are told: where runs are cached, and how much of them."""
+    """Settings of the workers: where runs are cached, and how large the cache may become."""
 
     cache_directory: str
     cache_bytes: int
 
 
 class Builder:
-    """Builds the data frame of one plan.
+    """Builds the DataFrame of one plan.
 
     Parameters
     ----------
@@ -114,13 +114,13 @@ class Builder:
         self._last = len(plan.rounds)
         ports = {ending.port.number for ending in plan.endings}
         self._nested = ports if len(ports) > 1 else set[int]()
-        # The order of sources is the order in which they were declared.
+        # Sources are ordered by their declaration.
         self._number = {
             source: n for n, source in enumerate(sorted(plan.sources, key=lambda one: one.serial))
         }
 
     def build(self) -> DataFrame:
-        """Return a frame with ``__port`` and the opened messages of the outputs.
+        """Return a DataFrame with ``__port`` and the unpacked messages of the outputs.
 
         `result` gives the columns of each output.
         """
@@ -136,7 +136,7 @@ class Builder:
         stream = _union([stream, *(self._source(source, readers) for source, readers in entering.items())])
         return self._opened(stream)
 
-    # Stations
+    # Stages
 
     def _source(self, source: Source, readers: tuple[Reader, ...]) -> DataFrame:
         given = source.frame
@@ -179,7 +179,7 @@ class Builder:
         )
 
     def _between(self, stream: DataFrame, behind: tuple[Between, ...], number: int) -> DataFrame:
-        """Evaluate what later rounds read of the changes made in a round."""
+        """Evaluate what later rounds read from the changes that a round made."""
         steps = [T.StructField(name, T.LongType()) for name in self._step_hops]
         place = [*self._order_fields(number + 1), *steps, T.StructField(ROW_TS, T.LongType())]
         layouts = {between.port.number: self._layout(between.result, place) for between in behind}
@@ -203,7 +203,7 @@ class Builder:
         return frame.mapInArrow(packer.__call__, blobs.SCHEMA)
 
     def _opened(self, stream: DataFrame) -> DataFrame:
-        """Count what is on its way out, make the last shuffle and open what arrives."""
+        """Count the output messages, add the last shuffle and unpack what arrives."""
         counted = stream.observe(OBSERVED, *self._observed()).observe(MEASURED, *self._measured())
         counted = counted.where(F.col(blobs.PORT) != METRICS)
         layouts = {
@@ -234,7 +234,7 @@ class Builder:
     ) -> list[Consumer]:
         """Compute the message columns of every reader of a table; ``_live`` is null in rows that are not `here`.
 
-        `latest`: of a versioned table, which changes are those of the newest version.
+        `latest`: for a versioned table, which changes are those of the newest version.
         """
         consumers: list[Consumer] = []
         columns: dict[str, Column] = {}
@@ -242,7 +242,7 @@ class Builder:
             table = scope.table(reader.node)
             further = {name: one for name, one in ((ROW_TS, row_ts), (LATEST, latest)) if one is not None}
             message = carried | self._message(scope, reader, table, further)
-            if not reader.key:  # nothing has to stay together
+            if not reader.key:  # there is no key whose rows must stay together
                 message[KEY_HASH] = F.xxhash64(carried.get(TS, F.col(_TIMESTAMP)))
             value = self._carried_value(scope, reader, table)
             rejecting = (reader.rejecting, reader.shown) if reader.rejecting else None
@@ -260,7 +260,7 @@ class Builder:
         return consumers
 
     def _carried_value(self, scope: Scope, reader: Reader, table: TableColumns) -> tuple[str, ...]:
-        """The columns of a message's value: those of the row, or what is aggregated of it."""
+        """The columns of a message's value: those of the row, or the inputs of an aggregate."""
         if reader.inputs is None:
             return table.names
         columns = {
@@ -273,9 +273,9 @@ class Builder:
     def _message(
         self, scope: Scope, reader: Reader, table: TableColumns, further: dict[str, Column]
     ) -> dict[str, Column]:
-        """The columns of a message but its value: those that the port's operator declares.
+        """The columns of a message without its value: those that the port's operator declares.
 
-        `further`: columns that arrive beside the table's, for who wants them.
+        `further`: columns that arrive beside the table's, for readers that need them.
         """
         hashed = FOREIGN_HASH if reader.is_pointed_at else KEY_HASH
         message = _key(table.key, reader.key, reader.key_columns, hashed)
@@ -295,7 +295,7 @@ class Builder:
     def _foreign_key(
         self, scope: Scope, reader: Reader, pointer: Pointer, table: TableColumns
     ) -> dict[str, Column]:
-        """The columns of a foreign key or a group; all null where there is no row, or it points at nothing."""
+        """The columns of a foreign key or a group; all null if there is no row, or it points at nothing."""
         parts = self._pointing(scope, reader.node, pointer, f"__on{reader.port.rank}")
         whole = [] if pointer.null_parts else [part.isNotNull() for part in parts]
         there = reduce(lambda one, other: one & other, whole, table.exists)
@@ -303,7 +303,7 @@ class Builder:
         return {name: F.when(there, column) for name, column in columns.items()}
 
     def _pointing(self, scope: Scope, node: Node, pointer: Pointer, name: str) -> list[Column]:
-        """What a row points at, in the types that are compared; null where there is no row."""
+        """What a row points at, in the types that are compared; null if there is no row."""
         exists = scope.table(node).exists
         kinds = [spark_type(one) for one in pointer.key]
         parts = {
@@ -313,7 +313,7 @@ class Builder:
         return scope.add(parts, scope.visible(node))
 
     def _lay_out(self, scope: Scope, result: Result, port: int) -> None:
-        """Make the columns of a result known as tables and keys."""
+        """Register the columns of a result as tables and keys."""
         scope.exact = result.has_own_types
         scope.keys[result.node] = tuple(self._at(port, name) for name in result.key)
         before: tuple[Node, TableColumns] | None = None
@@ -334,7 +334,7 @@ class Builder:
             before = row.table, table
 
     def result(self, frame: DataFrame, ending: Ending) -> tuple[DataFrame, OutputColumns]:
-        """Compute the columns of one output over the opened messages."""
+        """Compute the columns of one output from the unpacked messages."""
         node, port = ending.output.node, ending.port.number
         scope = Scope(frame)
         assert ending.result is not None  # noqa: S101 - rejected records have `rejected`
@@ -364,7 +364,7 @@ class Builder:
         return [*columns, time, *texts, self._at(port, ORDER).alias("_order")]
 
     def _observed(self) -> list[Column]:
-        """The changes that come out, and a count per operator and reason for which it can drop a record."""
+        """The number of output changes, and of drops per operator and reason."""
         reasons = [
             (self._plan.names[source], reason)
             for source in self._plan.sources
@@ -381,7 +381,7 @@ class Builder:
         return [_sum("changes", here), *map(_told, names)]
 
     def _measured(self) -> list[Column]:
-        """What operators tell of their work, and among how many shards it is divided."""
+        """The operators' measures, and the number of shards."""
         names = [
             blobs.counter_name(operator, measure)
             for operator in measured(self._plan.rounds)
@@ -390,14 +390,14 @@ class Builder:
         shards = F.coalesce(F.max(F.lit(self._shards)), F.lit(self._shards)).cast("bigint")
         return [shards.alias(SHARDS), *map(_told, names)]
 
-    # Opened messages
+    # Unpacked messages
 
     def _name(self, port: int, *parts: str) -> str:
-        """The name of an opened column."""
+        """The name of an unpacked column."""
         return opened_name(port, *parts, nested=port in self._nested)
 
     def _at(self, port: int, *parts: str) -> Column:
-        """An opened column."""
+        """An unpacked column."""
         return internal(self._name(port, *parts))
 
     def _carried(self, port: int, name: str, key: tuple[Column, ...], node: Node) -> TableColumns:
@@ -409,7 +409,7 @@ class Builder:
 
     @property
     def _step_hops(self) -> list[str]:
-        """The column that tells steps apart in a plan with an operator that makes its own."""
+        """Extra order column for plans in which an operator splits steps."""
         split = any(placed.operator.splits_steps for work in self._plan.rounds for placed in work.operators)
         return [STEP_HOPS] if split else []
 
@@ -456,7 +456,7 @@ class Builder:
 class Layout:
     """The columns of a port's messages: plain ones, and values, which arrive as structs.
 
-    `numbered`: the messages of each key are numbered. `nested`: in a data frame the columns are one struct.
+    `numbered`: the messages of each key are numbered. `nested`: in a DataFrame the columns are one struct.
     """
 
     plain: list[T.StructField]
@@ -474,7 +474,7 @@ class Layout:
         return columns
 
     def in_frame(self, port: int) -> list[T.StructField]:
-        """The columns in a data frame, as the builder names them."""
+        """The columns in a DataFrame, under the builder's names."""
         prefix = "" if self.nested else f"__p{port}_"
         fields = [
             T.StructField(prefix + "_".join(filter(None, (name, part))), kind)
@@ -483,7 +483,7 @@ class Layout:
         return [T.StructField(f"__p{port}", T.StructType(fields))] if self.nested else fields
 
     def opened(self, port: int) -> Opened:
-        """The same for the workers."""
+        """The same columns for the workers."""
         schema = pa.schema([(one.name, arrow_type(one.dataType, one.name)) for one in self.in_frame(port)])
         columns = tuple((name, part) for name, part, _ in self._columns())
         plain = [one.name for one in self.plain]
@@ -495,22 +495,22 @@ class Layout:
 _CHANGE = [T.StructField(TS, T.LongType()), T.StructField(LIVE, T.BooleanType())]
 
 
-#: What the packers of sources tell of a record that they reject, beside its place.
+#: The columns that source packers add to a rejected record, beside its place.
 REJECTED = [
     T.StructField(TS, T.LongType()),
     *(T.StructField(name, T.StringType()) for name in ("_operator", "_reason", "_source", "_key", "_record")),
 ]
-#: The column of sources with a record's time.
+#: The time column of sources.
 _TIMESTAMP = "__ts"
 
 
 def _told(name: str) -> Column:
-    """The sum of what shards tell under a name."""
+    """The sum of the counts that shards report under a name."""
     return _sum(name, f"{blobs.PORT} = {METRICS} AND {blobs.BLOB} = X'{name.encode().hex()}'")
 
 
 def _sum(name: str, mine: str) -> Column:
-    """The sum of the rows for which a SQL condition holds; as SQL a counter takes one call of the JVM, not twenty."""
+    """The sum of ``rows`` where a SQL condition holds. As SQL a counter takes one call of the JVM instead of twenty."""
     return F.expr(f"coalesce(sum(CASE WHEN {mine} THEN {blobs.ROWS} END), 0L) AS {sink.quoted(name)}")
 
 
@@ -522,14 +522,14 @@ def spark_type_of_text(text: str) -> T.DataType:
 
 
 def _key(columns: Sequence[Column], fields: Fields, names: tuple[str, ...], hashed: str) -> dict[str, Column]:
-    """Key columns in their compared types, normalised, and their hash before them."""
+    """The key's hash, then its columns in their compared types, normalised."""
     kinds = [spark_type(one) for one in fields]
     parts = [normalised(column.cast(kind), kind) for column, kind in zip(columns, kinds, strict=True)]
     return {hashed: F.xxhash64(*parts) if parts else F.lit(0), **dict(zip(names, parts, strict=True))}
 
 
 def _written() -> dict[str, Column]:
-    """What the writer of a record said of it; the record goes where its writer and key are remembered."""
+    """The columns that a record's writer added, and the hash by which the record goes to its writer's state."""
     writer, key = F.col("__writer"), F.col("__record_key")
     columns = {
         WRITER: writer,
@@ -542,12 +542,12 @@ def _written() -> dict[str, Column]:
 
 
 def _first_round(readers: tuple[Reader, ...]) -> int:
-    """The round that a source joins; one without readers has only what it rejects, for the outputs."""
+    """The round that a source joins. A source without readers has only rejected records, which go to outputs."""
     return min((reader.port.round for reader in readers), default=0)
 
 
 def _read(consumers: Sequence[Consumer]) -> dict[str, None]:
-    """The columns that ports read; a table that several read is there once."""
+    """The columns that ports read; a table that several ports read appears once."""
     return dict.fromkeys(name for consumer in consumers for name in consumer.names)
 
 

@@ -1,7 +1,7 @@
-"""The way in: records of a source, or changes between two rounds, become messages in blobs.
+"""Packing: records of a source, or changes between two rounds, become messages in blobs.
 
 Runs in `mapInArrow` on Spark's workers. A source's records get their place in the total order here: only in Spark's
-source tasks do the rows of one source partition come together and in order.
+source tasks do the rows of one source partition arrive together and in order.
 """
 
 from __future__ import annotations
@@ -37,19 +37,19 @@ from tablestream.state.changes import (
 
 NULL_KEY, NULL_TIME, MALFORMED = "null-key", "null-timestamp", "malformed"
 OUT_OF_ORDER = "out-of-order"
-#: Rows that are packed together: blobs should be large, whatever the session's Arrow record batches are.
+#: Rows that are packed together: blobs should be large, whatever the size of the session's Arrow record batches.
 ROWS = 100_000
 
 _REASON = "_reason"
-#: The years 1 to 9999, as for timestamps in Python and SQL. A later time would be the latest one forever, and
+#: The years 1 to 9999, as for timestamps in Python and SQL. A later time would stay the latest one forever, and
 #: arithmetic with it would overflow 64 bits.
 _FIRST_US, _LAST_US = -62_135_596_800_000_000, 253_402_300_799_999_999
 _TIME_THERE_IS = pl.when(pl.col("__ts").is_between(_FIRST_US, _LAST_US)).then("__ts").alias("__ts")
-#: Between the parts of a source partition's name; sorts before all that a part may contain.
+#: Separates the parts of a source partition's name; sorts before every character that a part may contain.
 _SEPARATOR = "\t"
-#: The number of a record among those of one place: a source's row may have been exploded.
+#: The number of a record among those with the same place, if a source's row was exploded.
 _ELEMENT = "__element"
-#: More rows than one record of a topic makes: the writer's number times this, plus the element, is the new number.
+#: More rows than one record of a topic yields: the new number is the writer's number times this, plus the element.
 _ELEMENTS = 1 << 30
 _FIRST_HOP = hop_columns(1)[0]
 
@@ -95,7 +95,7 @@ class Consumer:
         return f"{self.prefix}late"
 
     def of(self, frame: pl.DataFrame) -> pl.DataFrame:
-        """The rows that are messages. Others are a stream's filtered-out records, or not changes at all."""
+        """The rows that are messages. The others are filtered-out records of a stream, or not changes at all."""
         live = self.prefix + LIVE
         return frame.filter(pl.col(live).is_not_null()) if frame[live].has_nulls() else frame
 
@@ -233,7 +233,7 @@ class SourcePacker:
         hop = (pl.col(_ELEMENT) * RANKS + consumer.port.rank).alias(_FIRST_HOP)
         messages = consumer.messages(frame, *ROOT, hop, TS)
         if NUMBER in messages.columns:
-            # A writer numbers records, and each may be several: a repeat is one of the same element, too.
+            # A writer numbers records, and each may become several: a repeat has the same element, too.
             messages = messages.with_columns(pl.col(NUMBER) * _ELEMENTS + frame[_ELEMENT])
         return blobs.pack(consumer.port, messages, self.shards)
 
@@ -337,8 +337,8 @@ class _Places:
 class ChangePacker:
     """Packs the changes of tables between two rounds, after their expressions were evaluated.
 
-    The record batches have the columns of blobs that only pass, and the columns of every
-    consumer; its ``_live`` is null where the row is none of its messages.
+    The record batches have the columns of blobs that only pass through, and the columns of every
+    consumer; its ``_live`` is null if the row is not one of its messages.
     """
 
     consumers: tuple[Consumer, ...]

@@ -1,4 +1,4 @@
-"""What a worker does for a shard in a round: open its messages, run the operators, pack what they emit."""
+"""The work of a round on one shard in a Spark worker: unpack messages, run the operators, pack what they emit."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.stateful_processor import StatefulProcessorHandle, TimerValues
 
 
-#: Blobs leave together until they are that large: handing a frame over costs as much as 100 kB of it.
+#: Blobs are collected until they are this large: handing a frame over costs as much as 100 kB of it.
 _HELD_BYTES = 4 << 20
-#: A copy of a global table in a shard that is worth a warning; in the state it is compressed.
+#: The size above which a shard's copy of a global table is worth a warning; in the state it is compressed.
 _LARGE_COPY_BYTES = 64 << 20
 
 _log = logging.getLogger(__name__)
@@ -35,7 +35,7 @@ _warned: set[str] = set()
 
 @dataclass(frozen=True)
 class RoundWorker:
-    """Works off the messages of one shard in one round.
+    """Processes the messages of one shard in one round.
 
     Parameters
     ----------
@@ -44,7 +44,7 @@ class RoundWorker:
     shards
         How many shards there are.
     cache_directory, cache_bytes
-        Where decoded runs are kept on the worker, and how much of them.
+        Where decoded runs are cached on the worker, and the size of this cache.
     """
 
     work: Round
@@ -65,7 +65,7 @@ class RoundWorker:
         handle: StatefulProcessorHandle,
         timer_values: TimerValues,
     ) -> Iterator[pd.DataFrame]:
-        """Read all messages of a shard, then yield blobs as operators emit. Blobs of later rounds pass."""
+        """Read all messages of a shard, then yield blobs as operators emit. Blobs of later rounds pass through."""
         packed: dict[int, list[bytes]] = {}
         mine = self.work.ports
         for frame in rows:
@@ -86,7 +86,7 @@ class RoundWorker:
         handle: StatefulProcessorHandle,
         timer_values: TimerValues,
     ) -> Iterator[pd.DataFrame]:
-        """Run the operators over opened messages, and commit what they remember."""
+        """Run the operators over unpacked messages, and commit their state."""
         work = self.work
         state = ShardState(store, self.cache, work.traces, work.fingerprint, work.text, tables=work.tables)
         counts = Counts()
@@ -109,7 +109,7 @@ class RoundWorker:
 
 
 def _set_timer(handle: StatefulProcessorHandle, wake_us: int | None) -> None:
-    """Ask Spark to call once more, and not for what an earlier micro-batch asked for."""
+    """Ask Spark to call again at a time, and cancel what an earlier micro-batch asked for."""
     wake_ms = None if wake_us is None else -(-wake_us // 1000)
     timers = list(handle.listTimers())
     for timer_ms in timers:

@@ -1,4 +1,4 @@
-"""The way out: blobs of messages become rows of a data frame again, in order per key.
+"""Unpacking: blobs of messages become rows of a DataFrame again, in order per key.
 
 Runs in `mapInArrow` on Spark's workers: between two rounds if expressions have to be evaluated, and after the last
 shuffle.
@@ -18,7 +18,7 @@ from tablestream.runtime.order import in_order
 from tablestream.spark import blobs
 from tablestream.state.changes import PARTITION, POSITION, ROW_TS, TIME, hop_columns
 
-#: Rows that leave together, as one Arrow record batch, and how many values these can have.
+#: The most rows of one Arrow record batch, and the most values in it.
 ROWS, CELLS = 50_000, 10_000_000
 #: The column with a change's place in the total order.
 ORDER = "order"
@@ -53,13 +53,13 @@ class Opened:
 
     @property
     def fields(self) -> pa.Schema:
-        """The columns of the data frame."""
+        """The columns of the DataFrame."""
         return pa.ipc.read_schema(pa.BufferReader(self.schema))
 
     def record_batches(self, frame: pl.DataFrame, rows: int = ROWS) -> Iterator[dict[str, pa.Array]]:
         """Turn messages into columns of the Arrow types, a bounded number of rows at a time.
 
-        A hop that a message did not take is 0, and an absent row time null; other columns must be there.
+        A hop that a message did not take is 0, and an absent row time null; any other column must exist.
         """
         schema = self.fields
         fields = pa.schema(list(schema.field(0).type)) if self.nested else schema
@@ -87,9 +87,9 @@ def _take(frame: pl.DataFrame, source: str, part: str | None) -> pl.Expr:
 
 @dataclass(frozen=True)
 class ChangeUnpacker:
-    """Opens the blobs of some ports between two rounds; other blobs pass through.
+    """Unpacks the blobs of some ports between two rounds; other blobs pass through.
 
-    Returns the columns of blobs (``rows`` and ``blob`` are null in rows that were opened) and those of the opened
+    Returns the columns of blobs (``rows`` and ``blob`` are null in unpacked rows) and those of the unpacked
     ports.
     """
 
@@ -122,7 +122,7 @@ class ChangeUnpacker:
 
 @dataclass(frozen=True)
 class OutputUnpacker:
-    """Opens the blobs of the plan's outputs, shard by shard, in the total order.
+    """Unpacks the blobs of the plan's outputs, shard by shard, in the total order.
 
     Returns ``__port`` and the columns of the outputs, including `ORDER`.
     """
@@ -143,7 +143,7 @@ class OutputUnpacker:
         yield from self._shard(held)
 
     def _order(self, numbered_by: tuple[str, ...]) -> pl.Expr:
-        """The place of a change, as users see it: it begins with the micro-batch."""
+        """The place of a change as users see it: the micro-batch comes first."""
         hops = (pl.col(hop).alias(f"hop_{number}") for number, hop in enumerate(hop_columns(self.hops)))
         place = (
             pl.col(TIME).alias("time"),

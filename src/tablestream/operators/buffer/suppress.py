@@ -50,9 +50,9 @@ from tablestream.state.changes import KEY_HASH, LIVE, ROW_TS, SEQ, STEP, TS, num
 from tablestream.state.trace import TraceSpec
 
 SINCE, EXISTS = "_since", "_exists"
-# : The trace of held rows by key. The indexes store their keys: one by the times since which they wait, one by arrival.
+#: The trace of held rows by key. The indexes store their keys: one by the times since which they wait, one by arrival.
 _HELD = "held"
-# : The marks that say how much the shard holds.
+#: The marks that say how much the shard holds.
 _RECORDS, _BYTES = "records", "bytes"
 
 

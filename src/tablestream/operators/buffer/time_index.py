@@ -31,7 +31,7 @@ from tablestream.operators.operator import Context
 from tablestream.state.changes import LIVE
 from tablestream.state.trace import Trace, TraceSpec
 
-# : Before and after all times. `END` is also the start of an index in which nothing waits.
+#: Before and after all times. `END` is also the start of an index in which nothing waits.
 BEGIN, END = -(1 << 63), (1 << 63) - 1
 
 

@@ -14,13 +14,13 @@ from tablestream.operators.events import ranks
 from tablestream.operators.operator import Context, WallClock
 from tablestream.state.changes import LIVE, SEQ, STEP
 
-# : Of a waiting row: its number among all that ever waited here, and when it arrived, on the wall clock.
+#: Of a waiting row: its number among all that ever waited here, and when it arrived, on the wall clock.
 ARRIVAL, ARRIVED = "_arrival", "_arrived"
-# : The traces of waiting rows: by their times, and by when they arrived on the wall clock.
+#: The traces of waiting rows: by their times, and by when they arrived on the wall clock.
 WAITING, BY_ARRIVAL = "waiting", "arrived"
-# : The mark that counts the rows that arrived.
+#: The mark that counts the rows that arrived.
 ARRIVALS = "arrivals"
-# : The reason for rows that are too late to wait: counted, but not dropped.
+#: The reason for rows that are too late to wait: counted, but not dropped.
 LATE = "late"
 
 

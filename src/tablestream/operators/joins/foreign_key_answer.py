@@ -74,7 +74,7 @@ from tablestream.state.changes import (
 from tablestream.state.trace import TraceSpec
 
 STALE = "stale-answer"
-# : Emission number of an answer to a left message: after the fan-out of a right change.
+#: Emission number of an answer to a left message: after the fan-out of a right change.
 AFTER_FAN_OUT = 1 << 38
 
 

@@ -18,7 +18,7 @@ from tablestream.operators.operator import NUMBER, PARENT, CanBeFinal, Context, 
 from tablestream.state.changes import SEQ, STEP
 from tablestream.state.trace import TraceSpec
 
-# : Places per message: one for a right change, the others for what a left change causes.
+#: Places per message: one for a right change, the others for what a left change causes.
 _PLACES = 4
 
 

@@ -35,7 +35,7 @@ from tablestream.operators.versions import EXPIRED, OpenVersions, Versions, runn
 from tablestream.state.changes import FOREIGN_HASH, KEY_HASH, LATEST, LIVE, SEQ, TS
 from tablestream.state.trace import TraceSpec
 
-# : Whether a stay is new and asks for its right rows.
+#: Whether a stay is new and asks for its right rows.
 ASKS = "_asks"
 
 

@@ -11,7 +11,7 @@ import polars as pl
 from tablestream.operators.events import Bools, Ints, bools, by_key, ints, pick, run_start, starts
 from tablestream.state.changes import FOREIGN_HASH, LIVE, SEQ, STEP, number_keys
 
-# : The place after all places.
+#: The place after all places.
 OPEN = np.iinfo(np.int64).max
 
 

@@ -35,7 +35,7 @@ from tablestream.operators.versions import EXPIRED, History, OpenVersions, Versi
 from tablestream.state.changes import KEY_HASH, LATEST, LIVE, SEQ, STEP, TS
 from tablestream.state.trace import TraceSpec
 
-# : Where a piece ends; null: it is open.
+#: Where a piece ends; null: it is open.
 END = "_end"
 #: The largest time at which a piece began.
 SHOWN = "shown"

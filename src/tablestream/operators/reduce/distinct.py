@@ -32,7 +32,7 @@ from tablestream.state.trace import Trace, TraceSpec
 
 _VALUE_HASH, _VALUE, _COUNT = "_vh", "_value", "_count"
 _AT, _MOVE = "_at", "_move"
-# : An odd constant (2**64 over the golden ratio) that spreads one hash before another is added.
+#: An odd constant (2**64 over the golden ratio) that spreads one hash before another is added.
 _MIX = np.int64(-7046029254386353131)
 
 

@@ -48,11 +48,11 @@ from tablestream.operators.reduce.row_versions import TURN, RowVersions, group_n
 from tablestream.state.changes import FOREIGN_HASH, KEY_HASH, LIVE, SEQ, last_by
 from tablestream.state.trace import Trace, TraceSpec
 
-# : A group with more rows than `SMALL_GROUP` has heads, at least `LEAST_HEADS` of them.
+#: A group with more rows than `SMALL_GROUP` has heads, at least `LEAST_HEADS` of them.
 SMALL_GROUP, LEAST_HEADS = 1024, 256
 #: The trace of the rows of all groups.
 ROWS_OF_GROUPS = "rows of groups"
-# : Whether a group has heads.
+#: Whether a group has heads.
 HAS_HEADS = "_has_heads"
 _T = TypeVar("_T")
 

@@ -34,7 +34,7 @@ from tablestream.operators.events import Bools, Ints, ints, pick, run_start, sta
 from tablestream.operators.reduce.groups import GroupEvents
 from tablestream.operators.reduce.row_versions import TURN, RowVersions
 
-# : The rank behind all others.
+#: The rank behind all others.
 _END = 1 << 62
 
 

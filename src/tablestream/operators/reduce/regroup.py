@@ -44,7 +44,7 @@ from tablestream.operators.operator import NUMBER, PARENT, Context, Emission, Op
 from tablestream.state.changes import FOREIGN_HASH, KEY_HASH, LIVE, SEQ, STEP, TS, last_by, number_keys
 from tablestream.state.trace import TraceSpec
 
-# : Columns of a message: the old row, and whether the message has an old row and a new one.
+#: Columns of a message: the old row, and whether the message has an old row and a new one.
 OLD, WAS, IS = "old", "_was", "_is"
 
 

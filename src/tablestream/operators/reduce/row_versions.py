@@ -16,7 +16,7 @@ from tablestream.operators.events import Bools, Ints, bools, ints, starts
 from tablestream.operators.reduce.groups import GroupEvents
 from tablestream.state.changes import FOREIGN_HASH, KEY_HASH, number_keys
 
-# : When a row arrived: it rises within a group. A row that changes gets a new number.
+#: When a row arrived: it rises within a group. A row that changes gets a new number.
 TURN = "_turn"
 
 

@@ -31,7 +31,7 @@ from tablestream.operators.reduce.collected import hashable
 from tablestream.operators.reduce.groups import GroupEvents
 from tablestream.operators.reduce.totals import Function, Totals
 
-# : The resolution of a t-digest. Unlike other quantile sketches it draws no random numbers, so replays agree.
+#: The resolution of a t-digest. Unlike other quantile sketches it draws no random numbers, so replays agree.
 _COMPRESSION = 200
 
 

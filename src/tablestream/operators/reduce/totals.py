@@ -37,10 +37,10 @@ from tablestream.operators.reduce.user_values import type_name
 
 Objects = npt.NDArray[np.object_]
 
-# : Floats are multiples of 2 to the power of minus this.
+#: Floats are multiples of 2 to the power of minus this.
 _FLOAT_BITS = 1074
 _SAFE = float(1 << 62)
-# : The first number beyond 64 bits.
+#: The first number beyond 64 bits.
 _LIMIT = 1 << 63
 _EXACT = Context(prec=80, rounding=ROUND_HALF_UP)
 

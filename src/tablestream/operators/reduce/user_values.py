@@ -37,7 +37,7 @@ from tablestream.operators.cells import KEY, VALUE, as_json, dtype
 from tablestream.operators.reduce.collected import hashable
 
 Convert = Callable[[Any], Any]
-# : A conversion, and a description of the values that it accepts.
+#: A conversion, and a description of the values that it accepts.
 _Conversion = tuple[Convert, str]
 
 _BITS: dict[type[pl.DataType], int] = {pl.Int8: 8, pl.Int16: 16, pl.Int32: 32, pl.Int64: 64}
@@ -51,7 +51,7 @@ _EPOCH_DAY = date(1970, 1, 1).toordinal()
 _MICROSECOND, _HOUR_US = timedelta(microseconds=1), 3_600_000_000
 _FIRST_US, _LAST_US = ((one - _EPOCH_NTZ) // _MICROSECOND for one in (datetime.min, datetime.max))  # noqa: DTZ901
 _SHOWN = 200
-# : What None means: in a column or a part of one, and as the whole aggregate.
+#: What None means: in a column or a part of one, and as the whole aggregate.
 IS_NULL, DELETES = " None stands for null.", " None deletes the group."
 
 
