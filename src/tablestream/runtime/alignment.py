@@ -144,7 +144,7 @@ class Alignment:
             index.update(pl.concat([left, *new]).filter(~goes | ~pl.col(LIVE)), over)
 
     def _range(self, bound: Any) -> tuple[int, int]:
-        """Return the last index time to read for messages before a bound, and the time before which none remain then."""
+        """Return the last index time to read for messages before a bound, and the time before which none remain."""
         at = pl.select(_indexed(pl.lit(column([bound], self.time)), self.time)).item()
         return (at - 1, at) if self.time.is_integer() or self.time.is_temporal() else (at, at)
 

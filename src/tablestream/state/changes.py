@@ -1,7 +1,7 @@
 """Frames of changes: the columns that every message carries, and how keys become numbers.
 
-A *message* is one row of a Polars frame. Between rounds it carries its place in the total order; inside a
-round it carries two integers instead, which is all that an operator needs:
+A *message* is one row of a Polars frame. Between rounds it carries its place in the total order. Inside a
+round it carries two integers instead, because operators need no more:
 
 =============  =========  =================================================================================
 column         dtype      meaning
@@ -10,22 +10,22 @@ column         dtype      meaning
 ``_p``         String     source and source partition, as text that sorts
 ``_o``         Int64      position in the source partition
 ``_h0``, ...   Int64      one per hop: emission number, then rank of the port; parent first. The emission number of
-                          ``_h0`` is that of a record among those that have one root
+                          ``_h0`` is the number of a record among those of one root
 ``_hs``        Int64      how many hops are part of the step; absent or 0: the step is the root's
 ``_seq``       Int64      (inside a round) dense number of the message in the shard's micro-batch, from 1
 ``_step``      Int64      (inside a round) dense number of its root: the input record that caused it
 ``_ts``        Int64      the change's timestamp, microseconds since 1970
 ``_row_ts``    Int64      the row's own timestamp where it differs from the change's, else absent
 ``_live``      Boolean    false: a tombstone
-``_latest``    Boolean    of a versioned table, false: a later version of the row is there
+``_latest``    Boolean    in a versioned table, false: the row has a later version
 ``_kh``        Int64      ``xxhash64`` of the key; ``_k0``, ``_k1``, ... are its columns
 ``_fh``        Int64      ``xxhash64`` of the foreign key; ``_f0``, ... are its columns
 =============  =========  =================================================================================
 
-``(_t, _p, _o)`` is the *root*: where a row of the source stands. Several records may have one, if the row was
-exploded before the table was made; they are numbered. Two messages with one root and number belong to one *step*,
-unless an operator on their way made steps of its own: then the hops up to its emission number belong to it, too.
-Values are opaque struct columns, null in a tombstone.
+``(_t, _p, _o)`` is the *root*: the place of a row in its source. If the row was exploded before the table was made,
+several records have the same root, and they are numbered. Two messages with the same root and number belong to the
+same *step*, unless an operator on their way split the step: then the hops up to its emission number are part of the
+step, too. Values are opaque struct columns, null in a tombstone.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
 """The best row of a group at each of its messages, or its first rows, in an order of its rows.
 
 A ranking need not know all rows of a group. It may know some, its *heads*, and a *bound*: every other row of the group
-ranks behind the bound.
+ranks after the bound.
 
 ====================================  =================================================
 the best row that is known            the best row of the group
 ====================================  =================================================
 ranks at the bound or before it       that row
-ranks behind it, or there is none     unknown: the heads have run out
+ranks after it, or there is none      unknown: the heads have run out
 any, and there is no bound            that row
 ====================================  =================================================
 
@@ -34,7 +34,7 @@ from tablestream.operators.events import Bools, Ints, ints, pick, run_start, sta
 from tablestream.operators.reduce.groups import GroupEvents
 from tablestream.operators.reduce.row_versions import TURN, RowVersions
 
-#: The rank behind all others.
+#: The rank after all others.
 _END = 1 << 62
 
 
@@ -146,7 +146,7 @@ class GroupRanks:
 
 @dataclass(frozen=True)
 class Moves:
-    """Changes in the first rows of groups: where a different version stands than before.
+    """Changes in the first rows of groups: places that now have a different version.
 
     Attributes
     ----------
