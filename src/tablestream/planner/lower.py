@@ -136,7 +136,7 @@ def _ending(lowering: Lowering, output: Output, index: int, final: set[Node]) ->
 
 
 def _remembering(lowering: Lowering, output: Output, *, quiet: bool) -> Upsert | VersionedUpsert:
-    """The operator that remembers an output's rows, so that changes can carry the old ones."""
+    """The operator that remembers an output's rows, and so knows what each row was before."""
     keys, value = lowering.key_of(output.node), lowering.value_of(output.node)
     quiet, history_us = quiet or output.before, history_of(output.node)
     if history_us is None or not output.tells_latest:
