@@ -74,6 +74,7 @@ def test_a_group_is_told_of_every_change(groups: Grouped) -> None:
     assert found.rows_out == 10
 
 
+@pytest.mark.slow
 def test_the_command_prints_rates_ratios_and_sizes(capsys: pytest.CaptureFixture[str]) -> None:
     main(
         [
