@@ -61,7 +61,7 @@ from tablestream.state.changes import (
     hop_columns,
     key_columns,
 )
-from tablestream.topology.nodes import Fields, Node, Source
+from tablestream.topology.nodes import Field, Fields, Node, Source
 
 
 def polars_types(fields: Fields) -> pl.Schema:
@@ -493,8 +493,6 @@ class Layout:
 
 
 _CHANGE = [T.StructField(TS, T.LongType()), T.StructField(LIVE, T.BooleanType())]
-
-
 #: The columns that source packers add to a rejected record, beside its place.
 REJECTED = [
     T.StructField(TS, T.LongType()),
@@ -516,8 +514,6 @@ def _sum(name: str, mine: str) -> Column:
 
 def spark_type_of_text(text: str) -> T.DataType:
     """A Spark type from its JSON text."""
-    from tablestream.topology.nodes import Field
-
     return spark_type(Field("x", text))
 
 

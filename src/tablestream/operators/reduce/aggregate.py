@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 
 import polars as pl
 
-from tablestream.operators.events import Ints, touched_keys
+from tablestream.operators.events import Ints
 from tablestream.operators.operator import CanBeFinal, Context, Emission
 from tablestream.operators.reduce.collected import Collected, Kind
 from tablestream.operators.reduce.distinct import Distinct
@@ -114,8 +114,7 @@ class Aggregate(CanBeFinal):
         """Apply the messages, emit the result of each turn, and remember it."""
         (arrived,) = inputs
         trace = context.trace(self._groups.name)
-        touched = touched_keys([arrived.select(FOREIGN_HASH, *self.group_keys)])
-        events = GroupEvents.of(arrived, trace.lookup(touched), list(self.group_keys), atomic=self.atomic)
+        events = GroupEvents.of(arrived, trace, list(self.group_keys), atomic=self.atomic)
         after = (events.rows[events.turn_end] > 0) | self.keep_empty
         answer = events.answered(after, list(self.group_keys), final=self.final)
         results, state = self._results(events, events.turn_end[answer.turns], context)

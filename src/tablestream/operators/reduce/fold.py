@@ -30,12 +30,12 @@ import numpy as np
 import polars as pl
 
 from tablestream.operators.cells import cells, column, dtype
-from tablestream.operators.events import Bools, touched_keys
+from tablestream.operators.events import Bools
 from tablestream.operators.operator import CanBeFinal, Context, Emission
 from tablestream.operators.reduce.groups import GroupEvents, groups_changes, groups_trace
 from tablestream.operators.reduce.regroup import OLD, message_schema
 from tablestream.operators.reduce.user_values import DELETES, IS_NULL, misfit, reader, writer
-from tablestream.state.changes import FOREIGN_HASH, LIVE, NOTHING
+from tablestream.state.changes import NOTHING
 from tablestream.state.trace import TraceSpec
 
 AGGREGATE = "aggregate"
@@ -111,10 +111,9 @@ class Fold(CanBeFinal):
         """Apply the messages, emit the result of each turn, and remember it."""
         (arrived,) = inputs
         trace = context.trace("groups")
-        stored = trace.lookup(touched_keys([arrived.select(FOREIGN_HASH, *self.group_keys)]))
         # A group that a function deleted is remembered for its number of rows.
-        stored = stored.with_columns(pl.col(AGGREGATE).is_not_null().alias(LIVE))
-        events = GroupEvents.of(arrived, stored, list(self.group_keys), atomic=self.atomic)
+        exists = pl.col(AGGREGATE).is_not_null()
+        events = GroupEvents.of(arrived, trace, list(self.group_keys), atomic=self.atomic, exists=exists)
         shape = self._shape
         results = self._folded(events, shape)
         answer = events.answered(

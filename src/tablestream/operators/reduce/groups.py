@@ -32,6 +32,7 @@ from tablestream.operators.events import (
     never,
     running,
     starts,
+    touched_keys,
 )
 from tablestream.operators.operator import PARENT, keyed_rows
 from tablestream.operators.reduce.regroup import IS, OLD, WAS
@@ -45,10 +46,11 @@ from tablestream.state.changes import (
     key_columns,
     number_keys,
 )
-from tablestream.state.trace import TraceSpec
+from tablestream.state.trace import Trace, TraceSpec
 
 #: How many rows a group has.
 ROWS = "_rows"
+_EXISTS = pl.col(LIVE)
 
 
 @dataclass(frozen=True)
@@ -75,9 +77,20 @@ class GroupEvents:
 
     @classmethod
     def of(
-        cls, arrived: pl.DataFrame, stored: pl.DataFrame, group_keys: Sequence[str], *, atomic: bool
+        cls,
+        arrived: pl.DataFrame,
+        trace: Trace,
+        group_keys: Sequence[str],
+        *,
+        atomic: bool,
+        exists: pl.Expr = _EXISTS,
     ) -> GroupEvents:
-        """Sort messages, and look up what is stored of their groups."""
+        """Sort messages, and look up what is stored of their groups.
+
+        `exists`: whether a stored group exists.
+        """
+        touched = touched_keys([arrived.select(FOREIGN_HASH, *group_keys)])
+        stored = trace.lookup(touched).with_columns(exists.alias(LIVE))
         ids, stored_ids = (
             ints(one) for one in number_keys(FOREIGN_HASH, list(group_keys), [arrived, stored])
         )

@@ -27,13 +27,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 import polars as pl
 
-from tablestream.operators.events import Bools, ends, gather, same_rows, touched_keys
+from tablestream.operators.events import Bools, ends, gather, same_rows
 from tablestream.operators.operator import NUMBER, CanBeFinal, Context, Emission, keyed_rows
 from tablestream.operators.reduce.groups import ROWS, GroupEvents, groups_trace
 from tablestream.operators.reduce.members import GroupRows, GroupWork, Pass
 from tablestream.operators.reduce.ranking import Moves, Order
 from tablestream.operators.reduce.regroup import message_schema
-from tablestream.state.changes import FOREIGN_HASH, LIVE, key_columns
+from tablestream.state.changes import LIVE, key_columns
 from tablestream.state.trace import TraceSpec
 
 
@@ -106,8 +106,7 @@ class Top(CanBeFinal):
         """Apply the messages, emit the ranks that each turn changes, and remember the rows."""
         (arrived,) = inputs
         trace = context.trace(self._groups.name)
-        touched = touched_keys([arrived.select(FOREIGN_HASH, *self.group_keys)])
-        events = GroupEvents.of(arrived, trace.lookup(touched), list(self.group_keys), atomic=self.atomic)
+        events = GroupEvents.of(arrived, trace, list(self.group_keys), atomic=self.atomic)
         work = GroupWork(self._rows, events, context.trace)
         shows = np.zeros(len(events), dtype=bool)
         shows[events.turn_end] = True
