@@ -17,6 +17,7 @@ from tablestream.operators.reduce import members
 from tablestream.operators.reduce.ranking import Order
 from tablestream.operators.reduce.top import Top
 from tests import reference
+from tests.marks import quick_first
 from tests.operators.test_groups import GROUPS, KEYS, Chain, cut
 from tests.operators.test_members import FLOATS, Step, Watched, last_ones, same, sort_key, stepped
 from tests.reference.groups import GroupBy
@@ -117,7 +118,7 @@ def test_every_emission_is_that_of_the_reference(
 
 
 @pytest.mark.parametrize("compat", [False, True])
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", quick_first(range(8), 2))
 def test_groups_grow_and_shrink_at_their_first_rows(seed: int, *, compat: bool) -> None:
     """Mostly the rows go that are shown: heads run out, are chosen anew, become many, and none."""
     draw = random.Random(seed)

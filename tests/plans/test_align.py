@@ -20,6 +20,7 @@ from tablestream.state.cache import NoCache
 from tablestream.state.changes import KEY_HASH, LIVE, PARTITION, POSITION, TIME, TS
 from tablestream.state.shard import ShardState
 from tablestream.state.store import MemoryStore
+from tests.marks import quick_first
 from tests.plans.engine import Engine, Output, Step
 from tests.plans.logs import random_cuts, random_log
 from tests.plans.tables import (
@@ -58,22 +59,20 @@ def plans() -> dict[str, tuple[list[Source], Node]]:
 
 
 @pytest.mark.parametrize("name", plans())
-@pytest.mark.parametrize(
-    "compat", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["default", "compat"]
-)
-def test_no_output_hangs_on_the_cuts(name: str, *, compat: bool) -> None:
+@pytest.mark.parametrize("seed", quick_first(range(2)))
+@pytest.mark.parametrize("compat", quick_first([False, True]), ids=["default", "compat"])
+def test_no_output_hangs_on_the_cuts(name: str, seed: int, *, compat: bool) -> None:
     sources, node = plans()[name]
-    for seed in range(2):
-        log = random_log(sources, seed, 80)
-        found = []
-        for pieces in (1, 3, 12):
-            engine, told = Engine([Output(node)], compat, align=LANES), list[Step]()
-            for piece in random_cuts(log, seed + pieces, pieces):
-                told += engine.steps(piece)[0]
-                engine = engine.restarted()
-            found.append(told)
-        assert found[0]
-        assert found[0] == found[1] == found[2]
+    log = random_log(sources, seed, 80)
+    found = []
+    for pieces in (1, 3, 12):
+        engine, told = Engine([Output(node)], compat, align=LANES), list[Step]()
+        for piece in random_cuts(log, seed + pieces, pieces):
+            told += engine.steps(piece)[0]
+            engine = engine.restarted()
+        found.append(told)
+    assert found[0]
+    assert found[0] == found[1] == found[2]
 
 
 def test_records_go_in_the_order_of_running_maxima_when_all_have_passed() -> None:

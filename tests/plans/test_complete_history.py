@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tablestream.topology.nodes import Source
+from tests.marks import quick_first
 from tests.plans.engine import Engine, Output, Step, stable_hash
 from tests.plans.logs import random_cuts
 from tests.plans.tables import (
@@ -95,7 +96,7 @@ kinds = pytest.mark.parametrize(
 
 
 @kinds
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", quick_first(range(3)))
 def test_every_change_is_right_when_it_is_made_and_all_of_them_make_the_history(
     how: How, seed: int, *, by_value: bool
 ) -> None:
@@ -133,7 +134,7 @@ def test_the_order_in_which_late_records_come_does_not_matter(how: How, *, by_va
 
 
 @kinds
-@pytest.mark.parametrize("history", [0, 3, 15])
+@pytest.mark.parametrize("history", quick_first([3, 0, 15]))
 def test_what_is_inside_the_history_is_right(how: How, history: int, *, by_value: bool) -> None:
     for seed in range(3):
         left, right, node = joined(how, by_value=by_value, history=history)
@@ -160,11 +161,9 @@ def test_what_is_inside_the_history_is_right(how: How, history: int, *, by_value
 @kinds
 @pytest.mark.parametrize(
     ("history", "hasher"),
-    [
-        pytest.param(0, stable_hash, marks=pytest.mark.slow),
-        (4, stable_hash),
-        pytest.param(FOREVER, lambda _: 7, marks=pytest.mark.slow),
-    ],
+    quick_first(
+        [pytest.param(4, stable_hash), pytest.param(0, stable_hash), pytest.param(FOREVER, lambda _: 7)]
+    ),
 )
 def test_cuts_and_restarts_do_not_show(
     how: How, history: int, hasher: Callable[..., int], *, by_value: bool

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tablestream.topology.streams import Grace
+from tests.marks import quick_first
 from tests.plans.engine import Engine, Output, Step
 from tests.plans.logs import random_cuts
 from tests.plans.tables import Record, looked_up, materialized, pair, points, source, stream
@@ -45,7 +46,7 @@ def joined(how: Any, history: int, **options: Any) -> tuple[Source, Source, Node
 
 @inner_and_left
 @pytest.mark.parametrize("copied", [False, True], ids=["distributed", "global"])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", quick_first(range(3)))
 def test_every_record_has_the_version_of_its_time_whenever_that_came(
     how: str, seed: int, *, copied: bool
 ) -> None:
@@ -81,7 +82,7 @@ def test_every_record_has_the_version_of_its_time_whenever_that_came(
 @inner_and_left
 @pytest.mark.parametrize("grace", [None, Grace(4), Grace(4, table_advances=True)], ids=str)
 @pytest.mark.parametrize("copied", [False, True], ids=["distributed", "global"])
-@pytest.mark.parametrize("history", [5, 10_000])
+@pytest.mark.parametrize("history", quick_first([5, 10_000]))
 def test_cuts_and_restarts_do_not_show_in_corrections(
     how: str, grace: Grace | None, history: int, *, copied: bool
 ) -> None:

@@ -22,6 +22,7 @@ from tablestream.state.changes import ROOT, hop_columns
 from tablestream.state.shard import ShardState
 from tablestream.state.store import MemoryStore
 from tablestream.state.trace import Found, Trace
+from tests.marks import quick_first
 from tests.plans.catalogue import COMPOSED, SINGLE
 from tests.plans.comparing import sources_of
 from tests.plans.engine import Engine, Output
@@ -51,7 +52,7 @@ PLANS = [
     "top of groups by two parts",
     "groups of top, and top of groups of top",
 ]
-both_modes = pytest.mark.parametrize("compat", [False, True], ids=["default", "compat"])
+both_modes = pytest.mark.parametrize("compat", quick_first([False, True]), ids=["default", "compat"])
 every_plan = pytest.mark.parametrize("plan", PLANS)
 
 

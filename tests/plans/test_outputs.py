@@ -10,6 +10,7 @@ from tablestream.operators.joins.foreign_key_answer import ForeignKeyAnswer
 from tablestream.operators.joins.foreign_key_subscribe import ForeignKeySubscribe
 from tablestream.operators.joins.key_join import KeyJoin
 from tablestream.operators.upsert import Upsert
+from tests.marks import quick_first
 from tests.plans.catalogue import COMPOSED, SINGLE, has_a, without_b
 from tests.plans.comparing import sources_of
 from tests.plans.engine import Engine, Output, Step
@@ -70,7 +71,7 @@ WITH_BEFORE = [
     "groups, mapped and filtered",
     *OTHER[4:],
 ]
-both_modes = pytest.mark.parametrize("compat", [False, True], ids=["default", "compat"])
+both_modes = pytest.mark.parametrize("compat", quick_first([False, True]), ids=["default", "compat"])
 
 
 def final(steps: Sequence[Step], before: Table, after: Table) -> list[Step]:

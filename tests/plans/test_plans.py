@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.marks import quick_first
 from tests.plans.catalogue import COMPOSED, SINGLE
 from tests.plans.comparing import assert_like_twin, sources_of
 from tests.plans.logs import random_cuts, random_log
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from tests.plans.tables import Value
 
 both_modes = pytest.mark.parametrize("compat", [False, True], ids=["default", "compat"])
+default_is_quick = pytest.mark.parametrize("compat", quick_first([False, True]), ids=["default", "compat"])
 #: Records of one log.
 SIZE = 120
 
@@ -35,7 +37,7 @@ def test_a_plan_gives_what_its_reference_operators_give(name: str, *, compat: bo
     assert_like_twin(nodes, pieces, compat=compat, shards=1, ordered=name in SINGLE, restarts=True)
 
 
-@both_modes
+@default_is_quick
 @pytest.mark.parametrize(
     "name",
     [
@@ -52,7 +54,7 @@ def test_a_plan_gives_what_its_reference_operators_give(name: str, *, compat: bo
         "top of groups by two parts",
     ],
 )
-@pytest.mark.parametrize("shards", [1, 5])
+@pytest.mark.parametrize("shards", quick_first([5, 1]))
 def test_keys_are_told_apart_though_all_hashes_are_equal(name: str, shards: int, *, compat: bool) -> None:
     nodes = (SINGLE | COMPOSED)[name]()
     log = random_log(sources_of(nodes), seed=2, size=SIZE)
@@ -60,7 +62,7 @@ def test_keys_are_told_apart_though_all_hashes_are_equal(name: str, shards: int,
     assert_like_twin(nodes, pieces, compat=compat, shards=shards, hasher=same_for_all, ordered=name in SINGLE)
 
 
-@both_modes
+@default_is_quick
 @pytest.mark.parametrize(
     "name",
     [

@@ -12,6 +12,7 @@ from tablestream.state.cache import NoCache
 from tablestream.state.shard import ShardState
 from tablestream.topology.nodes import Source
 from tablestream.topology.streams import Grace
+from tests.marks import quick_first
 from tests.plans.engine import TICK, Change, Engine, Output, Step
 from tests.plans.logs import random_cuts
 from tests.plans.tables import (
@@ -216,28 +217,28 @@ def test_a_table_kept_without_a_history_takes_late_changes_as_the_latest(*, comp
     assert engine.dropped["T_kept", "expired"] == 1
 
 
+@pytest.mark.parametrize("seed", quick_first(range(12), 3))
 @pytest.mark.parametrize("make", ["grace", "reorder"])
-def test_cuts_do_not_show_where_records_that_waited_meet_others(make: str) -> None:
-    rng = random.Random(5)
-    for seed in range(12):
-        records = stream("S")
-        if make == "grace":
-            waited: Node = looked_up(
-                records, materialized(to_table(records), 50), "left", own_key, grace=Grace(2)
-            )
-        else:
-            waited = reordered(records, 2)
-        plan = to_table(merged(records, waited))
-        # Every fourth record has a time of its own: the others share theirs, as running maxima do.
-        log = [Record(records, rng.choice("kl"), f"{number}", number // 3) for number in range(40)]
-        whole = Engine([Output(plan), Output(counts(waited, own_key))], shards=1).steps(log)
-        engine = Engine([Output(plan), Output(counts(waited, own_key))], shards=1)
-        cut: list[list[Step]] = [[], []]
-        for piece in random_cuts(log, seed, 6):
-            for told, new in zip(cut, engine.steps(piece), strict=True):
-                told.extend(new)
-            engine = engine.restarted()
-        assert cut == whole
+def test_cuts_do_not_show_where_records_that_waited_meet_others(make: str, seed: int) -> None:
+    rng = random.Random(seed)
+    records = stream("S")
+    if make == "grace":
+        waited: Node = looked_up(
+            records, materialized(to_table(records), 50), "left", own_key, grace=Grace(2)
+        )
+    else:
+        waited = reordered(records, 2)
+    plan = to_table(merged(records, waited))
+    # Every fourth record has a time of its own: the others share theirs, as running maxima do.
+    log = [Record(records, rng.choice("kl"), f"{number}", number // 3) for number in range(40)]
+    whole = Engine([Output(plan), Output(counts(waited, own_key))], shards=1).steps(log)
+    engine = Engine([Output(plan), Output(counts(waited, own_key))], shards=1)
+    cut: list[list[Step]] = [[], []]
+    for piece in random_cuts(log, seed, 6):
+        for told, new in zip(cut, engine.steps(piece), strict=True):
+            told.extend(new)
+        engine = engine.restarted()
+    assert cut == whole
 
 
 def test_records_that_waited_are_steps_of_their_own_in_every_shard() -> None:
@@ -267,7 +268,7 @@ def test_a_deleted_row_is_forgotten_with_its_history() -> None:
     assert max(sizes) < 60
 
 
-@pytest.mark.parametrize("shards", [1, 2, 5])
+@pytest.mark.parametrize("shards", quick_first([2, 1, 5]))
 def test_a_late_version_behind_a_forgotten_tombstone_is_none_in_any_shard(shards: int) -> None:
     """Another key's time has gone on in every copy, but not in each shard that the late versions come from."""
     keys = "abcd"
@@ -333,29 +334,29 @@ def shows(told: Sequence[Change], shown: dict[str, dict[int, Value]], *, images:
 
 @both_modes
 @pytest.mark.parametrize("final", [False, True], ids=["every", "final"])
-def test_outputs_of_a_versioned_table_make_its_history(*, final: bool, compat: bool) -> None:
+@pytest.mark.parametrize("seed", quick_first(range(6)))
+def test_outputs_of_a_versioned_table_make_its_history(seed: int, *, final: bool, compat: bool) -> None:
     table = source("T")
     node = materialized(table, 1000)
     outputs = [Output(node, final=final, before=True), Output(node, final=final, minimal=True)]
-    for seed in range(6):
-        log = late_log(seed, table)
-        if compat:  # which forgets tombstones at the newest version's time
-            log = [one._replace(ts=number * 7 - 11 * (one.ts % 3)) for number, one in enumerate(log)]
-        engine, known = Engine(outputs, compat, shards=2), dict[str, dict[int, Any]]()
-        shown: list[dict[str, dict[int, Value]]] = [{}, {}]
-        for piece in random_cuts(log, seed, 8):
-            for told, found, images in zip(engine.run(piece), shown, (True, False), strict=True):
-                if images and final:  # what was before is that of the micro-batch's start
-                    shows([one._replace(value=one.value[1]) for one in told], found, images=False)
-                else:
-                    shows(told, found, images=images)
-                assert not final or len({(change.key, change.ts) for change in told}) == len(told)
-            engine = engine.restarted()
-            for record in piece:
-                known.setdefault(str(record.key), {})[record.ts] = record.value
-            for key, versions in known.items():
-                for time in range(min(versions), max(versions) + 2):
-                    assert {valid(found.get(key, {}), time) for found in shown} == {valid(versions, time)}
+    log = late_log(seed, table)
+    if compat:  # which forgets tombstones at the newest version's time
+        log = [one._replace(ts=number * 7 - 11 * (one.ts % 3)) for number, one in enumerate(log)]
+    engine, known = Engine(outputs, compat, shards=2), dict[str, dict[int, Any]]()
+    shown: list[dict[str, dict[int, Value]]] = [{}, {}]
+    for piece in random_cuts(log, seed, 8):
+        for told, found, images in zip(engine.run(piece), shown, (True, False), strict=True):
+            if images and final:  # what was before is that of the micro-batch's start
+                shows([one._replace(value=one.value[1]) for one in told], found, images=False)
+            else:
+                shows(told, found, images=images)
+            assert not final or len({(change.key, change.ts) for change in told}) == len(told)
+        engine = engine.restarted()
+        for record in piece:
+            known.setdefault(str(record.key), {})[record.ts] = record.value
+        for key, versions in known.items():
+            for time in range(min(versions), max(versions) + 2):
+                assert {valid(found.get(key, {}), time) for found in shown} == {valid(versions, time)}
 
 
 def test_a_row_and_its_end_in_one_micro_batch() -> None:
