@@ -22,6 +22,7 @@ if TYPE_CHECKING or not only_declares_state():
     from tablestream.relation import Rejected
     from tablestream.row import Row
     from tablestream.sources import global_table, stream, table
+    from tablestream.spark.relocation import relocate_checkpoint
     from tablestream.spark.runner import OutputRequest, plan_text, start
     from tablestream.spark.session import configure
     from tablestream.spark.state_reader import read_state
@@ -55,6 +56,7 @@ __all__ = [
     "lookup",
     "plan_text",
     "read_state",
+    "relocate_checkpoint",
     "start",
     "stream",
     "table",

@@ -1,4 +1,4 @@
-"""The command line: ``tablestream explain`` prints a plan, ``tablestream state`` a table from the state of a query.
+"""The command line: ``explain`` prints a plan, ``state`` a table from a query's state, ``relocate`` repairs paths.
 
 Exit codes: 0 success, 2 the command could not run.
 """
@@ -126,6 +126,25 @@ def state(
         local_spark.local_spark(Path(scratch) / "spark", Path(scratch) / "log") as spark,
     ):
         _print_rows(read_state(spark, checkpoint, table, batch_id, as_of), table, limit, as_json=as_json)
+
+
+@app.command()
+def relocate(
+    checkpoint: Annotated[str, typer.Argument(help="The checkpoint directory at its new place.")],
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Make a checkpoint usable that was moved or copied, while no query uses it."""
+    from tablestream import relocate_checkpoint
+
+    with clear_errors(debug=debug, as_json=as_json):
+        rewritten = relocate_checkpoint(checkpoint)
+        if as_json:
+            typer.echo(json.dumps({"checkpoint": checkpoint, "rewritten": rewritten}))
+        elif rewritten:
+            typer.echo(f"Rewrote {rewritten} files: queries can start on {checkpoint}.")
+        else:
+            typer.echo(f"{checkpoint} is where its files say: nothing to do.")
 
 
 def _print_rows(rows: DataFrame, title: str, limit: int, *, as_json: bool) -> None:

@@ -172,6 +172,12 @@ class PlanChangedError(StateError):
     code = "TABLESTREAM_PLAN_CHANGED"
 
 
+class CheckpointMovedError(StateError):
+    """The checkpoint was moved or copied, and its files still name the old place."""
+
+    code = "TABLESTREAM_CHECKPOINT_MOVED"
+
+
 class DamagedStateError(StateError):
     """A part of the stored state is missing or was altered."""
 

@@ -77,7 +77,7 @@ def test_a_driver_that_is_killed_while_it_writes_does_not_show(
     assert changes(tmp_path, "json") == changes(undisturbed, "json")
 
 
-KILLS = 3
+KILLS = 2
 
 
 def number_of_files(directory: Path) -> int:

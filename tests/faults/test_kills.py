@@ -53,7 +53,7 @@ def said(directory: Path) -> str:
     return (directory / "errors.txt").read_text()[-5000:]
 
 
-@pytest.mark.parametrize(("deployment", "kills"), [(LOCAL, 14), (CLUSTER, 6)])
+@pytest.mark.parametrize(("deployment", "kills"), [(LOCAL, 7), (CLUSTER, 4)])
 def test_killed_processes_do_not_show(
     undisturbed: dict[str, Any], tmp_path: Path, deployment: str, kills: int
 ) -> None:

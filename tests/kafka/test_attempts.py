@@ -13,7 +13,7 @@ import tablestream as ts
 from tests.faults.attempts import FAIL, SLOW, work_off
 from tests.faults.comparing import changes
 from tests.faults.victim import write_logs
-from tests.kafka.topics import by_key
+from tests.kafka.topics import Topics, by_key
 from tests.spark.change_logs import run
 from tests.spark.test_deployments import ROOT, SECONDS, end
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from tests.kafka.topics import Topics
+    from tests.broker.kafka_broker import KafkaBroker
 
 MICRO_BATCHES = 2
 
@@ -78,24 +78,34 @@ def told_once(spark: SparkSession, topics: Topics, topic: str, directory: Path) 
     return values
 
 
+@pytest.fixture(scope="module")
+def undisturbed(
+    delta_spark: SparkSession, broker: KafkaBroker, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, str]:
+    """The same query without faults: its directory and its topic."""
+    topic = Topics(broker.bootstrap_servers, "attempts.").make("undisturbed", 2)
+    directory = tmp_path_factory.mktemp("undisturbed")
+    write_logs(directory, MICRO_BATCHES)
+    work_off(delta_spark, directory, broker.bootstrap_servers, topic)
+    return directory, topic
+
+
 @pytest.mark.parametrize("how", [FAIL, SLOW])
 def test_tasks_that_run_twice_do_not_show(
-    delta_spark: SparkSession, topics: Topics, tmp_path: Path, how: str
+    delta_spark: SparkSession, topics: Topics, undisturbed: tuple[Path, str], tmp_path: Path, how: str
 ) -> None:
-    """Those that fail run where every disk is full for the cache, too: that is told once by each worker."""
-    here, undisturbed = tmp_path / "here", tmp_path / "undisturbed"
-    given, expected = topics.make("disturbed", 2), topics.make("undisturbed", 2)
-    for directory in (here, undisturbed):
-        write_logs(directory, MICRO_BATCHES)
-    work_off(delta_spark, undisturbed, topics.servers, expected)
+    """Those that fail also find every disk full for the cache: each worker logs that once."""
+    here, (there, expected) = tmp_path, undisturbed
+    given = topics.make("disturbed", 2)
+    write_logs(here, MICRO_BATCHES)
     said = run_apart(here, topics.servers, given, how)
 
     marks = [mark.suffix for mark in (here / "marks").iterdir()]
     assert marks.count(".again") >= 6  # of two stages with state, and of four sinks
     assert ".ended-by-itself" not in marks
-    assert changes(here, "sold") == changes(undisturbed, "sold") != []
+    assert changes(here, "sold") == changes(there, "sold") != []
     for name in ("table", "log"):
-        assert delta(delta_spark, here, name) == delta(delta_spark, undisturbed, name)
+        assert delta(delta_spark, here, name) == delta(delta_spark, there, name)
     written = topics.read(given)
     assert told_once(delta_spark, topics, given, here) == by_key(topics.read(expected))
     if how == FAIL:

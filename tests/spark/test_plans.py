@@ -122,7 +122,9 @@ def test_plans_give_what_their_reference_operators_give(
     spark: SparkSession, tmp_path: Path, *, compat: bool
 ) -> None:
     sources = [source(name) for name in "ABC"] + [stream(name) for name in "ST"]
-    nodes = {name: plan(*sources) for name, plan in PLANS.items()}
+    # In compat mode every second plan: the modes differ in operators, which tests without Spark compare in all plans.
+    chosen = list(PLANS)[:: 1 + compat]
+    nodes = {name: PLANS[name](*sources) for name in chosen}
     records = random_log(sources, seed=5 + compat, size=RECORDS)
     model = Model([Output(node) for node in nodes.values()], compat=compat)
     wanted = dict(zip(nodes, model.steps(records), strict=True))

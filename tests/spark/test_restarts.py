@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -9,7 +10,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as F
 
 import tablestream as ts
-from tablestream.errors import PlanChangedError
+from tablestream.errors import CheckpointMovedError, PlanChangedError
 from tests.spark.change_logs import ALL, START, ChangeLog, run
 
 if TYPE_CHECKING:
@@ -120,3 +121,35 @@ def test_a_micro_batch_that_is_done_again_gives_the_same(
     whole = ts.to_memory("restarts whole")
     run(joined(log, spark, how=how).to(whole), checkpoint=tmp_path / "afresh")
     assert whole.rows() == after
+
+
+def test_a_moved_checkpoint_is_refused_until_it_is_relocated(
+    spark: SparkSession, log: ChangeLog, tmp_path: Path
+) -> None:
+    sink, old, new = ts.to_memory("moved"), tmp_path / "old", tmp_path / "new"
+    run(joined(log, spark).to(sink), checkpoint=old, **SHARDS)
+    assert ts.relocate_checkpoint(old) == 0
+    shutil.copytree(old, new)
+    log.add(rows(3))
+    for original_is_gone in (False, True):
+        if original_is_gone:
+            shutil.rmtree(old)
+        with pytest.raises(CheckpointMovedError, match=f"copied from file:{old}"):
+            run(joined(log, spark).to(sink), checkpoint=new, **SHARDS)
+
+    assert ts.relocate_checkpoint(new) == 2
+    assert ts.relocate_checkpoint(new) == 0
+    run(joined(log, spark).to(sink), checkpoint=new, **SHARDS)
+    assert {row["_order"]["micro_batch"] for row in sink.rows()} == {0, 1, 2}
+    assert ts.read_state(spark, new, "rows_filter_select").count() == 5
+
+
+def test_another_path_to_the_same_checkpoint_is_no_move(
+    spark: SparkSession, log: ChangeLog, tmp_path: Path
+) -> None:
+    sink = ts.to_memory("linked")
+    run(joined(log, spark).to(sink), checkpoint=tmp_path / "checkpoint", **SHARDS)
+    (tmp_path / "link").symlink_to(tmp_path / "checkpoint")
+    log.add(rows(3))
+    run(joined(log, spark).to(sink), checkpoint=tmp_path / "link", **SHARDS)
+    assert {row["_order"]["micro_batch"] for row in sink.rows()} == {0, 1, 2}

@@ -395,14 +395,14 @@ def to_files(
     return FileSink(checked_path(path, "a file sink"), format, dict(options or {}))
 
 
-def first_line(spark: SparkSession, pattern: str) -> str | None:
-    """Read the only line of a small text, or return None if the file does not exist.
+def first_line(spark: SparkSession, pattern: str, starting: str = "") -> str | None:
+    """Read the first line of a small text that starts in some way, or return None if the file does not exist.
 
     The pattern is given twice: for a single path, Spark looks for the log of its own file sink, and warns with a
     stack trace if there is none.
     """
     try:
-        rows = spark.read.text([pattern] * 2).take(1)
+        rows = spark.read.text([pattern] * 2).where(F.col("value").startswith(starting)).take(1)
     except AnalysisException as error:
         if error.getCondition() == "PATH_NOT_FOUND":
             return None

@@ -24,6 +24,7 @@ from tablestream.spark.columns import spark_type
 from tablestream.spark.outputs import Output, check_outputs, write_outputs
 from tablestream.spark.plan import lowered, plan_of, query_frame, split
 from tablestream.spark.quiet import quieten
+from tablestream.spark.relocation import check_place
 from tablestream.spark.session import configured
 from tablestream.state.shard import plan_changed
 from tablestream.topology.graph import history_of
@@ -94,6 +95,8 @@ def start(
         The Python of Spark's workers is not the driver's, and lacks what the plan needs.
     PlanChangedError
         Another plan made the checkpoint. Nothing was written; the message shows the difference.
+    CheckpointMovedError
+        The checkpoint was moved or copied; `relocate_checkpoint` makes it usable.
 
     Notes
     -----
@@ -101,7 +104,8 @@ def start(
     they have.
 
     The session needs no settings. The query gets what it needs, as `configure` sets it, and the session is restored
-    afterwards. While the query starts, other threads see these settings in the session. A checkpoint keeps the
+    afterwards. While the query starts, other threads see these settings in the session, and another `start`
+    waits. A checkpoint keeps the
     number of partitions that it was started with.
     """
     _check_outputs(outputs)
@@ -291,15 +295,19 @@ def _query_id(spark: SparkSession, checkpoint: str) -> str | None:
 
 
 def _check_plan(spark: SparkSession, checkpoint: str, plan: PhysicalPlan) -> None:
-    """Compare the plan with the one that the checkpoint was started with, or store it if it is the first.
+    """Compare plan and place with those that the checkpoint was started with, or store them if they are the first.
 
     If the query then does not start, the stored plan is not binding.
     """
     path = f"{checkpoint}/{_PLAN}"
     text = "\n".join(fact for work in plan.rounds for fact in (f"round {work.number}", *work.description))
     noted = None if _query_id(spark, checkpoint) is None else first_line(spark, f"{path}/part-*")
-    stored = None if noted is None else json.loads(noted)["value"]
-    if stored is not None and stored != text:
-        raise plan_changed(stored, text)
-    if stored is None:
-        spark.createDataFrame([(text,)], "value string").coalesce(1).write.mode("overwrite").json(path)
+    if noted is None:
+        stored = spark.createDataFrame([(text, checkpoint)], "value string, checkpoint string")
+        stored.coalesce(1).write.mode("overwrite").json(path)
+        return
+    first = json.loads(noted)
+    if first.get("checkpoint") != checkpoint:
+        check_place(spark, checkpoint)
+    if first["value"] != text:
+        raise plan_changed(first["value"], text)

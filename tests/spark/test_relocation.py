@@ -1,0 +1,82 @@
+"""Paths in a checkpoint's metadata, without Spark."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+from typer.testing import CliRunner
+
+from tablestream.cli import app
+from tablestream.errors import ArgumentError
+from tablestream.spark.relocation import is_same_place, relocate_checkpoint
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> Path:
+    """A checkpoint of two stages that was made elsewhere: what is rewritten of it, and what is beside."""
+    for stage in range(2):
+        folder = tmp_path / "state" / str(stage) / "_metadata" / "v2"
+        folder.mkdir(parents=True)
+        paths = [f"hdfs://host/old/state/{stage}/_stateSchema/default/0_schema"]
+        document = {
+            "operatorInfo": {"operatorId": stage},
+            "stateStoreInfo": [{"stateSchemaFilePaths": paths}],
+        }
+        (folder / "0").write_text(f"v2\n{json.dumps(document)}")
+        (folder / ".0.crc").write_bytes(b"crc")
+    return tmp_path
+
+
+def paths(checkpoint: Path) -> list[str]:
+    files = sorted(checkpoint.glob("state/*/_metadata/v2/0"))
+    documents = [json.loads(file.read_text().split("\n")[1]) for file in files]
+    return [path for one in documents for path in one["stateStoreInfo"][0]["stateSchemaFilePaths"]]
+
+
+def test_every_path_names_the_new_place(checkpoint: Path) -> None:
+    assert relocate_checkpoint(checkpoint) == 2
+    assert paths(checkpoint) == [
+        f"file:{checkpoint}/state/{stage}/_stateSchema/default/0_schema" for stage in range(2)
+    ]
+    # Hadoop would refuse the file for the checksum of the old one.
+    assert sorted(one.name for one in checkpoint.glob("state/0/_metadata/v2/*")) == ["0"]
+    assert (checkpoint / "state/0/_metadata/v2/0").read_text().startswith("v2\n{")
+    assert relocate_checkpoint(f"file://{checkpoint}") == 0
+
+
+def test_the_command_says_what_it_did(checkpoint: Path) -> None:
+    said = [CliRunner().invoke(app, ["relocate", str(checkpoint)]) for _ in range(2)]
+    assert [one.exit_code for one in said] == [0, 0]
+    assert "Rewrote 2 files" in said[0].output
+    assert "nothing to do" in said[1].output
+    told = CliRunner().invoke(app, ["relocate", str(checkpoint), "--json"])
+    assert json.loads(told.output) == {"checkpoint": str(checkpoint), "rewritten": 0}
+
+
+def test_what_is_no_checkpoint_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ArgumentError, match="is not a checkpoint with state"):
+        relocate_checkpoint(tmp_path)
+    assert CliRunner().invoke(app, ["relocate", str(tmp_path)]).exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("stored", "given", "same"),
+    [
+        ("file:/a/b", "/a/b", True),
+        ("file:/a/b", "file:///a/b/", True),
+        ("file:/a/b", "/a/c", False),
+        ("s3a://bucket/a", "s3://bucket/a/", True),
+        ("s3a://bucket/a", "s3a://other/a", False),
+        ("hdfs://host/user/me/a", "a", True),
+        ("hdfs://host/user/me/a", "/user/me/a", True),
+        ("hdfs://host/user/me/a", "/user/me/b", False),
+        ("hdfs://host/user/me/a", "/me/a", False),
+    ],
+)
+def test_places_are_compared_whatever_their_scheme_is_called(stored: str, given: str, same: bool) -> None:
+    assert is_same_place(stored, given) is same
