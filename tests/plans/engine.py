@@ -42,6 +42,7 @@ from tablestream.state.changes import (
     TS,
     hop_columns,
 )
+from tablestream.state.sealed import unseal
 from tablestream.state.shard import ShardState
 from tablestream.state.store import MemoryStore
 from tablestream.topology.nodes import (
@@ -240,7 +241,7 @@ class Engine:
     def read(self, name: str, as_of: int | None = None) -> list[StoredRow]:
         """Read a table from the state, as one does who has nothing but that."""
         stores = [store for store in self.stores.values() if store.tables]
-        table = decode(stores[0].tables or "").by_name[name]
+        table = decode(unseal(stores[0].tables or "", "tables")).by_name[name]
         shards = [shard for number, shard in self.stores if number == table.round][
             : 1 if table.copied else None
         ]

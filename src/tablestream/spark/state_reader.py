@@ -36,6 +36,7 @@ from tablestream.spark.unpacking import Opened, by_batches, wide
 from tablestream.state import manifest as manifests
 from tablestream.state.cache import MemoryCache
 from tablestream.state.changes import TS, key_columns
+from tablestream.state.sealed import unseal
 from tablestream.state.shard import ShardState, manifest_missing
 from tablestream.state.store import MemoryStore
 
@@ -189,7 +190,7 @@ class _State:
             here = (F.col("trace") == trace) & (F.col("run") == run) & (F.col("chunk") == chunk)
             row = self.chunks(work).where(here).select("data").first()
             if row is not None:
-                return decode(bytes(row[0]).decode(errors="replace"))
+                return decode(unseal(bytes(row[0]).decode(errors="replace"), "tables"))
         raise StateError(
             f"The checkpoint {self.checkpoint} has no rows of any table yet.",
             hint="Wait until records have arrived.",

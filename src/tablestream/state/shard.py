@@ -10,6 +10,7 @@ from tablestream.errors import DamagedStateError, PlanChangedError
 from tablestream.state import manifest as manifests
 from tablestream.state.manifest import Manifest
 from tablestream.state.run import CHUNK_SIZE_BYTES, RESTORE_HINT, RunStorage, RunUse
+from tablestream.state.sealed import seal, unseal
 from tablestream.state.trace import Trace, TraceSpec
 
 if TYPE_CHECKING:
@@ -137,8 +138,8 @@ class ShardState:
             manifest = manifest.with_runs(name, trace.runs)
         if manifest != self._committed:
             if self._is_new:
-                self._store.write_plan(self._plan_text)
-                self._store.write_tables(self._tables)
+                self._store.write_plan(seal(self._plan_text))
+                self._store.write_tables(seal(self._tables))
             self._store.write_manifest(manifests.encode(manifest))
             self._committed, self._current, self._is_new = manifest, manifest, False
         for trace in self._traces.values():
@@ -161,7 +162,7 @@ class ShardState:
                 raise manifest_missing()
             manifest = self._current if data is None else manifests.decode(data)
             if manifest.fingerprint != self._fingerprint:
-                raise plan_changed(self._store.read_plan() or "", self._plan_text)
+                raise plan_changed(unseal(self._store.read_plan() or "", "plan"), self._plan_text)
             self._committed, self._current, self._is_new = manifest, manifest, data is None
         return self._current
 
