@@ -66,9 +66,9 @@ class DeltaSink:
                     hint=f"Start Spark with io.delta:delta-spark on its class path and {setting}={value}.",
                 )
 
-    def write(self, changes: DataFrame, micro_batch_id: int, query_id: str, output_name: str) -> None:
+    def write(self, changes: DataFrame, micro_batch_id: int, query_id: str, output_name: str) -> None:  # noqa: ARG002 (may change)
         """Write one micro-batch in one Delta transaction that carries its id."""
-        app_id = f"tablestream/{query_id}/{output_name}"
+        app_id = f"tablestream/{query_id}"
         if self.mode == "changes":
             self._append(changes, app_id, micro_batch_id)
         else:
@@ -150,8 +150,8 @@ def to_delta(path: str | os.PathLike[str], *, mode: DeltaMode = "table") -> Delt
 
     Notes
     -----
-    Every transaction carries Delta's ``txnAppId``, made of the query's id and the output's name, and the
-    micro-batch as ``txnVersion``; Delta skips one that it has seen. For MERGE, Delta takes both from the session's
+    Every transaction carries Delta's ``txnAppId``, made of the query's id, and the micro-batch as ``txnVersion``;
+    Delta skips one that it has seen. For MERGE, Delta takes both from the session's
     settings only, so they are set while it runs, in the session that Spark keeps for the query. A new checkpoint is
     a new query: its changes are merged into, or appended to, the existing table.
 

@@ -311,9 +311,9 @@ class FileSink:
                 where=user_line(),
             )
 
-    def write(self, changes: DataFrame, micro_batch_id: int, query_id: str, output_name: str) -> None:
+    def write(self, changes: DataFrame, micro_batch_id: int, query_id: str, output_name: str) -> None:  # noqa: ARG002 (may change)
         """Write the directory of one micro-batch, and replace what a failed attempt left."""
-        self._claim(changes.sparkSession, f"{query_id}/{output_name}")
+        self._claim(changes.sparkSession, query_id)
         defaults = JSON_OPTIONS if self.format == "json" else {}
         writer = changes.write.format(self.format).options(**(defaults | dict(self.options)))
         writer.mode("overwrite").save(f"{self.path.rstrip('/')}/{MICRO_BATCH}={micro_batch_id}")
@@ -331,7 +331,7 @@ class FileSink:
             spark.createDataFrame([(owner,)], "value string").coalesce(1).write.mode("overwrite").text(mark)
         elif found != owner:
             raise PlanError(
-                f"The directory {self.path} holds the changelog of another query or output ({found}).",
+                f"The directory {self.path} holds the changelog of another query ({found}).",
                 hint="A new checkpoint is a new query: write to another path, or delete the old log.",
             )
         _OWNERS[self.path] = owner

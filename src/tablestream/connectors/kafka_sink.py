@@ -97,7 +97,7 @@ class KafkaSink:
         encode_value = self.value.encoder("value", self.topic, value)
         return replace(self, written=_Written(tuple(value.names), encode_key, encode_value, records))
 
-    def write(self, changes: DataFrame, micro_batch_id: int, query_id: str, output_name: str) -> None:
+    def write(self, changes: DataFrame, micro_batch_id: int, query_id: str, output_name: str) -> None:  # noqa: ARG002 (may change)
         """Send one micro-batch: the rows of a Spark task one after the other, so that keys stay in order."""
         settings = {
             **_BULK,
@@ -106,7 +106,7 @@ class KafkaSink:
             "topic": self.topic,
             _IDEMPOTENCE: "true",
         }
-        records = self._records(changes, f"{_writer(query_id, output_name)} {micro_batch_id}")
+        records = self._records(changes, f"{_writer(query_id, self.topic)} {micro_batch_id}")
         records.write.format("kafka").options(**settings).save()
 
     def _records(self, changes: DataFrame, place: str) -> DataFrame:
@@ -221,6 +221,6 @@ def _struct(names: Sequence[str]) -> Column:
     return F.struct(*(F.col(quoted(name)).alias(name) for name in names))
 
 
-def _writer(query_id: str, output_name: str) -> str:
-    """Sixteen hexadecimal digits for an output of a query; a query with a new checkpoint gets others."""
-    return hashlib.sha256(f"{query_id}/{output_name}".encode()).hexdigest()[:_WRITER_DIGITS]
+def _writer(query_id: str, topic: str) -> str:
+    """Sixteen hexadecimal digits for a topic of a query; a query with a new checkpoint gets others."""
+    return hashlib.sha256(f"{query_id}/{topic}".encode()).hexdigest()[:_WRITER_DIGITS]

@@ -87,7 +87,8 @@ class Sink(Protocol):
             Lives as long as the checkpoint. A new checkpoint counts its micro-batches from 0 again, so the number
             alone never identifies a micro-batch.
         output_name
-            Identifies the output within the query.
+            The output's name in the query, for messages. It may differ when a micro-batch is written again: the query
+            writes each target once, so the query and the target identify the output.
         """
         ...
 
@@ -122,7 +123,7 @@ def quoted(name: str) -> str:
 
 
 def checked_path(path: str | os.PathLike[str], what: str) -> str:
-    """Return a path as text.
+    """Return a path as text, without a slash at its end: the same place has the same path.
 
     Raises
     ------
@@ -138,4 +139,4 @@ def checked_path(path: str | os.PathLike[str], what: str) -> str:
             hint="Put the password into Hadoop's settings, such as spark.hadoop.fs.s3a.secret.key.",
             where=user_line(),
         )
-    return text
+    return text.rstrip("/") or "/"

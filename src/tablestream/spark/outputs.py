@@ -33,7 +33,7 @@ def check_outputs(outputs: Sequence[Output]) -> None:
     Raises
     ------
     ArgumentError
-        When two share a name (by which a replay is recognised) or a target.
+        When two share a name or a target (by which a replay is recognised).
     """
     for what, values in (
         ("name", [output.name for output in outputs]),
