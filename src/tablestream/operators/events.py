@@ -64,17 +64,22 @@ def touched_keys(frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
 
 
 def with_state(stored: pl.DataFrame, arrived: pl.DataFrame) -> pl.DataFrame:
-    """Put the rows of the state before the messages, with change number 0; both have ``_row_ts`` afterwards."""
-    zero = pl.lit(0, pl.Int64)
-    old = stored.with_columns(pl.col(TS).alias(ROW_TS), zero.alias(SEQ), zero.alias(STEP))
-    new = arrived.with_columns(pl.coalesce(ROW_TS, TS).alias(ROW_TS))
-    return pl.concat([old.select(new.columns), new], rechunk=False)
+    """Put the messages after the rows of the state, which get place 0, step 0 and, if they have no time, time 0.
+
+    If messages have ``_row_ts``, all rows have it afterwards.
+    """
+    if ROW_TS in arrived.columns:
+        stored = stored.with_columns(pl.col(TS).alias(ROW_TS))
+        arrived = arrived.with_columns(pl.coalesce(ROW_TS, TS).alias(ROW_TS))
+    zeros = [pl.lit(0, pl.Int64).alias(name) for name in (SEQ, STEP, TS) if name not in stored.columns]
+    return pl.concat([stored.with_columns(zeros).select(arrived.columns), arrived], rechunk=False)
 
 
 def newest(rows: pl.DataFrame, kid: pl.Series, schema: pl.Schema) -> pl.DataFrame:
     """Take the last row of each key that changed, at the row's own time: what `with_state` reads next time."""
-    changed = last_by(rows, kid).filter(pl.col(SEQ) > 0)
-    return changed.drop(TS).rename({ROW_TS: TS}).select(list(schema))
+    if ROW_TS in rows.columns:
+        rows = rows.drop(TS).rename({ROW_TS: TS})
+    return last_by(rows, kid).filter(pl.col(SEQ) > 0).select(list(schema))
 
 
 def chunks(low: Ints, high: Ints, rows: int) -> Iterator[tuple[Ints, Ints]]:
@@ -115,6 +120,17 @@ def ends(*columns: Ints) -> Bools:
 def run_start(start: Bools) -> Ints:
     """Return the position where the run of each row starts."""
     return np.maximum.accumulate(np.where(start, np.arange(len(start), dtype=np.int64), 0))
+
+
+def previous(values: npt.NDArray[_T], start: Bools, default: _T | npt.NDArray[_T]) -> npt.NDArray[_T]:
+    """Return the value one position before each; `default` where a run starts."""
+    return np.where(start, default, np.append(values[:1], values)[: len(values)])
+
+
+def latest(marked: Bools, start: Bools) -> Ints:
+    """Return the last marked position up to each one, in the same run; -1 if there is none."""
+    last = np.maximum.accumulate(np.where(marked, np.arange(len(marked), dtype=np.int64), -1))
+    return np.where(last >= run_start(start), last, -1)
 
 
 def running(moves: Ints, start: Bools) -> Ints:
@@ -209,9 +225,9 @@ class Events:
         return np.arange(len(self.kid), dtype=np.int64)
 
     @cached_property
-    def key_start(self) -> Ints:
-        """The position of the first event of the same key."""
-        return run_start(starts(self.kid))
+    def _key_starts(self) -> Bools:
+        """Whether each event is the first of its key."""
+        return starts(self.kid)
 
     @cached_property
     def step_start(self) -> Ints:
@@ -226,11 +242,17 @@ class Events:
         return ends[np.cumsum(start) - 1] if len(start) else self.at
 
     def last_of(self, number: int) -> Ints:
-        """The position of the last event of input `number` up to each event, of any key; -1 if there is none.
+        """The position of the last event of input `number` up to each event of its key; -1 if there is none."""
+        return latest(self.input == number, self._key_starts)
 
-        It has the same key exactly if it is not before `key_start`.
-        """
-        return np.maximum.accumulate(np.where(self.input == number, self.at, -1))
+    @cached_property
+    def last_stored(self) -> Ints:
+        """The position of the last event of the state with the same key; -1 if there is none."""
+        return latest(self.seq == 0, self._key_starts)
+
+    def before(self, positions: Ints) -> Ints:
+        """For such positions as `last_of` gives, those of the event before each event of the same key."""
+        return previous(positions, self._key_starts, np.int64(-1))
 
     def same_turn(self, number: int) -> Ints:
         """The position of the event of input `number` with the same key, step and turn; -1 if there is none.
@@ -253,8 +275,7 @@ class Events:
         keep = np.ones(len(self.kid), dtype=bool)
         for number, is_quiet in enumerate(quiet):
             if is_quiet:
-                before = np.append(-1, self.last_of(number)[:-1])
-                had = (before >= self.key_start) & self.live[before]
+                had = pick(self.live, self.before(self.last_of(number)), np.False_)
                 keep &= (self.input != number) | self.live | had
         if keep.all():
             return self

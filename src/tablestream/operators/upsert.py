@@ -20,7 +20,8 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from tablestream.operators.events import Events, ends, gather, newest, touched_keys, with_state
+from tablestream.operators.deltas import Deltas, Turn
+from tablestream.operators.events import gather, newest, touched_keys, with_state
 from tablestream.operators.operator import PARENT, Context, Emission, Operator
 from tablestream.state.changes import KEY_HASH, LIVE, ROW_TS, SEQ, TS, number_keys
 from tablestream.state.trace import TraceSpec
@@ -92,24 +93,14 @@ class Upsert(Operator):
             stored = stored.with_columns(pl.lit(None, self.value).alias("v"))
         rows = with_state(stored, arrived)
         (kid,) = number_keys(KEY_HASH, list(self.keys), [rows])
-        events = Events.of([rows], [kid]).without_idle_tombstones([self.quiet])
-        yield Emission(0, self._emitted(events, rows))
+        turn = Turn.MICRO_BATCH if self.final else Turn.MESSAGE
+        yield Emission(0, self._emitted(Deltas.of(rows, kid, turn, skip_absent=self.quiet)))
         trace.insert(newest(rows, kid, spec.schema))
 
-    def _emitted(self, events: Events, rows: pl.DataFrame) -> pl.DataFrame:
-        """Pair each change with the row before it."""
-        place = events.at
-        before = np.where(place > events.key_start, place - 1, -1)
-        chosen = events.seq > 0
-        if self.final:
-            begin = events.key_start
-            before = np.where(events.seq[begin] == 0, begin, -1) if len(begin) else begin
-            chosen &= ends(events.kid)
-        was = (before >= 0) & events.live[before] if len(place) else events.live
-        if self.final:
-            chosen &= events.live | was
-        row = rows[events.row[chosen]]
-        old = np.where(was, events.row[before], -1)[chosen] if len(place) else events.row
-        return row.select(
-            pl.col(SEQ).alias(PARENT), KEY_HASH, *self.keys, TS, ROW_TS, LIVE, "v"
-        ).with_columns(*([gather(rows["v"], old).alias(OLD)] if self.keep_old else []))
+    def _emitted(self, deltas: Deltas) -> pl.DataFrame:
+        """The change of each turn, with the row before it."""
+        chosen = deltas.live | deltas.was if self.final else np.ones(len(deltas.now), dtype=bool)
+        rows = deltas.rows
+        changes = rows.select(pl.col(SEQ).alias(PARENT), KEY_HASH, *self.keys, TS, ROW_TS, LIVE, "v")
+        old = [gather(rows["v"], deltas.before[chosen]).alias(OLD)] if self.keep_old else []
+        return changes[deltas.now[chosen]].with_columns(old)

@@ -44,22 +44,22 @@ from enum import Enum, IntEnum
 import numpy as np
 import polars as pl
 
+from tablestream.operators.deltas import Deltas, Turn
 from tablestream.operators.events import (
     Bools,
     Ints,
     bools,
-    by_key,
-    ends,
     gather,
     ints,
     left_and_reached,
-    run_start,
+    newest,
+    pick,
     same_rows,
-    starts,
     touched_keys,
+    with_state,
 )
 from tablestream.operators.operator import NUMBER, PARENT, CanBeFinal, Context, Emission, keyed_rows
-from tablestream.state.changes import FOREIGN_HASH, KEY_HASH, LIVE, SEQ, TS, last_by, number_keys
+from tablestream.state.changes import FOREIGN_HASH, KEY_HASH, LIVE, SEQ, TS, number_keys
 from tablestream.state.trace import TraceSpec
 
 
@@ -182,104 +182,88 @@ class ForeignKeySubscribe(CanBeFinal):
         (arrived,) = inputs
         trace = context.trace(self._trace.name)
         stored = trace.lookup(touched_keys([arrived.select(KEY_HASH, *self.keys)]))
-        old = stored.with_columns(pl.lit(0, pl.Int64).alias(SEQ))
-        columns = [SEQ, *self._trace.schema]
-        rows = pl.concat([old.select(columns), arrived.select(columns)])
+        rows = with_state(stored, arrived.select(SEQ, *self._trace.schema))
         (kid,) = number_keys(KEY_HASH, list(self.keys), [rows])
-        turns = self._turns(rows, kid)
+        moves = self._moves(rows, kid, stored.height)
         if self.rules is not Rules.LEFT:
-            context.reject(NULL_FOREIGN_KEY, arrived[turns.now[turns.live & ~turns.has] - stored.height])
-        yield Emission(TO_RIGHT, self._messages(turns, rows, arrived, stored.height))
+            context.reject(NULL_FOREIGN_KEY, arrived[moves.message[moves.live & ~moves.has]])
+        yield Emission(TO_RIGHT, self._messages(moves, arrived))
         if self.rules is Rules.LEFT:
-            yield Emission(TO_RESULT, self._direct_answers(turns, arrived, stored.height))
-        trace.insert(last_by(rows, kid).filter(pl.col(SEQ) > 0).select(list(self._trace.schema)))
+            yield Emission(TO_RESULT, self._direct_answers(moves, arrived))
+        trace.insert(newest(rows, kid, self._trace.schema))
 
-    def _turns(self, rows: pl.DataFrame, kid: pl.Series) -> _Turns:
-        """Pair each change with the row it replaces; `final`: the last change with the row before the micro-batch."""
-        kids, seq = ints(kid), ints(rows[SEQ])
-        now = by_key(kids, seq)
-        key, arrived = kids[now], seq[now] > 0
-        live = bools(rows[LIVE])
-        first = starts(key)
-        before = np.where(first, -1, np.append(-1, now)[:-1])
-        was_live = live[before] & (before >= 0)
-        answered = live[now] | was_live
-        if self.final:
-            begin = run_start(first)
-            before = np.where(arrived[begin], -1, now[begin])
-            was_live = live[before] & (before >= 0)
-            arrived &= _last_true(answered & arrived, key)
-        now, before, answered, was_live = now[arrived], before[arrived], answered[arrived], was_live[arrived]
-        has = bools(rows[FOREIGN_HASH].is_not_null()) & live
-        return _Turns(
-            now=now,
-            before=before,
-            live=live[now],
-            was_live=was_live,
-            answered=answered,
-            has=has[now],
-            had=has[before] & was_live,
-            same=same_rows(rows.select(FOREIGN_HASH, *self.foreign_keys), now, before),
+    def _moves(self, rows: pl.DataFrame, kid: pl.Series, stored: int) -> _Moves:
+        """Compare the foreign key of each row with that of the row it replaces."""
+        turn = Turn.MICRO_BATCH if self.final else Turn.MESSAGE
+        deltas = Deltas.of(rows, kid, turn, skip_absent=True)
+        points = bools(rows[FOREIGN_HASH].is_not_null() & rows[LIVE])
+        foreign = rows.select(FOREIGN_HASH, *self.foreign_keys)
+        return _Moves(
+            deltas=deltas,
+            message=deltas.now - stored,
+            has=points[deltas.now],
+            had=pick(points, deltas.before, np.False_),
+            same=same_rows(foreign, deltas.now, deltas.before),
         )
 
-    def _messages(
-        self, turns: _Turns, rows: pl.DataFrame, arrived: pl.DataFrame, stored: int
-    ) -> pl.DataFrame:
+    def _messages(self, moves: _Moves, arrived: pl.DataFrame) -> pl.DataFrame:
         """The messages to old and new foreign keys, in the order of the changes."""
-        leaving, leave_kind = turns.leaving(self.rules)
-        coming, come_kind = turns.coming(self.rules)
-        turn, comes = left_and_reached(turns.now, leaving, coming)
-        now = turns.now[turn]
-        address = rows.select(FOREIGN_HASH, *self.foreign_keys)[np.where(comes, now, turns.before[turn])]
-        change = arrived.select(pl.col(SEQ).alias(PARENT), KEY_HASH, *self.keys, TS)[now - stored]
+        leaving, leave_kind = moves.leaving(self.rules)
+        coming, come_kind = moves.coming(self.rules)
+        now, before = moves.deltas.now, moves.deltas.before
+        move, comes = left_and_reached(now, leaving, coming)
+        foreign = moves.deltas.rows.select(FOREIGN_HASH, *self.foreign_keys)
+        address = foreign[np.where(comes, now[move], before[move])]
+        message = moves.message[move]
+        change = arrived.select(pl.col(SEQ).alias(PARENT), KEY_HASH, *self.keys, TS)[message]
         messages: pl.DataFrame = address.hstack(change).with_columns(
-            gather(arrived["v"], np.where(comes, now - stored, -1)).alias("v"),
-            pl.Series(KIND, np.where(comes, come_kind[turn], leave_kind[turn]), dtype=pl.Int8),
-            pl.Series(NEW, comes & ~(turns.had & turns.same)[turn], dtype=pl.Boolean),
+            gather(arrived["v"], np.where(comes, message, -1)).alias("v"),
+            pl.Series(KIND, np.where(comes, come_kind[move], leave_kind[move]), dtype=pl.Int8),
+            pl.Series(NEW, comes & ~(moves.had & moves.same)[move], dtype=pl.Boolean),
             pl.Series(NUMBER, comes, dtype=pl.Boolean).cast(pl.Int64),
-            pl.Series(CHANGED, self._changed(turns, rows)[turn], dtype=pl.Boolean),
+            pl.Series(CHANGED, self._changed(moves.deltas)[move], dtype=pl.Boolean),
         )
         return messages
 
-    def _changed(self, turns: _Turns, rows: pl.DataFrame) -> Bools:
+    def _changed(self, deltas: Deltas) -> Bools:
         """Whether the row differs from the one before."""
         if not self.compare_values:
-            return np.ones(len(turns.now), dtype=bool)
-        hashes = ints(rows[VALUE_HASH].fill_null(0))
-        same = (hashes[turns.now] == hashes[turns.before]) & turns.live & turns.was_live
+            return np.ones(len(deltas.now), dtype=bool)
+        hashes = ints(deltas.rows[VALUE_HASH].fill_null(0))
+        same = (hashes[deltas.now] == hashes[deltas.before]) & deltas.live & deltas.was
         return np.asarray(~same)
 
-    def _direct_answers(self, turns: _Turns, arrived: pl.DataFrame, stored: int) -> pl.DataFrame:
+    def _direct_answers(self, moves: _Moves, arrived: pl.DataFrame) -> pl.DataFrame:
         """LEFT: rows with a null foreign key, and deletes, are answered without a right row."""
-        mine = turns.answered & ~turns.has
-        if self.final:
-            mine &= turns.live | turns.was_live
+        mine = (moves.live | moves.deltas.was) & ~moves.has
         right = {**(self.foreign_keys if self.lone else {}), "v1": self.right_value}
         answers = arrived.select(
             pl.col(SEQ).alias(PARENT), KEY_HASH, *self.keys, TS, LIVE, pl.col("v").alias("v0")
         )
-        return answers[turns.now[mine] - stored].with_columns(
+        return answers[moves.message[mine]].with_columns(
             pl.lit(1, pl.Int64).alias(NUMBER),
             *(pl.lit(None, kind).alias(name) for name, kind in right.items()),
         )
 
 
 @dataclass(frozen=True)
-class _Turns:
-    """Each change with the row that it replaces, as positions among the rows (``before`` -1: there is none).
+class _Moves:
+    """The changes of left rows, and what they do to foreign keys.
 
-    ``has``, ``had``: the row has, had a foreign key; ``same``: both are equal, or both null; ``answered``: LEFT
-    must answer, since the row exists or did just before.
+    ``message``: the change's position among the messages; ``has``, ``had``: the row has, had a foreign key; ``same``:
+    both are equal, or both null.
     """
 
-    now: Ints
-    before: Ints
-    live: Bools
-    was_live: Bools
-    answered: Bools
+    deltas: Deltas
+    message: Ints
     has: Bools
     had: Bools
     same: Bools
+
+    @property
+    def live(self) -> Bools:
+        """Whether the left row exists."""
+        return self.deltas.live
 
     def leaving(self, rules: Rules) -> tuple[Bools, Ints]:
         """Which changes end a subscription, and with which kind of message."""
@@ -301,11 +285,3 @@ class _Turns:
         else:
             always = np.zeros(len(self.has), dtype=bool)
         return self.has, np.where(always, Kind.ANSWER_ALWAYS, Kind.ANSWER_IF_FOUND).astype(np.int64)
-
-
-def _last_true(wanted: Bools, key: Ints) -> Bools:
-    """Mark the last wanted position of each key; equal keys are adjacent."""
-    marks = np.zeros(len(key), dtype=bool)
-    positions = np.flatnonzero(wanted)
-    marks[positions[ends(key[positions])]] = True
-    return marks

@@ -160,22 +160,21 @@ class KeyJoin(CanBeFinal):
 
     def _stood(self, events: Events, at: Ints) -> Bools:
         """Whether the result had a row for each event's key when the micro-batch began."""
-        begin = np.maximum.accumulate(np.where(events.seq == 0, events.at, -1))[at]
+        begin = events.last_stored[at]
         last = (pick(events.last_of(j), begin, np.int64(-1)) for j in range(len(self.values)))
-        return _combined(self.tree, [(row >= events.key_start[at]) & events.live[row] for row in last])
+        return _combined(self.tree, [pick(events.live, row, np.False_) for row in last])
 
     def _leaves(self, events: Events) -> list[_Side]:
         """What each emitting event finds on each input: whether the input changed, and its row before and after."""
         at = self._emitting(events)
-        key_start = events.key_start[at]
+        first = events.step_start[at] if self.atomic else at
         leaves = []
         for j in range(len(self.values)):
             last = events.last_of(j)
             after = last[self._seen(events, at, j)]
-            earlier = (events.step_start[at] if self.atomic else at) - 1
-            before = np.where(earlier >= 0, last[earlier], -1)
-            now, was = (after >= key_start) & events.live[after], (before >= key_start) & events.live[before]
-            touched = after >= events.step_start[at] if self.atomic else events.input[at] == j
+            before = events.before(last)[first]
+            now, was = (pick(events.live, row, np.False_) for row in (after, before))
+            touched = after >= first if self.atomic else events.input[at] == j
             leaves.append(
                 _Side(
                     emits=touched,

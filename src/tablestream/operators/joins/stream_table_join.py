@@ -28,7 +28,7 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from tablestream.operators.events import Events, Ints, gather, ints, newest, touched_keys, with_state
+from tablestream.operators.events import Events, Ints, gather, ints, newest, pick, touched_keys, with_state
 from tablestream.operators.operator import PARENT, Context, Emission, Operator, keyed_rows
 from tablestream.state.changes import (
     FOREIGN_HASH,
@@ -136,7 +136,7 @@ class StreamTableJoin(Operator):
         )
         events = Events.of([rows, asked], kids)
         last = events.last_of(_TABLE)
-        there = (last >= events.key_start) & events.live[last]
+        there = pick(events.live, last, np.False_)
         mine = np.flatnonzero(events.input == _STREAM)
         found = np.full(records.height, -1, dtype=np.int64)
         found[events.row[mine]] = np.where(there, events.row[last], -1)[mine]

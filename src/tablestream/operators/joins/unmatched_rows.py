@@ -21,14 +21,13 @@ import numpy as np
 import polars as pl
 
 from tablestream.operators.events import (
-    Bools,
     Ints,
     ends,
     gather,
     ints,
+    latest,
     never,
     pick,
-    run_start,
     running,
     starts,
     touched_keys,
@@ -96,7 +95,7 @@ class LoneRows:
             np.concatenate([ints(rights[name]), ints(left[name])])[order] for name in (SEQ, STEP, TS)
         )
         is_right = order < rights.height
-        right = pick(order, _latest(is_right, kid), np.int64(-1))
+        right = pick(order, latest(is_right, starts(kid)), np.int64(-1))
         lone = pick(meeting.right_live, right, np.False_) & (count == 0)
         begins = starts(kid, step) if self.atomic else np.ones(len(kid), dtype=bool)
         first = np.flatnonzero(begins)
@@ -104,7 +103,7 @@ class LoneRows:
         was = np.where(starts(kid)[first], False, lone[first - 1])
         changed = is_right.copy()
         changed[is_right] = meeting.right_changed[order[is_right]]
-        change = _latest(changed, kid)[end]
+        change = latest(changed, starts(kid))[end]
         by_right = change >= first
         emits = (seq[first] > 0) & ((lone[end] & (by_right | ~was)) | (was & ~lone[end]))
         row_ts = pick(ints(rights[ROW_TS]), right[end], never())
@@ -118,10 +117,3 @@ class LoneRows:
             pl.Series(LIVE, lone[end][emits], dtype=pl.Boolean),
             gather(rights["v"], value[emits]).alias("v1"),
         )
-
-
-def _latest(marked: Bools, kid: Ints) -> Ints:
-    """For each position, the last marked position up to it with the same key, or -1."""
-    place = np.arange(len(kid), dtype=np.int64)
-    last = np.maximum.accumulate(np.where(marked, place, -1))
-    return np.where(last >= run_start(starts(kid)), last, -1)
