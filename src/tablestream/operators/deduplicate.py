@@ -29,12 +29,12 @@ from dataclasses import dataclass
 import polars as pl
 
 from tablestream.operators.operator import PARENT, Context, Emission, Operator, keyed_changes
+from tablestream.operators.reasons import REPEATED
 from tablestream.state.changes import FOREIGN_HASH, KEY_HASH, LIVE, SEQ, TS, last_by, number_keys
 from tablestream.state.trace import TraceSpec
 
 #: Writer and topic partition as one text; the record's key; the writer's micro-batch and number.
 WRITER, WRITER_HASH, RECORD_KEY, MICRO_BATCH, NUMBER = "_w", "_wh", "_rk", "_mb", "_no"
-REPEATED = "repeated"
 _PLACE = {
     WRITER_HASH: pl.Int64(),
     WRITER: pl.String(),

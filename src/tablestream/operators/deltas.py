@@ -58,7 +58,7 @@ class Deltas:
     before: Ints
 
     @classmethod
-    def of(cls, rows: pl.DataFrame, kid: pl.Series, turn: Turn, *, skip_absent: bool = False) -> Deltas:
+    def of(cls, rows: pl.DataFrame, kid: pl.Series, turn: Turn, *, minimal: bool = False) -> Deltas:
         """Pair each turn of a key with the row before it.
 
         Parameters
@@ -67,13 +67,13 @@ class Deltas:
             The rows of the state, then the messages; the number of each row's key.
         turn
             What counts as one change.
-        skip_absent
+        minimal
             Whether to leave out tombstones for absent rows.
         """
         seq = ints(rows[SEQ])
         order = by_key(ints(kid), seq)
         key = ints(kid)[order]
-        if skip_absent:
+        if minimal:
             live = bools(rows[LIVE])[order]
             changes = live | previous(live, starts(key), np.False_)
             order, key = order[changes], key[changes]

@@ -268,13 +268,13 @@ class Events:
         found[group[mine]] = self.at[mine]
         return found[group]
 
-    def without_idle_tombstones(self, quiet: Sequence[bool]) -> Events:
-        """Leave out tombstones for absent rows, on the inputs marked quiet."""
+    def without_idle_tombstones(self, minimal: Sequence[bool]) -> Events:
+        """Leave out tombstones for absent rows, on the inputs marked minimal."""
         if not len(self.kid):
             return self
         keep = np.ones(len(self.kid), dtype=bool)
-        for number, is_quiet in enumerate(quiet):
-            if is_quiet:
+        for number, is_minimal in enumerate(minimal):
+            if is_minimal:
                 had = pick(self.live, self.before(self.last_of(number)), np.False_)
                 keep &= (self.input != number) | self.live | had
         if keep.all():

@@ -182,7 +182,7 @@ class Operator(ABC):
 
 
 @dataclass(frozen=True)
-class CanBeFinal(Operator):
+class HasFinal(Operator):
     """An operator that can emit only the last change per key and micro-batch.
 
     Parameters

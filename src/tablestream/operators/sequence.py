@@ -26,11 +26,11 @@ import polars as pl
 
 from tablestream.operators.events import touched_keys
 from tablestream.operators.operator import PARENT, Context, Emission, Operator, keyed_changes
+from tablestream.operators.reasons import NULL_SEQUENCE, SUPERSEDED
 from tablestream.state.changes import KEY_HASH, LIVE, SEQ, STEP, TS, last_by, number_keys
 from tablestream.state.trace import TraceSpec
 
 SEQUENCE, UNTIL = "_sq", "_until"
-NULL_SEQUENCE, SUPERSEDED = "null-sequence", "superseded"
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ before     change    emits
 =========  ========  ==============================================================================
 any        row       the row, with the row before if `keep_old`
 row        tombston  the tombstone, with the row before if `keep_old`
-none       tombston  nothing if `quiet`, else the tombstone
+none       tombston  nothing if `minimal`, else the tombstone
 =========  ========  ==============================================================================
 
 `final`: only the last change of each key and micro-batch is emitted, and none if the row was absent before and is
@@ -41,7 +41,7 @@ class Upsert(Operator):
         The dtype of the value.
     keep_old
         Whether the row before is remembered and emitted (as ``old``). If not, only its existence is remembered.
-    quiet
+    minimal
         Whether to leave out tombstones for absent rows.
     final
         Whether to emit only the last change per key and micro-batch.
@@ -56,13 +56,13 @@ class Upsert(Operator):
     keys: pl.Schema
     value: pl.DataType
     keep_old: bool = False
-    quiet: bool = True
+    minimal: bool = True
     final: bool = False
     keep_rows: bool = False
 
     @property
     def parameters(self) -> tuple[str, ...]:
-        return ("keep_old", "quiet", "final")
+        return ("keep_old", "minimal", "final")
 
     @property
     def inputs(self) -> tuple[pl.Schema, ...]:
@@ -94,7 +94,7 @@ class Upsert(Operator):
         rows = with_state(stored, arrived)
         (kid,) = number_keys(KEY_HASH, list(self.keys), [rows])
         turn = Turn.MICRO_BATCH if self.final else Turn.MESSAGE
-        yield Emission(0, self._emitted(Deltas.of(rows, kid, turn, skip_absent=self.quiet)))
+        yield Emission(0, self._emitted(Deltas.of(rows, kid, turn, minimal=self.minimal)))
         trace.insert(newest(rows, kid, spec.schema))
 
     def _emitted(self, deltas: Deltas) -> pl.DataFrame:

@@ -21,7 +21,8 @@ from dataclasses import dataclass
 import polars as pl
 
 from tablestream.operators.operator import PARENT, Context, Emission, Operator, keyed_changes
-from tablestream.operators.versions import EXPIRED, Versions
+from tablestream.operators.reasons import EXPIRED
+from tablestream.operators.versions import Versions
 from tablestream.state.changes import KEY_HASH, LATEST, LIVE, SEQ, STEP, TS
 from tablestream.state.trace import TraceSpec
 

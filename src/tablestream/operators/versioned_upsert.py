@@ -7,11 +7,11 @@ before     change    emits
 =========  ========  ==================================================================================
 any        row       the row, with the row before if `keep_old`
 row        tombston  the tombstone, with the row before if `keep_old`
-none       tombston  nothing if `quiet` (no row is deleted), else the tombstone
+none       tombston  nothing if `minimal` (no row is deleted), else the tombstone
 =========  ========  ==================================================================================
 
 A late row that is followed by a tombstone ends at the tombstone's time. If such tombstones may have been left out
-(`quiet`), the tombstone is emitted then.
+(`minimal`), the tombstone is emitted then.
 
 `final`: only the last change of each key and time in the micro-batch is emitted, and "before" means before the
 micro-batch. A tombstone is emitted where a row was, or where it ends one. A change is then the latest if it is so at
@@ -64,7 +64,7 @@ class VersionedUpsert(Operator):
         See `versions`.
     keep_old
         Whether the row before is emitted (as ``old``).
-    quiet
+    minimal
         Whether to leave out a tombstone if no row was valid at its time.
     final
         Whether to emit only the last change per key, time and micro-batch.
@@ -79,12 +79,12 @@ class VersionedUpsert(Operator):
     history_us: int
     forgetful: bool = False
     keep_old: bool = False
-    quiet: bool = True
+    minimal: bool = True
     final: bool = False
 
     @property
     def parameters(self) -> tuple[str, ...]:
-        return ("keep_old", "quiet", "final", "history_us")
+        return ("keep_old", "minimal", "final", "history_us")
 
     @property
     def inputs(self) -> tuple[pl.Schema, ...]:
@@ -122,10 +122,10 @@ class VersionedUpsert(Operator):
             history = versions.written(at)
             before = history.as_of(time, bounds[at])
             versions.put(at, time, exists=exists)
-            if exists or before >= 0 or not self.quiet:
+            if exists or before >= 0 or not self.minimal:
                 yield (at, 0, time, versions.row(at, exists=exists), before, latest)
             end = history.end(time)
-            if self.quiet and exists and before < 0 and end is not None and history.as_of(end, None) < 0:
+            if self.minimal and exists and before < 0 and end is not None and history.as_of(end, None) < 0:
                 yield (at, 1, end, -1, versions.row(at), end == history.times[-1])
 
     def _final(

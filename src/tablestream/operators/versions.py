@@ -33,7 +33,6 @@ from tablestream.operators.events import gather, ints, touched_keys
 from tablestream.state.changes import LIVE, number_keys
 from tablestream.state.trace import Trace, TraceSpec
 
-EXPIRED = "expired"
 FROM, TO, EXISTS, CLOSED, DELETED = "_from", "_to", "_exists", "_closed", "_deleted"
 #: A version that changed: a put of its key, and the place of its payload.
 _CHANGED: Mapping[str, type[pl.DataType]] = {

@@ -225,7 +225,7 @@ class Lowering:
         """Whether a foreign-key join is planned as a join on the key. Kafka Streams never does this."""
         return join.on_key and not self.mode.compat
 
-    def is_quiet(self, view: Node) -> bool:
+    def reads_minimal(self, view: Node) -> bool:
         """Whether the reader of a view ignores tombstones for absent rows."""
         return (
             not view.is_stream

@@ -98,7 +98,7 @@ def _key_join(lowering: Lowering, node: KeyJoin) -> Made:
         keys=lowering.key_of(node),
         values=tuple(lowering.value_of(leaf) for leaf, _ in leaves),
         stores=tuple(stores.index(store) for store in stores),
-        quiet=tuple(lowering.is_quiet(leaf) for leaf, _ in leaves),
+        minimal=tuple(lowering.reads_minimal(leaf) for leaf, _ in leaves),
         early=tuple(
             lowering.mode.compat and isinstance(base_of(leaf), Source | Deduplicate) for leaf, _ in leaves
         ),
@@ -144,19 +144,19 @@ def _foreign_key_history(lowering: Lowering, node: ForeignKeyJoin) -> Made:
     to_left, to_right = ((*path_from_base(view), node.serial) for view in node.parents)
     pointing = Want((to_left, 1), first, KEY_HASH, f"{name}[subscribe]")
     pointed = Want((to_right, 0), second, FOREIGN_HASH, f"{name}[right]")
-    stays = Want(((node.serial,), 2), second, FOREIGN_HASH, f"{name}[stays]")
+    subscriptions = Want(((node.serial,), 2), second, FOREIGN_HASH, f"{name}[subscriptions]")
     pieces = Want(((node.serial,), 3), second + 1, KEY_HASH, f"{name}[pieces]")
     pointer = Pointer(node.on, node.foreign)
     lowering.read(node.left, pointing, node.key, pointer)
     lowering.read(node.right, pointed, node.foreign)
-    lowering.wants += [stays, pieces]
+    lowering.wants += [subscriptions, pieces]
     keep_left = node.how == "left"
     subscribe = HistorySubscribe(keys, foreign, *values, history_us, keep_left=keep_left)
     answer = HistoryAnswer(keys, foreign, *values, history_us, keep_left=keep_left)
     result = ResultHistory(keys, values, history_us)
     lowering.drafts += [
-        Draft(node, f"{name}/subscribe", first, subscribe, [pointing], (stays, pieces)),
-        Draft(node, f"{name}/answer", second, answer, [stays, pointed], (pieces,)),
+        Draft(node, f"{name}/subscribe", first, subscribe, [pointing], (subscriptions, pieces)),
+        Draft(node, f"{name}/answer", second, answer, [subscriptions, pointed], (pieces,)),
         Draft(node, name, second + 1, result, [pieces]),
     ]
     return Made(second + 1, _many_to_one(node, pointer, node.left.key, latest=True))
@@ -166,15 +166,15 @@ def _many_to_one(
     node: ForeignKeyJoin | StreamJoin,
     pointer: Pointer,
     own: Fields,
-    lone: Fields = (),
+    unmatched: Fields = (),
     *,
     latest: bool = False,
 ) -> Result:
     """The result whose rows are those of the left side, each with the row that it points at.
 
-    `own`: the key under which they arrive; `lone`: the key of unmatched right rows.
+    `own`: the key under which they arrive; `unmatched`: the key of unmatched right rows.
     """
-    columns, foreign = key_fields(own), foreign_fields(lone)
+    columns, foreign = key_fields(own), foreign_fields(unmatched)
     rows = (
         Carried(node.left, "v0", tuple(key_fields(node.left.key)), side=0),
         Carried(node.right, "v1", tuple(foreign), pointer, side=1),
@@ -208,8 +208,8 @@ def _foreign_key_join(lowering: Lowering, node: ForeignKeyJoin) -> Made:
     number = _pointing(lowering, node, many=node.left, one=node.right, rules=rules)
     if node.right_only:
         return Made(number, Result.computed(node))
-    lone = node.foreign if node.keeps_lone_rows else ()
-    return Made(number, _many_to_one(node, Pointer(node.on, node.foreign), node.left.key, lone))
+    unmatched = node.foreign if node.keeps_unmatched else ()
+    return Made(number, _many_to_one(node, Pointer(node.on, node.foreign), node.left.key, unmatched))
 
 
 def _join_on_whole_key(lowering: Lowering, node: ForeignKeyJoin) -> Made:
@@ -225,7 +225,7 @@ def _join_on_whole_key(lowering: Lowering, node: ForeignKeyJoin) -> Made:
         keys=lowering.key_of(node.left),
         values=(lowering.value_of(node.left), lowering.value_of(node.right)),
         stores=(0, 1),
-        quiet=(lowering.is_quiet(node.left), lowering.is_quiet(node.right)),
+        minimal=(lowering.reads_minimal(node.left), lowering.reads_minimal(node.right)),
         early=(False, False),
     )
     remembers = tuple(
@@ -266,7 +266,7 @@ def _pointing(
         foreign_keys=foreign,
         value=lowering.value_of(many),
         right_value=lowering.value_of(one),
-        lone=node.keeps_lone_rows,
+        keep_right=node.keeps_unmatched,
         compare_values=stale,
     )
     answer = ForeignKeyAnswer(
@@ -276,8 +276,8 @@ def _pointing(
         left_value=lowering.value_of(many),
         right_value=lowering.value_of(one),
         pair=rules is Rules.PAIR,
-        lone=node.keeps_lone_rows,
-        quiet_right=lowering.is_quiet(one),
+        keep_right=node.keeps_unmatched,
+        minimal_right=lowering.reads_minimal(one),
         atomic=not lowering.mode.compat,
         stale=stale,
     )
@@ -398,7 +398,7 @@ def _suppress(lowering: Lowering, node: Suppress) -> Made:
         fail_when_full=node.fail_when_full,
         atomic=not lowering.mode.compat,
         wall_clock_us=node.wall_clock_us,
-        quiet=lowering.is_quiet(node.parent),
+        minimal=lowering.reads_minimal(node.parent),
     )
     return _reading(lowering, node, operator, "changes", result=Result.computed(node, "v0"))
 
@@ -444,9 +444,9 @@ def _stream_join(lowering: Lowering, node: StreamJoin) -> Made:
 
 def _kept(lowering: Lowering, node: ToStream | Materialize) -> Made:
     """A table that an operator remembers, so that it can tell which messages change something."""
-    keys, value, quiet = lowering.key_of(node), lowering.value_of(node), lowering.is_quiet(node.parent)
+    keys, value, minimal = lowering.key_of(node), lowering.value_of(node), lowering.reads_minimal(node.parent)
     kept = isinstance(node, Materialize)
-    rows = Upsert(keys, value, quiet=quiet, keep_rows=kept)
+    rows = Upsert(keys, value, minimal=minimal, keep_rows=kept)
     if not isinstance(node, Materialize) or node.history_us is None:
         remembers = (Remembered(node, (rows.traces[0].name,), node.key),) if kept else ()
         return _reading(lowering, node, rows, "rows", remembers=remembers)
@@ -454,10 +454,10 @@ def _kept(lowering: Lowering, node: ToStream | Materialize) -> Made:
     history = History(node.history_us, lowering.names[node])
     remembers = (Remembered(node, (versions.traces[0].name,), node.key, history=history),)
     result = Result.computed(node, latest=True)
-    if not quiet:
+    if not minimal:
         return _reading(lowering, node, versions, "rows", remembers=remembers, result=result)
     return Made(
-        _versions_of_rows(lowering, node, Upsert(keys, value, quiet=True), versions, remembers), result
+        _versions_of_rows(lowering, node, Upsert(keys, value, minimal=True), versions, remembers), result
     )
 
 

@@ -58,7 +58,8 @@ from tablestream.operators.events import (
     touched_keys,
     with_state,
 )
-from tablestream.operators.operator import NUMBER, PARENT, CanBeFinal, Context, Emission, keyed_rows
+from tablestream.operators.operator import NUMBER, PARENT, Context, Emission, HasFinal, keyed_rows
+from tablestream.operators.reasons import NULL_FOREIGN_KEY
 from tablestream.state.changes import FOREIGN_HASH, KEY_HASH, LIVE, SEQ, TS, number_keys
 from tablestream.state.trace import TraceSpec
 
@@ -82,7 +83,6 @@ class Kind(IntEnum):
 
 KIND, NEW, CHANGED = "_kind", "_new", "_changed"
 VALUE_HASH = "_vh"
-NULL_FOREIGN_KEY = "null-foreign-key"
 
 #: Outputs of the operator.
 TO_RIGHT, TO_RESULT = 0, 1
@@ -96,7 +96,7 @@ def answer_schema(
 
 
 @dataclass(frozen=True)
-class ForeignKeySubscribe(CanBeFinal):
+class ForeignKeySubscribe(HasFinal):
     """The left half of a foreign-key join.
 
     Parameters
@@ -107,7 +107,7 @@ class ForeignKeySubscribe(CanBeFinal):
         The columns and dtypes of the left table's key and of the foreign key.
     value, right_value
         The dtypes of the two values.
-    lone
+    keep_right
         Whether the result's key includes the right key.
     compare_values
         Whether messages say if the value changed (self-joins in compat mode need it). The input then has ``_vh``, a
@@ -127,12 +127,12 @@ class ForeignKeySubscribe(CanBeFinal):
     foreign_keys: pl.Schema
     value: pl.DataType
     right_value: pl.DataType
-    lone: bool = False
+    keep_right: bool = False
     compare_values: bool = False
 
     @property
     def parameters(self) -> tuple[str, ...]:
-        return ("rules", "lone", "final")
+        return ("rules", "keep_right", "final")
 
     @property
     def inputs(self) -> tuple[pl.Schema, ...]:
@@ -147,13 +147,15 @@ class ForeignKeySubscribe(CanBeFinal):
         foreign = {FOREIGN_HASH: pl.Int64(), **self.foreign_keys}
         kind = {KIND: pl.Int8(), NEW: pl.Boolean(), CHANGED: pl.Boolean()}
         messages = {**foreign, KEY_HASH: pl.Int64(), **self.keys, TS: pl.Int64(), **kind, "v": self.value}
-        lone = self.lone or self.rules is Rules.PAIR
-        answers = answer_schema(self.keys, self.foreign_keys if lone else {}, self.value, self.right_value)
+        unmatched = self.keep_right or self.rules is Rules.PAIR
+        answers = answer_schema(
+            self.keys, self.foreign_keys if unmatched else {}, self.value, self.right_value
+        )
         return pl.Schema(messages), answers
 
     @property
     def can_be_final(self) -> bool:
-        return self.rules is Rules.LEFT and not self.lone
+        return self.rules is Rules.LEFT and not self.keep_right
 
     @property
     def rejects(self) -> bool:
@@ -195,7 +197,7 @@ class ForeignKeySubscribe(CanBeFinal):
     def _moves(self, rows: pl.DataFrame, kid: pl.Series, stored: int) -> _Moves:
         """Compare the foreign key of each row with that of the row it replaces."""
         turn = Turn.MICRO_BATCH if self.final else Turn.MESSAGE
-        deltas = Deltas.of(rows, kid, turn, skip_absent=True)
+        deltas = Deltas.of(rows, kid, turn, minimal=True)
         points = bools(rows[FOREIGN_HASH].is_not_null() & rows[LIVE])
         foreign = rows.select(FOREIGN_HASH, *self.foreign_keys)
         return _Moves(
@@ -236,7 +238,7 @@ class ForeignKeySubscribe(CanBeFinal):
     def _direct_answers(self, moves: _Moves, arrived: pl.DataFrame) -> pl.DataFrame:
         """LEFT: rows with a null foreign key, and deletes, are answered without a right row."""
         mine = (moves.live | moves.deltas.was) & ~moves.has
-        right = {**(self.foreign_keys if self.lone else {}), "v1": self.right_value}
+        right = {**(self.foreign_keys if self.keep_right else {}), "v1": self.right_value}
         answers = arrived.select(
             pl.col(SEQ).alias(PARENT), KEY_HASH, *self.keys, TS, LIVE, pl.col("v").alias("v0")
         )
@@ -269,12 +271,12 @@ class _Moves:
         """Which changes end a subscription, and with which kind of message."""
         leaves = self.had & ~(self.has & self.same)
         if rules is Rules.LEFT:
-            quiet = np.ones(len(leaves), dtype=bool)
+            silent = np.ones(len(leaves), dtype=bool)
         elif rules is Rules.INNER:
-            quiet = self.has
+            silent = self.has
         else:
-            quiet = np.zeros(len(leaves), dtype=bool)
-        return leaves, np.where(quiet, Kind.UNSUBSCRIBE, Kind.UNSUBSCRIBE_ANSWER).astype(np.int64)
+            silent = np.zeros(len(leaves), dtype=bool)
+        return leaves, np.where(silent, Kind.UNSUBSCRIBE, Kind.UNSUBSCRIBE_ANSWER).astype(np.int64)
 
     def coming(self, rules: Rules) -> tuple[Bools, Ints]:
         """Which changes make or renew a subscription, and with which kind of message."""

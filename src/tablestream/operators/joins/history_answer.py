@@ -32,7 +32,8 @@ from tablestream.operators.joins.history_changes import BOUND, INPUT, POSITION, 
 from tablestream.operators.joins.history_subscribe import ASKS
 from tablestream.operators.joins.result_history import END, piece_schema
 from tablestream.operators.operator import NUMBER, PARENT, Context, Emission, Operator
-from tablestream.operators.versions import EXPIRED, OpenVersions, Versions, columns_of
+from tablestream.operators.reasons import EXPIRED
+from tablestream.operators.versions import OpenVersions, Versions, columns_of
 from tablestream.state.changes import FOREIGN_HASH, KEY_HASH, LATEST, LIVE, SEQ, TS, last_by
 from tablestream.state.trace import TraceSpec
 

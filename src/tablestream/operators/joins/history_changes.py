@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import polars as pl
 
 from tablestream.operators.operator import Context
-from tablestream.operators.versions import EXPIRED, Versions
+from tablestream.operators.reasons import EXPIRED
+from tablestream.operators.versions import Versions
 from tablestream.state.changes import LATEST, LIVE, SEQ, STEP, TS
 
 #: Which input a change is from, its position there, and how far back the history reaches at its place.

@@ -36,7 +36,8 @@ from tablestream.operators.joins.history_changes import BOUND, INPUT, POSITION, 
 from tablestream.operators.joins.key_join import How, exists
 from tablestream.operators.joins.result_history import END, ResultHistory
 from tablestream.operators.operator import Context, Emission, Operator, keyed_changes
-from tablestream.operators.versions import EXPIRED, OpenVersions, Versions, columns_of
+from tablestream.operators.reasons import EXPIRED
+from tablestream.operators.versions import OpenVersions, Versions, columns_of
 from tablestream.state.changes import KEY_HASH, LATEST, LIVE, SEQ, STEP, TS
 from tablestream.state.trace import TraceSpec
 

@@ -27,11 +27,11 @@ from dataclasses import dataclass
 import polars as pl
 
 from tablestream.operators.events import gather, ints
-from tablestream.operators.joins.foreign_key_subscribe import NULL_FOREIGN_KEY
 from tablestream.operators.joins.history_changes import BOUND, POSITION, changes_in_time
 from tablestream.operators.joins.result_history import END, piece_schema
 from tablestream.operators.operator import NUMBER, PARENT, Context, Emission, Operator
-from tablestream.operators.versions import EXPIRED, OpenVersions, Versions, columns_of
+from tablestream.operators.reasons import EXPIRED, NULL_FOREIGN_KEY
+from tablestream.operators.versions import OpenVersions, Versions, columns_of
 from tablestream.state.changes import FOREIGN_HASH, KEY_HASH, LATEST, LIVE, SEQ, TS
 from tablestream.state.trace import TraceSpec
 

@@ -48,7 +48,7 @@ from tablestream.operators.events import (
     touched_keys,
     with_state,
 )
-from tablestream.operators.operator import PARENT, CanBeFinal, Context, Emission, keyed_rows
+from tablestream.operators.operator import PARENT, Context, Emission, HasFinal, keyed_rows
 from tablestream.state.changes import KEY_HASH, LIVE, ROW_TS, TS, number_keys
 from tablestream.state.trace import TraceSpec
 
@@ -69,7 +69,7 @@ class Branch:
 
 
 @dataclass(frozen=True)
-class KeyJoin(CanBeFinal):
+class KeyJoin(HasFinal):
     """N tables joined on one key.
 
     Parameters
@@ -84,7 +84,7 @@ class KeyJoin(CanBeFinal):
         Inputs with the same number share one store; used only when not `atomic`.
     early
         Per input, whether it is updated before any change of the step is answered; used only when not `atomic`.
-    quiet
+    minimal
         Per input, whether to ignore tombstones for absent rows (a filter upstream makes such tombstones).
     atomic
         Whether a step emits once per key.
@@ -102,7 +102,7 @@ class KeyJoin(CanBeFinal):
     values: tuple[pl.DataType, ...]
     stores: tuple[int, ...]
     early: tuple[bool, ...]
-    quiet: tuple[bool, ...]
+    minimal: tuple[bool, ...]
     atomic: bool = True
 
     @property
@@ -143,7 +143,7 @@ class KeyJoin(CanBeFinal):
             for spec, frame in zip(self.traces, inputs, strict=True)
         ]
         kids = number_keys(KEY_HASH, list(self.keys), rows)
-        events = Events.of(rows, kids).without_idle_tombstones(self.quiet)
+        events = Events.of(rows, kids).without_idle_tombstones(self.minimal)
         sides = _evaluate(self.tree, self._leaves(events))
         at, chosen = self._emitting(events), np.flatnonzero(sides.emits)
         if self.final:

@@ -31,7 +31,8 @@ import polars as pl
 
 from tablestream.operators.events import gather, ints
 from tablestream.operators.operator import NUMBER, PARENT, Context, Emission, Operator, keyed_rows
-from tablestream.operators.versions import EXPIRED, History, OpenVersions, Versions, columns_of
+from tablestream.operators.reasons import EXPIRED
+from tablestream.operators.versions import History, OpenVersions, Versions, columns_of
 from tablestream.state.changes import KEY_HASH, LATEST, LIVE, SEQ, STEP, TS
 from tablestream.state.trace import TraceSpec
 

@@ -30,6 +30,7 @@ import polars as pl
 
 from tablestream.operators.events import Events, Ints, gather, ints, newest, pick, touched_keys, with_state
 from tablestream.operators.operator import PARENT, Context, Emission, Operator, keyed_rows
+from tablestream.operators.reasons import NULL_KEY_OR_VALUE
 from tablestream.state.changes import (
     FOREIGN_HASH,
     KEY_HASH,
@@ -42,7 +43,6 @@ from tablestream.state.changes import (
 )
 from tablestream.state.trace import TraceSpec
 
-NULL = "null-key-or-value"
 _TABLE, _STREAM = 0, 1
 
 
@@ -104,7 +104,7 @@ class StreamTableJoin(Operator):
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        return (NULL,)
+        return (NULL_KEY_OR_VALUE,)
 
     @property
     def rejects(self) -> bool:
@@ -154,7 +154,7 @@ class StreamTableJoin(Operator):
 def joinable(arrived: pl.DataFrame, context: Context, *, keep_left: bool) -> pl.DataFrame:
     """Drop and count records without a value and, unless `keep_left`, those that point at nothing."""
     joins = pl.col(LIVE) if keep_left else pl.col(LIVE) & pl.col(FOREIGN_HASH).is_not_null()
-    context.reject(NULL, arrived.filter(~joins))
+    context.reject(NULL_KEY_OR_VALUE, arrived.filter(~joins))
     return arrived.filter(joins)
 
 

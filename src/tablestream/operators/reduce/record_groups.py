@@ -22,8 +22,8 @@ from dataclasses import dataclass, replace
 
 import polars as pl
 
-from tablestream.operators.joins.stream_table_join import NULL
-from tablestream.operators.operator import CanBeFinal, Context, Emission
+from tablestream.operators.operator import Context, Emission, HasFinal
+from tablestream.operators.reasons import NULL_KEY_OR_VALUE
 from tablestream.operators.reduce.aggregate import Aggregate
 from tablestream.operators.reduce.fold import Fold
 from tablestream.operators.reduce.regroup import IS, OLD, WAS
@@ -32,7 +32,7 @@ from tablestream.state.trace import TraceSpec
 
 
 @dataclass(frozen=True)
-class RecordGroups(CanBeFinal):
+class RecordGroups(HasFinal):
     """Send records to their groups.
 
     Parameters
@@ -68,7 +68,7 @@ class RecordGroups(CanBeFinal):
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        return (NULL,)
+        return (NULL_KEY_OR_VALUE,)
 
     @property
     def rejects(self) -> bool:
@@ -79,7 +79,7 @@ class RecordGroups(CanBeFinal):
         (arrived,) = inputs
         grouped = pl.col(FOREIGN_HASH).is_not_null() & pl.col(LIVE)
         records = arrived.filter(grouped)
-        context.reject(NULL, arrived.filter(~grouped))
+        context.reject(NULL_KEY_OR_VALUE, arrived.filter(~grouped))
         if records.is_empty():
             return
         messages = records.select(

@@ -28,7 +28,7 @@ import numpy as np
 import polars as pl
 
 from tablestream.operators.events import Bools, ends, gather, same_rows
-from tablestream.operators.operator import NUMBER, CanBeFinal, Context, Emission, keyed_rows
+from tablestream.operators.operator import NUMBER, Context, Emission, HasFinal, keyed_rows
 from tablestream.operators.reduce.groups import ROWS, GroupEvents, groups_trace
 from tablestream.operators.reduce.members import GroupRows, GroupWork, Pass
 from tablestream.operators.reduce.ranking import Moves, Order
@@ -38,7 +38,7 @@ from tablestream.state.trace import TraceSpec
 
 
 @dataclass(frozen=True)
-class Top(CanBeFinal):
+class Top(HasFinal):
     """Maintain the first rows of groups.
 
     Parameters

@@ -16,7 +16,7 @@ OPEN = np.iinfo(np.int64).max
 
 
 @dataclass(frozen=True)
-class Meeting:
+class MergedOrder:
     """Left messages and right rows of one shard, numbered by right key (``id``) and place (``at``).
 
     The place is the message's number; in an atomic step the right changes come first. Rows of the state have
@@ -58,8 +58,8 @@ class Meeting:
         foreign_keys: Sequence[str],
         *,
         atomic: bool,
-        quiet_right: bool,
-    ) -> Meeting:
+        minimal_right: bool,
+    ) -> MergedOrder:
         """Merge left messages and right rows (those of the state first, then changes) into one order."""
         left_id, right_id = (
             ints(kid) for kid in number_keys(FOREIGN_HASH, list(foreign_keys), [left, rights])
@@ -76,7 +76,7 @@ class Meeting:
         left_found = right[inverse[len(right_id) :]]
         replaced = previous(right, start, none)[inverse[: len(right_id)]]
         was = pick(live, replaced, np.False_)
-        changed = (ints(rights[SEQ]) > 0) & (live | was | (not quiet_right))
+        changed = (ints(rights[SEQ]) > 0) & (live | was | (not minimal_right))
         left_found = np.where(pick(live, left_found, np.False_), left_found, -1)
         return cls(
             left_id=left_id,
