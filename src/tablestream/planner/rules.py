@@ -29,7 +29,6 @@ from tablestream.operators.reduce.accumulated import Accumulated
 from tablestream.operators.reduce.aggregate import Aggregate as AggregateOperator
 from tablestream.operators.reduce.collected import Collected, Kind
 from tablestream.operators.reduce.fold import AGGREGATE, Fold, UserFunctions
-from tablestream.operators.reduce.ranking import Order
 from tablestream.operators.reduce.record_groups import RecordGroups
 from tablestream.operators.reduce.regroup import Regroup
 from tablestream.operators.reduce.top import Top as TopOperator
@@ -38,7 +37,7 @@ from tablestream.operators.sequence import SequenceBy as SequenceByOperator
 from tablestream.operators.to_table import ToTable as ToTableOperator
 from tablestream.operators.upsert import Upsert
 from tablestream.operators.versioned_table import VersionedTable
-from tablestream.planner.lowering import Draft, Groups, History, Lowering, Made, Remembered, Want
+from tablestream.planner.lowering import Draft, Groups, History, Lowering, Made, Ranks, Remembered, Want
 from tablestream.planner.physical_plan import Inputs
 from tablestream.planner.result import Carried, Pointer, Result, foreign_fields, key_fields
 from tablestream.runtime.rounds import EVERY_SHARD
@@ -319,17 +318,18 @@ def _aggregate(lowering: Lowering, node: Aggregate) -> Made:
 
 def _top(lowering: Lowering, node: Top) -> Made:
     """The first rows of each group."""
-    columns, descending = zip(*((f"c{of}", down) for of, down in node.order), strict=True)
+    ranks = Ranks(tuple(f"c{of}" for of, _ in node.order), tuple(down for _, down in node.order), node.n)
     operator = TopOperator(
         keys=lowering.key_of(node.parent),
         group_keys=lowering.keys(node.foreign, foreign_columns(len(node.foreign))),
         value=lowering.struct_of(node.input_fields),
         result=lowering.value_of(node),
-        order=Order(columns, descending, newest_first=False, keeps_nulls=True),
+        order=ranks.order,
         n=node.n,
         atomic=not lowering.mode.compat,
     )
-    return Made(_regrouped(lowering, node, operator), Result.computed(node, "v0"))
+    remembers = (Remembered(node, tuple(spec.name for spec in operator.traces), node.key, ranks=ranks),)
+    return Made(_regrouped(lowering, node, operator, remembers), Result.computed(node, "v0"))
 
 
 def _grouping(lowering: Lowering, node: Aggregate | Top) -> tuple[Pointer, Inputs]:
@@ -342,7 +342,7 @@ def _regrouped(
     lowering: Lowering,
     node: Aggregate | Top,
     operator: AggregateOperator | Fold | TopOperator,
-    remembers: tuple[Remembered, ...] = (),
+    remembers: tuple[Remembered, ...],
 ) -> int:
     """Place an operator that reads rows by group, after one that sends them to their groups; return its round."""
     name, first = lowering.names[node], 1 + lowering.produce(base_of(node.parent))
