@@ -23,8 +23,8 @@ from tablestream.operators.reduce.members import ROWS_OF_GROUPS
 from tablestream.operators.reduce.top import RANK, Top
 from tablestream.operators.reduce.totals import Function
 from tablestream.operators.versions import FROM, TO, valid_versions
+from tablestream.planner.group_rules import aggregate_function
 from tablestream.planner.lowering import Draft, Groups, History, Ranks, Remembered, Types, struct_of
-from tablestream.planner.rules import aggregate_function
 from tablestream.runtime.rounds import Round
 from tablestream.state.changes import TS, key_columns
 from tablestream.state.shard import ShardState

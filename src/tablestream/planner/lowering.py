@@ -15,7 +15,7 @@ from tablestream.operators.operator import Operator
 from tablestream.operators.reduce.ranking import Order
 from tablestream.planner.physical_plan import Inputs, Mode
 from tablestream.planner.result import Pointer, Result
-from tablestream.state.changes import NOTHING, key_columns
+from tablestream.state.changes import NOTHING, foreign_columns, key_columns
 from tablestream.topology.graph import base_of, history_of, is_filtered, view_path, ways
 from tablestream.topology.nodes import Fields, ForeignKeyJoin, Measure, Node
 
@@ -234,6 +234,10 @@ class Lowering:
     def key_of(self, node: Node) -> pl.Schema:
         """The key columns of a table."""
         return self.keys(node.key, key_columns(len(node.key)))
+
+    def foreign_of(self, foreign: Fields) -> pl.Schema:
+        """The columns in which a foreign key or a group's key travels, and their dtypes."""
+        return self.keys(foreign, foreign_columns(len(foreign)))
 
     def value_of(self, node: Node) -> pl.DataType:
         """The dtype of a table's value."""
