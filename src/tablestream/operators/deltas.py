@@ -76,12 +76,14 @@ class Deltas:
         if minimal:
             live = bools(rows[LIVE])[order]
             changes = live | previous(live, starts(key), np.False_)
-            order, key = order[changes], key[changes]
+            if not changes.all():
+                order, key = order[changes], key[changes]
+        before = previous(order, starts(key), np.int64(-1))
         first = np.flatnonzero(starts(key, turn.numbers(rows)[order]))
         last = np.append(first[1:], len(order))[: len(first)] - 1
-        before = previous(order, starts(key), np.int64(-1))[first]
         arrived = seq[order[first]] > 0
-        return cls(rows, order[first][arrived], order[last][arrived], before[arrived])
+        first, last = first[arrived], last[arrived]
+        return cls(rows, order[first], order[last], before[first])
 
     @cached_property
     def live(self) -> Bools:

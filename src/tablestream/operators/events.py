@@ -47,10 +47,9 @@ def gather(column: pl.Series, positions: Ints) -> pl.Series:
 
 def pick(values: npt.NDArray[_T], positions: Ints, default: _T) -> npt.NDArray[_T]:
     """Take the values at some positions; `default` where the position is negative."""
-    taken = np.full(len(positions), default, dtype=values.dtype)
-    there = positions >= 0
-    taken[there] = values[positions[there]]
-    return taken
+    if not len(values):
+        return np.full(len(positions), default, dtype=values.dtype)
+    return np.where(positions >= 0, values.take(positions, mode="clip"), default)
 
 
 def ranks(rows: pl.DataFrame, keys: Sequence[str]) -> list[int]:
