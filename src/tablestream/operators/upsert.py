@@ -22,7 +22,7 @@ import polars as pl
 
 from tablestream.operators.deltas import Deltas, Turn
 from tablestream.operators.events import gather, newest, touched_keys, with_state
-from tablestream.operators.operator import PARENT, Context, Emission, Operator
+from tablestream.operators.operator import PARENT, Context, Emission, Operator, rows_trace
 from tablestream.state.changes import KEY_HASH, LIVE, ROW_TS, SEQ, TS, number_keys
 from tablestream.state.trace import TraceSpec
 
@@ -76,12 +76,7 @@ class Upsert(Operator):
 
     @property
     def traces(self) -> tuple[TraceSpec, ...]:
-        columns = {KEY_HASH: pl.Int64(), **self.keys, TS: pl.Int64(), LIVE: pl.Boolean()}
-        if self.keep_old or self.keep_rows:
-            columns["v"] = self.value
-        return (
-            TraceSpec(name="rows", number=0, hash=KEY_HASH, key=tuple(self.keys), schema=pl.Schema(columns)),
-        )
+        return (rows_trace("rows", self.keys, {"v": self.value} if self.keep_old or self.keep_rows else {}),)
 
     def run(self, inputs: Sequence[pl.DataFrame], context: Context) -> Iterator[Emission]:
         """Emit the changes according to the rules above, and remember the last row of each key."""

@@ -60,7 +60,15 @@ from tablestream.operators.joins.foreign_key_subscribe import CHANGED, KIND, NEW
 from tablestream.operators.joins.merged_order import OPEN, MergedOrder
 from tablestream.operators.joins.subscriptions import Subscriptions
 from tablestream.operators.joins.unmatched_rows import UnmatchedRows
-from tablestream.operators.operator import FAN_OUT_ROWS, NUMBER, PARENT, Context, Emission, HasFinal
+from tablestream.operators.operator import (
+    FAN_OUT_ROWS,
+    NUMBER,
+    PARENT,
+    Context,
+    Emission,
+    HasFinal,
+    rows_trace,
+)
 from tablestream.operators.reasons import STALE
 from tablestream.state.changes import (
     FOREIGN_HASH,
@@ -161,14 +169,8 @@ class ForeignKeyAnswer(HasFinal):
     @property
     def right_rows(self) -> TraceSpec:
         """The right table."""
-        columns = {FOREIGN_HASH: pl.Int64(), **self.foreign_keys, TS: pl.Int64(), LIVE: pl.Boolean()}
-        return TraceSpec(
-            name="right rows",
-            number=1,
-            hash=FOREIGN_HASH,
-            key=tuple(self.foreign_keys),
-            schema=pl.Schema({**columns, "v": self.right_value}),
-        )
+        values = {"v": self.right_value}
+        return rows_trace("right rows", self.foreign_keys, values, number=1, hashed=FOREIGN_HASH)
 
     @property
     def _unmatched(self) -> UnmatchedRows:

@@ -136,11 +136,10 @@ class ForeignKeySubscribe(HasFinal):
 
     @property
     def inputs(self) -> tuple[pl.Schema, ...]:
-        columns = {KEY_HASH: pl.Int64(), **self.keys, TS: pl.Int64(), LIVE: pl.Boolean()}
-        columns |= {FOREIGN_HASH: pl.Int64(), **self.foreign_keys, "v": self.value}
+        columns = {FOREIGN_HASH: pl.Int64(), **self.foreign_keys, "v": self.value}
         if self.compare_values:
             columns[VALUE_HASH] = pl.Int64()
-        return (pl.Schema(columns),)
+        return (keyed_rows(self.keys, columns),)
 
     @property
     def outputs(self) -> tuple[pl.Schema, ...]:

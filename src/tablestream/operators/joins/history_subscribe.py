@@ -29,7 +29,7 @@ import polars as pl
 from tablestream.operators.events import gather, ints
 from tablestream.operators.joins.history_changes import BOUND, POSITION, changes_in_time
 from tablestream.operators.joins.result_history import END, piece_schema
-from tablestream.operators.operator import NUMBER, PARENT, Context, Emission, Operator
+from tablestream.operators.operator import NUMBER, PARENT, Context, Emission, Operator, keyed_rows
 from tablestream.operators.reasons import EXPIRED, NULL_FOREIGN_KEY
 from tablestream.operators.versions import OpenVersions, Versions, columns_of
 from tablestream.state.changes import FOREIGN_HASH, KEY_HASH, LATEST, LIVE, SEQ, TS
@@ -76,9 +76,8 @@ class HistorySubscribe(Operator):
 
     @property
     def inputs(self) -> tuple[pl.Schema, ...]:
-        columns = {KEY_HASH: pl.Int64(), **self.keys, TS: pl.Int64(), LIVE: pl.Boolean()}
-        columns |= {LATEST: pl.Boolean(), FOREIGN_HASH: pl.Int64(), **self.foreign_keys, "v": self.value}
-        return (pl.Schema(columns),)
+        columns = {LATEST: pl.Boolean(), FOREIGN_HASH: pl.Int64(), **self.foreign_keys, "v": self.value}
+        return (keyed_rows(self.keys, columns),)
 
     @property
     def outputs(self) -> tuple[pl.Schema, ...]:

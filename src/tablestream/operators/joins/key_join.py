@@ -48,7 +48,7 @@ from tablestream.operators.events import (
     touched_keys,
     with_state,
 )
-from tablestream.operators.operator import PARENT, Context, Emission, HasFinal, keyed_rows
+from tablestream.operators.operator import PARENT, Context, Emission, HasFinal, keyed_rows, rows_trace
 from tablestream.state.changes import KEY_HASH, LIVE, ROW_TS, TS, number_keys
 from tablestream.state.trace import TraceSpec
 
@@ -122,15 +122,7 @@ class KeyJoin(HasFinal):
     @property
     def traces(self) -> tuple[TraceSpec, ...]:
         return tuple(
-            TraceSpec(
-                name=f"input {number}",
-                number=number,
-                hash=KEY_HASH,
-                key=tuple(self.keys),
-                schema=pl.Schema(
-                    {KEY_HASH: pl.Int64(), **self.keys, TS: pl.Int64(), LIVE: pl.Boolean(), "v": value}
-                ),
-            )
+            rows_trace(f"input {number}", self.keys, {"v": value}, number=number)
             for number, value in enumerate(self.values)
         )
 

@@ -29,7 +29,7 @@ import numpy as np
 import polars as pl
 
 from tablestream.operators.events import Events, Ints, gather, ints, newest, pick, touched_keys, with_state
-from tablestream.operators.operator import PARENT, Context, Emission, Operator, keyed_rows
+from tablestream.operators.operator import PARENT, Context, Emission, Operator, keyed_rows, rows_trace
 from tablestream.operators.reasons import NULL_KEY_OR_VALUE
 from tablestream.state.changes import (
     FOREIGN_HASH,
@@ -89,14 +89,7 @@ class StreamTableJoin(Operator):
 
     @property
     def _table(self) -> TraceSpec:
-        columns = {FOREIGN_HASH: pl.Int64(), **self.foreign_keys, TS: pl.Int64(), LIVE: pl.Boolean()}
-        return TraceSpec(
-            name="table",
-            number=0,
-            hash=FOREIGN_HASH,
-            key=tuple(self.foreign_keys),
-            schema=pl.Schema({**columns, "v": self.right_value}),
-        )
+        return rows_trace("table", self.foreign_keys, {"v": self.right_value}, hashed=FOREIGN_HASH)
 
     @property
     def traces(self) -> tuple[TraceSpec, ...]:
@@ -170,7 +163,6 @@ def stream_table_inputs(
     keys: pl.Schema, foreign_keys: pl.Schema, value: pl.DataType, right_value: pl.DataType
 ) -> tuple[pl.Schema, pl.Schema]:
     """The columns of the records of a stream and of the changes of the table that they point at."""
-    record = {KEY_HASH: pl.Int64(), **keys, TS: pl.Int64(), LIVE: pl.Boolean()}
     row = {FOREIGN_HASH: pl.Int64(), **foreign_keys}
     times = {TS: pl.Int64(), ROW_TS: pl.Int64(), LIVE: pl.Boolean()}
-    return pl.Schema({**record, **row, "v": value}), pl.Schema({**row, **times, "v": right_value})
+    return keyed_rows(keys, {**row, "v": value}), pl.Schema({**row, **times, "v": right_value})

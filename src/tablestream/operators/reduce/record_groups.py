@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 
 import polars as pl
 
-from tablestream.operators.operator import Context, Emission, HasFinal
+from tablestream.operators.operator import Context, Emission, HasFinal, keyed_rows
 from tablestream.operators.reasons import NULL_KEY_OR_VALUE
 from tablestream.operators.reduce.aggregate import Aggregate
 from tablestream.operators.reduce.fold import Fold
@@ -54,9 +54,8 @@ class RecordGroups(HasFinal):
 
     @property
     def inputs(self) -> tuple[pl.Schema, ...]:
-        head = {KEY_HASH: pl.Int64(), **self.keys, TS: pl.Int64(), LIVE: pl.Boolean()}
         group = {FOREIGN_HASH: pl.Int64(), **self.groups.group_keys}
-        return (pl.Schema({**head, **group, "v": self.groups.value}),)
+        return (keyed_rows(self.keys, {**group, "v": self.groups.value}),)
 
     @property
     def outputs(self) -> tuple[pl.Schema, ...]:

@@ -41,7 +41,7 @@ from tablestream.operators.events import (
     touched_keys,
     with_state,
 )
-from tablestream.operators.operator import NUMBER, PARENT, Context, Emission, Operator
+from tablestream.operators.operator import NUMBER, PARENT, Context, Emission, Operator, keyed_rows
 from tablestream.state.changes import FOREIGN_HASH, KEY_HASH, LIVE, SEQ, STEP, TS, number_keys
 from tablestream.state.trace import TraceSpec
 
@@ -75,8 +75,7 @@ class Regroup(Operator):
 
     @property
     def inputs(self) -> tuple[pl.Schema, ...]:
-        head = {KEY_HASH: pl.Int64(), **self.keys, TS: pl.Int64(), LIVE: pl.Boolean()}
-        return (pl.Schema({**head, FOREIGN_HASH: pl.Int64(), **self.group_keys, "v": self.value}),)
+        return (keyed_rows(self.keys, {FOREIGN_HASH: pl.Int64(), **self.group_keys, "v": self.value}),)
 
     @property
     def outputs(self) -> tuple[pl.Schema, ...]:
