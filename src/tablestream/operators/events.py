@@ -224,9 +224,9 @@ class Events:
         return np.arange(len(self.kid), dtype=np.int64)
 
     @cached_property
-    def _key_starts(self) -> Bools:
-        """Whether each event is the first of its key."""
-        return starts(self.kid)
+    def key_start(self) -> Ints:
+        """The position of the first event of the same key."""
+        return run_start(starts(self.kid))
 
     @cached_property
     def step_start(self) -> Ints:
@@ -242,16 +242,17 @@ class Events:
 
     def last_of(self, number: int) -> Ints:
         """The position of the last event of input `number` up to each event of its key; -1 if there is none."""
-        return latest(self.input == number, self._key_starts)
+        last = np.maximum.accumulate(np.where(self.input == number, self.at, -1))
+        return np.where(last >= self.key_start, last, -1)
 
     @cached_property
     def last_stored(self) -> Ints:
         """The position of the last event of the state with the same key; -1 if there is none."""
-        return latest(self.seq == 0, self._key_starts)
+        return latest(self.seq == 0, self.key_start == self.at)
 
-    def before(self, positions: Ints) -> Ints:
-        """For such positions as `last_of` gives, those of the event before each event of the same key."""
-        return previous(positions, self._key_starts, np.int64(-1))
+    def before(self, last: Ints, at: Ints) -> Ints:
+        """Of such positions as `last_of` gives, those before some events; -1 before the first event of a key."""
+        return np.where(at > self.key_start[at], last[at - 1], -1)
 
     def same_turn(self, number: int) -> Ints:
         """The position of the event of input `number` with the same key, step and turn; -1 if there is none.
@@ -274,7 +275,7 @@ class Events:
         keep = np.ones(len(self.kid), dtype=bool)
         for number, is_minimal in enumerate(minimal):
             if is_minimal:
-                had = pick(self.live, self.before(self.last_of(number)), np.False_)
+                had = pick(self.live, self.before(self.last_of(number), self.at), np.False_)
                 keep &= (self.input != number) | self.live | had
         if keep.all():
             return self

@@ -25,6 +25,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 import polars as pl
@@ -33,6 +34,8 @@ from tablestream.operators.events import gather, ints, touched_keys
 from tablestream.state.changes import LIVE, number_keys
 from tablestream.state.trace import Trace, TraceSpec
 
+#: How many records `columns_of` holds at a time.
+_RECORDS = 500
 FROM, TO, EXISTS, CLOSED, DELETED = "_from", "_to", "_exists", "_closed", "_deleted"
 #: A version that changed: a put of its key, and the place of its payload.
 _CHANGED: Mapping[str, type[pl.DataType]] = {
@@ -264,8 +267,12 @@ def valid_versions(versions: pl.DataFrame, bound: int, as_of: int | None = None)
 
 
 def columns_of(records: Iterable[Sequence[Any]], schema: Mapping[str, type[pl.DataType]]) -> pl.DataFrame:
-    """Make a frame of records, which may be none."""
-    columns = list(zip(*records, strict=True)) or [()] * len(schema)
+    """Make a frame of records. Few of them exist at a time, so the garbage collector has few to visit."""
+    columns: list[list[Any]] = [[] for _ in schema]
+    remaining = iter(records)
+    while part := list(islice(remaining, _RECORDS)):
+        for column, values in zip(columns, zip(*part, strict=True), strict=True):
+            column.extend(values)
     return pl.DataFrame(
         [pl.Series(name, column, dtype=schema[name]) for name, column in zip(schema, columns, strict=True)]
     )
@@ -336,10 +343,9 @@ class OpenVersions:
 
     def remember(self, trace: Trace, observed: int | None) -> None:
         """Write the versions that changed, and remove expired ones."""
-        changed = list(self._changed())
-        if not changed:
+        found = columns_of(self._changed(), _CHANGED)
+        if found.is_empty():
             return
-        found = columns_of(changed, _CHANGED)
         keys = self.puts.select(self.versions.key_hash, *self.versions.keys)[found["position"]]
         rows = keys.hstack(found).with_columns(
             pl.col("row").ge(0).alias(EXISTS), gather(self.payload, ints(found["row"])).alias("v")

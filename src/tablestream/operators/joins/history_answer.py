@@ -185,19 +185,17 @@ class _Answers:
         columns = events.select(SEQ, TS, INPUT, POSITION, LIVE, BOUND)
         for seq, time, of, at, exists, bound in columns.iter_rows():
             if of == _SUBSCRIPTIONS:
-                found = self._subscribe(self._stored + at, bound, asks=asks[at])
+                yield from self._subscribe(self._stored + at, seq, bound, asks=asks[at])
             else:
-                found = self._put(at, time, bound, exists=exists)
-            for number, piece in enumerate(found):
-                yield seq, number, *piece
+                yield from self._put(at, time, seq, bound, exists=exists)
 
     def _add(self, position: int) -> None:
         at = self._at.setdefault(self._versions.numbers[1][position], {})
         at[self._left_keys[position], self._spans[position][0]] = position
 
     def _subscribe(
-        self, position: int, bound: int, *, asks: bool
-    ) -> Iterator[tuple[int, int | None, int, int]]:
+        self, position: int, seq: int, bound: int, *, asks: bool
+    ) -> Iterator[tuple[int | None, ...]]:
         """Add a subscription, and answer it."""
         self._add(position)
         begin, end = self._spans[position]
@@ -208,20 +206,23 @@ class _Answers:
             return
         history = self._versions.asked(position)
         history.forget(bound)
-        for start, stop, row in history.during(begin, end):
-            yield start, stop, position, row
+        for number, (start, stop, row) in enumerate(history.during(begin, end)):
+            yield seq, number, start, stop, position, row
 
     def _put(
-        self, at: int, time: int, bound: int, *, exists: bool
-    ) -> Iterator[tuple[int, int | None, int, int]]:
+        self, at: int, time: int, seq: int, bound: int, *, exists: bool
+    ) -> Iterator[tuple[int | None, ...]]:
         """Write a version, and send pieces for the subscriptions during which it is valid, by left key and time."""
         history = self._versions.written(at)
         history.forget(bound)
         self._versions.put(at, time, exists=exists)
         end, row = history.end(time), self._versions.row(at, exists=exists)
-        for _, position in sorted(self._at.get(self._versions.key(at), {}).items()):
+        number, subscribed = 0, self._at.get(self._versions.key(at), {})
+        for of_key in sorted(subscribed):
+            position = subscribed[of_key]
             its_begin, its_end = self._spans[position]
             begin = max(its_begin, time)
-            until = min((one for one in (its_end, end) if one is not None), default=None)
+            until = end if its_end is None else its_end if end is None else min(its_end, end)
             if until is None or until > max(begin, bound):
-                yield begin, until, position, row
+                yield seq, number, begin, until, position, row
+                number += 1

@@ -164,7 +164,7 @@ class KeyJoin(HasFinal):
         for j in range(len(self.values)):
             last = events.last_of(j)
             after = last[self._seen(events, at, j)]
-            before = events.before(last)[first]
+            before = events.before(last, first)
             now, was = (pick(events.live, row, np.False_) for row in (after, before))
             touched = after >= first if self.atomic else events.input[at] == j
             leaves.append(
