@@ -25,7 +25,7 @@ from tablestream.operators.reduce.fold import Fold, UserFunctions
 from tablestream.operators.reduce.regroup import Regroup
 from tablestream.operators.reduce.totals import Count, Sum
 from tablestream.operators.versioned_table import VersionedTable
-from tablestream.runtime.alignment import Alignment, Held, told_of
+from tablestream.runtime.alignment import Alignment, Held, progress_of
 from tablestream.runtime.rounds import EVERY_SHARD, Placed, Port, Round
 from tablestream.state.changes import (
     FOREIGN_HASH,
@@ -332,7 +332,7 @@ def _with_lanes(first: int, rows: int, waiting: int) -> Log:
     """The same from a source, while another one is so far behind."""
     log, last = _changes(first, rows), first + rows - 1
     furthest = {TIME: [last, last - waiting + 1], PARTITION: ["ahead", "behind"], POSITION: [last, last]}
-    return {**log, 2: told_of(pl.DataFrame(furthest), pl.col(PARTITION), 0)}
+    return {**log, 2: progress_of(pl.DataFrame(furthest), pl.col(PARTITION), 0)}
 
 
 def _messages(port: int, times: Numbers, columns: dict[str, pl.Series], values: pl.Series) -> pl.DataFrame:

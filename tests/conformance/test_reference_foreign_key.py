@@ -290,7 +290,7 @@ def test_outer_foreign_key_join_keeps_right_rows_that_nothing_points_at(compat: 
 
 
 @both_modes
-def test_right_foreign_key_join_is_the_inner_join_and_lone_right_rows(compat: bool) -> None:
+def test_right_foreign_key_join_is_the_inner_join_and_unmatched_right_rows(compat: bool) -> None:
     join = fk_join("right", compat=compat)
     trace = """
         L a a|x@1 → -
@@ -303,7 +303,7 @@ def test_right_foreign_key_join_is_the_inner_join_and_lone_right_rows(compat: bo
     assert join.dropped == 1
 
 
-def test_lone_right_rows_are_compared_before_and_after_the_step() -> None:
+def test_unmatched_right_rows_are_compared_before_and_after_the_step() -> None:
     join = fk_join("outer", compat=False)
     join.step([(1, "x", "X", 1), (0, "a", "a|x", 2)])
     # x stays pointed at: one row leaves, another comes.

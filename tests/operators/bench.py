@@ -8,7 +8,7 @@ operator       message                     result
 key join       ``0 k a@3``                 ``k=(a,~)@3``: by inputs; ``@3/5`` where the row has time 5
 subscribe      ``k a|f@3``                 ``f ANSWER_IF_FOUND k=a|f@3``, ``new`` if it was not there;
 .                                          ``k=(a,~)@3``: an answer without a right row
-answer         ``f ANSWER_ALWAYS k=a@3``   ``k=(a,X)@3``, ``k,f=...`` of a pair, ``~,f=...`` of a lone row
+answer         ``f ANSWER_ALWAYS k=a@3``   ``k=(a,X)@3``, ``k,f=...`` of a pair, ``~,f=...`` of a unmatched row
 .              ``f=X@3``                   (a right change)
 upsert         ``k a@3``                   ``k=a@3``, ``k=a→b@3`` with the old row
 =============  ==========================  ==========================================================
@@ -48,7 +48,7 @@ def key_join(
     *,
     stores: tuple[int, ...] | None = None,
     early: bool = False,
-    quiet: bool = False,
+    minimal: bool = False,
     atomic: bool = True,
     final: bool = False,
 ) -> KeyJoin:
@@ -59,7 +59,7 @@ def key_join(
         values=(VALUE,) * inputs,
         stores=stores or tuple(range(inputs)),
         early=(early,) * inputs,
-        quiet=(quiet,) * inputs,
+        minimal=(minimal,) * inputs,
         atomic=atomic,
         final=final,
     )
@@ -82,8 +82,8 @@ def answer(
     *,
     keep_left: bool = False,
     pair: bool = False,
-    lone: bool = False,
-    quiet_right: bool = False,
+    keep_right: bool = False,
+    minimal_right: bool = False,
     atomic: bool = True,
     stale: bool = False,
     final: bool = False,
@@ -96,17 +96,17 @@ def answer(
         left_value=VALUE,
         right_value=VALUE,
         pair=pair,
-        lone=lone,
-        quiet_right=quiet_right,
+        keep_right=keep_right,
+        minimal_right=minimal_right,
         atomic=atomic,
         stale=stale,
         final=final,
     )
 
 
-def upsert(*, keep_old: bool = False, quiet: bool = False, final: bool = False) -> Upsert:
+def upsert(*, keep_old: bool = False, minimal: bool = False, final: bool = False) -> Upsert:
     """Make a memory of a string table."""
-    return Upsert(keys=KEYS, value=VALUE, keep_old=keep_old, quiet=quiet, final=final)
+    return Upsert(keys=KEYS, value=VALUE, keep_old=keep_old, minimal=minimal, final=final)
 
 
 @dataclass

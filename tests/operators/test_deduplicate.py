@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 import polars as pl
 import pytest
 
-from tablestream.operators.deduplicate import MICRO_BATCH, RECORD_KEY, REPEATED, WRITER, Deduplicate
+from tablestream.operators.deduplicate import MICRO_BATCH, RECORD_KEY, WRITER, Deduplicate
 from tablestream.operators.operator import Context
+from tablestream.operators.reasons import REPEATED
 from tablestream.state.cache import NoCache
 from tablestream.state.shard import ShardState
 from tablestream.state.store import MemoryStore

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tablestream.operators.joins.foreign_key_answer import STALE
+from tablestream.operators.reasons import STALE
 from tests.operators.bench import Bench, answer, results
 
 HERE = "f ANSWER_IF_FOUND k=a|f@1 new"
@@ -146,11 +146,11 @@ def test_pair_compares_before_and_after_an_atomic_step() -> None:
 # Options.
 
 
-def test_quiet_right_has_no_tombstones_for_absent_rows() -> None:
+def test_minimal_right_has_no_tombstones_for_absent_rows() -> None:
     assert results(answer(keep_left=True), f"{LEFT_HERE}\nf=~@2") == ["k=(a|f,~)@2"]
-    assert results(answer(keep_left=True, quiet_right=True), f"{LEFT_HERE}\nf=~@2") == []
-    quiet = Bench(answer(keep_left=True, quiet_right=True))
-    assert quiet.run(f"{LEFT_HERE}\nf=X@2\nf=~@3\nf=~@4") == [
+    assert results(answer(keep_left=True, minimal_right=True), f"{LEFT_HERE}\nf=~@2") == []
+    minimal = Bench(answer(keep_left=True, minimal_right=True))
+    assert minimal.run(f"{LEFT_HERE}\nf=X@2\nf=~@3\nf=~@4") == [
         "k=(a|f,~)@1",
         "k=(a|f,X)@2",
         "k=(a|f,~)@3",

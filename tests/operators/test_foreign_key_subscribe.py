@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tablestream.operators.joins.foreign_key_subscribe import NULL_FOREIGN_KEY, Rules
+from tablestream.operators.joins.foreign_key_subscribe import Rules
+from tablestream.operators.reasons import NULL_FOREIGN_KEY
 from tests.operators.bench import Bench, results, subscribe
 
 

@@ -163,12 +163,12 @@ def test_early_inputs_are_updated_before_any_of_the_step_answers() -> None:
 # Options.
 
 
-def test_quiet_inputs_have_no_tombstones_for_absent_rows() -> None:
-    loud, quiet = key_join(INNER), key_join(INNER, quiet=True)
+def test_minimal_inputs_have_no_tombstones_for_absent_rows() -> None:
+    loud, minimal = key_join(INNER), key_join(INNER, minimal=True)
     assert results(loud, "1 k b@1\n0 k ~@2") == ["k=~@2"]
-    assert results(quiet, "1 k b@1\n0 k ~@2") == []
-    assert results(quiet, "1 k b@1\n0 k a@2\n0 k ~@3") == ["k=~@3"]
-    assert Bench(quiet).run("1 k b@1\n0 k a@2\n0 k ~@3\n0 k ~@4") == ["k=(a,b)@2", "k=~@3"]
+    assert results(minimal, "1 k b@1\n0 k ~@2") == []
+    assert results(minimal, "1 k b@1\n0 k a@2\n0 k ~@3") == ["k=~@3"]
+    assert Bench(minimal).run("1 k b@1\n0 k a@2\n0 k ~@3\n0 k ~@4") == ["k=(a,b)@2", "k=~@3"]
 
 
 def test_final_is_the_last_change_of_each_key() -> None:

@@ -11,8 +11,8 @@ import polars as pl
 import pytest
 
 from tablestream.operators.cells import cells, column
-from tablestream.operators.joins.stream_table_join import NULL
 from tablestream.operators.operator import Context
+from tablestream.operators.reasons import NULL_KEY_OR_VALUE
 from tablestream.operators.reduce.accumulated import Accumulated
 from tablestream.operators.reduce.aggregate import Aggregate
 from tablestream.operators.reduce.collected import Kind
@@ -120,7 +120,7 @@ def test_records_without_a_group_or_a_value_are_dropped_and_counted() -> None:
     assert groups.run([("g", 1), (None, 2), ("g", "gone"), ("g", None), ("g", 5)]) == [
         ("g", (1, 1)), ("g", (2, 1)), ("g", (3, 6)),
     ]  # fmt: skip
-    assert groups.dropped == {NULL: 2}
+    assert groups.dropped == {NULL_KEY_OR_VALUE: 2}
 
 
 def test_estimates_survive_in_the_state_and_are_near() -> None:

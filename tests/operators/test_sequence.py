@@ -10,7 +10,8 @@ import polars as pl
 import pytest
 
 from tablestream.operators.operator import Context
-from tablestream.operators.sequence import NULL_SEQUENCE, SUPERSEDED, SequenceBy
+from tablestream.operators.reasons import NULL_SEQUENCE, SUPERSEDED
+from tablestream.operators.sequence import SequenceBy
 from tablestream.state.cache import NoCache
 from tablestream.state.shard import ShardState
 from tablestream.state.store import MemoryStore

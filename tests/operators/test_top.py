@@ -15,7 +15,9 @@ from hypothesis import strategies as st
 
 from tablestream.operators.reduce import members
 from tablestream.operators.reduce.ranking import Order
-from tablestream.operators.reduce.top import Top
+from tablestream.operators.reduce.top import RANK, Top
+from tablestream.state.cache import NoCache
+from tablestream.state.shard import ShardState
 from tests import reference
 from tests.marks import quick_first
 from tests.operators.test_groups import GROUPS, KEYS, Chain, cut
@@ -83,7 +85,20 @@ def found(operator: Top, parts: Sequence[Sequence[Step]], *, compat: bool) -> li
     chain = Chain(operator, compat=compat)
     rows = [one for part in parts for one in chain.rows(part)]
     assert all(row["_live"] is (row["v0"] is not None) for _, row in rows)
+    last = {(row["_k0"], row["_k1"]): shown(row["v0"]) for _, row in rows}
+    assert recalled(chain) == {rank: value for rank, value in last.items() if value is not None}
     return [(step, (row["_k0"], row["_k1"]), shown(row["v0"]), row["_ts"]) for step, row in rows]
+
+
+def recalled(chain: Chain) -> dict[tuple[str | None, int], tuple[str, ...] | None]:
+    """The ranks that are read from the state."""
+    operator, store = chain.stages[1]
+    assert isinstance(operator, Top)
+    state = ShardState(store, NoCache(), operator.traces, "f00d")
+    rows = [row for frame in operator.recalled(state.trace) for row in frame.to_dicts()]
+    found = {(row["_f0"], row[RANK]): shown(row["v"]) for row in rows}
+    assert len(found) == len(rows)
+    return found
 
 
 @pytest.mark.parametrize("compat", [False, True])

@@ -19,16 +19,16 @@ from tests.operators.bench import Bench, results, upsert
     ],
 )
 def test_rule_table(messages: str, wanted: list[str], kept: list[str]) -> None:
-    for quiet in (True, False):
-        assert results(upsert(quiet=quiet), messages) == wanted
-        assert results(upsert(quiet=quiet, keep_old=True), messages) == kept
-        assert Bench(upsert(quiet=quiet, keep_old=True)).run(messages)[-1:] == kept
+    for minimal in (True, False):
+        assert results(upsert(minimal=minimal), messages) == wanted
+        assert results(upsert(minimal=minimal, keep_old=True), messages) == kept
+        assert Bench(upsert(minimal=minimal, keep_old=True)).run(messages)[-1:] == kept
 
 
-def test_a_tombstone_for_nothing_is_a_change_unless_quiet() -> None:
+def test_a_tombstone_for_nothing_is_a_change_unless_minimal() -> None:
     for messages in ("k ~@1", "k a@1\nk ~@2\nk ~@3"):
         assert len(results(upsert(), messages)) == 1
-        assert results(upsert(quiet=True), messages) == []
+        assert results(upsert(minimal=True), messages) == []
 
 
 def test_final_compares_the_micro_batch_before_and_after() -> None:
@@ -38,8 +38,8 @@ def test_final_compares_the_micro_batch_before_and_after() -> None:
     assert bench.run("j ~@9") == []
 
 
-def test_final_and_quiet_ends_with_the_last_change_that_is_one() -> None:
-    bench = Bench(upsert(final=True, quiet=True))
+def test_final_and_minimal_ends_with_the_last_change_that_is_one() -> None:
+    bench = Bench(upsert(final=True, minimal=True))
     bench.run("k a@1")
     assert bench.run("k b@2\nk ~@3\nk ~@4") == ["k=~@3"]
 

@@ -156,7 +156,7 @@ def test_the_error_names_the_place_inside_the_value_and_the_value() -> None:
     assert str(caught.value) == (
         "[TABLESTREAM_FUNCTION_VALUE] A function returned Decimal('1.234') (Decimal) for column"
         " 'total.m.value.element', which does not fit decimal(8,2). Return a Decimal or an int with at most 6 digits"
-        " before the point and 2 behind it. None stands for null."
+        " before the point and 2 after it. None stands for null."
     )
     with pytest.raises(FunctionValueError, match=r"x{150,}\.\.\. \(str\)"):
         writer(pl.Int64(), "n")("x" * 100_000)

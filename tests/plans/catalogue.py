@@ -298,7 +298,7 @@ def _outer_on_outer() -> tuple[Node, ...]:
 
 
 @_add(COMPOSED, "outer foreign key as left table")
-def _lone_rows_go_on() -> tuple[Node, ...]:
+def _unmatched_rows_go_on() -> tuple[Node, ...]:
     middle = foreign_key_join(source("A"), source("B"), "outer")
     return (foreign_key_join(middle, source("C"), "left", points(1)), middle)
 

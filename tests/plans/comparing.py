@@ -36,11 +36,11 @@ def assert_like_twin(
 ) -> None:
     """Assert that the engine, micro-batch by micro-batch, gives the twin's changes and drops as many records.
 
-    Changes of one step to different keys may come in any order, unless `ordered` or in compat; with lone ones of
+    Changes of one step to different keys may come in any order, unless `ordered` or in compat; with unmatched ones of
     a one-to-many join they may in compat, too.
     """
     apart = {node for node in ancestors(*nodes) if isinstance(node, StreamJoin) and node.grace is not None}
-    lone_ones = any(isinstance(node, OneToMany) and node.keeps_lone_rows for node in ancestors(*nodes))
+    unmatched_ones = any(isinstance(node, OneToMany) and node.keeps_unmatched for node in ancestors(*nodes))
     outputs = [Output(node) for node in nodes]
     engine = Engine(outputs, compat, shards, slice_rows, hasher)
     twin = Model(outputs, compat=compat, shard=lambda key: hasher(key) % shards)
@@ -49,7 +49,7 @@ def assert_like_twin(
         for node, mine, his in zip(nodes, got, wanted, strict=True):
             if not (compat or node.is_stream or apart.intersection(ancestors(node))):
                 assert_once_per_key_and_step(mine)
-            if (ordered or compat) and not lone_ones:
+            if (ordered or compat) and not unmatched_ones:
                 assert mine == his, node.name
             else:
                 assert by_step_and_key(mine) == by_step_and_key(his), node.name

@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import polars as pl
 
-from tablestream.operators.buffer.waiting import LATE
 from tablestream.operators.joins.foreign_key_subscribe import VALUE_HASH
 from tablestream.operators.operator import WallClock
+from tablestream.operators.reasons import LATE
 from tablestream.operators.versions import FROM, TO
 from tablestream.planner.catalogue import decode
 from tablestream.planner.lower import lower
 from tablestream.planner.physical_plan import Align, Ending, Mode, Output, PhysicalPlan, Reader
-from tablestream.runtime.alignment import told_of
+from tablestream.runtime.alignment import progress_of
 from tablestream.runtime.measures import Counts
 from tablestream.runtime.order import in_order
 from tablestream.runtime.rounds import EVERY_SHARD, Port, Round
@@ -277,9 +277,9 @@ class Engine:
                 message = {**place, "_h0": reader.port.rank, TS: record.ts}
                 self._put(outgoing, reader, message, row)
         self._send(outgoing, inbox)
-        if self.plan.told is not None and lanes:
+        if self.plan.progress is not None and lanes:
             places = pl.DataFrame(list(lanes.values()))
-            self._deliver(self.plan.told, told_of(places, pl.col(PARTITION), self.now), inbox)
+            self._deliver(self.plan.progress, progress_of(places, pl.col(PARTITION), self.now), inbox)
 
     def _round(
         self, work: Round, shard: int, mine: dict[int, list[pl.DataFrame]], inbox: Inbox, now: int
@@ -329,7 +329,7 @@ class Engine:
         frame = pl.DataFrame([message | {"v": None if value is None else {"c0": value}}])
         for port in reader.rejecting:
             ranked = frame.with_columns(pl.col(place[-1]) + port.rank)
-            told = reader.shown.told(ranked, place, str(reader.counted_by), "out-of-order")
+            told = reader.shown.rejected(ranked, place, str(reader.counted_by), "out-of-order")
             self._deliver(port, told, inbox)
 
     def _ending(self, ending: Ending, inbox: Inbox) -> list[Step]:

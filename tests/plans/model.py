@@ -156,7 +156,7 @@ class Operator:
 
     def _key(self, key: Any) -> Key:
         node = self.node
-        if isinstance(node, OneToMany) or (isinstance(node, ForeignKeyJoin) and node.keeps_lone_rows):
+        if isinstance(node, OneToMany) or (isinstance(node, ForeignKeyJoin) and node.keeps_unmatched):
             sides = zip(key, node.parents, strict=True)
             return tuple(part for side, table in sides for part in side or (None,) * len(table.key))
         return tuple(key)

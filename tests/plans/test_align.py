@@ -14,7 +14,7 @@ import pytest
 from tablestream.operators.cells import column
 from tablestream.operators.operator import Context, keyed_changes
 from tablestream.planner.physical_plan import Align
-from tablestream.runtime.alignment import Alignment, Held, _indexed, told_of
+from tablestream.runtime.alignment import Alignment, Held, _indexed, progress_of
 from tablestream.runtime.rounds import EVERY_SHARD, Port
 from tablestream.state.cache import NoCache
 from tablestream.state.changes import KEY_HASH, LIVE, PARTITION, POSITION, TIME, TS
@@ -155,7 +155,7 @@ def test_an_order_by_times_beyond_the_years_of_python_goes_on() -> None:
         message = pl.DataFrame({**place, "_kh": [1], "_live": [True], "v": ["row"]})
         state = ShardState(store, NoCache(), alignment.traces, "plan")
         context = Context(state.trace, Counter(), marks=marks)
-        gone += [rows.height for _, rows in alignment.let_go({1: [heard], 3: [message]}, context)]
+        gone += [rows.height for _, rows in alignment.release({1: [heard], 3: [message]}, context)]
         state.commit()
     assert gone == [1]
 
@@ -205,9 +205,9 @@ def test_records_wait_in_the_order_of_any_plain_type(kind: pl.DataType, time: Ca
         ).cast({TIME: kind})
         messages = numbered(records, pl.Series([time(at) for at in records], dtype=kind))
         state = ShardState(store, NoCache(), alignment.traces, "", chunk_size_bytes=2000)
-        told = told_of(places, pl.col(PARTITION), 0)
+        told = progress_of(places, pl.col(PARTITION), 0)
         context = Context(state.trace, Counter(), marks=marks)
-        gone = [frame["_k0"] for _, frame in alignment.let_go({1: [messages], 2: [told]}, context)]
+        gone = [frame["_k0"] for _, frame in alignment.release({1: [messages], 2: [told]}, context)]
         state.commit()
         waiting.update(records)
         behind = min(time(at) for at in lanes.values())

@@ -141,7 +141,7 @@ def test_what_python_has_no_date_for_is_told_as_json() -> None:
     messages = pl.DataFrame({"_k0": column([END], kinds["at"]), "_ts": [1], "_p": ["p"]}).with_columns(
         pl.DataFrame(value).to_struct().alias("v")
     )
-    (told,) = Shown(("_k0",), ("k",), tuple(kinds)).told(messages, [], "join", "late").to_dicts()
+    (told,) = Shown(("_k0",), ("k",), tuple(kinds)).rejected(messages, [], "join", "late").to_dicts()
     assert told["_key"] == '{"k":"+10000-01-01T04:59:59.000000Z"}'
     assert told["_record"] == (
         '{"k":"+10000-01-01T04:59:59.000000Z","at":"+10000-01-01T04:59:59.000000Z",'

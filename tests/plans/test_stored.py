@@ -104,6 +104,10 @@ def check(nodes: Sequence[Node], *, compat: bool = False, seed: int = 0) -> int:
         "groups that stay when empty, counted",
         "(groups of A) key left (other groups of A)",
         "groups of groups",
+        "best row of groups",
+        "top of groups by letter, in two orders",
+        "top of groups of a filtered table, mapped",
+        "groups of top, and top of groups of top",
         "(A foreign key left B) suppressed, key outer A, filtered",
     ],
 )

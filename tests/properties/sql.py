@@ -126,15 +126,15 @@ def _pointing(node: Join) -> str:
     keys = {row: _keys(many, row), to: _keys(one, to)}
     nulls = {side: ["NULL::VARCHAR"] * len(parts) for side, parts in keys.items()}
     rows = f"{_name(many)} AS {row} {kept}JOIN {_name(one)} AS {to} ON {same}"
-    paired = nulls[to] if node.keeps_lone_rows else []
+    paired = nulls[to] if node.keeps_unmatched else []
     key = keys[to] + keys[row] if pairs else keys[row] + paired
     joined = _select(key, _both(node, "l.v", "r.v"), rows)
-    if not node.keeps_lone_rows:
+    if not node.keeps_unmatched:
         return joined
     alone = keys[to] + nulls[row] if pairs else nulls[row] + keys[to]
     told = _both(node, *(f"{side}.v" if side == to else "NULL::VARCHAR" for side in ("l", "r")))
-    lone = _select(alone, told, f"{_name(one)} AS {to} ANTI JOIN {_name(many)} AS {row} ON {same}")
-    return f"{joined} UNION ALL {lone}"
+    unmatched = _select(alone, told, f"{_name(one)} AS {to} ANTI JOIN {_name(many)} AS {row} ON {same}")
+    return f"{joined} UNION ALL {unmatched}"
 
 
 def _both(node: Join, left: str, right: str) -> str:

@@ -144,10 +144,10 @@ def joins(draw: st.DrawFn, kind: str, table: Node, tables: Sequence[Node]) -> No
         return key_join(other, other, draw(st.sampled_from(HOWS)))
     on = both_pointers if len(other.key) == 2 else draw(st.sampled_from([points(0), points(1), own_key]))
     if kind == "one to many":
-        # The pair of one with the null group has the key of the lone one.
+        # The pair of one with the null group has the key of the unmatched one.
         kept = KEPT[:1] if any(isinstance(one, Aggregate) for one in ancestors(table)) else KEPT
         return one_to_many(other, table, draw(st.sampled_from(kept)), on, joiner)
-    # A row of a null group and the lone row of another one have one key.
+    # A row of a null group and the unmatched row of another one have one key.
     twice = all(any(isinstance(one, Aggregate) for one in ancestors(side)) for side in (table, other))
     hows = KEPT if twice or kind == "global" else HOWS
     return foreign_key_join(table, other, draw(st.sampled_from(hows)), on, joiner, copied=kind == "global")
@@ -224,12 +224,12 @@ def is_settled(nodes: Sequence[Node]) -> bool:
     """Whether compat is settled for a plan: see the docstring of `tests.plans.model`.
 
     It is not where a table that can change a key twice in one step is joined with itself on the key, nor for
-    a select that deletes, or a second filter, on top of a filter. Groups show the order of lone rows of the one,
+    a select that deletes, or a second filter, on top of a filter. Groups show the order of unmatched rows of the one,
     and so do limits of suppress.
     """
     for node in ancestors(*nodes):
         if isinstance(node, Aggregate | Suppress) and any(
-            isinstance(one, OneToMany) and one.keeps_lone_rows for one in ancestors(node)
+            isinstance(one, OneToMany) and one.keeps_unmatched for one in ancestors(node)
         ):
             return False
         if isinstance(node, KeyJoin) and any(

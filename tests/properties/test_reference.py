@@ -84,14 +84,14 @@ def join_keys(left: Table, right: Table, how: str) -> Table:
 
 
 def join_foreign_keys(left: Table, right: Table, how: str) -> Table:
-    keep_left, keep_lone = how in {"left", "outer"}, how in {"right", "outer"}
+    keep_left, keep_right = how in {"left", "outer"}, how in {"right", "outer"}
     pairs = {key: (value, right.get(points_at(value))) for key, value in left.items()}
     rows = {key: pair for key, pair in pairs.items() if keep_left or pair[1] is not None}
-    if not keep_lone:
+    if not keep_right:
         return rows
-    lone = right.keys() - {points_at(value) for value in left.values()}
+    unmatched = right.keys() - {points_at(value) for value in left.values()}
     return {(key, None): pair for key, pair in rows.items()} | {
-        (None, key): (None, right[key]) for key in lone
+        (None, key): (None, right[key]) for key in unmatched
     }
 
 

@@ -149,7 +149,7 @@ class AsOfJoin(Reference):
         if self._table_advances and self._grace is not None:
             at = self._table_shard(change.key)
             self._advanced[at] = max(self._advanced.get(at, change.ts), change.ts)
-            yield from self._let_go(list(self._waiting) if self._copied else [at], self._grace)
+            yield from self._release(list(self._waiting) if self._copied else [at], self._grace)
 
     def _wait(self, one: Waiting, grace: int) -> Iterator[Output]:
         shard, ts = self._shard(one.record.key if self._copied else one.table_key), one.record.ts
@@ -160,14 +160,14 @@ class AsOfJoin(Reference):
             return
         self._buffered[shard] = max(self._buffered.get(shard, ts), ts)
         self._waiting.setdefault(shard, []).append(one)
-        yield from self._let_go([shard], grace)
+        yield from self._release([shard], grace)
 
     def _time(self, shard: Hashable) -> int | None:
         """Return the time of a shard, None if nothing has waited in it or moved it."""
         moved = (self._buffered.get(shard), self._advanced.get(0 if self._copied else shard))
         return max((time for time in moved if time is not None), default=None)
 
-    def _let_go(self, shards: Sequence[Hashable], grace: int) -> Iterator[Output]:
+    def _release(self, shards: Sequence[Hashable], grace: int) -> Iterator[Output]:
         """Join those whose time has come."""
         due: list[Waiting] = []
         for shard in shards:

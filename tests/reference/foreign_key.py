@@ -31,12 +31,12 @@ class Move:
 class _Pointing(Reference):
     """What the two joins share: left rows that point at right keys, and right rows that nothing points at.
 
-    A step is settled in this order: right changes and left changes are applied; the lone right rows are
+    A step is settled in this order: right changes and left changes are applied; the unmatched right rows are
     compared before and after; then come the answers that right changes drive, then those that left changes
     drive. Compat settles each message by itself, so there it is the order of a single change.
     """
 
-    _keeps_lone: bool
+    _keeps_unmatched: bool
 
     def __init__(
         self,
@@ -90,7 +90,9 @@ class _Pointing(Reference):
         for move in moves:
             self._point(move)
         for right_key in touched:
-            yield from self._lone(right_key, rights.get(right_key), moves, right_key in pointed_at_before)
+            yield from self._unmatched(
+                right_key, rights.get(right_key), moves, right_key in pointed_at_before
+            )
         for right_key, left_key, value in reached:
             yield from self._right_driven(right_key, rights[right_key], left_key, value)
         for move in moves:
@@ -109,7 +111,7 @@ class _Pointing(Reference):
         if move.new_fk is not None:
             self._pointers.setdefault(move.new_fk, {})[move.key] = move.change.new
 
-    def _lone(
+    def _unmatched(
         self, right_key: Key, change: Delta | None, moves: list[Move], pointed_at_before: bool
     ) -> Iterator[Output]:
         """Emit what a step does to the result's row for a right row that no left row points at."""
@@ -117,7 +119,7 @@ class _Pointing(Reference):
         was_there = row is not None if change is None else change.old is not None
         before = was_there and not pointed_at_before
         after = row is not None and not self._pointers.get(right_key)
-        if not self._keeps_lone or not (before or after):
+        if not self._keeps_unmatched or not (before or after):
             return
         if change is not None:
             ts = change.ts
@@ -125,8 +127,8 @@ class _Pointing(Reference):
             return
         else:
             ts = max(row.ts, *(m.change.ts for m in moves if right_key in {m.old_fk, m.new_fk}))
-        value = self._lone_value(row.value) if after and row is not None else None
-        yield Output(self._lone_key(right_key), value, ts)
+        value = self._unmatched_value(row.value) if after and row is not None else None
+        yield Output(self._unmatched_key(right_key), value, ts)
 
     def _left_ts(self, move: Move, right_key: Key) -> int:
         """Timestamp of an answer that a left change drives: the maximum with the right row's, if any."""
@@ -134,10 +136,10 @@ class _Pointing(Reference):
         return move.change.ts if row is None else max(move.change.ts, row.ts)
 
     @abstractmethod
-    def _lone_key(self, right_key: Key) -> Key: ...
+    def _unmatched_key(self, right_key: Key) -> Key: ...
 
     @abstractmethod
-    def _lone_value(self, value: Value) -> Value: ...
+    def _unmatched_value(self, value: Value) -> Value: ...
 
     @abstractmethod
     def _right_driven(
@@ -245,17 +247,17 @@ class ForeignKeyJoin(_Pointing):
     ) -> None:
         super().__init__(foreign_key, joiner=joiner, store_ids=store_ids, key_bytes=key_bytes, compat=compat)
         self._keeps_left = how in {"left", "outer"}
-        self._keeps_lone = how in {"right", "outer"}
+        self._keeps_unmatched = how in {"right", "outer"}
 
-    def _lone_key(self, right_key: Key) -> Key:
+    def _unmatched_key(self, right_key: Key) -> Key:
         return (None, right_key)
 
-    def _lone_value(self, value: Value) -> Value:
+    def _unmatched_value(self, value: Value) -> Value:
         return self._joiner(None, value)
 
     def _answer(self, left_key: Key, left: Value, right: Value, ts: int) -> Output:
         has_row = left is not None and (right is not None or self._keeps_left)
-        key = (left_key, None) if self._keeps_lone else left_key
+        key = (left_key, None) if self._keeps_unmatched else left_key
         return Output(key, self._joiner(left, right) if has_row else None, ts)
 
     def _right_driven(self, right_key: Key, change: Delta, left_key: Key, value: Value) -> Iterator[Output]:
@@ -352,12 +354,12 @@ class OneToMany(_Pointing):
         compat: bool = False,
     ) -> None:
         super().__init__(foreign_key, joiner=joiner, store_ids=store_ids, key_bytes=key_bytes, compat=compat)
-        self._keeps_lone = how == "left"
+        self._keeps_unmatched = how == "left"
 
-    def _lone_key(self, right_key: Key) -> Key:
+    def _unmatched_key(self, right_key: Key) -> Key:
         return (right_key, None)
 
-    def _lone_value(self, value: Value) -> Value:
+    def _unmatched_value(self, value: Value) -> Value:
         return self._joiner(value, None)
 
     def _right_driven(self, right_key: Key, change: Delta, left_key: Key, value: Value) -> Iterator[Output]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import tablestream as ts
 from tablestream.metrics.query_metrics import fields_of
-from tablestream.operators.buffer.waiting import LATE
+from tablestream.operators.reasons import LATE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -170,9 +170,9 @@ def from_kafka(
 def kafka_metadata(schema: T.StructType) -> dict[str, Any] | None:
     """Find what `from_kafka` noted in the schema of a frame. None for other frames."""
     for column in schema.fields:
-        told = (column.metadata or {}).get(METADATA, {}).get(KAFKA)
-        if told is not None:
-            return {"column": column.name, **told}
+        found = (column.metadata or {}).get(METADATA, {}).get(KAFKA)
+        if found is not None:
+            return {"column": column.name, **found}
     return None
 
 
@@ -233,8 +233,8 @@ def _columns(spark: SparkSession, parts: Sequence[_Part]) -> list[Column]:
 
 def _of_kafka(parts: Sequence[_Part], *, deduplicate: bool) -> Column:
     """Kafka's metadata of a record, and what is wrong with it."""
-    told = F.get(F.filter("headers", lambda header: header["key"] == HEADER), 0)["value"].cast("string")
-    words = F.split(F.when(told.rlike(_HEADER_PATTERN), told), " ")
+    text = F.get(F.filter("headers", lambda header: header["key"] == HEADER), 0)["value"].cast("string")
+    words = F.split(F.when(text.rlike(_HEADER_PATTERN), text), " ")
     changed = F.timestamp_micros(F.get(words, 0).cast("bigint"))
     error = F.concat_ws("; ", *(part.error for part in parts))  # which leaves out those that are null
     written = F.when(

@@ -44,10 +44,7 @@ def ship(spark: SparkSession) -> None:
         raise ArgumentError(
             f"{SHIP} is {wanted!r}.", hint="Set it to 'yes' or 'no', or unset it.", where=user_line()
         )
-    # A session under Spark Connect has no context.
-    if wanted == "no" or spark in _shipped or not hasattr(spark, "sparkContext"):
-        return
-    if (spark.sparkContext.master or "").startswith("local"):
+    if wanted == "no" or spark in _shipped or not has_context(spark) or is_local(spark):
         return
     directory = Path(__file__).parent.parent
     if not directory.is_dir():  # it came in a zip, as by --py-files, and so it came to the executors
@@ -55,6 +52,17 @@ def ship(spark: SparkSession) -> None:
     path = packed(directory)
     spark.sparkContext.addPyFile(path)
     _shipped.add(spark)
+
+
+def has_context(spark: SparkSession) -> bool:
+    """Whether a session has a SparkContext; under Spark Connect it has none."""
+    return hasattr(spark, "sparkContext")
+
+
+def is_local(spark: SparkSession) -> bool:
+    """Whether Spark's executors are on the driver's machine."""
+    master = spark.sparkContext.master if has_context(spark) else spark.conf.get("spark.master", None)
+    return (master or "").startswith("local")
 
 
 @cache

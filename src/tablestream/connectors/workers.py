@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from tablestream.calling import user_line
-from tablestream.connectors.shipping import ship
+from tablestream.connectors.shipping import has_context, is_local, ship
 from tablestream.errors import SessionSettingError
 
 _PYTHON, _SETTING = "PYSPARK_PYTHON", "spark.pyspark.python"
@@ -32,16 +32,6 @@ _checked: WeakSet[SparkSession] = WeakSet()
 # do not depend on it.
 if sys.executable:
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-
-
-def has_context(spark: SparkSession) -> bool:
-    """Whether a session has a SparkContext; under Spark Connect it has none."""
-    return hasattr(spark, "sparkContext")
-
-
-def is_local(spark: SparkSession) -> bool:
-    """Whether Spark's executors are on the driver's machine."""
-    return (spark.conf.get("spark.master", None) or "").startswith("local")
 
 
 def use_driver_python(spark: SparkSession) -> None:

@@ -94,8 +94,8 @@ class QueryMetrics:
             f"{self.query_name or self.query_id}, micro-batch {self.micro_batch}: {self.rows_in:,} records in,"
             f" {self.changes_out:,} changes out, {self.duration_ms / 1000:.1f} s"
         )
-        figures = [one.name.replace("_", " ") for one in fields(OperatorMetrics)]
-        rows: list[tuple[str, ...]] = [("operator", *figures)]
+        sums = [one.name.replace("_", " ") for one in fields(OperatorMetrics)]
+        rows: list[tuple[str, ...]] = [("operator", *sums)]
         rows += [(name, *map(_shown, astuple(one))) for name, one in self.operators.items()]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         lines = [
@@ -164,21 +164,27 @@ class MetricsReader:
                 operator, measure = _parted(name)
                 of_operator.setdefault(operator, {})[measure] = value
         found = {}
-        for operator, told in of_operator.items():
-            size = self._size(operator, told, whole=is_first or told[SHARDS] == measures[SHARDS])
+        for operator, sums in of_operator.items():
+            size = self._size(operator, sums, whole=is_first or sums[SHARDS] == measures[SHARDS])
             rows, size_bytes = size or (None, None)
             found[operator] = OperatorMetrics(
-                told[ROWS_IN], told[ROWS_OUT], rows, size_bytes, told[CACHE_HITS], told[FETCHES], told[MERGES]
+                sums[ROWS_IN],
+                sums[ROWS_OUT],
+                rows,
+                size_bytes,
+                sums[CACHE_HITS],
+                sums[FETCHES],
+                sums[MERGES],
             )
         return found
 
-    def _size(self, operator: str, told: Mapping[str, int], *, whole: bool) -> tuple[int, int] | None:
+    def _size(self, operator: str, sums: Mapping[str, int], *, whole: bool) -> tuple[int, int] | None:
         """Rows and bytes of an operator's state: as all shards report them, or the last known size plus additions."""
         if whole:
-            self._sizes[operator] = told[STATE_ROWS], told[STATE_BYTES]
+            self._sizes[operator] = sums[STATE_ROWS], sums[STATE_BYTES]
         elif operator in self._sizes:
             rows, size_bytes = self._sizes[operator]
-            self._sizes[operator] = rows + told[STATE_ROWS_ADDED], size_bytes + told[STATE_BYTES_ADDED]
+            self._sizes[operator] = rows + sums[STATE_ROWS_ADDED], size_bytes + sums[STATE_BYTES_ADDED]
         return self._sizes.get(operator)
 
 

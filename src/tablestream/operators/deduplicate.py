@@ -28,13 +28,13 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from tablestream.operators.operator import PARENT, Context, Emission, Operator, keyed_changes
+from tablestream.operators.operator import PARENT, Context, Emission, Operator, keyed_changes, keyed_rows
+from tablestream.operators.reasons import REPEATED
 from tablestream.state.changes import FOREIGN_HASH, KEY_HASH, LIVE, SEQ, TS, last_by, number_keys
 from tablestream.state.trace import TraceSpec
 
 #: Writer and topic partition as one text; the record's key; the writer's micro-batch and number.
 WRITER, WRITER_HASH, RECORD_KEY, MICRO_BATCH, NUMBER = "_w", "_wh", "_rk", "_mb", "_no"
-REPEATED = "repeated"
 _PLACE = {
     WRITER_HASH: pl.Int64(),
     WRITER: pl.String(),
@@ -69,8 +69,7 @@ class Deduplicate(Operator):
 
     @property
     def inputs(self) -> tuple[pl.Schema, ...]:
-        head = {KEY_HASH: pl.Int64(), **self.keys, TS: pl.Int64(), LIVE: pl.Boolean()}
-        return (pl.Schema({**head, "v": self.value, **_PLACE}),)
+        return (keyed_rows(self.keys, {"v": self.value, **_PLACE}),)
 
     @property
     def outputs(self) -> tuple[pl.Schema, ...]:

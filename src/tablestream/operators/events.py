@@ -47,10 +47,9 @@ def gather(column: pl.Series, positions: Ints) -> pl.Series:
 
 def pick(values: npt.NDArray[_T], positions: Ints, default: _T) -> npt.NDArray[_T]:
     """Take the values at some positions; `default` where the position is negative."""
-    taken = np.full(len(positions), default, dtype=values.dtype)
-    there = positions >= 0
-    taken[there] = values[positions[there]]
-    return taken
+    if not len(values):
+        return np.full(len(positions), default, dtype=values.dtype)
+    return np.where(positions >= 0, values.take(positions, mode="clip"), default)
 
 
 def ranks(rows: pl.DataFrame, keys: Sequence[str]) -> list[int]:
@@ -64,17 +63,22 @@ def touched_keys(frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
 
 
 def with_state(stored: pl.DataFrame, arrived: pl.DataFrame) -> pl.DataFrame:
-    """Put the rows of the state before the messages, with change number 0; both have ``_row_ts`` afterwards."""
-    zero = pl.lit(0, pl.Int64)
-    old = stored.with_columns(pl.col(TS).alias(ROW_TS), zero.alias(SEQ), zero.alias(STEP))
-    new = arrived.with_columns(pl.coalesce(ROW_TS, TS).alias(ROW_TS))
-    return pl.concat([old.select(new.columns), new], rechunk=False)
+    """Put the messages after the rows of the state, which get place 0, step 0 and, if they have no time, time 0.
+
+    If messages have ``_row_ts``, all rows have it afterwards.
+    """
+    if ROW_TS in arrived.columns:
+        stored = stored.with_columns(pl.col(TS).alias(ROW_TS))
+        arrived = arrived.with_columns(pl.coalesce(ROW_TS, TS).alias(ROW_TS))
+    zeros = [pl.lit(0, pl.Int64).alias(name) for name in (SEQ, STEP, TS) if name not in stored.columns]
+    return pl.concat([stored.with_columns(zeros).select(arrived.columns), arrived], rechunk=False)
 
 
 def newest(rows: pl.DataFrame, kid: pl.Series, schema: pl.Schema) -> pl.DataFrame:
     """Take the last row of each key that changed, at the row's own time: what `with_state` reads next time."""
-    changed = last_by(rows, kid).filter(pl.col(SEQ) > 0)
-    return changed.drop(TS).rename({ROW_TS: TS}).select(list(schema))
+    if ROW_TS in rows.columns:
+        rows = rows.drop(TS).rename({ROW_TS: TS})
+    return last_by(rows, kid).filter(pl.col(SEQ) > 0).select(list(schema))
 
 
 def chunks(low: Ints, high: Ints, rows: int) -> Iterator[tuple[Ints, Ints]]:
@@ -115,6 +119,17 @@ def ends(*columns: Ints) -> Bools:
 def run_start(start: Bools) -> Ints:
     """Return the position where the run of each row starts."""
     return np.maximum.accumulate(np.where(start, np.arange(len(start), dtype=np.int64), 0))
+
+
+def previous(values: npt.NDArray[_T], start: Bools, default: _T | npt.NDArray[_T]) -> npt.NDArray[_T]:
+    """Return the value one position before each; `default` where a run starts."""
+    return np.where(start, default, np.append(values[:1], values)[: len(values)])
+
+
+def latest(marked: Bools, start: Bools) -> Ints:
+    """Return the last marked position up to each one, in the same run; -1 if there is none."""
+    last = np.maximum.accumulate(np.where(marked, np.arange(len(marked), dtype=np.int64), -1))
+    return np.where(last >= run_start(start), last, -1)
 
 
 def running(moves: Ints, start: Bools) -> Ints:
@@ -226,11 +241,18 @@ class Events:
         return ends[np.cumsum(start) - 1] if len(start) else self.at
 
     def last_of(self, number: int) -> Ints:
-        """The position of the last event of input `number` up to each event, of any key; -1 if there is none.
+        """The position of the last event of input `number` up to each event of its key; -1 if there is none."""
+        last = np.maximum.accumulate(np.where(self.input == number, self.at, -1))
+        return np.where(last >= self.key_start, last, -1)
 
-        It has the same key exactly if it is not before `key_start`.
-        """
-        return np.maximum.accumulate(np.where(self.input == number, self.at, -1))
+    @cached_property
+    def last_stored(self) -> Ints:
+        """The position of the last event of the state with the same key; -1 if there is none."""
+        return latest(self.seq == 0, self.key_start == self.at)
+
+    def before(self, last: Ints, at: Ints) -> Ints:
+        """Of such positions as `last_of` gives, those before some events; -1 before the first event of a key."""
+        return np.where(at > self.key_start[at], last[at - 1], -1)
 
     def same_turn(self, number: int) -> Ints:
         """The position of the event of input `number` with the same key, step and turn; -1 if there is none.
@@ -246,15 +268,14 @@ class Events:
         found[group[mine]] = self.at[mine]
         return found[group]
 
-    def without_idle_tombstones(self, quiet: Sequence[bool]) -> Events:
-        """Leave out tombstones for absent rows, on the inputs marked quiet."""
+    def without_idle_tombstones(self, minimal: Sequence[bool]) -> Events:
+        """Leave out tombstones for absent rows, on the inputs marked minimal."""
         if not len(self.kid):
             return self
         keep = np.ones(len(self.kid), dtype=bool)
-        for number, is_quiet in enumerate(quiet):
-            if is_quiet:
-                before = np.append(-1, self.last_of(number)[:-1])
-                had = (before >= self.key_start) & self.live[before]
+        for number, is_minimal in enumerate(minimal):
+            if is_minimal:
+                had = pick(self.live, self.before(self.last_of(number), self.at), np.False_)
                 keep &= (self.input != number) | self.live | had
         if keep.all():
             return self

@@ -41,6 +41,14 @@ def keyed_changes(keys: pl.Schema, value: pl.DataType) -> pl.Schema:
     return keyed_rows(keys, {"v": value})
 
 
+def rows_trace(
+    name: str, keys: pl.Schema, values: Mapping[str, pl.DataType], *, number: int = 0, hashed: str = KEY_HASH
+) -> TraceSpec:
+    """The trace of a table: the last row of each key, and its time. `hashed`: the column of the key's hash."""
+    columns = {hashed: pl.Int64(), **keys, TS: pl.Int64(), LIVE: pl.Boolean(), **values}
+    return TraceSpec(name=name, number=number, hash=hashed, key=tuple(keys), schema=pl.Schema(columns))
+
+
 @dataclass(frozen=True)
 class Emission:
     """Rows for one output of an operator: ``_parent``, ``_n``, ``_ts``, ``_live`` and the output's own columns."""
@@ -182,7 +190,7 @@ class Operator(ABC):
 
 
 @dataclass(frozen=True)
-class CanBeFinal(Operator):
+class HasFinal(Operator):
     """An operator that can emit only the last change per key and micro-batch.
 
     Parameters

@@ -25,12 +25,12 @@ from dataclasses import dataclass
 import polars as pl
 
 from tablestream.operators.events import touched_keys
-from tablestream.operators.operator import PARENT, Context, Emission, Operator, keyed_changes
+from tablestream.operators.operator import PARENT, Context, Emission, Operator, keyed_changes, keyed_rows
+from tablestream.operators.reasons import NULL_SEQUENCE, SUPERSEDED
 from tablestream.state.changes import KEY_HASH, LIVE, SEQ, STEP, TS, last_by, number_keys
 from tablestream.state.trace import TraceSpec
 
 SEQUENCE, UNTIL = "_sq", "_until"
-NULL_SEQUENCE, SUPERSEDED = "null-sequence", "superseded"
 
 
 @dataclass(frozen=True)
@@ -62,8 +62,7 @@ class SequenceBy(Operator):
 
     @property
     def inputs(self) -> tuple[pl.Schema, ...]:
-        head = {KEY_HASH: pl.Int64(), **self.keys, TS: pl.Int64(), LIVE: pl.Boolean()}
-        return (pl.Schema({**head, SEQUENCE: self.sequence, "v": self.value}),)
+        return (keyed_rows(self.keys, {SEQUENCE: self.sequence, "v": self.value}),)
 
     @property
     def outputs(self) -> tuple[pl.Schema, ...]:

@@ -22,10 +22,9 @@ from dataclasses import dataclass
 import polars as pl
 
 from tablestream.operators.operator import PARENT, Context, Emission, Operator, keyed_changes
+from tablestream.operators.reasons import NULL_KEY
 from tablestream.state.changes import SEQ, STEP
 from tablestream.state.trace import TraceSpec
-
-NULL_KEY = "null-key"
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ before     change    emits
 =========  ========  ==============================================================================
 any        row       the row, with the row before if `keep_old`
 row        tombston  the tombstone, with the row before if `keep_old`
-none       tombston  nothing if `quiet`, else the tombstone
+none       tombston  nothing if `minimal`, else the tombstone
 =========  ========  ==============================================================================
 
 `final`: only the last change of each key and micro-batch is emitted, and none if the row was absent before and is
@@ -20,8 +20,9 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from tablestream.operators.events import Events, ends, gather, newest, touched_keys, with_state
-from tablestream.operators.operator import PARENT, Context, Emission, Operator
+from tablestream.operators.deltas import Deltas, Turn
+from tablestream.operators.events import gather, newest, touched_keys, with_state
+from tablestream.operators.operator import PARENT, Context, Emission, Operator, rows_trace
 from tablestream.state.changes import KEY_HASH, LIVE, ROW_TS, SEQ, TS, number_keys
 from tablestream.state.trace import TraceSpec
 
@@ -40,7 +41,7 @@ class Upsert(Operator):
         The dtype of the value.
     keep_old
         Whether the row before is remembered and emitted (as ``old``). If not, only its existence is remembered.
-    quiet
+    minimal
         Whether to leave out tombstones for absent rows.
     final
         Whether to emit only the last change per key and micro-batch.
@@ -55,13 +56,13 @@ class Upsert(Operator):
     keys: pl.Schema
     value: pl.DataType
     keep_old: bool = False
-    quiet: bool = True
+    minimal: bool = True
     final: bool = False
     keep_rows: bool = False
 
     @property
     def parameters(self) -> tuple[str, ...]:
-        return ("keep_old", "quiet", "final")
+        return ("keep_old", "minimal", "final")
 
     @property
     def inputs(self) -> tuple[pl.Schema, ...]:
@@ -75,12 +76,7 @@ class Upsert(Operator):
 
     @property
     def traces(self) -> tuple[TraceSpec, ...]:
-        columns = {KEY_HASH: pl.Int64(), **self.keys, TS: pl.Int64(), LIVE: pl.Boolean()}
-        if self.keep_old or self.keep_rows:
-            columns["v"] = self.value
-        return (
-            TraceSpec(name="rows", number=0, hash=KEY_HASH, key=tuple(self.keys), schema=pl.Schema(columns)),
-        )
+        return (rows_trace("rows", self.keys, {"v": self.value} if self.keep_old or self.keep_rows else {}),)
 
     def run(self, inputs: Sequence[pl.DataFrame], context: Context) -> Iterator[Emission]:
         """Emit the changes according to the rules above, and remember the last row of each key."""
@@ -92,24 +88,14 @@ class Upsert(Operator):
             stored = stored.with_columns(pl.lit(None, self.value).alias("v"))
         rows = with_state(stored, arrived)
         (kid,) = number_keys(KEY_HASH, list(self.keys), [rows])
-        events = Events.of([rows], [kid]).without_idle_tombstones([self.quiet])
-        yield Emission(0, self._emitted(events, rows))
+        turn = Turn.MICRO_BATCH if self.final else Turn.MESSAGE
+        yield Emission(0, self._emitted(Deltas.of(rows, kid, turn, minimal=self.minimal)))
         trace.insert(newest(rows, kid, spec.schema))
 
-    def _emitted(self, events: Events, rows: pl.DataFrame) -> pl.DataFrame:
-        """Pair each change with the row before it."""
-        place = events.at
-        before = np.where(place > events.key_start, place - 1, -1)
-        chosen = events.seq > 0
-        if self.final:
-            begin = events.key_start
-            before = np.where(events.seq[begin] == 0, begin, -1) if len(begin) else begin
-            chosen &= ends(events.kid)
-        was = (before >= 0) & events.live[before] if len(place) else events.live
-        if self.final:
-            chosen &= events.live | was
-        row = rows[events.row[chosen]]
-        old = np.where(was, events.row[before], -1)[chosen] if len(place) else events.row
-        return row.select(
-            pl.col(SEQ).alias(PARENT), KEY_HASH, *self.keys, TS, ROW_TS, LIVE, "v"
-        ).with_columns(*([gather(rows["v"], old).alias(OLD)] if self.keep_old else []))
+    def _emitted(self, deltas: Deltas) -> pl.DataFrame:
+        """The change of each turn, with the row before it."""
+        chosen = deltas.live | deltas.was if self.final else np.ones(len(deltas.now), dtype=bool)
+        rows = deltas.rows
+        changes = rows.select(pl.col(SEQ).alias(PARENT), KEY_HASH, *self.keys, TS, ROW_TS, LIVE, "v")
+        old = [gather(rows["v"], deltas.before[chosen]).alias(OLD)] if self.keep_old else []
+        return changes[deltas.now[chosen]].with_columns(old)

@@ -21,7 +21,8 @@ from dataclasses import dataclass
 import polars as pl
 
 from tablestream.operators.operator import PARENT, Context, Emission, Operator, keyed_changes
-from tablestream.operators.versions import EXPIRED, Versions, running_maximum
+from tablestream.operators.reasons import EXPIRED
+from tablestream.operators.versions import Versions
 from tablestream.state.changes import KEY_HASH, LATEST, LIVE, SEQ, STEP, TS
 from tablestream.state.trace import TraceSpec
 
@@ -82,22 +83,16 @@ class VersionedTable(Operator):
     def run(self, inputs: Sequence[pl.DataFrame], context: Context) -> Iterator[Emission]:
         """Write the changes in their order, and emit them."""
         (arrived,) = inputs
-        highest = running_maximum(arrived[TS], context.observed)
-        in_time = arrived[TS] >= highest - self.history_us
+        bounds, context.observed = self._versions.bounds(arrived[TS], context.observed)
+        in_time = arrived[TS] >= bounds
         accepted = arrived.filter(in_time)
         context.reject(EXPIRED, arrived.filter(~in_time))
         trace = context.trace(self.traces[0].name)
-        open_versions = self._versions.opened(trace, accepted)
+        versions = self._versions.opened(trace, accepted)
         latest = [
-            open_versions.put(position, time, exists=exists)
+            versions.put(position, time, exists=exists)
             for position, (time, exists) in enumerate(accepted.select(TS, LIVE).iter_rows())
         ]
-        if len(highest):
-            context.observed = int(highest[-1])
-        yield Emission(
-            0,
-            accepted.rename({SEQ: PARENT})
-            .drop(STEP)
-            .with_columns(pl.Series(LATEST, latest, dtype=pl.Boolean)),
-        )
-        open_versions.remember(trace, context.observed)
+        changes = accepted.rename({SEQ: PARENT}).drop(STEP)
+        yield Emission(0, changes.with_columns(pl.Series(LATEST, latest, dtype=pl.Boolean)))
+        versions.remember(trace, context.observed)

@@ -7,11 +7,11 @@ before     change    emits
 =========  ========  ==================================================================================
 any        row       the row, with the row before if `keep_old`
 row        tombston  the tombstone, with the row before if `keep_old`
-none       tombston  nothing if `quiet` (no row is deleted), else the tombstone
+none       tombston  nothing if `minimal` (no row is deleted), else the tombstone
 =========  ========  ==================================================================================
 
 A late row that is followed by a tombstone ends at the tombstone's time. If such tombstones may have been left out
-(`quiet`), the tombstone is emitted then.
+(`minimal`), the tombstone is emitted then.
 
 `final`: only the last change of each key and time in the micro-batch is emitted, and "before" means before the
 micro-batch. A tombstone is emitted where a row was, or where it ends one. A change is then the latest if it is so at
@@ -24,19 +24,28 @@ References
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
-import numpy as np
 import polars as pl
 
-from tablestream.operators.events import gather
+from tablestream.operators.events import gather, ints
 from tablestream.operators.operator import NUMBER, PARENT, Context, Emission, Operator, keyed_changes
 from tablestream.operators.upsert import OLD
-from tablestream.operators.versions import OpenVersions, Versions, running_maximum
+from tablestream.operators.versions import OpenVersions, Versions, columns_of
 from tablestream.state.changes import KEY_HASH, LATEST, LIVE, SEQ, TS
 from tablestream.state.trace import TraceSpec
+
+#: An emission: its change, its number there, its time, the places of its row and the row before, whether it is latest.
+_CHANGE: Mapping[str, type[pl.DataType]] = {
+    "at": pl.Int64,
+    NUMBER: pl.Int64,
+    TS: pl.Int64,
+    "row": pl.Int64,
+    "before": pl.Int64,
+    LATEST: pl.Boolean,
+}
+_Change = tuple[int, int, int, int, int, bool]
 
 
 @dataclass(frozen=True)
@@ -55,7 +64,7 @@ class VersionedUpsert(Operator):
         See `versions`.
     keep_old
         Whether the row before is emitted (as ``old``).
-    quiet
+    minimal
         Whether to leave out a tombstone if no row was valid at its time.
     final
         Whether to emit only the last change per key, time and micro-batch.
@@ -70,12 +79,12 @@ class VersionedUpsert(Operator):
     history_us: int
     forgetful: bool = False
     keep_old: bool = False
-    quiet: bool = True
+    minimal: bool = True
     final: bool = False
 
     @property
     def parameters(self) -> tuple[str, ...]:
-        return ("keep_old", "quiet", "final", "history_us")
+        return ("keep_old", "minimal", "final", "history_us")
 
     @property
     def inputs(self) -> tuple[pl.Schema, ...]:
@@ -99,29 +108,29 @@ class VersionedUpsert(Operator):
         (arrived,) = inputs
         trace = context.trace(self.traces[0].name)
         versions = self._versions.opened(trace, arrived)
-        highest = running_maximum(arrived[TS], context.observed)
-        bounds = (highest - self.history_us).to_list()
-        if len(highest):
-            context.observed = int(highest[-1])
-        told = (
-            self._final(arrived, versions, bounds) if self.final else self._every(arrived, versions, bounds)
-        )
-        yield Emission(0, self._emitted(arrived, versions, told))
+        found, context.observed = self._versions.bounds(arrived[TS], context.observed)
+        bounds = found.to_list()
+        changes = (self._final if self.final else self._every)(arrived, versions, bounds)
+        yield Emission(0, self._emitted(arrived, versions, columns_of(changes, _CHANGE)))
         versions.remember(trace, context.observed)
 
-    def _every(self, arrived: pl.DataFrame, versions: OpenVersions, bounds: Sequence[int]) -> Iterator[_Told]:
+    def _every(
+        self, arrived: pl.DataFrame, versions: OpenVersions, bounds: Sequence[int]
+    ) -> Iterator[_Change]:
         """Write the changes in their order, and emit each one."""
         for at, (time, exists, latest) in enumerate(arrived.select(TS, LIVE, LATEST).iter_rows()):
             history = versions.written(at)
             before = history.as_of(time, bounds[at])
             versions.put(at, time, exists=exists)
-            if exists or before >= 0 or not self.quiet:
-                yield _Told(at, 0, time, versions.row(at, exists=exists), before, latest)
+            if exists or before >= 0 or not self.minimal:
+                yield (at, 0, time, versions.row(at, exists=exists), before, latest)
             end = history.end(time)
-            if self.quiet and exists and before < 0 and end is not None and history.as_of(end, None) < 0:
-                yield _Told(at, 1, end, -1, versions.row(at), end == history.times[-1])
+            if self.minimal and exists and before < 0 and end is not None and history.as_of(end, None) < 0:
+                yield (at, 1, end, -1, versions.row(at), end == history.times[-1])
 
-    def _final(self, arrived: pl.DataFrame, versions: OpenVersions, bounds: Sequence[int]) -> Iterator[_Told]:
+    def _final(
+        self, arrived: pl.DataFrame, versions: OpenVersions, bounds: Sequence[int]
+    ) -> Iterator[_Change]:
         """Write all changes, and emit what differs from before where a row is or was valid, or one ends."""
         changes = list(arrived.select(TS, LIVE).iter_rows())
         before = [versions.written(at).as_of(time, bounds[at]) for at, (time, _) in enumerate(changes)]
@@ -138,30 +147,13 @@ class VersionedUpsert(Operator):
             if row >= 0 or was >= 0 or ended >= 0:
                 newest = not history.times or time >= history.times[-1]
                 old = was if was >= 0 or row >= 0 else ended
-                yield _Told(at, int(time != changes[at][0]), time, row, old, newest)
+                yield (at, int(time != changes[at][0]), time, row, old, newest)
 
-    def _emitted(self, arrived: pl.DataFrame, versions: OpenVersions, told: Iterable[_Told]) -> pl.DataFrame:
-        """Pair the emitted changes with the rows that were valid before them."""
-        columns = list(zip(*told, strict=True)) or [()] * len(_Told._fields)
-        at, number, time, row, old, latest = columns
-        rows = np.array(row, dtype=np.int64)
-        images = [gather(versions.payload, np.array(old, dtype=np.int64)).alias(OLD)] if self.keep_old else []
-        return arrived.select(pl.col(SEQ).alias(PARENT), KEY_HASH, *self.keys)[list(at)].with_columns(
-            pl.Series(NUMBER, number, dtype=pl.Int64),
-            pl.Series(TS, time, dtype=pl.Int64),
-            pl.Series(LIVE, rows >= 0, dtype=pl.Boolean),
-            pl.Series(LATEST, latest, dtype=pl.Boolean),
-            gather(versions.payload, rows).alias("v"),
-            *images,
+    def _emitted(self, arrived: pl.DataFrame, versions: OpenVersions, changes: pl.DataFrame) -> pl.DataFrame:
+        """The emitted changes, each with the row that was valid before it."""
+        payload, rows = versions.payload, ints(changes["row"])
+        old = [gather(payload, ints(changes["before"])).alias(OLD)] if self.keep_old else []
+        keys = arrived.select(pl.col(SEQ).alias(PARENT), KEY_HASH, *self.keys)[changes["at"]]
+        return keys.hstack(changes.select(NUMBER, TS, LATEST)).with_columns(
+            pl.Series(LIVE, rows >= 0, dtype=pl.Boolean), gather(payload, rows).alias("v"), *old
         )
-
-
-class _Told(NamedTuple):
-    """An emission: its change, number there, time, the places of its row and the one before, whether it is latest."""
-
-    at: int
-    number: int
-    time: int
-    row: int
-    before: int
-    latest: bool

@@ -23,24 +23,30 @@ KIP-889; ``docs/semantics.md``.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any
 
-import numpy as np
 import polars as pl
 
-from tablestream.operators.events import gather, touched_keys
+from tablestream.operators.events import gather, ints, touched_keys
 from tablestream.state.changes import LIVE, number_keys
 from tablestream.state.trace import Trace, TraceSpec
 
-EXPIRED = "expired"
+#: How many records `columns_of` holds at a time.
+_RECORDS = 500
 FROM, TO, EXISTS, CLOSED, DELETED = "_from", "_to", "_exists", "_closed", "_deleted"
-
-
-def running_maximum(times: pl.Series, observed: int | None) -> pl.Series:
-    """Return the running maximum of times, starting from the largest time observed before."""
-    highest = times.cum_max()
-    return highest if observed is None else highest.clip(lower_bound=observed)
+#: A version that changed: a put of its key, and the place of its payload.
+_CHANGED: Mapping[str, type[pl.DataType]] = {
+    "position": pl.Int64,
+    FROM: pl.Int64,
+    TO: pl.Int64,
+    "row": pl.Int64,
+    CLOSED: pl.Int64,
+    DELETED: pl.Boolean,
+    LIVE: pl.Boolean,
+}
 
 
 @dataclass
@@ -133,6 +139,12 @@ class History:
         last = len(self.times) if end is None else bisect_left(self.times, end)
         return self.times[bisect_right(self.times, begin) : last]
 
+    def during(self, begin: int, end: int | None) -> Iterator[tuple[int, int | None, int]]:
+        """Cut a time span where versions begin: the begin, the end and the payload of each part."""
+        begins = [begin, *self.between(begin, end)]
+        for start, stop in zip(begins, [*begins[1:], end], strict=True):
+            yield start, stop, self.as_of(start, None)
+
     def cover(self, begin: int, end: int | None, row: int) -> list[int]:
         """Make a row valid from one time to another; return the times at which a version changes."""
         touched = [begin, *self.between(begin, end)]
@@ -210,6 +222,13 @@ class Versions:
             expires=TO,
         )
 
+    def bounds(self, times: pl.Series, observed: int | None) -> tuple[pl.Series, int | None]:
+        """Observe times in their order; return how far back the history reaches at each, and the largest one."""
+        highest = times.cum_max()
+        if observed is not None:
+            highest = highest.clip(lower_bound=observed)
+        return highest - self.history_us, int(highest[-1]) if len(highest) else observed
+
     def opened(self, trace: Trace, puts: pl.DataFrame, asked: pl.DataFrame | None = None) -> OpenVersions:
         """Read the versions of the keys that are written or looked up."""
         columns = [self.key_hash, *self.keys]
@@ -245,6 +264,18 @@ def valid_versions(versions: pl.DataFrame, bound: int, as_of: int | None = None)
     else:
         valid = (pl.col(FROM) <= as_of) & (pl.col(TO).is_null() | (pl.col(TO) > as_of))
     return versions.filter(valid)
+
+
+def columns_of(records: Iterable[Sequence[Any]], schema: Mapping[str, type[pl.DataType]]) -> pl.DataFrame:
+    """Make a frame of records. Few of them exist at a time, so the garbage collector has few to visit."""
+    columns: list[list[Any]] = [[] for _ in schema]
+    remaining = iter(records)
+    while part := list(islice(remaining, _RECORDS)):
+        for column, values in zip(columns, zip(*part, strict=True), strict=True):
+            column.extend(values)
+    return pl.DataFrame(
+        [pl.Series(name, column, dtype=schema[name]) for name, column in zip(schema, columns, strict=True)]
+    )
 
 
 @dataclass
@@ -312,27 +343,18 @@ class OpenVersions:
 
     def remember(self, trace: Trace, observed: int | None) -> None:
         """Write the versions that changed, and remove expired ones."""
-        changed = list(self._changed())
-        if not changed:
+        found = columns_of(self._changed(), _CHANGED)
+        if found.is_empty():
             return
-        columns = list(zip(*changed, strict=True))
-        position, begin, end, row, closed, deleted, live = (list(column) for column in columns)
-        spec = self.versions.trace
-        keys = self.puts.select(self.versions.key_hash, *self.versions.keys)[position]
-        rows = keys.with_columns(
-            pl.Series(FROM, begin, dtype=pl.Int64),
-            pl.Series(TO, end, dtype=pl.Int64),
-            pl.Series(EXISTS, [one >= 0 for one in row], dtype=pl.Boolean),
-            pl.Series(CLOSED, closed, dtype=pl.Int64),
-            pl.Series(DELETED, deleted, dtype=pl.Boolean),
-            pl.Series(LIVE, live, dtype=pl.Boolean),
-            gather(self.payload, np.array(row, dtype=np.int64)).alias("v"),
+        keys = self.puts.select(self.versions.key_hash, *self.versions.keys)[found["position"]]
+        rows = keys.hstack(found).with_columns(
+            pl.col("row").ge(0).alias(EXISTS), gather(self.payload, ints(found["row"])).alias("v")
         )
         bound = None if observed is None else observed - self.versions.history_us
-        trace.insert(rows.select(list(spec.schema)), expired_before=bound)
+        trace.insert(rows.select(list(self.versions.trace.schema)), expired_before=bound)
 
     def _changed(self) -> Iterator[tuple[int, int, int | None, int, int | None, bool, bool]]:
-        """(a put of the key, begin, end, row, closed, deleted, live) of every version that changed."""
+        """The columns `_CHANGED` of every version that changed."""
         for key, position in self._keys.items():
             history = self.histories[key]
             for time in sorted(history.touched):

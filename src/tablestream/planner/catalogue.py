@@ -18,10 +18,13 @@ import pyarrow as pa
 
 from tablestream.errors import DamagedStateError, StateError
 from tablestream.operators.reduce.aggregate import Aggregate
+from tablestream.operators.reduce.collected import Collected
 from tablestream.operators.reduce.members import ROWS_OF_GROUPS
+from tablestream.operators.reduce.top import RANK, Top
+from tablestream.operators.reduce.totals import Function
 from tablestream.operators.versions import FROM, TO, valid_versions
-from tablestream.planner.lowering import Draft, Groups, History, Remembered, Types
-from tablestream.planner.rules import aggregate_function
+from tablestream.planner.group_rules import aggregate_function
+from tablestream.planner.lowering import Draft, Groups, History, Ranks, Remembered, Types, struct_of
 from tablestream.runtime.rounds import Round
 from tablestream.state.changes import TS, key_columns
 from tablestream.state.shard import ShardState
@@ -29,8 +32,8 @@ from tablestream.state.trace import TraceSpec
 from tablestream.topology.graph import named_as
 from tablestream.topology.nodes import Field, Fields, Measure, Node
 
-#: 2: aggregates of groups are stored with heads, and counts of values.
-FORMAT_VERSION = 2
+#: 2: aggregates of groups are stored with heads, and counts of values. 3: the ranks of `top` can be read.
+FORMAT_VERSION = 3
 
 
 @dataclass(frozen=True)
@@ -55,8 +58,8 @@ class StoredTable:
         Whether every shard has all of it.
     history
         Of a versioned table.
-    groups
-        Of a table of declared aggregates, which are computed from what is stored.
+    groups, ranks
+        Of a table of declared aggregates, and of one of first rows: they are computed from what is stored.
     """
 
     name: str
@@ -72,6 +75,7 @@ class StoredTable:
     copied: bool = False
     history: History | None = None
     groups: Groups | None = None
+    ranks: Ranks | None = None
 
     def frames(self, state: ShardState, types: Types, as_of_us: int | None = None) -> Iterator[pl.DataFrame]:
         """Yield the rows of a shard in frames of bounded size.
@@ -90,13 +94,13 @@ class StoredTable:
         DataFrame
             ``_k0``, ..., ``_ts``, ``v``; of a versioned table also ``_from`` and ``_to``, and ``_ts`` is ``_from``.
         """
-        if self.groups is not None:
-            stored = self._aggregate(self.groups, types).recalled(
-                lambda name: state.trace(f"{self.operator}/{name}")
-            )
-        else:
+        operator = self._computing(types)
+        if operator is None:
             stored = state.trace(self.traces[0].name).frames()
-        keys = zip(self.traces[0].key, key_columns(len(self.key)), strict=True)
+        else:
+            stored = operator.recalled(lambda name: state.trace(f"{self.operator}/{name}"))
+        names = (*self.traces[0].key, *(() if self.ranks is None else (RANK,)))
+        keys = zip(names, key_columns(len(self.key)), strict=True)
         columns = [pl.col(name).alias(shown) for name, shown in keys]
         columns.append(self._own_value())
         versions = () if self.history is None else (FROM, TO)
@@ -115,19 +119,26 @@ class StoredTable:
             value = pl.struct(value.struct.field(f"c{of}").alias(f"c{n}") for n, of in enumerate(own))
         return value.alias("v")
 
-    def _aggregate(self, groups: Groups, types: Types) -> Aggregate:
-        """The operator that computes the aggregates of groups from what is stored."""
+    def _computing(self, types: Types) -> Aggregate | Top | None:
+        """The operator that computes the table from what is stored; None: its rows are stored."""
         of_groups, *others = self.traces
         members = [spec for spec in others if spec.name.endswith(ROWS_OF_GROUPS)]
+        keys = pl.Schema({name: spec.schema[name] for spec in members for name in spec.unique})
+        group_keys = pl.Schema({name: of_groups.schema[name] for name in of_groups.key})
+        value = members[0].schema["v"] if members else pl.Struct([])
+        if self.ranks is not None:
+            result = struct_of(types(self.value))
+            return Top(keys, group_keys, value, result, self.ranks.order, self.ranks.n)
+        if self.groups is None:
+            return None
+        return Aggregate(keys, group_keys, value, self._functions(self.groups, types))
+
+    def _functions(self, groups: Groups, types: Types) -> tuple[Function | Collected, ...]:
         inputs, results = types(groups.inputs).values(), types(self.value).items()
-        functions = (
+        return tuple(
             aggregate_function(measure, list(inputs), name, result, records=groups.records)
             for measure, (name, result) in zip(groups.measures, results, strict=True)
         )
-        keys = {name: spec.schema[name] for spec in members for name in spec.unique}
-        value = members[0].schema["v"] if members else pl.Struct([])
-        group_keys = {name: of_groups.schema[name] for name in of_groups.key}
-        return Aggregate(pl.Schema(keys), pl.Schema(group_keys), value, tuple(functions))
 
 
 @dataclass(frozen=True)
@@ -185,6 +196,7 @@ def _stored(draft: Draft, remembered: Remembered, work: Round, names: Mapping[No
         copied=next(placed.copied for placed in work.operators if placed.name == prefix),
         history=remembered.history,
         groups=remembered.groups,
+        ranks=remembered.ranks,
     )
 
 
@@ -225,14 +237,16 @@ def decode(text: str) -> StoredTables:
 
 
 def _table(facts: dict[str, Any]) -> StoredTable:
-    history, groups = facts.pop("history"), facts.pop("groups")
+    history, groups, ranks = (facts.pop(name) for name in ("history", "groups", "ranks"))
     fields: dict[str, Any] = {name: _fields(facts.pop(name)) for name in ("key", "value", "stored_key")}
     traces = tuple(map(_decoded, facts.pop("traces")))
     if groups is not None:
         measures = tuple(Measure(**one) for one in groups["measures"])
         groups = Groups(_fields(groups["inputs"]), measures, groups["records"])
+    if ranks is not None:
+        ranks = Ranks(tuple(ranks["columns"]), tuple(ranks["descending"]), ranks["n"])
     history = None if history is None else History(**history)
-    return StoredTable(**facts, **fields, traces=traces, history=history, groups=groups)
+    return StoredTable(**facts, **fields, traces=traces, history=history, groups=groups, ranks=ranks)
 
 
 def _fields(facts: list[dict[str, str]]) -> Fields:

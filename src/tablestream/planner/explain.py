@@ -8,7 +8,7 @@ from tablestream.operators.joins.key_join import Branch
 from tablestream.operators.operator import Operator
 from tablestream.planner.catalogue import decode
 from tablestream.planner.physical_plan import PhysicalPlan, Reader
-from tablestream.runtime.rounds import Round
+from tablestream.runtime.rounds import EVERY_SHARD, Port, Round
 
 
 def explained(plan: PhysicalPlan) -> str:
@@ -33,9 +33,7 @@ def explained(plan: PhysicalPlan) -> str:
     parts.append("Last shuffle: by the output's key, in order")
     for ending in plan.endings:
         if ending.output.rejected:
-            parts.append(
-                f"Output {plan.names[ending.output.node]}: the records that are left out on the way to it"
-            )
+            parts.append(f"Output {plan.names[ending.output.node]}: dropped records")
             continue
         wanted = ["final change per key and micro-batch" if ending.output.final else "every change"]
         wanted += ["with the row before"] if ending.output.before else []
@@ -56,7 +54,7 @@ def _round(work: Round) -> list[str]:
             f"  {placed.name}: {type(placed.operator).__name__} {_parameters(placed.operator)}".rstrip()
         )
         lines += [f"    remembers {spec.name} by ({', '.join(spec.key)})" for spec in placed.operator.traces]
-        targets = sorted({port.label for ports in placed.targets for port in ports})
+        targets = sorted({_port(port) for ports in placed.targets for port in ports})
         lines.append(f"    sends to {', '.join(targets)}")
     return lines
 
@@ -83,7 +81,12 @@ def _tree(side: Branch | int) -> str:
 
 
 def _ports(readers: tuple[Reader, ...]) -> str:
-    return ", ".join(reader.port.label for reader in readers)
+    return ", ".join(_port(reader.port) for reader in readers)
+
+
+def _port(port: Port) -> str:
+    """A port, and whether its messages go to every shard: a copied table's changes do."""
+    return f"{port.label} in every shard" if port.route == EVERY_SHARD else port.label
 
 
 def _count(number: int, noun: str) -> str:

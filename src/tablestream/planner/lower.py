@@ -113,8 +113,8 @@ def _ending(lowering: Lowering, output: Output, index: int, final: set[Node]) ->
     if output.rejected:
         lowering.wants.append(want)
         return _End(output, want, None, None)
-    quiet = output.minimal or lowering.is_quiet(output.node)
-    if not (output.before or quiet or (output.final and base not in final)):
+    minimal = output.minimal or lowering.reads_minimal(output.node)
+    if not (output.before or minimal or (output.final and base not in final)):
         # What a view of a stream filters out or rekeys must be known before the last shuffle.
         if isinstance(base, Source | Merge) or (output.node.is_stream and base is not output.node):
             lowering.read_stream(output.node, want, output.node.key)
@@ -125,7 +125,7 @@ def _ending(lowering: Lowering, output: Output, index: int, final: set[Node]) ->
     path = (*path_from_base(output.node), _LAST)
     read = Want((path, index), number, KEY_HASH, f"output {index + 1}[rows]")
     lowering.read(output.node, read, output.node.key, latest_only=not output.tells_latest)
-    name, operator = f"output {index + 1}", _remembering(lowering, output, quiet=quiet)
+    name, operator = f"output {index + 1}", _remembering(lowering, output, minimal=minimal)
     history = History(operator.history_us, name) if isinstance(operator, VersionedUpsert) else None
     rows = Remembered(output.node, (operator.traces[0].name,), output.node.key, history=history)
     remembers = (rows,) if output.before or history is not None else ()
@@ -135,19 +135,19 @@ def _ending(lowering: Lowering, output: Output, index: int, final: set[Node]) ->
     return _End(output, want, draft, Result.computed(output.node, latest=output.tells_latest))
 
 
-def _remembering(lowering: Lowering, output: Output, *, quiet: bool) -> Upsert | VersionedUpsert:
+def _remembering(lowering: Lowering, output: Output, *, minimal: bool) -> Upsert | VersionedUpsert:
     """The operator that remembers an output's rows, and so knows what each row was before."""
     keys, value = lowering.key_of(output.node), lowering.value_of(output.node)
-    quiet, history_us = quiet or output.before, history_of(output.node)
+    minimal, history_us = minimal or output.before, history_of(output.node)
     if history_us is None or not output.tells_latest:
-        return Upsert(keys, value, keep_old=output.before, quiet=quiet, final=output.final)
+        return Upsert(keys, value, keep_old=output.before, minimal=minimal, final=output.final)
     return VersionedUpsert(
         keys,
         value,
         history_us,
         forgetful=lowering.mode.compat,
         keep_old=output.before,
-        quiet=quiet,
+        minimal=minimal,
         final=output.final,
     )
 
@@ -224,7 +224,7 @@ class _Finishing:
             return None
         waiting = [(read.base, read.want) for read in lowering.reads if isinstance(read.base, Source)]
         numbers = itertools.count(1 + len(lowering.wants) + len(lowering.made))
-        told = Port(next(numbers), 0, 1, EVERY_SHARD, "how far the sources are")
+        progress = Port(next(numbers), 0, 1, EVERY_SHARD, "how far the sources are")
         held = []
         readers.update((source, []) for source in sources)
         for (source, want), number in zip(waiting, numbers, strict=False):
@@ -237,7 +237,7 @@ class _Finishing:
             readers[source].append(replace(reader, port=port))
         kind = next((source.ordered_by for source in sources if source.ordered_by), None)
         (time,) = lowering.types((Field("time", kind),)).values() if kind else (pl.Int64(),)
-        return Alignment(told, tuple(held), len(sources), time, lowering.mode.align.idle_us)
+        return Alignment(progress, tuple(held), len(sources), time, lowering.mode.align.idle_us)
 
     def _message_schema(self, read: Read) -> pl.Schema:
         """The columns of a reader's messages: the input of its operator, or the columns of an output."""

@@ -12,13 +12,21 @@ from dataclasses import dataclass, field, replace
 import polars as pl
 
 from tablestream.operators.operator import Operator
+from tablestream.operators.reduce.ranking import Order
 from tablestream.planner.physical_plan import Inputs, Mode
 from tablestream.planner.result import Pointer, Result
-from tablestream.state.changes import NOTHING, key_columns
+from tablestream.state.changes import NOTHING, foreign_columns, key_columns
 from tablestream.topology.graph import base_of, history_of, is_filtered, view_path, ways
 from tablestream.topology.nodes import Fields, ForeignKeyJoin, Measure, Node
 
 Types = Callable[[Fields], pl.Schema]
+
+
+def struct_of(columns: pl.Schema) -> pl.Struct:
+    """Return the struct dtype in which columns travel."""
+    return pl.Struct(
+        {f"c{number}": kind for number, kind in enumerate(columns.values())} or {NOTHING: pl.Boolean()}
+    )
 
 
 @dataclass(eq=False)
@@ -53,6 +61,20 @@ class Groups:
 
 
 @dataclass(frozen=True)
+class Ranks:
+    """Which rows a table of first rows ranks by, and how many it shows of each group."""
+
+    columns: tuple[str, ...]
+    descending: tuple[bool, ...]
+    n: int
+
+    @property
+    def order(self) -> Order:
+        """The order of a group's rows."""
+        return Order(self.columns, self.descending, newest_first=False, keeps_nulls=True)
+
+
+@dataclass(frozen=True)
 class Remembered:
     """A table whose rows are stored in a trace of an operator.
 
@@ -68,8 +90,8 @@ class Remembered:
         The trace's column with the value, and how many of that column's fields come before the table's own.
     history
         Of a versioned table.
-    groups
-        Of declared aggregates, whose value is computed from what is stored.
+    groups, ranks
+        Of declared aggregates and of first rows, which are computed from what is stored.
     """
 
     table: Node
@@ -79,6 +101,7 @@ class Remembered:
     skipped: int = 0
     history: History | None = None
     groups: Groups | None = None
+    ranks: Ranks | None = None
 
 
 @dataclass(frozen=True)
@@ -212,20 +235,23 @@ class Lowering:
         """The key columns of a table."""
         return self.keys(node.key, key_columns(len(node.key)))
 
+    def foreign_of(self, foreign: Fields) -> pl.Schema:
+        """The columns in which a foreign key or a group's key travels, and their dtypes."""
+        return self.keys(foreign, foreign_columns(len(foreign)))
+
     def value_of(self, node: Node) -> pl.DataType:
         """The dtype of a table's value."""
         return self.struct_of(node.value)
 
     def struct_of(self, fields: Fields) -> pl.DataType:
         """The struct dtype in which columns travel."""
-        kinds = {f"c{number}": kind for number, kind in enumerate(self.types(fields).values())}
-        return pl.Struct(kinds or {NOTHING: pl.Boolean()})
+        return struct_of(self.types(fields))
 
     def meets_on_key(self, join: ForeignKeyJoin) -> bool:
         """Whether a foreign-key join is planned as a join on the key. Kafka Streams never does this."""
         return join.on_key and not self.mode.compat
 
-    def is_quiet(self, view: Node) -> bool:
+    def reads_minimal(self, view: Node) -> bool:
         """Whether the reader of a view ignores tombstones for absent rows."""
         return (
             not view.is_stream

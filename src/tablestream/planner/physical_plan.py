@@ -176,9 +176,9 @@ class PhysicalPlan:
     endings: tuple[Ending, ...]
 
     @property
-    def told(self) -> Port | None:
+    def progress(self) -> Port | None:
         """The port that receives how far the source partitions have come, if records wait for each other."""
-        return next((work.alignment.told for work in self.rounds if work.alignment is not None), None)
+        return next((work.alignment.progress for work in self.rounds if work.alignment is not None), None)
 
     def rejecting(self, source: Source) -> tuple[Port, ...]:
         """The ports that receive the records that a source rejects."""

@@ -61,7 +61,7 @@ class Alignment:
 
     Attributes
     ----------
-    told
+    progress
         The port at which every shard receives how far the lanes have come.
     held
         The messages that wait.
@@ -73,7 +73,7 @@ class Alignment:
         The microseconds of silence after which a lane no longer holds others back. None: it always does.
     """
 
-    told: Port
+    progress: Port
     held: tuple[Held, ...]
     sources: int
     time: pl.DataType
@@ -107,7 +107,7 @@ class Alignment:
     @property
     def ports(self) -> tuple[int, ...]:
         """The ports that it reads."""
-        return (self.told.number, *(held.number for held in self.held))
+        return (self.progress.number, *(held.number for held in self.held))
 
     @property
     def description(self) -> tuple[str, ...]:
@@ -118,12 +118,12 @@ class Alignment:
         remembered = (f"  {spec.name} by ({', '.join(spec.key)})" for spec in self.traces)
         return (f"align: {self.sources} sources{idle}", *remembered)
 
-    def let_go(
+    def release(
         self, inbox: Mapping[int, Sequence[pl.DataFrame]], context: Context
     ) -> Iterator[tuple[Port, pl.DataFrame]]:
         """Take messages in, and release those that every lane has passed."""
         lanes = _Lanes(self, context.trace(self.lanes.name))
-        lanes.hear(inbox.get(self.told.number, ()))
+        lanes.hear(inbox.get(self.progress.number, ()))
         bound = lanes.bound()
         for held in self.held:
             spec = self.waiting(held)
@@ -183,12 +183,13 @@ class _Lanes:
         self._known: dict[str, tuple[Any, int]] = {lane: (time, heard) for lane, time, heard in rows}
         self.floors: dict[str, Any] = {}
 
-    def hear(self, told: Sequence[pl.DataFrame]) -> None:
+    def hear(self, progress: Sequence[pl.DataFrame]) -> None:
         """Take in the positions of source partitions in the micro-batch, in the partitions' order."""
-        if not told:
+        if not progress:
             return
         frames = [
-            frame.select(PARTITION, pl.col(TIME).cast(self._alignment.time), LANE, HEARD) for frame in told
+            frame.select(PARTITION, pl.col(TIME).cast(self._alignment.time), LANE, HEARD)
+            for frame in progress
         ]
         of_partition = pl.concat(frames).group_by(PARTITION, LANE).agg(pl.col(TIME, HEARD).max())
         heard = set()
@@ -211,7 +212,7 @@ class _Lanes:
         return min(time for time, heard in self._known.values() if idle_us is None or heard >= now - idle_us)
 
 
-def told_of(places: pl.DataFrame, lane: pl.Expr, now_us: int) -> pl.DataFrame:
+def progress_of(places: pl.DataFrame, lane: pl.Expr, now_us: int) -> pl.DataFrame:
     """Describe how far some source partitions have come.
 
     Parameters

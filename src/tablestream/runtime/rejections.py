@@ -33,7 +33,9 @@ class Shown:
     key: tuple[str, ...]
     value: tuple[str, ...]
 
-    def told(self, messages: pl.DataFrame, place: Sequence[str], operator: str, reason: str) -> pl.DataFrame:
+    def rejected(
+        self, messages: pl.DataFrame, place: Sequence[str], operator: str, reason: str
+    ) -> pl.DataFrame:
         """Turn the messages that an operator drops into messages to an output.
 
         Parameters

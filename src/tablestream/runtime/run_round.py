@@ -117,7 +117,7 @@ def _align(
     held = [frame.height for one in alignment.held for frame in inbox.get(one.number, ())]
     counts.rows_in[ALIGNMENT] += sum(held)
     context = Context(state.trace, Counter(), marks=_marks(ALIGNMENT, alignment.marks, state))
-    for port, messages in alignment.let_go(inbox, context):
+    for port, messages in alignment.release(inbox, context):
         counts.rows_out[ALIGNMENT] += messages.height
         yield port, messages
     _keep(ALIGNMENT, context.marks, state)
@@ -204,7 +204,7 @@ def _rejections(
         messages = place.with_columns(pl.lit(port.rank, pl.Int64).alias(f"_h{hop}")).hstack(
             rows.drop(SEQ, STEP)
         )
-        yield port, shown.told(messages, [*place.columns, f"_h{hop}"], placed.name, reason)
+        yield port, shown.rejected(messages, [*place.columns, f"_h{hop}"], placed.name, reason)
 
 
 def _concat(

@@ -112,8 +112,8 @@ def analysed(
         with unlogged():
             schema = frame.select(*columns).schema
     except PySparkException as error:
-        told = hint or f"Columns are: {', '.join(frame.columns)}."
-        raise PlanError(_shown(error), hint=told, operator=operator, where=where) from error
+        advice = hint or f"Columns are: {', '.join(frame.columns)}."
+        raise PlanError(_shown(error), hint=advice, operator=operator, where=where) from error
     if len(schema) != len(columns):
         raise ArgumentError(
             "One expression yields several columns.",

@@ -16,6 +16,7 @@ from tablestream.connectors import sink
 from tablestream.connectors.files import JSON_OPTIONS
 from tablestream.operators.deduplicate import MICRO_BATCH, NUMBER, RECORD_KEY, WRITER, WRITER_HASH
 from tablestream.operators.joins.foreign_key_subscribe import VALUE_HASH
+from tablestream.operators.reasons import MALFORMED, NULL_KEY, NULL_TIME, OUT_OF_ORDER
 from tablestream.operators.sequence import SEQUENCE
 from tablestream.operators.upsert import OLD
 from tablestream.planner.physical_plan import Between, Ending, PhysicalPlan, Reader
@@ -32,15 +33,7 @@ from tablestream.spark.columns import (
     opened_name,
     spark_type,
 )
-from tablestream.spark.packing import (
-    MALFORMED,
-    NULL_KEY,
-    NULL_TIME,
-    OUT_OF_ORDER,
-    ChangePacker,
-    Consumer,
-    SourcePacker,
-)
+from tablestream.spark.packing import ChangePacker, Consumer, SourcePacker
 from tablestream.spark.processor import RoundProcessor
 from tablestream.spark.round_worker import RoundWorker
 from tablestream.spark.sources import SourceFrame
@@ -163,10 +156,10 @@ class Builder:
             remedy=given.remedy,
             rejecting=rejecting,
             refuse_negative_time=self._plan.mode.compat,
-            told=self._plan.told,
+            progress=self._plan.progress,
             lanes=given.lanes,
         )
-        now = ["unix_micros(current_timestamp()) AS __now"] if self._plan.told is not None else []
+        now = ["unix_micros(current_timestamp()) AS __now"] if self._plan.progress is not None else []
         frame = scope.frame.selectExpr(*order, *_read(consumers), *now)
         return frame.mapInArrow(packer.__call__, blobs.SCHEMA)
 
@@ -324,7 +317,7 @@ class Builder:
                 pointed = self._pointing(inner, before[0], row.pointer, f"__pointed{result.node.serial}")
                 scope.frame = inner.frame
                 if key:
-                    pointed = [F.coalesce(lone, part) for lone, part in zip(key, pointed, strict=True)]
+                    pointed = [F.coalesce(mine, part) for mine, part in zip(key, pointed, strict=True)]
                 key = tuple(pointed)
             table = self._carried(port, row.column, key, row.table)
             if row.side is None:
@@ -378,7 +371,7 @@ class Builder:
         names += [copied_name(placed.name) for placed in operators if placed.copied]
         changes = [ending.port.number for ending in self._plan.endings if not ending.output.rejected]
         here = f"{blobs.PORT} IN ({', '.join(map(str, changes)) or 'NULL'})"
-        return [_sum("changes", here), *map(_told, names)]
+        return [_sum("changes", here), *map(_reported, names)]
 
     def _measured(self) -> list[Column]:
         """The operators' measures, and the number of shards."""
@@ -388,7 +381,7 @@ class Builder:
             for measure in MEASURES
         ]
         shards = F.coalesce(F.max(F.lit(self._shards)), F.lit(self._shards)).cast("bigint")
-        return [shards.alias(SHARDS), *map(_told, names)]
+        return [shards.alias(SHARDS), *map(_reported, names)]
 
     # Unpacked messages
 
@@ -502,7 +495,7 @@ REJECTED = [
 _TIMESTAMP = "__ts"
 
 
-def _told(name: str) -> Column:
+def _reported(name: str) -> Column:
     """The sum of the counts that shards report under a name."""
     return _sum(name, f"{blobs.PORT} = {METRICS} AND {blobs.BLOB} = X'{name.encode().hex()}'")
 

@@ -67,9 +67,9 @@ class Origin:
 
 def origin_of(df: DataFrame) -> Origin:
     """Find the source of a frame's rows."""
-    told = kafka_metadata(df.schema)
-    if told is not None:
-        return _of_from_kafka(told["column"], told["on_error"], deduplicate=told["deduplicate"])
+    metadata = kafka_metadata(df.schema)
+    if metadata is not None:
+        return _of_from_kafka(metadata["column"], metadata["on_error"], deduplicate=metadata["deduplicate"])
     hidden, malformed, mode = _malformed(df)
     if _is_kafka(df):
         topic = F.col("topic"), F.col("partition").cast("bigint")

@@ -19,7 +19,8 @@ from pyspark import TaskContext
 from tablestream.errors import MalformedRecordError, OrderError
 from tablestream.operators.deduplicate import NUMBER
 from tablestream.operators.events import Ints, ints
-from tablestream.runtime.alignment import told_of
+from tablestream.operators.reasons import MALFORMED, NULL_KEY, NULL_TIME, OUT_OF_ORDER
+from tablestream.runtime.alignment import progress_of
 from tablestream.runtime.rejections import Shown
 from tablestream.runtime.rounds import RANKS, Port
 from tablestream.spark import blobs
@@ -35,8 +36,6 @@ from tablestream.state.changes import (
     hop_columns,
 )
 
-NULL_KEY, NULL_TIME, MALFORMED = "null-key", "null-timestamp", "malformed"
-OUT_OF_ORDER = "out-of-order"
 #: Rows that are packed together: blobs should be large, whatever the size of the session's Arrow record batches.
 ROWS = 100_000
 
@@ -134,7 +133,7 @@ class SourcePacker:
         Ports that receive every dropped record; the record batches then have ``__key_json`` and ``__record``, too.
     refuse_negative_time
         Whether a time before 1970 ends the query, as in Kafka Streams.
-    told, lanes
+    progress, lanes
         The port that hears how far the source partitions have come, if records wait for each other; the record
         batches then have ``__now``, too. And whether each partition continues, or only the source as a whole.
     """
@@ -149,7 +148,7 @@ class SourcePacker:
     remedy: str = ""
     rejecting: tuple[Port, ...] = ()
     refuse_negative_time: bool = False
-    told: Port | None = None
+    progress: Port | None = None
     lanes: bool = False
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -169,10 +168,10 @@ class SourcePacker:
             packed = [blob for port in self.rejecting for blob in self._tell(port, rejected)]
             packed += [blob for one in self.consumers for blob in self._pack(one, one.of(accepted))]
             timed = frame.filter(pl.col(TIME).is_not_null())
-            if self.told is not None and timed.height:
+            if self.progress is not None and timed.height:
                 lane = pl.col(PARTITION) if self.lanes else pl.lit(f"{self.number:04d}")
-                told = told_of(timed.select(ROOT), lane, timed["__now"][0])
-                packed += blobs.pack(self.told, told, self.shards)
+                progress = progress_of(timed.select(ROOT), lane, timed["__now"][0])
+                packed += blobs.pack(self.progress, progress, self.shards)
             yield from blobs.record_batches(packed)
         yield from blobs.record_batches(blobs.counters(0, dropped))
 
@@ -214,7 +213,7 @@ class SourcePacker:
         if self.malformed == "drop":
             rejected = rejected.filter(pl.col(_REASON) != MALFORMED)
         partition, zero = pl.col(PARTITION), pl.lit(0, pl.Int64)
-        told = rejected.select(
+        messages = rejected.select(
             pl.col(TIME).fill_null(strategy="zero") if rejected.schema[TIME].is_integer() else pl.col(TIME),
             partition,
             POSITION,
@@ -227,7 +226,7 @@ class SourcePacker:
             pl.col("__key_json").alias("_key"),
             pl.col("__record").alias("_record"),
         )
-        return blobs.pack(port, told, self.shards)
+        return blobs.pack(port, messages, self.shards)
 
     def _pack(self, consumer: Consumer, frame: pl.DataFrame) -> Iterator[blobs.Blob]:
         hop = (pl.col(_ELEMENT) * RANKS + consumer.port.rank).alias(_FIRST_HOP)
@@ -369,7 +368,7 @@ class ChangePacker:
         for port in ports:
             ranked = consumer.messages(late).with_columns(pl.col(place[-1]) + port.rank)
             yield from blobs.pack(
-                port, shown.told(ranked, place, consumer.counted_by, OUT_OF_ORDER), self.shards
+                port, shown.rejected(ranked, place, consumer.counted_by, OUT_OF_ORDER), self.shards
             )
 
     def _pack(self, consumer: Consumer, frame: pl.DataFrame) -> Iterator[blobs.Blob]:

@@ -15,7 +15,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from tablestream.calling import user_line, warn
-from tablestream.connectors.workers import has_context, is_local, use_driver_python
+from tablestream.connectors.shipping import has_context, is_local
+from tablestream.connectors.workers import use_driver_python
 from tablestream.errors import SessionSettingError
 from tablestream.options import DEFAULT_SHARDS
 

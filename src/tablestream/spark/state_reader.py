@@ -66,8 +66,8 @@ def read_state(
         The query's checkpoint directory.
     table
         The name of a table whose rows are in the state: a side of a join on the key, the right side of a
-        foreign-key join, a table that streams are joined with, groups, a versioned table, a result of
-        `Table.materialize`, an output with ``before=True``. The error for an unknown name lists them.
+        foreign-key join, a table that streams are joined with, groups and their first rows, a versioned table, a
+        result of `Table.materialize`, an output with ``before=True``. The error for an unknown name lists them.
     batch_id
         Read the table as it was after this micro-batch. Spark keeps as many as
         ``spark.sql.streaming.minBatchesToRetain`` says. Default: the last one.

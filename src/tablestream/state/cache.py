@@ -168,7 +168,7 @@ class RunCache:
         self._written_bytes = 0  # by this process, since the directory was last scanned
         self._used_bytes = 0  # at that scan
         self.rebuilds = 0
-        self._told = False  # whether the disk's refusal was logged
+        self._logged = False  # whether the disk's refusal was logged
         self._usable = self._prepare()
         if self._usable:
             self._scan()
@@ -262,13 +262,13 @@ class RunCache:
         except FileNotFoundError:  # the directory itself was deleted
             self._usable = self._prepare()
         except OSError as problem:
-            if not self._told:
+            if not self._logged:
                 _LOG.warning(
                     "Chunks stay in memory, which may be slower, because %s cannot be written: %s",
                     self._directory,
                     problem,
                 )
-            self._told = True
+            self._logged = True
         return False
 
     def _write_file(self, checksum: str, frame: pl.DataFrame) -> bool:

@@ -258,7 +258,7 @@ class ForeignKeyJoin(Join):
     right_only: bool = field(default=False, kw_only=True)
 
     @property
-    def keeps_lone_rows(self) -> bool:
+    def keeps_unmatched(self) -> bool:
         """Whether unmatched right rows are rows of the result."""
         return self.how in {"right", "outer"}
 
@@ -285,7 +285,7 @@ class OneToMany(Join):
     foreign: Fields
 
     @property
-    def keeps_lone_rows(self) -> bool:
+    def keeps_unmatched(self) -> bool:
         """Whether unmatched rows of the one are rows of the result."""
         return self.how == "left"
 

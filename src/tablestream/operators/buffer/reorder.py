@@ -25,8 +25,9 @@ from dataclasses import dataclass
 import polars as pl
 
 from tablestream.operators.buffer.time_index import TimeIndex, by_time, latest
-from tablestream.operators.buffer.waiting import ARRIVAL, ARRIVALS, LATE, WAITING, Waiting, with_waiting
+from tablestream.operators.buffer.waiting import ARRIVAL, ARRIVALS, WAITING, Waiting, with_waiting
 from tablestream.operators.operator import NUMBER, PARENT, Context, Emission, Operator, keyed_changes
+from tablestream.operators.reasons import LATE
 from tablestream.state.changes import KEY_HASH, LIVE, SEQ, TS
 from tablestream.state.trace import TraceSpec
 
@@ -92,10 +93,10 @@ class Reorder(Operator):
         due = TimeIndex.of(context, WAITING).until(latest(context.observed, arrived[TS]) - self.bound_us)
         rows = with_waiting(due, arrived, list(spec.schema), context)
         waiting = Waiting(rows, rows[TS].to_list(), list(self.keys))
-        yield Emission(0, self._let_go(rows, waiting, context))
+        yield Emission(0, self._release(rows, waiting, context))
         waiting.remember(context)
 
-    def _let_go(self, rows: pl.DataFrame, waiting: Waiting, context: Context) -> pl.DataFrame:
+    def _release(self, rows: pl.DataFrame, waiting: Waiting, context: Context) -> pl.DataFrame:
         """Process the changes; return those that are emitted."""
         gone: list[tuple[int, int, int]] = []
         times, seqs = waiting.times, rows[SEQ].to_list()

@@ -15,7 +15,7 @@ held for ``wall_clock_us`` on the clock     emitted, whatever the times of recor
 ==========================================  ===========================================================
 
 Keys are emitted in the order of (since, key). ``atomic``: all changes of a step are held before any is emitted.
-``quiet``: a tombstone for an absent row is ignored: it is neither held nor counted in ``observed``. For this the
+``minimal``: a tombstone for an absent row is ignored: it is neither held nor counted in ``observed``. For this the
 keys of the table's rows are remembered.
 
 References
@@ -74,7 +74,7 @@ class Suppress(Operator):
         Whether a step is held as a whole.
     wall_clock_us
         The longest time that a key waits on the wall clock, in microseconds. None: there is no such limit.
-    quiet
+    minimal
         Whether to ignore tombstones for absent rows.
 
     Notes
@@ -92,11 +92,11 @@ class Suppress(Operator):
     fail_when_full: bool = False
     atomic: bool = True
     wall_clock_us: int | None = None
-    quiet: bool = False
+    minimal: bool = False
 
     @property
     def parameters(self) -> tuple[str, ...]:
-        return ("quiet", "until_us", "wall_clock_us")
+        return ("minimal", "until_us", "wall_clock_us", "max_records", "max_bytes", "fail_when_full")
 
     @property
     def inputs(self) -> tuple[pl.Schema, ...]:
@@ -122,18 +122,18 @@ class Suppress(Operator):
         row = {TS: pl.Int64(), LIVE: pl.Boolean(), EXISTS: pl.Boolean(), "v": self.value}
         schema = pl.Schema(key | dict.fromkeys(times, pl.Int64()) | row)
         indexes = (by_time(name, 1, time, key, tuple(self.keys), KEY_HASH) for time, name in times.items())
-        rows = self._rows.traces if self.quiet else ()
+        rows = self._rows.traces if self.minimal else ()
         traces = (TraceSpec(_HELD, 0, schema, tuple(self.keys)), *indexes, *rows)
         return tuple(replace(spec, number=number) for number, spec in enumerate(traces))
 
     @property
     def _rows(self) -> Upsert:
         """The operator that knows which rows the table has."""
-        return Upsert(self.keys, self.value, quiet=True)
+        return Upsert(self.keys, self.value, minimal=True)
 
     def run(self, inputs: Sequence[pl.DataFrame], context: Context) -> Iterator[Emission]:
         """Hold the changes, emit those that have waited long enough, and remember the rest."""
-        arrived = self._changes(inputs[0], context) if self.quiet else inputs[0]
+        arrived = self._changes(inputs[0], context) if self.minimal else inputs[0]
         now = pl.lit(0 if context.clock is None else context.clock.now_us, pl.Int64)
         new = arrived.rename({LIVE: EXISTS}).with_columns(pl.col(TS).alias(SINCE), now.alias(ARRIVED))
         zero = pl.lit(0, pl.Int64)
@@ -149,8 +149,8 @@ class Suppress(Operator):
 
     def _changes(self, arrived: pl.DataFrame, context: Context) -> pl.DataFrame:
         """Leave out tombstones for absent rows."""
-        told = self._rows.run([arrived.with_columns(pl.col(TS).alias(ROW_TS))], context)
-        kept = pl.concat([emission.rows.select(pl.col(PARENT).alias(SEQ)) for emission in told])
+        emissions = self._rows.run([arrived.with_columns(pl.col(TS).alias(ROW_TS))], context)
+        kept = pl.concat([emission.rows.select(pl.col(PARENT).alias(SEQ)) for emission in emissions])
         return arrived.join(kept, on=SEQ, how="semi", maintain_order="left")
 
     def _held(self, new: pl.DataFrame, context: Context) -> pl.DataFrame:

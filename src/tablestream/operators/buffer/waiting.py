@@ -21,7 +21,6 @@ WAITING, BY_ARRIVAL = "waiting", "arrived"
 #: The mark that counts the rows that arrived.
 ARRIVALS = "arrivals"
 #: The reason for rows that are too late to wait: counted, but not dropped.
-LATE = "late"
 
 
 def numbered(new: pl.DataFrame, columns: Sequence[str], context: Context) -> pl.DataFrame:

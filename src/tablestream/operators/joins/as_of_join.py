@@ -50,7 +50,6 @@ from tablestream.operators.buffer.waiting import (
     ARRIVALS,
     ARRIVED,
     BY_ARRIVAL,
-    LATE,
     WAITING,
     Waiting,
     numbered,
@@ -58,8 +57,9 @@ from tablestream.operators.buffer.waiting import (
     with_waiting,
 )
 from tablestream.operators.events import Ints, gather, ints, touched_keys
-from tablestream.operators.joins.stream_table_join import NULL, joinable, last_places, stream_table_inputs
+from tablestream.operators.joins.stream_table_join import joinable, last_places, stream_table_inputs
 from tablestream.operators.operator import NUMBER, PARENT, Context, Emission, Operator, keyed_rows
+from tablestream.operators.reasons import LATE, NULL_KEY_OR_VALUE
 from tablestream.operators.versions import OpenVersions, Versions
 from tablestream.state.changes import FOREIGN_HASH, KEY_HASH, LATEST, LIVE, SEQ, STEP, TS, key_columns
 from tablestream.state.trace import TraceSpec
@@ -181,7 +181,7 @@ class AsOfJoin(Operator):
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        return (NULL,) if self.grace_us is None else (NULL, LATE)
+        return (NULL_KEY_OR_VALUE,) if self.grace_us is None else (NULL_KEY_OR_VALUE, LATE)
 
     @property
     def rejects(self) -> bool:
@@ -325,7 +325,7 @@ class _Timeline:
             self._correct(position, time, history.end(time), seq, replaces=before >= 0)
         if self.join.table_advances and self.join.grace_us is not None:
             self._move(BUFFERED, time)
-            self._let_go(seq, self.join.grace_us)
+            self._release(seq, self.join.grace_us)
 
     def _correct(self, position: int, begin: int, end: int | None, seq: int, *, replaces: bool) -> None:
         """Correct the records in whose time a version is valid."""
@@ -357,9 +357,9 @@ class _Timeline:
             return
         self.waiting.hold(record)
         self._move(BUFFERED, time)
-        self._let_go(seq, grace_us)
+        self._release(seq, grace_us)
 
-    def _let_go(self, cause: int, grace_us: int) -> None:
+    def _release(self, cause: int, grace_us: int) -> None:
         """Join the records that are due."""
         for record in self.waiting.due(self.context.marks[BUFFERED] - grace_us):
             self._look_up(record, cause)

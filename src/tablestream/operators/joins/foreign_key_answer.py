@@ -19,7 +19,7 @@ PAIR (one to many, keyed by both keys): a tombstone is emitted only if the right
 existed (the right row is deleted); otherwise nothing is. In an atomic step this means before the step: if a right row
 was inserted and its left row deleted, the pair never existed.
 
-``lone``: unmatched rows of the right table are emitted as well (RIGHT, OUTER, and LEFT of one to many), keyed
+``keep_right``: unmatched rows of the right table are emitted as well (RIGHT, OUTER, and LEFT of one to many), keyed
 (null, right key). Each step compares before and after. If such a row exists after the step, and did not before or
 changed, an upsert is emitted. If it existed only before, a tombstone is. Both come before the answers of the step. The
 time is the right change's if the right row changed, else max(left change, right row).
@@ -57,10 +57,19 @@ from tablestream.operators.events import (
     with_state,
 )
 from tablestream.operators.joins.foreign_key_subscribe import CHANGED, KIND, NEW, Kind, answer_schema
-from tablestream.operators.joins.meeting import OPEN, Meeting
-from tablestream.operators.joins.stays import Stays
-from tablestream.operators.joins.unmatched_rows import LoneRows
-from tablestream.operators.operator import FAN_OUT_ROWS, NUMBER, PARENT, CanBeFinal, Context, Emission
+from tablestream.operators.joins.merged_order import OPEN, MergedOrder
+from tablestream.operators.joins.subscriptions import Subscriptions
+from tablestream.operators.joins.unmatched_rows import UnmatchedRows
+from tablestream.operators.operator import (
+    FAN_OUT_ROWS,
+    NUMBER,
+    PARENT,
+    Context,
+    Emission,
+    HasFinal,
+    rows_trace,
+)
+from tablestream.operators.reasons import STALE
 from tablestream.state.changes import (
     FOREIGN_HASH,
     KEY_HASH,
@@ -73,13 +82,12 @@ from tablestream.state.changes import (
 )
 from tablestream.state.trace import TraceSpec
 
-STALE = "stale-answer"
 #: Emission number of an answer to a left message: after the fan-out of a right change.
 AFTER_FAN_OUT = 1 << 38
 
 
 @dataclass(frozen=True)
-class ForeignKeyAnswer(CanBeFinal):
+class ForeignKeyAnswer(HasFinal):
     """The right half of a foreign-key join.
 
     Parameters
@@ -92,21 +100,21 @@ class ForeignKeyAnswer(CanBeFinal):
         The dtypes of the two values.
     pair
         One to many: the result is keyed by (foreign key, left key).
-    lone
+    keep_right
         Whether unmatched right rows are rows of the result.
-    quiet_right
+    minimal_right
         Whether to ignore tombstones for absent right rows (a filter upstream makes such tombstones).
     atomic
         Whether a step emits once per key.
     stale
         Whether both tables are the same, so that an answer can be outdated when it is made (not if `atomic`).
     final
-        Whether to emit only the last change per key and micro-batch (with `keep_left`, without `lone`).
+        Whether to emit only the last change per key and micro-batch (with `keep_left`, without `keep_right`).
 
     Notes
     -----
     Input 0: the messages of `ForeignKeySubscribe`. Input 1: ``_fh``, foreign key, ``_ts``, ``_row_ts``, ``_live``,
-    ``v``. Output 0: ``_kh`` (routing hash), left key, with `pair` or `lone` also the foreign key, ``_ts``,
+    ``v``. Output 0: ``_kh`` (routing hash), left key, with `pair` or `keep_right` also the foreign key, ``_ts``,
     ``_live``, ``v0`` (left value), ``v1`` (right value).
     Cost: the changes, and the subscriptions to every right row that changed. Memory: their keys, and the payload of
     `FAN_OUT_ROWS` answers.
@@ -118,14 +126,14 @@ class ForeignKeyAnswer(CanBeFinal):
     left_value: pl.DataType
     right_value: pl.DataType
     pair: bool = False
-    lone: bool = False
-    quiet_right: bool = False
+    keep_right: bool = False
+    minimal_right: bool = False
     atomic: bool = True
     stale: bool = False
 
     @property
     def parameters(self) -> tuple[str, ...]:
-        return ("keep_left", "pair", "lone", "quiet_right", "final")
+        return ("keep_left", "pair", "keep_right", "minimal_right", "final")
 
     @property
     def inputs(self) -> tuple[pl.Schema, ...]:
@@ -138,12 +146,12 @@ class ForeignKeyAnswer(CanBeFinal):
 
     @property
     def outputs(self) -> tuple[pl.Schema, ...]:
-        foreign = self.foreign_keys if self.pair or self.lone else {}
+        foreign = self.foreign_keys if self.pair or self.keep_right else {}
         return (answer_schema(self.keys, foreign, self.left_value, self.right_value),)
 
     @property
     def can_be_final(self) -> bool:
-        return self.keep_left and not self.lone
+        return self.keep_left and not self.keep_right
 
     @property
     def _subscriptions(self) -> TraceSpec:
@@ -161,22 +169,16 @@ class ForeignKeyAnswer(CanBeFinal):
     @property
     def right_rows(self) -> TraceSpec:
         """The right table."""
-        columns = {FOREIGN_HASH: pl.Int64(), **self.foreign_keys, TS: pl.Int64(), LIVE: pl.Boolean()}
-        return TraceSpec(
-            name="right rows",
-            number=1,
-            hash=FOREIGN_HASH,
-            key=tuple(self.foreign_keys),
-            schema=pl.Schema({**columns, "v": self.right_value}),
-        )
+        values = {"v": self.right_value}
+        return rows_trace("right rows", self.foreign_keys, values, number=1, hashed=FOREIGN_HASH)
 
     @property
-    def _lone(self) -> LoneRows:
-        return LoneRows(self.foreign_keys, self.atomic)
+    def _unmatched(self) -> UnmatchedRows:
+        return UnmatchedRows(self.foreign_keys, self.atomic)
 
     @property
     def traces(self) -> tuple[TraceSpec, ...]:
-        counted = (self._lone.trace,) if self.lone else ()
+        counted = (self._unmatched.trace,) if self.keep_right else ()
         return (self._subscriptions, self.right_rows, *counted)
 
     @property
@@ -192,25 +194,23 @@ class ForeignKeyAnswer(CanBeFinal):
         left, right = inputs
         touched = touched_keys([left.select(self._foreign), right.select(self._foreign)])
         rights = with_state(context.trace("right rows").lookup(touched), right)
-        meeting = Meeting.of(
-            left, rights, list(self.foreign_keys), atomic=self.atomic, quiet_right=self.quiet_right
+        merged = MergedOrder.of(
+            left, rights, list(self.foreign_keys), atomic=self.atomic, minimal_right=self.minimal_right
         )
-        if self.lone:
-            changes = self._lone.run(meeting, left, rights, context.trace(self._lone.trace.name))
-            yield Emission(0, self._lone_rows(changes))
-        yield Emission(0, self._answers(left, rights, meeting))
-        yield from self._fan_out(left, rights, meeting, context)
-        last = last_by(left, pl.Series(meeting.left_id), [*self.keys])
+        if self.keep_right:
+            changes = self._unmatched.run(merged, left, rights, context.trace(self._unmatched.trace.name))
+            yield Emission(0, self._unmatched_rows(changes))
+        yield Emission(0, self._answers(left, rights, merged))
+        yield from self._fan_out(left, rights, merged, context)
+        last = last_by(left, pl.Series(merged.left_id), [*self.keys])
         context.trace("subscriptions").insert(
             last.select(
                 *self._foreign, KEY_HASH, *self.keys, (pl.col(KIND) >= Kind.ANSWER_ALWAYS).alias(LIVE), "v"
             )
         )
-        context.trace("right rows").insert(
-            newest(rights, pl.Series(meeting.right_id), self.right_rows.schema)
-        )
+        context.trace("right rows").insert(newest(rights, pl.Series(merged.right_id), self.right_rows.schema))
 
-    def _lone_rows(self, changes: pl.DataFrame) -> pl.DataFrame:
+    def _unmatched_rows(self, changes: pl.DataFrame) -> pl.DataFrame:
         """Unmatched right rows as rows of the result: the left key and the left value are null."""
         nothing = [pl.lit(None, dtype).alias(name) for name, dtype in self.keys.items()]
         left_value = pl.lit(None, self.left_value).alias("v0")
@@ -223,17 +223,17 @@ class ForeignKeyAnswer(CanBeFinal):
         if self.pair:
             return [pl.col(FOREIGN_HASH).alias(KEY_HASH), *map(pl.col, [*self.keys, *self.foreign_keys])]
         no_right_key = [pl.lit(None, dtype).alias(name) for name, dtype in self.foreign_keys.items()]
-        return [pl.col(KEY_HASH), *map(pl.col, self.keys), *(no_right_key if self.lone else [])]
+        return [pl.col(KEY_HASH), *map(pl.col, self.keys), *(no_right_key if self.keep_right else [])]
 
-    def _answers(self, left: pl.DataFrame, rights: pl.DataFrame, meeting: Meeting) -> pl.DataFrame:
+    def _answers(self, left: pl.DataFrame, rights: pl.DataFrame, merged: MergedOrder) -> pl.DataFrame:
         """The answers to left messages: each sees the right row as it is at its place."""
-        kind, found = ints(left[KIND]), meeting.found
+        kind, found = ints(left[KIND]), merged.found
         has = found >= 0
         answered = (kind != Kind.UNSUBSCRIBE) & (has | (kind != Kind.ANSWER_IF_FOUND))
         if self.pair:
-            answered &= has & ~((kind == Kind.UNSUBSCRIBE_ANSWER) & self._just_came(left, rights, meeting))
+            answered &= has & ~((kind == Kind.UNSUBSCRIBE_ANSWER) & self._just_came(left, rights, merged))
         if self.final:
-            answered &= meeting.left_at > meeting.last_right_at
+            answered &= merged.left_at > merged.last_right_at
         chosen = np.flatnonzero(answered)
         has, found = has[chosen], found[chosen]
         live = pl.Series((kind[chosen] >= Kind.ANSWER_ALWAYS) & (has | self.keep_left), dtype=pl.Boolean)
@@ -248,34 +248,34 @@ class ForeignKeyAnswer(CanBeFinal):
             gather(rights["v"], np.where(live.to_numpy(), found, -1)).alias("v1"),
         )
 
-    def _just_came(self, left: pl.DataFrame, rights: pl.DataFrame, meeting: Meeting) -> Bools:
+    def _just_came(self, left: pl.DataFrame, rights: pl.DataFrame, merged: MergedOrder) -> Bools:
         """Whether the right row that a left message found did not exist before the step."""
         if not self.atomic:
             return np.zeros(left.height, dtype=bool)
-        step = pick(ints(rights[STEP]), meeting.found, never())
-        return np.asarray((step == ints(left[STEP])) & ~pick(meeting.right_was, meeting.found, np.True_))
+        step = pick(ints(rights[STEP]), merged.found, never())
+        return np.asarray((step == ints(left[STEP])) & ~pick(merged.right_was, merged.found, np.True_))
 
     def _fan_out(
-        self, left: pl.DataFrame, rights: pl.DataFrame, meeting: Meeting, context: Context
+        self, left: pl.DataFrame, rights: pl.DataFrame, merged: MergedOrder, context: Context
     ) -> Iterator[Emission]:
         """The answers to right changes, in chunks: each change reaches the subscriptions that exist at its place."""
-        changes = meeting.right_changes(last_only=self.final)
+        changes = merged.right_changes(last_only=self.final)
         if not len(changes):
             return
-        foreign = rights.select(self._foreign).with_columns(pl.Series("_kid", meeting.right_id))[changes]
+        foreign = rights.select(self._foreign).with_columns(pl.Series("_kid", merged.right_id))[changes]
         foreign = foreign.unique("_kid", keep="any")
         found = context.trace("subscriptions").find(foreign.drop("_kid"))
         values = found.column("v")
-        stays = Stays.of(
-            left, found.rows, foreign, len(values), list(self.keys), list(self.foreign_keys), meeting
+        subscriptions = Subscriptions.of(
+            left, found.rows, foreign, len(values), list(self.keys), list(self.foreign_keys), merged
         )
         payload = pl.concat([values, left["v"]], rechunk=False)
-        low = np.searchsorted(stays.foreign, meeting.right_id[changes], "left")
-        high = np.searchsorted(stays.foreign, meeting.right_id[changes], "right")
+        low = np.searchsorted(subscriptions.foreign, merged.right_id[changes], "left")
+        high = np.searchsorted(subscriptions.foreign, merged.right_id[changes], "right")
         number = 1
         for owner, position in chunks(low, high, FAN_OUT_ROWS):
-            reached = self._reached(stays, meeting, rights, changes[owner], position, context)
-            rows = self._fan_rows(stays, rights, changes[owner[reached]], position[reached], payload)
+            reached = self._reached(subscriptions, merged, rights, changes[owner], position, context)
+            rows = self._fan_rows(subscriptions, rights, changes[owner[reached]], position[reached], payload)
             yield Emission(
                 0, rows.with_columns(pl.int_range(number, number + pl.len(), dtype=pl.Int64).alias(NUMBER))
             )
@@ -283,28 +283,28 @@ class ForeignKeyAnswer(CanBeFinal):
 
     def _reached(
         self,
-        stays: Stays,
-        meeting: Meeting,
+        subscriptions: Subscriptions,
+        merged: MergedOrder,
         rights: pl.DataFrame,
         change: Ints,
         position: Ints,
         context: Context,
     ) -> Bools:
         """The subscriptions that a right change answers: those that exist and have no other answer."""
-        at, live = meeting.right_at[change], meeting.right_live[change]
-        stands = (stays.start[position] < at) & (at < stays.end[position])
+        at, live = merged.right_at[change], merged.right_live[change]
+        stands = (subscriptions.start[position] < at) & (at < subscriptions.end[position])
         if self.pair:
-            stands &= live | meeting.right_was[change]
+            stands &= live | merged.right_was[change]
         if self.final:
-            return np.asarray(stands & (stays.end[position] == OPEN))
-        same_step = stays.end_step[position] == ints(rights[STEP])[change]
+            return np.asarray(stands & (subscriptions.end[position] == OPEN))
+        same_step = subscriptions.end_step[position] == ints(rights[STEP])[change]
         if self.atomic:
             # A pair that ends is answered only if the right row exists.
-            answered = live if self.pair else live | stays.end_answers[position]
+            answered = live if self.pair else live | subscriptions.end_answers[position]
             return np.asarray(stands & ~(same_step & answered))
         if self.stale:
-            stale = stands & same_step & stays.end_changed[position]
-            stale &= self._points_at_itself(stays.keys[position], rights[change])
+            stale = stands & same_step & subscriptions.end_changed[position]
+            stale &= self._points_at_itself(subscriptions.keys[position], rights[change])
             context.dropped[STALE] += int(stale.sum())
             stands &= ~stale
         return stands
@@ -316,12 +316,17 @@ class ForeignKeyAnswer(CanBeFinal):
         return bools(pl.select(pl.all_horizontal(*equal)).to_series())
 
     def _fan_rows(
-        self, stays: Stays, rights: pl.DataFrame, change: Ints, position: Ints, payload: pl.Series
+        self,
+        subscriptions: Subscriptions,
+        rights: pl.DataFrame,
+        change: Ints,
+        position: Ints,
+        payload: pl.Series,
     ) -> pl.DataFrame:
         """Gather the payload of one chunk of answers."""
         answers = rights.select(SEQ, *self._foreign, TS, LIVE, pl.col("v").alias("v1"))[change]
-        answers = answers.hstack(stays.keys[position]).with_columns(
-            payload.gather(pl.Series(stays.row[position], dtype=pl.Int64)).alias("v0")
+        answers = answers.hstack(subscriptions.keys[position]).with_columns(
+            payload.gather(pl.Series(subscriptions.row[position], dtype=pl.Int64)).alias("v0")
         )
         live = pl.lit(value=True) if self.keep_left else pl.col(LIVE)
         return answers.select(

@@ -44,22 +44,23 @@ from enum import Enum, IntEnum
 import numpy as np
 import polars as pl
 
+from tablestream.operators.deltas import Deltas, Turn
 from tablestream.operators.events import (
     Bools,
     Ints,
     bools,
-    by_key,
-    ends,
     gather,
     ints,
     left_and_reached,
-    run_start,
+    newest,
+    pick,
     same_rows,
-    starts,
     touched_keys,
+    with_state,
 )
-from tablestream.operators.operator import NUMBER, PARENT, CanBeFinal, Context, Emission, keyed_rows
-from tablestream.state.changes import FOREIGN_HASH, KEY_HASH, LIVE, SEQ, TS, last_by, number_keys
+from tablestream.operators.operator import NUMBER, PARENT, Context, Emission, HasFinal, keyed_rows
+from tablestream.operators.reasons import NULL_FOREIGN_KEY
+from tablestream.state.changes import FOREIGN_HASH, KEY_HASH, LIVE, SEQ, TS, number_keys
 from tablestream.state.trace import TraceSpec
 
 
@@ -82,7 +83,6 @@ class Kind(IntEnum):
 
 KIND, NEW, CHANGED = "_kind", "_new", "_changed"
 VALUE_HASH = "_vh"
-NULL_FOREIGN_KEY = "null-foreign-key"
 
 #: Outputs of the operator.
 TO_RIGHT, TO_RESULT = 0, 1
@@ -96,7 +96,7 @@ def answer_schema(
 
 
 @dataclass(frozen=True)
-class ForeignKeySubscribe(CanBeFinal):
+class ForeignKeySubscribe(HasFinal):
     """The left half of a foreign-key join.
 
     Parameters
@@ -107,7 +107,7 @@ class ForeignKeySubscribe(CanBeFinal):
         The columns and dtypes of the left table's key and of the foreign key.
     value, right_value
         The dtypes of the two values.
-    lone
+    keep_right
         Whether the result's key includes the right key.
     compare_values
         Whether messages say if the value changed (self-joins in compat mode need it). The input then has ``_vh``, a
@@ -127,33 +127,34 @@ class ForeignKeySubscribe(CanBeFinal):
     foreign_keys: pl.Schema
     value: pl.DataType
     right_value: pl.DataType
-    lone: bool = False
+    keep_right: bool = False
     compare_values: bool = False
 
     @property
     def parameters(self) -> tuple[str, ...]:
-        return ("rules", "lone", "final")
+        return ("rules", "keep_right", "final")
 
     @property
     def inputs(self) -> tuple[pl.Schema, ...]:
-        columns = {KEY_HASH: pl.Int64(), **self.keys, TS: pl.Int64(), LIVE: pl.Boolean()}
-        columns |= {FOREIGN_HASH: pl.Int64(), **self.foreign_keys, "v": self.value}
+        columns = {FOREIGN_HASH: pl.Int64(), **self.foreign_keys, "v": self.value}
         if self.compare_values:
             columns[VALUE_HASH] = pl.Int64()
-        return (pl.Schema(columns),)
+        return (keyed_rows(self.keys, columns),)
 
     @property
     def outputs(self) -> tuple[pl.Schema, ...]:
         foreign = {FOREIGN_HASH: pl.Int64(), **self.foreign_keys}
         kind = {KIND: pl.Int8(), NEW: pl.Boolean(), CHANGED: pl.Boolean()}
         messages = {**foreign, KEY_HASH: pl.Int64(), **self.keys, TS: pl.Int64(), **kind, "v": self.value}
-        lone = self.lone or self.rules is Rules.PAIR
-        answers = answer_schema(self.keys, self.foreign_keys if lone else {}, self.value, self.right_value)
+        unmatched = self.keep_right or self.rules is Rules.PAIR
+        answers = answer_schema(
+            self.keys, self.foreign_keys if unmatched else {}, self.value, self.right_value
+        )
         return pl.Schema(messages), answers
 
     @property
     def can_be_final(self) -> bool:
-        return self.rules is Rules.LEFT and not self.lone
+        return self.rules is Rules.LEFT and not self.keep_right
 
     @property
     def rejects(self) -> bool:
@@ -182,115 +183,99 @@ class ForeignKeySubscribe(CanBeFinal):
         (arrived,) = inputs
         trace = context.trace(self._trace.name)
         stored = trace.lookup(touched_keys([arrived.select(KEY_HASH, *self.keys)]))
-        old = stored.with_columns(pl.lit(0, pl.Int64).alias(SEQ))
-        columns = [SEQ, *self._trace.schema]
-        rows = pl.concat([old.select(columns), arrived.select(columns)])
+        rows = with_state(stored, arrived.select(SEQ, *self._trace.schema))
         (kid,) = number_keys(KEY_HASH, list(self.keys), [rows])
-        turns = self._turns(rows, kid)
+        moves = self._moves(rows, kid, stored.height)
         if self.rules is not Rules.LEFT:
-            context.reject(NULL_FOREIGN_KEY, arrived[turns.now[turns.live & ~turns.has] - stored.height])
-        yield Emission(TO_RIGHT, self._messages(turns, rows, arrived, stored.height))
+            context.reject(NULL_FOREIGN_KEY, arrived[moves.message[moves.live & ~moves.has]])
+        yield Emission(TO_RIGHT, self._messages(moves, arrived))
         if self.rules is Rules.LEFT:
-            yield Emission(TO_RESULT, self._direct_answers(turns, arrived, stored.height))
-        trace.insert(last_by(rows, kid).filter(pl.col(SEQ) > 0).select(list(self._trace.schema)))
+            yield Emission(TO_RESULT, self._direct_answers(moves, arrived))
+        trace.insert(newest(rows, kid, self._trace.schema))
 
-    def _turns(self, rows: pl.DataFrame, kid: pl.Series) -> _Turns:
-        """Pair each change with the row it replaces; `final`: the last change with the row before the micro-batch."""
-        kids, seq = ints(kid), ints(rows[SEQ])
-        now = by_key(kids, seq)
-        key, arrived = kids[now], seq[now] > 0
-        live = bools(rows[LIVE])
-        first = starts(key)
-        before = np.where(first, -1, np.append(-1, now)[:-1])
-        was_live = live[before] & (before >= 0)
-        answered = live[now] | was_live
-        if self.final:
-            begin = run_start(first)
-            before = np.where(arrived[begin], -1, now[begin])
-            was_live = live[before] & (before >= 0)
-            arrived &= _last_true(answered & arrived, key)
-        now, before, answered, was_live = now[arrived], before[arrived], answered[arrived], was_live[arrived]
-        has = bools(rows[FOREIGN_HASH].is_not_null()) & live
-        return _Turns(
-            now=now,
-            before=before,
-            live=live[now],
-            was_live=was_live,
-            answered=answered,
-            has=has[now],
-            had=has[before] & was_live,
-            same=same_rows(rows.select(FOREIGN_HASH, *self.foreign_keys), now, before),
+    def _moves(self, rows: pl.DataFrame, kid: pl.Series, stored: int) -> _Moves:
+        """Compare the foreign key of each row with that of the row it replaces."""
+        turn = Turn.MICRO_BATCH if self.final else Turn.MESSAGE
+        deltas = Deltas.of(rows, kid, turn, minimal=True)
+        points = bools(rows[FOREIGN_HASH].is_not_null() & rows[LIVE])
+        foreign = rows.select(FOREIGN_HASH, *self.foreign_keys)
+        return _Moves(
+            deltas=deltas,
+            message=deltas.now - stored,
+            has=points[deltas.now],
+            had=pick(points, deltas.before, np.False_),
+            same=same_rows(foreign, deltas.now, deltas.before),
         )
 
-    def _messages(
-        self, turns: _Turns, rows: pl.DataFrame, arrived: pl.DataFrame, stored: int
-    ) -> pl.DataFrame:
+    def _messages(self, moves: _Moves, arrived: pl.DataFrame) -> pl.DataFrame:
         """The messages to old and new foreign keys, in the order of the changes."""
-        leaving, leave_kind = turns.leaving(self.rules)
-        coming, come_kind = turns.coming(self.rules)
-        turn, comes = left_and_reached(turns.now, leaving, coming)
-        now = turns.now[turn]
-        address = rows.select(FOREIGN_HASH, *self.foreign_keys)[np.where(comes, now, turns.before[turn])]
-        change = arrived.select(pl.col(SEQ).alias(PARENT), KEY_HASH, *self.keys, TS)[now - stored]
+        leaving, leave_kind = moves.leaving(self.rules)
+        coming, come_kind = moves.coming(self.rules)
+        now, before = moves.deltas.now, moves.deltas.before
+        move, comes = left_and_reached(now, leaving, coming)
+        foreign = moves.deltas.rows.select(FOREIGN_HASH, *self.foreign_keys)
+        address = foreign[np.where(comes, now[move], before[move])]
+        message = moves.message[move]
+        change = arrived.select(pl.col(SEQ).alias(PARENT), KEY_HASH, *self.keys, TS)[message]
         messages: pl.DataFrame = address.hstack(change).with_columns(
-            gather(arrived["v"], np.where(comes, now - stored, -1)).alias("v"),
-            pl.Series(KIND, np.where(comes, come_kind[turn], leave_kind[turn]), dtype=pl.Int8),
-            pl.Series(NEW, comes & ~(turns.had & turns.same)[turn], dtype=pl.Boolean),
+            gather(arrived["v"], np.where(comes, message, -1)).alias("v"),
+            pl.Series(KIND, np.where(comes, come_kind[move], leave_kind[move]), dtype=pl.Int8),
+            pl.Series(NEW, comes & ~(moves.had & moves.same)[move], dtype=pl.Boolean),
             pl.Series(NUMBER, comes, dtype=pl.Boolean).cast(pl.Int64),
-            pl.Series(CHANGED, self._changed(turns, rows)[turn], dtype=pl.Boolean),
+            pl.Series(CHANGED, self._changed(moves.deltas)[move], dtype=pl.Boolean),
         )
         return messages
 
-    def _changed(self, turns: _Turns, rows: pl.DataFrame) -> Bools:
+    def _changed(self, deltas: Deltas) -> Bools:
         """Whether the row differs from the one before."""
         if not self.compare_values:
-            return np.ones(len(turns.now), dtype=bool)
-        hashes = ints(rows[VALUE_HASH].fill_null(0))
-        same = (hashes[turns.now] == hashes[turns.before]) & turns.live & turns.was_live
+            return np.ones(len(deltas.now), dtype=bool)
+        hashes = ints(deltas.rows[VALUE_HASH].fill_null(0))
+        same = (hashes[deltas.now] == hashes[deltas.before]) & deltas.live & deltas.was
         return np.asarray(~same)
 
-    def _direct_answers(self, turns: _Turns, arrived: pl.DataFrame, stored: int) -> pl.DataFrame:
+    def _direct_answers(self, moves: _Moves, arrived: pl.DataFrame) -> pl.DataFrame:
         """LEFT: rows with a null foreign key, and deletes, are answered without a right row."""
-        mine = turns.answered & ~turns.has
-        if self.final:
-            mine &= turns.live | turns.was_live
-        right = {**(self.foreign_keys if self.lone else {}), "v1": self.right_value}
+        mine = (moves.live | moves.deltas.was) & ~moves.has
+        right = {**(self.foreign_keys if self.keep_right else {}), "v1": self.right_value}
         answers = arrived.select(
             pl.col(SEQ).alias(PARENT), KEY_HASH, *self.keys, TS, LIVE, pl.col("v").alias("v0")
         )
-        return answers[turns.now[mine] - stored].with_columns(
+        return answers[moves.message[mine]].with_columns(
             pl.lit(1, pl.Int64).alias(NUMBER),
             *(pl.lit(None, kind).alias(name) for name, kind in right.items()),
         )
 
 
 @dataclass(frozen=True)
-class _Turns:
-    """Each change with the row that it replaces, as positions among the rows (``before`` -1: there is none).
+class _Moves:
+    """The changes of left rows, and what they do to foreign keys.
 
-    ``has``, ``had``: the row has, had a foreign key; ``same``: both are equal, or both null; ``answered``: LEFT
-    must answer, since the row exists or did just before.
+    ``message``: the change's position among the messages; ``has``, ``had``: the row has, had a foreign key; ``same``:
+    both are equal, or both null.
     """
 
-    now: Ints
-    before: Ints
-    live: Bools
-    was_live: Bools
-    answered: Bools
+    deltas: Deltas
+    message: Ints
     has: Bools
     had: Bools
     same: Bools
+
+    @property
+    def live(self) -> Bools:
+        """Whether the left row exists."""
+        return self.deltas.live
 
     def leaving(self, rules: Rules) -> tuple[Bools, Ints]:
         """Which changes end a subscription, and with which kind of message."""
         leaves = self.had & ~(self.has & self.same)
         if rules is Rules.LEFT:
-            quiet = np.ones(len(leaves), dtype=bool)
+            silent = np.ones(len(leaves), dtype=bool)
         elif rules is Rules.INNER:
-            quiet = self.has
+            silent = self.has
         else:
-            quiet = np.zeros(len(leaves), dtype=bool)
-        return leaves, np.where(quiet, Kind.UNSUBSCRIBE, Kind.UNSUBSCRIBE_ANSWER).astype(np.int64)
+            silent = np.zeros(len(leaves), dtype=bool)
+        return leaves, np.where(silent, Kind.UNSUBSCRIBE, Kind.UNSUBSCRIBE_ANSWER).astype(np.int64)
 
     def coming(self, rules: Rules) -> tuple[Bools, Ints]:
         """Which changes make or renew a subscription, and with which kind of message."""
@@ -301,11 +286,3 @@ class _Turns:
         else:
             always = np.zeros(len(self.has), dtype=bool)
         return self.has, np.where(always, Kind.ANSWER_ALWAYS, Kind.ANSWER_IF_FOUND).astype(np.int64)
-
-
-def _last_true(wanted: Bools, key: Ints) -> Bools:
-    """Mark the last wanted position of each key; equal keys are adjacent."""
-    marks = np.zeros(len(key), dtype=bool)
-    positions = np.flatnonzero(wanted)
-    marks[positions[ends(key[positions])]] = True
-    return marks

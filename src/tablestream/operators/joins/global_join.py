@@ -14,7 +14,7 @@ import polars as pl
 
 from tablestream.operators.joins.foreign_key_answer import AFTER_FAN_OUT, ForeignKeyAnswer
 from tablestream.operators.joins.foreign_key_subscribe import TO_RIGHT, ForeignKeySubscribe
-from tablestream.operators.operator import NUMBER, PARENT, CanBeFinal, Context, Emission
+from tablestream.operators.operator import NUMBER, PARENT, Context, Emission, HasFinal
 from tablestream.state.changes import SEQ, STEP
 from tablestream.state.trace import TraceSpec
 
@@ -23,7 +23,7 @@ _PLACES = 4
 
 
 @dataclass(frozen=True)
-class GlobalJoin(CanBeFinal):
+class GlobalJoin(HasFinal):
     """Both halves of a foreign-key join, for a right table that every shard has.
 
     Parameters
@@ -83,8 +83,8 @@ class GlobalJoin(CanBeFinal):
         for emission in answer.run([messages, changes], context):
             cause, behind = pl.col(PARENT) // _PLACES, pl.col(PARENT) % _PLACES
             # A right change goes to every shard, and each shard numbers its answers from 0.
-            told = context.among_shards(pl.col(NUMBER) - self._first(emission.rows, first))
-            number = pl.when(behind == 0).then(told).otherwise(NUMBER) + behind
+            own = context.among_shards(pl.col(NUMBER) - self._first(emission.rows, first))
+            number = pl.when(behind == 0).then(own).otherwise(NUMBER) + behind
             yield Emission(0, emission.rows.with_columns(cause.alias(PARENT), number.alias(NUMBER)))
 
     @staticmethod

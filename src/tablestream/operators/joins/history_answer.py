@@ -1,18 +1,19 @@
-"""Second half of a foreign-key join of versioned tables: joins stays with the versions of the right row.
+"""Second half of a foreign-key join of versioned tables: joins subscriptions with the versions of the right row.
 
-Keyed by the right table's key. A *stay* is the time span in which a left row points at a right key. What arrives
-becomes pieces of the result, for `result_history`:
+Keyed by the right table's key. A *subscription* has the time span in which a left row points at a right key. What
+arrives becomes pieces of the result, for `result_history`:
 
-==============================  ================================================================================
-arrives                         is sent
-==============================  ================================================================================
-a stay that asks                a piece for each version of the right row that is valid during it
-a stay that now ends earlier    nothing: its left row's next version says what comes after it
-a version of the right row      for each stay, a piece for the time in which both are valid; by left key and time
-==============================  ================================================================================
+===================================  ===========================================================================
+arrives                              is sent
+===================================  ===========================================================================
+a subscription that asks             a piece for each version of the right row that is valid during it
+a subscription that now ends sooner  nothing: its left row's next version says what comes after it
+a version of the right row           for each subscription, a piece for the time in which both are valid; by left key
+                                     and time
+===================================  ===========================================================================
 
 A piece is the left row with the right row. Without a right row it is the left row alone (left) or nothing (inner).
-Versions are too late under the rules of `history_join`; so is a stay that ended before ``observed - history``.
+Versions are too late under the rules of `history_join`; so is a subscription that ended before ``observed - history``.
 
 References
 ----------
@@ -21,20 +22,25 @@ KIP-213; KIP-914 ("Attempt 2"); ``docs/semantics.md``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
-import numpy as np
 import polars as pl
 
-from tablestream.operators.events import gather, touched_keys
+from tablestream.operators.events import gather, ints, ranks, touched_keys
+from tablestream.operators.joins.history_changes import BOUND, INPUT, POSITION, changes_in_time
 from tablestream.operators.joins.history_subscribe import ASKS
 from tablestream.operators.joins.result_history import END, piece_schema
 from tablestream.operators.operator import NUMBER, PARENT, Context, Emission, Operator
-from tablestream.operators.versions import EXPIRED, OpenVersions, Versions, running_maximum
+from tablestream.operators.reasons import EXPIRED
+from tablestream.operators.versions import OpenVersions, Versions, columns_of
 from tablestream.state.changes import FOREIGN_HASH, KEY_HASH, LATEST, LIVE, SEQ, TS, last_by
 from tablestream.state.trace import TraceSpec
+
+#: The number of the input.
+_SUBSCRIPTIONS = 0
+#: A piece of the result: the message that causes it, its number there, its time span, and the places of both rows.
+_PIECE: Mapping[str, type[pl.DataType]] = dict.fromkeys((PARENT, NUMBER, TS, END, "left", "right"), pl.Int64)
 
 
 @dataclass(frozen=True)
@@ -54,9 +60,9 @@ class HistoryAnswer(Operator):
 
     Notes
     -----
-    Input 0: stays, as `HistorySubscribe` sends them. Input 1: ``_fh``, key, ``_ts``, ``_live``, ``_latest``, ``v``.
-    Output 0: pieces, as `ResultHistory` reads them. Cost: the arriving stays and versions, and all stays at each right
-    key with an arriving version.
+    Input 0: subscriptions, as `HistorySubscribe` sends them. Input 1: ``_fh``, key, ``_ts``, ``_live``, ``_latest``,
+    ``v``. Output 0: pieces, as `ResultHistory` reads them. Cost: the messages, and all subscriptions to each right key
+    with an arriving version.
     """
 
     keys: pl.Schema
@@ -73,10 +79,10 @@ class HistoryAnswer(Operator):
     @property
     def inputs(self) -> tuple[pl.Schema, ...]:
         foreign = {FOREIGN_HASH: pl.Int64(), **self.foreign_keys}
-        stay = {KEY_HASH: pl.Int64(), **self.keys, TS: pl.Int64(), END: pl.Int64(), ASKS: pl.Boolean()}
+        key, span = {KEY_HASH: pl.Int64(), **self.keys}, {TS: pl.Int64(), END: pl.Int64()}
         right = {TS: pl.Int64(), LIVE: pl.Boolean(), LATEST: pl.Boolean()}
         return (
-            pl.Schema({**foreign, **stay, "v": self.value}),
+            pl.Schema({**foreign, **key, **span, ASKS: pl.Boolean(), "v": self.value}),
             pl.Schema({**foreign, **right, "v": self.right_value}),
         )
 
@@ -89,11 +95,11 @@ class HistoryAnswer(Operator):
         return Versions(FOREIGN_HASH, self.foreign_keys, self.right_value, self.history_us, name="right")
 
     @property
-    def _stays(self) -> TraceSpec:
+    def _subscriptions(self) -> TraceSpec:
         columns = {FOREIGN_HASH: pl.Int64(), **self.foreign_keys, KEY_HASH: pl.Int64(), **self.keys}
         columns |= {TS: pl.Int64(), END: pl.Int64(), LIVE: pl.Boolean(), "v": self.value}
         return TraceSpec(
-            name="stays",
+            name="subscriptions",
             number=1,
             hash=FOREIGN_HASH,
             key=tuple(self.foreign_keys),
@@ -105,7 +111,7 @@ class HistoryAnswer(Operator):
 
     @property
     def traces(self) -> tuple[TraceSpec, ...]:
-        return (self._versions.trace, self._stays)
+        return (self._versions.trace, self._subscriptions)
 
     @property
     def reasons(self) -> tuple[str, ...]:
@@ -116,147 +122,107 @@ class HistoryAnswer(Operator):
         return True
 
     def run(self, inputs: Sequence[pl.DataFrame], context: Context) -> Iterator[Emission]:
-        """Answer the stays that ask, send new versions to all stays, and remember both."""
-        stays, puts = inputs
+        """Answer the subscriptions that ask, send new versions to all subscriptions, and remember both."""
+        arrived, changes = inputs
+        events = changes_in_time(inputs, self._versions, context)
         foreign = [FOREIGN_HASH, *self.foreign_keys]
-        stored = context.trace(self._stays.name).lookup(touched_keys([puts.select(foreign)]))
+        stored = context.trace(self._subscriptions.name).lookup(touched_keys([changes.select(foreign)]))
         trace = context.trace(self._versions.name)
-        asking = pl.concat([stored.select(foreign), stays.select(foreign)])
-        versions = self._versions.opened(trace, puts, asking)
-        every = pl.concat([one.select(KEY_HASH, *self.keys, TS, END, "v") for one in (stored, stays)])
-        pieces = _Pieces(self, versions, context, stored.height, self._ranks(every), every)
-        pieces.work(stays, puts)
-        yield Emission(0, pieces.frame())
-        observed = context.observed
-        versions.remember(trace, observed)
+        columns = [*foreign, KEY_HASH, *self.keys, TS, END, "v"]
+        subscriptions = pl.concat([stored.select(columns), arrived.select(columns)])
+        versions = self._versions.opened(trace, changes, subscriptions)
+        answers = _Answers(versions, subscriptions, ranks(subscriptions, list(self.keys)), stored.height)
+        pieces = columns_of(answers.pieces(events, arrived[ASKS].to_list()), _PIECE)
+        context.dropped[EXPIRED] += answers.expired
+        yield Emission(0, self._rows(pieces, subscriptions, versions))
+        versions.remember(trace, context.observed)
         number = pl.Series(versions.numbers[1][stored.height :], dtype=pl.Int64)
-        last = last_by(stays, number, [*self.keys, TS]).with_columns(
+        last = last_by(arrived, number, [*self.keys, TS]).with_columns(
             (pl.col(END).is_null() | (pl.col(END) > pl.col(TS))).alias(LIVE)
         )
-        bound = None if observed is None else observed - self.history_us
-        context.trace(self._stays.name).insert(last, expired_before=bound)
+        bound = None if context.observed is None else context.observed - self.history_us
+        context.trace(self._subscriptions.name).insert(last, expired_before=bound)
 
-    def _ranks(self, rows: pl.DataFrame) -> list[int]:
-        """Number the left keys of some rows in key order; stays are answered in this order."""
-        return rows.select(pl.struct(*self.keys).rank("dense").cast(pl.Int64)).to_series().to_list()
-
-
-class _Stay(NamedTuple):
-    """The time in which a left row points at a right key, and its position among the stays."""
-
-    position: int
-    begin: int
-    end: int | None
-
-
-@dataclass
-class _Pieces:
-    """How the result changes, piece by piece: columns of the same length.
-
-    Attributes
-    ----------
-    every
-        The `stored` stays of the state, then the arriving ones; `keys` numbers their left keys.
-    """
-
-    join: HistoryAnswer
-    versions: OpenVersions
-    context: Context
-    stored: int
-    keys: Sequence[int]
-    every: pl.DataFrame
-    parents: list[int] = field(default_factory=list)
-    numbers: list[int] = field(default_factory=list)
-    begins: list[int] = field(default_factory=list)
-    ends: list[int | None] = field(default_factory=list)
-    lefts: list[int] = field(default_factory=list)
-    rights: list[int] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        """Load the stays of the state."""
-        self._standing: dict[int, dict[tuple[int, int], _Stay]] = {}
-        times = self.every.select(TS, END)
-        self._times = list(times.iter_rows())
-        for position in range(self.stored):
-            self._stand(position)
-
-    def work(self, stays: pl.DataFrame, puts: pl.DataFrame) -> None:
-        """Process stays and versions in their order."""
-        position, told = pl.int_range(pl.len(), dtype=pl.Int64).alias("at"), pl.lit(None, pl.Boolean)
-        events = pl.concat(
-            [
-                stays.select(SEQ, TS, position, ASKS, told.alias(LIVE), told.alias(LATEST)),
-                puts.select(SEQ, TS, position, told.alias(ASKS), LIVE, LATEST),
-            ]
-        ).sort(SEQ)
-        highest = running_maximum(events[TS], self.context.observed)
-        bounds = (highest - self.join.history_us).alias("bound")
-        expired = []
-        for seq, time, at, asks, exists, latest, bound in events.with_columns(bounds).iter_rows():
-            if asks is not None:
-                self._come(self.stored + at, seq, bound, asks=asks)
-            elif latest or time >= bound:
-                self._put(at, time, seq, bound, exists=exists)
-            else:
-                expired.append(at)
-        if len(highest):
-            self.context.observed = int(highest[-1])
-        self.context.reject(EXPIRED, puts[expired], 1)
-
-    def _stand(self, position: int) -> _Stay:
-        stay = _Stay(position, *self._times[position])
-        standing = self._standing.setdefault(self.versions.numbers[1][position], {})
-        standing[self.keys[position], stay.begin] = stay
-        return stay
-
-    def _come(self, position: int, seq: int, bound: int, *, asks: bool) -> None:
-        """Add a stay, and answer it."""
-        stay = self._stand(position)
-        if not asks:
-            return
-        if stay.end is not None and stay.end <= bound:
-            self.context.dropped[EXPIRED] += 1
-            return
-        history = self.versions.asked(position)
-        history.forget(bound)
-        begins = [stay.begin, *history.between(stay.begin, stay.end)]
-        for number, (begin, end) in enumerate(zip(begins, [*begins[1:], stay.end], strict=True)):
-            self._add(seq, number, stay, begin, end, history.as_of(begin, None))
-
-    def _put(self, at: int, time: int, seq: int, bound: int, *, exists: bool) -> None:
-        """Write a version, and send pieces for the stays in which it is valid, in the order of their keys and times."""
-        history = self.versions.written(at)
-        history.forget(bound)
-        self.versions.put(at, time, exists=exists)
-        end, row = history.end(time), self.versions.row(at, exists=exists)
-        number, standing = 0, self._standing.get(self.versions.key(at), {})
-        for of_key in sorted(standing):
-            stay = standing[of_key]
-            begin = max(stay.begin, time)
-            until = min((one for one in (stay.end, end) if one is not None), default=None)
-            if until is None or until > max(begin, bound):
-                self._add(seq, number, stay, begin, until, row)
-                number += 1
-
-    def _add(self, seq: int, number: int, stay: _Stay, begin: int, end: int | None, right: int) -> None:
-        self.parents.append(seq)
-        self.numbers.append(number)
-        self.lefts.append(stay.position)
-        self.begins.append(begin)
-        self.ends.append(end)
-        self.rights.append(right)
-
-    def frame(self) -> pl.DataFrame:
+    def _rows(
+        self, pieces: pl.DataFrame, subscriptions: pl.DataFrame, versions: OpenVersions
+    ) -> pl.DataFrame:
         """The pieces as messages."""
-        rights = np.array(self.rights, dtype=np.int64)
-        live = pl.Series(LIVE, (rights >= 0) | self.join.keep_left, dtype=pl.Boolean)
-        rows = self.every.select(KEY_HASH, *self.join.keys, pl.col("v").alias("v0"))[self.lefts]
-        return rows.with_columns(
-            pl.Series(PARENT, self.parents, dtype=pl.Int64),
-            pl.Series(NUMBER, self.numbers, dtype=pl.Int64),
-            pl.Series(TS, self.begins, dtype=pl.Int64),
-            pl.Series(END, self.ends, dtype=pl.Int64),
+        right = ints(pieces["right"])
+        live = pl.Series(LIVE, (right >= 0) | self.keep_left, dtype=pl.Boolean)
+        left = subscriptions.select(KEY_HASH, *self.keys, pl.col("v").alias("v0"))[pieces["left"]]
+        return left.hstack(pieces.select(PARENT, NUMBER, TS, END)).with_columns(
             live,
             pl.when(live).then("v0").alias("v0"),
-            gather(self.versions.payload, rights).alias("v1"),
+            gather(versions.payload, right).alias("v1"),
         )
+
+
+class _Answers:
+    """Joins the subscriptions to some right keys with the versions of their rows, in the order of their places.
+
+    Parameters
+    ----------
+    versions
+        The versions of the right keys.
+    subscriptions
+        The `stored` subscriptions of the state, then the arriving ones.
+    left_keys
+        The rank of each one's left key: versions are sent in this order.
+    """
+
+    def __init__(
+        self, versions: OpenVersions, subscriptions: pl.DataFrame, left_keys: Sequence[int], stored: int
+    ) -> None:
+        self.expired = 0
+        self._versions, self._left_keys, self._stored = versions, left_keys, stored
+        self._spans: list[tuple[int, int | None]] = list(subscriptions.select(TS, END).iter_rows())
+        self._at: dict[int, dict[tuple[int, int], int]] = {}  # by right key, then by left key and time
+        for position in range(stored):
+            self._add(position)
+
+    def pieces(self, events: pl.DataFrame, asks: Sequence[bool]) -> Iterator[tuple[int | None, ...]]:
+        """Process subscriptions and versions; how each changes the result."""
+        columns = events.select(SEQ, TS, INPUT, POSITION, LIVE, BOUND)
+        for seq, time, of, at, exists, bound in columns.iter_rows():
+            if of == _SUBSCRIPTIONS:
+                yield from self._subscribe(self._stored + at, seq, bound, asks=asks[at])
+            else:
+                yield from self._put(at, time, seq, bound, exists=exists)
+
+    def _add(self, position: int) -> None:
+        at = self._at.setdefault(self._versions.numbers[1][position], {})
+        at[self._left_keys[position], self._spans[position][0]] = position
+
+    def _subscribe(
+        self, position: int, seq: int, bound: int, *, asks: bool
+    ) -> Iterator[tuple[int | None, ...]]:
+        """Add a subscription, and answer it."""
+        self._add(position)
+        begin, end = self._spans[position]
+        if not asks:
+            return
+        if end is not None and end <= bound:
+            self.expired += 1
+            return
+        history = self._versions.asked(position)
+        history.forget(bound)
+        for number, (start, stop, row) in enumerate(history.during(begin, end)):
+            yield seq, number, start, stop, position, row
+
+    def _put(
+        self, at: int, time: int, seq: int, bound: int, *, exists: bool
+    ) -> Iterator[tuple[int | None, ...]]:
+        """Write a version, and send pieces for the subscriptions during which it is valid, by left key and time."""
+        history = self._versions.written(at)
+        history.forget(bound)
+        self._versions.put(at, time, exists=exists)
+        end, row = history.end(time), self._versions.row(at, exists=exists)
+        number, subscribed = 0, self._at.get(self._versions.key(at), {})
+        for of_key in sorted(subscribed):
+            position = subscribed[of_key]
+            its_begin, its_end = self._spans[position]
+            begin = max(its_begin, time)
+            until = end if its_end is None else its_end if end is None else min(its_end, end)
+            if until is None or until > max(begin, bound):
+                yield seq, number, begin, until, position, row
+                number += 1

@@ -24,20 +24,27 @@ KIP-914 ("Attempt 2"); ``docs/semantics.md``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import groupby
 
 import numpy as np
 import polars as pl
 
-from tablestream.operators.events import gather
+from tablestream.operators.events import gather, ints
+from tablestream.operators.joins.history_changes import BOUND, INPUT, POSITION, changes_in_time
 from tablestream.operators.joins.key_join import How, exists
 from tablestream.operators.joins.result_history import END, ResultHistory
 from tablestream.operators.operator import Context, Emission, Operator, keyed_changes
-from tablestream.operators.versions import EXPIRED, OpenVersions, Versions, running_maximum
+from tablestream.operators.reasons import EXPIRED
+from tablestream.operators.versions import OpenVersions, Versions, columns_of
 from tablestream.state.changes import KEY_HASH, LATEST, LIVE, SEQ, STEP, TS
 from tablestream.state.trace import TraceSpec
+
+#: A piece of the result: the change that causes it, its time span, and the places of both rows; -1: none.
+_PIECE: Mapping[str, type[pl.DataType]] = dict.fromkeys(
+    (INPUT, POSITION, SEQ, STEP, TS, END, "left", "right"), pl.Int64
+)
 
 
 @dataclass(frozen=True)
@@ -71,8 +78,8 @@ class HistoryJoin(Operator):
 
     @property
     def inputs(self) -> tuple[pl.Schema, ...]:
-        told = {LATEST: pl.Boolean()}
-        return tuple(pl.Schema({**keyed_changes(self.keys, value), **told}) for value in self.values)
+        latest = {LATEST: pl.Boolean()}
+        return tuple(pl.Schema({**keyed_changes(self.keys, value), **latest}) for value in self.values)
 
     @property
     def outputs(self) -> tuple[pl.Schema, ...]:
@@ -109,96 +116,43 @@ class HistoryJoin(Operator):
 
     def run(self, inputs: Sequence[pl.DataFrame], context: Context) -> Iterator[Emission]:
         """Write the versions of both sides, and emit how the result changes."""
-        left, right = inputs
-        columns = [KEY_HASH, *self.keys]
-        opened = [
-            versions.opened(context.trace(versions.name), mine, other.select(columns))
-            for versions, mine, other in zip(self._sides, (left, right), (right, left), strict=True)
+        changes = changes_in_time(inputs, self._sides[0], context)
+        keys = [frame.select(KEY_HASH, *self.keys) for frame in inputs]
+        sides = [
+            versions.opened(context.trace(versions.name), mine, other)
+            for versions, mine, other in zip(self._sides, inputs, reversed(keys), strict=True)
         ]
-        pieces = _Pieces(self, opened, context)
-        pieces.work(inputs)
-        yield Emission(0, self._result.shown(pieces.frame(inputs), context))
-        for versions, one in zip(self._sides, opened, strict=True):
-            one.remember(context.trace(versions.name), context.observed)
+        pieces = columns_of(_pieces(changes, sides), _PIECE)
+        place = pieces[POSITION] + pieces[INPUT] * inputs[0].height
+        found = pl.concat(keys)[place].hstack(pieces.select(SEQ, STEP, TS, END, "left", "right"))
+        yield Emission(0, self._result.shown(self._rows(found, sides), context))
+        for versions, side in zip(self._sides, sides, strict=True):
+            side.remember(context.trace(versions.name), context.observed)
 
-
-@dataclass
-class _Pieces:
-    """How the result changes, piece by piece: columns of the same length.
-
-    Attributes
-    ----------
-    changes
-        (side, position among its changes, step, place) of the change that causes each piece.
-    begins, ends
-        The times at which each piece begins and ends.
-    rows
-        For each side, the position of its row in the payload; -1: none.
-    """
-
-    join: HistoryJoin
-    opened: Sequence[OpenVersions]
-    context: Context
-    changes: list[tuple[int, int, int, int]] = field(default_factory=list)
-    begins: list[int] = field(default_factory=list)
-    ends: list[int | None] = field(default_factory=list)
-    rows: tuple[list[int], list[int]] = field(default_factory=lambda: ([], []))
-
-    def work(self, inputs: Sequence[pl.DataFrame]) -> None:
-        """Process the changes of both sides, step by step."""
-        position, side = pl.int_range(pl.len(), dtype=pl.Int64), pl.lit(0, pl.Int64)
-        changes = pl.concat(
-            frame.select(
-                STEP, SEQ, TS, LIVE, LATEST, (side + number).alias("side"), position.alias("position")
-            )
-            for number, frame in enumerate(inputs)
-        ).sort(SEQ)
-        highest = running_maximum(changes[TS], self.context.observed)
-        bounds = (highest - self.join.history_us).alias("bound")
-        rows = changes.with_columns(bounds).iter_rows()
-        expired: tuple[list[int], list[int]] = ([], [])
-        for _, step in groupby(rows, key=lambda row: row[0]):
-            written = []
-            for number, seq, time, is_row, latest, which, at, bound in step:
-                if not latest and time < bound:
-                    expired[which].append(at)
-                    continue
-                self.opened[which].put(at, time, exists=is_row)
-                written.append(((which, at, number, seq), time))
-            for change, time in written:
-                self._cut(change, time, bound)
-        if len(highest):
-            self.context.observed = int(highest[-1])
-        for which, frame in enumerate(inputs):
-            self.context.reject(EXPIRED, frame[expired[which]], which)
-
-    def _cut(self, change: tuple[int, int, int, int], time: int, bound: int) -> None:
-        """Cut the time in which a version is valid into pieces."""
-        which, at, _, _ = change
-        mine, other = self.opened[which].written(at), self.opened[1 - which].asked(at)
-        mine.forget(bound)
-        other.forget(bound)
-        begins = [time, *other.between(time, mine.end(time))]
-        for begin, end in zip(begins, [*begins[1:], mine.end(time)], strict=True):
-            found = (mine.as_of(begin, None), other.as_of(begin, None))
-            for rows, row in zip(self.rows, found if which == 0 else reversed(found), strict=True):
-                rows.append(row)
-            self.changes.append(change)
-            self.begins.append(begin)
-            self.ends.append(end)
-
-    def frame(self, inputs: Sequence[pl.DataFrame]) -> pl.DataFrame:
-        """The pieces as messages."""
-        changes = np.array(self.changes, dtype=np.int64).reshape(-1, 4)
-        left, right = (np.array(rows, dtype=np.int64) for rows in self.rows)
-        live = exists(self.join.how, left >= 0, right >= 0)
-        keys = pl.concat([frame.select(KEY_HASH, *self.join.keys) for frame in inputs])
-        return keys[changes[:, 1] + changes[:, 0] * inputs[0].height].with_columns(
-            pl.Series(SEQ, changes[:, 3], dtype=pl.Int64),
-            pl.Series(STEP, changes[:, 2], dtype=pl.Int64),
-            pl.Series(TS, self.begins, dtype=pl.Int64),
-            pl.Series(END, self.ends, dtype=pl.Int64),
+    def _rows(self, pieces: pl.DataFrame, sides: Sequence[OpenVersions]) -> pl.DataFrame:
+        """The pieces as messages to `ResultHistory`."""
+        left, right = (ints(pieces[name]) for name in ("left", "right"))
+        live = exists(self.how, left >= 0, right >= 0)
+        return pieces.drop("left", "right").with_columns(
             pl.Series(LIVE, live, dtype=pl.Boolean),
-            gather(self.opened[0].payload, np.where(live, left, -1)).alias("v0"),
-            gather(self.opened[1].payload, np.where(live, right, -1)).alias("v1"),
+            gather(sides[0].payload, np.where(live, left, -1)).alias("v0"),
+            gather(sides[1].payload, np.where(live, right, -1)).alias("v1"),
         )
+
+
+def _pieces(changes: pl.DataFrame, sides: Sequence[OpenVersions]) -> Iterator[tuple[int | None, ...]]:
+    """Write the changes, step by step, and cut the time in which each is valid into pieces."""
+    rows = changes.select(STEP, SEQ, TS, LIVE, BOUND, INPUT, POSITION).iter_rows()
+    for step, together in groupby(rows, key=lambda row: row[0]):
+        written = list(together)
+        for _, _, time, is_row, _, side, at in written:
+            sides[side].put(at, time, exists=is_row)
+        bound = written[-1][4]
+        for _, seq, time, _, _, side, at in written:
+            mine, other = sides[side].written(at), sides[1 - side].asked(at)
+            mine.forget(bound)
+            other.forget(bound)
+            row = mine.as_of(time, None)
+            for begin, end, found in other.during(time, mine.end(time)):
+                left, right = (row, found) if side == 0 else (found, row)
+                yield side, at, seq, step, begin, end, left, right

@@ -48,7 +48,7 @@ from tablestream.operators.events import (
     touched_keys,
     with_state,
 )
-from tablestream.operators.operator import PARENT, CanBeFinal, Context, Emission, keyed_rows
+from tablestream.operators.operator import PARENT, Context, Emission, HasFinal, keyed_rows, rows_trace
 from tablestream.state.changes import KEY_HASH, LIVE, ROW_TS, TS, number_keys
 from tablestream.state.trace import TraceSpec
 
@@ -69,7 +69,7 @@ class Branch:
 
 
 @dataclass(frozen=True)
-class KeyJoin(CanBeFinal):
+class KeyJoin(HasFinal):
     """N tables joined on one key.
 
     Parameters
@@ -84,7 +84,7 @@ class KeyJoin(CanBeFinal):
         Inputs with the same number share one store; used only when not `atomic`.
     early
         Per input, whether it is updated before any change of the step is answered; used only when not `atomic`.
-    quiet
+    minimal
         Per input, whether to ignore tombstones for absent rows (a filter upstream makes such tombstones).
     atomic
         Whether a step emits once per key.
@@ -102,7 +102,7 @@ class KeyJoin(CanBeFinal):
     values: tuple[pl.DataType, ...]
     stores: tuple[int, ...]
     early: tuple[bool, ...]
-    quiet: tuple[bool, ...]
+    minimal: tuple[bool, ...]
     atomic: bool = True
 
     @property
@@ -122,15 +122,7 @@ class KeyJoin(CanBeFinal):
     @property
     def traces(self) -> tuple[TraceSpec, ...]:
         return tuple(
-            TraceSpec(
-                name=f"input {number}",
-                number=number,
-                hash=KEY_HASH,
-                key=tuple(self.keys),
-                schema=pl.Schema(
-                    {KEY_HASH: pl.Int64(), **self.keys, TS: pl.Int64(), LIVE: pl.Boolean(), "v": value}
-                ),
-            )
+            rows_trace(f"input {number}", self.keys, {"v": value}, number=number)
             for number, value in enumerate(self.values)
         )
 
@@ -143,7 +135,7 @@ class KeyJoin(CanBeFinal):
             for spec, frame in zip(self.traces, inputs, strict=True)
         ]
         kids = number_keys(KEY_HASH, list(self.keys), rows)
-        events = Events.of(rows, kids).without_idle_tombstones(self.quiet)
+        events = Events.of(rows, kids).without_idle_tombstones(self.minimal)
         sides = _evaluate(self.tree, self._leaves(events))
         at, chosen = self._emitting(events), np.flatnonzero(sides.emits)
         if self.final:
@@ -160,22 +152,21 @@ class KeyJoin(CanBeFinal):
 
     def _stood(self, events: Events, at: Ints) -> Bools:
         """Whether the result had a row for each event's key when the micro-batch began."""
-        begin = np.maximum.accumulate(np.where(events.seq == 0, events.at, -1))[at]
+        begin = events.last_stored[at]
         last = (pick(events.last_of(j), begin, np.int64(-1)) for j in range(len(self.values)))
-        return _combined(self.tree, [(row >= events.key_start[at]) & events.live[row] for row in last])
+        return _combined(self.tree, [pick(events.live, row, np.False_) for row in last])
 
     def _leaves(self, events: Events) -> list[_Side]:
         """What each emitting event finds on each input: whether the input changed, and its row before and after."""
         at = self._emitting(events)
-        key_start = events.key_start[at]
+        first = events.step_start[at] if self.atomic else at
         leaves = []
         for j in range(len(self.values)):
             last = events.last_of(j)
             after = last[self._seen(events, at, j)]
-            earlier = (events.step_start[at] if self.atomic else at) - 1
-            before = np.where(earlier >= 0, last[earlier], -1)
-            now, was = (after >= key_start) & events.live[after], (before >= key_start) & events.live[before]
-            touched = after >= events.step_start[at] if self.atomic else events.input[at] == j
+            before = events.before(last, first)
+            now, was = (pick(events.live, row, np.False_) for row in (after, before))
+            touched = after >= first if self.atomic else events.input[at] == j
             leaves.append(
                 _Side(
                     emits=touched,

@@ -23,15 +23,16 @@ KIP-914 ("Attempt 2"); ``docs/semantics.md``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
 
-import numpy as np
 import polars as pl
 
-from tablestream.operators.events import gather
+from tablestream.operators.events import gather, ints
 from tablestream.operators.operator import NUMBER, PARENT, Context, Emission, Operator, keyed_rows
-from tablestream.operators.versions import EXPIRED, History, OpenVersions, Versions, running_maximum
+from tablestream.operators.reasons import EXPIRED
+from tablestream.operators.versions import History, OpenVersions, Versions, columns_of
 from tablestream.state.changes import KEY_HASH, LATEST, LIVE, SEQ, STEP, TS
 from tablestream.state.trace import TraceSpec
 
@@ -39,6 +40,11 @@ from tablestream.state.trace import TraceSpec
 END = "_end"
 #: The largest time at which a piece began.
 SHOWN = "shown"
+#: A change of the result: the position and the place of the piece that causes it, its number there, its time, its row.
+_CHANGE: Mapping[str, type[pl.DataType]] = {
+    **dict.fromkeys(("position", PARENT, NUMBER, TS, "row"), pl.Int64),
+    LATEST: pl.Boolean,
+}
 
 
 def piece_schema(keys: pl.Schema, values: tuple[pl.DataType, pl.DataType]) -> pl.Schema:
@@ -111,75 +117,61 @@ class ResultHistory(Operator):
         columns = [SEQ, STEP, KEY_HASH, *self.keys, TS, END, LIVE]
         puts = pieces.select(*columns, pl.struct("v0", "v1").alias("v"))
         versions = self._versions.opened(trace, puts)
-        showing = _Showing(versions, self.history_us, context)
-        showing.work(puts)
-        versions.remember(trace, context.marks.get(SHOWN))
-        return showing.emitted(puts.select(KEY_HASH, *self.keys))
-
-
-@dataclass
-class _Showing:
-    """The pieces of a micro-batch, and what they emit: columns of the same length."""
-
-    versions: OpenVersions
-    history_us: int
-    context: Context
-    positions: list[int] = field(default_factory=list)
-    parents: list[int] = field(default_factory=list)
-    numbers: list[int] = field(default_factory=list)
-    times: list[int] = field(default_factory=list)
-    rows: list[int] = field(default_factory=list)
-    latest: list[bool] = field(default_factory=list)
-
-    def work(self, pieces: pl.DataFrame) -> None:
-        """Process the pieces; those of one key and step are processed together."""
-        highest = running_maximum(pieces[TS], self.context.marks.get(SHOWN))
-        bounds = (highest - self.history_us).to_list()
-        columns = pieces.select(SEQ, STEP, TS, END, LIVE)
-        together: dict[tuple[int, int], list[tuple[int, int, int, int | None, int]]] = {}
-        for at, (seq, step, begin, end, exists) in enumerate(columns.iter_rows()):
-            piece = (at, seq, begin, end, self.versions.row(at, exists=exists))
-            together.setdefault((self.versions.key(at), step), []).append(piece)
-        for mine in together.values():
-            self._show(mine, bounds[mine[-1][0]])
-        if len(highest):
-            self.context.marks[SHOWN] = int(highest[-1])
-
-    def _show(self, pieces: Sequence[tuple[int, int, int, int | None, int]], bound: int) -> None:
-        """Emit what some pieces change in the result."""
-        position, parent, *_ = pieces[-1]
-        shown = self.versions.written(position)
-        shown.forget(bound)
-        wanted = History(list(shown.times), list(shown.rows), list(shown.closed), list(shown.deleted))
-        touched: set[int] = set()
-        for _, _, begin, end, row in pieces:
-            if end is not None and end <= bound:
-                self.context.dropped[EXPIRED] += 1
-            else:
-                touched.update(wanted.cover(max(begin, bound), end, row))
-        first = len(self.times)
-        for number, time in enumerate(sorted(touched)):
-            row = wanted.as_of(time, None)
-            if row < 0 and shown.as_of(time, None) < 0:
-                continue
-            shown.put(time, row)
-            self.positions.append(position)
-            self.parents.append(parent)
-            self.numbers.append(number)
-            self.times.append(time)
-            self.rows.append(row)
-        self.latest += [time == shown.times[-1] for time in self.times[first:]]
-
-    def emitted(self, keys: pl.DataFrame) -> pl.DataFrame:
-        """The emitted rows, in the columns of the operator's output."""
-        rows = np.array(self.rows, dtype=np.int64)
-        both = gather(self.versions.payload, rows)
-        return keys[self.positions].with_columns(
-            pl.Series(PARENT, self.parents, dtype=pl.Int64),
-            pl.Series(NUMBER, self.numbers, dtype=pl.Int64),
-            pl.Series(TS, self.times, dtype=pl.Int64),
+        bounds, newest = self._versions.bounds(puts[TS], context.marks.get(SHOWN))
+        changes = columns_of(_changes(puts, bounds.to_list(), versions, context), _CHANGE)
+        if newest is not None:
+            context.marks[SHOWN] = newest
+        versions.remember(trace, newest)
+        rows = ints(changes["row"])
+        both = gather(versions.payload, rows).struct
+        found = puts.select(KEY_HASH, *self.keys)[changes["position"]].hstack(changes.drop("position", "row"))
+        return found.with_columns(
             pl.Series(LIVE, rows >= 0, dtype=pl.Boolean),
-            pl.Series(LATEST, self.latest, dtype=pl.Boolean),
-            both.struct.field("v0").alias("v0"),
-            both.struct.field("v1").alias("v1"),
+            *(both.field(name).alias(name) for name in ("v0", "v1")),
         )
+
+
+class _Piece(NamedTuple):
+    """A piece: its position, the message that caused it, its time span, and the place of its row; -1: none."""
+
+    position: int
+    cause: int
+    begin: int
+    end: int | None
+    row: int
+
+
+def _changes(
+    pieces: pl.DataFrame, bounds: Sequence[int], versions: OpenVersions, context: Context
+) -> Iterator[tuple[int, int, int, int, int, bool]]:
+    """What pieces change in the result; those of one key and step are processed together."""
+    columns = pieces.select(SEQ, STEP, TS, END, LIVE)
+    together: dict[tuple[int, int], list[_Piece]] = {}
+    for at, (seq, step, begin, end, exists) in enumerate(columns.iter_rows()):
+        piece = _Piece(at, seq, begin, end, versions.row(at, exists=exists))
+        together.setdefault((versions.key(at), step), []).append(piece)
+    for mine in together.values():
+        last, bound = mine[-1], bounds[mine[-1].position]
+        emitted = versions.written(last.position)
+        emitted.forget(bound)
+        times = list(_emit(mine, emitted, bound, context))
+        for number, (time, row) in enumerate(times):
+            yield last.position, last.cause, number, time, row, time == emitted.times[-1]
+
+
+def _emit(
+    pieces: Sequence[_Piece], emitted: History, bound: int, context: Context
+) -> Iterator[tuple[int, int]]:
+    """Write what some pieces change into the emitted versions; the times and the rows that are valid there now."""
+    wanted = History(list(emitted.times), list(emitted.rows), list(emitted.closed), list(emitted.deleted))
+    touched: set[int] = set()
+    for piece in pieces:
+        if piece.end is not None and piece.end <= bound:
+            context.dropped[EXPIRED] += 1
+        else:
+            touched.update(wanted.cover(max(piece.begin, bound), piece.end, piece.row))
+    for time in sorted(touched):
+        row = wanted.as_of(time, None)
+        if row >= 0 or emitted.as_of(time, None) >= 0:
+            emitted.put(time, row)
+            yield time, row

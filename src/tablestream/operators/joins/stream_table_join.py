@@ -28,8 +28,9 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from tablestream.operators.events import Events, Ints, gather, ints, newest, touched_keys, with_state
-from tablestream.operators.operator import PARENT, Context, Emission, Operator, keyed_rows
+from tablestream.operators.events import Events, Ints, gather, ints, newest, pick, touched_keys, with_state
+from tablestream.operators.operator import PARENT, Context, Emission, Operator, keyed_rows, rows_trace
+from tablestream.operators.reasons import NULL_KEY_OR_VALUE
 from tablestream.state.changes import (
     FOREIGN_HASH,
     KEY_HASH,
@@ -42,7 +43,6 @@ from tablestream.state.changes import (
 )
 from tablestream.state.trace import TraceSpec
 
-NULL = "null-key-or-value"
 _TABLE, _STREAM = 0, 1
 
 
@@ -89,14 +89,7 @@ class StreamTableJoin(Operator):
 
     @property
     def _table(self) -> TraceSpec:
-        columns = {FOREIGN_HASH: pl.Int64(), **self.foreign_keys, TS: pl.Int64(), LIVE: pl.Boolean()}
-        return TraceSpec(
-            name="table",
-            number=0,
-            hash=FOREIGN_HASH,
-            key=tuple(self.foreign_keys),
-            schema=pl.Schema({**columns, "v": self.right_value}),
-        )
+        return rows_trace("table", self.foreign_keys, {"v": self.right_value}, hashed=FOREIGN_HASH)
 
     @property
     def traces(self) -> tuple[TraceSpec, ...]:
@@ -104,7 +97,7 @@ class StreamTableJoin(Operator):
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        return (NULL,)
+        return (NULL_KEY_OR_VALUE,)
 
     @property
     def rejects(self) -> bool:
@@ -136,7 +129,7 @@ class StreamTableJoin(Operator):
         )
         events = Events.of([rows, asked], kids)
         last = events.last_of(_TABLE)
-        there = (last >= events.key_start) & events.live[last]
+        there = pick(events.live, last, np.False_)
         mine = np.flatnonzero(events.input == _STREAM)
         found = np.full(records.height, -1, dtype=np.int64)
         found[events.row[mine]] = np.where(there, events.row[last], -1)[mine]
@@ -154,7 +147,7 @@ class StreamTableJoin(Operator):
 def joinable(arrived: pl.DataFrame, context: Context, *, keep_left: bool) -> pl.DataFrame:
     """Drop and count records without a value and, unless `keep_left`, those that point at nothing."""
     joins = pl.col(LIVE) if keep_left else pl.col(LIVE) & pl.col(FOREIGN_HASH).is_not_null()
-    context.reject(NULL, arrived.filter(~joins))
+    context.reject(NULL_KEY_OR_VALUE, arrived.filter(~joins))
     return arrived.filter(joins)
 
 
@@ -170,7 +163,6 @@ def stream_table_inputs(
     keys: pl.Schema, foreign_keys: pl.Schema, value: pl.DataType, right_value: pl.DataType
 ) -> tuple[pl.Schema, pl.Schema]:
     """The columns of the records of a stream and of the changes of the table that they point at."""
-    record = {KEY_HASH: pl.Int64(), **keys, TS: pl.Int64(), LIVE: pl.Boolean()}
     row = {FOREIGN_HASH: pl.Int64(), **foreign_keys}
     times = {TS: pl.Int64(), ROW_TS: pl.Int64(), LIVE: pl.Boolean()}
-    return pl.Schema({**record, **row, "v": value}), pl.Schema({**row, **times, "v": right_value})
+    return keyed_rows(keys, {**row, "v": value}), pl.Schema({**row, **times, "v": right_value})

@@ -1,16 +1,16 @@
 """Unmatched rows of the right table: what right and outer foreign-key joins emit in addition.
 
-A right key is *lone* if its row exists and nothing is subscribed to it. Per step (per event, if not atomic):
+A right key is *unmatched* if its row exists and nothing is subscribed to it. Per step (per event, if not atomic):
 
-==========  =========  ======================  ============================================
-was lone    is lone    right row changed       emits, keyed (null, right key)
-==========  =========  ======================  ============================================
-any         yes        yes                     row, at the right change's time
-no          yes        no                      row, at max(left changes, right row)
-yes         no         yes                     tombstone, at the right change's time
-yes         no         no                      tombstone, at max(left changes, right row)
-otherwise                                      nothing
-==========  =========  ======================  ============================================
+=============  ============  =================  ============================================
+was unmatched  is unmatched  right row changed  emits, keyed (null, right key)
+=============  ============  =================  ============================================
+any            yes           yes                row, at the right change's time
+no             yes           no                 row, at max(left changes, right row)
+yes            no            yes                tombstone, at the right change's time
+yes            no            no                 tombstone, at max(left changes, right row)
+otherwise                                       nothing
+=============  ============  =================  ============================================
 """
 
 from __future__ import annotations
@@ -21,20 +21,19 @@ import numpy as np
 import polars as pl
 
 from tablestream.operators.events import (
-    Bools,
     Ints,
     ends,
     gather,
     ints,
+    latest,
     never,
     pick,
-    run_start,
     running,
     starts,
     touched_keys,
 )
 from tablestream.operators.joins.foreign_key_subscribe import KIND, NEW, Kind
-from tablestream.operators.joins.meeting import Meeting
+from tablestream.operators.joins.merged_order import MergedOrder
 from tablestream.operators.operator import PARENT
 from tablestream.state.changes import FOREIGN_HASH, LIVE, ROW_TS, SEQ, STEP, TS
 from tablestream.state.trace import Trace, TraceSpec
@@ -43,8 +42,8 @@ COUNT = "_count"
 
 
 @dataclass(frozen=True)
-class LoneRows:
-    """Counts the subscriptions of each right key, to find the lone right rows.
+class UnmatchedRows:
+    """Counts the subscriptions of each right key, to find the unmatched right rows.
 
     Parameters
     ----------
@@ -69,59 +68,54 @@ class LoneRows:
             schema=pl.Schema(columns),
         )
 
-    def run(self, meeting: Meeting, left: pl.DataFrame, rights: pl.DataFrame, trace: Trace) -> pl.DataFrame:
-        """Return the changes of lone rows: ``_parent``, ``_fh``, right key, ``_ts``, ``_live``, ``v1``."""
+    def run(
+        self, merged: MergedOrder, left: pl.DataFrame, rights: pl.DataFrame, trace: Trace
+    ) -> pl.DataFrame:
+        """Return the changes of unmatched rows: ``_parent``, ``_fh``, right key, ``_ts``, ``_live``, ``v1``."""
         columns = [FOREIGN_HASH, *self.foreign_keys]
-        keys = pl.concat([rights.select(columns), left.select(columns)])[meeting.order]
+        keys = pl.concat([rights.select(columns), left.select(columns)])[merged.order]
         stored = trace.lookup(touched_keys([keys]))
         known = keys.join(stored, on=columns, how="left", nulls_equal=True, maintain_order="left")
         base = ints(known[COUNT].fill_null(0))
         coming = (ints(left[KIND]) >= Kind.ANSWER_ALWAYS) & left[NEW].to_numpy()
         leaving = ints(left[KIND]) < Kind.ANSWER_ALWAYS
         moves = np.concatenate([np.zeros(rights.height, dtype=np.int64), coming.astype(np.int64) - leaving])
-        count = base + running(moves[meeting.order], starts(meeting.kid))
-        last = np.flatnonzero(ends(meeting.kid))
+        count = base + running(moves[merged.order], starts(merged.kid))
+        last = np.flatnonzero(ends(merged.kid))
         counted = keys[last].with_columns(
             pl.Series(LIVE, count[last] > 0, dtype=pl.Boolean), pl.Series(COUNT, count[last], dtype=pl.Int64)
         )
         trace.insert(counted.filter(pl.Series(count[last] != base[last], dtype=pl.Boolean)))
-        return self._changes(meeting, left, rights, count, keys)
+        return self._changes(merged, left, rights, count, keys)
 
     def _changes(
-        self, meeting: Meeting, left: pl.DataFrame, rights: pl.DataFrame, count: Ints, keys: pl.DataFrame
+        self, merged: MergedOrder, left: pl.DataFrame, rights: pl.DataFrame, count: Ints, keys: pl.DataFrame
     ) -> pl.DataFrame:
         """Compare each right key before and after each step (or event)."""
-        kid, order = meeting.kid, meeting.order
+        kid, order = merged.kid, merged.order
         seq, step, ts = (
             np.concatenate([ints(rights[name]), ints(left[name])])[order] for name in (SEQ, STEP, TS)
         )
         is_right = order < rights.height
-        right = pick(order, _latest(is_right, kid), np.int64(-1))
-        lone = pick(meeting.right_live, right, np.False_) & (count == 0)
+        right = pick(order, latest(is_right, starts(kid)), np.int64(-1))
+        unmatched = pick(merged.right_live, right, np.False_) & (count == 0)
         begins = starts(kid, step) if self.atomic else np.ones(len(kid), dtype=bool)
         first = np.flatnonzero(begins)
         end = np.flatnonzero(np.append(begins[1:], True)[: len(kid)])
-        was = np.where(starts(kid)[first], False, lone[first - 1])
+        was = np.where(starts(kid)[first], False, unmatched[first - 1])
         changed = is_right.copy()
-        changed[is_right] = meeting.right_changed[order[is_right]]
-        change = _latest(changed, kid)[end]
+        changed[is_right] = merged.right_changed[order[is_right]]
+        change = latest(changed, starts(kid))[end]
         by_right = change >= first
-        emits = (seq[first] > 0) & ((lone[end] & (by_right | ~was)) | (was & ~lone[end]))
+        emits = (seq[first] > 0) & ((unmatched[end] & (by_right | ~was)) | (was & ~unmatched[end]))
         row_ts = pick(ints(rights[ROW_TS]), right[end], never())
         left_ts = np.maximum.reduceat(np.where(is_right, never(), ts), first) if len(first) else first
         time = np.where(by_right, ts[change], np.maximum(left_ts, row_ts))
-        value = np.where(lone[end], right[end], -1)
+        value = np.where(unmatched[end], right[end], -1)
         changes: pl.DataFrame = keys[first[emits]]
         return changes.with_columns(
             pl.Series(PARENT, seq[first][emits], dtype=pl.Int64),
             pl.Series(TS, time[emits], dtype=pl.Int64),
-            pl.Series(LIVE, lone[end][emits], dtype=pl.Boolean),
+            pl.Series(LIVE, unmatched[end][emits], dtype=pl.Boolean),
             gather(rights["v"], value[emits]).alias("v1"),
         )
-
-
-def _latest(marked: Bools, kid: Ints) -> Ints:
-    """For each position, the last marked position up to it with the same key, or -1."""
-    place = np.arange(len(kid), dtype=np.int64)
-    last = np.maximum.accumulate(np.where(marked, place, -1))
-    return np.where(last >= run_start(starts(kid)), last, -1)

@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 import polars as pl
 
 from tablestream.operators.events import Ints
-from tablestream.operators.operator import CanBeFinal, Context, Emission
+from tablestream.operators.operator import Context, Emission, HasFinal
 from tablestream.operators.reduce.collected import Collected, Kind
 from tablestream.operators.reduce.distinct import Distinct
 from tablestream.operators.reduce.groups import ROWS, GroupEvents, groups_changes, groups_trace
@@ -34,7 +34,7 @@ from tablestream.state.trace import Trace, TraceSpec
 
 
 @dataclass(frozen=True)
-class Aggregate(CanBeFinal):
+class Aggregate(HasFinal):
     """Maintain declared aggregates of groups.
 
     Parameters

@@ -31,7 +31,7 @@ import polars as pl
 
 from tablestream.operators.cells import cells, column, dtype
 from tablestream.operators.events import Bools
-from tablestream.operators.operator import CanBeFinal, Context, Emission
+from tablestream.operators.operator import Context, Emission, HasFinal
 from tablestream.operators.reduce.groups import GroupEvents, groups_changes, groups_trace
 from tablestream.operators.reduce.regroup import OLD, message_schema
 from tablestream.operators.reduce.user_values import DELETES, IS_NULL, misfit, reader, writer
@@ -68,7 +68,7 @@ class UserFunctions:
 
 
 @dataclass(frozen=True)
-class Fold(CanBeFinal):
+class Fold(HasFinal):
     """Maintain an aggregate per group with the user's functions.
 
     Parameters

@@ -30,6 +30,7 @@ from tablestream.operators.events import (
     gather,
     ints,
     never,
+    previous,
     running,
     starts,
     touched_keys,
@@ -174,7 +175,7 @@ class GroupEvents:
     def before(self, after: Bools) -> Bools:
         """Whether groups exist before each turn, from whether they exist after it."""
         group = self.group[self.turn_start]
-        return np.where(starts(group), self.existed[group], np.append(False, after)[:-1])
+        return previous(after, starts(group), self.existed[group])
 
     def final_turns(self, after: Bools) -> Ints:
         """The last turn of each group that exists after it, or did before the micro-batch."""

@@ -104,6 +104,23 @@ class GroupRows:
             return np.zeros(groups.height, dtype=bool)
         return bools(groups[HAS_HEADS].fill_null(value=False))
 
+    def recalled(
+        self, groups: pl.DataFrame, trace: Callable[[str], Trace]
+    ) -> dict[Order, tuple[pl.DataFrame, Ints]]:
+        """Return the remembered rows of some groups in each order, or their heads, and the group of each one."""
+        has_heads = pl.Series(self.have_heads(groups))
+        of_group = groups.select(FOREIGN_HASH, *self.group_keys)
+        rows = trace(self.traces[0].name).lookup(of_group.filter(~has_heads))
+        found = {}
+        for order in self.orders:
+            known = rows
+            if has_heads.any():
+                known = pl.concat([rows, trace(self.heads(order).name).lookup(of_group.filter(has_heads))])
+            positions = order.positions(known)
+            group = group_numbers(of_group, known, list(self.group_keys))
+            found[order] = known[positions], group[positions]
+        return found
+
     def heads(self, order: Order) -> TraceSpec:
         """The trace of the heads in an order."""
         return self._trace(f"heads by {order}")
@@ -167,18 +184,11 @@ class Members:
 
     def recalled(self, groups: pl.DataFrame, trace: Callable[[str], Trace]) -> list[pl.Series]:
         """Return the remembered aggregates of some groups, one series per function."""
-        has_heads = pl.Series(self._rows.have_heads(groups))
-        of_group = groups.select(FOREIGN_HASH, *self.group_keys)
-        rows = trace(self.traces[0].name).lookup(of_group.filter(~has_heads))
+        known = self._rows.recalled(groups, trace)
         found = []
         for function in self.functions:
-            known, order = rows, order_of(function)
-            if has_heads.any():
-                heads = trace(self._rows.heads(order).name).lookup(of_group.filter(has_heads))
-                known = pl.concat([rows, heads])
-            positions = order.positions(known)
-            group = group_numbers(of_group, known, list(self.group_keys))[positions]
-            found.append(_recalled(function, known["v"][positions], group, groups.height))
+            rows, group = known[order_of(function)]
+            found.append(_recalled(function, rows["v"], group, groups.height))
         return found
 
 

@@ -22,8 +22,8 @@ from dataclasses import dataclass, replace
 
 import polars as pl
 
-from tablestream.operators.joins.stream_table_join import NULL
-from tablestream.operators.operator import CanBeFinal, Context, Emission
+from tablestream.operators.operator import Context, Emission, HasFinal, keyed_rows
+from tablestream.operators.reasons import NULL_KEY_OR_VALUE
 from tablestream.operators.reduce.aggregate import Aggregate
 from tablestream.operators.reduce.fold import Fold
 from tablestream.operators.reduce.regroup import IS, OLD, WAS
@@ -32,7 +32,7 @@ from tablestream.state.trace import TraceSpec
 
 
 @dataclass(frozen=True)
-class RecordGroups(CanBeFinal):
+class RecordGroups(HasFinal):
     """Send records to their groups.
 
     Parameters
@@ -54,9 +54,8 @@ class RecordGroups(CanBeFinal):
 
     @property
     def inputs(self) -> tuple[pl.Schema, ...]:
-        head = {KEY_HASH: pl.Int64(), **self.keys, TS: pl.Int64(), LIVE: pl.Boolean()}
         group = {FOREIGN_HASH: pl.Int64(), **self.groups.group_keys}
-        return (pl.Schema({**head, **group, "v": self.groups.value}),)
+        return (keyed_rows(self.keys, {**group, "v": self.groups.value}),)
 
     @property
     def outputs(self) -> tuple[pl.Schema, ...]:
@@ -68,7 +67,7 @@ class RecordGroups(CanBeFinal):
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        return (NULL,)
+        return (NULL_KEY_OR_VALUE,)
 
     @property
     def rejects(self) -> bool:
@@ -79,7 +78,7 @@ class RecordGroups(CanBeFinal):
         (arrived,) = inputs
         grouped = pl.col(FOREIGN_HASH).is_not_null() & pl.col(LIVE)
         records = arrived.filter(grouped)
-        context.reject(NULL, arrived.filter(~grouped))
+        context.reject(NULL_KEY_OR_VALUE, arrived.filter(~grouped))
         if records.is_empty():
             return
         messages = records.select(

@@ -29,19 +29,20 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
+from tablestream.operators.deltas import Deltas, Turn
 from tablestream.operators.events import (
-    Ints,
     bools,
-    by_key,
     gather,
     ints,
     left_and_reached,
+    newest,
+    pick,
     same_rows,
-    starts,
     touched_keys,
+    with_state,
 )
-from tablestream.operators.operator import NUMBER, PARENT, Context, Emission, Operator
-from tablestream.state.changes import FOREIGN_HASH, KEY_HASH, LIVE, SEQ, STEP, TS, last_by, number_keys
+from tablestream.operators.operator import NUMBER, PARENT, Context, Emission, Operator, keyed_rows
+from tablestream.state.changes import FOREIGN_HASH, KEY_HASH, LIVE, SEQ, STEP, TS, number_keys
 from tablestream.state.trace import TraceSpec
 
 #: Columns of a message: the old row, and whether the message has an old row and a new one.
@@ -74,8 +75,7 @@ class Regroup(Operator):
 
     @property
     def inputs(self) -> tuple[pl.Schema, ...]:
-        head = {KEY_HASH: pl.Int64(), **self.keys, TS: pl.Int64(), LIVE: pl.Boolean()}
-        return (pl.Schema({**head, FOREIGN_HASH: pl.Int64(), **self.group_keys, "v": self.value}),)
+        return (keyed_rows(self.keys, {FOREIGN_HASH: pl.Int64(), **self.group_keys, "v": self.value}),)
 
     @property
     def outputs(self) -> tuple[pl.Schema, ...]:
@@ -93,33 +93,18 @@ class Regroup(Operator):
         (spec,) = self.traces
         trace = context.trace(spec.name)
         stored = trace.lookup(touched_keys([arrived.select(KEY_HASH, *self.keys)]))
-        zero = pl.lit(0, pl.Int64)
-        old = stored.with_columns(zero.alias(SEQ), zero.alias(STEP), zero.alias(TS))
-        columns = [SEQ, STEP, TS, *spec.schema]
-        rows = pl.concat([old.select(columns), arrived.select(columns)])
+        rows = with_state(stored, arrived.select(SEQ, STEP, TS, *spec.schema))
         (kid,) = number_keys(KEY_HASH, list(self.keys), [rows])
-        yield Emission(0, self._messages(rows, *self._turns(rows, ints(kid))))
-        trace.insert(last_by(rows, kid).filter(pl.col(SEQ) > 0).select(list(spec.schema)))
+        yield Emission(0, self._messages(Deltas.of(rows, kid, Turn.STEP if self.atomic else Turn.MESSAGE)))
+        trace.insert(newest(rows, kid, spec.schema))
 
-    def _turns(self, rows: pl.DataFrame, kid: Ints) -> tuple[Ints, Ints, Ints]:
-        """The position, per change, of its first message, of its row, and of the row that it replaces (-1: none)."""
-        seq, step = ints(rows[SEQ]), ints(rows[STEP])
-        order = by_key(kid, seq)
-        turn = starts(kid[order], step[order]) if self.atomic else np.ones(len(order), dtype=bool)
-        last = np.append(turn[1:], True)[: len(order)]
-        now, begun = order[last], np.flatnonzero(turn)
-        before = np.where(starts(kid[order])[begun], -1, order[begun - 1])
-        first = order[begun]
-        by_place = np.flatnonzero(seq[first] > 0)
-        by_place = by_place[np.argsort(seq[first[by_place]])]
-        return first[by_place], now[by_place], before[by_place]
-
-    def _messages(self, rows: pl.DataFrame, first: Ints, now: Ints, before: Ints) -> pl.DataFrame:
+    def _messages(self, deltas: Deltas) -> pl.DataFrame:
         """The messages, in the order of the changes."""
-        counts = bools(rows[FOREIGN_HASH].is_not_null()) & bools(rows[LIVE])
-        has, had = counts[now], counts[before] & (before >= 0)
+        rows, now, before = deltas.rows, deltas.now, deltas.before
+        counts = bools(rows[FOREIGN_HASH].is_not_null() & rows[LIVE])
+        has, had = counts[now], pick(counts, before, np.False_)
         stays = has & had & same_rows(rows.select(FOREIGN_HASH, *self.group_keys), now, before)
-        cause = ints(rows[SEQ])[first]
+        cause = ints(rows[SEQ])[deltas.first]
         turn, new = left_and_reached(cause, had & ~stays, has)
         was = ~new | stays[turn]
         group = rows.select(FOREIGN_HASH, *self.group_keys)[np.where(new, now[turn], before[turn])]

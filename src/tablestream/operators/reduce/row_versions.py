@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from tablestream.operators.events import Bools, Ints, bools, ints, starts
+from tablestream.operators.events import Bools, Ints, bools, ints, previous, starts
 from tablestream.operators.reduce.groups import GroupEvents
 from tablestream.state.changes import FOREIGN_HASH, KEY_HASH, number_keys
 
@@ -101,7 +101,7 @@ def _before(
     version = np.concatenate([touched, brought])
     order = np.argsort(rows, kind="stable")
     before = np.empty(len(rows), dtype=np.int64)
-    before[order] = np.where(starts(rows[order]), -1, np.append(-1, version[order])[:-1])
+    before[order] = previous(version[order], starts(rows[order]), np.int64(-1))
     return before[len(touched) :]
 
 

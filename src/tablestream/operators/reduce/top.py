@@ -21,24 +21,27 @@ SQL's ``row_number() OVER (PARTITION BY ... ORDER BY ...) <= n``; ``docs/semanti
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 import polars as pl
 
-from tablestream.operators.events import Bools, ends, gather, same_rows
-from tablestream.operators.operator import NUMBER, CanBeFinal, Context, Emission, keyed_rows
+from tablestream.operators.events import Bools, ends, gather, run_start, same_rows, starts
+from tablestream.operators.operator import NUMBER, Context, Emission, HasFinal, keyed_rows
 from tablestream.operators.reduce.groups import ROWS, GroupEvents, groups_trace
 from tablestream.operators.reduce.members import GroupRows, GroupWork, Pass
 from tablestream.operators.reduce.ranking import Moves, Order
 from tablestream.operators.reduce.regroup import message_schema
-from tablestream.state.changes import LIVE, key_columns
-from tablestream.state.trace import TraceSpec
+from tablestream.state.changes import FOREIGN_HASH, LIVE, TS, key_columns
+from tablestream.state.trace import Trace, TraceSpec
+
+#: The rank, where ranks are read from the state.
+RANK = "rank"
 
 
 @dataclass(frozen=True)
-class Top(CanBeFinal):
+class Top(HasFinal):
     """Maintain the first rows of groups.
 
     Parameters
@@ -114,6 +117,26 @@ class Top(CanBeFinal):
         answer = events.answered(events.rows[events.turn_end] > 0, list(self.group_keys), final=False)
         yield Emission(0, pl.concat(self._moved(one, events, answer.emitted) for one in passes))
         trace.insert(answer.kept.with_columns(**work.remember()))
+
+    def recalled(self, trace: Callable[[str], Trace]) -> Iterator[pl.DataFrame]:
+        """Read the ranks from the state, in frames of bounded size: ``_fh``, group key, `RANK`, ``_ts``, ``v``.
+
+        The time is that of the group's last change: what is stored has no time of a rank.
+
+        Parameters
+        ----------
+        trace
+            Returns a trace that the operator declared, by name.
+        """
+        for groups in trace(self._groups.name).frames():
+            rows, group = self._rows.recalled(groups, trace)[self.order]
+            order = np.argsort(group, kind="stable")
+            place = np.arange(len(order)) - run_start(starts(group[order]))
+            shown = place < self.n
+            chosen = order[shown]
+            yield groups.select(FOREIGN_HASH, *self.group_keys, TS)[group[chosen]].with_columns(
+                pl.Series(RANK, place[shown] + 1, dtype=pl.Int64), self._values(rows["v"])[chosen].alias("v")
+            )
 
     def _moved(self, found: Pass[Moves], events: GroupEvents, turns: pl.DataFrame) -> pl.DataFrame:
         """The rows to emit for the ranks that change: `turns` has the group and the time of each turn."""

@@ -114,8 +114,7 @@ def _reading(kind: pl.DataType, column: str, convert: Convert) -> Convert:
             return convert(cell)
         except (OverflowError, ValueError) as problem:
             raise FunctionValueError(
-                f"Column '{column}' holds the {type_name(kind)} {as_json(cell, kind)}, and Python's dates do not"
-                " reach that far.",
+                f"Column '{column}' has the {type_name(kind)} {as_json(cell, kind)}, which Python cannot represent.",
                 hint="Exclude the column with group_by(..., value=[...]), or cast it to a string there.",
             ) from problem
 
@@ -186,9 +185,7 @@ def _conversion(kind: pl.DataType, column: str) -> _Conversion:
         return _conversion_of_parts(kind, column)
     if isinstance(kind, pl.Decimal):
         before = kind.precision - kind.scale
-        words = (
-            f"a Decimal or an int with at most {before} digits before the point and {kind.scale} behind it"
-        )
+        words = f"a Decimal or an int with at most {before} digits before the point and {kind.scale} after it"
         return _to_decimal(kind), words
     if isinstance(kind, pl.Datetime):
         zoned = kind.time_zone is not None

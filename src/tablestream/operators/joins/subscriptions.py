@@ -1,4 +1,4 @@
-"""Stays: how long each left row pointed at a right key, as intervals of places in the total order."""
+"""Subscriptions: how long each left row pointed at a right key, as intervals of places in the total order."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from tablestream.operators.events import Bools, Ints, bools, ints
+from tablestream.operators.events import Bools, Ints, bools, ints, pick
 from tablestream.operators.joins.foreign_key_subscribe import CHANGED, KIND, Kind
-from tablestream.operators.joins.meeting import OPEN, Meeting
+from tablestream.operators.joins.merged_order import OPEN, MergedOrder
 from tablestream.state.changes import FOREIGN_HASH, KEY_HASH, STEP
 
 
 @dataclass(frozen=True)
-class Stays:
-    """The stays of left rows at right keys, sorted by right key, then left key, then place.
+class Subscriptions:
+    """The subscriptions of left rows to right keys, sorted by right key, then left key, then place.
 
-    A stay is a subscription from one message about it (place ``start``) to the next (``end``, or `OPEN`).
+    A subscription lasts from one message about it (place ``start``) to the next (``end``, or `OPEN`).
 
     Attributes
     ----------
@@ -29,8 +29,8 @@ class Stays:
     row
         Position of the left value: first the trace's rows, then the messages.
     end_step, end_answers, end_changed
-        Of the message that ends the stay: its step (-1: none), whether it is answered whatever the right row is, and
-        whether the left row changed.
+        Of the message that ends the subscription: its step (-1: none), whether it is answered whatever the right row
+        is, and whether the left row changed.
     """
 
     keys: pl.DataFrame
@@ -51,9 +51,9 @@ class Stays:
         stored_rows: int,
         keys: Sequence[str],
         foreign_keys: Sequence[str],
-        meeting: Meeting,
-    ) -> Stays:
-        """Find the stays at some right keys.
+        merged: MergedOrder,
+    ) -> Subscriptions:
+        """Find the subscriptions to some right keys.
 
         Parameters
         ----------
@@ -67,19 +67,19 @@ class Stays:
             How many rows the state has; the values of the messages follow them.
         """
         wanted = np.zeros(
-            int(max(meeting.left_id.max(initial=-1), meeting.right_id.max(initial=-1))) + 1, dtype=bool
+            int(max(merged.left_id.max(initial=-1), merged.right_id.max(initial=-1))) + 1, dtype=bool
         )
         wanted[ints(stored_foreign["_kid"])] = True
-        mine = np.flatnonzero(wanted[meeting.left_id])
+        mine = np.flatnonzero(wanted[merged.left_id])
         on = [FOREIGN_HASH, *foreign_keys]
         old = stored.join(stored_foreign, on=on, how="inner", nulls_equal=True).select(
             "_kid", KEY_HASH, *keys, pl.lit(0, pl.Int64).alias("_at"), pl.col("_row").cast(pl.Int64)
         )
         new = left.select(KEY_HASH, *keys)[mine].select(
-            pl.Series("_kid", meeting.left_id[mine], dtype=pl.Int64),
+            pl.Series("_kid", merged.left_id[mine], dtype=pl.Int64),
             KEY_HASH,
             *keys,
-            pl.Series("_at", meeting.left_at[mine], dtype=pl.Int64),
+            pl.Series("_at", merged.left_at[mine], dtype=pl.Int64),
             pl.Series("_row", mine + stored_rows, dtype=pl.Int64),
         )
         every = pl.concat([old, new]).sort("_kid", *keys, "_at")
@@ -88,8 +88,8 @@ class Stays:
     @classmethod
     def _between(
         cls, every: pl.DataFrame, keys: Sequence[str], left: pl.DataFrame, stored_rows: int
-    ) -> Stays:
-        """End every stay at the next message about the same subscription."""
+    ) -> Subscriptions:
+        """End every subscription at the next message about the same subscription."""
         pair = ("_kid", *keys)
         followed = every.select(pl.all_horizontal(pl.col(c).eq_missing(pl.col(c).shift(-1)) for c in pair))
         # The shift puts null after the last row: without the check, an all-null key would seem to be followed.
@@ -97,22 +97,15 @@ class Stays:
         start, row = ints(every["_at"]), ints(every["_row"])
         message = np.where(ends, np.append(row[1:], -1)[: len(row)] - stored_rows, -1)
         step, kind, changed = ints(left[STEP]), ints(left[KIND]), bools(left[CHANGED])
-        closed = message >= 0
-        answers = closed.copy()
-        answers[closed] = kind[message[closed]] != Kind.ANSWER_IF_FOUND
-        end_step, end_changed = np.full(len(row), -1, dtype=np.int64), np.zeros(len(row), dtype=bool)
-        end_step[closed], end_changed[closed] = step[message[closed]], changed[message[closed]]
         began = row - stored_rows
-        stands = began < 0
-        stands[~stands] = kind[began[~stands]] >= Kind.ANSWER_ALWAYS
-        keep = np.flatnonzero(stands)
+        keep = np.flatnonzero(pick(kind >= Kind.ANSWER_ALWAYS, began, np.True_))
         return cls(
             keys=every.select(KEY_HASH, *keys)[keep],
             foreign=ints(every["_kid"])[keep],
             start=start[keep],
             end=np.where(ends, np.append(start[1:], OPEN)[: len(start)], OPEN)[keep],
             row=row[keep],
-            end_step=end_step[keep],
-            end_answers=answers[keep],
-            end_changed=end_changed[keep],
+            end_step=pick(step, message, np.int64(-1))[keep],
+            end_answers=pick(kind != Kind.ANSWER_IF_FOUND, message, np.False_)[keep],
+            end_changed=pick(changed, message, np.False_)[keep],
         )

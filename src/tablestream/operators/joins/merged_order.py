@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from tablestream.operators.events import Bools, Ints, bools, by_key, ints, pick, run_start, starts
+from tablestream.operators.events import Bools, Ints, bools, by_key, ints, latest, pick, previous, starts
 from tablestream.state.changes import FOREIGN_HASH, LIVE, SEQ, STEP, number_keys
 
 #: The place after all places.
@@ -16,7 +16,7 @@ OPEN = np.iinfo(np.int64).max
 
 
 @dataclass(frozen=True)
-class Meeting:
+class MergedOrder:
     """Left messages and right rows of one shard, numbered by right key (``id``) and place (``at``).
 
     The place is the message's number; in an atomic step the right changes come first. Rows of the state have
@@ -58,8 +58,8 @@ class Meeting:
         foreign_keys: Sequence[str],
         *,
         atomic: bool,
-        quiet_right: bool,
-    ) -> Meeting:
+        minimal_right: bool,
+    ) -> MergedOrder:
         """Merge left messages and right rows (those of the state first, then changes) into one order."""
         left_id, right_id = (
             ints(kid) for kid in number_keys(FOREIGN_HASH, list(foreign_keys), [left, rights])
@@ -68,20 +68,15 @@ class Meeting:
         kid, at = np.concatenate([right_id, left_id]), np.concatenate([right_at, left_at])
         order = by_key(kid, at)
         kid = kid[order]
-        place = np.arange(len(order), dtype=np.int64)
-        key_start = run_start(starts(kid))
-        is_right = order < len(right_id)
-        last = np.maximum.accumulate(np.where(is_right, place, -1))
-        live = bools(rights[LIVE])
-        at_or_before = np.where(last >= key_start, order[last], -1)
-        earlier = np.append(-1, last)[:-1]
-        before = np.where(earlier >= key_start, order[earlier], -1)
         inverse = np.empty(len(order), dtype=np.int64)
-        inverse[order] = place
-        left_found = at_or_before[inverse[len(right_id) :]]
-        replaced = before[inverse[: len(right_id)]]
+        inverse[order] = np.arange(len(order))
+        start, live = starts(kid), bools(rights[LIVE])
+        none = np.int64(-1)
+        right = pick(order, latest(order < len(right_id), start), none)
+        left_found = right[inverse[len(right_id) :]]
+        replaced = previous(right, start, none)[inverse[: len(right_id)]]
         was = pick(live, replaced, np.False_)
-        changed = (ints(rights[SEQ]) > 0) & (live | was | (not quiet_right))
+        changed = (ints(rights[SEQ]) > 0) & (live | was | (not minimal_right))
         left_found = np.where(pick(live, left_found, np.False_), left_found, -1)
         return cls(
             left_id=left_id,

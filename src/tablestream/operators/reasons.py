@@ -1,0 +1,9 @@
+"""The reasons for which records are dropped, or counted as late. ``docs/semantics.md`` says what each one means."""
+
+from __future__ import annotations
+
+MALFORMED, OUT_OF_ORDER = "malformed", "out-of-order"
+NULL_KEY, NULL_TIME, NULL_KEY_OR_VALUE = "null-key", "null-timestamp", "null-key-or-value"
+NULL_FOREIGN_KEY, NULL_SEQUENCE = "null-foreign-key", "null-sequence"
+EXPIRED, LATE = "expired", "late"
+REPEATED, SUPERSEDED, STALE = "repeated", "superseded", "stale-answer"

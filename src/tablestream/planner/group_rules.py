@@ -1,0 +1,137 @@
+"""The lowering rules of groups."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import polars as pl
+
+from tablestream.operators.operator import Operator
+from tablestream.operators.reduce.accumulated import Accumulated
+from tablestream.operators.reduce.aggregate import Aggregate as AggregateOperator
+from tablestream.operators.reduce.collected import Collected, Kind
+from tablestream.operators.reduce.fold import AGGREGATE, Fold, UserFunctions
+from tablestream.operators.reduce.record_groups import RecordGroups
+from tablestream.operators.reduce.regroup import Regroup
+from tablestream.operators.reduce.top import Top as TopOperator
+from tablestream.operators.reduce.totals import Count, Function, Sum
+from tablestream.planner.lowering import Draft, Groups, Lowering, Made, Ranks, Remembered, Want
+from tablestream.planner.physical_plan import Inputs
+from tablestream.planner.result import Pointer, Result
+from tablestream.state.changes import FOREIGN_HASH, KEY_HASH
+from tablestream.topology.graph import (
+    base_of,
+    path_from_base,
+)
+from tablestream.topology.nodes import (
+    Aggregate,
+    Measure,
+    Top,
+)
+
+
+def aggregate(lowering: Lowering, node: Aggregate) -> Made:
+    """Aggregate by groups. A table needs two operators, one after the other; a stream needs only the second."""
+    groups, result = _groups(lowering, node), Result.computed(node, "v0")
+    if not node.parent.is_stream:
+        return Made(_regrouped(lowering, node, groups, _remembered_groups(node, groups)), result)
+    name, number = lowering.names[node], 1 + lowering.produce_stream(node.parent)
+    records = Want(((node.serial,), 1), number, FOREIGN_HASH, f"{name}[records]")
+    lowering.read_stream(node.parent, records, node.parent.key, *_grouping(lowering, node))
+    operator = RecordGroups(groups, lowering.key_of(node.parent))
+    remembers = _remembered_groups(node, operator)
+    lowering.drafts.append(Draft(node, name, number, operator, [records], remembers=remembers))
+    return Made(number, result)
+
+
+def top(lowering: Lowering, node: Top) -> Made:
+    """The first rows of each group."""
+    ranks = Ranks(tuple(f"c{of}" for of, _ in node.order), tuple(down for _, down in node.order), node.n)
+    operator = TopOperator(
+        keys=lowering.key_of(node.parent),
+        group_keys=lowering.foreign_of(node.foreign),
+        value=lowering.struct_of(node.input_fields),
+        result=lowering.value_of(node),
+        order=ranks.order,
+        n=node.n,
+        atomic=not lowering.mode.compat,
+    )
+    remembers = (Remembered(node, tuple(spec.name for spec in operator.traces), node.key, ranks=ranks),)
+    return Made(_regrouped(lowering, node, operator, remembers), Result.computed(node, "v0"))
+
+
+def _groups(lowering: Lowering, node: Aggregate) -> AggregateOperator | Fold:
+    """The operator that keeps the aggregate of each group."""
+    records = node.parent.is_stream
+    keys = pl.Schema() if records else lowering.key_of(node.parent)
+    groups, value = (
+        lowering.foreign_of(node.key),
+        lowering.struct_of(node.input_fields),
+    )
+    keep_empty, atomic = node.keep_empty or lowering.mode.compat, not lowering.mode.compat
+    if node.functions is not None:
+        assert isinstance(node.functions, UserFunctions)  # noqa: S101 - the handles make it
+        result, user = lowering.value_of(node), node.functions
+        return Fold(keys, groups, value, result, user, keep_empty=keep_empty, atomic=atomic)
+    inputs, results = lowering.types(node.input_fields), lowering.types(node.value)
+    functions = tuple(
+        aggregate_function(measure, list(inputs.values()), name, result, records=records)
+        for measure, (name, result) in zip(node.measures, results.items(), strict=True)
+    )
+    return AggregateOperator(keys, groups, value, functions, keep_empty=keep_empty, atomic=atomic)
+
+
+def aggregate_function(
+    measure: Measure, inputs: Sequence[pl.DataType], name: str, result: pl.DataType, *, records: bool
+) -> Function | Collected:
+    """How a declared aggregate is computed; `name` is what users call it."""
+    if measure.column is None:
+        return Count()
+    column, of = f"c{measure.column}", inputs[measure.column]
+    if measure.function == "count":
+        return Count(column)
+    if measure.function in {"sum", "avg"}:
+        return Sum(column, of, result, average=measure.function == "avg", name=name)
+    if measure.parameter is not None:
+        # The library of sketches is an extra: only plans with a sketch need it.
+        from tablestream.operators.reduce.sketched import Sketch, Sketched
+
+        return Sketched(Sketch(measure.function), column, measure.parameter, result)
+    if records:
+        return Accumulated(Kind(measure.function), column, of, result)
+    return Collected(Kind(measure.function), column, result)
+
+
+def _remembered_groups(node: Aggregate, operator: Operator) -> tuple[Remembered, ...]:
+    traces = tuple(spec.name for spec in operator.traces)
+    if node.functions is not None:
+        return (Remembered(node, traces, node.key, AGGREGATE),)
+    groups = Groups(node.input_fields, node.measures, node.parent.is_stream)
+    return (Remembered(node, traces, node.key, groups=groups),)
+
+
+def _grouping(lowering: Lowering, node: Aggregate | Top) -> tuple[Pointer, Inputs]:
+    """How to compute a row's group, and which of its columns travel."""
+    pointer = Pointer(node.on, node.foreign, null_parts=not lowering.mode.compat)
+    return pointer, Inputs(tuple(one.expression for one in node.inputs), node.input_fields)
+
+
+def _regrouped(
+    lowering: Lowering,
+    node: Aggregate | Top,
+    operator: AggregateOperator | Fold | TopOperator,
+    remembers: tuple[Remembered, ...],
+) -> int:
+    """Place an operator that reads rows by group, after one that sends them to their groups; return its round."""
+    name, first = lowering.names[node], 1 + lowering.produce(base_of(node.parent))
+    rows = Want(((*path_from_base(node.parent), node.serial), 1), first, KEY_HASH, f"{name}[rows]")
+    messages = Want(((node.serial,), 2), first + 1, FOREIGN_HASH, f"{name}[groups]")
+    lowering.read(node.parent, rows, node.parent.key, *_grouping(lowering, node), latest_only=True)
+    lowering.wants.append(messages)
+    regroup = Regroup(operator.keys, operator.group_keys, operator.value, operator.atomic)
+    word = "top" if isinstance(node, Top) else "aggregate"
+    lowering.drafts += [
+        Draft(node, f"{name}/regroup", first, regroup, [rows], (messages,)),
+        Draft(node, f"{name}/{word}", first + 1, operator, [messages], remembers=remembers),
+    ]
+    return first + 1

@@ -1,0 +1,320 @@
+"""The lowering rules of joins."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+from tablestream.operators.joins.as_of_join import OBSERVED, AsOfJoin
+from tablestream.operators.joins.foreign_key_answer import ForeignKeyAnswer
+from tablestream.operators.joins.foreign_key_subscribe import TO_RESULT, ForeignKeySubscribe, Rules
+from tablestream.operators.joins.global_join import GlobalJoin
+from tablestream.operators.joins.history_answer import HistoryAnswer
+from tablestream.operators.joins.history_join import HistoryJoin
+from tablestream.operators.joins.history_subscribe import HistorySubscribe
+from tablestream.operators.joins.key_join import Branch
+from tablestream.operators.joins.key_join import KeyJoin as KeyJoinOperator
+from tablestream.operators.joins.result_history import ResultHistory
+from tablestream.operators.joins.right_rows import RightRows
+from tablestream.operators.joins.stream_table_join import StreamTableJoin
+from tablestream.operators.operator import Operator
+from tablestream.planner.lowering import Draft, History, Lowering, Made, Remembered, Want
+from tablestream.planner.result import Carried, Pointer, Result, foreign_fields, key_fields
+from tablestream.runtime.rounds import EVERY_SHARD
+from tablestream.state.changes import FOREIGN_HASH, KEY_HASH
+from tablestream.topology.graph import (
+    base_of,
+    fused,
+    history_of,
+    leaf_paths,
+    leaves_of,
+    path_from_base,
+)
+from tablestream.topology.nodes import (
+    Deduplicate,
+    Fields,
+    ForeignKeyJoin,
+    Join,
+    KeyJoin,
+    Node,
+    OneToMany,
+    Select,
+    Source,
+)
+from tablestream.topology.streams import StreamJoin
+
+
+def key_join(lowering: Lowering, node: KeyJoin) -> Made:
+    """Join all tables of a tree of joins on one key: one operator."""
+    leaves = leaves_of(node)
+    if node.complete_history:
+        return _history_join(lowering, node)
+    number = 1 + max(lowering.produce(base_of(leaf)) for leaf, _ in leaves)
+    wants = []
+    for index, ((leaf, join), path) in enumerate(zip(leaves, leaf_paths(node), strict=True)):
+        want = Want((path, index), number, KEY_HASH, f"{lowering.names[node]}[{index}]")
+        side = (join, sum(above is join for _, above in leaves[:index]))
+        if isinstance(leaf, ForeignKeyJoin) and leaf.right_only:
+            lowering.read_directly(leaf, want)
+        else:
+            lowering.read(leaf, want, node.key, side=side)
+        wants.append(want)
+    stores = [base_of(leaf).serial for leaf, _ in leaves]
+    operator = KeyJoinOperator(
+        tree=_tree(node, iter(range(len(leaves)))),
+        keys=lowering.key_of(node),
+        values=tuple(lowering.value_of(leaf) for leaf, _ in leaves),
+        stores=tuple(stores.index(store) for store in stores),
+        minimal=tuple(lowering.reads_minimal(leaf) for leaf, _ in leaves),
+        early=tuple(
+            lowering.mode.compat and isinstance(base_of(leaf), Source | Deduplicate) for leaf, _ in leaves
+        ),
+        # A star join has no counterpart in Kafka Streams: it is one join, in compat mode, too.
+        atomic=not lowering.mode.compat or any(join.own_times for _, join in leaves),
+    )
+    remembers = tuple(
+        Remembered(leaf, (spec.name,), node.key)
+        for (leaf, _), spec in zip(leaves, operator.traces, strict=True)
+        if not (isinstance(leaf, ForeignKeyJoin) and leaf.right_only)
+    )
+    lowering.drafts.append(Draft(node, lowering.names[node], number, operator, wants, remembers=remembers))
+    return Made(number, Result.keyed(node, _numbered(leaf for leaf, _ in leaves)))
+
+
+def _tree(join: KeyJoin, numbers: Iterator[int]) -> Branch:
+    """The tree of a fused join, its leaves numbered left to right."""
+    sides = []
+    for side in join.parents:
+        inner = fused(side)
+        sides.append(_tree(inner, numbers) if inner is not None else next(numbers))
+    return Branch(sides[0], sides[1], join.how, join.own_times)
+
+
+def _numbered(tables: Iterable[Node]) -> Iterator[tuple[str, Node]]:
+    """The columns in which an operator emits the values of several tables."""
+    return ((f"v{number}", table) for number, table in enumerate(tables))
+
+
+def _history_join(lowering: Lowering, node: KeyJoin) -> Made:
+    """Join two versioned tables on their key, as of every time."""
+    number, wants = _sides(lowering, node, node.key, counted=False)
+    values = (lowering.value_of(node.left), lowering.value_of(node.right))
+    operator = HistoryJoin(node.how, lowering.key_of(node), values, _history_us(node))
+    lowering.drafts.append(Draft(node, lowering.names[node], number, operator, wants))
+    return Made(number, Result.keyed(node, _numbered(node.parents), latest=True))
+
+
+def _sides(lowering: Lowering, node: Join, key: Fields, *, counted: bool) -> tuple[int, list[Want]]:
+    """Read both sides of a join by their key; return the round and the ports. `counted`: count late changes."""
+    number = 1 + max(lowering.produce(base_of(side)) for side in node.parents)
+    wants = []
+    for index, side in enumerate(node.parents):
+        label = f"{lowering.names[node]}[{index}]"
+        wants.append(Want(((*path_from_base(side), node.serial), index), number, KEY_HASH, label))
+        lowering.read(side, wants[-1], key, side=(node, index) if counted else None)
+    return number, wants
+
+
+def foreign_key_join(lowering: Lowering, node: ForeignKeyJoin) -> Made:
+    """Join each left row with the right row that it points at: two operators or, on the whole key, one."""
+    if node.complete_history:
+        return _foreign_key_history(lowering, node)
+    if lowering.meets_on_key(node):
+        return _join_on_whole_key(lowering, node)
+    rules = Rules.LEFT if node.how in {"left", "outer"} else Rules.INNER
+    number = _pointing(lowering, node, many=node.left, one=node.right, rules=rules)
+    if node.right_only:
+        return Made(number, Result.computed(node))
+    unmatched = node.foreign if node.keeps_unmatched else ()
+    return Made(number, _many_to_one(node, Pointer(node.on, node.foreign), node.left.key, unmatched))
+
+
+def _join_on_whole_key(lowering: Lowering, node: ForeignKeyJoin) -> Made:
+    """A join whose ``on`` is the whole left key: one operator, as for a join without ``on``."""
+    number, wants = _sides(lowering, node, node.left.key, counted=True)
+    operator = KeyJoinOperator(
+        tree=Branch(0, 1, node.how),
+        keys=lowering.key_of(node.left),
+        values=(lowering.value_of(node.left), lowering.value_of(node.right)),
+        stores=(0, 1),
+        minimal=(lowering.reads_minimal(node.left), lowering.reads_minimal(node.right)),
+        early=(False, False),
+    )
+    remembers = tuple(
+        Remembered(side, (spec.name,), node.left.key)
+        for side, spec in zip(node.parents, operator.traces, strict=True)
+    )
+    lowering.drafts.append(Draft(node, lowering.names[node], number, operator, wants, remembers=remembers))
+    return Made(number, _many_to_one(node, Pointer(node.on, node.foreign), node.left.key))
+
+
+def one_to_many(lowering: Lowering, node: OneToMany) -> Made:
+    """Join each row of the one with the rows of the many that point at it: two operators."""
+    number = _pointing(lowering, node, many=node.right, one=node.left, rules=Rules.PAIR)
+    return Made(number, _one_to_each(node))
+
+
+def _pointing(
+    lowering: Lowering, node: ForeignKeyJoin | OneToMany, *, many: Node, one: Node, rules: Rules
+) -> int:
+    """Join a table to the table that its rows point at: two operators, one after the other; return the last round."""
+    name = lowering.names[node]
+    first = 1 + lowering.produce(base_of(many))
+    second = 1 + max(first, lowering.produce(base_of(one)))
+    keys, foreign = lowering.key_of(many), lowering.foreign_of(node.foreign)
+    to_many, to_one = ((*path_from_base(view), node.serial) for view in (many, one))
+    shared = base_of(many) is base_of(one)
+    if shared:  # a row's right role comes first, wherever its views were declared
+        to_many = to_one = min(to_many, to_one)
+    pointing = Want((to_many, 1), first, KEY_HASH, f"{name}[subscribe]")
+    pointed = Want((to_one, 0), second, FOREIGN_HASH, f"{name}[right]")
+    messages = Want(((node.serial,), 2), second, FOREIGN_HASH, f"{name}[subscriptions]")
+    lowering.read(many, pointing, many.key, Pointer(node.on, node.foreign), side=(node, 0))
+    lowering.read(one, pointed, node.foreign, side=(node, 1))
+    copied = isinstance(node, ForeignKeyJoin) and node.copied
+    stale = lowering.mode.compat and shared and rules is not Rules.PAIR
+    subscribe = ForeignKeySubscribe(
+        rules=rules,
+        keys=keys,
+        foreign_keys=foreign,
+        value=lowering.value_of(many),
+        right_value=lowering.value_of(one),
+        keep_right=node.keeps_unmatched,
+        compare_values=stale,
+    )
+    answer = ForeignKeyAnswer(
+        keep_left=rules is Rules.LEFT,
+        keys=keys,
+        foreign_keys=foreign,
+        left_value=lowering.value_of(many),
+        right_value=lowering.value_of(one),
+        pair=rules is Rules.PAIR,
+        keep_right=node.keeps_unmatched,
+        minimal_right=lowering.reads_minimal(one),
+        atomic=not lowering.mode.compat,
+        stale=stale,
+    )
+    right_only = isinstance(node, ForeignKeyJoin) and node.right_only
+    right = Remembered(one, (answer.right_rows.name,), node.foreign)
+    if right_only and isinstance(one, Select):  # a star join puts keys before the rows it looks up
+        right = replace(right, table=one.parent, skipped=len(one.parent.key))
+    if copied:
+        pointing.round = pointed.round = max(first, 1 + lowering.produce(base_of(one)))
+        pointed.route = EVERY_SHARD
+        both = GlobalJoin(subscribe, answer)
+        operator = RightRows(both, 0, tuple(keys)) if right_only else both
+        reads = [pointing, pointed]
+        lowering.drafts.append(Draft(node, name, pointed.round, operator, reads, remembers=(right,)))
+        return pointed.round
+    lowering.wants.append(messages)
+    halves: tuple[Operator, Operator] = (subscribe, answer)
+    if right_only:
+        halves = RightRows(subscribe, TO_RESULT, tuple(keys)), RightRows(answer, 0, tuple(keys))
+    lowering.drafts.append(Draft(node, f"{name}/subscribe", first, halves[0], [pointing], (messages, None)))
+    reads = [messages, pointed]
+    lowering.drafts.append(Draft(node, f"{name}/answer", second, halves[1], reads, remembers=(right,)))
+    return second
+
+
+def _foreign_key_history(lowering: Lowering, node: ForeignKeyJoin) -> Made:
+    """Join two versioned tables on a foreign key: three operators, one after the other."""
+    name, history_us = lowering.names[node], _history_us(node)
+    first = 1 + lowering.produce(base_of(node.left))
+    second = 1 + max(first, lowering.produce(base_of(node.right)))
+    keys, foreign = lowering.key_of(node), lowering.foreign_of(node.foreign)
+    values = (lowering.value_of(node.left), lowering.value_of(node.right))
+    to_left, to_right = ((*path_from_base(view), node.serial) for view in node.parents)
+    pointing = Want((to_left, 1), first, KEY_HASH, f"{name}[subscribe]")
+    pointed = Want((to_right, 0), second, FOREIGN_HASH, f"{name}[right]")
+    subscriptions = Want(((node.serial,), 2), second, FOREIGN_HASH, f"{name}[subscriptions]")
+    pieces = Want(((node.serial,), 3), second + 1, KEY_HASH, f"{name}[pieces]")
+    pointer = Pointer(node.on, node.foreign)
+    lowering.read(node.left, pointing, node.key, pointer)
+    lowering.read(node.right, pointed, node.foreign)
+    lowering.wants += [subscriptions, pieces]
+    keep_left = node.how == "left"
+    subscribe = HistorySubscribe(keys, foreign, *values, history_us, keep_left=keep_left)
+    answer = HistoryAnswer(keys, foreign, *values, history_us, keep_left=keep_left)
+    result = ResultHistory(keys, values, history_us)
+    lowering.drafts += [
+        Draft(node, f"{name}/subscribe", first, subscribe, [pointing], (subscriptions, pieces)),
+        Draft(node, f"{name}/answer", second, answer, [subscriptions, pointed], (pieces,)),
+        Draft(node, name, second + 1, result, [pieces]),
+    ]
+    return Made(second + 1, _many_to_one(node, pointer, node.left.key, latest=True))
+
+
+def _many_to_one(
+    node: ForeignKeyJoin | StreamJoin,
+    pointer: Pointer,
+    own: Fields,
+    unmatched: Fields = (),
+    *,
+    latest: bool = False,
+) -> Result:
+    """The result whose rows are those of the left side, each with the row that it points at.
+
+    `own`: the key under which they arrive; `unmatched`: the key of unmatched right rows.
+    """
+    columns, foreign = key_fields(own), foreign_fields(unmatched)
+    rows = (
+        Carried(node.left, "v0", tuple(key_fields(node.left.key)), side=0),
+        Carried(node.right, "v1", tuple(foreign), pointer, side=1),
+    )
+    return Result(node, columns | foreign, (*columns, *foreign), rows, latest)
+
+
+def _one_to_each(node: OneToMany) -> Result:
+    """The result whose rows are those of the right side, each with the row that points at it, keyed by both keys."""
+    columns, foreign = key_fields(node.right.key), foreign_fields(node.foreign)
+    rows = (
+        Carried(node.right, "v0", tuple(columns), side=1),
+        Carried(node.left, "v1", tuple(foreign), side=0),
+    )
+    return Result(node, columns | foreign, (*foreign, *columns), rows)
+
+
+def _history_us(node: Node) -> int:
+    """How far back a table that is known to be versioned keeps versions."""
+    history_us = history_of(node)
+    assert history_us is not None  # noqa: S101 - the handles see to it
+    return history_us
+
+
+def stream_join(lowering: Lowering, node: StreamJoin) -> Made:
+    """Join records with the rows of a table at the key that they point at or, for a global table, in any shard."""
+    name = lowering.names[node]
+    number = 1 + max(lowering.produce_stream(node.left), lowering.produce(base_of(node.right)))
+    route = KEY_HASH if node.copied else FOREIGN_HASH
+    records = Want(((node.serial,), 1), number, route, f"{name}[records]")
+    # A change of the table is written before anyone else reads it; it emits nothing here.
+    rows = Want(((0, node.serial), 0), number, EVERY_SHARD if node.copied else FOREIGN_HASH, f"{name}[table]")
+    pointer = Pointer(node.on, node.foreign)
+    lowering.read_stream(node.left, records, node.left.key, pointer)
+    lowering.read(node.right, rows, node.foreign)
+    keys, foreign = (
+        lowering.key_of(node.left),
+        lowering.foreign_of(node.foreign),
+    )
+    values, history_us = (lowering.value_of(node.left), lowering.value_of(node.right)), history_of(node.right)
+    keep_left, compat = node.how == "left", lowering.mode.compat
+    operator: Operator = StreamTableJoin(keys, foreign, *values, keep_left=keep_left, atomic=not compat)
+    history = None
+    if history_us is not None:
+        history = History(history_us, f"{name}/{OBSERVED}")
+        operator = AsOfJoin(
+            keys,
+            foreign,
+            *values,
+            history_us,
+            keep_left=keep_left,
+            forgetful=compat,
+            atomic=not compat,
+            grace_us=None if node.grace is None else node.grace.period_us,
+            table_advances=node.grace is not None and node.grace.table_advances,
+            wall_clock_us=None if node.grace is None else node.grace.wall_clock_us,
+            corrections=node.corrections,
+        )
+    table = Remembered(node.right, (operator.traces[-1].name,), node.foreign, history=history)
+    lowering.drafts.append(Draft(node, name, number, operator, [records, rows], remembers=(table,)))
+    return Made(number, _many_to_one(node, pointer, node.key))
