@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 import polars as pl
 
 from tablestream.operators.buffer.waiting import LATE
+from tablestream.operators.deduplicate import MICRO_BATCH, NUMBER, RECORD_KEY, WRITER, WRITER_HASH
 from tablestream.operators.joins.foreign_key_subscribe import VALUE_HASH
 from tablestream.operators.operator import WallClock
 from tablestream.operators.versions import FROM, TO
@@ -274,11 +275,27 @@ class Engine:
             row = _Row(key, {record.source: record.value}, {})
             for reader in self.plan.sources.get(record.source, ()):
                 message = {**place, "_h0": reader.port.rank, TS: record.ts}
+                if WRITER in reader.schema:
+                    message |= self._written(record)
                 self._put(outgoing, reader, message, row)
         self._send(outgoing, inbox)
         if self.plan.told is not None and lanes:
             places = pl.DataFrame(list(lanes.values()))
             self._deliver(self.plan.told, told_of(places, pl.col(PARTITION), self.now), inbox)
+
+    def _written(self, record: Record) -> FrameRow:
+        """What a writer adds to its records."""
+        if record.written is None:
+            return dict.fromkeys((WRITER, WRITER_HASH, RECORD_KEY, FOREIGN_HASH, MICRO_BATCH, NUMBER))
+        writer, micro_batch, number = record.written
+        return {
+            WRITER: writer,
+            WRITER_HASH: self.hasher((writer,)),
+            RECORD_KEY: repr(record.whole).encode(),
+            FOREIGN_HASH: self.hasher((writer, repr(record.whole))),
+            MICRO_BATCH: micro_batch,
+            NUMBER: number,
+        }
 
     def _work(self, work: Round, inbox: Inbox) -> None:
         """Run a round on every shard that has messages; if it follows the wall clock, on every shard."""

@@ -7,7 +7,6 @@ import os
 os.environ.setdefault("POLARS_MAX_THREADS", "1")  # before anything imports Polars
 
 import argparse
-import logging
 import sys
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
@@ -26,7 +25,6 @@ _PART = 10
 def main(arguments: list[str] | None = None) -> int:
     """Simulate; return 0 if every seed holds."""
     options = _parser().parse_args(arguments)
-    _quieten()
     if options.seed is not None:
         return _replay(options.seed)
     report, began = Report(), monotonic()
@@ -49,11 +47,6 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _quieten() -> None:
-    """Damaged cache files are reported as warnings; here they are the rule."""
-    logging.getLogger("tablestream").setLevel(logging.CRITICAL)
-
-
 def _seeds(first: int, seeds: int, until_s: float | None) -> Iterator[int]:
     """Yield seeds until there are enough or the time is over."""
     if until_s is None:
@@ -70,7 +63,7 @@ def _results(seeds: Iterator[int], processes: int) -> Iterator[tuple[int, Result
     if processes == 1:
         yield from ((seed, _run(seed)) for seed in seeds)
         return
-    with ProcessPoolExecutor(processes, get_context("spawn"), _quieten) as pool:
+    with ProcessPoolExecutor(processes, get_context("spawn")) as pool:
         while part := list(islice(seeds, _PART * processes)):
             yield from zip(part, pool.map(_run, part), strict=True)
 

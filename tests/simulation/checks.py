@@ -3,27 +3,29 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
-from typing import Any
-from unittest import mock
+from collections.abc import Iterator, Mapping
 
 import polars as pl
 
 from tablestream.errors import StateError
+from tablestream.operators.buffer.waiting import BY_ARRIVAL, WAITING
+from tablestream.operators.reduce.row_versions import TURN
+from tablestream.operators.versions import EXISTS
 from tablestream.runtime.alignment import _ARRIVAL
 from tablestream.runtime.measures import ROWS_IN, ROWS_OUT
 from tablestream.state import manifest as manifests
 from tablestream.state.cache import NoCache
 from tablestream.state.shard import ShardState
 from tablestream.state.store import MemoryStore
-from tablestream.state.trace import Trace
+from tablestream.state.trace import TraceSpec
 from tests.plans.comparing import by_step_and_key, sources_of
 from tests.plans.engine import Engine, Step
 from tests.plans.model import Model
 from tests.simulation.driver import Committed, Driver, SimulationError, hasher
+from tests.simulation.shadow import Shadow
 from tests.simulation.store import Place, listed_chunks
 from tests.simulation.tuning import SAME_RUNS
-from tests.simulation.world import World
+from tests.simulation.world import Tuning, World
 
 Outputs = list[list[Step]]
 
@@ -46,15 +48,11 @@ class Undisturbed:
         )
         self.outputs: list[Outputs] = []
         self.counts: list[Committed] = []
-        self._bounds: dict[tuple[int, str], int] = {}
+        self.shadow = Shadow()
         self._model = _model(world, self.engine)
-        with mock.patch.object(Trace, "insert", _noting_bounds(self._bounds)):
+        with self.shadow.watching():
             self._run(world)
-
-    def bounds(self, place: Place) -> dict[str, int]:
-        """Return, for the traces of a shard, the time before which rows are expired."""
-        store = self.engine.stores.get(place)
-        return {name: bound for (number, name), bound in self._bounds.items() if number == id(store)}
+        _check_traces(self)
 
     def _run(self, world: World) -> None:
         sources = sources_of([output.node for output in self.engine.outputs])
@@ -65,18 +63,6 @@ class Undisturbed:
             self.counts.append(Committed(self.engine.dropped, self.engine.measures))
             if self._model is not None:
                 _same_as_model(number, self.outputs[-1], self._model.steps(records))
-
-
-def _noting_bounds(bounds: dict[tuple[int, str], int]) -> Callable[..., None]:
-    """Make an `insert` that notes before which time rows are expired, by store and trace."""
-    insert = Trace.insert
-
-    def noting(trace: Trace, rows: pl.DataFrame, *, expired_before: int | None = None) -> None:
-        if expired_before is not None:
-            bounds[id(trace._storage._store), trace.spec.name] = expired_before
-        insert(trace, rows, expired_before=expired_before)
-
-    return noting
 
 
 def _model(world: World, engine: Engine) -> Model | None:
@@ -92,6 +78,15 @@ def _same_as_model(number: int, got: Outputs, wanted: Outputs) -> None:
             raise SimulationError(
                 f"Micro-batch {number}, output {output}: the undisturbed run gives {mine}, the model {his}."
             )
+
+
+def _check_traces(undisturbed: Undisturbed) -> None:
+    """The traces of the undisturbed run hold what was inserted."""
+    for place, store in undisturbed.engine.stores.items():
+        for spec, rows in _scanned(undisturbed.engine, place, store):
+            wrong = undisturbed.shadow.difference(store, spec, rows)
+            if wrong:
+                raise SimulationError(f"Round and shard {place}: {spec.name} has or lacks {wrong}.")
 
 
 def check(world: World, disturbed: Driver, undisturbed: Undisturbed) -> None:
@@ -137,12 +132,17 @@ def _check_state(world: World, disturbed: Driver, undisturbed: Undisturbed) -> N
         mine = disturbed.final_state.get(place, MemoryStore())
         his = undisturbed.engine.stores.get(place, MemoryStore())
         _check_chunks(disturbed, place, mine)
-        bounds = undisturbed.bounds(place)
-        content = [_content(disturbed.engine, place, store, world, bounds) for store in (mine, his)]
-        if content[0] != content[1]:
-            raise SimulationError(
-                f"Round and shard {place}: the state is {content[0]} instead of {content[1]}."
-            )
+        bounds = {
+            spec.name: undisturbed.shadow.bound(undisturbed.engine.stores.get(place), spec)
+            for spec in disturbed.engine.plan.rounds[place[0] - 1].traces
+        }
+        content, wanted = (_content(disturbed.engine, place, store, world, bounds) for store in (mine, his))
+        for name in wanted:
+            if content[name] != wanted[name]:
+                extra, lacking = content[name] - wanted[name], wanted[name] - content[name]
+                raise SimulationError(
+                    f"Round and shard {place}: in {name} the state has {sorted(extra)} instead of {sorted(lacking)}."
+                )
         if _runs_are_same(world) and mine.manifest != his.manifest:
             raise SimulationError(
                 f"Round and shard {place}: the manifest is {mine.manifest!r} instead of {his.manifest!r}."
@@ -165,25 +165,51 @@ def _check_chunks(disturbed: Driver, place: Place, store: MemoryStore) -> None:
         )
 
 
-def _content(
-    engine: Engine, place: Place, store: MemoryStore, world: World, bounds: Mapping[str, int]
-) -> Mapping[str, Any]:
-    """The live rows of every trace, the marks and the plan.
-
-    Expired rows go with the next merge, so whether they are still there depends on the runs.
-    """
+def _scanned(engine: Engine, place: Place, store: MemoryStore) -> Iterator[tuple[TraceSpec, pl.DataFrame]]:
+    """Read all traces of a shard."""
     work = engine.plan.rounds[place[0] - 1]
     state = ShardState(store, NoCache(), work.traces, work.fingerprint, work.text)
-    found: dict[str, Any] = {}
     try:
         for spec in work.traces:
-            rows = state.trace(spec.name).scan()
-            if spec.expires is not None and spec.name in bounds:
-                rows = rows.filter((pl.col(spec.expires) >= bounds[spec.name]).fill_null(value=True))
-            kept = [name for name in rows.columns if name != _ARRIVAL or work.alignment is None]
-            found[spec.name] = sorted(map(repr, rows.select(kept).rows()))
+            yield spec, state.trace(spec.name).scan()
     except StateError as error:
         raise SimulationError(f"Round and shard {place}: {error}") from error
+
+
+def _content(
+    engine: Engine, place: Place, store: MemoryStore, world: World, bounds: Mapping[str, int | None]
+) -> dict[str, Counter[str]]:
+    """The live rows of every trace, the marks and the plan, as text."""
+    found = {
+        spec.name: Counter(map(repr, _lasting(rows, spec, world, bounds[spec.name]).rows()))
+        for spec, rows in _scanned(engine, place, store)
+    }
     if not world.case.has_clock:
-        found["marks"] = {} if store.manifest is None else dict(manifests.decode(store.manifest).clocks)
-    return found | {"plan": store.plan if found.get("marks") else None}
+        marks = {} if store.manifest is None else manifests.decode(store.manifest).clocks
+        found["marks"] = Counter(f"{name} {value}" for name, value in marks.items() if _is_exact(name, world))
+        found["plan"] = Counter([store.plan or ""])
+    return found
+
+
+def _is_exact(mark: str, world: World) -> bool:
+    """Whether a mark does not depend on slices: the start of a time index may be too early."""
+    return Tuning.SMALL_SLICES not in world.tunings or mark.rsplit("/", maxsplit=1)[-1] not in {
+        WAITING,
+        BY_ARRIVAL,
+    }
+
+
+def _lasting(rows: pl.DataFrame, spec: TraceSpec, world: World, bound: int | None) -> pl.DataFrame:
+    """Leave out what depends on the order of arrival, on slices, or on when runs are merged.
+
+    An expired row goes with the next merge. So does an expired tombstone of a versioned table, which would become
+    the version before the next one.
+    """
+    if world.case.align is not None:
+        rows = rows.drop(_ARRIVAL, strict=False)
+    if Tuning.SMALL_SLICES in world.tunings:
+        rows = rows.drop(TURN, strict=False)
+    if bound is not None and spec.expires is not None and not _runs_are_same(world):
+        rows = rows.filter((pl.col(spec.expires) >= bound).fill_null(value=True))
+        rows = rows.filter(EXISTS) if EXISTS in rows.columns else rows
+    return rows

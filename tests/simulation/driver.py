@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -107,7 +108,9 @@ class Driver:
         self.outputs: Sequence[Output] = self.world.case.outputs()
         self._sources = sources_of([output.node for output in self.outputs])
         self.cluster = Cluster(self.world, self.directory, self.happened)
-        self.sinks = [MarkingSink(f"memory {n}", self._sink_fails) for n in range(len(self.outputs))]
+        self.sinks = [
+            MarkingSink(f"memory {n}", partial(self._sink_fails, n)) for n in range(len(self.outputs))
+        ]
         self.engine = self._start()
 
     def run(self) -> None:
@@ -160,14 +163,10 @@ class Driver:
         outputs: Any = [WrittenOutput(f"output {n}", sink) for n, sink in enumerate(self.sinks)]  # type: ignore[arg-type]
         write_outputs(frame, number, outputs, query_id="query", split=_output)  # type: ignore[arg-type]
 
-    def _sink_fails(self, micro_batch: int, where: str) -> None:
-        kinds = {
-            "in the data": Kind.SINK_FAILS_IN_DATA,
-            "before the mark": Kind.SINK_FAILS_BEFORE_MARK,
-            "after the mark": Kind.SINK_FAILS_AFTER_MARK,
-        }
-        for fault in self.happened.take([kinds[where]], micro_batch):
-            self.happened.count(fault, "")
+    def _sink_fails(self, output: int, micro_batch: int, kind: Kind) -> None:
+        """Let one of the sinks fail; the ones before it have their mark then."""
+        for fault in self.happened.take([kind], micro_batch, of=(output, len(self.sinks))):
+            self.happened.count(fault, f"output {output}")
             raise SinkFailed
 
     @property

@@ -30,8 +30,22 @@ class Happened:
     faults: Counter[Kind] = field(default_factory=Counter)
     micro_batches: int = 0
 
-    def take(self, kinds: Iterable[Kind], micro_batch: int, turn: int | None = None) -> Sequence[Fault]:
-        """Take the faults of some kinds that are due in a micro-batch and, if given, at its task number `turn`."""
+    def take(
+        self,
+        kinds: Iterable[Kind],
+        micro_batch: int,
+        turn: int | None = None,
+        of: tuple[int, int] = (0, 1),
+    ) -> Sequence[Fault]:
+        """Take the faults that are due.
+
+        Parameters
+        ----------
+        kinds, micro_batch, turn
+            What the faults say; any turn if it is None.
+        of
+            A number and how many there are, where a fault is for one of several.
+        """
         wanted = set(kinds)
         due = [
             fault
@@ -39,6 +53,7 @@ class Happened:
             if fault.kind in wanted
             and fault.micro_batch == micro_batch
             and (turn is None or fault.turn == turn)
+            and fault.where % of[1] == of[0]
         ]
         self.pending = [fault for fault in self.pending if fault not in due]
         return due

@@ -15,6 +15,7 @@ from tests.plans.tables import (
     REDUCED,
     counted,
     counts,
+    deduplicated,
     filtered,
     foreign_key_join,
     grouped,
@@ -189,6 +190,10 @@ CLASSES: Mapping[str, Mapping[str, Case]] = {
         "aligned, with an end to waiting": _case(
             lambda: merged(stream("S"), stream("T")), has_model=False, align=Align(idle_us=4000)
         ),
+    },
+    "deduplicate": {
+        "once": _case(lambda: deduplicated(source("A")), has_model=False),
+        "records once, counted": _case(lambda: counted(deduplicated(stream("S"))), has_model=False),
     },
     "streams": {
         "unfolded": _case(lambda: to_table(unfolded(stream("S"), pointers))),

@@ -25,13 +25,16 @@ class Point:
     owner, function
         Where it is called.
     counts
-        Whether a call with these arguments and this result, or error, counts; by default every call does.
+        Whether a call with these arguments and this result counts; by default every call does.
+    raises
+        Whether only calls count that raise an error.
     """
 
     name: str
     owner: Any
     function: str
     counts: Callable[[Any, Any], bool] = lambda _arguments, _result: True
+    raises: bool = False
 
 
 POINTS = (
@@ -46,7 +49,7 @@ POINTS = (
     Point("a buffer is read by time", time_index.TimeIndex, "until", lambda _, rows: rows.height > 0),
     Point("a micro-batch is sliced", run_round, "slices"),
     Point("a cached chunk is found", cache.RunCache, "_find", lambda _, frame: frame is not None),
-    Point("a cached file is damaged", cache, "_check", lambda _, result: result is not None),
+    Point("a cached file is damaged", cache, "_check", raises=True),
     Point("the cache is scanned", cache.RunCache, "_scan"),
     Point("a chunk stays in memory", cache.MemoryCache, "put"),
     Point("a chunk is fetched", run.RunStorage, "_fetch"),
@@ -66,14 +69,12 @@ def counted(points: Counter[str]) -> Iterator[None]:
 
 def _counting(point: Point, function: Callable[..., Any], points: Counter[str]) -> Callable[..., Any]:
     def called(*arguments: Any, **options: Any) -> Any:
-        result = None
         try:
             result = function(*arguments, **options)
-        except ValueError as error:
-            result = error
+        except Exception:
+            points[point.name] += point.raises
             raise
-        finally:
-            points[point.name] += bool(point.counts((arguments, options), result))
+        points[point.name] += not point.raises and bool(point.counts((arguments, options), result))
         return result
 
     return called

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import shutil
 import tempfile
 import traceback
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -54,7 +56,7 @@ def run_world(world: World) -> Result:
     problem = None
     try:
         undisturbed = Undisturbed(world)
-        with tuned(world.tunings), counted(points):
+        with tuned(world.tunings), counted(points), _quiet():
             disturbed = Driver(world, directory, happened)
             disturbed.run()
         check(world, disturbed, undisturbed)
@@ -65,6 +67,17 @@ def run_world(world: World) -> Result:
     finally:
         shutil.rmtree(directory, ignore_errors=True)
     return Result(problem, happened.events, happened.faults, points, happened.micro_batches)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Log no warnings: damaged cache files are the rule here."""
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        yield
+    finally:
+        logging.disable(before)
 
 
 def shrunk(world: World) -> World:

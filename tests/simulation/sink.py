@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tests.plans.engine import Step
+from tests.simulation.world import Kind
 
 
 class SinkFailed(Exception):  # noqa: N818 - an event of the simulation
@@ -39,13 +40,13 @@ class MarkingSink:
     Attributes
     ----------
     fails
-        Called with the number of the micro-batch before each change, before the mark and after it; may raise.
+        Called after each change, before the mark and after it, with the number of the micro-batch; may raise.
     data, marks
         What is stored, and which micro-batches are complete.
     """
 
     target: str
-    fails: Callable[[int, str], None]
+    fails: Callable[[int, Kind], None]
     key_columns: tuple[str, ...] = ()
     needs_final: bool = False
     data: dict[int, list[Step]] = field(default_factory=dict)
@@ -57,16 +58,16 @@ class MarkingSink:
         if micro_batch_id in self.marks:
             return
         self.put(changes, micro_batch_id)
-        self.fails(micro_batch_id, "before the mark")
+        self.fails(micro_batch_id, Kind.SINK_FAILS_BEFORE_MARK)
         self.mark(micro_batch_id)
-        self.fails(micro_batch_id, "after the mark")
+        self.fails(micro_batch_id, Kind.SINK_FAILS_AFTER_MARK)
 
     def put(self, changes: Sequence[Step], micro_batch_id: int) -> None:
         """Replace the data of an earlier attempt."""
         self.data[micro_batch_id] = []
         for change in changes:
-            self.fails(micro_batch_id, "in the data")
             self.data[micro_batch_id].append(change)
+            self.fails(micro_batch_id, Kind.SINK_FAILS_IN_DATA)
 
     def mark(self, micro_batch_id: int) -> None:
         """Mark a micro-batch as complete."""

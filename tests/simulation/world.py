@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
-from tablestream.topology.nodes import Source
+from tablestream.topology.graph import ancestors
+from tablestream.topology.nodes import Deduplicate, Source
 from tests.plans.comparing import sources_of
 from tests.plans.logs import random_cuts, random_log
 from tests.plans.tables import Key, Record, Value
@@ -62,7 +64,7 @@ class Tuning(StrEnum):
 class Fault(NamedTuple):
     """A fault: in which micro-batch, at which of its tasks, and where there.
 
-    `turn` and `where` are numbers of which the simulator takes what fits: the third chunk of five, say.
+    `turn` and `where` are numbers from which the simulator takes what fits: the third chunk of five, say.
     """
 
     kind: Kind
@@ -78,6 +80,7 @@ class Entry(NamedTuple):
     key: Key
     value: Value
     ts: int
+    written: tuple[str, int, int] | None = None
 
 
 @dataclass(frozen=True)
@@ -130,10 +133,7 @@ class World:
 
     def records(self, sources: list[Source], number: int) -> list[Record]:
         """Return the records of a micro-batch."""
-        return [
-            Record(sources[entry.source], entry.key, entry.value, entry.ts)
-            for entry in self.micro_batches[number]
-        ]
+        return [Record(sources[entry.source], *entry[1:]) for entry in self.micro_batches[number]]
 
 
 def make_world(
@@ -155,7 +155,8 @@ def make_world(
         plan = rng.choice(list(CLASSES[rng.choice(list(CLASSES))]))
     case = CASES[plan]
     count = max(3, rng.randint(micro_batches - 4, micro_batches + 4))
-    shards = rng.choice((1, 1, 2, 2, 4))
+    shards = rng.choice((1, 1, 1, 2, 2, 4))
+    cut = _input(rng, case, count)
     kinds = [kind] if kind is not None else _some(rng, list(Kind), most=8)
     return World(
         seed=seed,
@@ -167,9 +168,9 @@ def make_world(
         executors=rng.randint(1, 3),
         shares_directory=rng.random() < 0.5,
         tunings=_tunings(rng),
-        micro_batches=_input(rng, case, count),
+        micro_batches=cut,
         times_us=_times(rng, count),
-        faults=_faults(rng, kinds, count),
+        faults=_faults(rng, kinds, cut),
     )
 
 
@@ -190,16 +191,33 @@ def _tunings(rng: random.Random) -> tuple[Tuning, ...]:
 
 def _input(rng: random.Random, case: Case, count: int) -> tuple[tuple[Entry, ...], ...]:
     """Make a log, deliver some of its records twice, and cut it."""
-    sources = sources_of([output.node for output in case.outputs()])
-    log = random_log(sources, rng.randrange(1 << 30), 2 * count, worlds=rng.choice((1, 2)))
+    nodes = [output.node for output in case.outputs()]
+    sources = sources_of(nodes)
+    log = random_log(sources, rng.randrange(1 << 30), 3 * count // 2, worlds=rng.choice((1, 2)))
     entries = [Entry(sources.index(one.source), one.whole, one.value, one.ts) for one in log]
-    if rng.random() < 0.3:
+    if any(isinstance(node, Deduplicate) for node in ancestors(*nodes)):
+        entries = _written(rng, entries)
+    elif rng.random() < 0.3:
         entries = [
             again
             for number, entry in enumerate(entries)
             for again in (entry, entries[max(0, number - rng.randrange(4))])[: 1 + (rng.random() < 0.1)]
         ]
     return tuple(map(tuple, random_cuts(entries, rng.randrange(1 << 30), count)))
+
+
+def _written(rng: random.Random, entries: list[Entry]) -> list[Entry]:
+    """Let a writer write the records in micro-batches of its own, and some stretches of them again."""
+    log: list[Entry] = []
+    for micro_batch, piece in enumerate(random_cuts(entries, rng.randrange(1 << 30), 1 + len(entries) // 4)):
+        numbers = Counter[Key]()
+        numbered = []
+        for entry in piece:
+            numbered.append(entry._replace(written=("w", micro_batch, numbers[entry.key])))
+            numbers[entry.key] += 1
+        end = rng.randint(0, len(numbered))
+        log += numbered[:end] + numbered[rng.randint(0, end) :]
+    return log
 
 
 def _times(rng: random.Random, count: int) -> tuple[int, ...]:
@@ -211,10 +229,13 @@ def _times(rng: random.Random, count: int) -> tuple[int, ...]:
     return tuple(times)
 
 
-def _faults(rng: random.Random, kinds: list[Kind], count: int) -> tuple[Fault, ...]:
-    """Spread faults over the micro-batches."""
+def _faults(
+    rng: random.Random, kinds: list[Kind], micro_batches: tuple[tuple[Entry, ...], ...]
+) -> tuple[Fault, ...]:
+    """Spread faults over the micro-batches that have records."""
+    busy = [number for number, records in enumerate(micro_batches) if records]
     made = [
-        Fault(rng.choice(kinds), rng.randrange(count), rng.choice((0, 0, 1, 2)), rng.randrange(1000))
-        for _ in range(rng.randint(4, 9))
+        Fault(rng.choice(kinds), rng.choice(busy), rng.choice((0, 0, 0, 0, 1, 2)), rng.randrange(1000))
+        for _ in range(rng.randint(4, 8))
     ]
     return tuple(sorted(made, key=lambda fault: fault.micro_batch))
