@@ -17,7 +17,7 @@ SHORT = 8
 
 @pytest.mark.parametrize("seed", range(20))
 def test_a_disturbed_query_gives_what_an_undisturbed_one_gives(seed: int) -> None:
-    world = make_world(seed, micro_batches=SHORT)
+    world = make_world(seed, micro_batches=5)
     result = run_world(world)
     assert result.problem is None, described(world, result)
 
@@ -37,7 +37,7 @@ def test_two_hundred_seeds_hold_and_reach_every_point_and_fault() -> None:
 
 def with_fault(operators: str, kind: Kind) -> World | None:
     """Find a world of a class of operators in which a kind of fault happens."""
-    for seed, plan in enumerate(list(CLASSES[operators]) * 4):
+    for seed, plan in enumerate(list(CLASSES[operators]) * 20):
         world = make_world(seed, plan=plan, kind=kind, micro_batches=6)
         result = run_world(world)
         assert result.problem is None, described(world, result)
