@@ -30,11 +30,14 @@ class Planted:
         Puts it into the code for a while.
     seed, kind
         The world that shows it. `kind`: the only kind of fault in that world, if it is not a world of all kinds.
+    needs_faults
+        Whether the world shows it only because of its own faults.
     """
 
     plant: Callable[[], AbstractContextManager[Any]]
     seed: int
     kind: Kind | None = None
+    needs_faults: bool = True
 
     @property
     def world(self) -> World:
@@ -100,6 +103,17 @@ def _micro_batch_merged_twice() -> AbstractContextManager[Any]:
     return mock.patch.object(StateOfRecord, "open", newest)
 
 
+def _every_attempt_counts() -> AbstractContextManager[Any]:
+    """An attempt writes the version itself, and not a copy."""
+
+    def at(state: StateOfRecord, place: Place, version: int) -> AttemptStore:
+        store = state.at(place, version)
+        state.versions.setdefault(place, {}).setdefault(version, store)
+        return store
+
+    return mock.patch.object(StateOfRecord, "open", at)
+
+
 def _shard_forgotten() -> AbstractContextManager[Any]:
     """A shard whose manifest is missing counts as new."""
     return mock.patch.object(MemoryStore, "read_plan", return_value=None)
@@ -117,14 +131,17 @@ def _retention_off_by_one() -> AbstractContextManager[Any]:
 
 
 PLANTED = {
-    "an older run wins": Planted(_older_run_wins, 0),
-    "a tombstone is dropped too early": Planted(_tombstone_dropped_too_early, 0),
+    "an older run wins": Planted(_older_run_wins, 0, needs_faults=False),
+    "a tombstone is dropped too early": Planted(_tombstone_dropped_too_early, 0, needs_faults=False),
     "a mark is written before the data": Planted(_mark_before_data, 22),
-    "a stale chunk is read from the cache": Planted(_stale_cache_read, 4),
+    "a stale chunk is read from the cache": Planted(_stale_cache_read, 4, needs_faults=False),
     "a checksum is not looked at": Planted(_checksum_not_looked_at, 0, Kind.CACHE_SWAPPED),
-    "a timer is lost": Planted(_timer_lost, 39),
+    "a timer is lost": Planted(_timer_lost, 39, needs_faults=False),
     "a repeated micro-batch is merged twice": Planted(_micro_batch_merged_twice, 1),
+    "an attempt that failed is seen": Planted(_every_attempt_counts, 0, Kind.ATTEMPT_FAILS_EMITTING),
+    "an attempt that goes on is seen": Planted(_every_attempt_counts, 0, Kind.ZOMBIE),
+    "the loser of two attempts is seen": Planted(_every_attempt_counts, 0, Kind.SPECULATION),
     "a shard is forgotten at a restart": Planted(_shard_forgotten, 3),
-    "an emission is numbered twice": Planted(_emission_numbered_twice, 3),
-    "a retention bound is off by one": Planted(_retention_off_by_one, 12),
+    "an emission is numbered twice": Planted(_emission_numbered_twice, 3, needs_faults=False),
+    "a retention bound is off by one": Planted(_retention_off_by_one, 12, needs_faults=False),
 }

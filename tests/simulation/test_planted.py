@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tests.simulation.__main__ import main
@@ -17,6 +19,8 @@ def test_a_planted_fault_is_found(name: str) -> None:
     assert sound.problem is None, described(planted.world, sound)
     with planted.plant():
         assert run_world(planted.world).problem is not None
+        quiet = run_world(replace(planted.world, faults=()))
+    assert (quiet.problem is None) is planted.needs_faults
 
 
 @pytest.mark.slow
