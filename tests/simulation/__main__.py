@@ -15,7 +15,7 @@ from multiprocessing import get_context
 from time import monotonic
 
 from tests.simulation.report import Report
-from tests.simulation.run import Result, described, run_world, shrunk
+from tests.simulation.run import Result, described, run_seed, run_world, shrunk
 from tests.simulation.world import make_world
 
 #: So many seeds go to a process at a time.
@@ -61,15 +61,11 @@ def _seeds(first: int, seeds: int, until_s: float | None) -> Iterator[int]:
 def _results(seeds: Iterator[int], processes: int) -> Iterator[tuple[int, Result]]:
     """Run seeds one after the other, or in several processes."""
     if processes == 1:
-        yield from ((seed, _run(seed)) for seed in seeds)
+        yield from ((seed, run_seed(seed)) for seed in seeds)
         return
     with ProcessPoolExecutor(processes, get_context("spawn")) as pool:
         while part := list(islice(seeds, _PART * processes)):
-            yield from zip(part, pool.map(_run, part), strict=True)
-
-
-def _run(seed: int) -> Result:
-    return run_world(make_world(seed))
+            yield from zip(part, pool.map(run_seed, part), strict=True)
 
 
 def _replay(seed: int) -> int:

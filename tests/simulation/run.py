@@ -17,7 +17,7 @@ from tests.simulation.driver import Driver
 from tests.simulation.happened import Happened
 from tests.simulation.points import counted
 from tests.simulation.tuning import tuned
-from tests.simulation.world import Entry, Kind, World
+from tests.simulation.world import Entry, Kind, World, make_world
 
 #: Memory, where there is such a directory.
 _DIRECTORY = Path("/dev/shm")  # noqa: S108 - only caches of tests
@@ -67,6 +67,11 @@ def run_world(world: World) -> Result:
     finally:
         shutil.rmtree(directory, ignore_errors=True)
     return Result(problem, happened.events, happened.faults, points, happened.micro_batches)
+
+
+def run_seed(seed: int) -> Result:
+    """Run the world of a seed."""
+    return run_world(make_world(seed))
 
 
 @contextmanager

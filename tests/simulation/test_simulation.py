@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections import Counter
 
 import pytest
@@ -33,6 +35,14 @@ def test_two_hundred_seeds_hold_and_reach_every_point_and_fault() -> None:
         points.update(result.points)
     assert set(+faults) == set(Kind)
     assert set(+points) == {point.name for point in POINTS}
+
+
+@pytest.mark.slow
+def test_the_command_runs_seeds_in_two_processes() -> None:
+    command = [sys.executable, "-m", "tests.simulation", "--seeds", "2", "--processes", "2"]
+    printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    assert printed.startswith("2 seeds, ")
+    assert printed.endswith("Failed: none\n")
 
 
 def with_fault(operators: str, kind: Kind) -> World | None:
