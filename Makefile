@@ -18,7 +18,7 @@ BEGAN  := $(shell date +%s)
 TOOK    = @echo "make $@ took $$(( $$(date +%s) - $(BEGAN) )) s."
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo-kafka check test newest lint bench soak broker format lock clean env java jars
+.PHONY: help run demo-kafka check test simulate newest lint bench soak broker format lock clean env java jars
 
 help: ## Show the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -36,6 +36,9 @@ check: env java lint ## Lint, types, import layers, and the quick tests that fin
 test: env java jars lint ## Lint, types, import layers, and all tests
 	$(PYTEST) $(ARGS)
 	$(TOOK)
+
+simulate: env ## Simulate queries with faults: ARGS="--seeds 1000", "--seconds 600" or "--seed 7"
+	$(BIN)/python -m tests.simulation --processes 2 $(ARGS)
 
 newest: java ## A program with a bare session on the newest PySpark, in an environment of its own
 	scripts/make_venv.sh .venv-newest

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import polars as pl
 
+from tablestream.operators.deduplicate import MICRO_BATCH, NUMBER, RECORD_KEY, WRITER, WRITER_HASH
 from tablestream.operators.joins.foreign_key_subscribe import VALUE_HASH
 from tablestream.operators.operator import WallClock
 from tablestream.operators.reasons import LATE
@@ -26,7 +27,7 @@ from tablestream.runtime.measures import Counts
 from tablestream.runtime.order import in_order
 from tablestream.runtime.rounds import EVERY_SHARD, Port, Round
 from tablestream.runtime.run_round import SLICE_ROWS, run_round
-from tablestream.state.cache import NoCache
+from tablestream.state.cache import ChunkCache, NoCache
 from tablestream.state.changes import (
     FOREIGN_HASH,
     KEY_HASH,
@@ -183,6 +184,8 @@ class Engine:
         Whether records wait for each other; each source is then a source partition.
     now
         The wall clock's time.
+    cache
+        Keeps decoded chunks of the state.
     """
 
     outputs: Sequence[Output]
@@ -196,6 +199,7 @@ class Engine:
     position: int = 0
     align: Align | None = None
     now: int = 0
+    cache: ChunkCache = field(default_factory=NoCache)
 
     def __post_init__(self) -> None:
         """Lower the plan."""
@@ -231,10 +235,7 @@ class Engine:
         self.measures = Counter()
         self._enter(records, inbox)
         for work in self.plan.rounds:
-            for shard in range(self.shards):
-                mine = inbox.pop((work.number, shard), {})
-                if mine or work.needs_clock:
-                    self._round(work, shard, mine, inbox, now)
+            self._work(work, inbox)
             self._between(work.number, inbox)
         return [self._ending(ending, inbox) for ending in self.plan.endings]
 
@@ -275,18 +276,39 @@ class Engine:
             row = _Row(key, {record.source: record.value}, {})
             for reader in self.plan.sources.get(record.source, ()):
                 message = {**place, "_h0": reader.port.rank, TS: record.ts}
+                if WRITER in reader.schema:
+                    message |= self._written(record)
                 self._put(outgoing, reader, message, row)
         self._send(outgoing, inbox)
         if self.plan.progress is not None and lanes:
             places = pl.DataFrame(list(lanes.values()))
             self._deliver(self.plan.progress, progress_of(places, pl.col(PARTITION), self.now), inbox)
 
-    def _round(
-        self, work: Round, shard: int, mine: dict[int, list[pl.DataFrame]], inbox: Inbox, now: int
-    ) -> None:
+    def _written(self, record: Record) -> FrameRow:
+        """What a writer adds to its records."""
+        if record.written is None:
+            return dict.fromkeys((WRITER, WRITER_HASH, RECORD_KEY, FOREIGN_HASH, MICRO_BATCH, NUMBER))
+        writer, micro_batch, number = record.written
+        return {
+            WRITER: writer,
+            WRITER_HASH: self.hasher((writer,)),
+            RECORD_KEY: repr(record.whole).encode(),
+            FOREIGN_HASH: self.hasher((writer, repr(record.whole))),
+            MICRO_BATCH: micro_batch,
+            NUMBER: number,
+        }
+
+    def _work(self, work: Round, inbox: Inbox) -> None:
+        """Run a round on every shard that has messages; if it follows the wall clock, on every shard."""
+        for shard in range(self.shards):
+            mine = inbox.pop((work.number, shard), {})
+            if mine or work.needs_clock:
+                self._round(work, shard, mine, inbox)
+
+    def _round(self, work: Round, shard: int, mine: dict[int, list[pl.DataFrame]], inbox: Inbox) -> None:
         store = self.stores.setdefault((work.number, shard), MemoryStore())
-        state = ShardState(store, NoCache(), work.traces, work.fingerprint, work.text, tables=work.tables)
-        clock = WallClock(now) if work.needs_clock else None
+        state = ShardState(store, self.cache, work.traces, work.fingerprint, work.text, tables=work.tables)
+        clock = WallClock(self.now) if work.needs_clock else None
         place = (shard, self.shards)
         counts = Counts(self.dropped)
         for port, frame in run_round(work, mine, state, counts, self.slice_rows, clock, place):

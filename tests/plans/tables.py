@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 from tablestream.operators.reduce.fold import UserFunctions
 from tablestream.topology.nodes import (
     Aggregate,
+    Deduplicate,
     Field,
     Fields,
     Filter,
@@ -49,12 +50,16 @@ VALUE = (Field("v", STRING),)
 
 
 class Record(NamedTuple):
-    """An input record of a source; a single string is a key of one part, none a null key."""
+    """An input record of a source; a single string is a key of one part, none a null key.
+
+    `written`: its writer, and the writer's micro-batch and number.
+    """
 
     source: Source
     key: str | Key | None
     value: Value
     ts: int
+    written: tuple[str, int, int] | None = None
 
     @property
     def parts(self) -> Key | None:
@@ -129,6 +134,11 @@ def to_table(records: Node) -> ToTable:
 def materialized(table: Node, history: int | None = None) -> Materialize:
     """Keep a table, and with a history its versions, in the unit of its timestamps."""
     return Materialize(f"{table.name}_kept", "", table.key, VALUE, table, history)
+
+
+def deduplicated(given: Source) -> Deduplicate:
+    """Drop what a source's writer wrote again."""
+    return Deduplicate(f"{given.name}_once", "", given.key, VALUE, given)
 
 
 def reordered(given: Node, bound: int) -> Reorder:

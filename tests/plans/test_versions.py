@@ -82,7 +82,7 @@ def test_a_record_meets_the_version_of_its_time(history: int, seed: int) -> None
         log.append(Record(table if rng.random() < 0.6 else records, key, value, ts))
     engine = Engine([Output(looked_up(records, materialized(table, history), "left", own_key))], shards=1)
     hand, wanted = ByHand(history), []
-    for number, (where, at, value, ts) in enumerate(log, 1):
+    for number, (where, at, value, ts, _) in enumerate(log, 1):
         key = str(at)
         if where is table:
             hand.put(key, value, ts)

@@ -24,7 +24,8 @@ class Session:
 
     def __init__(self, master: str) -> None:
         self.given: list[str] = []
-        self.sparkContext = SimpleNamespace(master=master, addPyFile=self.given.append)
+        self.conf = SimpleNamespace(get={"spark.master": master}.get)
+        self.sparkContext = SimpleNamespace(addPyFile=self.given.append)
 
 
 def shipped(session: Any) -> list[str]:
@@ -60,7 +61,7 @@ def test_the_zip_is_the_package(tmp_path: Path) -> None:
     code = (
         "from types import SimpleNamespace as made; import tablestream\n"
         "from tablestream.connectors.shipping import ship\n"
-        "ship(made(sparkContext=made(master='yarn'))); print(tablestream.__file__)"
+        "ship(made(sparkContext=made(), conf=made(get={'spark.master': 'yarn'}.get))); print(tablestream.__file__)"
     )
     said = subprocess.run(
         [sys.executable, "-P", "-c", code],

@@ -61,8 +61,7 @@ def has_context(spark: SparkSession) -> bool:
 
 def is_local(spark: SparkSession) -> bool:
     """Whether Spark's executors are on the driver's machine."""
-    master = spark.sparkContext.master if has_context(spark) else spark.conf.get("spark.master", None)
-    return (master or "").startswith("local")
+    return (spark.conf.get("spark.master", None) or "").startswith("local")
 
 
 @cache

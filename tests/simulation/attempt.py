@@ -1,0 +1,110 @@
+"""An attempt of a task: the round over some shards, as a Spark worker runs it, step by step."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Generator, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import polars as pl
+
+from tablestream.operators.operator import WallClock
+from tablestream.runtime.measures import ROWS_IN, ROWS_OUT, Counts
+from tablestream.runtime.rounds import Port, Round
+from tablestream.runtime.run_round import run_round
+from tablestream.spark import round_worker
+from tablestream.state.cache import ChunkCache
+from tablestream.state.shard import ShardState
+from tests.simulation.store import AttemptStore
+from tests.simulation.tuning import Sizes
+
+
+@dataclass
+class Attempt:
+    """One attempt of a task.
+
+    Attributes
+    ----------
+    work, shards
+        The round, and how many shards the plan has.
+    inboxes
+        The messages of each shard of the task.
+    stores
+        The state of each shard, which the attempt has for itself.
+    cache
+        The cache of the executor.
+    sizes
+        How chunks and slices are cut.
+    now_us
+        The wall clock.
+    emitted, counts
+        What came of it so far.
+    """
+
+    work: Round
+    shards: int
+    inboxes: Mapping[int, Mapping[int, list[pl.DataFrame]]]
+    stores: Mapping[int, AttemptStore]
+    cache: ChunkCache
+    sizes: Sizes
+    now_us: int
+    emitted: list[tuple[Port, pl.DataFrame]] = field(default_factory=list)
+    dropped: Counter[tuple[str, str]] = field(default_factory=Counter)
+    measures: Counter[tuple[str, str]] = field(default_factory=Counter)
+
+    def __post_init__(self) -> None:
+        """Start before the first step."""
+        self._steps = self._run()
+        self.is_over = False
+
+    def advance(self, steps: int | None = None) -> bool:
+        """Take so many steps, by default all; say whether the attempt is over."""
+        while not self.is_over and (steps is None or steps > 0):
+            self.is_over = next(self._steps, "over") == "over"
+            steps = None if steps is None else steps - 1
+        return self.is_over
+
+    def end(self) -> None:
+        """Kill it where it stands."""
+        self._steps.close()
+        self.is_over = True
+
+    def _run(self) -> Generator[str]:
+        """Run the round for shards that have messages, and then where a timer is due, as Spark does."""
+        for shard, inbox in self.inboxes.items():
+            if inbox:
+                yield from self._shard(shard, inbox)
+        for shard, store in self.stores.items():
+            due = [time for time in store.timers_ms if time * 1000 <= self.now_us]
+            for time in due:
+                yield from self._shard(shard, {})
+                store.deleteTimer(time)
+
+    def _shard(self, shard: int, inbox: Mapping[int, list[pl.DataFrame]]) -> Iterator[str]:
+        """Do what `RoundWorker.run_round` does, with messages that are not packed."""
+        work, store = self.work, self.stores[shard]
+        state = ShardState(
+            store,
+            self.cache,
+            work.traces,
+            work.fingerprint,
+            work.text,
+            tables=work.tables,
+            chunk_size_bytes=self.sizes.chunk_bytes,
+        )
+        clock = WallClock(self.now_us) if work.needs_clock else None
+        counts = Counts(self.dropped)
+        place = (shard, self.shards)
+        for emission in run_round(work, inbox, state, counts, self.sizes.slice_rows, clock, place):
+            self.emitted.append(emission)
+            yield "emitted"
+        self._measure(counts.measures(work, state))
+        state.commit()
+        if clock is not None:
+            round_worker._set_timer(cast("Any", store), clock.wake_us)
+        yield "committed"
+
+    def _measure(self, measures: Mapping[tuple[str, str], int]) -> None:
+        """Keep the measures that do not depend on how the state is stored."""
+        self.measures.update({key: value for key, value in measures.items() if key[1] in {ROWS_IN, ROWS_OUT}})

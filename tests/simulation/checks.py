@@ -1,0 +1,217 @@
+"""What has to hold at the end of a world."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+
+import polars as pl
+
+from tablestream.errors import StateError
+from tablestream.operators.buffer.waiting import BY_ARRIVAL, WAITING
+from tablestream.operators.reduce.row_versions import TURN
+from tablestream.operators.versions import EXISTS
+from tablestream.runtime.alignment import _ARRIVAL
+from tablestream.runtime.measures import ROWS_IN, ROWS_OUT
+from tablestream.state import manifest as manifests
+from tablestream.state.cache import NoCache
+from tablestream.state.shard import ShardState
+from tablestream.state.store import MemoryStore
+from tablestream.state.trace import TraceSpec
+from tests.plans.comparing import by_step_and_key, sources_of
+from tests.plans.engine import Engine, Step
+from tests.plans.model import Model
+from tests.simulation.driver import Committed, Driver, SimulationError, hasher
+from tests.simulation.shadow import Shadow
+from tests.simulation.store import Place, listed_chunks
+from tests.simulation.tuning import SAME_RUNS
+from tests.simulation.world import Tuning, World
+
+Outputs = list[list[Step]]
+
+
+class Undisturbed:
+    """The same query in the plain engine: no faults, no cache, ordinary sizes.
+
+    Attributes
+    ----------
+    engine
+        Has the state at the end.
+    outputs, counts
+        What came of each micro-batch.
+    """
+
+    def __init__(self, world: World) -> None:
+        outputs = world.case.outputs()
+        self.engine = Engine(
+            outputs, world.compat, world.shards, hasher=hasher(world), align=world.case.align
+        )
+        self.outputs: list[Outputs] = []
+        self.counts: list[Committed] = []
+        self.shadow = Shadow()
+        self._model = _model(world, self.engine)
+        with self.shadow.watching():
+            self._run(world)
+        _check_traces(self)
+
+    def _run(self, world: World) -> None:
+        sources = sources_of([output.node for output in self.engine.outputs])
+        for number in range(len(world.micro_batches)):
+            records = world.records(sources, number)
+            self.engine.dropped = Counter()
+            self.outputs.append(self.engine.steps(records, world.times_us[number]))
+            self.counts.append(Committed(self.engine.dropped, self.engine.measures))
+            if self._model is not None:
+                _same_as_model(number, self.outputs[-1], self._model.steps(records))
+
+
+def _model(world: World, engine: Engine) -> Model | None:
+    if not world.case.has_model:
+        return None
+    return Model(engine.outputs, compat=world.compat, shard=lambda key: engine.hasher(key) % world.shards)
+
+
+def _same_as_model(number: int, got: Outputs, wanted: Outputs) -> None:
+    """Compare a micro-batch with the record-at-a-time model: changes of one step to different keys may swap."""
+    for output, (mine, his) in enumerate(zip(got, wanted, strict=True)):
+        if by_step_and_key(mine) != by_step_and_key(his):
+            raise SimulationError(
+                f"Micro-batch {number}, output {output}: the undisturbed run gives {mine}, the model {his}."
+            )
+
+
+def _check_traces(undisturbed: Undisturbed) -> None:
+    """The traces of the undisturbed run hold what was inserted."""
+    for place, store in undisturbed.engine.stores.items():
+        for spec, rows in _scanned(undisturbed.engine, place, store):
+            wrong = undisturbed.shadow.difference(store, spec, rows)
+            if wrong:
+                raise SimulationError(f"Round and shard {place}: {spec.name} has or lacks {wrong}.")
+
+
+def check(world: World, disturbed: Driver, undisturbed: Undisturbed) -> None:
+    """Compare a disturbed run with an undisturbed one."""
+    _check_outputs(disturbed, undisturbed)
+    _check_counts(world, disturbed, undisturbed)
+    _check_state(world, disturbed, undisturbed)
+
+
+def _check_outputs(disturbed: Driver, undisturbed: Undisturbed) -> None:
+    """Each sink holds each micro-batch once, with the same changes in the same order."""
+    for output, sink in enumerate(disturbed.sinks):
+        stored = sink.read()
+        for number, outputs in enumerate(undisturbed.outputs):
+            if stored.get(number) != outputs[output]:
+                raise SimulationError(
+                    f"Micro-batch {number}, output {output}: the sink has {stored.get(number)},"
+                    f" the undisturbed run gives {outputs[output]}."
+                )
+        if len(stored) != len(undisturbed.outputs):
+            raise SimulationError(f"Output {output}: the sink has the micro-batches {list(stored)}.")
+
+
+def _check_counts(world: World, disturbed: Driver, undisturbed: Undisturbed) -> None:
+    """What operators dropped and counted is the same."""
+    for number, (mine, his) in enumerate(zip(disturbed.commits, undisturbed.counts, strict=True)):
+        if +mine.dropped != +his.dropped:
+            raise SimulationError(f"Micro-batch {number}: dropped {+mine.dropped} instead of {+his.dropped}.")
+        if _rows(mine) != _rows(his) and not world.case.has_clock:
+            raise SimulationError(f"Micro-batch {number}: counted {_rows(mine)} instead of {_rows(his)}.")
+
+
+def _rows(committed: Committed) -> dict[tuple[str, str], int]:
+    """The rows that each operator received and emitted."""
+    measures = committed.measures
+    return {key: value for key, value in measures.items() if key[1] in {ROWS_IN, ROWS_OUT} and value}
+
+
+def _check_state(world: World, disturbed: Driver, undisturbed: Undisturbed) -> None:
+    """The state has the same content; if no tuning cuts runs otherwise, it is the same byte for byte."""
+    places = {*disturbed.final_state, *undisturbed.engine.stores}
+    for place in sorted(places):
+        mine = disturbed.final_state.get(place, MemoryStore())
+        his = undisturbed.engine.stores.get(place, MemoryStore())
+        _check_chunks(disturbed, place, mine)
+        if (mine.manifest, mine.plan, mine.chunks) == (his.manifest, his.plan, his.chunks):
+            continue
+        bounds = {
+            spec.name: undisturbed.shadow.bound(undisturbed.engine.stores.get(place), spec)
+            for spec in disturbed.engine.plan.rounds[place[0] - 1].traces
+        }
+        content, wanted = (_content(disturbed.engine, place, store, world, bounds) for store in (mine, his))
+        for name in wanted:
+            if content[name] != wanted[name]:
+                extra, lacking = content[name] - wanted[name], wanted[name] - content[name]
+                raise SimulationError(
+                    f"Round and shard {place}: in {name} the state has {sorted(extra)} instead of {sorted(lacking)}."
+                )
+        if _runs_are_same(world) and mine.manifest != his.manifest:
+            raise SimulationError(
+                f"Round and shard {place}: the manifest is {mine.manifest!r} instead of {his.manifest!r}."
+            )
+
+
+def _runs_are_same(world: World) -> bool:
+    """Whether the runs have to be the same, and not only their content."""
+    case = world.case
+    return case.align is None and not case.has_clock and SAME_RUNS.issuperset(world.tunings)
+
+
+def _check_chunks(disturbed: Driver, place: Place, store: MemoryStore) -> None:
+    """The store has the chunks that the manifest lists, and no others."""
+    work = disturbed.engine.plan.rounds[place[0] - 1]
+    numbers = {spec.name: spec.number for spec in work.traces}
+    if (listed := listed_chunks(store, numbers)) != set(store.chunks):
+        raise SimulationError(
+            f"Round and shard {place}: the store has the chunks {sorted(store.chunks)}, listed are {sorted(listed)}."
+        )
+
+
+def _scanned(engine: Engine, place: Place, store: MemoryStore) -> Iterator[tuple[TraceSpec, pl.DataFrame]]:
+    """Read all traces of a shard."""
+    work = engine.plan.rounds[place[0] - 1]
+    state = ShardState(store, NoCache(), work.traces, work.fingerprint, work.text)
+    try:
+        for spec in work.traces:
+            yield spec, state.trace(spec.name).scan()
+    except StateError as error:
+        raise SimulationError(f"Round and shard {place}: {error}") from error
+
+
+def _content(
+    engine: Engine, place: Place, store: MemoryStore, world: World, bounds: Mapping[str, int | None]
+) -> dict[str, Counter[str]]:
+    """The live rows of every trace, the marks and the plan, as text."""
+    found = {
+        spec.name: Counter(map(repr, _lasting(rows, spec, world, bounds[spec.name]).rows()))
+        for spec, rows in _scanned(engine, place, store)
+    }
+    if not world.case.has_clock:
+        marks = {} if store.manifest is None else manifests.decode(store.manifest).clocks
+        found["marks"] = Counter(f"{name} {value}" for name, value in marks.items() if _is_exact(name, world))
+        found["plan"] = Counter([store.plan or ""])
+    return found
+
+
+def _is_exact(mark: str, world: World) -> bool:
+    """Whether a mark does not depend on slices: the start of a time index may be too early."""
+    return Tuning.SMALL_SLICES not in world.tunings or mark.rsplit("/", maxsplit=1)[-1] not in {
+        WAITING,
+        BY_ARRIVAL,
+    }
+
+
+def _lasting(rows: pl.DataFrame, spec: TraceSpec, world: World, bound: int | None) -> pl.DataFrame:
+    """Leave out what depends on the order of arrival, on slices, or on when runs are merged.
+
+    An expired row goes with the next merge. So does an expired tombstone of a versioned table, which would become
+    the version before the next one.
+    """
+    if world.case.align is not None:
+        rows = rows.drop(_ARRIVAL, strict=False)
+    if Tuning.SMALL_SLICES in world.tunings:
+        rows = rows.drop(TURN, strict=False)
+    if bound is not None and spec.expires is not None and not _runs_are_same(world):
+        rows = rows.filter((pl.col(spec.expires) >= bound).fill_null(value=True))
+        rows = rows.filter(EXISTS) if EXISTS in rows.columns else rows
+    return rows

@@ -1,0 +1,147 @@
+"""Faults planted in the code, each with a seed whose world shows it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any
+from unittest import mock
+
+import polars as pl
+
+from tablestream.runtime import run_round
+from tablestream.spark import round_worker
+from tablestream.state import cache, merge, run, trace
+from tablestream.state.run import RunInfo, RunStorage, checksum
+from tablestream.state.store import MemoryStore
+from tests.simulation.sink import MarkingSink
+from tests.simulation.store import AttemptStore, Place, StateOfRecord
+from tests.simulation.world import Kind, World, make_world
+
+
+@dataclass(frozen=True)
+class Planted:
+    """A planted fault.
+
+    Attributes
+    ----------
+    plant
+        Puts it into the code for a while.
+    seed, kind
+        The world that shows it. `kind`: the only kind of fault in that world, if it is not a world of all kinds.
+    needs_faults
+        Whether the world shows it only because of its own faults.
+    """
+
+    plant: Callable[[], AbstractContextManager[Any]]
+    seed: int
+    kind: Kind | None = None
+    needs_faults: bool = True
+
+    @property
+    def world(self) -> World:
+        """The world that shows it."""
+        return make_world(self.seed, kind=self.kind, micro_batches=8)
+
+
+def _older_run_wins() -> AbstractContextManager[Any]:
+    """A merge takes the rows of the older run."""
+    newest = merge.newest_rows
+    return mock.patch.object(merge, "newest_rows", lambda frames, spec: newest(frames[::-1], spec))
+
+
+def _tombstone_dropped_too_early() -> AbstractContextManager[Any]:
+    """A merge drops tombstones although there are older runs."""
+    merged = merge.merge
+
+    def dropping(*arguments: Any, **options: Any) -> Iterator[pl.DataFrame]:
+        return merged(*arguments, **{**options, "drop_tombstones": True})
+
+    return mock.patch.object(trace, "merge", dropping)
+
+
+def _mark_before_data() -> AbstractContextManager[Any]:
+    """A sink marks a micro-batch before it has written the changes."""
+
+    def write(sink: MarkingSink, changes: Any, micro_batch_id: int, *_: str) -> None:
+        if micro_batch_id not in sink.marks:
+            sink.data[micro_batch_id] = []
+            sink.mark(micro_batch_id)
+            sink.put(changes, micro_batch_id)
+
+    return mock.patch.object(MarkingSink, "write", write)
+
+
+def _stale_cache_read() -> AbstractContextManager[Any]:
+    """A cached chunk is named by its numbers, and not by its checksum."""
+
+    def read(storage: RunStorage, info: RunInfo, index: int) -> pl.DataFrame:
+        name = checksum(f"{storage.spec.name} {info.number} {index}".encode())
+        return storage._cache.open(name, lambda: storage._fetch(info, index))
+
+    return mock.patch.object(run.RunStorage, "read", read)
+
+
+def _checksum_not_looked_at() -> AbstractContextManager[Any]:
+    """A cached file is taken as it is."""
+    return mock.patch.object(cache, "_check")
+
+
+def _timer_lost() -> AbstractContextManager[Any]:
+    """A worker registers no timer."""
+    return mock.patch.object(round_worker, "_set_timer")
+
+
+def _micro_batch_merged_twice() -> AbstractContextManager[Any]:
+    """A repeated micro-batch starts from the state that its first attempt wrote."""
+    opened = StateOfRecord.open
+
+    def newest(state: StateOfRecord, place: Place, version: int) -> AttemptStore:
+        return opened(state, place, max(state.versions.get(place, {version: None})))
+
+    return mock.patch.object(StateOfRecord, "open", newest)
+
+
+def _every_attempt_counts() -> AbstractContextManager[Any]:
+    """An attempt writes the version itself, and not a copy."""
+
+    def at(state: StateOfRecord, place: Place, version: int) -> AttemptStore:
+        store = state.at(place, version)
+        state.versions.setdefault(place, {}).setdefault(version, store)
+        return store
+
+    return mock.patch.object(StateOfRecord, "open", at)
+
+
+def _shard_forgotten() -> AbstractContextManager[Any]:
+    """A shard whose manifest is missing counts as new."""
+    return mock.patch.object(MemoryStore, "read_plan", return_value=None)
+
+
+def _emission_numbered_twice() -> AbstractContextManager[Any]:
+    """All emissions of a message have the same number."""
+    return mock.patch.object(run_round, "RANKS", 0)
+
+
+def _retention_off_by_one() -> AbstractContextManager[Any]:
+    """A row that expires now counts as expired."""
+    expired = merge._expired
+    return mock.patch.object(merge, "_expired", lambda rows, spec, before: expired(rows, spec, before + 1))
+
+
+PLANTED = {
+    "an older run wins": Planted(_older_run_wins, 0, needs_faults=False),
+    "a tombstone is dropped too early": Planted(_tombstone_dropped_too_early, 0, needs_faults=False),
+    "a mark is written before the data": Planted(_mark_before_data, 22),
+    "a stale chunk is read from the cache": Planted(_stale_cache_read, 4, needs_faults=False),
+    "a checksum is not looked at": Planted(_checksum_not_looked_at, 0, Kind.CACHE_SWAPPED),
+    "a timer is lost": Planted(_timer_lost, 39, needs_faults=False),
+    "a repeated micro-batch is merged twice": Planted(_micro_batch_merged_twice, 1),
+    "an attempt that failed is seen": Planted(_every_attempt_counts, 0, Kind.ATTEMPT_FAILS_EMITTING),
+    "an attempt that goes on is seen": Planted(_every_attempt_counts, 0, Kind.ZOMBIE),
+    "the loser of two attempts is seen": Planted(_every_attempt_counts, 0, Kind.SPECULATION),
+    "a shard is forgotten at a restart": Planted(_shard_forgotten, 3),
+    "an emission is numbered twice": Planted(_emission_numbered_twice, 3, needs_faults=False),
+    "a retention bound is off by one": Planted(_retention_off_by_one, 12, needs_faults=False),
+}

@@ -1,0 +1,63 @@
+"""Whole queries with faults, from seeds; `docs/simulation.md` says what is checked."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections import Counter
+
+import pytest
+
+from tests.simulation.plans import CLASSES
+from tests.simulation.points import POINTS
+from tests.simulation.run import described, run_world
+from tests.simulation.world import Kind, World, make_world
+
+#: Shorter than those of `make simulate`.
+SHORT = 8
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_disturbed_query_gives_what_an_undisturbed_one_gives(seed: int) -> None:
+    world = make_world(seed, micro_batches=5)
+    result = run_world(world)
+    assert result.problem is None, described(world, result)
+
+
+@pytest.mark.slow
+def test_two_hundred_seeds_hold_and_reach_every_point_and_fault() -> None:
+    faults, points = Counter[Kind](), Counter[str]()
+    for seed in range(20, 220):
+        world = make_world(seed, micro_batches=SHORT)
+        result = run_world(world)
+        assert result.problem is None, described(world, result)
+        faults.update(result.faults)
+        points.update(result.points)
+    assert set(+faults) == set(Kind)
+    assert set(+points) == {point.name for point in POINTS}
+
+
+@pytest.mark.slow
+def test_the_command_runs_seeds_in_two_processes() -> None:
+    command = [sys.executable, "-m", "tests.simulation", "--seeds", "2", "--processes", "2"]
+    printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    assert printed.startswith("2 seeds, ")
+    assert printed.endswith("Failed: none\n")
+
+
+def with_fault(operators: str, kind: Kind) -> World | None:
+    """Find a world of a class of operators in which a kind of fault happens."""
+    for seed, plan in enumerate(list(CLASSES[operators]) * 20):
+        world = make_world(seed, plan=plan, kind=kind, micro_batches=6)
+        result = run_world(world)
+        assert result.problem is None, described(world, result)
+        if result.faults[kind]:
+            return world
+    return None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", Kind)
+@pytest.mark.parametrize("operators", CLASSES)
+def test_every_class_of_operators_stands_every_fault(operators: str, kind: Kind) -> None:
+    assert with_fault(operators, kind) is not None
