@@ -14,6 +14,7 @@ from tablestream.state.shard import ShardState
 from tablestream.state.store import MemoryStore
 from tablestream.topology.graph import base_of, named_as
 from tablestream.topology.nodes import Aggregate, Materialize, Source
+from tests.marks import quick_first
 from tests.plans.catalogue import COMPOSED, SINGLE, own_key
 from tests.plans.comparing import sources_of
 from tests.plans.engine import Engine, Output, StoredRow
@@ -88,28 +89,31 @@ def check(nodes: Sequence[Node], *, compat: bool = False, seed: int = 0) -> int:
 
 @pytest.mark.parametrize(
     "name",
-    [
-        "key left, left filtered, right mapped",
-        "foreign key left",
-        "foreign key outer, both sides filtered",
-        "foreign key self inner",
-        "one to many self left",
-        "both foreign keys of A into B, each joined, then key join",
-        "A five times",
-        "pairs joined with a table of two key parts",
-        "A foreign key left (copies of A)",
-        "groups by two parts",
-        "groups by two parts, counted",
-        "groups that delete",
-        "groups that stay when empty, counted",
-        "(groups of A) key left (other groups of A)",
-        "groups of groups",
-        "best row of groups",
-        "top of groups by letter, in two orders",
-        "top of groups of a filtered table, mapped",
-        "groups of top, and top of groups of top",
-        "(A foreign key left B) suppressed, key outer A, filtered",
-    ],
+    quick_first(
+        [
+            "key left, left filtered, right mapped",
+            "foreign key left",
+            "foreign key outer, both sides filtered",
+            "foreign key self inner",
+            "one to many self left",
+            "both foreign keys of A into B, each joined, then key join",
+            "A five times",
+            "pairs joined with a table of two key parts",
+            "A foreign key left (copies of A)",
+            "groups by two parts",
+            "groups by two parts, counted",
+            "groups that delete",
+            "groups that stay when empty, counted",
+            "(groups of A) key left (other groups of A)",
+            "groups of groups",
+            "best row of groups",
+            "top of groups by letter, in two orders",
+            "top of groups of a filtered table, mapped",
+            "groups of top, and top of groups of top",
+            "(A foreign key left B) suppressed, key outer A, filtered",
+        ],
+        8,
+    ),
 )
 def test_a_table_is_read_as_its_changes_left_it(name: str) -> None:
     check((SINGLE | COMPOSED)[name](), seed=len(name))
