@@ -1,4 +1,4 @@
-"""What happens to the cache while queries run does not show, nor that two share it, nor that a checkpoint is a copy."""
+"""What happens to the cache while queries run does not show, nor that two share it, nor that a checkpoint is moved."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tablestream import relocate_checkpoint
 from tests.faults.comparing import MICRO_BATCHES, TABLES, changes
 from tests.faults.victim import reveal, work_off, write_logs
 
@@ -60,7 +61,7 @@ class Vandal(threading.Thread):
         self.join()
 
 
-def test_damage_to_the_cache_two_queries_in_it_and_a_copied_checkpoint_do_not_show(
+def test_damage_to_the_cache_two_queries_in_it_and_a_moved_checkpoint_do_not_show(
     undisturbed: dict[str, object], spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     everything, cache = tmp_path / "all", tmp_path / "cache"
@@ -70,7 +71,7 @@ def test_damage_to_the_cache_two_queries_in_it_and_a_copied_checkpoint_do_not_sh
     vandal = Vandal(cache)
     vandal.start()
     try:
-        for count, checkpoint in ((MICRO_BATCHES // 2, "checkpoint"), (MICRO_BATCHES, "copied")):
+        for count, checkpoint in ((MICRO_BATCHES // 2, "checkpoint"), (MICRO_BATCHES, "moved")):
             for directory in (one, other):
                 reveal(directory, everything, count)
             with ThreadPoolExecutor() as pool:
@@ -81,8 +82,8 @@ def test_damage_to_the_cache_two_queries_in_it_and_a_copied_checkpoint_do_not_sh
                 for running in waiting:
                     running.result()
             if checkpoint == "checkpoint":
-                # Spark's metadata of state names its schema files by their paths: the old ones have to stay.
-                shutil.copytree(other / "checkpoint", other / "copied")
+                shutil.move(other / "checkpoint", other / "moved")
+                assert relocate_checkpoint(other / "moved") > 0
                 shutil.rmtree(cache, ignore_errors=True)
     finally:
         vandal.stop()
