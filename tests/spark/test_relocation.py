@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from typing import TYPE_CHECKING
 
 import pytest
@@ -64,6 +65,23 @@ def test_what_is_no_checkpoint_is_refused(tmp_path: Path) -> None:
     assert CliRunner().invoke(app, ["relocate", str(tmp_path)]).exit_code == 2
 
 
+@pytest.mark.parametrize("name", ["a/state/b", "state", "run#2", "what?"])
+def test_any_name_of_a_directory_will_do(checkpoint: Path, tmp_path: Path, name: str) -> None:
+    place = tmp_path / "beside" / name
+    shutil.copytree(checkpoint / "state", place / "state")
+    assert relocate_checkpoint(place) == 2
+    expected = [f"file:{place}/state/{stage}/_stateSchema/default/0_schema" for stage in range(2)]
+    assert paths(place) == expected
+    shutil.move(place, tmp_path / "moved")
+    assert relocate_checkpoint(tmp_path / "moved") == 2
+    assert paths(tmp_path / "moved")[1] == f"file:{tmp_path}/moved/state/1/_stateSchema/default/0_schema"
+
+
+def test_a_file_system_that_cannot_be_opened_is_named() -> None:
+    with pytest.raises(ArgumentError, match=r"dbfs:/a cannot be opened.* Arrow opens local paths"):
+        relocate_checkpoint("dbfs:/a")
+
+
 @pytest.mark.parametrize(
     ("stored", "given", "same"),
     [
@@ -76,6 +94,11 @@ def test_what_is_no_checkpoint_is_refused(tmp_path: Path) -> None:
         ("hdfs://host/user/me/a", "/user/me/a", True),
         ("hdfs://host/user/me/a", "/user/me/b", False),
         ("hdfs://host/user/me/a", "/me/a", False),
+        ("hdfs://host/a", "hdfs:///a", True),
+        ("file:/a/b", "s3a://bucket/a/b", False),
+        ("s3a://bucket/a/b", "file:/a/b", False),
+        ("file:/a/run#1", "/a/run#2", False),
+        ("file:/mnt/state/a", "/mnt/state/a", True),
     ],
 )
 def test_places_are_compared_whatever_their_scheme_is_called(stored: str, given: str, same: bool) -> None:

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tablestream.planner.catalogue import decode
+from tablestream.state.sealed import unseal
 from tests.simulation.plans import CASES, CLASSES
 from tests.state.golden_states import FOLDER, read
 
@@ -30,10 +32,11 @@ def cases() -> list[Any]:
     return [
         pytest.param(
             state,
-            id=f"{state.plan}-{'compat' if state.compat else 'default'}",
+            id=f"{file.name[:3]}-{state.plan}-{'compat' if state.compat else 'default'}",
             marks=[] if state.plan in QUICK and not state.compat else [pytest.mark.slow],
         )
-        for state in states()
+        for file in FILES
+        for state in read(file)
     ]
 
 
@@ -43,6 +46,17 @@ def test_a_query_goes_on_from_a_stored_state(state: GoldenState) -> None:
     whole, restored = state.engine(), state.restored()
     state.run(whole, state.first_half)
     assert state.run(restored, state.second_half) == state.run(whole, state.second_half)
+
+
+def test_the_tables_of_every_stored_state_can_be_read() -> None:
+    found = [
+        decode(unseal(store["tables"], "tables"))
+        for state in states()
+        for store in state.stores.values()
+        if store["tables"] is not None
+    ]
+    assert len(found) > len(states())
+    assert any(one.tables for one in found)
 
 
 @pytest.mark.slow

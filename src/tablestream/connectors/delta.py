@@ -66,7 +66,7 @@ class DeltaSink:
                     hint=f"Start Spark with io.delta:delta-spark on its class path and {setting}={value}.",
                 )
 
-    def write(self, changes: DataFrame, micro_batch_id: int, query_id: str, output_name: str) -> None:  # noqa: ARG002 (may change)
+    def write(self, changes: DataFrame, micro_batch_id: int, query_id: str, output_name: str) -> None:  # noqa: ARG002 (it may change; the target may not)
         """Write one micro-batch in one Delta transaction that carries its id."""
         app_id = f"tablestream/{query_id}"
         if self.mode == "changes":

@@ -311,12 +311,12 @@ class FileSink:
                 where=user_line(),
             )
 
-    def write(self, changes: DataFrame, micro_batch_id: int, query_id: str, output_name: str) -> None:  # noqa: ARG002 (may change)
+    def write(self, changes: DataFrame, micro_batch_id: int, query_id: str, output_name: str) -> None:  # noqa: ARG002 (it may change; the target may not)
         """Write the directory of one micro-batch, and replace what a failed attempt left."""
         self._claim(changes.sparkSession, query_id)
         defaults = JSON_OPTIONS if self.format == "json" else {}
         writer = changes.write.format(self.format).options(**(defaults | dict(self.options)))
-        writer.mode("overwrite").save(f"{self.path.rstrip('/')}/{MICRO_BATCH}={micro_batch_id}")
+        writer.mode("overwrite").save(f"{self.path}/{MICRO_BATCH}={micro_batch_id}")
 
     def _claim(self, spark: SparkSession, owner: str) -> None:
         """Refuse a directory with another query's log.
@@ -325,11 +325,11 @@ class FileSink:
         """
         if _OWNERS.get(self.path) == owner:
             return
-        mark = f"{self.path.rstrip('/')}/{OWNER}"
+        mark = f"{self.path}/{OWNER}"
         found = first_line(spark, f"{mark}/part-*")
         if found is None:
             spark.createDataFrame([(owner,)], "value string").coalesce(1).write.mode("overwrite").text(mark)
-        elif found != owner:
+        elif found.partition("/")[0] != owner:  # older versions added the output's name
             raise PlanError(
                 f"The directory {self.path} holds the changelog of another query ({found}).",
                 hint="A new checkpoint is a new query: write to another path, or delete the old log.",
@@ -395,14 +395,14 @@ def to_files(
     return FileSink(checked_path(path, "a file sink"), format, dict(options or {}))
 
 
-def first_line(spark: SparkSession, pattern: str, starting: str = "") -> str | None:
-    """Read the first line of a small text that starts in some way, or return None if the file does not exist.
+def first_line(spark: SparkSession, pattern: str) -> str | None:
+    """Read the only line of a small text, or return None if the file does not exist.
 
     The pattern is given twice: for a single path, Spark looks for the log of its own file sink, and warns with a
     stack trace if there is none.
     """
     try:
-        rows = spark.read.text([pattern] * 2).where(F.col("value").startswith(starting)).take(1)
+        rows = spark.read.text([pattern] * 2).take(1)
     except AnalysisException as error:
         if error.getCondition() == "PATH_NOT_FOUND":
             return None

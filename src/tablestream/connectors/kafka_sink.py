@@ -97,7 +97,7 @@ class KafkaSink:
         encode_value = self.value.encoder("value", self.topic, value)
         return replace(self, written=_Written(tuple(value.names), encode_key, encode_value, records))
 
-    def write(self, changes: DataFrame, micro_batch_id: int, query_id: str, output_name: str) -> None:  # noqa: ARG002 (may change)
+    def write(self, changes: DataFrame, micro_batch_id: int, query_id: str, output_name: str) -> None:  # noqa: ARG002 (it may change; the target may not)
         """Send one micro-batch: the rows of a Spark task one after the other, so that keys stay in order."""
         settings = {
             **_BULK,

@@ -12,6 +12,7 @@ import re
 from typing import TYPE_CHECKING, Protocol, Self, runtime_checkable
 
 from tablestream.calling import user_line
+from tablestream.connectors.place import Place
 from tablestream.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -123,7 +124,7 @@ def quoted(name: str) -> str:
 
 
 def checked_path(path: str | os.PathLike[str], what: str) -> str:
-    """Return a path as text, without a slash at its end: the same place has the same path.
+    """Return a path as text, as short as it can be said: ``out/x`` for ``./out//x/``.
 
     Raises
     ------
@@ -139,4 +140,4 @@ def checked_path(path: str | os.PathLike[str], what: str) -> str:
             hint="Put the password into Hadoop's settings, such as spark.hadoop.fs.s3a.secret.key.",
             where=user_line(),
         )
-    return text.rstrip("/") or "/"
+    return str(Place.of(text))

@@ -5,5 +5,6 @@ from __future__ import annotations
 MALFORMED, OUT_OF_ORDER = "malformed", "out-of-order"
 NULL_KEY, NULL_TIME, NULL_KEY_OR_VALUE = "null-key", "null-timestamp", "null-key-or-value"
 NULL_FOREIGN_KEY, NULL_SEQUENCE = "null-foreign-key", "null-sequence"
+#: `LATE` counts rows that are too late to wait: they are not dropped.
 EXPIRED, LATE = "expired", "late"
 REPEATED, SUPERSEDED, STALE = "repeated", "superseded", "stale-answer"

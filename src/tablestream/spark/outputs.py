@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from pyspark.storagelevel import StorageLevel
 
 from tablestream.calling import user_line
+from tablestream.connectors.place import Place
 from tablestream.connectors.sink import RecordSink
 from tablestream.errors import ArgumentError
 
@@ -37,7 +38,7 @@ def check_outputs(outputs: Sequence[Output]) -> None:
     """
     for what, values in (
         ("name", [output.name for output in outputs]),
-        ("target", [output.sink.target for output in outputs]),
+        ("target", [_place(output.sink.target) for output in outputs]),
     ):
         twice = sorted({value for value in values if values.count(value) > 1})
         if twice:
@@ -46,6 +47,13 @@ def check_outputs(outputs: Sequence[Output]) -> None:
                 hint=f"Give each its own {what}.",
                 where=user_line(),
             )
+
+
+def _place(target: str) -> str:
+    """A target with its local path in full, so that two ways to write one place are equal."""
+    kind, _, where = target.partition(" ")
+    place = Place.of(where)
+    return target if place.local_path is None else f"{kind} {place.local_path}"
 
 
 def write_outputs(

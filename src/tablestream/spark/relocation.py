@@ -9,18 +9,20 @@ from __future__ import annotations
 import json
 import os
 import posixpath
-from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from pyarrow import fs
+from pyspark.errors import AnalysisException
+from pyspark.sql import functions as F
 
 from tablestream.calling import user_line
-from tablestream.connectors.files import first_line
+from tablestream.connectors.place import Place
 from tablestream.connectors.sink import checked_path
 from tablestream.errors import ArgumentError, CheckpointMovedError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from pyspark.sql import SparkSession
 
@@ -33,8 +35,8 @@ _SCHEMES = {"s3a": "s3", "s3n": "s3"}
 def relocate_checkpoint(checkpoint: str | os.PathLike[str]) -> int:
     """Make a checkpoint usable that was moved or copied to another place.
 
-    Spark stores full paths in a checkpoint, so a query does not start on a checkpoint that was moved. This function
-    replaces these paths. Call it once, after the move and while no query uses the checkpoint.
+    Spark stores full paths in a checkpoint, so `start` and `read_state` refuse a checkpoint that was moved. This
+    function replaces these paths. Call it once, after the move and while no query uses the checkpoint.
 
     Parameters
     ----------
@@ -50,10 +52,13 @@ def relocate_checkpoint(checkpoint: str | os.PathLike[str]) -> int:
     Raises
     ------
     ArgumentError
-        The directory is not a checkpoint with state.
+        The directory is not a checkpoint with state, or Arrow has no such file system.
 
     Notes
     -----
+    A query that was started from `Table.changes` with Spark's own ``writeStream`` is not checked when it starts:
+    relocate its checkpoint as well.
+
     Copy or move the whole directory while the query is stopped. Do not start queries on both copies: they would
     write the same outputs. A sink that marks its micro-batches knows the query by an id in the checkpoint, which a
     copy shares.
@@ -64,7 +69,7 @@ def relocate_checkpoint(checkpoint: str | os.PathLike[str]) -> int:
     >>> ts.relocate_checkpoint("/new/place/of/checkpoint")  # doctest: +SKIP
     2
     """
-    place = checked_path(checkpoint, "the checkpoint")
+    place = Place.of(checked_path(checkpoint, "the checkpoint"))
     system, root = _file_system(place)
     rewritten, found = 0, False
     for path in _metadata_files(system, root):
@@ -92,9 +97,8 @@ def check_place(spark: SparkSession, checkpoint: str) -> None:
     CheckpointMovedError
         The checkpoint was moved or copied, and not relocated.
     """
-    text = first_line(spark, f"{checkpoint}/state/0/{_METADATA}/*", starting="{")
-    for path in [] if text is None else _schema_paths(json.loads(text)):
-        before = path.split("/state/")[0]
+    for path in _stored_paths(spark, checkpoint):
+        before = path.rpartition("/state/")[0]
         if not is_same_place(before, checkpoint):
             raise CheckpointMovedError(
                 f"The checkpoint {checkpoint} was moved or copied from {before}, where Spark would still look for"
@@ -104,19 +108,49 @@ def check_place(spark: SparkSession, checkpoint: str) -> None:
             )
 
 
-def _file_system(place: str) -> tuple[fs.FileSystem, str]:
-    local = _local_path(place)
-    if local is not None:
-        return fs.LocalFileSystem(), local
-    scheme, _, rest = place.partition("://")
-    system, root = fs.FileSystem.from_uri(f"{_SCHEMES.get(scheme, scheme)}://{rest}")
+def _stored_paths(spark: SparkSession, checkpoint: str) -> list[str]:
+    """The paths of schema files in the metadata of all stages; none before the first micro-batch."""
+    pattern = f"{checkpoint}/state/*/{_METADATA}/[0-9]*"
+    try:
+        # Twice, as in `first_line`. The first line of a file is a version.
+        rows = spark.read.text([pattern] * 2).where(F.col("value").startswith("{")).distinct().collect()
+    except AnalysisException as error:
+        if error.getCondition() == "PATH_NOT_FOUND":
+            return []
+        raise
+    stores = [store for row in rows for store in json.loads(row[0])["stateStoreInfo"]]
+    return [path for store in stores for path in store.get(_SCHEMAS, [])]
+
+
+def is_same_place(stored: str, given: str) -> bool:
+    """Whether a path in the checkpoint names the given directory, which may be relative or have another scheme."""
+    mine, its = Place.of(given), Place.of(stored)
+    if its.scheme == "file":
+        path = mine.local_path
+        return path is not None and os.path.realpath(path) == os.path.realpath(its.path)
+    if mine.scheme == "file":
+        return False
+    if not mine.scheme and not mine.path.startswith("/"):
+        # Relative to the user's directory in the session's default file system.
+        return its.path.endswith(f"/{mine.path}")
+    return mine.path == its.path and mine.host in ("", its.host)
+
+
+def _file_system(place: Place) -> tuple[fs.FileSystem, str]:
+    if place.local_path is not None:
+        return fs.LocalFileSystem(), place.local_path
+    try:
+        system, root = fs.FileSystem.from_uri(
+            str(replace(place, scheme=_SCHEMES.get(place.scheme, place.scheme)))
+        )
+    except (OSError, ValueError) as error:
+        raise ArgumentError(
+            f"{place} cannot be opened: {error}",
+            hint="Arrow opens local paths, s3://, gs:// and hdfs://. Otherwise copy the files state/*/_metadata/v2/* to"
+            " a local directory of the same form, relocate them there, and replace the paths by hand.",
+            where=user_line(),
+        ) from error
     return system, str(root)
-
-
-def _local_path(place: str) -> str | None:
-    """The absolute path of a local directory; None for a URI of another file system."""
-    parts = urlsplit(place)
-    return os.path.abspath(parts.path) if parts.scheme in ("", "file") else None  # noqa: PTH100 - as for Spark
 
 
 def _metadata_files(system: fs.FileSystem, root: str) -> Iterator[str]:
@@ -128,42 +162,25 @@ def _metadata_files(system: fs.FileSystem, root: str) -> Iterator[str]:
 
 def _replace(system: fs.FileSystem, path: str, text: str) -> None:
     """Replace a file by a rename, and remove the checksum that Hadoop keeps beside a local file."""
-    temporary = f"{path}.relocated"
+    folder, name = posixpath.split(path)
+    temporary, checksum = posixpath.join(folder, f".{name}.relocated"), posixpath.join(folder, f".{name}.crc")
     with system.open_output_stream(temporary) as file:
         file.write(text.encode())
-    checksum = posixpath.join(posixpath.dirname(path), f".{posixpath.basename(path)}.crc")
     if system.get_file_info(checksum).type != fs.FileType.NotFound:
         system.delete_file(checksum)
     system.move(temporary, path)
 
 
-def _with_paths(text: str, place: str) -> str:
+def _with_paths(text: str, root: str) -> str:
     """The file's text with paths below another directory; its first line is a version."""
     version, _, content = text.partition("\n")
     document = json.loads(content)
     for store in document["stateStoreInfo"]:
-        store[_SCHEMAS] = [f"{place}/state/{path.split('/state/')[-1]}" for path in store.get(_SCHEMAS, [])]
+        names = [path.rpartition("/state/")[2] for path in store.get(_SCHEMAS, [])]
+        store[_SCHEMAS] = [f"{root}/state/{name}" for name in names]
     return f"{version}\n{json.dumps(document, separators=(',', ':'))}"
 
 
-def _schema_paths(document: dict[str, Any]) -> Sequence[str]:
-    return [path for store in document["stateStoreInfo"] for path in store.get(_SCHEMAS, [])]
-
-
-def _qualified(place: str) -> str:
+def _qualified(place: Place) -> str:
     """A path as Spark writes it: with a scheme."""
-    local = _local_path(place)
-    return place.rstrip("/") if local is None else f"file:{local}"
-
-
-def is_same_place(stored: str, given: str) -> bool:
-    """Whether a path in the checkpoint names the given directory, which may have no scheme or another one."""
-    mine, its = urlsplit(given), urlsplit(stored)
-    if its.scheme == "file":
-        return os.path.realpath(mine.path) == os.path.realpath(its.path)
-    if (
-        not mine.scheme
-    ):  # in the session's default file system; a relative path starts at the user's directory there
-        path = mine.path.rstrip("/")
-        return its.path == path if path.startswith("/") else its.path.endswith(f"/{path}")
-    return (mine.netloc, mine.path.strip("/")) == (its.netloc, its.path.strip("/"))
+    return str(place) if place.local_path is None else f"file:{place.local_path}"

@@ -104,9 +104,8 @@ def start(
     they have.
 
     The session needs no settings. The query gets what it needs, as `configure` sets it, and the session is restored
-    afterwards. While the query starts, other threads see these settings in the session, and another `start`
-    waits. A checkpoint keeps the
-    number of partitions that it was started with.
+    afterwards. While the query starts, other threads see these settings in the session, and another `start` waits. A
+    checkpoint keeps the number of partitions that it was started with.
     """
     _check_outputs(outputs)
     _check_kinds(checkpoint, trigger)
@@ -295,7 +294,7 @@ def _query_id(spark: SparkSession, checkpoint: str) -> str | None:
 
 
 def _check_plan(spark: SparkSession, checkpoint: str, plan: PhysicalPlan) -> None:
-    """Compare plan and place with those that the checkpoint was started with, or store them if they are the first.
+    """Compare plan and place with those that the checkpoint was started with, or store the plan if it is the first.
 
     If the query then does not start, the stored plan is not binding.
     """
@@ -303,11 +302,9 @@ def _check_plan(spark: SparkSession, checkpoint: str, plan: PhysicalPlan) -> Non
     text = "\n".join(fact for work in plan.rounds for fact in (f"round {work.number}", *work.description))
     noted = None if _query_id(spark, checkpoint) is None else first_line(spark, f"{path}/part-*")
     if noted is None:
-        stored = spark.createDataFrame([(text, checkpoint)], "value string, checkpoint string")
-        stored.coalesce(1).write.mode("overwrite").json(path)
+        spark.createDataFrame([(text,)], "value string").coalesce(1).write.mode("overwrite").json(path)
         return
-    first = json.loads(noted)
-    if first.get("checkpoint") != checkpoint:
-        check_place(spark, checkpoint)
-    if first["value"] != text:
-        raise plan_changed(first["value"], text)
+    check_place(spark, checkpoint)
+    stored = json.loads(noted)["value"]
+    if stored != text:
+        raise plan_changed(stored, text)

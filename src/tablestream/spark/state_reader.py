@@ -31,6 +31,7 @@ from tablestream.spark import blobs
 from tablestream.spark.analysis import folding
 from tablestream.spark.build import Layout, polars_types
 from tablestream.spark.columns import opened, spark_type
+from tablestream.spark.relocation import check_place
 from tablestream.spark.store import TABLES, variables
 from tablestream.spark.unpacking import Opened, by_batches, wide
 from tablestream.state import manifest as manifests
@@ -93,6 +94,8 @@ def read_state(
     StateError
         The directory is not the checkpoint of such a query, has no state yet, or lacks the state of the
         micro-batch.
+    CheckpointMovedError
+        The checkpoint was moved or copied; `relocate_checkpoint` makes it usable.
 
     Notes
     -----
@@ -108,6 +111,7 @@ def read_state(
     _check_kinds(checkpoint, table, batch_id)
     checkpoint = checked_path(checkpoint, "the checkpoint")
     prepare_workers(spark)
+    check_place(spark, checkpoint)
     state = _State.of(spark, checkpoint, batch_id)
     found = _chosen(state.tables(), table)
     moment_us = None if as_of is None else _moment_us(spark, found, as_of)

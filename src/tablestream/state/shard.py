@@ -162,7 +162,8 @@ class ShardState:
                 raise manifest_missing()
             manifest = self._current if data is None else manifests.decode(data)
             if manifest.fingerprint != self._fingerprint:
-                raise plan_changed(unseal(self._store.read_plan() or "", "plan"), self._plan_text)
+                old = self._store.read_plan()
+                raise plan_changed("" if old is None else unseal(old, "plan"), self._plan_text)
             self._committed, self._current, self._is_new = manifest, manifest, data is None
         return self._current
 

@@ -20,7 +20,6 @@ ARRIVAL, ARRIVED = "_arrival", "_arrived"
 WAITING, BY_ARRIVAL = "waiting", "arrived"
 #: The mark that counts the rows that arrived.
 ARRIVALS = "arrivals"
-#: The reason for rows that are too late to wait: counted, but not dropped.
 
 
 def numbered(new: pl.DataFrame, columns: Sequence[str], context: Context) -> pl.DataFrame:

@@ -1,0 +1,58 @@
+"""Paths as Hadoop reads them: to compare them, and to find what is on this machine."""
+
+from __future__ import annotations
+
+import os
+import posixpath
+import re
+from dataclasses import dataclass
+
+_PLACE = re.compile(r"(?:(?P<scheme>[A-Za-z][\w+.-]*):)?(?://(?P<host>[^/]*))?(?P<path>.*)", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Place:
+    """A path as Hadoop reads it: ``#`` and ``?`` are ordinary characters.
+
+    Attributes
+    ----------
+    scheme, host
+        Empty if the text has none: the file system is the session's default one.
+    path
+        Without a slash at its end; relative if the text has no scheme.
+
+    Examples
+    --------
+    >>> Place.of("s3a://bucket/a//b/")
+    Place(scheme='s3a', host='bucket', path='/a/b')
+    >>> str(Place.of("s3a://bucket/")), str(Place.of("./out/x"))
+    ('s3a://bucket/', 'out/x')
+    """
+
+    scheme: str
+    host: str
+    path: str
+
+    @classmethod
+    def of(cls, text: str) -> Place:
+        """Take a path apart."""
+        parts = _PLACE.fullmatch(text)
+        assert parts is not None  # noqa: S101 - every text matches
+        scheme, host, path = (parts[name] or "" for name in ("scheme", "host", "path"))
+        if path:
+            path = (
+                "/" + posixpath.normpath(path).lstrip("/")
+                if path.startswith("/")
+                else posixpath.normpath(path)
+            )
+        return cls(scheme, host, path)
+
+    def __str__(self) -> str:
+        """Return the path as Spark takes it."""
+        host = f"//{self.host}" if self.host else ""
+        return f"{self.scheme}:{host}{self.path}" if self.scheme else f"{host}{self.path}"
+
+    @property
+    def local_path(self) -> str | None:
+        """The absolute path, if the place is or may be on this machine; None for other file systems."""
+        return os.path.abspath(self.path) if self.scheme in ("", "file") else None  # noqa: PTH100 - as for Spark

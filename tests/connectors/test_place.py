@@ -1,0 +1,45 @@
+"""Paths: how they are shortened, compared and refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import tablestream as ts
+from tablestream.connectors.place import Place
+from tablestream.errors import ArgumentError
+from tablestream.spark.outputs import Output, check_outputs
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("./out//x/", "out/x"),
+        ("/", "/"),
+        ("//a//b", "//a/b"),
+        ("file:///a/b/", "file:/a/b"),
+        ("s3a://bucket/", "s3a://bucket/"),
+        ("s3a://bucket", "s3a://bucket"),
+        ("hdfs:///a", "hdfs:/a"),
+        ("dbfs:/a/../b", "dbfs:/b"),
+        ("/a/run#2?", "/a/run#2?"),
+    ],
+)
+def test_a_path_is_as_short_as_it_can_be_said(text: str, shown: str) -> None:
+    assert str(Place.of(text)) == shown
+    assert Place.of(shown) == Place.of(text)
+
+
+@pytest.mark.parametrize("other", ["./out/x", "out//x/", f"{Path.cwd()}/out/x", f"file:{Path.cwd()}/out/x"])
+def test_one_place_written_in_two_ways_is_one_target(other: str) -> None:
+    """A repeated micro-batch is recognised by its target, so two outputs must not have the same."""
+    outputs = [Output(path, ts.to_delta(path, mode="changes")) for path in ("out/x", other)]
+    outputs[1] = Output("second", outputs[1].sink)
+    with pytest.raises(ArgumentError, match="Two outputs have the target"):
+        check_outputs(outputs)
+
+
+def test_two_places_are_two_targets() -> None:
+    check_outputs([Output("a", ts.to_delta("out/x")), Output("b", ts.to_delta("out/y"))])
+    check_outputs([Output("a", ts.to_memory("x")), Output("b", ts.to_memory("y"))])
