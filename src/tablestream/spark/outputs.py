@@ -36,11 +36,9 @@ def check_outputs(outputs: Sequence[Output]) -> None:
     ArgumentError
         When two share a name or a target (by which a replay is recognised).
     """
-    for what, values in (
-        ("name", [output.name for output in outputs]),
-        ("target", [_place(output.sink.target) for output in outputs]),
-    ):
-        twice = sorted({value for value in values if values.count(value) > 1})
+    names, targets = [output.name for output in outputs], [output.sink.target for output in outputs]
+    for what, values, keys in (("name", names, names), ("target", targets, list(map(_place, targets)))):
+        twice = sorted({value for value, key in zip(values, keys, strict=True) if keys.count(key) > 1})
         if twice:
             raise ArgumentError(
                 f"Two outputs have the {what} {twice[0]!r}.",
