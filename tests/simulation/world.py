@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
@@ -133,7 +134,12 @@ class World:
 
     def records(self, sources: list[Source], number: int) -> list[Record]:
         """Return the records of a micro-batch."""
-        return [Record(sources[entry.source], *entry[1:]) for entry in self.micro_batches[number]]
+        return records_of(self.micro_batches[number], sources)
+
+
+def records_of(entries: Sequence[Entry], sources: Sequence[Source]) -> list[Record]:
+    """Return input records with their sources."""
+    return [Record(sources[entry.source], *entry[1:]) for entry in entries]
 
 
 def make_world(

@@ -17,9 +17,8 @@ from tablestream import __version__
 from tablestream.state.store import MemoryStore
 from tests.plans.comparing import sources_of
 from tests.plans.engine import Engine, Step, stable_hash
-from tests.plans.tables import Record
 from tests.simulation.plans import CASES
-from tests.simulation.world import Entry, make_world
+from tests.simulation.world import Entry, make_world, records_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -77,10 +76,7 @@ class GoldenState:
         """Run some micro-batches; the changes of each, per output."""
         sources = sources_of([output.node for output in engine.outputs])
         return [
-            engine.steps(
-                [Record(sources[entry.source], *entry[1:]) for entry in self.micro_batches[number]],
-                self.times_us[number],
-            )
+            engine.steps(records_of(self.micro_batches[number], sources), self.times_us[number])
             for number in numbers
         ]
 

@@ -151,9 +151,9 @@ def to_delta(path: str | os.PathLike[str], *, mode: DeltaMode = "table") -> Delt
     Notes
     -----
     Every transaction carries Delta's ``txnAppId``, made of the query's id, and the micro-batch as ``txnVersion``;
-    Delta skips one that it has seen. For MERGE, Delta takes both from the session's
-    settings only, so they are set while it runs, in the session that Spark keeps for the query. A new checkpoint is
-    a new query: its changes are merged into, or appended to, the existing table.
+    Delta skips one that it has seen. For MERGE, Delta takes both from the session's settings only, so they are set
+    while it runs, in the session that Spark keeps for the query. A new checkpoint is a new query: its changes are
+    merged into, or appended to, the existing table.
 
     A micro-batch without changes commits nothing once the table exists.
 

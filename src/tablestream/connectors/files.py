@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Literal, Self, cast, get_args
+from typing import TYPE_CHECKING, Literal, Self, get_args
 
 from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import functions as F
@@ -396,15 +396,20 @@ def to_files(
 
 
 def first_line(spark: SparkSession, pattern: str) -> str | None:
-    """Read the only line of a small text, or return None if the file does not exist.
+    """Read the only line of a small text, or return None if the file does not exist."""
+    return next(iter(small_lines(spark, pattern)), None)
+
+
+def small_lines(spark: SparkSession, pattern: str) -> list[str]:
+    """Read the different lines of small texts in the order in which they are first found; none if no file exists.
 
     The pattern is given twice: for a single path, Spark looks for the log of its own file sink, and warns with a
     stack trace if there is none.
     """
     try:
-        rows = spark.read.text([pattern] * 2).take(1)
+        rows = spark.read.text([pattern] * 2).collect()
     except AnalysisException as error:
         if error.getCondition() == "PATH_NOT_FOUND":
-            return None
+            return []
         raise
-    return cast("str", rows[0][0]) if rows else None
+    return list(dict.fromkeys(row[0] for row in rows))

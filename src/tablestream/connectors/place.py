@@ -40,11 +40,8 @@ class Place:
         assert parts is not None  # noqa: S101 - every text matches
         scheme, host, path = (parts[name] or "" for name in ("scheme", "host", "path"))
         if path:
-            path = (
-                "/" + posixpath.normpath(path).lstrip("/")
-                if path.startswith("/")
-                else posixpath.normpath(path)
-            )
+            root = "/" if path.startswith("/") else ""
+            path = root + posixpath.normpath(path).lstrip("/")
         return cls(scheme, host, path)
 
     def __str__(self) -> str:

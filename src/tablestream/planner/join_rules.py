@@ -292,10 +292,7 @@ def stream_join(lowering: Lowering, node: StreamJoin) -> Made:
     pointer = Pointer(node.on, node.foreign)
     lowering.read_stream(node.left, records, node.left.key, pointer)
     lowering.read(node.right, rows, node.foreign)
-    keys, foreign = (
-        lowering.key_of(node.left),
-        lowering.foreign_of(node.foreign),
-    )
+    keys, foreign = lowering.key_of(node.left), lowering.foreign_of(node.foreign)
     values, history_us = (lowering.value_of(node.left), lowering.value_of(node.right)), history_of(node.right)
     keep_left, compat = node.how == "left", lowering.mode.compat
     operator: Operator = StreamTableJoin(keys, foreign, *values, keep_left=keep_left, atomic=not compat)

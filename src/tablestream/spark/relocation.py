@@ -13,10 +13,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pyarrow import fs
-from pyspark.errors import AnalysisException
-from pyspark.sql import functions as F
 
 from tablestream.calling import user_line
+from tablestream.connectors.files import small_lines
 from tablestream.connectors.place import Place
 from tablestream.connectors.sink import checked_path
 from tablestream.errors import ArgumentError, CheckpointMovedError
@@ -110,15 +109,9 @@ def check_place(spark: SparkSession, checkpoint: str) -> None:
 
 def _stored_paths(spark: SparkSession, checkpoint: str) -> list[str]:
     """The paths of schema files in the metadata of all stages; none before the first micro-batch."""
-    pattern = f"{checkpoint}/state/*/{_METADATA}/[0-9]*"
-    try:
-        # Twice, as in `first_line`. The first line of a file is a version.
-        rows = spark.read.text([pattern] * 2).where(F.col("value").startswith("{")).distinct().collect()
-    except AnalysisException as error:
-        if error.getCondition() == "PATH_NOT_FOUND":
-            return []
-        raise
-    stores = [store for row in rows for store in json.loads(row[0])["stateStoreInfo"]]
+    lines = small_lines(spark, f"{checkpoint}/state/*/{_METADATA}/[0-9]*")
+    documents = [json.loads(line) for line in lines if line.startswith("{")]  # other lines are versions
+    stores = [store for document in documents for store in document["stateStoreInfo"]]
     return [path for store in stores for path in store.get(_SCHEMAS, [])]
 
 
