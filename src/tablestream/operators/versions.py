@@ -245,16 +245,36 @@ class Versions:
             if self.forgetful
             else (pl.lit(None).alias(CLOSED), pl.lit(value=False).alias(DELETED))
         )
+        columns = stored.select(kid, FROM, TO, row.alias("_row"), *marks).sort("_kid", FROM)
         histories: dict[int, History] = {}
-        for key, time, at, closed, deleted in (
-            stored.select(kid, FROM, row.alias("_row"), *marks).sort("_kid", FROM).iter_rows()
-        ):
+        for key, time, at, closed, deleted in _with_gaps(columns).iter_rows():
             history = histories.setdefault(key, History())
             history.times.append(time)
             history.rows.append(at)
             history.closed.append(closed)
             history.deleted.append(deleted)
         return histories
+
+
+def _with_gaps(versions: pl.DataFrame) -> pl.DataFrame:
+    """Add a tombstone where a version ended and what came next is no longer stored; drop the ends.
+
+    Runs are merged separately. So a version that has expired may still be stored when those after it, which have
+    expired too, are not.
+    """
+    followed = (pl.col("_kid").shift(-1) == pl.col("_kid")) & (pl.col(FROM).shift(-1) == pl.col(TO))
+    ends = versions.filter(
+        (pl.col("_row") >= 0) & pl.col(TO).is_not_null() & ~followed.fill_null(value=False)
+    )
+    if ends.is_empty():
+        return versions.drop(TO)
+    gaps = ends.with_columns(
+        pl.col(TO).alias(FROM),
+        pl.lit(-1, pl.Int64).alias("_row"),
+        pl.lit(None).alias(CLOSED),
+        pl.lit(value=False).alias(DELETED),
+    )
+    return pl.concat([versions, gaps.cast(versions.schema)]).sort("_kid", FROM).drop(TO)
 
 
 def valid_versions(versions: pl.DataFrame, bound: int, as_of: int | None = None) -> pl.DataFrame:
