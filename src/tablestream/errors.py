@@ -214,6 +214,12 @@ class BufferFullError(TablestreamError, PySparkRuntimeError):
     code = "TABLESTREAM_BUFFER_FULL"
 
 
+class CaptureError(TablestreamError, PySparkRuntimeError):
+    """What a database's connector sent cannot be applied to its table."""
+
+    code = "TABLESTREAM_CAPTURE"
+
+
 class MalformedRecordError(TablestreamError, PySparkRuntimeError):
     """A row of a source cannot be read, and the source's mode is ``fail``."""
 

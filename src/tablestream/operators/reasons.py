@@ -8,3 +8,5 @@ NULL_FOREIGN_KEY, NULL_SEQUENCE = "null-foreign-key", "null-sequence"
 #: `LATE` counts rows that are too late to wait: they are not dropped.
 EXPIRED, LATE = "expired", "late"
 REPEATED, SUPERSEDED, STALE = "repeated", "superseded", "stale-answer"
+#: Of captured tables: a value that no known row has, and a record with columns that the table does not have.
+UNKNOWN_VALUE, ADDED_COLUMN = "unknown-value", "added-column"

@@ -204,7 +204,9 @@ def _pointing(
         both = GlobalJoin(subscribe, answer)
         operator = RightRows(both, 0, tuple(keys)) if right_only else both
         reads = [pointing, pointed]
-        lowering.drafts.append(Draft(node, name, pointed.round, operator, reads, remembers=(right,)))
+        lowering.drafts.append(
+            Draft(node, name, pointed.round, operator, reads, remembers=(right,), copied=True)
+        )
         return pointed.round
     lowering.wants.append(messages)
     halves: tuple[Operator, Operator] = (subscribe, answer)
@@ -313,5 +315,6 @@ def stream_join(lowering: Lowering, node: StreamJoin) -> Made:
             corrections=node.corrections,
         )
     table = Remembered(node.right, (operator.traces[-1].name,), node.foreign, history=history)
-    lowering.drafts.append(Draft(node, name, number, operator, [records, rows], remembers=(table,)))
+    reads = [records, rows]
+    lowering.drafts.append(Draft(node, name, number, operator, reads, remembers=(table,), copied=node.copied))
     return Made(number, _many_to_one(node, pointer, node.key))

@@ -284,12 +284,11 @@ class _Finishing:
         operator = draft.operator.made_final() if draft.base in self.final else draft.operator
         targets = tuple(tuple(ends) if want is None else (ports[want],) for want in draft.targets)
         inputs = tuple(ports[want].number for want in draft.inputs)
-        copied = any(want.route == EVERY_SHARD for want in draft.inputs)
         rejecting = self._rejecting(draft.base, ports)
         shown = tuple(reading[want].shown if want in reading else None for want in draft.inputs)
         shown = shown if rejecting else ()
         where = "" if draft.base is None else draft.base.where
-        return Placed(draft.name, operator, inputs, targets, copied, rejecting, shown, where)
+        return Placed(draft.name, operator, inputs, targets, draft.copied, rejecting, shown, where)
 
     def _description(self, drafts: Sequence[Draft]) -> tuple[str, ...]:
         """What the state of a round means: its operators, and every node that they depend on."""

@@ -135,6 +135,7 @@ class Draft:
     """An operator before its readers are known.
 
     `targets`: where each of its outputs goes; None: to the readers of `base`. `remembers`: the tables that it stores.
+    `copied`: whether every shard has a copy of the table that it looks rows up in.
     """
 
     base: Node | None
@@ -144,6 +145,7 @@ class Draft:
     inputs: list[Want]
     targets: tuple[Want | None, ...] = (None,)
     remembers: tuple[Remembered, ...] = ()
+    copied: bool = False
 
 
 @dataclass

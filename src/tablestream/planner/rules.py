@@ -10,6 +10,8 @@ from typing import Any
 
 from tablestream.operators.buffer.reorder import Reorder as ReorderOperator
 from tablestream.operators.buffer.suppress import Suppress as SuppressOperator
+from tablestream.operators.captured.captured_table import CapturedTable
+from tablestream.operators.captured.moved_rows import MovedRows
 from tablestream.operators.deduplicate import Deduplicate as DeduplicateOperator
 from tablestream.operators.flat_map import FlatMap as FlatMapOperator
 from tablestream.operators.operator import Operator
@@ -19,14 +21,16 @@ from tablestream.operators.upsert import Upsert
 from tablestream.operators.versioned_table import VersionedTable
 from tablestream.planner.group_rules import aggregate, top
 from tablestream.planner.join_rules import foreign_key_join, key_join, one_to_many, stream_join
-from tablestream.planner.lowering import Draft, History, Lowering, Made, Remembered, Want
+from tablestream.planner.lowering import Draft, History, Lowering, Made, Remembered, Want, struct_of
 from tablestream.planner.result import Result
+from tablestream.runtime.rounds import EVERY_SHARD
 from tablestream.state.changes import FOREIGN_HASH, KEY_HASH
 from tablestream.topology.graph import (
     base_of,
 )
 from tablestream.topology.nodes import (
     Aggregate,
+    Captured,
     Deduplicate,
     ForeignKeyJoin,
     KeyJoin,
@@ -119,6 +123,29 @@ def _deduplicate(lowering: Lowering, node: Deduplicate) -> Made:
     return _reading(lowering, node, operator, "records", FOREIGN_HASH)
 
 
+def _captured(lowering: Lowering, node: Captured) -> Made:
+    """Make whole rows of a connector's changes. What concerns all rows goes to every shard."""
+    number, name = 1 + lowering.produce(node.parent), lowering.names[node]
+    keys, value = lowering.key_of(node), lowering.value_of(node)
+    columns = tuple(one.name for one in node.value)
+    table = CapturedTable(keys, value, columns, node.follows_moves, node.truncates)
+    changes = Want(((node.serial,), 0), number, KEY_HASH, f"{name}[changes]")
+    controls = Want(((node.serial,), 1), number, EVERY_SHARD, f"{name}[controls]")
+    for want in (changes, controls):
+        lowering.read(node.parent, want, node.key)
+    remembers = (Remembered(node, (table.traces[0].name,), node.key),)
+    reads = [changes, controls]
+    if not node.follows_moves:
+        lowering.drafts.append(Draft(node, name, number, table, reads, remembers=remembers))
+        return Made(number, Result.computed(node))
+    rows = Want(((node.serial,), 2), number + 1, FOREIGN_HASH, f"{name}[moved]")
+    lowering.wants.append(rows)
+    lowering.drafts.append(Draft(node, name, number, table, reads, (rows,), remembers=remembers))
+    moved = MovedRows(keys, struct_of(lowering.types(node.value)), columns)
+    lowering.drafts.append(Draft(node, f"{name}/moved", number + 1, moved, [rows]))
+    return Made(number + 1, Result.computed(node))
+
+
 def _flat_map(lowering: Lowering, node: FlatMap) -> Made:
     operator = FlatMapOperator(
         lowering.key_of(node),
@@ -167,6 +194,7 @@ _PLACE: dict[type[Node], Callable[[Lowering, Any], Made]] = {
     Suppress: _suppress,
     Materialize: _kept,
     ToStream: _kept,
+    Captured: _captured,
     Deduplicate: _deduplicate,
     SequenceBy: _sequence_by,
     Reorder: _reorder,

@@ -14,6 +14,15 @@ from pyspark.sql import types as T
 
 from tablestream.connectors import sink
 from tablestream.connectors.files import JSON_OPTIONS
+from tablestream.operators.captured.capture import (
+    CAPTURE,
+    CONTROL,
+    DELETE,
+    LAST,
+    READ,
+    TRUNCATE,
+    UPSERT,
+)
 from tablestream.operators.deduplicate import MICRO_BATCH, NUMBER, RECORD_KEY, WRITER, WRITER_HASH
 from tablestream.operators.joins.foreign_key_subscribe import VALUE_HASH
 from tablestream.operators.reasons import MALFORMED, NULL_KEY, NULL_TIME, OUT_OF_ORDER
@@ -280,6 +289,7 @@ class Builder:
             message[SEQUENCE] = F.col("__sequence")
         if WRITER in reader.schema:
             message |= _written()
+        message |= _captured(reader.schema, table.exists)
         if VALUE_HASH in reader.schema:
             message[VALUE_HASH] = F.xxhash64(F.to_json(F.struct(F.lit(1), *table.value), JSON_OPTIONS))
         reader.check({*message, TS, "v"})
@@ -528,6 +538,19 @@ def _written() -> dict[str, Column]:
     }
     hashes = {WRITER_HASH: F.xxhash64(writer), FOREIGN_HASH: F.xxhash64(writer, key)}
     return columns | {name: F.when(writer.isNotNull(), hashed) for name, hashed in hashes.items()}
+
+
+def _captured(schema: pl.Schema, exists: Column) -> dict[str, Column]:
+    """What a database's connector says of a record: a change of a row, or of all rows."""
+    if CAPTURE not in schema and CONTROL not in schema:
+        return {}
+    said = F.col("__capture")
+    op, snapshot = said["op"], said["snapshot"]
+    if CAPTURE in schema:
+        return {CAPTURE: said, LIVE: F.when(op.isin(UPSERT, DELETE, READ), exists)}
+    ends = (op == READ) & snapshot.isin(*LAST)
+    zero = F.lit(0).cast("bigint")
+    return {CONTROL: said, FOREIGN_HASH: zero, LIVE: F.when((op == TRUNCATE) | ends, F.lit(True))}
 
 
 def _first_round(readers: tuple[Reader, ...]) -> int:

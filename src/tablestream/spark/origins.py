@@ -49,6 +49,8 @@ class Origin:
         Without it, duplicates are not recognised.
     lanes
         Whether each source partition continues, like those of a topic; otherwise only the source as a whole does.
+    capture
+        What a database's connector says of a record, as `operators.captured.capture` has it. Null: of no record.
     malformed, mode, remedy
         The text of a row that could not be read, else null; how to handle it, and the hint for the user.
     """
@@ -63,6 +65,7 @@ class Origin:
     mode: Malformed = "fail"
     remedy: str = _FILE_REMEDY
     lanes: bool = False
+    capture: Column | None = None
 
 
 def origin_of(df: DataFrame) -> Origin:

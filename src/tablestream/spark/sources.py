@@ -15,6 +15,7 @@ column           type                  meaning
 ``__sequence``   any                   ``sequence_by``, if it is given
 ``__writer``     string or null        with ``deduplicate``, who wrote it to which topic partition; beside it
                                        ``__record_key`` (binary), ``__micro_batch`` and ``__number`` (bigint)
+``__capture``    struct                of a database's table, what its connector says of the record
 ``__mark0`` ..   bigint or string      what tells the source partition
 ``__position``   bigint                the place in it; without the column, rows are counted
 ``__key_json``   string                the key, for those who ask what was rejected
@@ -37,6 +38,7 @@ from pyspark.sql import types as T
 from tablestream.calling import warn
 from tablestream.connectors.files import JSON_OPTIONS
 from tablestream.errors import ArgumentError, ColumnCollisionError, ReservedNameError
+from tablestream.operators.captured.capture import DELETE, READ, UPSERT
 from tablestream.spark import blobs
 from tablestream.spark.analysis import Analysed, analysed, folding
 from tablestream.spark.columns import quoted, truth
@@ -180,7 +182,7 @@ def describe(df: DataFrame, said: Description) -> Described:
         _analysed(df, [deletes.column.cast("boolean").alias("apply_as_deletes")], said)
     live = _live(origin, deletes)
     parts = [_readable(df, origin, one) for one in key]
-    null_key = reduce(or_, [] if said.records else [part.isNull() for part in parts], F.lit(False))
+    null_key = _null_key(origin, [] if said.records else parts)
     frame = df.select(
         *(part.alias(f"__key_{number}") for number, part in enumerate(parts)),
         *(F.when(live, one.column).alias(f"__value_{number}") for number, one in enumerate(value)),
@@ -191,6 +193,7 @@ def describe(df: DataFrame, said: Description) -> Described:
         *([] if order_by is None else [_readable(df, origin, order_by).alias("__time")]),
         *([] if sequence is None else [_readable(df, origin, sequence).alias("__sequence")]),
         *origin.written,
+        *([] if origin.capture is None else [origin.capture.alias("__capture")]),
         *([] if origin.malformed is None else [origin.malformed.cast("string").alias("__malformed")]),
         *([] if origin.position is None else [origin.position.cast("bigint").alias("__position")]),
         _json([part.alias(one.name) for part, one in zip(parts, key, strict=True)]).alias("__key_json"),
@@ -229,6 +232,14 @@ def _readable(df: DataFrame, origin: Origin, one: Analysed) -> Column:
     if origin.malformed is None or one.text in df.columns:
         return one.column
     return F.when(origin.malformed.isNull(), one.column)
+
+
+def _null_key(origin: Origin, parts: Sequence[Column]) -> Column:
+    """Whether a part of a key is null that may not be."""
+    null_key = reduce(or_, [part.isNull() for part in parts], F.lit(False))
+    if origin.capture is None:
+        return null_key
+    return null_key & origin.capture["op"].isin(UPSERT, DELETE, READ)  # others concern all rows
 
 
 def _live(origin: Origin, deletes: Analysed | None) -> Column:

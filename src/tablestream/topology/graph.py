@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from tablestream.topology.nodes import (
     Aggregate,
+    Captured,
     Deduplicate,
     Filter,
     ForeignKeyJoin,
@@ -26,9 +27,10 @@ from tablestream.topology.streams import Merge, SelectKey, ToStream
 
 #: What the operators of a source are called, behind its name.
 DEDUPLICATED, SEQUENCED, REORDERED, VERSIONS = "/deduplicated", "/sequenced", "/reordered", "/versions"
+CAPTURED = "/captured"
 
 #: Where tables begin: Kafka Streams keeps their rows only if something needs them.
-_SOURCES = (Source, Deduplicate, ToTable)
+_SOURCES = (Source, Deduplicate, Captured, ToTable)
 
 
 def ancestors(*nodes: Node) -> list[Node]:
@@ -86,14 +88,14 @@ def base_of(node: Node) -> Node:
 def shown_name(node: Node) -> str:
     """Return a node's name as users know it, without the suffix for a source's operator."""
     name = node.name
-    for suffix in (VERSIONS, REORDERED, SEQUENCED, DEDUPLICATED):
+    for suffix in (VERSIONS, REORDERED, SEQUENCED, DEDUPLICATED, CAPTURED):
         name = name.removesuffix(suffix)
     return name
 
 
 def named_as(node: Node, names: Mapping[Node, str]) -> str:
     """Return the name by which users know a node: that of its source, for a source's operator."""
-    while isinstance(node, Materialize | Reorder | SequenceBy) and shown_name(node) != node.name:
+    while isinstance(node, Materialize | Reorder | SequenceBy | Captured) and shown_name(node) != node.name:
         node = node.parent
     return names[node]
 

@@ -16,6 +16,7 @@
     ├── Materialize     a table that is stored, with or without versions of its rows
     ├── Deduplicate     a source without its writer's duplicates
     ├── SequenceBy      a source in which the row with the highest sequence wins
+    ├── Captured        a source that is captured from a database: its records become whole rows
     ├── Reorder         a table or stream sorted by time
     ├── SelectKey       a stream with another key
     ├── FlatMap         a stream with several records, or none, for each
@@ -510,6 +511,27 @@ class SequenceBy(OneParent):
     @property
     def meaning(self) -> str:
         return f"sequence by {self.text} {self.sequence.type}, tombstones known for {self.retention_us} us"
+
+
+@dataclass(frozen=True, eq=False)
+class Captured(OneParent):
+    """A source whose records a database's connector wrote, as the rows of the database's table.
+
+    Attributes
+    ----------
+    follows_moves
+        Whether unknown columns of a row are filled from the key from which it was moved.
+    truncates
+        What a truncate does: ``auto``, ``apply``, ``fail`` or ``drop``.
+    """
+
+    follows_moves: bool
+    truncates: str
+
+    @property
+    def meaning(self) -> str:
+        moves = ", follows moves" if self.follows_moves else ""
+        return f"captured from a database{moves}, truncates: {self.truncates}"
 
 
 @dataclass(frozen=True, eq=False)

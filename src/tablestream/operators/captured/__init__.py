@@ -1,0 +1,1 @@
+"""Operators of tables that are captured from a database."""

@@ -1,0 +1,495 @@
+"""The rows of a table that is captured from a database: each change becomes the whole row that it leaves.
+
+Of each key, in the order of arrival:
+
+====================================================  =============================================================
+change                                                effect
+====================================================  =============================================================
+its position is below one that its topic partition    dropped and counted: the connector repeats what it sent
+has shown before
+a delete, and there is no row                         nothing
+the row as it is                                      nothing
+columns that did not change are not known             they are those of the row before; counted by column
+the same, and there is no row                         dropped and counted, unless the row was moved from another key
+a row moved here from another key                     `MovedRows` fills its unknown columns
+====================================================  =============================================================
+
+Of all keys:
+
+====================================================  =============================================================
+a table was truncated                                 every row is deleted
+a snapshot ends                                       rows that it did not name are deleted, if what was known of
+                                                      them is older than the snapshot
+====================================================  =============================================================
+
+A row that may have unknown columns for good, because it was moved, goes to one shard from then on: only there it is
+known which row it was. That shard passes it on in its order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from tablestream.errors import CaptureError
+from tablestream.operators.captured.capture import (
+    CAPTURE,
+    CONTROL,
+    INCREMENTAL,
+    READ,
+    TRUNCATE,
+    TYPE,
+    is_known,
+    snapshot_place,
+)
+from tablestream.operators.events import (
+    Bools,
+    Ints,
+    bools,
+    gather,
+    ints,
+    previous,
+    run_start,
+    starts,
+    touched_keys,
+)
+from tablestream.operators.operator import NUMBER, PARENT, Context, Emission, Operator, keyed_rows
+from tablestream.operators.reasons import ADDED_COLUMN, REPEATED, UNKNOWN_VALUE
+from tablestream.state.changes import FOREIGN_HASH, KEY_HASH, LIVE, SEQ, STEP, TS, last_by, number_keys
+from tablestream.state.trace import Trace, TraceSpec
+
+#: The columns of a row that are not known; when the log said so; the snapshot that named the row last.
+UNKNOWN, AT, NAMED = "_unknown", "_at", "_named"
+#: What `MovedRows` reads of a message: whether a row was ever moved to its key; of a move, both keys and the
+#: transaction, and whether it is the row that left.
+MOVED, MOVE, LEFT = "_moved", "_move", "_left"
+_ROWS, _POSITIONS, _MOVED_KEYS = "rows", "positions", "moved"
+_PARTITION_HASH = "_ph"
+#: The shard that knows the moved rows is that of this hash.
+_ONE_SHARD = 0
+
+
+def filled(column: str) -> str:
+    """Name the counter of the values of a column that were taken from the row before."""
+    return f"filled {column}"
+
+
+def changes_of_captured(keys: pl.Schema, value: pl.DataType) -> pl.Schema:
+    """The messages from `CapturedTable` to `MovedRows`."""
+    moves = {MOVED: pl.Boolean(), MOVE: pl.String(), LEFT: pl.Boolean()}
+    return keyed_rows(keys, {FOREIGN_HASH: pl.Int64(), UNKNOWN: pl.List(pl.Int16()), **moves, "v": value})
+
+
+@dataclass(frozen=True)
+class CapturedTable(Operator):
+    """Turn a connector's changes into whole rows.
+
+    Parameters
+    ----------
+    keys
+        The key columns and their dtypes.
+    value
+        The dtype of the value, a struct.
+    columns
+        The names of the value's columns.
+    follows_moves
+        Whether `MovedRows` comes behind.
+    truncates
+        How to treat a truncated table: ``apply`` it, ``fail`` or ``drop``. ``auto`` applies it if the table has one
+        topic partition, and fails otherwise.
+
+    Notes
+    -----
+    Input 0: ``_kh``, key, ``_ts``, ``_live``, ``_capture``, ``v``. Input 1, in every shard: ``_kh``, key, ``_ts``,
+    ``_live``, ``_control``, ``v``. Output 0: the changes of rows and, if `follows_moves`, what `MovedRows` needs.
+    """
+
+    keys: pl.Schema
+    value: pl.DataType
+    columns: tuple[str, ...]
+    follows_moves: bool
+    truncates: str = "auto"
+
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        return ("follows_moves", "truncates")
+
+    @property
+    def inputs(self) -> tuple[pl.Schema, ...]:
+        return (
+            keyed_rows(self.keys, {CAPTURE: TYPE, "v": self.value}),
+            keyed_rows(self.keys, {FOREIGN_HASH: pl.Int64(), CONTROL: TYPE, "v": self.value}),
+        )
+
+    @property
+    def outputs(self) -> tuple[pl.Schema, ...]:
+        if self.follows_moves:
+            return (changes_of_captured(self.keys, self.value),)
+        return (keyed_rows(self.keys, {"v": self.value}),)
+
+    @property
+    def traces(self) -> tuple[TraceSpec, ...]:
+        key = {KEY_HASH: pl.Int64(), **self.keys}
+        known = {UNKNOWN: pl.List(pl.Int16()), AT: pl.String(), NAMED: pl.String()}
+        rows = pl.Schema({**key, TS: pl.Int64(), **known, LIVE: pl.Boolean(), "v": self.value})
+        position = {_PARTITION_HASH: pl.Int64(), "partition": pl.Int64(), "position": pl.String()}
+        traces = [
+            TraceSpec(_ROWS, 0, rows, tuple(self.keys), hash=KEY_HASH),
+            TraceSpec(
+                _POSITIONS,
+                1,
+                pl.Schema({**position, LIVE: pl.Boolean()}),
+                ("partition",),
+                hash=_PARTITION_HASH,
+            ),
+        ]
+        if self.follows_moves:
+            moved = pl.Schema({**key, LIVE: pl.Boolean()})
+            traces.append(TraceSpec(_MOVED_KEYS, 2, moved, tuple(self.keys), hash=KEY_HASH))
+        return tuple(traces)
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        return (REPEATED, UNKNOWN_VALUE, ADDED_COLUMN, *map(filled, self.columns))
+
+    @property
+    def rejects(self) -> bool:
+        return True
+
+    def run(self, inputs: Sequence[pl.DataFrame], context: Context) -> Iterator[Emission]:
+        """Process the changes up to each truncate, then the ends of snapshots."""
+        changes, controls = inputs
+        op = pl.col(CONTROL).struct.field("op")
+        left = self._fresh(changes, context)
+        for control in controls.filter(op == TRUNCATE).iter_slices(1):
+            at = control[STEP][0]
+            yield from self._apply(left.filter(pl.col(STEP) < at), context)
+            left = left.filter(pl.col(STEP) >= at)
+            yield from self._truncate(control, context)
+        yield from self._apply(left, context)
+        for control in controls.filter(op != TRUNCATE).iter_slices(1):
+            yield from self._end_snapshot(control, context)
+
+    def _fresh(self, changes: pl.DataFrame, context: Context) -> pl.DataFrame:
+        """Drop what the connector repeats; remember how far each topic partition has come."""
+        said = pl.col(CAPTURE).struct
+        rows = changes.with_columns(said.field("partition"), said.field("position"), said.field("op"))
+        context.dropped[ADDED_COLUMN] += int(
+            changes.select(said.field("added").fill_null(value=False).sum()).item()
+        )
+        counts = is_known(pl.col("position")) & (pl.col("op") != READ)
+        if rows.is_empty():
+            return changes
+        trace = context.trace(_POSITIONS)
+        stored = trace.scan().select("partition", "position", pl.lit(0, pl.Int64).alias(SEQ))
+        seen = rows.select("partition", pl.when(counts).then("position").fill_null("").alias("position"), SEQ)
+        both = pl.concat([stored, seen])
+        rank = pl.col("position").rank("dense").cast(pl.Int64)
+        both = both.with_columns(rank.alias("rank"))
+        before = pl.col("rank").cum_max().shift(1).over("partition")
+        repeated = both.filter((pl.col("position") != "") & (pl.col("rank") < before))[SEQ]
+        self._remember_positions(both, stored, trace)
+        if repeated.is_empty():
+            return changes
+        is_repeated = pl.col(SEQ).is_in(repeated.implode())
+        context.reject(REPEATED, changes.filter(is_repeated))
+        return changes.filter(~is_repeated)
+
+    def _remember_positions(self, both: pl.DataFrame, stored: pl.DataFrame, trace: Trace) -> None:
+        """Remember the highest position of each topic partition, if it is new."""
+        highest = both.group_by("partition").agg(pl.col("position").max())
+        new = highest.join(stored, on=["partition", "position"], how="anti")
+        columns = pl.col("partition").alias(_PARTITION_HASH), pl.lit(value=True).alias(LIVE)
+        trace.insert(new.with_columns(columns).select(list(trace.spec.schema)))
+
+    def _apply(self, changes: pl.DataFrame, context: Context) -> Iterator[Emission]:
+        """Fill the changes of some rows, emit what changes, and remember the rows."""
+        if changes.is_empty():
+            return
+        trace = context.trace(_ROWS)
+        keys = touched_keys([changes.select(KEY_HASH, *self.keys)])
+        rows = _Rows.of(self, trace.lookup(keys), changes)
+        rows = rows.filled(self, context)
+        moved = self._moved(keys, rows, context)
+        yield Emission(0, self._emitted(rows, moved))
+        trace.insert(rows.newest(trace.spec.schema))
+
+    def _moved(self, keys: pl.DataFrame, rows: _Rows, context: Context) -> Bools:
+        """Whether each row goes to the one shard that knows moved rows; from the row that was moved here on."""
+        here = bools(rows.frame["moved_from"].is_not_null())
+        if not self.follows_moves:
+            return np.zeros(len(here), dtype=bool)
+        trace = context.trace(_MOVED_KEYS)
+        stored = trace.lookup(keys).select(KEY_HASH, *self.keys)
+        if stored.is_empty() and not here.any():
+            return here
+        known, kid = number_keys(KEY_HASH, list(self.keys), [stored, rows.frame])
+        since = np.maximum.accumulate(np.where(here, np.arange(len(here)), -1))
+        moved = bools(kid.is_in(known.implode())) | (since >= run_start(starts(rows.kid)))
+        new = rows.frame.filter(pl.Series(here)).select(KEY_HASH, *self.keys).unique()
+        trace.insert(new.with_columns(pl.lit(value=True).alias(LIVE)))
+        return moved
+
+    def _emitted(self, rows: _Rows, moved: Bools) -> pl.DataFrame:
+        """The changes of rows and, before a row's delete, the row that leaves for another key."""
+        chosen = rows.changed | bools(rows.frame["moved_from"].is_not_null() & (rows.frame[SEQ] > 0))
+        columns = [pl.col(SEQ).alias(PARENT), KEY_HASH, *self.keys, TS, LIVE, "v"]
+        if not self.follows_moves:
+            return rows.frame.filter(pl.Series(chosen)).select(columns)
+        one_shard = pl.Series(moved, dtype=pl.Boolean)
+        route = pl.when(one_shard).then(_ONE_SHARD).otherwise(KEY_HASH).alias(FOREIGN_HASH)
+        move = pl.concat_str("moved_from", "key", "transaction", separator="\n", ignore_nulls=True)
+        moves_here = pl.col("moved_from").is_not_null() & pl.col(LIVE)
+        changes = rows.frame.select(
+            *columns,
+            route,
+            UNKNOWN,
+            one_shard.alias(MOVED),
+            pl.when(moves_here).then(move).alias(MOVE),
+            pl.lit(value=False).alias(LEFT),
+            pl.lit(1, pl.Int64).alias(NUMBER),
+        ).filter(pl.Series(chosen))
+        return pl.concat([changes, self._leaving(rows).select(changes.columns)])
+
+    def _leaving(self, rows: _Rows) -> pl.DataFrame:
+        """The rows that leave for another key, as they were; all columns are unknown where there was no row."""
+        leaves = rows.frame["moved_to"].is_not_null() & ~rows.frame[LIVE]
+        at = np.flatnonzero(bools(leaves & (rows.frame[SEQ] > 0)))
+        before = rows.before[at]
+        was = gather(rows.frame["v"], before)
+        every = pl.Series([list(range(len(self.columns)))] * len(at), dtype=pl.List(pl.Int16()))
+        known = pl.Series(before >= 0, dtype=pl.Boolean)
+        unknown = pl.select(
+            pl.when(known).then(gather(rows.frame[UNKNOWN], before)).otherwise(every)
+        ).to_series()
+        move = pl.concat_str("key", "moved_to", "transaction", separator="\n", ignore_nulls=True)
+        return rows.frame[at].select(
+            pl.col(SEQ).alias(PARENT),
+            KEY_HASH,
+            *self.keys,
+            TS,
+            pl.lit(value=True).alias(LIVE),
+            pl.lit(_ONE_SHARD, pl.Int64).alias(FOREIGN_HASH),
+            unknown.alias(UNKNOWN),
+            pl.lit(value=True).alias(MOVED),
+            move.alias(MOVE),
+            pl.lit(value=True).alias(LEFT),
+            was.alias("v"),
+            pl.lit(0, pl.Int64).alias(NUMBER),
+        )
+
+    def _truncate(self, control: pl.DataFrame, context: Context) -> Iterator[Emission]:
+        """Delete all rows."""
+        if self.truncates == "drop":
+            return
+        partitions = context.trace(_POSITIONS).scan().height
+        if self.truncates == "fail" or (self.truncates == "auto" and partitions > 1):
+            raise CaptureError(
+                "The table was truncated, and the order of the truncate and the changes of rows is not known: they"
+                " are in different partitions of the topic.",
+                hint="Give truncates='apply' to delete all rows that have arrived, or truncates='drop' to ignore it.",
+            )
+        yield from self._delete(context.trace(_ROWS).scan(), control, context)
+
+    def _end_snapshot(self, control: pl.DataFrame, context: Context) -> Iterator[Emission]:
+        """Delete the rows that a snapshot did not name."""
+        place = control.select(snapshot_place(pl.col(CONTROL).struct.field("position"))).item()
+        if place is None:
+            return
+        named, is_named = pl.col(NAMED), pl.col(NAMED).is_not_null()
+        older = pl.when(is_named).then(named < place).otherwise(is_known(pl.col(AT)) & (pl.col(AT) < place))
+        yield from self._delete(context.trace(_ROWS).scan().filter(older), control, context)
+
+    def _delete(self, rows: pl.DataFrame, control: pl.DataFrame, context: Context) -> Iterator[Emission]:
+        """Delete rows because of a control."""
+        if rows.is_empty():
+            return
+        time = int(control[TS][0])
+        gone = rows.with_columns(
+            pl.lit(value=False).alias(LIVE),
+            pl.lit(None, self.value).alias("v"),
+            pl.lit(time).alias(TS),
+            pl.lit(None, pl.List(pl.Int16())).alias(UNKNOWN),
+            pl.lit(None, pl.String()).alias(NAMED),
+        )
+        context.trace(_ROWS).insert(gone.select(list(context.trace(_ROWS).spec.schema)))
+        numbers = pl.int_range(pl.len(), dtype=pl.Int64)
+        if self.follows_moves:
+            keys = gone.select(KEY_HASH, *self.keys)
+            moved = context.trace(_MOVED_KEYS).lookup(keys).select(KEY_HASH, *self.keys)
+            known, kid = number_keys(KEY_HASH, list(self.keys), [moved, keys])
+            one_shard = pl.Series(kid.is_in(known.implode()))
+            gone = gone.with_columns(
+                pl.when(one_shard).then(_ONE_SHARD).otherwise(KEY_HASH).alias(FOREIGN_HASH),
+                one_shard.alias(MOVED),
+                pl.lit(None, pl.String()).alias(MOVE),
+                pl.lit(value=False).alias(LEFT),
+            )
+        gone = gone.with_columns(
+            pl.lit(int(control[SEQ][0]), pl.Int64).alias(PARENT), context.among_shards(numbers).alias(NUMBER)
+        )
+        yield Emission(0, gone.select(PARENT, NUMBER, *self.outputs[0]))
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """The rows of some keys, stored and arrived, sorted by key and place.
+
+    Attributes
+    ----------
+    frame
+        ``_seq`` is 0 for a row of the state. With the fields of the capture as columns.
+    kid
+        The number of each row's key.
+    """
+
+    frame: pl.DataFrame
+    kid: Ints
+
+    @classmethod
+    def of(cls, table: CapturedTable, stored: pl.DataFrame, changes: pl.DataFrame) -> _Rows:
+        """Put the changes behind the rows of the state."""
+        said = pl.col(CAPTURE).struct
+        is_read = (said.field("op") == READ) & (said.field("snapshot").fill_null("") != INCREMENTAL)
+        arrived = changes.select(
+            SEQ,
+            KEY_HASH,
+            *table.keys,
+            TS,
+            LIVE,
+            "v",
+            said.field("unchanged").alias(UNKNOWN),
+            pl.when(~is_read | said.field("position").is_null()).then(said.field("position")).alias(AT),
+            pl.when(is_read).then(snapshot_place(said.field("position"))).alias(NAMED),
+            said.field("key"),
+            said.field("moved_from"),
+            said.field("moved_to"),
+            said.field("transaction"),
+        )
+        nothing = [
+            pl.lit(None, kind).alias(name)
+            for name, kind in arrived.schema.items()
+            if name not in stored.columns and name != SEQ
+        ]
+        known = stored.with_columns(pl.lit(0, pl.Int64).alias(SEQ), *nothing).select(arrived.columns)
+        every = pl.concat([known, arrived])
+        (kid,) = number_keys(KEY_HASH, list(table.keys), [every])
+        frame = every.with_columns(kid).sort("_kid", SEQ)
+        return cls(frame.drop("_kid"), ints(frame["_kid"]))
+
+    @property
+    def live(self) -> Bools:
+        """Whether there is a row afterwards."""
+        return bools(self.frame[LIVE])
+
+    @property
+    def before(self) -> Ints:
+        """The position of the row before each change; -1: there is none."""
+        at = np.arange(len(self.kid))
+        last = previous(at, starts(self.kid), np.int64(-1))
+        return np.where((last >= 0) & self.live[last], last, -1)
+
+    @property
+    def changed(self) -> Bools:
+        """Whether each is a change, and not a repetition of what is known."""
+        before = self.before
+        seq = ints(self.frame[SEQ])
+        same = np.zeros(len(seq), dtype=bool)
+        both = np.flatnonzero((seq > 0) & self.live & (before >= 0))
+        if len(both):
+            columns = self.frame.select("v", UNKNOWN)
+            values = (
+                columns["v"].struct.unnest() if len(columns["v"].struct.fields) else columns.select(UNKNOWN)
+            )
+            equal = np.ones(len(both), dtype=bool)
+            for column in (*values, columns[UNKNOWN]):
+                equal &= bools(gather(column, both).eq_missing(gather(column, before[both])))
+            same[both] = equal
+        return (seq > 0) & ~same & (self.live | (before >= 0))
+
+    def filled(self, table: CapturedTable, context: Context) -> _Rows:
+        """Take unknown values from the row before; drop changes for which there is none."""
+        rows = self
+        while True:
+            unknown = rows._unknown(len(table.columns))
+            if not unknown:
+                return rows
+            source = {number: rows._source(is_unknown) for number, is_unknown in unknown.items()}
+            lost = rows._lost(unknown, source, follows_moves=table.follows_moves)
+            if not lost.any():
+                return rows._with(table, unknown, source, context)
+            rejected = rows.frame.filter(pl.Series(lost))
+            context.reject(
+                UNKNOWN_VALUE,
+                rejected.select(SEQ, pl.lit(0, pl.Int64).alias(STEP), KEY_HASH, *table.keys, TS, LIVE, "v"),
+            )
+            rows = _Rows(rows.frame.filter(pl.Series(~lost)), rows.kid[~lost])
+
+    def _unknown(self, width: int) -> dict[int, Bools]:
+        """By column, whether its value is unknown; only columns of which a value is."""
+        lists = self.frame[UNKNOWN]
+        if lists.is_null().all():
+            return {}
+        found = {}
+        for number in range(width):
+            is_unknown = bools(lists.list.contains(number).fill_null(value=False))
+            if is_unknown.any():
+                found[number] = is_unknown
+        return found
+
+    @property
+    def _since(self) -> Ints:
+        """Where the row begins that exists at each place: behind the last delete."""
+        begins = starts(self.kid) | previous(~self.live, starts(self.kid), np.True_)
+        return run_start(begins)
+
+    def _source(self, is_unknown: Bools) -> Ints:
+        """The position from which each row has the value of a column; -1: none."""
+        last = np.maximum.accumulate(np.where(is_unknown | ~self.live, -1, np.arange(len(is_unknown))))
+        return np.where(last >= self._since, last, -1)
+
+    def _lost(self, unknown: dict[int, Bools], source: dict[int, Ints], *, follows_moves: bool) -> Bools:
+        """Whether a change has a value that nobody will know."""
+        missing = np.zeros(len(self.kid), dtype=bool)
+        for number, is_unknown in unknown.items():
+            missing |= is_unknown & (source[number] < 0) & self.live
+        seq = ints(self.frame[SEQ])
+        if follows_moves:
+            begin = self._since
+            moved = bools(self.frame["moved_from"].is_not_null()) | (seq == 0)
+            missing &= ~moved[begin]
+        return missing & (seq > 0)
+
+    def _with(
+        self, table: CapturedTable, unknown: dict[int, Bools], source: dict[int, Ints], context: Context
+    ) -> _Rows:
+        """The rows with what is known."""
+        value = self.frame["v"].struct.unnest()
+        still = {}
+        for number, is_unknown in unknown.items():
+            name = value.columns[number]
+            takes = is_unknown & (source[number] >= 0)
+            column = gather(value[name], np.where(takes, source[number], np.arange(len(takes))))
+            value = value.with_columns(column.alias(name))
+            still[number] = is_unknown & (source[number] < 0) & self.live
+            count = int((takes & (ints(self.frame[SEQ]) > 0)).sum())
+            context.dropped[filled(table.columns[number])] += count
+        open_ = [np.where(mask, number, -1) for number, mask in still.items()]
+        numbers = pl.DataFrame([pl.Series(str(n), one, dtype=pl.Int16) for n, one in enumerate(open_)])
+        lists = numbers.select(pl.concat_list(pl.all()).list.eval(pl.element().filter(pl.element() >= 0)))
+        unknown_now = lists.to_series()
+        frame = self.frame.with_columns(
+            pl.when(LIVE).then(value.to_struct("v")).alias("v"),
+            pl.when(unknown_now.list.len() > 0).then(unknown_now).alias(UNKNOWN),
+        )
+        return _Rows(frame, self.kid)
+
+    def newest(self, schema: pl.Schema) -> pl.DataFrame:
+        """The last row of each key, if it says something new."""
+        wanted = self.changed | bools((self.frame[SEQ] > 0) & self.frame[NAMED].is_not_null())
+        frame = self.frame.with_columns(pl.Series("_wanted", wanted), pl.Series("_kid", self.kid))
+        last = last_by(frame.filter("_wanted"), frame.filter("_wanted")["_kid"])
+        return last.filter(pl.col(SEQ) > 0).select(list(schema))

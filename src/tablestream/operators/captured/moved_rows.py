@@ -1,0 +1,306 @@
+"""Rows whose key changed: their unknown columns are those of the row under the old key.
+
+A database that moves a row to another key tells of a delete and a new row. Columns that did not change may be unknown
+in the new row, and its old key may be in another shard. So all rows that were moved once are known to one shard. It
+processes, in their order:
+
+==================================================  ===============================================================
+message                                             effect
+==================================================  ===============================================================
+a row leaves for another key                        what it was waits for the row under the new key, or fills it
+a row moved here, and the one it was has arrived    its unknown columns are filled
+a row moved here before the one it was              it waits, and so do all later changes of its key
+a change of a row that was moved                    its unknown columns are those of the filled row
+a column that the row under the old key did not     dropped and counted
+know either
+==================================================  ===============================================================
+
+All other changes pass through, in any shard.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from tablestream.operators.captured.captured_table import (
+    LEFT,
+    MOVE,
+    MOVED,
+    UNKNOWN,
+    changes_of_captured,
+    filled,
+)
+from tablestream.operators.events import gather, touched_keys
+from tablestream.operators.operator import NUMBER, PARENT, Context, Emission, Operator, keyed_rows
+from tablestream.operators.reasons import UNKNOWN_VALUE
+from tablestream.state.changes import KEY_HASH, LIVE, SEQ, STEP, TS, number_keys
+from tablestream.state.trace import TraceSpec
+
+_ROWS, _LEAVING, _WAITING = "rows", "leaving", "waiting"
+_HASH, _ORDER, _ARRIVALS, _EXISTS = "_h", "_n", "arrivals", "_exists"
+#: Of each column of a row, the place of its value in the pool; -1: unknown.
+Parts = list[int]
+
+
+@dataclass(frozen=True)
+class MovedRows(Operator):
+    """Fill the unknown columns of rows that were moved to another key.
+
+    Parameters
+    ----------
+    keys, value, columns
+        As for `CapturedTable`.
+
+    Notes
+    -----
+    Input 0: what `CapturedTable` emits, by its ``_fh``. Output 0: ``_kh``, key, ``_ts``, ``_live``, ``v``.
+    """
+
+    keys: pl.Schema
+    value: pl.Struct
+    columns: tuple[str, ...]
+
+    @property
+    def inputs(self) -> tuple[pl.Schema, ...]:
+        return (changes_of_captured(self.keys, self.value),)
+
+    @property
+    def outputs(self) -> tuple[pl.Schema, ...]:
+        return (keyed_rows(self.keys, {"v": self.value}),)
+
+    @property
+    def traces(self) -> tuple[TraceSpec, ...]:
+        key = {KEY_HASH: pl.Int64(), **self.keys}
+        head = {_HASH: pl.Int64(), _ORDER: pl.Int64(), MOVE: pl.String(), UNKNOWN: pl.List(pl.Int16())}
+        message = {**key, TS: pl.Int64(), _EXISTS: pl.Boolean(), LEFT: pl.Boolean()}
+        row = {LIVE: pl.Boolean(), "v": self.value}
+        return (
+            TraceSpec(_ROWS, 0, pl.Schema({**key, **row}), tuple(self.keys), hash=KEY_HASH),
+            TraceSpec(_LEAVING, 1, pl.Schema({**head, **row}), (_ORDER,), hash=_HASH),
+            TraceSpec(_WAITING, 2, pl.Schema({**head, **message, **row}), (_ORDER,), hash=_HASH),
+        )
+
+    @property
+    def marks(self) -> tuple[str, ...]:
+        return (_ARRIVALS,)
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        return (UNKNOWN_VALUE, *map(filled, self.columns))
+
+    @property
+    def rejects(self) -> bool:
+        return True
+
+    def run(self, inputs: Sequence[pl.DataFrame], context: Context) -> Iterator[Emission]:
+        """Pass on the rows that were never moved; fill the others."""
+        (arrived,) = inputs
+        others = arrived.filter(~pl.col(MOVED)).rename({SEQ: PARENT})
+        yield Emission(0, others.select(PARENT, *self.outputs[0]))
+        moved = arrived.filter(MOVED)
+        if moved.height:
+            yield Emission(0, _Moves(self, moved, context).run())
+
+
+class _Moves:
+    """The messages of moved rows in one micro-batch, with those that wait.
+
+    Parameters
+    ----------
+    operator, context
+        The operator, and its state.
+    arrived
+        The messages, in their order.
+    """
+
+    def __init__(self, operator: MovedRows, arrived: pl.DataFrame, context: Context) -> None:
+        self._operator, self._arrived, self._context = operator, arrived, context
+        self._waiting = context.trace(_WAITING).scan().sort(_ORDER)
+        self._leaving = context.trace(_LEAVING).scan().sort(_ORDER)
+        key = [KEY_HASH, *operator.keys]
+        touched = touched_keys([arrived.select(key), self._waiting.select(key)])
+        stored = context.trace(_ROWS).lookup(touched)
+        self._messages = self._all_messages()
+        frames = [stored.select(key), self._messages.select(key)]
+        known, numbers = number_keys(KEY_HASH, list(operator.keys), frames)
+        self._kids = numbers.to_list()
+        parts = [stored["v"], self._leaving["v"], self._messages["v"]]
+        self._pool = pl.concat(parts, rechunk=False).struct.unnest()
+        width = len(operator.columns)
+        self._rows: dict[int, Parts | None] = {kid: [at] * width for at, kid in enumerate(known)}
+        #: Of each move, the rows that left; None: the row under the new key did not need it.
+        self._left: dict[str, deque[Parts | None]] = defaultdict(deque)
+        for at, (move, unknown, row) in enumerate(
+            self._leaving.select(MOVE, UNKNOWN, pl.col("v").is_null()).iter_rows()
+        ):
+            self._left[move].append(
+                None if row and unknown is None else self._parts(stored.height + at, unknown)
+            )
+        self._first = stored.height + self._leaving.height
+        self._queues: dict[int, deque[int]] = defaultdict(deque)
+        self._awaited: dict[str, deque[int]] = defaultdict(deque)
+        self._emitted: list[tuple[int, int, int, Parts | None]] = []
+        self._changed: set[int] = set()
+
+    def _all_messages(self) -> pl.DataFrame:
+        """The messages that wait, then those that arrive."""
+        columns = [KEY_HASH, *self._operator.keys, TS, LIVE, UNKNOWN, MOVE, LEFT, "v"]
+        waiting = self._waiting.drop(LIVE).rename({_EXISTS: LIVE}).select(columns)
+        return pl.concat([waiting, self._arrived.select(columns)])
+
+    def _parts(self, at: int, unknown: list[int] | None) -> Parts:
+        """The parts of a row at a place of the pool."""
+        parts = [at] * len(self._operator.columns)
+        for number in unknown or ():
+            parts[number] = -1
+        return parts
+
+    def run(self) -> pl.DataFrame:
+        """Process the messages in their order; return what is emitted."""
+        self._columns = self._messages.select(LIVE, UNKNOWN, MOVE, LEFT).rows()
+        for at in range(self._waiting.height):
+            self._queues[self._kids[at]].append(at)
+            move = self._columns[at][2]
+            if len(self._queues[self._kids[at]]) == 1 and move is not None:
+                self._awaited[move].append(self._kids[at])
+        for number, seq in enumerate(self._arrived[SEQ], start=self._waiting.height):
+            self._take(number, seq)
+        self._remember()
+        return self._rows_of(self._emitted)
+
+    def _take(self, at: int, seq: int) -> None:
+        """Process a message, or let it wait behind others of its key."""
+        queue = self._queues[self._kids[at]]
+        if queue or not self._process(at, seq):
+            queue.append(at)
+
+    def _process(self, at: int, seq: int) -> bool:
+        """Process a message; return whether it need not wait."""
+        live, unknown, move, left = self._columns[at]
+        kid, parts = self._kids[at], self._parts(self._first + at, unknown)
+        if left:
+            self._fill(parts, self._rows.get(kid))
+            self._leave(move, parts, seq)
+            return True
+        if live and move is not None:
+            if not self._left[move] or self._left[move][0] is None:
+                if -1 in parts:
+                    self._awaited[move].append(kid)
+                    return False
+                self._left[move].append(None)
+            else:
+                self._fill(parts, self._left[move].popleft())
+        elif live:
+            self._fill(parts, self._rows.get(kid))
+        if live and -1 in parts:
+            self._context.reject(UNKNOWN_VALUE, self._rejected(at, seq))
+            return True
+        self._rows[kid] = parts if live else None
+        self._changed.add(kid)
+        self._emitted.append((seq, len(self._emitted), at, self._rows[kid]))
+        return True
+
+    def _leave(self, move: str, parts: Parts, seq: int) -> None:
+        """Take note of what a row was that leaves, and go on with the one that waits for it."""
+        left = self._left[move]
+        if left and left[0] is None:
+            left.popleft()
+            return
+        left.append(parts)
+        if not self._awaited[move]:
+            return
+        queue = self._queues[self._awaited[move].popleft()]
+        while queue and self._process(queue[0], seq):
+            queue.popleft()
+
+    def _fill(self, parts: Parts, known: Parts | None) -> None:
+        """Take unknown parts from a row."""
+        for number, part in enumerate(parts):
+            if part < 0 and known is not None and known[number] >= 0:
+                parts[number] = known[number]
+                self._context.dropped[filled(self._operator.columns[number])] += 1
+
+    def _rejected(self, at: int, seq: int) -> pl.DataFrame:
+        zeros = pl.lit(seq, pl.Int64).alias(SEQ), pl.lit(0, pl.Int64).alias(STEP)
+        return self._messages[at].select(*zeros, KEY_HASH, *self._operator.keys, TS, LIVE, "v")
+
+    def _rows_of(self, emitted: list[tuple[int, int, int, Parts | None]]) -> pl.DataFrame:
+        """Messages with their values put together."""
+        seqs, numbers, places, parts = map(list, zip(*emitted, strict=True)) if emitted else ([], [], [], [])
+        rows = self._messages[places].select(KEY_HASH, *self._operator.keys, TS)
+        values = self._values(parts)
+        return rows.with_columns(
+            pl.Series(PARENT, seqs, dtype=pl.Int64),
+            pl.Series(NUMBER, numbers, dtype=pl.Int64),
+            pl.Series(LIVE, [one is not None for one in parts], dtype=pl.Boolean),
+            values.alias("v"),
+        ).select(PARENT, NUMBER, *self._operator.outputs[0])
+
+    def _values(self, parts: Sequence[Parts | None]) -> pl.Series:
+        """Put values together; null where there are no parts."""
+        nothing = [-1] * len(self._operator.columns)
+        table = np.array([nothing if one is None else one for one in parts], dtype=np.int64)
+        table = table.reshape(len(parts), len(nothing))
+        columns = [gather(column, table[:, number]) for number, column in enumerate(self._pool)]
+        exists = pl.Series([one is not None for one in parts], dtype=pl.Boolean)
+        return pl.select(pl.when(exists).then(pl.struct(columns))).to_series().cast(self._operator.value)
+
+    def _remember(self) -> None:
+        """Store the rows that changed, and what waits."""
+        place = {kid: at for at, kid in enumerate(self._kids)}
+        changed = sorted(self._changed)
+        parts = [self._rows[kid] for kid in changed]
+        rows = self._messages[[place[kid] for kid in changed]].select(KEY_HASH, *self._operator.keys)
+        exists = pl.Series(LIVE, [one is not None for one in parts], dtype=pl.Boolean)
+        trace = self._context.trace(_ROWS)
+        trace.insert(
+            rows.with_columns(exists, self._values(parts).alias("v")).select(list(trace.spec.schema))
+        )
+        self._store_leaving()
+        self._store_waiting()
+
+    def _store_leaving(self) -> None:
+        """Store the rows that left, and for which none has come; the state has nothing else of them."""
+        left = [(move, parts) for move, rows in self._left.items() for parts in rows]
+        unknown = [
+            None if parts is None else [n for n, part in enumerate(parts) if part < 0] for _, parts in left
+        ]
+        frame = pl.DataFrame(
+            {MOVE: [move for move, _ in left], UNKNOWN: unknown},
+            schema={MOVE: pl.String(), UNKNOWN: pl.List(pl.Int16())},
+        )
+        self._replace(
+            _LEAVING, self._leaving, frame.with_columns(self._values([one for _, one in left]).alias("v"))
+        )
+
+    def _store_waiting(self) -> None:
+        """Store the messages that wait."""
+        waiting = sorted(at for queue in self._queues.values() for at in queue)
+        self._replace(_WAITING, self._waiting, self._messages[waiting].rename({LIVE: _EXISTS}))
+
+    def _replace(self, name: str, before: pl.DataFrame, rows: pl.DataFrame) -> None:
+        """Store rows in place of those from before, in this order."""
+        trace = self._context.trace(name)
+        schema = trace.spec.schema
+        if before.is_empty() and rows.is_empty():
+            return
+        first = self._context.marks.get(_ARRIVALS, 0)
+        self._context.marks[_ARRIVALS] = first + rows.height
+        numbers = pl.int_range(first, first + rows.height, dtype=pl.Int64).alias(_ORDER)
+        zero, there = pl.lit(0, pl.Int64).alias(_HASH), pl.lit(value=True).alias(LIVE)
+        gone = before.select(_ORDER).with_columns(
+            zero,
+            pl.lit(value=False).alias(LIVE),
+            *(
+                pl.lit(None, kind).alias(column)
+                for column, kind in schema.items()
+                if column not in {_ORDER, _HASH, LIVE}
+            ),
+        )
+        new = rows.with_columns(numbers, zero, there).select(list(schema)).cast(schema)
+        trace.insert(pl.concat([gone.select(list(schema)), new]))
