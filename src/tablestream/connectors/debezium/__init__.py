@@ -1,0 +1,6 @@
+"""Records of Debezium, which captures the changes of databases: from bytes to rows of a table."""
+
+from tablestream.connectors.debezium.columns import Columns
+from tablestream.connectors.debezium.decoder import DebeziumDecoder
+
+__all__ = ["Columns", "DebeziumDecoder"]

@@ -1,0 +1,205 @@
+"""Reads a micro-batch of records: what each of them says, before its columns are converted."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tablestream.connectors.debezium import source as sources
+from tablestream.connectors.debezium.columns import Errors, Row
+from tablestream.connectors.debezium.records import Event, Reader, UnreadableError
+from tablestream.connectors.debezium.wire import Wire
+
+_NO_KEY = (
+    "the record has no key: the table has no primary key; give it one, or set REPLICA IDENTITY FULL and a message "
+    "key (message.key.columns)"
+)
+OLD_KEY, NEW_KEY = "__debezium.oldkey", "__debezium.newkey"
+_KEYED = frozenset(("upsert", "read", "delete"))
+_TOMBSTONE, _UNREADABLE = Event("delete"), Event(None)
+_POSTGRES_ID = re.compile(r"(\d+):\d+")
+
+
+class Meta(NamedTuple):
+    """What a record says of itself; the columns of these names."""
+
+    position: str | None = None
+    ts_us: int | None = None
+    snapshot: str | None = None
+    transaction: str | None = None
+    total_order: int | None = None
+
+
+META_TYPES = (pa.string(), pa.int64(), pa.string(), pa.string(), pa.int64())
+_NO_META = Meta()
+
+
+@dataclass(frozen=True)
+class Records:
+    """Records that were read, one entry each in every list.
+
+    Attributes
+    ----------
+    events
+        What they say.
+    keys, key_wires
+        The keys of upserts, reads and deletes, and their schemas.
+    moved_from, moved_to
+        The keys before and after a change of the key.
+    meta
+        What they say of themselves.
+    errors
+        Why some cannot be decoded.
+    """
+
+    events: list[Event]
+    keys: list[Row | None]
+    key_wires: list[Wire | None]
+    moved_from: dict[int, tuple[Row, Wire | None]]
+    moved_to: dict[int, tuple[Row, Wire | None]]
+    meta: list[Meta]
+    errors: Errors
+
+
+@dataclass(frozen=True)
+class RecordReader:
+    """Reads records.
+
+    Attributes
+    ----------
+    reader
+        Reads bytes.
+    key_names
+        The columns of the key.
+    signal
+        The table of signals as ``schema.table``; empty if it is not among the topics.
+    """
+
+    reader: Reader
+    key_names: tuple[str, ...]
+    signal: str
+
+    def read(
+        self, keys: Sequence[bytes | None], values: Sequence[bytes | None], headers: pa.Array
+    ) -> Records:
+        """Read records."""
+        found = Records([], [], [], {}, {}, [], {})
+        for i, (key, value) in enumerate(zip(keys, values, strict=True)):
+            event, row, wire, meta = _UNREADABLE, None, None, _NO_META
+            try:
+                event, row, wire = self._one(key, value)
+                if event is not _TOMBSTONE:
+                    meta = _meta(event)
+            except (UnreadableError, sources.BadSourceError) as error:
+                event, row, wire = _UNREADABLE, None, None
+                found.errors[i] = str(error)
+            found.events.append(event)
+            found.keys.append(row)
+            found.key_wires.append(wire)
+            found.meta.append(meta)
+        self._read_moves(headers, OLD_KEY, found, found.moved_from)
+        self._read_moves(headers, NEW_KEY, found, found.moved_to)
+        return found
+
+    def _one(self, key: bytes | None, value: bytes | None) -> tuple[Event, Row | None, Wire | None]:
+        if key is None:
+            given, wire = None, None
+        else:
+            datum = self._datum(key, "key")
+            given, wire = datum.value, datum.wire
+        event = _TOMBSTONE if value is None else self._event(value, given)
+        if event.op not in _KEYED:
+            return event, None, None
+        if given is None:
+            raise UnreadableError(_NO_KEY)
+        return event, *self._key(given, wire)
+
+    def _event(self, value: bytes, key: Any) -> Event:
+        datum = self._datum(value, "value")
+        try:
+            event = self.reader.event(datum, key)
+        except UnreadableError as error:
+            raise UnreadableError(f"the value cannot be decoded: {error}") from error
+        if self.signal and f"{event.source.get('schema')}.{event.source.get('table')}" == self.signal:
+            return Event("skip", None, None, event.source, event.transaction)
+        return event
+
+    def _datum(self, payload: bytes, part: str) -> Any:
+        try:
+            datum = self.reader.datum(payload)
+        except UnreadableError as error:
+            raise UnreadableError(f"the {part} cannot be decoded: {error}") from error
+        return datum
+
+    def _key(self, given: Any, wire: Wire | None) -> tuple[Row, Wire | None]:
+        """Check a key: the table's columns, or the value of its only column."""
+        names = self.key_names
+        if type(given) is not dict and len(names) == 1:
+            given = {names[0]: given}
+            wire = None if wire is None else Wire("struct", fields=((names[0], wire),))
+        if type(given) is not dict:
+            raise UnreadableError("the key is not an object")
+        if len(given) != len(names) or not all(name in given for name in names):
+            raise UnreadableError(_other_key(names, given))
+        return given, wire
+
+    def _read_moves(
+        self, headers: pa.Array, name: str, found: Records, moved: dict[int, tuple[Row, Wire | None]]
+    ) -> None:
+        for i, payload in _headers(headers, name):
+            if payload is None or found.events[i].op not in _KEYED:
+                continue
+            try:
+                datum = self._datum(payload, f"header {name}")
+                moved[i] = self._key(datum.value, datum.wire or found.key_wires[i])
+            except UnreadableError as error:
+                found.errors.setdefault(i, str(error))
+
+
+def _other_key(names: Sequence[str], given: Row) -> str:
+    lacks = [f"'{name}'" for name in names if name not in given]
+    has = [f"'{name}'" for name in given if name not in names]
+    parts = [f"lacks {', '.join(lacks)}"] if lacks else []
+    parts += [f"has {', '.join(has)} beside the table's key"] if has else []
+    return f"the key {' and '.join(parts)}"
+
+
+def _headers(headers: pa.Array, name: str) -> Iterator[tuple[int, bytes | None]]:
+    """The records with a header of a name, and its value."""
+    if headers.null_count == len(headers):
+        return
+    flat = pc.list_flatten(headers)
+    where = pc.equal(pc.struct_field(flat, 0), name)
+    parents = pc.list_parent_indices(headers).filter(where).to_pylist()
+    yield from zip(parents, pc.struct_field(flat, 1).filter(where).to_pylist(), strict=True)
+
+
+def _meta(event: Event) -> Meta:
+    source, transaction = event.source, event.transaction
+    snapshot = sources.snapshot(source)
+    number = transaction.get("total_order")
+    if number is not None and not (type(number) is int and 0 <= number < 1 << 63):
+        raise sources.BadSourceError("the field 'transaction.total_order' is not a number")
+    return Meta(
+        sources.position(source, snapshot, number),
+        sources.micros(source),
+        snapshot,
+        _transaction(source.get("connector"), transaction.get("id")),
+        number,
+    )
+
+
+def _transaction(connector: Any, given: Any) -> str | None:
+    """Return a transaction's name; PostgreSQL's has a position after it, which differs from event to event."""
+    if given is None:
+        return None
+    if not isinstance(given, str):
+        raise sources.BadSourceError("the field 'transaction.id' is not text")
+    if connector in ("postgresql", None) and (found := _POSTGRES_ID.fullmatch(given)):
+        return found[1]
+    return given

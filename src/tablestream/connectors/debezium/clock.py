@@ -1,0 +1,108 @@
+"""Dates and times as numbers, for all years: Python's ``datetime`` ends at the years 1 and 9999.
+
+Dates are days since 1970-01-01; timestamps are microseconds since then, in UTC; times of day are microseconds since
+midnight. Debezium writes the infinity of a timestamp as one of two numbers, after and before all other times.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import date
+
+MICROS_A_SECOND = 1_000_000
+MICROS_A_DAY = 86_400 * MICROS_A_SECOND
+#: Debezium's numbers for a timestamp's infinity, in microseconds.
+AFTER_ALL, BEFORE_ALL = 9_223_372_036_825_200_000, -9_223_372_036_832_400_000
+_DAYS_OF_CYCLE = 146_097  # of 400 years, after which the calendar repeats
+_FIRST_DAY = date(1970, 1, 1).toordinal()
+
+_DATE = r"(?P<year>[+-]?\d{4,9})-(?P<month>\d\d)-(?P<day>\d\d)"
+_TIME = r"(?P<hour>\d\d):(?P<minute>\d\d)(?::(?P<second>\d\d)(?:\.(?P<fraction>\d{1,9}))?)?"
+_ZONE = r"(?P<zone>Z|[+-]\d\d(?::?\d\d(?::?\d\d)?)?)?"
+_ONLY_DATE, _ONLY_TIME = re.compile(_DATE + _ZONE), re.compile(_TIME + _ZONE)
+_TIMESTAMP = re.compile(f"{_DATE}[T ]{_TIME}{_ZONE}")
+
+
+class NotATimeError(ValueError):
+    """The text is not a date or time, or has more digits than microseconds."""
+
+
+def days_of(text: str) -> int:
+    """Read a date such as ``2024-02-29`` or ``-0043-03-15Z``: days since 1970."""
+    return _days(_matched(_ONLY_DATE, text))
+
+
+def micros_of_day(text: str) -> int:
+    """Read a time of day such as ``13:14:15.5Z``: microseconds since midnight; the offset does not count."""
+    return _micros(_matched(_ONLY_TIME, text))
+
+
+def micros_of(text: str) -> int:
+    """Read a timestamp such as ``2024-02-29T13:14:15.5Z``: microseconds since 1970 in UTC.
+
+    ``infinity`` and ``-infinity`` are Debezium's numbers for them.
+    """
+    if text in {"infinity", "-infinity"}:
+        return AFTER_ALL if text == "infinity" else BEFORE_ALL
+    found = _matched(_TIMESTAMP, text)
+    return _days(found) * MICROS_A_DAY + _micros(found) - _offset(found["zone"]) * MICROS_A_SECOND
+
+
+def day_text(days: int) -> str:
+    """Write days since 1970 as a date."""
+    cycle, rest = divmod(days + _FIRST_DAY - date(2000, 1, 1).toordinal(), _DAYS_OF_CYCLE)
+    found = date.fromordinal(date(2000, 1, 1).toordinal() + rest)
+    year = found.year + cycle * 400
+    sign = "-" if year < 0 else "+" if year > 9999 else ""
+    return f"{sign}{abs(year):04d}-{found:%m-%d}"
+
+
+def time_text(nanos: int) -> str:
+    """Write nanoseconds since midnight as a time of day, with as many digits as it needs."""
+    seconds, fraction = divmod(nanos, 1_000_000_000)
+    digits = f".{fraction:09d}".rstrip("0").rstrip(".")
+    return f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}{digits}"
+
+
+def timestamp_text(nanos: int) -> str:
+    """Write nanoseconds since 1970 as a timestamp without a zone, with as many digits as it needs."""
+    days, rest = divmod(nanos, MICROS_A_DAY * 1000)
+    return f"{day_text(days)}T{time_text(rest)}"
+
+
+def _matched(pattern: re.Pattern[str], text: str) -> re.Match[str]:
+    found = pattern.fullmatch(text)
+    if found is None or not text.isascii():
+        raise NotATimeError("is not a date or time in ISO form")
+    return found
+
+
+def _days(found: re.Match[str]) -> int:
+    year = int(found["year"])
+    cycle, rest = divmod(year, 400)
+    try:
+        day = date(2000 + rest, int(found["month"]), int(found["day"])).toordinal()
+    except ValueError as error:
+        raise NotATimeError("is not a day of the calendar") from error
+    return day - _FIRST_DAY + (cycle - 5) * _DAYS_OF_CYCLE
+
+
+def _micros(found: re.Match[str]) -> int:
+    hour, minute, second = int(found["hour"]), int(found["minute"]), int(found["second"] or 0)
+    fraction = (found["fraction"] or "").ljust(9, "0")
+    if hour > 24 or minute > 59 or second > 59:
+        raise NotATimeError("is not a time of day")
+    if fraction[6:].strip("0"):
+        raise NotATimeError("has more digits than microseconds")
+    micros = ((hour * 60 + minute) * 60 + second) * MICROS_A_SECOND + int(fraction[:6])
+    if micros > MICROS_A_DAY:
+        raise NotATimeError("is not a time of day")
+    return micros
+
+
+def _offset(zone: str | None) -> int:
+    if zone is None or zone == "Z":
+        return 0
+    parts = zone[1:].replace(":", "")
+    seconds = int(parts[:2]) * 3600 + int(parts[2:4] or 0) * 60 + int(parts[4:6] or 0)
+    return -seconds if zone[0] == "-" else seconds

@@ -1,0 +1,195 @@
+"""From the schema of a field and the type of its column to what converts the values.
+
+`scalar` chooses by the kind of the field (`types.py`); arrays, maps and structs convert part by part. `guessed` makes
+the schema of a field whose record has none, from the column and the modes of the connector.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import types as T
+
+from tablestream.connectors.debezium import numbers, texts, times
+from tablestream.connectors.debezium.scalars import MisfitError, Modes, Scalar
+from tablestream.connectors.debezium.types import DECIMAL, meaning_of
+from tablestream.connectors.debezium.wire import Wire
+
+_BY_KIND: dict[str, Callable[[Wire, T.DataType, Modes], Scalar | None]] = {
+    "boolean": numbers.boolean,
+    "integer": numbers.integer,
+    "real": numbers.real,
+    "decimal": numbers.decimal,
+    "bits": numbers.bits,
+    "text": texts.text,
+    "binary": texts.binary,
+    "date": times.day,
+    "time": times.time_of_day,
+    "local": times.timestamp,
+    "instant": times.timestamp,
+}
+_ARROW: dict[type[T.DataType], pa.DataType] = {
+    T.BooleanType: pa.bool_(),
+    T.ByteType: pa.int8(),
+    T.ShortType: pa.int16(),
+    T.IntegerType: pa.int32(),
+    T.LongType: pa.int64(),
+    T.FloatType: pa.float32(),
+    T.DoubleType: pa.float64(),
+    T.StringType: pa.string(),
+    T.BinaryType: pa.binary(),
+    T.DateType: pa.date32(),
+    T.TimestampType: pa.timestamp("us", tz="UTC"),
+    T.TimestampNTZType: pa.timestamp("us"),
+}
+_GUESSES: dict[type[T.DataType], Wire] = {
+    T.BooleanType: Wire("boolean"),
+    T.ByteType: Wire("int8"),
+    T.ShortType: Wire("int16"),
+    T.IntegerType: Wire("int32"),
+    T.LongType: Wire("int64"),
+    T.FloatType: Wire("float"),
+    T.DoubleType: Wire("double"),
+    T.BinaryType: Wire("bytes"),
+    T.DateType: Wire("int32", "io.debezium.time.Date"),
+}
+_TIMESTAMPS = {
+    "milliseconds": Wire("int64", "io.debezium.time.Timestamp"),
+    "microseconds": Wire("int64", "io.debezium.time.MicroTimestamp"),
+    "nanoseconds": Wire("int64", "io.debezium.time.NanoTimestamp"),
+    "isostring": Wire("string", "io.debezium.time.IsoTimestamp"),
+}
+
+
+def arrow_type(target: T.DataType) -> pa.DataType | None:
+    """Return the Arrow type of a column; None if records of Debezium cannot become such a column."""
+    if isinstance(target, T.DecimalType):
+        return pa.decimal128(target.precision, target.scale)
+    if isinstance(target, T.ArrayType):
+        element = arrow_type(target.elementType)
+        return None if element is None else pa.list_(pa.field("element", element))
+    if isinstance(target, T.MapType):
+        key, value = arrow_type(target.keyType), arrow_type(target.valueType)
+        return None if key is None or value is None else pa.map_(key, value)
+    if isinstance(target, T.StructType):
+        fields = [(one.name, arrow_type(one.dataType)) for one in target]
+        return None if any(kind is None for _, kind in fields) else pa.struct(fields)
+    return _ARROW.get(type(target))
+
+
+def guessed(target: T.DataType, modes: Modes, column: str) -> Wire:
+    """Return the schema that a column implies, for a record without one."""
+    return replace(_guess(target, modes, column), guessed=True)
+
+
+def _guess(target: T.DataType, modes: Modes, column: str) -> Wire:
+    if isinstance(target, T.DecimalType):
+        return Wire("bytes", DECIMAL, (("scale", str(target.scale)),))
+    if isinstance(target, (T.TimestampType, T.TimestampNTZType)):
+        return _TIMESTAMPS[modes.unit(column)]
+    if isinstance(target, T.ArrayType):
+        return Wire("array", items=guessed(target.elementType, modes, column))
+    if isinstance(target, T.MapType):
+        keys, values = (guessed(one, modes, column) for one in (target.keyType, target.valueType))
+        return Wire("map", items=values, keys=keys)
+    if isinstance(target, T.StructType):
+        return Wire(
+            "struct", fields=tuple((one.name, guessed(one.dataType, modes, column)) for one in target)
+        )
+    unit = modes.times.get(column)
+    return _GUESSES.get(type(target)) or Wire("string", parameters=(("unit", unit),) if unit else ())
+
+
+def scalar(wire: Wire, target: T.DataType, modes: Modes) -> Scalar | None:
+    """Return what converts values of a schema to a column's type; None if they do not go together."""
+    kind = meaning_of(wire).kind
+    if kind == "array":
+        return _array(wire, target, modes)
+    if kind == "map":
+        return _map(wire, target, modes)
+    if kind == "struct":
+        return _struct(wire, target, modes)
+    return _BY_KIND[kind](wire, target, modes)
+
+
+def nullable(one: Scalar) -> Callable[[Any], Any]:
+    """Return the conversion of a value that may be null, or need no conversion."""
+    convert, plain = one.one, one.plain
+    return lambda value: value if value is None or type(value) is plain else convert(value)
+
+
+def _array(wire: Wire, target: T.DataType, modes: Modes) -> Scalar | None:
+    if not isinstance(target, T.ArrayType) or wire.items is None:
+        return None
+    element = scalar(wire.items, target.elementType, modes)
+    if element is None:
+        return None
+    convert, nulls = nullable(element), target.containsNull
+
+    def one(value: Any) -> list[Any]:
+        if not isinstance(value, list):
+            raise MisfitError("is not an array")
+        if not nulls and None in value:
+            raise MisfitError("contains null")
+        return [convert(part) for part in value]
+
+    return Scalar(one, pa.list_(pa.field("element", element.storage)))
+
+
+def _map(wire: Wire, target: T.DataType, modes: Modes) -> Scalar | None:
+    if not isinstance(target, T.MapType) or wire.items is None:
+        return None
+    key = scalar(wire.keys or Wire("string", guessed=wire.guessed), target.keyType, modes)
+    value = scalar(wire.items, target.valueType, modes)
+    if key is None or value is None:
+        return None
+    of_key, of_value, nulls = nullable(key), nullable(value), target.valueContainsNull
+    textual = isinstance(target.keyType, T.StringType) and isinstance(target.valueType, T.StringType)
+
+    def one(given: Any) -> list[tuple[Any, Any]]:
+        given = texts.hstore(given) if wire.guessed and textual and isinstance(given, str) else given
+        found = [(of_key(name), of_value(part)) for name, part in _entries(given)]
+        if any(name is None for name, _ in found) or (not nulls and any(part is None for _, part in found)):
+            raise MisfitError("contains null")
+        return found
+
+    return Scalar(one, pa.map_(key.storage, value.storage))
+
+
+def _entries(given: Any) -> Iterable[tuple[Any, Any]]:
+    """The entries of a map: an object if its keys are texts, else pairs; Avro has records of key and value."""
+    if isinstance(given, dict):
+        return given.items()
+    if isinstance(given, list):
+        if all(isinstance(one, list) and len(one) == 2 for one in given):
+            return [(key, value) for key, value in given]
+        if all(isinstance(one, dict) and set(one) == {"key", "value"} for one in given):
+            return [(one["key"], one["value"]) for one in given]
+    raise MisfitError("is not a map")
+
+
+def _struct(wire: Wire, target: T.DataType, modes: Modes) -> Scalar | None:
+    if not isinstance(target, T.StructType):
+        return None
+    parts: dict[str, Callable[[Any], Any]] = {}
+    storage = []
+    for field in target:
+        given = wire.field(field.name)
+        part = None if given is None else scalar(given, field.dataType, modes)
+        if part is None:
+            return None
+        parts[field.name] = nullable(part)
+        storage.append((field.name, part.storage))
+    required = [field.name for field in target if not field.nullable]
+
+    def one(value: Any) -> dict[str, Any]:
+        if not isinstance(value, dict):
+            raise MisfitError("is not an object")
+        if any(value.get(name) is None for name in required):
+            raise MisfitError("lacks a field that is not null")
+        return {name: convert(value.get(name)) for name, convert in parts.items()}
+
+    return Scalar(one, pa.struct(storage))

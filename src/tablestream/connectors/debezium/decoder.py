@@ -1,0 +1,262 @@
+"""Decodes records of Debezium: bytes of keys, values and headers in, one row for each record out.
+
+===============  ==============================================================================================
+Column           It holds
+===============  ==============================================================================================
+``op``           ``upsert``; ``read``: a row of a snapshot; ``delete``; ``truncate``; ``skip``: no change of a
+                 row, such as a logical message or a heartbeat; null if the record cannot be decoded
+``key``          the key's columns, of an upsert, read or delete
+``value``        the other columns, and the chosen fields of ``source``; of an upsert or read
+``unchanged``    the positions in ``value`` of columns that are unchanged and unknown; null if none
+``moved_from``   of an insert that a change of the key made: the key before
+``moved_to``     of a delete that a change of the key made: the key after
+``position``     sorts, as bytes, in commit order (`source.py`); null if the record has none
+``ts_us``        when the database made the change, in microseconds since 1970
+``snapshot``     of a row of a snapshot: ``true``, ``first``, ``last``, ``incremental`` ...; null for a change
+``transaction``  its name; null if the connector does not give it
+``total_order``  the event's number in its transaction, or null
+``added``        the names of fields without a column, or null
+``error``        why the record cannot be decoded, or null
+===============  ==============================================================================================
+
+Independent of Spark but for its types. No record raises: what cannot be decoded is a row with an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import types as T
+
+from tablestream.connectors.debezium import source as sources
+from tablestream.connectors.debezium.batch import META_TYPES, Meta, RecordReader, Records
+from tablestream.connectors.debezium.columns import Columns, Errors, Row, Table
+from tablestream.connectors.debezium.converters import arrow_type
+from tablestream.connectors.debezium.filling import Filling, Part
+from tablestream.connectors.debezium.options import TimeMode, check_columns, check_modes, units
+from tablestream.connectors.debezium.placeholder import DEFAULT, Placeholder
+from tablestream.connectors.debezium.records import Reader
+from tablestream.connectors.debezium.scalars import Binary, Decimals, Modes
+from tablestream.connectors.debezium.wire import Wire
+
+#: Python's garbage collector looks at every object that lives: a few at once are decoded three times as fast.
+_ROWS_AT_ONCE = 1000
+
+
+@dataclass(frozen=True)
+class DebeziumDecoder:
+    """Decodes the records of one table.
+
+    A record with a schema is read by its schema, so `decimals` and `times` concern records without one.
+
+    Parameters
+    ----------
+    columns
+        The table's columns, such as `infer` finds them.
+    decimals
+        ``decimal.handling.mode`` of the connector.
+    times
+        The unit of dates and times, ``milliseconds``, ``microseconds``, ``nanoseconds``, ``isostring`` or
+        ``connect``; or a unit for each column that is named, as in ``{"opened": "milliseconds"}``. A string column
+        that is named here may hold times of day.
+    binary
+        ``binary.handling.mode`` of the connector.
+    placeholder
+        ``unavailable.value.placeholder`` of the connector.
+    unchanged
+        Columns of `columns.value` whose null means "as before", for records with partial rows.
+    source
+        Fields of ``source`` to add to the value, each as a column ``source_<field>``.
+    prefix
+        ``add.fields.prefix``: what begins the names of metadata in flattened rows.
+    signal
+        The signal table as ``schema.table``, if its topic is read as well: its records are skipped.
+
+    Raises
+    ------
+    ArgumentError
+        An option is invalid, or columns have one name.
+    UnsupportedTypeError
+        Records of Debezium cannot become a column of such a type.
+
+    Examples
+    --------
+    >>> key = T.StructType([T.StructField("id", T.IntegerType(), False)])
+    >>> decoder = DebeziumDecoder(Columns(key, T.StructType([T.StructField("name", T.StringType())])))
+    >>> value = b'{"op": "c", "before": null, "after": {"id": 7, "name": "Ada"}, "source": {}}'
+    >>> row = decoder.decode(pa.array([b'{"id": 7}']), pa.array([value]), pa.nulls(1))[0]
+    >>> row["op"].as_py(), row["key"].as_py(), row["value"].as_py()
+    ('upsert', {'id': 7}, {'name': 'Ada'})
+    """
+
+    columns: Columns
+    decimals: Decimals = "precise"
+    times: TimeMode | Mapping[str, TimeMode] = "microseconds"
+    binary: Binary = "bytes"
+    placeholder: str = DEFAULT
+    unchanged: tuple[str, ...] = ()
+    source: tuple[str, ...] = ()
+    prefix: str = "__"
+    signal: str = ""
+
+    def __post_init__(self) -> None:
+        check_modes(self.decimals, self.times, self.binary, self.placeholder)
+        check_columns(self.columns, self.unchanged, self.source)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {one.name: getattr(self, one.name) for one in fields(self)}  # without what is cached
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        """The columns of the rows that `decode` returns."""
+        key, value = arrow_type(self.columns.key), arrow_type(self.value_columns)
+        meta = zip(Meta._fields, META_TYPES, strict=True)
+        return pa.schema(
+            [
+                ("op", pa.string()),
+                ("key", key),
+                ("value", value),
+                ("unchanged", pa.list_(pa.field("element", pa.int16()))),
+                ("moved_from", key),
+                ("moved_to", key),
+                *meta,
+                ("added", pa.list_(pa.field("element", pa.string()))),
+                ("error", pa.string()),
+            ]
+        )
+
+    @property
+    def value_columns(self) -> T.StructType:
+        """The columns of ``value``: those of the table, then those of ``source``."""
+        chosen = [T.StructField(f"source_{name}", sources.field_type(name)) for name in self.source]
+        return T.StructType([*self.columns.value.fields, *chosen])
+
+    def decode(self, key: pa.Array, value: pa.Array, headers: pa.Array) -> pa.StructArray:
+        """Decode records.
+
+        Parameters
+        ----------
+        key, value
+            Binary; null for none.
+        headers
+            Lists of structs of a name and a value; null for none.
+
+        Returns
+        -------
+        StructArray
+            One row of `schema` for each record, in order.
+        """
+        starts = range(0, len(key), _ROWS_AT_ONCE)
+        slices = [[one.slice(at, _ROWS_AT_ONCE) for one in (key, value, headers)] for at in starts]
+        pieces = [self._decode(*one) for one in slices]
+        return pa.concat_arrays(pieces) if pieces else pa.array([], pa.struct(list(self.schema)))
+
+    def _decode(self, key: pa.Array, value: pa.Array, headers: pa.Array) -> pa.StructArray:
+        records = self._reader.read(key.to_pylist(), value.to_pylist(), headers)
+        rows = [event.row for event in records.events]
+        keys = self._keys.fill(records.keys, records.key_wires)
+        values = self._values.fill(rows, [event.wire for event in records.events])
+        before, after = (self._moved(moved, records) for moved in (records.moved_from, records.moved_to))
+        chosen = self._source_columns(records)
+        errors = records.errors
+        for part in (keys, values, before, after):
+            errors = part.errors | errors
+        gone = [row is None or i in errors for i, row in enumerate(rows)]
+        arrays = [
+            pa.array(
+                [None if i in errors else event.op for i, event in enumerate(records.events)], pa.string()
+            ),
+            _struct(
+                self.columns.key,
+                keys.columns,
+                [row is None or i in errors for i, row in enumerate(records.keys)],
+            ),
+            _struct(self.value_columns, [*values.columns, *chosen], gone),
+            _lists(values.unchanged, gone, self.schema.field("unchanged").type),
+            _struct(self.columns.key, before.columns, _others(records.moved_from, errors, len(rows))),
+            _struct(self.columns.key, after.columns, _others(records.moved_to, errors, len(rows))),
+            *(
+                pa.array(column, kind)
+                for column, kind in zip(_transposed(records.meta), META_TYPES, strict=True)
+            ),
+            _lists(self._added(rows), gone, self.schema.field("added").type),
+            pa.array([errors.get(i) for i in range(len(rows))], pa.string()),
+        ]
+        return pa.StructArray.from_arrays(arrays, fields=list(self.schema))
+
+    @cached_property
+    def _modes(self) -> Modes:
+        return Modes(self.decimals, units(self.times), self.binary)
+
+    @cached_property
+    def _keys(self) -> Filling:
+        return Filling(Table(self.columns.key, self._modes))
+
+    @cached_property
+    def _values(self) -> Filling:
+        placeholder = Placeholder(self.placeholder)
+        return Filling(Table(self.columns.value, self._modes, placeholder, frozenset(self.unchanged)))
+
+    @cached_property
+    def _reader(self) -> RecordReader:
+        return RecordReader(Reader(self.prefix), tuple(self.columns.key.names), self.signal)
+
+    @cached_property
+    def _names(self) -> frozenset[str]:
+        return frozenset((*self.columns.key.names, *self.columns.value.names))
+
+    def _moved(self, moved: Mapping[int, tuple[Row, Wire | None]], records: Records) -> Part:
+        """Convert the keys before or after a change of the key."""
+        rows: list[Row | None] = [None] * len(records.events)
+        wires: list[Wire | None] = [None] * len(rows)
+        for i, (row, wire) in moved.items():
+            rows[i], wires[i] = row, wire
+        return self._keys.fill(rows, wires)
+
+    def _source_columns(self, records: Records) -> list[pa.Array]:
+        """Return the chosen fields of ``source``, of rows."""
+        columns = []
+        for name in self.source:
+            values: list[Any] = [None] * len(records.events)
+            for i, event in enumerate(records.events):
+                try:
+                    values[i] = sources.field_value(event.source, name)
+                except sources.BadSourceError as error:
+                    records.errors.setdefault(i, str(error))
+            columns.append(pa.array(values, arrow_type(sources.field_type(name) or T.StringType())))
+        return columns
+
+    def _added(self, rows: list[Row | None]) -> dict[int, list[str]]:
+        """Return the fields of each row that are no columns."""
+        names = self._names
+        return {
+            i: [name for name in row if name not in names]
+            for i, row in enumerate(rows)
+            if row is not None and not row.keys() <= names
+        }
+
+
+def _struct(columns: T.StructType, arrays: list[pa.Array], mask: list[bool]) -> pa.StructArray:
+    """Make a struct of columns, null where `mask` is true."""
+    return pa.StructArray.from_arrays(
+        arrays, fields=list(arrow_type(columns)), mask=pa.array(mask, pa.bool_())
+    )
+
+
+def _others(moved: Mapping[int, Any], errors: Errors, size: int) -> list[bool]:
+    return [i not in moved or i in errors for i in range(size)]
+
+
+def _lists(found: Mapping[int, list[Any]], gone: list[bool], kind: pa.DataType) -> pa.Array:
+    """Return the lists of the rows that have one."""
+    if not found:
+        return pa.nulls(len(gone), kind)
+    return pa.array([None if out else found.get(i) for i, out in enumerate(gone)], kind)
+
+
+def _transposed(meta: list[Meta]) -> list[list[Any]]:
+    return [list(column) for column in zip(*meta, strict=True)] or [[] for _ in META_TYPES]

@@ -1,0 +1,211 @@
+"""What a record is: the forms that Debezium writes, in JSON or Avro, as one.
+
+============================================================  =====================================================
+The value is                                                  It means
+============================================================  =====================================================
+null                                                          a delete of the key
+``{"schema": ..., "payload": ...}``                           its payload, of a known schema
+an object with ``op``, ``source``, ``before`` or ``after``    an envelope: what ``op`` says, with the row in ``after``
+``op`` is ``m``                                               skipped: a logical message
+``status``, ``id``, ``event_count``, ``data_collections``     skipped: the begin or end of a transaction
+``ts_ms`` alone, and the key is ``serverName``                skipped: a heartbeat
+``source`` and ``ddl`` or ``tableChanges``                    skipped: a change of a table's columns
+any other object                                              a flattened row: a delete if ``__deleted`` is true or
+                                                              ``__op`` is ``d``, else what ``__op`` says
+============================================================  =====================================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+import msgspec
+
+from tablestream.connectors.debezium.wire import BadSchemaError, Wire, wire_of
+
+_JSON = msgspec.json.Decoder(float_hook=Decimal).decode
+_OPERATIONS = {"c": "upsert", "u": "upsert", "r": "read", "d": "delete", "t": "truncate", "m": "skip"}
+_ROWS = frozenset(("upsert", "read"))
+_MAX_SCHEMAS = 1000
+
+
+class UnreadableError(Exception):
+    """The bytes are not a record; the text says why."""
+
+
+class _Wrapped(msgspec.Struct, forbid_unknown_fields=True):
+    schema: msgspec.Raw
+    payload: msgspec.Raw
+
+
+_WRAPPED = msgspec.json.Decoder(_Wrapped).decode
+
+
+class Datum(msgspec.Struct):
+    """A key or a value: Python objects, and their schema if the record has one."""
+
+    value: Any
+    wire: Wire | None
+
+
+class Event(msgspec.Struct):
+    """What one record says.
+
+    Attributes
+    ----------
+    op
+        ``upsert``, ``read``, ``delete``, ``truncate`` or ``skip``; None if it cannot be said.
+    row
+        The row, of an upsert or read.
+    wire
+        The schema of the row, if the record has one.
+    source, transaction
+        The blocks of the envelope, or what a flattened row has of them.
+    """
+
+    op: str | None
+    row: dict[str, Any] | None = None
+    wire: Wire | None = None
+    source: Mapping[str, Any] = {}
+    transaction: Mapping[str, Any] = {}
+
+
+@dataclass(frozen=True)
+class Reader:
+    """Reads keys and values.
+
+    Attributes
+    ----------
+    prefix
+        What begins the names of metadata in flattened rows.
+    avro
+        Reads bytes that begin with a zero byte; None if Avro is not expected.
+    """
+
+    prefix: str
+    avro: Callable[[bytes], Datum] | None = None
+
+    def datum(self, payload: bytes) -> Datum:
+        """Read a key or a value.
+
+        Raises
+        ------
+        UnreadableError
+            It is neither JSON nor Avro, or its schema cannot be read.
+        """
+        if payload[:1] == b"\x00":
+            if self.avro is None:
+                raise UnreadableError(
+                    "it is not JSON but begins with a zero byte, as Avro does; name its registry"
+                )
+            return self.avro(payload)
+        try:
+            if payload.startswith(b'{"schema"') and (found := _unwrapped(payload)) is not None:
+                return found
+            value = _JSON(payload)
+            if type(value) is dict and value.keys() == {"schema", "payload"} and _is_schema(value["schema"]):
+                return Datum(value["payload"], None if value["schema"] is None else wire_of(value["schema"]))
+        except (ValueError, RecursionError, ArithmeticError) as error:
+            raise UnreadableError(f"it is not JSON ({type(error).__name__})") from error
+        except BadSchemaError as error:
+            raise UnreadableError(str(error)) from error
+        return Datum(value, None)
+
+    def event(self, value: Datum, key: Any) -> Event:
+        """Say what a value, not null, means.
+
+        Raises
+        ------
+        UnreadableError
+            It is none of Debezium's forms.
+        """
+        found = value.value
+        if type(found) is not dict:
+            raise UnreadableError("it is not an object")
+        if (
+            "op" in found
+            and type(found.get("source")) is dict
+            and ("after" in found or found["op"] in ("m", "t", "d"))
+        ):
+            return _envelope(found, value.wire)
+        if _is_skipped(found, key):
+            return Event("skip")
+        return self._flat(found, value.wire)
+
+    def _flat(self, found: dict[str, Any], wire: Wire | None) -> Event:
+        prefix, size = self.prefix, len(self.prefix)
+        meta = {name[size:]: value for name, value in found.items() if name.startswith(prefix)}
+        given = meta.get("op")
+        op = "upsert" if given is None else _operation(given)
+        if meta.get("deleted") in ("true", True):
+            op = "delete"
+        transaction = {"id": meta.get("transaction_id"), "total_order": meta.get("transaction_total_order")}
+        row = (
+            {name: value for name, value in found.items() if not name.startswith(prefix)}
+            if op in _ROWS
+            else None
+        )
+        return Event(op, row, wire, _flat_source(meta), transaction)
+
+
+def _envelope(found: dict[str, Any], wire: Wire | None) -> Event:
+    op = _operation(found["op"])
+    transaction = found.get("transaction") or {}
+    if type(transaction) is not dict:
+        raise UnreadableError("the field 'transaction' is not an object")
+    if op not in _ROWS:
+        return Event(op, None, None, found["source"], transaction)
+    row = found.get("after")
+    if type(row) is not dict:
+        raise UnreadableError(f"its operation is '{found['op']}' and the field 'after' has no row")
+    return Event(op, row, None if wire is None else wire.field("after"), found["source"], transaction)
+
+
+def _operation(given: Any) -> str:
+    op = _OPERATIONS.get(given) if isinstance(given, str) else None
+    if op is None:
+        raise UnreadableError(f"its operation is {given!r:.40}, which is none of Debezium's")
+    return op
+
+
+def _flat_source(meta: Mapping[str, Any]) -> dict[str, Any]:
+    """What a flattened row has of ``source``: ``__source_lsn`` or ``__lsn``; but ``__ts_ms`` is another time."""
+    plain = {name: value for name, value in meta.items() if not name.startswith(("source_", "ts_"))}
+    return plain | {
+        name.removeprefix("source_"): value for name, value in meta.items() if name.startswith("source_")
+    }
+
+
+def _is_skipped(found: dict[str, Any], key: Any) -> bool:
+    if found.keys() == {"ts_ms"}:
+        return isinstance(key, dict) and key.keys() == {"serverName"}
+    if "status" in found:
+        return found.keys() >= {"status", "id", "event_count", "data_collections"}
+    return type(found.get("source")) is dict and ("ddl" in found or "tableChanges" in found)
+
+
+def _is_schema(schema: Any) -> bool:
+    return schema is None or (isinstance(schema, dict) and "type" in schema)
+
+
+_schemas: dict[bytes, Wire | None] = {}
+
+
+def _unwrapped(payload: bytes) -> Datum | None:
+    """Read a schema and a payload; None if it is another object. Each schema is read once per process."""
+    try:
+        wrapped = _WRAPPED(payload)
+    except msgspec.ValidationError:  # other fields
+        return None
+    text = bytes(wrapped.schema)
+    if text not in _schemas:
+        schema = _JSON(text)
+        if not _is_schema(schema):
+            return None
+        if len(_schemas) >= _MAX_SCHEMAS:
+            _schemas.clear()
+        _schemas[text] = None if schema is None else wire_of(schema)
+    return Datum(_JSON(wrapped.payload), _schemas[text])

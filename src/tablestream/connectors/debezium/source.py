@@ -1,0 +1,235 @@
+"""The fields of ``source``: where in its database a change was made.
+
+====================  ===============================================================================================
+Connector             Position: sorts, as bytes, in commit order
+====================  ===============================================================================================
+postgresql            ``sequence``: the last commit before, or 0 if null, and the change's own place
+mysql, mariadb        ``file`` with its number padded, ``pos``, ``row``
+sqlserver, db2        ``commit_lsn``, ``change_lsn``, ``event_serial_no``
+oracle                ``commit_scn``, or ``scn`` in a snapshot
+others                none
+====================  ===============================================================================================
+
+The event's number in its transaction follows, 0 without one. A row of an incremental snapshot carries the position that
+the stream has reached: it comes after the changes there. ``lsn`` alone is not in commit order.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+from pyspark.sql import types as T
+
+_LONG, _INT, _TEXT = T.LongType(), T.IntegerType(), T.StringType()
+
+#: The fields of every connector.
+COMMON: dict[str, T.DataType] = {
+    "version": _TEXT,
+    "connector": _TEXT,
+    "name": _TEXT,
+    "ts_ms": _LONG,
+    "ts_us": _LONG,
+    "ts_ns": _LONG,
+    "snapshot": _TEXT,
+    "db": _TEXT,
+    "sequence": _TEXT,
+    "schema": _TEXT,
+    "table": _TEXT,
+}
+#: The other fields of each connector.
+BY_CONNECTOR: dict[str, dict[str, T.DataType]] = {
+    "postgresql": {"txId": _LONG, "lsn": _LONG, "xmin": _LONG, "origin": _TEXT, "origin_lsn": _LONG},
+    "mysql": {
+        "server_id": _LONG,
+        "gtid": _TEXT,
+        "file": _TEXT,
+        "pos": _LONG,
+        "row": _INT,
+        "thread": _LONG,
+        "query": _TEXT,
+    },
+    "sqlserver": {"change_lsn": _TEXT, "commit_lsn": _TEXT, "event_serial_no": _LONG},
+    "oracle": {
+        "txId": _TEXT,
+        "txSeq": _LONG,
+        "scn": _TEXT,
+        "commit_scn": _TEXT,
+        "commit_ts_ms": _LONG,
+        "lcr_position": _TEXT,
+        "rs_id": _TEXT,
+        "ssn": _LONG,
+        "redo_thread": _INT,
+        "user_name": _TEXT,
+        "redo_sql": _TEXT,
+        "row_id": _TEXT,
+        "start_scn": _TEXT,
+        "start_ts_ms": _LONG,
+    },
+}
+BY_CONNECTOR["mariadb"] = BY_CONNECTOR["mysql"]
+BY_CONNECTOR["db2"] = BY_CONNECTOR["sqlserver"]
+
+_SNAPSHOTS = frozenset(
+    ("true", "first", "first_in_data_collection", "last_in_data_collection", "last", "incremental")
+)
+_AFTER_CHANGES = 10**19
+_FILE = re.compile(r"(.*?)(\d+)")
+_LSN = re.compile(r"([0-9a-fA-F]{1,8}):([0-9a-fA-F]{1,8}):([0-9a-fA-F]{1,4})")
+_sequence = msgspec.json.Decoder(tuple[str | None, str | None]).decode
+
+Source = Mapping[str, Any]
+
+
+class BadSourceError(Exception):
+    """A field of ``source`` is not what Debezium writes; the text names it."""
+
+
+def field_type(name: str) -> T.DataType | None:
+    """Return the column type of a field of ``source``, or None if no connector has it.
+
+    ``txId`` is text: a number for PostgreSQL, and none for Oracle.
+    """
+    found = [fields[name] for fields in (COMMON, *BY_CONNECTOR.values()) if name in fields]
+    return None if not found else found[0] if len(set(map(type, found))) == 1 else _TEXT
+
+
+def field_value(source: Source, name: str) -> Any:
+    """Return a field of ``source`` for a column of type `field_type`.
+
+    Raises
+    ------
+    BadSourceError
+        It has another type.
+    """
+    value, kind = source.get(name), field_type(name)
+    if value is None:
+        return None
+    if kind == _TEXT:
+        return "true" if value is True else "false" if value is False else str(value)
+    limit = 1 << (31 if kind == _INT else 63)
+    if type(value) is int and -limit <= value < limit:
+        return value
+    raise BadSourceError(f"the field 'source.{name}' is not a whole number")
+
+
+def micros(source: Source) -> int | None:
+    """Return the time of the change in its database, in microseconds since 1970."""
+    found = source.get("ts_us")
+    if found is None and (millis := source.get("ts_ms")) is not None:
+        nanos = source.get("ts_ns")
+        found = nanos // 1000 if type(nanos) is int else millis * 1000 if type(millis) is int else millis
+    if found is None or (type(found) is int and -(1 << 63) <= found < 1 << 63):
+        return found
+    raise BadSourceError("the field 'source.ts_us' or 'source.ts_ms' is not a time")
+
+
+def snapshot(source: Source) -> str | None:
+    """Return which part of a snapshot the row is of; None for a change."""
+    found = source.get("snapshot")
+    if found is None or found is False or found == "false":
+        return None
+    text = "true" if found is True else found
+    if text in _SNAPSHOTS:
+        return str(text)
+    raise BadSourceError(f"the field 'source.snapshot' is {found!r}")
+
+
+def position(source: Source, of_snapshot: str | None, number: int | None) -> str | None:
+    """Return a text that sorts, as bytes, in commit order; None if the connector has no such order.
+
+    Parameters
+    ----------
+    source
+        The fields.
+    of_snapshot
+        What `snapshot` returned.
+    number
+        The event's number in its transaction, if known.
+
+    Raises
+    ------
+    BadSourceError
+        A field that gives the position is not what Debezium writes.
+    """
+    connector = source.get("connector")
+    place = _PLACES.get(connector) if isinstance(connector, str) else _recognised(source)
+    found = None if place is None else place(source)
+    if found is None:
+        return None
+    last = _AFTER_CHANGES if of_snapshot == "incremental" else number or 0
+    return f"{found}:{last:020d}"
+
+
+def _postgresql(source: Source) -> str | None:
+    text = source.get("sequence")
+    if text is None:
+        return None
+    try:
+        commit, own = _sequence(text)
+    except (ValueError, TypeError, RecursionError) as error:
+        raise BadSourceError("the field 'source.sequence' is not a pair of positions") from error
+    return f"{_padded(commit, 'sequence')}:{_padded(own, 'sequence')}"
+
+
+def _mysql(source: Source) -> str | None:
+    file = source.get("file")
+    if not file:
+        return None
+    found = _FILE.fullmatch(file) if isinstance(file, str) else None
+    if found is None:
+        raise BadSourceError("the field 'source.file' is not a binary log")
+    where = (_padded(source.get(name), name) for name in ("pos", "row"))
+    return ":".join([f"{found[1]}{int(found[2]):020d}", *where])
+
+
+def _sqlserver(source: Source) -> str | None:
+    if source.get("commit_lsn") is None:
+        return None
+    number = _padded(source.get("event_serial_no"), "event_serial_no")
+    return f"{_lsn(source, 'commit_lsn')}:{_lsn(source, 'change_lsn')}:{number}"
+
+
+def _oracle(source: Source) -> str | None:
+    found = source.get("commit_scn") or source.get("scn")
+    return None if found is None else _padded(found, "commit_scn")
+
+
+_PLACES: dict[str, Callable[[Source], str | None]] = {
+    "postgresql": _postgresql,
+    "mysql": _mysql,
+    "mariadb": _mysql,
+    "sqlserver": _sqlserver,
+    "db2": _sqlserver,
+    "oracle": _oracle,
+}
+
+
+def _recognised(source: Source) -> Callable[[Source], str | None] | None:
+    """A flattened row may lack the connector's name."""
+    by_field = {"sequence": _postgresql, "file": _mysql, "commit_lsn": _sqlserver, "commit_scn": _oracle}
+    return next((place for name, place in by_field.items() if source.get(name) is not None), None)
+
+
+def _padded(value: Any, name: str) -> str:
+    if value is None:
+        return "0" * 20
+    if (type(value) is int and value >= 0) or (
+        isinstance(value, str) and value.isascii() and value.isdecimal()
+    ):
+        text = str(value)
+        if len(text) <= 20:
+            return text.zfill(20)
+    raise BadSourceError(f"the field 'source.{name}' is not a position")
+
+
+def _lsn(source: Source, name: str) -> str:
+    value = source.get(name)
+    if value is None or value == "NULL":
+        return "00000000:00000000:0000"
+    found = _LSN.fullmatch(value) if isinstance(value, str) else None
+    if found is None:
+        raise BadSourceError(f"the field 'source.{name}' is not a position")
+    return f"{found[1].zfill(8)}:{found[2].zfill(8)}:{found[3].zfill(4)}".lower()

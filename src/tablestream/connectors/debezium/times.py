@@ -1,0 +1,135 @@
+"""Dates and times of records as columns.
+
+=========  =====================================================  ==============================================
+Kind       The record has                                         The column may be
+=========  =====================================================  ==============================================
+date       days since 1970; text such as ``2024-02-29Z``          date; string; int or bigint, days
+time       a count since midnight; text such as ``13:14:15Z``     string; bigint, microseconds
+local      a count since 1970; text                               timestamp_ntz, timestamp; string; bigint, microseconds
+instant    text such as ``2024-02-29T13:14:15+01:00``; a count    timestamp, timestamp_ntz; string; bigint, microseconds
+=========  =====================================================  ==============================================
+
+A timestamp without a zone counts as one in UTC. A timestamp's infinity is the number that Debezium writes for it,
+before or after all other times (the years -290308 and 294247), and text ``infinity`` in a string. Nanoseconds that
+are not whole microseconds fit a string only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import types as T
+
+from tablestream.connectors.debezium import clock
+from tablestream.connectors.debezium.scalars import MisfitError, Modes, Scalar
+from tablestream.connectors.debezium.types import Unit, meaning_of
+from tablestream.connectors.debezium.wire import Wire
+
+_NANOS: dict[Unit, int] = {
+    "milliseconds": 1_000_000,
+    "microseconds": 1_000,
+    "nanoseconds": 1,
+    "isostring": 1_000,
+}
+_INT32 = 1 << 31
+_INT64 = 1 << 63
+_NANOS_A_DAY = clock.MICROS_A_DAY * 1000
+_INFINITE = {clock.AFTER_ALL: "infinity", clock.BEFORE_ALL: "-infinity"}
+
+
+def day(_wire: Wire, target: T.DataType, _modes: Modes) -> Scalar | None:
+    """Convert a date."""
+    if isinstance(target, T.StringType):
+        return Scalar(lambda value: clock.day_text(_day(value)), pa.string())
+    if isinstance(target, (T.DateType, T.IntegerType)):
+        return Scalar(_day, pa.int32(), plain=int)
+    return Scalar(_day, pa.int64(), plain=int) if isinstance(target, T.LongType) else None
+
+
+def time_of_day(wire: Wire, target: T.DataType, _modes: Modes) -> Scalar | None:
+    """Convert a time of day."""
+    factor = _NANOS[meaning_of(wire).unit]
+    if isinstance(target, T.StringType):
+        return Scalar(lambda value: clock.time_text(_of_day(value, factor)), pa.string())
+    if isinstance(target, T.LongType):
+        return Scalar(lambda value: _micros(_of_day(value, factor)), pa.int64())
+    return None
+
+
+def time_as_text(unit: Unit) -> Callable[[Any], str]:
+    """Return what writes a count since midnight, in a unit, as text."""
+    return lambda value: clock.time_text(_of_day(value, _NANOS[unit]))
+
+
+def timestamp(wire: Wire, target: T.DataType, _modes: Modes) -> Scalar | None:
+    """Convert a timestamp, with or without a zone."""
+    meaning = meaning_of(wire)
+    unit = meaning.unit
+    if isinstance(target, (T.TimestampType, T.TimestampNTZType, T.LongType)):
+        bulk = _instants if meaning.kind == "instant" else None
+        plain = int if unit == "microseconds" else None
+        return Scalar(lambda value: _timestamp(value, unit), pa.int64(), plain=plain, bulk=bulk)
+    if isinstance(target, T.StringType):
+        return Scalar(lambda value: _timestamp_text(value, unit, keep=meaning.kind == "instant"), pa.string())
+    return None
+
+
+def _instants(values: list[Any]) -> pa.Array:
+    """Convert texts with a zone; raises for what Arrow does not read, such as years before 0."""
+    texts = pa.array(values, pa.string())
+    return pc.cast(texts, pa.timestamp("us", tz="UTC")).view(pa.int64())
+
+
+def _day(value: Any) -> int:
+    if isinstance(value, str):
+        return _read(clock.days_of, value)
+    if type(value) is int and -_INT32 <= value < _INT32:
+        return value
+    raise MisfitError("is not a date")
+
+
+def _of_day(value: Any, factor: int) -> int:
+    """Read a time of day, in nanoseconds."""
+    if isinstance(value, str):
+        return _read(clock.micros_of_day, value) * 1000
+    if type(value) is not int or not 0 <= value * factor <= _NANOS_A_DAY:
+        raise MisfitError("is not a time of day")
+    return value * factor
+
+
+def _timestamp(value: Any, unit: Unit) -> int:
+    if isinstance(value, str):
+        return _read(clock.micros_of, value)
+    if type(value) is not int:
+        raise MisfitError("is not a timestamp")
+    if unit == "nanoseconds" and value in {_INT64 - 1, -_INT64}:
+        return clock.AFTER_ALL if value > 0 else clock.BEFORE_ALL
+    return _micros(value * _NANOS[unit])
+
+
+def _micros(nanos: int) -> int:
+    micros, rest = divmod(nanos, 1000)
+    if rest:
+        raise MisfitError("has more digits than microseconds, which only a string holds")
+    if not -_INT64 <= micros < _INT64:
+        raise MisfitError("is too large")
+    return micros
+
+
+def _timestamp_text(value: Any, unit: Unit, *, keep: bool) -> str:
+    if isinstance(value, str) and keep:
+        return value
+    if unit == "nanoseconds" and type(value) is int and value not in {_INT64 - 1, -_INT64}:
+        return clock.timestamp_text(value)
+    micros = _timestamp(value, unit)
+    return _INFINITE.get(micros) or clock.timestamp_text(micros * 1000)
+
+
+def _read(read: Callable[[str], int], text: str) -> int:
+    try:
+        return read(text)
+    except clock.NotATimeError as error:
+        raise MisfitError(str(error)) from error

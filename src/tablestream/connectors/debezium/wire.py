@@ -1,0 +1,114 @@
+"""The schema of a field as Kafka Connect describes it: a base type, and the name of what it means.
+
+A record in JSON may carry its schema; a record in Avro has one in a registry. Both become a `Wire`. A record without
+a schema gets the `Wire` that the table's column and the modes of the connector imply (`columns.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+_BASES = frozenset(
+    (
+        "boolean",
+        "int8",
+        "int16",
+        "int32",
+        "int64",
+        "float",
+        "double",
+        "string",
+        "bytes",
+        "array",
+        "map",
+        "struct",
+    )
+)
+
+
+class BadSchemaError(Exception):
+    """A record's schema cannot be read; the text says why."""
+
+
+@dataclass(frozen=True)
+class Wire:
+    """The schema of a value in a record.
+
+    Attributes
+    ----------
+    base
+        Connect's base type: ``boolean``, ``int8`` to ``int64``, ``float``, ``double``, ``string``, ``bytes``,
+        ``array``, ``map`` or ``struct``.
+    name
+        The semantic type, such as ``io.debezium.time.Date``; empty if the base type says all.
+    parameters
+        Of the semantic type, such as ``scale``.
+    optional
+        Whether the value may be null.
+    fields
+        Of a struct, in order.
+    items
+        Of an array, or the values of a map.
+    keys
+        Of a map.
+    guessed
+        The record has no schema: this one follows from the table's column.
+    """
+
+    base: str
+    name: str = ""
+    parameters: tuple[tuple[str, str], ...] = ()
+    optional: bool = True
+    fields: tuple[tuple[str, Wire], ...] = ()
+    items: Wire | None = None
+    keys: Wire | None = None
+    guessed: bool = False
+
+    def parameter(self, name: str) -> str | None:
+        """Return a parameter of the semantic type, or None."""
+        return dict(self.parameters).get(name)
+
+    def field(self, name: str) -> Wire | None:
+        """Return the field of a struct, or None."""
+        return dict(self.fields).get(name)
+
+    def shown(self) -> str:
+        """Return the type as errors show it."""
+        return f"{self.base} ({self.name})" if self.name else self.base
+
+    def required(self) -> Wire:
+        """Return the same, not optional."""
+        return replace(self, optional=False)
+
+
+def wire_of(schema: Any) -> Wire:
+    """Read a schema as Connect's JSON converter writes it.
+
+    Raises
+    ------
+    BadSchemaError
+        It is not one.
+    """
+    if not isinstance(schema, Mapping) or schema.get("type") not in _BASES:
+        raise BadSchemaError("its schema is not one of Kafka Connect's")
+    items = schema.get("items" if schema["type"] == "array" else "values")
+    if schema["type"] in {"array", "map"} and items is None:
+        raise BadSchemaError("its schema has an array or a map without a type")
+    parameters = schema.get("parameters")
+    return Wire(
+        schema["type"],
+        str(schema.get("name") or ""),
+        tuple((str(k), str(v)) for k, v in parameters.items()) if isinstance(parameters, Mapping) else (),
+        schema.get("optional") is not False,
+        _fields(schema.get("fields")) if schema["type"] == "struct" else (),
+        None if items is None else wire_of(items),
+        None if schema.get("keys") is None else wire_of(schema["keys"]),
+    )
+
+
+def _fields(fields: Any) -> tuple[tuple[str, Wire], ...]:
+    if not isinstance(fields, list) or not all(isinstance(one, Mapping) and "field" in one for one in fields):
+        raise BadSchemaError("its schema has a struct without fields")
+    return tuple((str(one["field"]), wire_of(one)) for one in fields)
