@@ -2,5 +2,6 @@
 
 from tablestream.connectors.debezium.columns import Columns
 from tablestream.connectors.debezium.decoder import DebeziumDecoder
+from tablestream.connectors.debezium.inference import infer
 
-__all__ = ["Columns", "DebeziumDecoder"]
+__all__ = ["Columns", "DebeziumDecoder", "infer"]

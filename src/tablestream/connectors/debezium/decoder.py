@@ -132,7 +132,10 @@ class DebeziumDecoder:
     @property
     def value_columns(self) -> T.StructType:
         """The columns of ``value``: those of the table, then those of ``source``."""
-        chosen = [T.StructField(f"source_{name}", sources.field_type(name)) for name in self.source]
+        chosen = [
+            T.StructField(f"source_{name}", sources.field_type(name) or T.StringType())
+            for name in self.source
+        ]
         return T.StructType([*self.columns.value.fields, *chosen])
 
     def decode(self, key: pa.Array, value: pa.Array, headers: pa.Array) -> pa.StructArray:
@@ -243,7 +246,7 @@ class DebeziumDecoder:
 def _struct(columns: T.StructType, arrays: list[pa.Array], mask: list[bool]) -> pa.StructArray:
     """Make a struct of columns, null where `mask` is true."""
     return pa.StructArray.from_arrays(
-        arrays, fields=list(arrow_type(columns)), mask=pa.array(mask, pa.bool_())
+        arrays, fields=list(arrow_type(columns) or ()), mask=pa.array(mask, pa.bool_())
     )
 
 

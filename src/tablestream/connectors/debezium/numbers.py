@@ -29,8 +29,8 @@ from tablestream.connectors.debezium.scalars import MisfitError, Modes, Scalar, 
 from tablestream.connectors.debezium.types import number
 from tablestream.connectors.debezium.wire import Wire
 
-_BITS = {T.ByteType: 8, T.ShortType: 16, T.IntegerType: 32, T.LongType: 64}
-_STORAGE = {
+_BITS: dict[type[T.DataType], int] = {T.ByteType: 8, T.ShortType: 16, T.IntegerType: 32, T.LongType: 64}
+_STORAGE: dict[type[T.DataType], pa.DataType] = {
     T.ByteType: pa.int8(),
     T.ShortType: pa.int16(),
     T.IntegerType: pa.int32(),
