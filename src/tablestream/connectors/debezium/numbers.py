@@ -233,8 +233,8 @@ def _double(value: Number) -> float:
 
 def _float(value: Number, *, exact: bool) -> float:
     found = _double(value)
-    try:
-        narrow: float = struct.unpack("f", struct.pack("f", found))[0]
+    try:  # "<" checks the range
+        narrow: float = struct.unpack("<f", struct.pack("<f", found))[0]
     except OverflowError as error:
         raise MisfitError("is too large for float") from error
     if exact and narrow != found and not math.isnan(found):
