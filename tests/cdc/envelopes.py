@@ -17,7 +17,7 @@ from typing import Any
 from pyspark.sql import types as T
 
 Schema = dict[str, Any]
-_NAMES = {
+_NAMES: dict[type[T.DataType], str] = {
     T.BooleanType: "boolean",
     T.ByteType: "int8",
     T.ShortType: "int16",

@@ -37,7 +37,9 @@ VALUES: dict[T.DataType, st.SearchStrategy[Any]] = {
     T.ArrayType(T.DateType()): st.lists(st.none() | st.dates(), max_size=3),
     T.MapType(T.StringType(), T.StringType()): st.dictionaries(TEXT, st.none() | TEXT, max_size=3),
 }
-ROUND = {T.DecimalType(38, 10): st.decimals(-(10**5), 10**5, places=3)}
+ROUND: dict[T.DataType, st.SearchStrategy[Any]] = {
+    T.DecimalType(38, 10): st.decimals(-(10**5), 10**5, places=3)
+}
 
 
 def in_unit(value: Any, times: str) -> Any:

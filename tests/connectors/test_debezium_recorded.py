@@ -30,6 +30,10 @@ GIVEN = {
     "c_numeric_array": T.ArrayType(T.DecimalType(10, 2)),
 }
 EXACT = {"c_numeric_38_10": T.DecimalType(38, 10)}
+TEXTS: dict[str, dict[int, Any]] = {
+    "c_json": {1: '{"a": 1,  "b": [1, null, "x"]}', 3: "[]"},
+    "c_jsonb_array": {1: ['{"x": 1}'], 3: []},
+}
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -40,7 +44,7 @@ def columns_of(mode: str) -> Columns:
     return Columns(found.key, T.StructType(value))
 
 
-def numbers(array: pa.Array) -> list[Any]:
+def numbers(array: pa.Array) -> Any:
     """Values as Python's, dates and timestamps as numbers: Python's end at the year 9999."""
     if pa.types.is_timestamp(array.type):
         return array.cast(pa.int64()).to_pylist()
@@ -127,7 +131,6 @@ INTERVALS = {
     1: (37091106789000, "P1Y2M3DT4H5M6.789S"),
     3: (-86400000001, "P0Y0M-1DT0H0M-0.000001S"),
 }
-TEXTS = {"c_json": {1: '{"a": 1,  "b": [1, null, "x"]}', 3: "[]"}, "c_jsonb_array": {1: ['{"x": 1}'], 3: []}}
 
 
 def same(one: Any, other: Any) -> bool:
@@ -211,7 +214,7 @@ def decoded(table: str, form: str, columns: Columns) -> list[dict[str, Any]]:
     decoder = pickle.loads(pickle.dumps(DebeziumDecoder(columns)))  # noqa: S301 - as Spark ships it
     found = decoder.decode(*arrays(table_records(table, form)))
     assert pa.schema(list(found.type)) == decoder.schema
-    rows = found.to_pylist()
+    rows: list[dict[str, Any]] = found.to_pylist()
     assert {row["error"] for row in rows} == {None}
     return rows
 

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from tablestream.connectors.debezium import source as sources
 from tablestream.connectors.debezium.columns import Errors, Row
-from tablestream.connectors.debezium.records import Event, Reader, UnreadableError
+from tablestream.connectors.debezium.records import Datum, Event, Reader, UnreadableError
 from tablestream.connectors.debezium.wire import Wire
 
 _NO_KEY = (
@@ -21,6 +21,7 @@ _NO_KEY = (
 )
 OLD_KEY, NEW_KEY = "__debezium.oldkey", "__debezium.newkey"
 _KEYED = frozenset(("upsert", "read", "delete"))
+_NO_DATUM = Datum(None, None)
 _TOMBSTONE, _UNREADABLE = Event("delete"), Event(None)
 _POSTGRES_ID = re.compile(r"(\d+):\d+")
 
@@ -107,34 +108,28 @@ class RecordReader:
         return found
 
     def _one(self, key: bytes | None, value: bytes | None) -> tuple[Event, Row | None, Wire | None]:
-        if key is None:
-            given, wire = None, None
-        else:
-            datum = self._datum(key, "key")
-            given, wire = datum.value, datum.wire
-        event = _TOMBSTONE if value is None else self._event(value, given)
+        datum = _NO_DATUM if key is None else self._datum(key, "key")
+        event = _TOMBSTONE if value is None else self._event(value, datum.value)
         if event.op not in _KEYED:
             return event, None, None
-        if given is None:
+        if datum.value is None:
             raise UnreadableError(_NO_KEY)
-        return event, *self._key(given, wire)
+        return event, *self._key(datum.value, datum.wire)
 
     def _event(self, value: bytes, key: Any) -> Event:
-        datum = self._datum(value, "value")
         try:
-            event = self.reader.event(datum, key)
+            event = self.reader.event(self.reader.datum(value), key)
         except UnreadableError as error:
             raise UnreadableError(f"the value cannot be decoded: {error}") from error
         if self.signal and f"{event.source.get('schema')}.{event.source.get('table')}" == self.signal:
             return Event("skip", None, None, event.source, event.transaction)
         return event
 
-    def _datum(self, payload: bytes, part: str) -> Any:
+    def _datum(self, payload: bytes, part: str) -> Datum:
         try:
-            datum = self.reader.datum(payload)
+            return self.reader.datum(payload)
         except UnreadableError as error:
             raise UnreadableError(f"the {part} cannot be decoded: {error}") from error
-        return datum
 
     def _key(self, given: Any, wire: Wire | None) -> tuple[Row, Wire | None]:
         """Check a key: the table's columns, or the value of its only column."""

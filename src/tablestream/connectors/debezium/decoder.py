@@ -20,6 +20,7 @@ Column           It holds
 ===============  ==============================================================================================
 
 Independent of Spark but for its types. No record raises: what cannot be decoded is a row with an error.
+Only a schema registry that does not answer raises.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ import pyarrow as pa
 from pyspark.sql import types as T
 
 from tablestream.connectors.debezium import source as sources
+from tablestream.connectors.debezium.avro import AvroReader
 from tablestream.connectors.debezium.batch import META_TYPES, Meta, RecordReader, Records
 from tablestream.connectors.debezium.columns import Columns, Errors, Row, Table
 from tablestream.connectors.debezium.converters import arrow_type
@@ -75,6 +77,8 @@ class DebeziumDecoder:
         ``add.fields.prefix``: what begins the names of metadata in flattened rows.
     signal
         The signal table as ``schema.table``, if its topic is read as well: its records are skipped.
+    avro
+        Reads records in Avro, if they are.
 
     Raises
     ------
@@ -102,6 +106,7 @@ class DebeziumDecoder:
     source: tuple[str, ...] = ()
     prefix: str = "__"
     signal: str = ""
+    avro: AvroReader | None = None
 
     def __post_init__(self) -> None:
         check_modes(self.decimals, self.times, self.binary, self.placeholder)
@@ -206,7 +211,7 @@ class DebeziumDecoder:
 
     @cached_property
     def _reader(self) -> RecordReader:
-        return RecordReader(Reader(self.prefix), tuple(self.columns.key.names), self.signal)
+        return RecordReader(Reader(self.prefix, self.avro), tuple(self.columns.key.names), self.signal)
 
     @cached_property
     def _names(self) -> frozenset[str]:

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from pyspark.sql import types as T
 
 from tablestream.calling import user_line
+from tablestream.connectors.debezium.avro import AvroReader
 from tablestream.connectors.debezium.columns import Columns
 from tablestream.connectors.debezium.records import Event, Reader, UnreadableError
 from tablestream.connectors.debezium.types import column_type
@@ -15,7 +16,10 @@ from tablestream.errors import ArgumentError
 
 
 def infer(
-    records: Iterable[tuple[bytes | None, bytes | None]], *, prefix: str = "__", reader: Reader | None = None
+    records: Iterable[tuple[bytes | None, bytes | None]],
+    *,
+    prefix: str = "__",
+    avro: AvroReader | None = None,
 ) -> Columns:
     """Find a table's columns from records with schemas.
 
@@ -25,8 +29,8 @@ def infer(
         Keys and values, in the order of their topic: the last row with a schema tells the columns.
     prefix
         ``add.fields.prefix``: what begins the names of metadata in flattened rows.
-    reader
-        Reads the records; needed for Avro.
+    avro
+        Reads records in Avro, if they are.
 
     Returns
     -------
@@ -45,7 +49,7 @@ def infer(
     >>> infer([(wrapped, wrapped)]).key.simpleString()
     'struct<id:int>'
     """
-    reader = reader or Reader(prefix)
+    reader = Reader(prefix, avro)
     found: tuple[Wire, Wire] | None = None
     for key, value in records:
         found = _schemas(reader, key, value) or found
