@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -136,7 +137,7 @@ class RecordReader:
         names = self.key_names
         if type(given) is not dict and len(names) == 1:
             given = {names[0]: given}
-            wire = None if wire is None else Wire("struct", fields=((names[0], wire),))
+            wire = None if wire is None else _struct_of(names[0], wire)
         if type(given) is not dict:
             raise UnreadableError("the key is not an object")
         if len(given) != len(names) or not all(name in given for name in names):
@@ -154,6 +155,12 @@ class RecordReader:
                 moved[i] = self._key(datum.value, datum.wire or found.key_wires[i])
             except UnreadableError as error:
                 found.errors.setdefault(i, str(error))
+
+
+@lru_cache(maxsize=1000)
+def _struct_of(name: str, wire: Wire) -> Wire:
+    """Return the schema of a struct with one field; the same object for the same field."""
+    return Wire("struct", fields=((name, wire),))
 
 
 def _other_key(names: Sequence[str], given: Row) -> str:

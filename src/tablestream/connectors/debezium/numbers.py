@@ -83,7 +83,7 @@ def decimal(wire: Wire, target: T.DataType, modes: Modes) -> Scalar | None:
 
     def read(value: Any) -> Number:
         if isinstance(value, (str, bytes)):
-            return _text_number(value) if textual else _unscaled(value, scale)
+            return _text_number(value) if textual else _unscaled_or_mode(value, scale, guessed=wire.guessed)
         return variable(value) if isinstance(value, dict) else _plain_number(value)
 
     def read_double(value: Any) -> Number:
@@ -177,6 +177,15 @@ def _text_number(value: Any) -> Number:
             return found
         raise MisfitError("is not a number")
     return _plain_number(value)
+
+
+def _unscaled_or_mode(value: Any, scale: int | None, *, guessed: bool) -> Decimal:
+    try:
+        return _unscaled(value, scale)
+    except MisfitError as error:
+        if not guessed:
+            raise
+        raise MisfitError(f"{error}: set decimals= to the connector's decimal.handling.mode") from error
 
 
 def _unscaled(value: Any, scale: int | None) -> Decimal:
