@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -12,7 +13,7 @@ import pyarrow.compute as pc
 
 from tablestream.connectors.debezium import source as sources
 from tablestream.connectors.debezium.columns import Errors, Row
-from tablestream.connectors.debezium.records import Event, Reader, UnreadableError
+from tablestream.connectors.debezium.records import Datum, Event, Reader, UnreadableError
 from tablestream.connectors.debezium.wire import Wire
 
 _NO_KEY = (
@@ -21,6 +22,7 @@ _NO_KEY = (
 )
 OLD_KEY, NEW_KEY = "__debezium.oldkey", "__debezium.newkey"
 _KEYED = frozenset(("upsert", "read", "delete"))
+_NO_DATUM = Datum(None, None)
 _TOMBSTONE, _UNREADABLE = Event("delete"), Event(None)
 _POSTGRES_ID = re.compile(r"(\d+):\d+")
 
@@ -107,41 +109,35 @@ class RecordReader:
         return found
 
     def _one(self, key: bytes | None, value: bytes | None) -> tuple[Event, Row | None, Wire | None]:
-        if key is None:
-            given, wire = None, None
-        else:
-            datum = self._datum(key, "key")
-            given, wire = datum.value, datum.wire
-        event = _TOMBSTONE if value is None else self._event(value, given)
+        datum = _NO_DATUM if key is None else self._datum(key, "key")
+        event = _TOMBSTONE if value is None else self._event(value, datum.value)
         if event.op not in _KEYED:
             return event, None, None
-        if given is None:
+        if datum.value is None:
             raise UnreadableError(_NO_KEY)
-        return event, *self._key(given, wire)
+        return event, *self._key(datum.value, datum.wire)
 
     def _event(self, value: bytes, key: Any) -> Event:
-        datum = self._datum(value, "value")
         try:
-            event = self.reader.event(datum, key)
+            event = self.reader.event(self.reader.datum(value), key)
         except UnreadableError as error:
             raise UnreadableError(f"the value cannot be decoded: {error}") from error
         if self.signal and f"{event.source.get('schema')}.{event.source.get('table')}" == self.signal:
             return Event("skip", None, None, event.source, event.transaction)
         return event
 
-    def _datum(self, payload: bytes, part: str) -> Any:
+    def _datum(self, payload: bytes, part: str) -> Datum:
         try:
-            datum = self.reader.datum(payload)
+            return self.reader.datum(payload)
         except UnreadableError as error:
             raise UnreadableError(f"the {part} cannot be decoded: {error}") from error
-        return datum
 
     def _key(self, given: Any, wire: Wire | None) -> tuple[Row, Wire | None]:
         """Check a key: the table's columns, or the value of its only column."""
         names = self.key_names
         if type(given) is not dict and len(names) == 1:
             given = {names[0]: given}
-            wire = None if wire is None else Wire("struct", fields=((names[0], wire),))
+            wire = None if wire is None else _struct_of(names[0], wire)
         if type(given) is not dict:
             raise UnreadableError("the key is not an object")
         if len(given) != len(names) or not all(name in given for name in names):
@@ -159,6 +155,12 @@ class RecordReader:
                 moved[i] = self._key(datum.value, datum.wire or found.key_wires[i])
             except UnreadableError as error:
                 found.errors.setdefault(i, str(error))
+
+
+@lru_cache(maxsize=1000)
+def _struct_of(name: str, wire: Wire) -> Wire:
+    """Return the schema of a struct with one field; the same object for the same field."""
+    return Wire("struct", fields=((name, wire),))
 
 
 def _other_key(names: Sequence[str], given: Row) -> str:

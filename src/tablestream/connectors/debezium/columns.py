@@ -133,7 +133,7 @@ class Filler:
     def _fitting(self, values: list[Any], i: int, scalar: Scalar, errors: Errors) -> pa.Array:
         """Convert one value; null and an error if it does not fit."""
         try:
-            return self._at_once([values[i]], scalar if scalar.bulk is None else _slow(scalar))
+            return self._at_once([values[i]], Scalar(scalar.one, scalar.storage))
         except _FAILURES as error:
             why = str(error) if isinstance(error, MisfitError) else f"does not fit {self._type()}"
             errors[i] = f"the field '{self.column.name}' is {shown(values[i])}, which {why}"
@@ -141,10 +141,6 @@ class Filler:
 
     def _type(self) -> str:
         return self.column.dataType.simpleString()
-
-
-def _slow(scalar: Scalar) -> Scalar:
-    return Scalar(scalar.one, scalar.storage, scalar.plain)
 
 
 def _cast(array: pa.Array, arrow: pa.DataType) -> pa.Array:

@@ -20,6 +20,7 @@ Column           It holds
 ===============  ==============================================================================================
 
 Independent of Spark but for its types. No record raises: what cannot be decoded is a row with an error.
+Only a schema registry that does not answer raises.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ import pyarrow as pa
 from pyspark.sql import types as T
 
 from tablestream.connectors.debezium import source as sources
+from tablestream.connectors.debezium.avro import AvroReader
 from tablestream.connectors.debezium.batch import META_TYPES, Meta, RecordReader, Records
 from tablestream.connectors.debezium.columns import Columns, Errors, Row, Table
 from tablestream.connectors.debezium.converters import arrow_type
@@ -75,6 +77,8 @@ class DebeziumDecoder:
         ``add.fields.prefix``: what begins the names of metadata in flattened rows.
     signal
         The signal table as ``schema.table``, if its topic is read as well: its records are skipped.
+    avro
+        Reads records in Avro, if they are.
 
     Raises
     ------
@@ -102,6 +106,7 @@ class DebeziumDecoder:
     source: tuple[str, ...] = ()
     prefix: str = "__"
     signal: str = ""
+    avro: AvroReader | None = None
 
     def __post_init__(self) -> None:
         check_modes(self.decimals, self.times, self.binary, self.placeholder)
@@ -132,7 +137,10 @@ class DebeziumDecoder:
     @property
     def value_columns(self) -> T.StructType:
         """The columns of ``value``: those of the table, then those of ``source``."""
-        chosen = [T.StructField(f"source_{name}", sources.field_type(name)) for name in self.source]
+        chosen = [
+            T.StructField(f"source_{name}", sources.field_type(name) or T.StringType())
+            for name in self.source
+        ]
         return T.StructType([*self.columns.value.fields, *chosen])
 
     def decode(self, key: pa.Array, value: pa.Array, headers: pa.Array) -> pa.StructArray:
@@ -160,31 +168,30 @@ class DebeziumDecoder:
         rows = [event.row for event in records.events]
         keys = self._keys.fill(records.keys, records.key_wires)
         values = self._values.fill(rows, [event.wire for event in records.events])
-        before, after = (self._moved(moved, records) for moved in (records.moved_from, records.moved_to))
+        (froms, before), (tos, after) = (
+            self._moved(moved, len(rows)) for moved in (records.moved_from, records.moved_to)
+        )
         chosen = self._source_columns(records)
-        errors = records.errors
-        for part in (keys, values, before, after):
-            errors = part.errors | errors
-        gone = [row is None or i in errors for i, row in enumerate(rows)]
+        errors: Errors = {}
+        for found in (records.errors, keys.errors, values.errors, before.errors, after.errors):
+            errors = found | errors
+        ops = [event.op for event in records.events]
+        for i in errors:
+            ops[i] = None
+        gone = _missing(rows, errors)
         arrays = [
-            pa.array(
-                [None if i in errors else event.op for i, event in enumerate(records.events)], pa.string()
-            ),
-            _struct(
-                self.columns.key,
-                keys.columns,
-                [row is None or i in errors for i, row in enumerate(records.keys)],
-            ),
+            pa.array(ops, pa.string()),
+            _struct(self.columns.key, keys.columns, _missing(records.keys, errors)),
             _struct(self.value_columns, [*values.columns, *chosen], gone),
             _lists(values.unchanged, gone, self.schema.field("unchanged").type),
-            _struct(self.columns.key, before.columns, _others(records.moved_from, errors, len(rows))),
-            _struct(self.columns.key, after.columns, _others(records.moved_to, errors, len(rows))),
+            _struct(self.columns.key, before.columns, _missing(froms, errors)),
+            _struct(self.columns.key, after.columns, _missing(tos, errors)),
             *(
                 pa.array(column, kind)
                 for column, kind in zip(_transposed(records.meta), META_TYPES, strict=True)
             ),
             _lists(self._added(rows), gone, self.schema.field("added").type),
-            pa.array([errors.get(i) for i in range(len(rows))], pa.string()),
+            pa.array(map(errors.get, range(len(rows))), pa.string(), size=len(rows)),
         ]
         return pa.StructArray.from_arrays(arrays, fields=list(self.schema))
 
@@ -203,19 +210,21 @@ class DebeziumDecoder:
 
     @cached_property
     def _reader(self) -> RecordReader:
-        return RecordReader(Reader(self.prefix), tuple(self.columns.key.names), self.signal)
+        return RecordReader(Reader(self.prefix, self.avro), tuple(self.columns.key.names), self.signal)
 
     @cached_property
     def _names(self) -> frozenset[str]:
         return frozenset((*self.columns.key.names, *self.columns.value.names))
 
-    def _moved(self, moved: Mapping[int, tuple[Row, Wire | None]], records: Records) -> Part:
+    def _moved(
+        self, moved: Mapping[int, tuple[Row, Wire | None]], size: int
+    ) -> tuple[list[Row | None], Part]:
         """Convert the keys before or after a change of the key."""
-        rows: list[Row | None] = [None] * len(records.events)
-        wires: list[Wire | None] = [None] * len(rows)
+        rows: list[Row | None] = [None] * size
+        wires: list[Wire | None] = [None] * size
         for i, (row, wire) in moved.items():
             rows[i], wires[i] = row, wire
-        return self._keys.fill(rows, wires)
+        return rows, self._keys.fill(rows, wires)
 
     def _source_columns(self, records: Records) -> list[pa.Array]:
         """Return the chosen fields of ``source``, of rows."""
@@ -243,12 +252,16 @@ class DebeziumDecoder:
 def _struct(columns: T.StructType, arrays: list[pa.Array], mask: list[bool]) -> pa.StructArray:
     """Make a struct of columns, null where `mask` is true."""
     return pa.StructArray.from_arrays(
-        arrays, fields=list(arrow_type(columns)), mask=pa.array(mask, pa.bool_())
+        arrays, fields=list(arrow_type(columns) or ()), mask=pa.array(mask, pa.bool_())
     )
 
 
-def _others(moved: Mapping[int, Any], errors: Errors, size: int) -> list[bool]:
-    return [i not in moved or i in errors for i in range(size)]
+def _missing(rows: list[Row | None], errors: Errors) -> list[bool]:
+    """Whether each row is null: there is none, or it cannot be decoded."""
+    missing = [row is None for row in rows]
+    for i in errors:
+        missing[i] = True
+    return missing
 
 
 def _lists(found: Mapping[int, list[Any]], gone: list[bool], kind: pa.DataType) -> pa.Array:

@@ -29,8 +29,8 @@ from tablestream.connectors.debezium.scalars import MisfitError, Modes, Scalar, 
 from tablestream.connectors.debezium.types import number
 from tablestream.connectors.debezium.wire import Wire
 
-_BITS = {T.ByteType: 8, T.ShortType: 16, T.IntegerType: 32, T.LongType: 64}
-_STORAGE = {
+_BITS: dict[type[T.DataType], int] = {T.ByteType: 8, T.ShortType: 16, T.IntegerType: 32, T.LongType: 64}
+_STORAGE: dict[type[T.DataType], pa.DataType] = {
     T.ByteType: pa.int8(),
     T.ShortType: pa.int16(),
     T.IntegerType: pa.int32(),
@@ -83,7 +83,7 @@ def decimal(wire: Wire, target: T.DataType, modes: Modes) -> Scalar | None:
 
     def read(value: Any) -> Number:
         if isinstance(value, (str, bytes)):
-            return _text_number(value) if textual else _unscaled(value, scale)
+            return _text_number(value) if textual else _unscaled_or_mode(value, scale, guessed=wire.guessed)
         return variable(value) if isinstance(value, dict) else _plain_number(value)
 
     def read_double(value: Any) -> Number:
@@ -179,6 +179,15 @@ def _text_number(value: Any) -> Number:
     return _plain_number(value)
 
 
+def _unscaled_or_mode(value: Any, scale: int | None, *, guessed: bool) -> Decimal:
+    try:
+        return _unscaled(value, scale)
+    except MisfitError as error:
+        if not guessed:
+            raise
+        raise MisfitError(f"{error}: set decimals= to the connector's decimal.handling.mode") from error
+
+
 def _unscaled(value: Any, scale: int | None) -> Decimal:
     if scale is None:
         raise MisfitError("has no scale")
@@ -233,8 +242,8 @@ def _double(value: Number) -> float:
 
 def _float(value: Number, *, exact: bool) -> float:
     found = _double(value)
-    try:
-        narrow: float = struct.unpack("f", struct.pack("f", found))[0]
+    try:  # "<" checks the range
+        narrow: float = struct.unpack("<f", struct.pack("<f", found))[0]
     except OverflowError as error:
         raise MisfitError("is too large for float") from error
     if exact and narrow != found and not math.isnan(found):

@@ -44,14 +44,14 @@ class _Wrapped(msgspec.Struct, forbid_unknown_fields=True):
 _WRAPPED = msgspec.json.Decoder(_Wrapped).decode
 
 
-class Datum(msgspec.Struct):
+class Datum(msgspec.Struct, gc=False):
     """A key or a value: Python objects, and their schema if the record has one."""
 
     value: Any
     wire: Wire | None
 
 
-class Event(msgspec.Struct):
+class Event(msgspec.Struct, gc=False):
     """What one record says.
 
     Attributes

@@ -79,6 +79,7 @@ _AFTER_CHANGES = 10**19
 _FILE = re.compile(r"(.*?)(\d+)")
 _LSN = re.compile(r"([0-9a-fA-F]{1,8}):([0-9a-fA-F]{1,8}):([0-9a-fA-F]{1,4})")
 _sequence = msgspec.json.Decoder(tuple[str | None, str | None]).decode
+_USUAL_SEQUENCE = re.compile(r'\["([0-9]{1,20})","([0-9]{1,20})"\]')
 
 Source = Mapping[str, Any]
 
@@ -167,6 +168,8 @@ def _postgresql(source: Source) -> str | None:
     text = source.get("sequence")
     if text is None:
         return None
+    if isinstance(text, str) and (usual := _USUAL_SEQUENCE.fullmatch(text)):
+        return f"{usual[1]:0>20}:{usual[2]:0>20}"
     try:
         commit, own = _sequence(text)
     except (ValueError, TypeError, RecursionError) as error:

@@ -1,0 +1,1 @@
+"""Change data capture: recorded topics, and a writer of records like them."""

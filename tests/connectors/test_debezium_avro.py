@@ -1,0 +1,221 @@
+"""Records in Avro decode to the same rows as JSON."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import uuid
+from dataclasses import dataclass
+from decimal import Decimal
+from io import BytesIO
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from fastavro import parse_schema, schemaless_writer
+
+from tablestream.connectors.avro_registry import NoSchemaError
+from tablestream.connectors.avro_schema import AvroSchema
+from tablestream.connectors.debezium import AvroReader, Columns, DebeziumDecoder, infer
+from tests.cdc.vectors import HEADERS
+
+KEY = {
+    "type": "record",
+    "name": "Key",
+    "namespace": "server.shop.things",
+    "fields": [{"name": "id", "type": "int"}],
+    "connect.name": "server.shop.things.Key",
+}
+
+
+def named(kind: str, name: str, **others: Any) -> dict[str, Any]:
+    return {"type": kind, "connect.version": 1, "connect.name": name, **others}
+
+
+DECIMAL = named(
+    "bytes",
+    "org.apache.kafka.connect.data.Decimal",
+    scale=4,
+    precision=40,
+    logicalType="decimal",
+    **{"connect.parameters": {"scale": "4", "connect.decimal.precision": "12"}},
+)
+VARIABLE = {
+    "type": "record",
+    "name": "VariableScaleDecimal",
+    "namespace": "io.debezium.data",
+    "fields": [{"name": "scale", "type": "int"}, {"name": "value", "type": "bytes"}],
+    "connect.name": "io.debezium.data.VariableScaleDecimal",
+}
+FIELDS: dict[str, Any] = {
+    "small": {"type": "int", "connect.type": "int16"},
+    "price": DECIMAL,
+    "weight": VARIABLE,
+    "other_weight": "io.debezium.data.VariableScaleDecimal",
+    "opened": named("long", "io.debezium.time.MicroTimestamp"),
+    "at": named("string", "io.debezium.time.ZonedTimestamp"),
+    "day": named("int", "org.apache.kafka.connect.data.Date", logicalType="date"),
+    "raw": "bytes",
+    "tags": {"type": "array", "items": ["null", "string"]},
+    "ids": {"type": "array", "items": ["null", named("string", "io.debezium.data.Uuid")]},
+    "attributes": {"type": "map", "values": ["null", "string"]},
+    "note": "string",
+    "real": "double",
+}
+VALUE = {
+    "type": "record",
+    "name": "Envelope",
+    "namespace": "server.shop.things",
+    "fields": [
+        {
+            "name": "before",
+            "type": [
+                "null",
+                {
+                    "type": "record",
+                    "name": "Value",
+                    "fields": [
+                        {"name": "id", "type": "int"},
+                        *({"name": name, "type": ["null", kind]} for name, kind in FIELDS.items()),
+                    ],
+                },
+            ],
+        },
+        {"name": "after", "type": ["null", "Value"]},
+        {
+            "name": "source",
+            "type": {
+                "type": "record",
+                "name": "Source",
+                "fields": [
+                    {"name": "connector", "type": "string"},
+                    {"name": "ts_ms", "type": "long"},
+                    {"name": "snapshot", "type": ["null", "string"]},
+                    {"name": "sequence", "type": ["null", "string"]},
+                ],
+            },
+        },
+        {"name": "op", "type": "string"},
+    ],
+}
+
+
+@dataclass(frozen=True)
+class Memory:
+    """A registry of two schemas."""
+
+    def schema(self, number: int) -> AvroSchema:
+        if number not in {1, 2}:
+            raise NoSchemaError(f"the registry has no Avro schema {number}")
+        return AvroSchema.of(json.dumps(KEY if number == 1 else VALUE))
+
+
+def encoded(number: int, value: Any, size: int = 4) -> bytes:
+    stream = BytesIO()
+    schemaless_writer(stream, parse_schema(KEY if number == 1 else VALUE), value)
+    return b"\x00" + number.to_bytes(size) + stream.getvalue()
+
+
+ROW: dict[str, Any] = {
+    "id": 7,
+    "small": -5,
+    "price": Decimal("-99999999.9999"),
+    "weight": {"scale": 21, "value": b"\x85"},
+    "other_weight": {"scale": 0, "value": b"\x64"},
+    "opened": 1709212455123456,
+    "at": "2024-02-29T11:14:15.123456Z",
+    "day": -1,
+    "raw": b"\x00\xff",
+    "tags": ["a", None],
+    "ids": [],
+    "attributes": {"k": None},
+    "note": "é",
+    "real": float("inf"),
+}
+SOURCE = {"connector": "postgresql", "ts_ms": 5, "snapshot": "false", "sequence": '["1","2"]'}
+
+
+def envelope(row: dict[str, Any] | None, op: str = "c") -> dict[str, Any]:
+    return {"before": None, "after": row, "source": SOURCE, "op": op}
+
+
+def columns() -> Columns:
+    return infer([(encoded(1, {"id": 7}), encoded(2, envelope(ROW)))], avro=AvroReader(Memory()))
+
+
+def decode(key: bytes | None, value: bytes | None, reader: AvroReader | None = None) -> dict[str, Any]:
+    decoder = DebeziumDecoder(columns(), avro=reader or AvroReader(Memory()))
+    found = decoder.decode(pa.array([key]), pa.array([value], pa.binary()), pa.nulls(1, HEADERS))
+    row: dict[str, Any] = found.to_pylist(maps_as_pydicts="strict")[0]
+    return row
+
+
+def test_columns_follow_from_the_writers_schema() -> None:
+    assert columns().key.simpleString() == "struct<id:int>"
+    assert columns().value.simpleString() == (
+        "struct<small:smallint,price:decimal(12,4),weight:string,other_weight:string,opened:timestamp_ntz,"
+        "at:timestamp,day:date,raw:binary,tags:array<string>,ids:array<string>,attributes:map<string,string>,"
+        "note:string,real:double>"
+    )
+    assert [one.nullable for one in (*columns().key, *columns().value)] == [False] + [True] * 13
+
+
+@pytest.mark.parametrize("size", [4, 8])
+def test_a_record_of_avro_decodes_like_one_of_json(size: int) -> None:
+    reader = AvroReader(Memory(), 8 if size == 8 else 4)
+    row = decode(encoded(1, {"id": 7}, size), encoded(2, envelope(ROW), size), reader)
+    assert row["error"] is None
+    assert (row["op"], row["key"], row["ts_us"]) == ("upsert", {"id": 7}, 5000)
+    assert row["position"].startswith("00000000000000000001:00000000000000000002:")
+    value = {name: one if isinstance(one, (dict, list)) else str(one) for name, one in row["value"].items()}
+    assert value == {
+        "small": "-5",
+        "price": "-99999999.9999",
+        "weight": "-0.000000000000000000123",
+        "other_weight": "100",
+        "opened": "2024-02-29 13:14:15.123456",
+        "at": "2024-02-29 11:14:15.123456+00:00",
+        "day": "1969-12-31",
+        "raw": str(b"\x00\xff"),
+        "tags": ["a", None],
+        "ids": [],
+        "attributes": {"k": None},
+        "note": "é",
+        "real": "inf",
+    }
+
+
+def test_deletes_and_placeholders_are_found_in_avro() -> None:
+    key, placeholder = encoded(1, {"id": 7}), "__debezium_unavailable_value"
+    assert decode(key, encoded(2, envelope(None, "d")))["op"] == "delete"
+    assert decode(key, None)["op"] == "delete"
+    one = str(uuid.UUID(bytes=hashlib.md5(placeholder.encode(), usedforsecurity=False).digest(), version=3))
+    unknown = {
+        "note": placeholder,
+        "raw": placeholder.encode(),
+        "tags": [placeholder],
+        "ids": [one],
+        "attributes": {placeholder: placeholder},
+    }
+    row = decode(key, encoded(2, envelope({**ROW, **unknown})))
+    names = [columns().value.names[position] for position in row["unchanged"]]
+    assert names == ["raw", "tags", "ids", "attributes", "note"]
+    assert all(row["value"][name] is None for name in names)
+
+
+@pytest.mark.parametrize(
+    ("value", "error"),
+    [
+        (b"\x00\x00\x00\x00\x09", "the value cannot be decoded: the registry has no Avro schema 9"),
+        (b"\x00\x00", "the value cannot be decoded: it has no schema number"),
+        (encoded(2, envelope(ROW))[:-1], "the value cannot be decoded: it is not Avro of this schema"),
+        (
+            encoded(2, envelope(ROW)) + b"x",
+            "the value cannot be decoded: there are bytes after the Avro record",
+        ),
+    ],
+)
+def test_bytes_that_are_not_avro_are_an_error(value: bytes, error: str) -> None:
+    row = decode(encoded(1, {"id": 7}), value)
+    assert row["op"] is None
+    assert row["error"].startswith(error)
