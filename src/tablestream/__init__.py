@@ -15,6 +15,7 @@ if TYPE_CHECKING or not only_declares_state():
     from tablestream.connectors.kafka_sink import to_kafka
     from tablestream.connectors.memory import to_memory
     from tablestream.connectors.sink import Sink
+    from tablestream.debezium import Debezium, from_debezium
     from tablestream.grouped import GroupedStream, GroupedTable
     from tablestream.metrics.listener import MetricsListener
     from tablestream.metrics.opentelemetry import OpenTelemetryExporter
@@ -31,6 +32,7 @@ if TYPE_CHECKING or not only_declares_state():
     from tablestream.table import GlobalTable, Table
 
 __all__ = [
+    "Debezium",
     "GlobalTable",
     "GroupedStream",
     "GroupedTable",
@@ -49,6 +51,7 @@ __all__ = [
     "configure",
     "confluent_avro",
     "errors",
+    "from_debezium",
     "from_files",
     "from_kafka",
     "functions",

@@ -112,7 +112,7 @@ def table(
     >>> clicks = spark.readStream.format("rate").load()  # doctest: +SKIP
     >>> latest = ts.table(clicks, key="value", timestamp="timestamp", name="clicks")  # doctest: +SKIP
     """
-    said = _Said(timestamp, apply_as_deletes, columns, except_columns, order_by, name)
+    said = Said(timestamp, apply_as_deletes, columns, except_columns, order_by, name)
     if sequence_by is not None and (history is not None or reorder is not None):
         raise ArgumentError(
             "sequence_by= cannot be combined with history= or reorder=, which go by time.",
@@ -120,7 +120,7 @@ def table(
             operator=checked_name(name) or "table",
             where=user_line(),
         )
-    source, sequence = _source(df, key, said, records=False, sequence_by=sequence_by)
+    source, sequence = source_of(df, key, said, records=False, sequence_by=sequence_by)
     if sequence is not None:
         return Table(_sequenced(source, sequence, tombstone_retention), df.sparkSession)
     _warn_of_arrival(source, history, reorder)
@@ -156,8 +156,8 @@ def global_table(
     GlobalTable
         The right side of `Table.join` and `Stream.join`.
     """
-    said = _Said(timestamp, apply_as_deletes, columns, except_columns, order_by, name)
-    source, _ = _source(df, key, said, records=False)
+    said = Said(timestamp, apply_as_deletes, columns, except_columns, order_by, name)
+    source, _ = source_of(df, key, said, records=False)
     _warn_of_arrival(source, history, reorder)
     return GlobalTable(versioned(_reordered(source, reorder), history), df.sparkSession)
 
@@ -201,8 +201,8 @@ def stream(
     ----------
     Kafka Streams ``StreamsBuilder.stream``.
     """
-    said = _Said(timestamp, apply_as_deletes, columns, except_columns, order_by, name)
-    source, _ = _source(df, [] if key is None else key, said, records=True)
+    said = Said(timestamp, apply_as_deletes, columns, except_columns, order_by, name)
+    source, _ = source_of(df, [] if key is None else key, said, records=True)
     _warn_of_arrival(source, reorder)
     return Stream(_reordered(source, reorder), df.sparkSession)
 
@@ -280,7 +280,7 @@ def _reordered(source: Node, bound: str | timedelta | None) -> Node:
 
 
 @dataclass(frozen=True)
-class _Said:
+class Said:
     """The arguments that all kinds of sources share."""
 
     timestamp: ColumnLike | None
@@ -291,10 +291,10 @@ class _Said:
     name: str | None
 
 
-def _source(
+def source_of(
     df: DataFrame,
     key: ColumnLike | Sequence[ColumnLike],
-    said: _Said,
+    said: Said,
     *,
     records: bool,
     sequence_by: ColumnLike | None = None,

@@ -1,1 +1,1 @@
-"""Change data capture: recorded topics, and a writer of records like them."""
+"""Tables of a database: what Debezium recorded of a real PostgreSQL, and whether they stay what the database has."""

@@ -136,15 +136,7 @@ def from_kafka(
         raise ArgumentError(
             f"on_error={on_error!r} is not known.", hint="One of 'fail', 'drop'.", where=user_line()
         )
-    settings = checked_options(options, _DECIDED, "from_kafka")
-    use_driver_python(spark)  # decoders may be Python functions
-    check_hidden(spark, settings)
-    settings |= {
-        SERVERS: checked_servers(bootstrap_servers),
-        "subscribe": ",".join(topics),
-        "startingOffsets": _offsets(starting_offsets),
-        "includeHeaders": "true",
-    }
+    raw = raw_records(spark, topics, bootstrap_servers, starting_offsets, options, "from_kafka")
     decoders: dict[Part, Decoder] = {}
     if key is not None:
         decoders["key"] = as_format(key, "key", reads=True).decoder("key", topics)
@@ -159,12 +151,33 @@ def from_kafka(
     parts = [
         _Part(part, decoder, [F.col(name) for name in names[part]]) for part, decoder in decoders.items()
     ]
-    check_connector(spark)
-    ship(spark)
-    frame = spark.readStream.format("kafka").options(**settings).load().select("*", *costly)
+    frame = raw.select("*", *costly)
     frame = frame.select(*_columns(spark, parts), _of_kafka(parts, deduplicate=deduplicate).alias(KAFKA))
     # withMetadata and not alias(metadata=...): Spark Connect's withColumn drops that of an alias.
     return frame.withMetadata(KAFKA, {METADATA: {KAFKA: {"on_error": on_error, "deduplicate": deduplicate}}})
+
+
+def raw_records(
+    spark: SparkSession,
+    topics: Sequence[str],
+    bootstrap_servers: str,
+    starting_offsets: Offsets,
+    options: Mapping[str, Option] | None,
+    caller: str,
+) -> DataFrame:
+    """Read topics as Spark's Kafka source does, with headers; `caller` is the function that the user called."""
+    settings = checked_options(options, _DECIDED, caller)
+    use_driver_python(spark)  # decoders may be Python functions
+    check_hidden(spark, settings)
+    settings |= {
+        SERVERS: checked_servers(bootstrap_servers),
+        "subscribe": ",".join(topics),
+        "startingOffsets": _offsets(starting_offsets),
+        "includeHeaders": "true",
+    }
+    check_connector(spark)
+    ship(spark)
+    return spark.readStream.format("kafka").options(**settings).load()
 
 
 def kafka_metadata(schema: T.StructType) -> dict[str, Any] | None:
@@ -254,14 +267,14 @@ def _of_kafka(parts: Sequence[_Part], *, deduplicate: bool) -> Column:
         "headers",
         F.col("value").isNull().alias("tombstone"),
         F.when(
-            error != "", F.to_json(F.struct(error.alias("error"), *_readable("key"), *_readable("value")))
+            error != "", F.to_json(F.struct(error.alias("error"), *readable("key"), *readable("value")))
         ).alias("undecodable"),
         *([written.alias("written")] if deduplicate else []),
     )
 
 
-def _readable(part: Part) -> list[Column]:
-    """Bytes for people: as text if possible, else in base64; nulls are left out of the JSON."""
+def readable(part: Part) -> list[Column]:
+    """Return bytes for people: as text if possible, else in base64; nulls are left out of the JSON."""
     is_text = F.is_valid_utf8(F.col(part).cast("string"))
     return [
         F.when(is_text, F.col(part).cast("string")).alias(part),

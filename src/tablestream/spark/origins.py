@@ -20,13 +20,18 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from tablestream.connectors.debezium_frame import debezium_metadata
 from tablestream.connectors.files import CORRUPT_RECORD, on_malformed
 from tablestream.connectors.kafka import kafka_metadata
+from tablestream.operators.captured.capture import READ, UPSERT
 from tablestream.spark.analysis import unlogged
 from tablestream.spark.columns import quoted
 from tablestream.spark.packing import Malformed
 
 _FILE_REMEDY = "Fix the file, or read it with tablestream.from_files and mode='drop' or mode='keep'."
+_DEBEZIUM_REMEDY = (
+    "Give the columns that the records have, or read them with from_debezium(..., on_error='drop')."
+)
 _KAFKA_REMEDY = "Fix the program that wrote it, or read the topic with on_error='drop'."
 
 
@@ -73,6 +78,9 @@ def origin_of(df: DataFrame) -> Origin:
     metadata = kafka_metadata(df.schema)
     if metadata is not None:
         return _of_from_kafka(metadata["column"], metadata["on_error"], deduplicate=metadata["deduplicate"])
+    captured = debezium_metadata(df.schema)
+    if captured is not None:
+        return _of_debezium(captured["column"], captured["on_error"])
     hidden, malformed, mode = _malformed(df)
     if _is_kafka(df):
         topic = F.col("topic"), F.col("partition").cast("bigint")
@@ -97,6 +105,24 @@ def _of_from_kafka(column: str, on_error: str, *, deduplicate: bool) -> Origin:
         mode="fail" if on_error == "fail" else "keep",
         remedy=_KAFKA_REMEDY,
         lanes=True,
+    )
+
+
+def _of_debezium(column: str, on_error: str) -> Origin:
+    def known(*names: str) -> Column:
+        return quoted(column, *names)
+
+    return Origin(
+        marks=(known("topic"), known("partition").cast("bigint")),
+        position=known("offset"),
+        time=known("timestamp"),
+        tombstone=~known("capture", "op").isin(UPSERT, READ),
+        hidden=(column,),
+        malformed=known("undecodable"),
+        mode="fail" if on_error == "fail" else "keep",
+        remedy=_DEBEZIUM_REMEDY,
+        lanes=True,
+        capture=known("capture"),
     )
 
 

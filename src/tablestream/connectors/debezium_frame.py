@@ -1,0 +1,122 @@
+"""A streaming frame of Debezium's records, decoded: the columns of the table, and what the connector says of each."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from tablestream.connectors.files import METADATA
+from tablestream.connectors.kafka import readable
+from tablestream.operators.captured.capture import DELETE, READ, UPSERT
+
+if TYPE_CHECKING:
+    from tablestream.connectors.debezium.decoder import DebeziumDecoder
+
+DEBEZIUM = "_debezium"
+_DECODED = "__decoded"
+
+
+def decoded(records: DataFrame, decoder: DebeziumDecoder, on_error: str) -> DataFrame:
+    """Decode the records of a topic.
+
+    Parameters
+    ----------
+    records
+        ``key``, ``value``, ``topic``, ``partition``, ``offset``, ``timestamp`` and ``headers``, as Spark's Kafka
+        source has them.
+    decoder
+        Decodes key, value and headers.
+    on_error
+        What happens to records that cannot be decoded: ``fail`` or ``drop``.
+
+    Returns
+    -------
+    DataFrame
+        The columns of the key and of the value, and ``_debezium``.
+    """
+    read = _on_workers(decoder)
+    frame = records.select("*", read(F.col("key"), F.col("value"), F.col("headers")).alias(_DECODED))
+    columns = [F.col(_DECODED)[part][name].alias(name) for part, name in _names(decoder)]
+    frame = frame.select(*columns, _said().alias(DEBEZIUM))
+    # withMetadata and not alias(metadata=...): Spark Connect's withColumn drops that of an alias.
+    return frame.withMetadata(DEBEZIUM, {METADATA: {DEBEZIUM: {"on_error": on_error}}})
+
+
+def debezium_metadata(schema: T.StructType) -> dict[str, Any] | None:
+    """Find what `decoded` noted in the schema of a frame. None for other frames."""
+    for column in schema.fields:
+        found = (column.metadata or {}).get(METADATA, {}).get(DEBEZIUM)
+        if found is not None:
+            return {"column": column.name, **found}
+    return None
+
+
+def _names(decoder: DebeziumDecoder) -> list[tuple[str, str]]:
+    key = [("key", name) for name in decoder.columns.key.names]
+    return key + [("value", name) for name in decoder.value_columns.names]
+
+
+def _on_workers(decoder: DebeziumDecoder) -> Any:
+    """The decoder as a function of Columns."""
+
+    def debezium(key: pa.Array, value: pa.Array, headers: pa.Array) -> pa.Array:
+        return decoder.decode(key, value, headers)
+
+    result = T.StructType(
+        [
+            T.StructField("op", T.StringType()),
+            T.StructField("key", decoder.columns.key),
+            T.StructField("value", decoder.value_columns),
+            T.StructField("unchanged", T.ArrayType(T.ShortType())),
+            T.StructField("moved_from", decoder.columns.key),
+            T.StructField("moved_to", decoder.columns.key),
+            T.StructField("position", T.StringType()),
+            T.StructField("ts_us", T.LongType()),
+            T.StructField("snapshot", T.StringType()),
+            T.StructField("transaction", T.StringType()),
+            T.StructField("total_order", T.LongType()),
+            T.StructField("added", T.ArrayType(T.StringType())),
+            T.StructField("error", T.StringType()),
+        ]
+    )
+    return F.arrow_udf(debezium, _all_nullable(result))  # type: ignore[attr-defined]  # PySpark's stubs lack it
+
+
+def _all_nullable(kind: Any) -> Any:
+    """The same type without the promise that something is never null: a row may lack its value."""
+    if isinstance(kind, T.StructType):
+        return T.StructType([T.StructField(one.name, _all_nullable(one.dataType)) for one in kind])
+    return kind
+
+
+def _said() -> Column:
+    """What the connector says of a record."""
+    said = F.col(_DECODED)
+    moved = said["moved_from"].isNotNull() | said["moved_to"].isNotNull()
+    is_row = said["op"].isin(UPSERT, READ, DELETE)
+    capture = F.struct(
+        said["op"].alias("op"),
+        said["position"].alias("position"),
+        said["snapshot"].alias("snapshot"),
+        F.col("partition").cast("bigint").alias("partition"),
+        said["unchanged"].alias("unchanged"),
+        F.when(moved, F.to_json(said["key"])).alias("key"),
+        F.to_json(said["moved_from"]).alias("moved_from"),
+        F.to_json(said["moved_to"]).alias("moved_to"),
+        said["transaction"].alias("transaction"),
+        (is_row & F.coalesce(F.size(said["added"]) > 0, F.lit(False))).alias("added"),
+    )
+    error = F.struct(said["error"].alias("error"), *readable("key"), *readable("value"))
+    changed = F.timestamp_micros(said["ts_us"])
+    return F.struct(
+        F.col("topic"),
+        F.col("partition"),
+        F.col("offset"),
+        F.coalesce(changed, F.col("timestamp")).alias("timestamp"),
+        F.when(said["error"].isNotNull(), F.to_json(error)).alias("undecodable"),
+        capture.alias("capture"),
+    )

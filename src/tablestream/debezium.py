@@ -1,0 +1,286 @@
+"""Tables of a database, from the topics of its Debezium connector."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Literal
+
+from pyspark.errors import ParseException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from tablestream.arguments import listed
+from tablestream.calling import user_line
+from tablestream.connectors.debezium_frame import decoded
+from tablestream.connectors.files import Option
+from tablestream.connectors.kafka import Offsets, OnError, raw_records
+from tablestream.errors import ArgumentError
+from tablestream.relation import versioned
+from tablestream.sources import Said, source_of
+from tablestream.table import Table
+from tablestream.topology.graph import CAPTURED
+from tablestream.topology.nodes import Captured
+
+if TYPE_CHECKING:
+    from tablestream.connectors.debezium.columns import Columns
+    from tablestream.connectors.debezium.decoder import DebeziumDecoder
+
+Truncates = Literal["auto", "apply", "fail", "drop"]
+_RECORDS = ("key", "value", "topic", "partition", "offset")
+#: Types whose values a database may keep apart from the row, and leave out of a change.
+_LARGE = (T.StringType, T.BinaryType, T.ArrayType, T.MapType)
+
+
+def from_debezium(
+    source: SparkSession | DataFrame,
+    prefix: str,
+    *,
+    bootstrap_servers: str | None = None,
+    starting_offsets: Offsets = "earliest",
+    on_error: OnError = "fail",
+    decimals: str = "precise",
+    times: str | Mapping[str, str] = "microseconds",
+    binary: str = "bytes",
+    placeholder: str = "__debezium_unavailable_value",
+    field_prefix: str = "__",
+    options: Mapping[str, Option] | None = None,
+) -> Debezium:
+    """Read the tables of a database from the topics of its Debezium connector.
+
+    Parameters
+    ----------
+    source
+        The session, to read the topics from Kafka. Or a streaming DataFrame that has the records: ``key`` and
+        ``value`` (binary or string), ``topic`` (string), ``partition`` (int), ``offset`` (bigint), and if possible
+        ``timestamp`` and ``headers``, as Spark's Kafka source has them.
+    prefix
+        The connector's ``topic.prefix``: the topic of a table is ``<prefix>.<schema>.<table>``.
+    bootstrap_servers
+        Kafka's addresses, such as ``"host:9092"``; only with a session.
+    starting_offsets
+        As for `from_kafka`.
+    on_error
+        How to handle a record that cannot be decoded: ``"fail"`` ends the query with `MalformedRecordError`,
+        ``"drop"`` drops it, counts it (``malformed``), and makes it available in ``Table.rejected()``.
+    decimals, times, binary
+        The connector's ``decimal.handling.mode``; the unit of dates and times, or a unit for each column that is
+        named; and its ``binary.handling.mode``. Needed only for records without a schema.
+    placeholder
+        The connector's ``unavailable.value.placeholder``.
+    field_prefix
+        For flattened records: the ``add.fields.prefix`` of ``ExtractNewRecordState``.
+    options
+        As for `from_kafka`.
+
+    Returns
+    -------
+    Debezium
+        `Debezium.table` reads one table.
+
+    Raises
+    ------
+    ArgumentError
+        An argument is invalid, or the extra ``debezium`` is not installed.
+    SessionSettingError
+        The session has no Kafka connector.
+
+    Notes
+    -----
+    Records may have the full envelope or be flattened by ``ExtractNewRecordState``, in JSON with or without schemas.
+    The form is recognised record by record. ``docs/semantics.md`` says what each operation does.
+
+    Examples
+    --------
+    >>> import tablestream as ts
+    >>> shop = ts.from_debezium(spark, "shop", bootstrap_servers="localhost:9092")  # doctest: +SKIP
+    >>> orders = shop.table("public.orders", key="id", columns="id bigint, total decimal(12,2)")  # doctest: +SKIP
+    """
+    where = user_line()
+    _check_source(source, bootstrap_servers, where)
+    settings: dict[str, Any] = {
+        "decimals": decimals,
+        "times": times,
+        "binary": binary,
+        "placeholder": placeholder,
+        "prefix": field_prefix,
+    }
+    return Debezium(source, prefix, bootstrap_servers, starting_offsets, on_error, settings, options)
+
+
+@dataclass(frozen=True)
+class Debezium:
+    """The topics of a Debezium connector; `from_debezium` makes it."""
+
+    _source: SparkSession | DataFrame
+    _prefix: str
+    _servers: str | None
+    _offsets: Offsets
+    _on_error: OnError
+    _settings: Mapping[str, Any]
+    _options: Mapping[str, Option] | None
+
+    def table(
+        self,
+        name: str,
+        key: str | Sequence[str],
+        columns: str | T.StructType,
+        *,
+        unchanged: str | Sequence[str] = (),
+        source: str | Sequence[str] = (),
+        truncates: Truncates = "auto",
+        follow_moves: bool | None = None,
+        history: str | timedelta | None = None,
+        topic: str | None = None,
+    ) -> Table:
+        """Read a table of the database.
+
+        Parameters
+        ----------
+        name
+            The table, as in ``"public.orders"``.
+        key
+            The names of the columns of its primary key.
+        columns
+            All columns with their types, as a DDL string or a struct. A column that the records have and the table
+            has not is counted (``added-column``) and ignored.
+        unchanged
+            Columns whose null means "as before", for records with partial rows.
+        source
+            Fields of ``source`` to have as columns, such as ``["lsn", "txId"]``: ``source_lsn``, ``source_txId``.
+        truncates
+            What a truncate of the table does: ``"apply"`` deletes all rows, ``"fail"`` ends the query, ``"drop"``
+            ignores it. ``"auto"`` applies it if the topic has one partition, and fails otherwise: between
+            partitions its order is not known.
+        follow_moves
+            Whether a row that was moved to another key takes the values that its record does not have from the row
+            under the old key. It takes a round. Default: if the table has a column whose values can be missing,
+            such as text.
+        history
+            As for `tablestream.table`.
+        topic
+            The topic. Default: ``<prefix>.<name>``.
+
+        Returns
+        -------
+        Table
+            The rows of the table.
+
+        Raises
+        ------
+        ArgumentError
+            The key is not among the columns, or another argument is invalid.
+        UnsupportedTypeError
+            A column has a type that records of Debezium cannot have.
+        """
+        where = user_line()
+        decoder = _decoder(
+            name, _columns(name, key, columns, where), unchanged, source, self._settings, where
+        )
+        frame = decoded(self._records(topic or f"{self._prefix}.{name}"), decoder, self._on_error)
+        said = Said(None, None, None, None, None, name)
+        node, _ = source_of(frame, list(decoder.columns.key.names), said, records=False)
+        if follow_moves is None:
+            follow_moves = any(isinstance(one.dataType, _LARGE) for one in decoder.columns.value)
+        table = Captured(
+            name=f"{name}{CAPTURED}",
+            where=node.where,
+            key=node.key,
+            value=node.value,
+            parent=node,
+            follows_moves=follow_moves,
+            truncates=truncates,
+        )
+        return Table(versioned(table, history), frame.sparkSession)
+
+    def _records(self, topic: str) -> DataFrame:
+        """The records of a topic."""
+        if not isinstance(self._source, DataFrame):
+            servers = str(self._servers)
+            return raw_records(self._source, [topic], servers, self._offsets, self._options, "from_debezium")
+        frame = self._source.where(F.col("topic") == topic)
+        frame = frame.withColumns({part: F.col(part).cast("binary") for part in ("key", "value")})
+        headers = "array<struct<key:string,value:binary>>"
+        further = {"headers": F.lit(None).cast(headers), "timestamp": F.lit(None).cast("timestamp")}
+        missing = {name: column for name, column in further.items() if name not in frame.columns}
+        return frame.withColumns(missing) if missing else frame
+
+
+def _check_source(source: Any, servers: str | None, where: str) -> None:
+    """Refuse what is neither a session with servers nor a frame of records."""
+    if isinstance(source, DataFrame):
+        missing = [name for name in _RECORDS if name not in source.columns]
+        if missing:
+            raise ArgumentError(
+                f"The frame has no column {', '.join(missing)}.",
+                hint="Give the columns of Spark's Kafka source: key, value, topic, partition, offset.",
+                where=where,
+            )
+        if servers is not None:
+            raise ArgumentError(
+                "bootstrap_servers= is for a session, and a DataFrame was given.",
+                hint="Omit it.",
+                where=where,
+            )
+    elif servers is None:
+        raise ArgumentError(
+            "bootstrap_servers= is missing.", hint="Give Kafka's addresses, such as 'host:9092'.", where=where
+        )
+
+
+def _columns(name: str, key: str | Sequence[str], columns: str | T.StructType, where: str) -> Columns:
+    """The columns of key and value."""
+    from tablestream.connectors.debezium.columns import Columns
+
+    schema = _parsed(name, columns, where)
+    keys = [str(one) for one in listed(key)]
+    missing = [one for one in keys if one not in schema.names]
+    if missing or not keys:
+        raise ArgumentError(
+            f"The key {', '.join(missing) or '(none)'} is not among the columns {', '.join(schema.names)}.",
+            hint="Give key= the columns of the table's primary key, and columns= all columns.",
+            operator=name,
+            where=where,
+        )
+    value = [one for one in schema if one.name not in keys]
+    return Columns(T.StructType([schema[one] for one in keys]), T.StructType(value))
+
+
+def _parsed(name: str, columns: str | T.StructType, where: str) -> T.StructType:
+    """The columns, if they are a struct."""
+    try:
+        schema = T.StructType.fromDDL(columns) if isinstance(columns, str) else columns
+    except ParseException:
+        schema = None
+    if isinstance(schema, T.StructType):
+        return schema
+    raise ArgumentError(
+        f"columns={columns!r} are no columns with types.",
+        hint="Write them as in 'id bigint, name string'.",
+        operator=name,
+        where=where,
+    )
+
+
+def _decoder(
+    name: str,
+    columns: Columns,
+    unchanged: str | Sequence[str],
+    source: str | Sequence[str],
+    settings: Mapping[str, Any],
+    where: str,
+) -> DebeziumDecoder:
+    """The decoder of a table's records."""
+    try:
+        from tablestream.connectors.debezium.decoder import DebeziumDecoder
+    except ImportError as error:
+        raise ArgumentError(
+            f"from_debezium needs a package that is not installed: {error.name}.",
+            hint="pip install 'tablestream[debezium]'",
+            operator=name,
+            where=where,
+        ) from error
+    chosen = tuple(str(one) for one in listed(unchanged)), tuple(str(one) for one in listed(source))
+    return DebeziumDecoder(columns, unchanged=chosen[0], source=chosen[1], **settings)

@@ -1,0 +1,250 @@
+"""The operators of a captured table without Spark: records of a topic in, changes of rows out."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+from pyspark.sql import types as T
+
+from tablestream.connectors.debezium.columns import Columns
+from tablestream.connectors.debezium.decoder import DebeziumDecoder
+from tablestream.operators.captured.capture import (
+    CAPTURE,
+    CONTROL,
+    DELETE,
+    FIELDS,
+    LAST,
+    READ,
+    TRUNCATE,
+    UPSERT,
+)
+from tablestream.operators.captured.captured_table import CapturedTable
+from tablestream.operators.captured.moved_rows import MovedRows
+from tablestream.operators.operator import NUMBER, PARENT, Context, Operator
+from tablestream.state.cache import NoCache
+from tablestream.state.changes import FOREIGN_HASH, KEY_HASH, LIVE, SEQ, STEP, TS
+from tablestream.state.shard import ShardState
+from tablestream.state.store import MemoryStore
+from tests.cdc.recording import Record
+from tests.cdc.vectors import HEADERS
+
+Row = tuple[Any, ...]
+
+
+class Shard:
+    """An operator's state in one shard."""
+
+    def __init__(self, operator: Operator, store: MemoryStore | None = None) -> None:
+        self.operator = operator
+        self.store = store or MemoryStore()
+        self.marks: dict[str, int] = {}
+
+    def run(
+        self, inputs: Sequence[pl.DataFrame], dropped: Counter[str], number: tuple[int, int]
+    ) -> pl.DataFrame:
+        """Process a micro-batch, and commit."""
+        specs = [
+            spec.__class__(**{**spec.__dict__, "number": n}) for n, spec in enumerate(self.operator.traces)
+        ]
+        state = ShardState(self.store, NoCache(), specs, "")
+        context = Context(state.trace, dropped, marks=self.marks, shard=number[0], shards=number[1])
+        rows = [one.rows for one in self.operator.run(inputs, context) if one.rows.height]
+        state.commit()
+        zero = pl.lit(0, pl.Int64).alias(NUMBER)
+        rows = [one if NUMBER in one.columns else one.with_columns(zero) for one in rows]
+        columns = [PARENT, NUMBER, *self.operator.outputs[0]]
+        return pl.concat([_nothing(self.operator), *(one.select(columns) for one in rows)])
+
+
+@dataclass
+class Captured:
+    """A captured table.
+
+    Attributes
+    ----------
+    key, columns
+        As for `Debezium.table`.
+    shards
+        How many shards the state has.
+    dropped
+        What the operators counted.
+    rows
+        The table: the rows by key.
+    """
+
+    key: Sequence[str]
+    columns: str
+    shards: int = 2
+    follows_moves: bool = True
+    truncates: str = "apply"
+    options: dict[str, Any] = field(default_factory=dict)
+    dropped: Counter[str] = field(default_factory=Counter)
+    rows: dict[tuple[Any, ...], Row] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Make decoder and operators."""
+        schema = struct_of(self.columns)
+        value = [one for one in schema if one.name not in self.key]
+        self.decoder = DebeziumDecoder(
+            Columns(T.StructType([schema[one] for one in self.key]), T.StructType(value)), **self.options
+        )
+        keys = pl.Schema({f"_k{n}": kind for n, kind in enumerate(self._kinds("key"))})
+        self.value = pl.Struct({f"c{n}": kind for n, kind in enumerate(self._kinds("value"))})
+        names = tuple(one.name for one in value)
+        self.table = CapturedTable(keys, self.value, names, self.follows_moves, self.truncates)
+        self.tables = [Shard(self.table) for _ in range(self.shards)]
+        self.moved = [Shard(MovedRows(keys, self.value, names)) for _ in range(self.shards)]
+
+    def _kinds(self, part: str) -> list[Any]:
+        """The dtypes of the columns of key or value."""
+        empty = pl.from_arrow(self.decoder.schema.empty_table())
+        assert isinstance(empty, pl.DataFrame)
+        return list(empty[part].struct.unnest().dtypes)
+
+    def restart(self) -> None:
+        """Go on from the state alone."""
+        for shards in (self.tables, self.moved):
+            for n, shard in enumerate(shards):
+                marks = shard.marks
+                shards[n] = Shard(shard.operator, shard.store.copy())
+                shards[n].marks = dict(marks)
+
+    def run(self, records: Sequence[Record]) -> list[tuple[tuple[Any, ...], Row | None]]:
+        """Process a micro-batch; return the changes in their order, and keep the table."""
+        if not records:
+            return []
+        frame = self._decoded(records)
+        changes = self._round(frame)
+        found = []
+        for row in changes.sort(PARENT, NUMBER).to_dicts():
+            key = tuple(row[name] for name in self.table.keys)
+            value: Row | None = tuple(row["v"].values()) if row[LIVE] else None
+            found.append((key, value))
+            if value is None:
+                self.rows.pop(key, None)
+            else:
+                self.rows[key] = value
+        return found
+
+    def _decoded(self, records: Sequence[Record]) -> pl.DataFrame:
+        """Decode records, and put them into the order in which Spark's tasks number them."""
+        keys, values = (
+            pa.array([None if text is None else text.encode() for text in column], pa.binary())
+            for column in ([one.key for one in records], [one.value for one in records])
+        )
+        headers = [
+            [{"key": name, "value": None if text is None else text.encode()} for name, text in one.headers]
+            for one in records
+        ]
+        table = pa.Table.from_struct_array(self.decoder.decode(keys, values, pa.array(headers, HEADERS)))
+        decoded = pl.from_arrow(table)
+        assert isinstance(decoded, pl.DataFrame)
+        frame = decoded.with_columns(
+            pl.Series("partition", [one.partition for one in records], dtype=pl.Int64),
+            pl.Series("offset", [one.offset for one in records], dtype=pl.Int64),
+            pl.coalesce("ts_us", pl.Series([one.timestamp_ms * 1000 for one in records])).alias(TS),
+        )
+        errors = frame.filter(pl.col("error").is_not_null())
+        assert errors.is_empty(), errors["error"].to_list()
+        frame = frame.sort("partition", "offset")
+        running = pl.col(TS).cum_max().over("partition")
+        return frame.sort(running, "partition", "offset", maintain_order=True)
+
+    def _round(self, frame: pl.DataFrame) -> pl.DataFrame:
+        messages = self._messages(frame)
+        op, snapshot = frame["op"], frame["snapshot"]
+        changes = messages.filter(op.is_in([UPSERT, READ, DELETE]))
+        ends = (op == READ) & snapshot.is_in(list(LAST))
+        zero = pl.lit(0, pl.Int64).alias(FOREIGN_HASH)
+        controls = messages.filter((op == TRUNCATE) | ends).rename({CAPTURE: CONTROL}).with_columns(zero)
+        return self._through(changes, controls)
+
+    def _messages(self, frame: pl.DataFrame) -> pl.DataFrame:
+        """The messages that Spark's packers make of decoded records."""
+        texts = {name: _text(frame[name]) for name in ("key", "moved_from", "moved_to")}
+        moved = frame["moved_from"].is_not_null() | frame["moved_to"].is_not_null()
+        said = frame.with_columns(**texts, added=pl.col("added").list.len().fill_null(0) > 0)
+        said = said.with_columns(pl.when(moved).then("key").alias("key"))
+        capture = said.select(
+            pl.struct(pl.col(name).cast(kind) for name, kind in FIELDS.items()).alias(CAPTURE)
+        )
+        parts = frame["key"].struct.unnest()
+        parts.columns = list(self.table.keys)
+        numbers = pl.int_range(1, frame.height + 1, dtype=pl.Int64, eager=True)
+        exists = frame["op"].is_in([UPSERT, READ]).fill_null(value=False)
+        value = frame.select(pl.when(exists).then("value").struct.rename_fields(self._names)).to_series()
+        return parts.with_columns(
+            capture[CAPTURE],
+            _hashes(parts),
+            frame[TS],
+            exists.alias(LIVE),
+            numbers.alias(SEQ),
+            numbers.alias(STEP),
+            value.alias("v"),
+        )
+
+    @property
+    def _names(self) -> list[str]:
+        return [one.name for one in self.value.fields]
+
+    def _through(self, changes: pl.DataFrame, controls: pl.DataFrame) -> pl.DataFrame:
+        """Send messages to the shards of both operators."""
+        out = []
+        for n, shard in enumerate(self.tables):
+            mine = changes.filter(pl.col(KEY_HASH) % self.shards == n)
+            both = zip((mine, controls), self.table.inputs, strict=True)
+            inputs = [frame.select(SEQ, STEP, *schema) for frame, schema in both]
+            if any(one.height for one in inputs):
+                out.append(shard.run(inputs, self.dropped, (n, self.shards)))
+        if not out or not self.follows_moves:
+            return pl.concat(out) if out else _nothing(self.table)
+        rows = pl.concat(out).sort(PARENT, NUMBER)
+        numbers = pl.int_range(1, pl.len() + 1, dtype=pl.Int64)
+        rows = rows.with_columns(numbers.alias(SEQ), pl.lit(1, pl.Int64).alias(STEP))
+        found = [_nothing(self.moved[0].operator)]
+        for n, shard in enumerate(self.moved):
+            mine = rows.filter(pl.col(FOREIGN_HASH) % self.shards == n).drop(PARENT, NUMBER)
+            if mine.height:
+                found.append(shard.run([mine], self.dropped, (n, self.shards)))
+        return pl.concat(found)
+
+
+def _nothing(operator: Operator) -> pl.DataFrame:
+    """No rows of an operator."""
+    return pl.DataFrame(schema={PARENT: pl.Int64(), NUMBER: pl.Int64(), **operator.outputs[0]})
+
+
+def _text(keys: pl.Series) -> pl.Series:
+    """Keys as text; null for none."""
+    return pl.Series([None if one is None else repr(one) for one in keys.to_list()], dtype=pl.String)
+
+
+def _hashes(parts: pl.DataFrame) -> pl.Series:
+    """A hash of each key that is the same in all runs."""
+    hashes = [
+        int.from_bytes(hashlib.blake2b(repr(row).encode(), digest_size=7).digest()) for row in parts.rows()
+    ]
+    return pl.Series(KEY_HASH, hashes, dtype=pl.Int64)
+
+
+_TYPES: dict[str, T.DataType] = {
+    "int": T.IntegerType(),
+    "bigint": T.LongType(),
+    "string": T.StringType(),
+    "decimal(12,4)": T.DecimalType(12, 4),
+    "timestamp": T.TimestampType(),
+    "timestamp_ntz": T.TimestampNTZType(),
+    "array<string>": T.ArrayType(T.StringType()),
+}
+
+
+def struct_of(columns: str) -> T.StructType:
+    """The struct of a DDL string; Spark's parser needs a session."""
+    pairs = (one.split() for one in columns.split(", "))
+    return T.StructType([T.StructField(name, _TYPES[kind]) for name, kind in pairs])
