@@ -44,6 +44,8 @@ def envelope(op: str = "u", after: Any = ..., **source: Any) -> dict[str, Any]:
     ("value", "op"),
     [
         (None, "delete"),
+        (b"null", "delete"),
+        (b'{"schema":null,"payload":null}', "delete"),
         (envelope("c"), "upsert"),
         (envelope("u"), "upsert"),
         (envelope("r"), "read"),
@@ -64,7 +66,7 @@ def envelope(op: str = "u", after: Any = ..., **source: Any) -> dict[str, Any]:
     ],
 )
 def test_a_record_is_known_by_its_form(value: Any, op: str) -> None:
-    for given in (value, {"schema": None, "payload": value} if value else None):
+    for given in (value, {"schema": None, "payload": value} if isinstance(value, dict) else value):
         row = decode(given, signal="shop.signals")
         assert (row["op"], row["error"]) == (op, None)
         assert row["key"] == (None if op in {"truncate", "skip"} else {"id": 7})
@@ -530,6 +532,14 @@ def test_a_header_names_the_key_before_a_change_of_the_key() -> None:
     assert decode(envelope("c"), headers=[{"key": "other", "value": b"{"}])["error"] is None
 
 
+def test_headers_belong_to_their_own_record() -> None:
+    old = [{"key": "other", "value": None}, {"key": "__debezium.oldkey", "value": b'{"id":6}'}]
+    headers = pa.array([None, [], old] * 500, HEADERS)
+    value = json.dumps(envelope("c")).encode()
+    found = DebeziumDecoder(NAMED).decode(pa.array([KEY_7] * 1500), pa.array([value] * 1500), headers)
+    assert found.field("moved_from").to_pylist() == [None, None, {"id": 6}] * 500
+
+
 def test_times_without_a_schema_have_the_unit_of_their_column() -> None:
     kinds = {"a": T.TimestampNTZType(), "b": T.TimestampNTZType(), "c": T.StringType(), "d": T.StringType()}
     columns = Columns(KEY, T.StructType([T.StructField(name, kind) for name, kind in kinds.items()]))
@@ -589,3 +599,23 @@ def test_no_records_are_no_rows() -> None:
     decoder = DebeziumDecoder(NAMED)
     found = decoder.decode(pa.array([], pa.binary()), pa.array([], pa.binary()), pa.array([], HEADERS))
     assert pa.schema(list(found.type)) == decoder.schema
+
+
+def test_a_header_without_a_schema_has_that_of_the_key() -> None:
+    columns = Columns(T.StructType([T.StructField("at", T.TimestampNTZType())]), NAMED.value)
+    key = wrapped({"at": {"type": "int64", "name": P + "Timestamp"}}, {"at": 1000})
+    header = [{"key": "__debezium.oldkey", "value": b'{"at":2000}'}]
+    row = decode(envelope("c"), key, columns=columns, headers=header)
+    assert str(row["key"]["at"]) == "1970-01-01 00:00:01"
+    assert str(row["moved_from"]["at"]) == "1970-01-01 00:00:02"
+
+
+def test_rows_of_several_schemas_come_back_in_their_order() -> None:
+    first = wrapped({"name": {"type": "string"}}, {"name": "a"})
+    second = wrapped({"name": {"type": "string"}, "more": {"type": "int32"}}, {"name": "b", "more": 1})
+    values = [first, second, None, first, b"{", second] * 300
+    decoder = DebeziumDecoder(NAMED)
+    found = decoder.decode(pa.array([KEY_7] * 1800), pa.array(values), pa.nulls(1800, HEADERS)).to_pylist()
+    names = [row["value"] and row["value"]["name"] for row in found]
+    assert names == ["a", "b", None, "a", None, "b"] * 300
+    assert [row["added"] for row in found] == [None, ["more"], None, None, None, ["more"]] * 300

@@ -117,7 +117,10 @@ class RecordReader:
 
     def _event(self, value: bytes, key: Any) -> Event:
         try:
-            event = self.reader.event(self.reader.datum(value), key)
+            datum = self.reader.datum(value)
+            if datum.value is None:  # a tombstone, as some converters write it
+                return _TOMBSTONE
+            event = self.reader.event(datum, key)
         except UnreadableError as error:
             raise UnreadableError(f"the value cannot be decoded: {error}") from error
         if self.signal and f"{event.source.get('schema')}.{event.source.get('table')}" == self.signal:

@@ -3,7 +3,7 @@
 ============================================================  =====================================================
 The value is                                                  It means
 ============================================================  =====================================================
-null                                                          a delete of the key
+null; null in JSON                                            a delete of the key
 ``{"schema": ..., "payload": ...}``                           its payload, of a known schema
 an object with ``op``, ``source``, ``before`` or ``after``    an envelope: what ``op`` says, with the row in ``after``
 ``op`` is ``m``                                               skipped: a logical message
