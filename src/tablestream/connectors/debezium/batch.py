@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -24,7 +23,6 @@ OLD_KEY, NEW_KEY = "__debezium.oldkey", "__debezium.newkey"
 _KEYED = frozenset(("upsert", "read", "delete"))
 _NO_DATUM = Datum(None, None)
 _TOMBSTONE, _UNREADABLE = Event("delete"), Event(None)
-_POSTGRES_ID = re.compile(r"(\d+):\d+")
 
 
 class Meta(NamedTuple):
@@ -119,7 +117,10 @@ class RecordReader:
 
     def _event(self, value: bytes, key: Any) -> Event:
         try:
-            event = self.reader.event(self.reader.datum(value), key)
+            datum = self.reader.datum(value)
+            if datum.value is None:  # a tombstone, as some converters write it
+                return _TOMBSTONE
+            event = self.reader.event(datum, key)
         except UnreadableError as error:
             raise UnreadableError(f"the value cannot be decoded: {error}") from error
         if self.signal and f"{event.source.get('schema')}.{event.source.get('table')}" == self.signal:
@@ -202,6 +203,7 @@ def _transaction(connector: Any, given: Any) -> str | None:
         return None
     if not isinstance(given, str):
         raise sources.BadSourceError("the field 'transaction.id' is not text")
-    if connector in ("postgresql", None) and (found := _POSTGRES_ID.fullmatch(given)):
-        return found[1]
+    if connector == "postgresql" or connector is None:
+        name, _, position = given.partition(":")
+        return name if name.isdecimal() and position.isdecimal() else given
     return given

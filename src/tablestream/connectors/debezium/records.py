@@ -3,7 +3,7 @@
 ============================================================  =====================================================
 The value is                                                  It means
 ============================================================  =====================================================
-null                                                          a delete of the key
+null; null in JSON                                            a delete of the key
 ``{"schema": ..., "payload": ...}``                           its payload, of a known schema
 an object with ``op``, ``source``, ``before`` or ``after``    an envelope: what ``op`` says, with the row in ``after``
 ``op`` is ``m``                                               skipped: a logical message
@@ -106,7 +106,12 @@ class Reader:
             if payload.startswith(b'{"schema"') and (found := _unwrapped(payload)) is not None:
                 return found
             value = _JSON(payload)
-            if type(value) is dict and value.keys() == {"schema", "payload"} and _is_schema(value["schema"]):
+            if (
+                type(value) is dict
+                and len(value) == 2
+                and value.keys() == {"schema", "payload"}
+                and _is_schema(value["schema"])
+            ):
                 return Datum(value["payload"], None if value["schema"] is None else wire_of(value["schema"]))
         except (ValueError, RecursionError, ArithmeticError) as error:
             raise UnreadableError(f"it is not JSON ({type(error).__name__})") from error

@@ -161,7 +161,7 @@ def position(source: Source, of_snapshot: str | None, number: int | None) -> str
     if found is None:
         return None
     last = _AFTER_CHANGES if of_snapshot == "incremental" else number or 0
-    return f"{found}:{last:020d}"
+    return f"{found}:{last!s:0>20}"
 
 
 def _postgresql(source: Source) -> str | None:
