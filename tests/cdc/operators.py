@@ -134,14 +134,8 @@ class Captured:
 
     def _decoded(self, records: Sequence[Record]) -> pl.DataFrame:
         """Decode records, and put them into the order in which Spark's tasks number them."""
-        keys, values = (
-            pa.array([None if text is None else text.encode() for text in column], pa.binary())
-            for column in ([one.key for one in records], [one.value for one in records])
-        )
-        headers = [
-            [{"key": name, "value": None if text is None else text.encode()} for name, text in one.headers]
-            for one in records
-        ]
+        keys, values = _bytes([one.key for one in records]), _bytes([one.value for one in records])
+        headers = [[{"key": name, "value": text.encode()} for name, text in one.headers] for one in records]
         table = pa.Table.from_struct_array(self.decoder.decode(keys, values, pa.array(headers, HEADERS)))
         decoded = pl.from_arrow(table)
         assert isinstance(decoded, pl.DataFrame)
@@ -218,6 +212,10 @@ class Captured:
 def _nothing(operator: Operator) -> pl.DataFrame:
     """No rows of an operator."""
     return pl.DataFrame(schema={PARENT: pl.Int64(), NUMBER: pl.Int64(), **operator.outputs[0]})
+
+
+def _bytes(texts: Sequence[str | None]) -> pa.Array:
+    return pa.array([None if text is None else text.encode() for text in texts], pa.binary())
 
 
 def _text(keys: pl.Series) -> pl.Series:
