@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from tablestream.arguments import listed
+from tablestream.arguments import checked_length, listed
 from tablestream.calling import user_line
 from tablestream.connectors.debezium_frame import decoded
 from tablestream.connectors.files import Option
@@ -22,12 +22,15 @@ from tablestream.relation import versioned
 from tablestream.sources import Said, source_of
 from tablestream.table import Table
 from tablestream.topology.graph import CAPTURED
-from tablestream.topology.nodes import Captured
+from tablestream.topology.nodes import Captured, Transactions
 
 if TYPE_CHECKING:
     from tablestream.connectors.debezium.columns import Columns
     from tablestream.connectors.debezium.decoder import DebeziumDecoder
 
+_END = (
+    "status string, id string, data_collections array<struct<data_collection: string, event_count: bigint>>"
+)
 Truncates = Literal["auto", "apply", "fail", "drop"]
 _RECORDS = ("key", "value", "topic", "partition", "offset")
 #: Types whose values a database may keep apart from the row, and leave out of a change.
@@ -41,6 +44,8 @@ def from_debezium(
     bootstrap_servers: str | None = None,
     starting_offsets: Offsets = "earliest",
     on_error: OnError = "fail",
+    transactions: bool | str = False,
+    transaction_timeout: str | timedelta | None = "10 minutes",
     decimals: str = "precise",
     times: str | Mapping[str, str] = "microseconds",
     binary: str = "bytes",
@@ -65,6 +70,13 @@ def from_debezium(
     on_error
         How to handle a record that cannot be decoded: ``"fail"`` ends the query with `MalformedRecordError`,
         ``"drop"`` drops it, counts it (``malformed``), and makes it available in ``Table.rejected()``.
+    transactions
+        Whether changes wait for the others of their transaction: then no result shows a part of a transaction, and
+        each transaction is one change of a row. The connector needs ``provide.transaction.metadata=true``. Give the
+        topic's name if it is not ``<prefix>.transaction``.
+    transaction_timeout
+        How long the first of the transactions that have ended may lack events before it goes on without them,
+        counted as ``incomplete-transaction``. None: for ever.
     decimals, times, binary
         The connector's ``decimal.handling.mode``; the unit of dates and times, or a unit for each column that is
         named; and its ``binary.handling.mode``. Needed only for records without a schema.
@@ -107,7 +119,11 @@ def from_debezium(
         "placeholder": placeholder,
         "prefix": field_prefix,
     }
-    return Debezium(source, prefix, bootstrap_servers, starting_offsets, on_error, settings, options)
+    topics = Debezium(source, prefix, bootstrap_servers, starting_offsets, on_error, settings, options)
+    if transactions is False:
+        return topics
+    topic = f"{prefix}.transaction" if transactions is True else transactions
+    return replace(topics, _transactions=topics._ends(topic, transaction_timeout))  # noqa: SLF001
 
 
 @dataclass(frozen=True)
@@ -121,6 +137,7 @@ class Debezium:
     _on_error: OnError
     _settings: Mapping[str, Any]
     _options: Mapping[str, Option] | None
+    _transactions: Transactions | None = None
 
     def table(
         self,
@@ -192,8 +209,28 @@ class Debezium:
             parent=node,
             follows_moves=follow_moves,
             truncates=truncates,
+            table=name,
+            transactions=self._transactions,
         )
         return Table(versioned(table, history), frame.sparkSession)
+
+    def _ends(self, topic: str, timeout: str | timedelta | None) -> Transactions:
+        """The transactions of the database: their ends, with the numbers of events by table."""
+        text = F.col("value").cast("string")
+        end = F.from_json(F.coalesce(F.get_json_object(text, "$.payload"), text), _END)
+        records = self._records(topic).withColumn("__end", end).where(F.col("__end.status") == "END")
+        frame = records.select(
+            *("topic", "partition", "offset", "timestamp"),
+            F.regexp_replace("__end.id", r"^(\d+):\d+$", "$1").alias("transaction"),
+            F.col("__end.data_collections.data_collection").alias("tables"),
+            F.col("__end.data_collections.event_count").alias("events"),
+        )
+        said = Said(None, None, ["transaction", "tables", "events"], None, None, topic)
+        ends, _ = source_of(frame, [], said, records=True)
+        length = checked_length(timeout, "transaction_timeout", topic, ends.where)
+        return Transactions(
+            name=f"{topic}/whole", where=ends.where, key=(), value=(), parent=ends, timeout_us=length
+        )
 
     def _records(self, topic: str) -> DataFrame:
         """The records of a topic."""

@@ -21,13 +21,12 @@ def interleaved(some: Iterable[Record], order: random.Random) -> list[Record]:
 
 
 def cut(
-    capture: str, database: str, tables: Sequence[str], seed: int
+    capture: str, database: str, tables: Sequence[str], seed: int, *, transactions: bool = False
 ) -> tuple[list[list[Record]], list[int]]:
     """Cut a recording into micro-batches; return how many there are up to each quiescent point."""
     order, batches, ends = random.Random(seed), [], []
-    left = [
-        one for one in records(capture) if one.topic.split(".", 1)[1] in {f"shop.{name}" for name in tables}
-    ]
+    topics = {*(f"shop.{name}" for name in tables), *(["transaction"] if transactions else [])}
+    left = [one for one in records(capture) if one.topic.split(".", 1)[1] in topics]
     for point in points(database):
         covered = interleaved((one for one in left if point.covers(one)), order)
         left = [one for one in left if not point.covers(one)]

@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from typing import Any
 
 import polars as pl
@@ -31,7 +32,7 @@ from tablestream.state.cache import NoCache
 from tablestream.state.changes import FOREIGN_HASH, KEY_HASH, LIVE, SEQ, STEP, TS
 from tablestream.state.shard import ShardState
 from tablestream.state.store import MemoryStore
-from tests.cdc.recording import Record
+from tests.cdc.recording import TABLES, Record
 from tests.cdc.vectors import HEADERS
 
 Row = tuple[Any, ...]
@@ -47,19 +48,18 @@ class Shard:
 
     def run(
         self, inputs: Sequence[pl.DataFrame], dropped: Counter[str], number: tuple[int, int]
-    ) -> pl.DataFrame:
-        """Process a micro-batch, and commit."""
-        specs = [
-            spec.__class__(**{**spec.__dict__, "number": n}) for n, spec in enumerate(self.operator.traces)
-        ]
+    ) -> list[pl.DataFrame]:
+        """Process a micro-batch, and commit; return what each output has."""
+        specs = [replace(spec, number=n) for n, spec in enumerate(self.operator.traces)]
         state = ShardState(self.store, NoCache(), specs, "")
         context = Context(state.trace, dropped, marks=self.marks, shard=number[0], shards=number[1])
-        rows = [one.rows for one in self.operator.run(inputs, context) if one.rows.height]
-        state.commit()
+        found = [[nothing(self.operator, n)] for n in range(len(self.operator.outputs))]
         zero = pl.lit(0, pl.Int64).alias(NUMBER)
-        rows = [one if NUMBER in one.columns else one.with_columns(zero) for one in rows]
-        columns = [PARENT, NUMBER, *self.operator.outputs[0]]
-        return pl.concat([_nothing(self.operator), *(one.select(columns) for one in rows)])
+        for one in self.operator.run(inputs, context):
+            rows = one.rows if NUMBER in one.rows.columns else one.rows.with_columns(zero)
+            found[one.output].append(rows.select(found[one.output][0].columns))
+        state.commit()
+        return [pl.concat(frames) for frames in found]
 
 
 @dataclass
@@ -121,6 +121,10 @@ class Captured:
             return []
         frame = self._decoded(records)
         changes = self._round(frame)
+        return self.take(changes)
+
+    def take(self, changes: pl.DataFrame) -> list[tuple[Row, Row | None]]:
+        """Apply changes to the table; return them."""
         found = []
         for row in changes.sort(PARENT, NUMBER).to_dicts():
             key = tuple(row[name] for name in self.table.keys)
@@ -151,20 +155,27 @@ class Captured:
         return frame.sort(running, "partition", "offset", maintain_order=True)
 
     def _round(self, frame: pl.DataFrame) -> pl.DataFrame:
-        messages = self._messages(frame)
-        op, snapshot = frame["op"], frame["snapshot"]
-        changes = messages.filter(op.is_in([UPSERT, READ, DELETE]))
+        return self.through(*self.ports(self._messages(frame)))
+
+    def messages(self, records: Sequence[Record]) -> pl.DataFrame:
+        """The messages that Spark's packers make of records, in their order."""
+        return self._messages(self._decoded(records))
+
+    def ports(self, messages: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+        """The changes of rows, and what concerns all rows."""
+        said = pl.col(CAPTURE).struct
+        op, snapshot = said.field("op"), said.field("snapshot")
         ends = (op == READ) & snapshot.is_in(list(LAST))
         zero = pl.lit(0, pl.Int64).alias(FOREIGN_HASH)
         controls = messages.filter((op == TRUNCATE) | ends).rename({CAPTURE: CONTROL}).with_columns(zero)
-        return self._through(changes, controls)
+        return messages.filter(op.is_in([UPSERT, READ, DELETE])), controls
 
     def _messages(self, frame: pl.DataFrame) -> pl.DataFrame:
         """The messages that Spark's packers make of decoded records."""
         texts = {name: _text(frame[name]) for name in ("key", "moved_from", "moved_to")}
         moved = frame["moved_from"].is_not_null() | frame["moved_to"].is_not_null()
         said = frame.with_columns(**texts, added=pl.col("added").list.len().fill_null(0) > 0)
-        said = said.with_columns(pl.when(moved).then("key").alias("key"))
+        said = said.rename({"total_order": "number"}).with_columns(pl.when(moved).then("key").alias("key"))
         capture = said.select(
             pl.struct(pl.col(name).cast(kind) for name, kind in FIELDS.items()).alias(CAPTURE)
         )
@@ -187,31 +198,38 @@ class Captured:
     def _names(self) -> list[str]:
         return [one.name for one in self.value.fields]
 
-    def _through(self, changes: pl.DataFrame, controls: pl.DataFrame) -> pl.DataFrame:
-        """Send messages to the shards of both operators."""
-        out = []
+    def through(self, changes: pl.DataFrame, controls: pl.DataFrame) -> pl.DataFrame:
+        """Send messages to the shards of both operators. What is emitted has the place of its message as parent."""
+        out = [nothing(self.table)]
         for n, shard in enumerate(self.tables):
-            mine = changes.filter(pl.col(KEY_HASH) % self.shards == n)
-            both = zip((mine, controls), self.table.inputs, strict=True)
+            both = zip(
+                (changes.filter(pl.col(KEY_HASH) % self.shards == n), controls),
+                self.table.inputs,
+                strict=True,
+            )
             inputs = [frame.select(SEQ, STEP, *schema) for frame, schema in both]
             if any(one.height for one in inputs):
-                out.append(shard.run(inputs, self.dropped, (n, self.shards)))
-        if not out or not self.follows_moves:
-            return pl.concat(out) if out else _nothing(self.table)
+                out += shard.run(inputs, self.dropped, (n, self.shards))
+        if not self.follows_moves:
+            return pl.concat(out)
         rows = pl.concat(out).sort(PARENT, NUMBER)
         numbers = pl.int_range(1, pl.len() + 1, dtype=pl.Int64)
         rows = rows.with_columns(numbers.alias(SEQ), pl.lit(1, pl.Int64).alias(STEP))
-        found = [_nothing(self.moved[0].operator)]
+        found = [nothing(self.moved[0].operator)]
         for n, shard in enumerate(self.moved):
             mine = rows.filter(pl.col(FOREIGN_HASH) % self.shards == n).drop(PARENT, NUMBER)
             if mine.height:
-                found.append(shard.run([mine], self.dropped, (n, self.shards)))
-        return pl.concat(found)
+                found += shard.run([mine], self.dropped, (n, self.shards))
+        moved = pl.concat(found).sort(PARENT, NUMBER)
+        origin = rows.select(pl.col(SEQ).alias(PARENT), pl.col(PARENT).alias("_origin"))
+        moved = moved.join(origin, on=PARENT, how="left", maintain_order="left")
+        order = pl.int_range(pl.len(), dtype=pl.Int64).alias(NUMBER)
+        return moved.with_columns(pl.col("_origin").alias(PARENT), order).drop("_origin")
 
 
-def _nothing(operator: Operator) -> pl.DataFrame:
+def nothing(operator: Operator, output: int = 0) -> pl.DataFrame:
     """No rows of an operator."""
-    return pl.DataFrame(schema={PARENT: pl.Int64(), NUMBER: pl.Int64(), **operator.outputs[0]})
+    return pl.DataFrame(schema={PARENT: pl.Int64(), NUMBER: pl.Int64(), **operator.outputs[output]})
 
 
 def _bytes(texts: Sequence[str | None]) -> pa.Array:
@@ -246,3 +264,14 @@ def struct_of(columns: str) -> T.StructType:
     """The struct of a DDL string; Spark's parser needs a session."""
     pairs = (one.split() for one in columns.split(", "))
     return T.StructType([T.StructField(name, _TYPES[kind]) for name, kind in pairs])
+
+
+def captured_row(captured: Captured, table: str, key: tuple[Any, ...], value: tuple[Any, ...]) -> Row:
+    """A row in the order of the table's columns, as `row_of` has it."""
+    names = [*captured.decoder.columns.key.names, *captured.decoder.columns.value.names]
+    row = dict(zip(names, (*key, *value), strict=True))
+    for name in ("at", "opened"):
+        if isinstance(row.get(name), datetime):
+            row[name] = row[name].astimezone(UTC).replace(tzinfo=None) if row[name].tzinfo else row[name]
+    wanted = [one.split()[0] for one in TABLES[table][1].split(", ")]
+    return tuple(tuple(row[name]) if isinstance(row[name], list) else row[name] for name in wanted)

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import random
-from datetime import UTC, datetime
-from typing import Any
 
 import pytest
 
 from tests.cdc.cutting import cut
-from tests.cdc.operators import Captured
-from tests.cdc.recording import TABLES, Row, points, row_of
+from tests.cdc.operators import Captured, captured_row
+from tests.cdc.recording import TABLES, points, row_of
 from tests.marks import quick_first
 
 CAPTURES = [
@@ -37,14 +35,3 @@ def test_a_table_is_what_the_database_had(table: str, capture: str, database: st
                 found = {captured_row(captured, table, key_, value) for key_, value in captured.rows.items()}
                 assert found == rows, (number, found - rows, rows - found)
     assert captured.dropped["unknown-value"] == 0
-
-
-def captured_row(captured: Captured, table: str, key: tuple[Any, ...], value: tuple[Any, ...]) -> Row:
-    """A row in the order of the table's columns, as `row_of` has it."""
-    names = [*captured.decoder.columns.key.names, *captured.decoder.columns.value.names]
-    row = dict(zip(names, (*key, *value), strict=True))
-    for name in ("at", "opened"):
-        if isinstance(row.get(name), datetime):
-            row[name] = row[name].astimezone(UTC).replace(tzinfo=None) if row[name].tzinfo else row[name]
-    wanted = [one.split()[0] for one in TABLES[table][1].split(", ")]
-    return tuple(tuple(row[name]) if isinstance(row[name], list) else row[name] for name in wanted)

@@ -108,6 +108,7 @@ def _said() -> Column:
         F.to_json(said["moved_from"]).alias("moved_from"),
         F.to_json(said["moved_to"]).alias("moved_to"),
         said["transaction"].alias("transaction"),
+        said["total_order"].alias("number"),
         (is_row & F.coalesce(F.size(said["added"]) > 0, F.lit(False))).alias("added"),
     )
     error = F.struct(said["error"].alias("error"), *readable("key"), *readable("value"))

@@ -10,3 +10,5 @@ EXPIRED, LATE = "expired", "late"
 REPEATED, SUPERSEDED, STALE = "repeated", "superseded", "stale-answer"
 #: Of captured tables: a value that no known row has, and a record with columns that the table does not have.
 UNKNOWN_VALUE, ADDED_COLUMN = "unknown-value", "added-column"
+#: Of whole transactions: one that went on although not all of its events had arrived.
+INCOMPLETE = "incomplete-transaction"

@@ -21,7 +21,7 @@ import numpy as np
 import polars as pl
 
 from tablestream.operators.deltas import Deltas, Turn
-from tablestream.operators.events import gather, newest, touched_keys, with_state
+from tablestream.operators.events import gather, newest, same_rows, touched_keys, with_state
 from tablestream.operators.operator import PARENT, Context, Emission, Operator, rows_trace
 from tablestream.state.changes import KEY_HASH, LIVE, ROW_TS, SEQ, TS, number_keys
 from tablestream.state.trace import TraceSpec
@@ -47,6 +47,8 @@ class Upsert(Operator):
         Whether to emit only the last change per key and micro-batch.
     keep_rows
         Whether to remember rows only for readers of the state.
+    whole_steps
+        Whether to emit only the last change per key and step, and none if the row is then as before.
 
     Notes
     -----
@@ -59,10 +61,11 @@ class Upsert(Operator):
     minimal: bool = True
     final: bool = False
     keep_rows: bool = False
+    whole_steps: bool = False
 
     @property
     def parameters(self) -> tuple[str, ...]:
-        return ("keep_old", "minimal", "final")
+        return ("keep_old", "minimal", "final", "whole_steps")
 
     @property
     def inputs(self) -> tuple[pl.Schema, ...]:
@@ -76,7 +79,14 @@ class Upsert(Operator):
 
     @property
     def traces(self) -> tuple[TraceSpec, ...]:
-        return (rows_trace("rows", self.keys, {"v": self.value} if self.keep_old or self.keep_rows else {}),)
+        return (
+            rows_trace("rows", self.keys, {"v": self.value} if self._keeps_values or self.keep_rows else {}),
+        )
+
+    @property
+    def _keeps_values(self) -> bool:
+        """Whether it compares or emits what was before."""
+        return self.keep_old or self.whole_steps
 
     def run(self, inputs: Sequence[pl.DataFrame], context: Context) -> Iterator[Emission]:
         """Emit the changes according to the rules above, and remember the last row of each key."""
@@ -84,18 +94,28 @@ class Upsert(Operator):
         (spec,) = self.traces
         trace = context.trace(spec.name)
         stored = trace.lookup(touched_keys([arrived.select(KEY_HASH, *self.keys)]))
-        if not self.keep_old:
+        if not self._keeps_values:
             stored = stored.with_columns(pl.lit(None, self.value).alias("v"))
         rows = with_state(stored, arrived)
         (kid,) = number_keys(KEY_HASH, list(self.keys), [rows])
-        turn = Turn.MICRO_BATCH if self.final else Turn.MESSAGE
+        turn = Turn.MICRO_BATCH if self.final else Turn.STEP if self.whole_steps else Turn.MESSAGE
         yield Emission(0, self._emitted(Deltas.of(rows, kid, turn, minimal=self.minimal)))
         trace.insert(newest(rows, kid, spec.schema))
 
     def _emitted(self, deltas: Deltas) -> pl.DataFrame:
         """The change of each turn, with the row before it."""
-        chosen = deltas.live | deltas.was if self.final else np.ones(len(deltas.now), dtype=bool)
+        chosen = np.ones(len(deltas.now), dtype=bool)
+        if self.final or self.whole_steps:
+            chosen = deltas.live | deltas.was
         rows = deltas.rows
+        if self.whole_steps:
+            both = np.flatnonzero(deltas.live & deltas.was)
+            chosen[both] &= ~same_rows(_fields(rows["v"]), deltas.now[both], deltas.before[both])
         changes = rows.select(pl.col(SEQ).alias(PARENT), KEY_HASH, *self.keys, TS, ROW_TS, LIVE, "v")
         old = [gather(rows["v"], deltas.before[chosen]).alias(OLD)] if self.keep_old else []
         return changes[deltas.now[chosen]].with_columns(old)
+
+
+def _fields(values: pl.Series) -> pl.DataFrame:
+    """The columns of values."""
+    return values.struct.unnest() if isinstance(values.dtype, pl.Struct) else values.to_frame()

@@ -23,6 +23,7 @@ from tablestream.topology.graph import (
     ancestors,
     base_of,
     filters_with_old_values,
+    has_whole_transactions,
     history_of,
     operator_of,
     path_from_base,
@@ -114,7 +115,8 @@ def _ending(lowering: Lowering, output: Output, index: int, final: set[Node]) ->
         lowering.wants.append(want)
         return _End(output, want, None, None)
     minimal = output.minimal or lowering.reads_minimal(output.node)
-    if not (output.before or minimal or (output.final and base not in final)):
+    whole = has_whole_transactions(output.node) and not output.final
+    if not (output.before or minimal or whole or (output.final and base not in final)):
         # What a view of a stream filters out or rekeys must be known before the last shuffle.
         if isinstance(base, Source | Merge) or (output.node.is_stream and base is not output.node):
             lowering.read_stream(output.node, want, output.node.key)
@@ -125,7 +127,7 @@ def _ending(lowering: Lowering, output: Output, index: int, final: set[Node]) ->
     path = (*path_from_base(output.node), _LAST)
     read = Want((path, index), number, KEY_HASH, f"output {index + 1}[rows]")
     lowering.read(output.node, read, output.node.key, latest_only=not output.tells_latest)
-    name, operator = f"output {index + 1}", _remembering(lowering, output, minimal=minimal)
+    name, operator = f"output {index + 1}", _remembering(lowering, output, minimal=minimal, whole=whole)
     history = History(operator.history_us, name) if isinstance(operator, VersionedUpsert) else None
     rows = Remembered(output.node, (operator.traces[0].name,), output.node.key, history=history)
     remembers = (rows,) if output.before or history is not None else ()
@@ -135,12 +137,16 @@ def _ending(lowering: Lowering, output: Output, index: int, final: set[Node]) ->
     return _End(output, want, draft, Result.computed(output.node, latest=output.tells_latest))
 
 
-def _remembering(lowering: Lowering, output: Output, *, minimal: bool) -> Upsert | VersionedUpsert:
+def _remembering(
+    lowering: Lowering, output: Output, *, minimal: bool, whole: bool
+) -> Upsert | VersionedUpsert:
     """The operator that remembers an output's rows, and so knows what each row was before."""
     keys, value = lowering.key_of(output.node), lowering.value_of(output.node)
     minimal, history_us = minimal or output.before, history_of(output.node)
     if history_us is None or not output.tells_latest:
-        return Upsert(keys, value, keep_old=output.before, minimal=minimal, final=output.final)
+        return Upsert(
+            keys, value, keep_old=output.before, minimal=minimal, final=output.final, whole_steps=whole
+        )
     return VersionedUpsert(
         keys,
         value,

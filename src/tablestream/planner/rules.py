@@ -6,12 +6,14 @@ The rules of joins and groups are in `join_rules` and `group_rules`.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from tablestream.operators.buffer.reorder import Reorder as ReorderOperator
 from tablestream.operators.buffer.suppress import Suppress as SuppressOperator
 from tablestream.operators.captured.captured_table import CapturedTable
 from tablestream.operators.captured.moved_rows import MovedRows
+from tablestream.operators.captured.transactions import HeldChanges, TransactionGate
 from tablestream.operators.deduplicate import Deduplicate as DeduplicateOperator
 from tablestream.operators.flat_map import FlatMap as FlatMapOperator
 from tablestream.operators.operator import Operator
@@ -22,6 +24,7 @@ from tablestream.operators.versioned_table import VersionedTable
 from tablestream.planner.group_rules import aggregate, top
 from tablestream.planner.join_rules import foreign_key_join, key_join, one_to_many, stream_join
 from tablestream.planner.lowering import Draft, History, Lowering, Made, Remembered, Want, struct_of
+from tablestream.planner.physical_plan import Inputs
 from tablestream.planner.result import Result
 from tablestream.runtime.rounds import EVERY_SHARD
 from tablestream.state.changes import FOREIGN_HASH, KEY_HASH
@@ -44,6 +47,7 @@ from tablestream.topology.nodes import (
     Suppress,
     Top,
     ToTable,
+    Transactions,
 )
 from tablestream.topology.streams import FlatMap, StreamJoin, ToStream
 
@@ -123,27 +127,67 @@ def _deduplicate(lowering: Lowering, node: Deduplicate) -> Made:
     return _reading(lowering, node, operator, "records", FOREIGN_HASH)
 
 
+def _transactions(lowering: Lowering, node: Transactions) -> Made:
+    """Release whole transactions, in one shard. `_held` adds the tables."""
+    number, name = 1 + lowering.produce_stream(node.parent), lowering.names[node]
+    ends = Want(((node.serial,), 0), number, FOREIGN_HASH, f"{name}[ends]")
+    lowering.read_stream(node.parent, ends, ())
+    lowering.drafts.append(Draft(node, name, number, TransactionGate(node.timeout_us), [ends]))
+    return Made(number, Result.computed(node))
+
+
+def _held(lowering: Lowering, node: Captured, gate: Transactions) -> tuple[int, list[Want]]:
+    """Let the changes of a table wait for their transactions; return where they appear, and the ports they go to."""
+    number, name = 1 + lowering.produce(gate), lowering.names[node]
+    draft = next(one for one in lowering.drafts if one.base is gate)
+    assert isinstance(draft.operator, TransactionGate)  # noqa: S101
+    events = Want(((node.serial,), 3), draft.round, FOREIGN_HASH, f"{lowering.names[gate]}[{name}]")
+    draft.inputs.append(events)
+    draft.operator = replace(draft.operator, tables=(*draft.operator.tables, node.table))
+    lowering.read(node.parent, events, (), inputs=Inputs((), ()))
+    changes = Want(((node.serial,), 4), number, KEY_HASH, f"{name}[held changes]")
+    controls = Want(((node.serial,), 5), number, EVERY_SHARD, f"{name}[held controls]")
+    releases = Want(((node.serial,), 6), number, EVERY_SHARD, f"{name}[releases]")
+    for want in (changes, controls):
+        lowering.read(node.parent, want, node.key)
+    lowering.read_directly(gate, releases)
+    targets = (
+        Want(((node.serial,), 0), number + 1, KEY_HASH, f"{name}[changes]"),
+        Want(((node.serial,), 1), number + 1, FOREIGN_HASH, f"{name}[controls]"),
+    )
+    lowering.wants += targets
+    held = HeldChanges(lowering.key_of(node), lowering.value_of(node))
+    lowering.drafts.append(Draft(node, f"{name}/held", number, held, [changes, controls, releases], targets))
+    return number, list(targets)
+
+
+def _unheld(lowering: Lowering, node: Captured) -> tuple[int, list[Want]]:
+    """Read the changes of a table; what concerns all rows goes to every shard."""
+    number, name = lowering.produce(node.parent), lowering.names[node]
+    changes = Want(((node.serial,), 0), number + 1, KEY_HASH, f"{name}[changes]")
+    controls = Want(((node.serial,), 1), number + 1, EVERY_SHARD, f"{name}[controls]")
+    for want in (changes, controls):
+        lowering.read(node.parent, want, node.key)
+    return number, [changes, controls]
+
+
 def _captured(lowering: Lowering, node: Captured) -> Made:
-    """Make whole rows of a connector's changes. What concerns all rows goes to every shard."""
-    number, name = 1 + lowering.produce(node.parent), lowering.names[node]
+    """Make whole rows of a connector's changes."""
+    gate, name = node.transactions, lowering.names[node]
+    last, reads = _unheld(lowering, node) if gate is None else _held(lowering, node, gate)
     keys, value = lowering.key_of(node), lowering.value_of(node)
     columns = tuple(one.name for one in node.value)
     table = CapturedTable(keys, value, columns, node.follows_moves, node.truncates)
-    changes = Want(((node.serial,), 0), number, KEY_HASH, f"{name}[changes]")
-    controls = Want(((node.serial,), 1), number, EVERY_SHARD, f"{name}[controls]")
-    for want in (changes, controls):
-        lowering.read(node.parent, want, node.key)
-    remembers = (Remembered(node, (table.traces[0].name,), node.key),)
-    reads = [changes, controls]
     if not node.follows_moves:
-        lowering.drafts.append(Draft(node, name, number, table, reads, remembers=remembers))
-        return Made(number, Result.computed(node))
-    rows = Want(((node.serial,), 2), number + 1, FOREIGN_HASH, f"{name}[moved]")
+        remembers = (Remembered(node, (table.traces[0].name,), node.key),)
+        lowering.drafts.append(Draft(node, name, last + 1, table, reads, remembers=remembers))
+        return Made(last + 1, Result.computed(node))
+    rows = Want(((node.serial,), 2), last + 2, FOREIGN_HASH, f"{name}[moved]")
     lowering.wants.append(rows)
-    lowering.drafts.append(Draft(node, name, number, table, reads, (rows,), remembers=remembers))
+    lowering.drafts.append(Draft(node, name, last + 1, table, reads, (rows,)))
     moved = MovedRows(keys, struct_of(lowering.types(node.value)), columns)
-    lowering.drafts.append(Draft(node, f"{name}/moved", number + 1, moved, [rows]))
-    return Made(number + 1, Result.computed(node))
+    lowering.drafts.append(Draft(node, f"{name}/moved", last + 2, moved, [rows]))
+    return Made(last + 2, Result.computed(node))
 
 
 def _flat_map(lowering: Lowering, node: FlatMap) -> Made:
@@ -195,6 +239,7 @@ _PLACE: dict[type[Node], Callable[[Lowering, Any], Made]] = {
     Materialize: _kept,
     ToStream: _kept,
     Captured: _captured,
+    Transactions: _transactions,
     Deduplicate: _deduplicate,
     SequenceBy: _sequence_by,
     Reorder: _reorder,

@@ -23,6 +23,7 @@ from tablestream.operators.captured.capture import (
     TRUNCATE,
     UPSERT,
 )
+from tablestream.operators.captured.transactions import TRANSACTION
 from tablestream.operators.deduplicate import MICRO_BATCH, NUMBER, RECORD_KEY, WRITER, WRITER_HASH
 from tablestream.operators.joins.foreign_key_subscribe import VALUE_HASH
 from tablestream.operators.reasons import MALFORMED, NULL_KEY, NULL_TIME, OUT_OF_ORDER
@@ -542,10 +543,14 @@ def _written() -> dict[str, Column]:
 
 def _captured(schema: pl.Schema, exists: Column) -> dict[str, Column]:
     """What a database's connector says of a record: a change of a row, or of all rows."""
-    if CAPTURE not in schema and CONTROL not in schema:
+    if not {CAPTURE, CONTROL, TRANSACTION} & schema.keys():
         return {}
     said = F.col("__capture")
     op, snapshot = said["op"], said["snapshot"]
+    if TRANSACTION in schema:
+        is_event = op.isin(UPSERT, DELETE, READ, TRUNCATE)
+        name = F.when(said["number"].isNotNull(), said["transaction"])
+        return {TRANSACTION: name, LIVE: F.when(is_event, F.lit(True))}
     if CAPTURE in schema:
         return {CAPTURE: said, LIVE: F.when(op.isin(UPSERT, DELETE, READ), exists)}
     ends = (op == READ) & snapshot.isin(*LAST)

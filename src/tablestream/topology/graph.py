@@ -22,6 +22,7 @@ from tablestream.topology.nodes import (
     Source,
     Suppress,
     ToTable,
+    Transactions,
 )
 from tablestream.topology.streams import Merge, SelectKey, ToStream
 
@@ -117,6 +118,11 @@ def history_of(table: Node) -> int | None:
         histories = (history_of(side) for side in table.parents)
         return min(one for one in histories if one is not None)
     return table.history_us if isinstance(table, Materialize) else None
+
+
+def has_whole_transactions(table: Node) -> bool:
+    """Whether the changes of a table wait for whole transactions: each transaction is then one change of a row."""
+    return not table.is_stream and any(isinstance(node, Transactions) for node in ancestors(table))
 
 
 def removes_rows(view: Node) -> bool:

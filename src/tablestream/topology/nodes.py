@@ -523,15 +523,43 @@ class Captured(OneParent):
         Whether unknown columns of a row are filled from the key from which it was moved.
     truncates
         What a truncate does: ``auto``, ``apply``, ``fail`` or ``drop``.
+    table
+        The name of the table in its database.
+    transactions
+        What tells when a transaction is complete; None: changes do not wait for the others of their transaction.
     """
 
     follows_moves: bool
     truncates: str
+    table: str
+    transactions: Transactions | None = None
+
+    @property
+    def parents(self) -> tuple[Node, ...]:
+        return (self.parent,) if self.transactions is None else (self.parent, self.transactions)
 
     @property
     def meaning(self) -> str:
         moves = ", follows moves" if self.follows_moves else ""
-        return f"captured from a database{moves}, truncates: {self.truncates}"
+        whole = "" if self.transactions is None else ", whole transactions"
+        return f"captured from a database{moves}{whole}, truncates: {self.truncates}"
+
+
+@dataclass(frozen=True, eq=False)
+class Transactions(OneParent):
+    """The transactions of a database, of which a stream tells the ends.
+
+    Attributes
+    ----------
+    timeout_us
+        How long an incomplete transaction is waited for, in microseconds; None: for ever.
+    """
+
+    timeout_us: int | None
+
+    @property
+    def meaning(self) -> str:
+        return f"transactions, waited for {self.timeout_us} us"
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,6 +13,7 @@ field           dtype         meaning
 ``moved_from``  String        the key from which an update moved the row, as text
 ``moved_to``    String        the key to which an update moved the row, as text
 ``transaction`` String        the transaction
+``number``      Int64         the number of the event in its transaction; null: it is not known
 ``added``       Boolean       whether the record has columns that the table does not have
 ==============  ============  ===================================================================================
 """
@@ -37,6 +38,7 @@ FIELDS: dict[str, pl.DataType] = {
     "moved_from": pl.String(),
     "moved_to": pl.String(),
     "transaction": pl.String(),
+    "number": pl.Int64(),
     "added": pl.Boolean(),
 }
 TYPE = pl.Struct(FIELDS)
