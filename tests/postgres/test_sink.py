@@ -98,30 +98,22 @@ def test_a_micro_batch_counts_once_per_query(
     assert target.rows() == [(1, "a", "other")]
 
 
-@WAYS
-def test_tasks_that_fail_at_first_count_once(
-    spark: SparkSession, database: Database, inline_bytes: int
-) -> None:
-    """What an attempt left behind is dropped, and the staging tables of others stay."""
-    database.run(TABLE)
-    target = Target(database, changes(spark, 0), inline_bytes)
+def test_what_failed_attempts_left_is_dropped(spark: SparkSession, target: Target) -> None:
+    """Those of the same query and table; the staging tables of others stay."""
     assert target.sink.statements is not None
-    prefix = target.sink.statements.stage_prefix("q")
-    database.run(
-        f"CREATE UNLOGGED TABLE {prefix}0123456789abcdef AS SELECT 1 AS c0",
-        "CREATE TABLE tablestream_stage_other ()",
-    )
+    left = f"{target.sink.statements.stage_prefix('q')}0123456789abcdef"
+    target.database.run(f"CREATE UNLOGGED TABLE {left} (c0 int)", "CREATE TABLE tablestream_stage_other ()")
     target.write(changes(spark, 0, (1, "a", "x")), 0)
     assert target.rows() == [(1, "a", "x")]
-    assert database.stages() == ["tablestream_stage_other"]
+    assert target.database.stages() == ["tablestream_stage_other"]
 
 
 @pytest.mark.parametrize("place", ["_merge_part", "_drop"])
 def test_a_merge_that_fails_leaves_nothing(
-    target: Target, monkeypatch: pytest.MonkeyPatch, place: str
+    spark: SparkSession, target: Target, monkeypatch: pytest.MonkeyPatch, place: str
 ) -> None:
     """Before and after the table is written: the mark goes with it, and the next attempt writes all."""
-    spark_changes = changes(spark_of(), 0, (1, "a", "x"))
+    spark_changes = changes(spark, 0, (1, "a", "x"))
     with monkeypatch.context() as planted:
         real = getattr(module, place)
 
@@ -137,14 +129,6 @@ def test_a_merge_that_fails_leaves_nothing(
     target.write(spark_changes, 0)
     assert target.rows() == [(1, "a", "x")]
     assert target.database.stages() == []
-
-
-def spark_of() -> SparkSession:
-    from pyspark.sql import SparkSession
-
-    session = SparkSession.getActiveSession()
-    assert session is not None
-    return session
 
 
 def test_an_old_driver_waits_for_the_mark_and_then_writes_nothing(

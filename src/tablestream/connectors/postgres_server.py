@@ -128,7 +128,8 @@ class Server:
         return connection
 
     def _failed(self, what: str, error: psycopg.Error) -> DatabaseError:
-        text = str(error).strip()
+        said = (error.diag.message_primary, error.diag.message_detail, error.diag.context)
+        text = ". ".join(part for part in said if part) or str(error).strip()
         secrets = [self.parameters[name] for name in _SECRETS if self.parameters.get(name)]
         if any(one in text for one in secrets):
             text = type(error).__name__
