@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -12,6 +13,7 @@ from pyspark.sql import types as T
 
 import tablestream as ts
 from tablestream.connectors import postgres as module
+from tablestream.connectors.postgres_server import Server
 from tablestream.connectors.postgres_staging import Task, staged
 from tablestream.errors import DatabaseError, RecordEncodingError
 
@@ -146,3 +148,36 @@ def test_a_connection_that_is_lost_in_the_merge_is_a_clear_error(
     assert database.rows("TABLE t") == []
     merge(what, parts)
     assert database.rows("TABLE t") == [(1, "a")]
+
+
+def test_rows_that_a_policy_hides_are_an_error(database: Database) -> None:
+    """And not rows that are passed over: a delete would leave them there."""
+    role = f"limited_{database.conninfo.partition('dbname=')[2].split()[0]}"
+    what = task(database)
+    database.run(
+        f"CREATE ROLE {role} LOGIN", f"GRANT CREATE ON SCHEMA public TO {role}",
+        f"GRANT ALL ON ALL TABLES IN SCHEMA public TO {role}", "INSERT INTO t VALUES (1, 'hidden')",
+        "ALTER TABLE t ENABLE ROW LEVEL SECURITY", "CREATE POLICY p ON t USING (id > 1)",
+    )  # fmt: skip
+    limited = replace(what, server=Server.of(database.conninfo.replace("user=tester", f"user={role}")))
+    parts = results([batch((1, None))], limited)
+    with pytest.raises(DatabaseError, match="row-level security policy"):
+        merge(limited, parts)
+
+
+def test_a_transaction_is_set_up_whatever_the_defaults_are(database: Database) -> None:
+    """It waits for a mark and then sees it, survives a crash, and is ended where its driver stands still."""
+    name = database.conninfo.partition("dbname=")[2].split()[0]
+    for setting in ("default_transaction_isolation = 'serializable'", "synchronous_commit = off"):
+        with psycopg.connect(database.conninfo, autocommit=True) as connection:
+            connection.execute(f"ALTER DATABASE {name} SET {setting}")
+    with Server.of(database.conninfo).transaction("test") as connection:
+        shown = [
+            connection.execute(f"SHOW {setting}").fetchone()
+            for setting in (
+                "transaction_isolation",
+                "synchronous_commit",
+                "idle_in_transaction_session_timeout",
+            )
+        ]
+    assert shown == [("read committed",), ("on",), ("1min",)]

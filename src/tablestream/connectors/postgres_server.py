@@ -6,7 +6,6 @@ Every transaction is set up alike, whatever the role, the database or the server
 setting                                  why
 =======================================  ===============================================================
 read committed                           who waits for a mark must see what the other transaction wrote
-``datestyle``                            times are written in ISO 8601, with their zone
 ``row_security`` off                     rows that a policy hides are an error, and are not passed over
 ``synchronous_commit`` not off           what is committed survives a crash of the server
 ``idle_in_transaction_session_timeout``  a driver that stands still does not keep the others waiting
@@ -42,7 +41,7 @@ _USUAL = {
     "tcp_user_timeout": "60000",
 }
 _SETTINGS = """
-SELECT set_config('datestyle', 'ISO, YMD', true), set_config('row_security', 'off', true),
+SELECT set_config('row_security', 'off', true),
  set_config('synchronous_commit', CASE current_setting('synchronous_commit') WHEN 'off' THEN 'on'
    ELSE current_setting('synchronous_commit') END, true),
  set_config('idle_in_transaction_session_timeout', '60s', true),
@@ -109,7 +108,10 @@ class Server:
         ------
         DatabaseError
             The server does not answer, or refuses something.
+        ArgumentError
+            This process, such as an executor's, has no psycopg.
         """
+        _import()
         import psycopg
 
         try:
