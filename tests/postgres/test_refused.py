@@ -84,7 +84,7 @@ def test_indexes_that_do_not_make_the_key_unique(database: Database) -> None:
     database.run(
         "CREATE TABLE t (id bigint NOT NULL, name text, price numeric)",
         "CREATE UNIQUE INDEX ON t (id) WHERE id > 0",
-        "CREATE UNIQUE INDEX ON t ((id + 1))",
+        "CREATE UNIQUE INDEX ON t (id, (id + 1))",
     )
     with pytest.raises(PlanError, match="no primary key"):
         shaped(database)
