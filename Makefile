@@ -18,7 +18,7 @@ BEGAN  := $(shell date +%s)
 TOOK    = @echo "make $@ took $$(( $$(date +%s) - $(BEGAN) )) s."
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo-kafka check test simulate newest lint bench soak broker format lock clean env java jars
+.PHONY: help run demo-kafka check test simulate newest lint bench soak broker format lock clean env java postgres jars
 
 help: ## Show the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -33,7 +33,7 @@ check: env java lint ## Lint, types, import layers, and the quick tests that fin
 	HYPOTHESIS_PROFILE=check $(PYTEST) -m "$(FAST)" $(ARGS)
 	$(TOOK)
 
-test: env java jars lint ## Lint, types, import layers, and all tests
+test: env java postgres jars lint ## Lint, types, import layers, and all tests
 	$(PYTEST) $(ARGS)
 	$(TOOK)
 
@@ -85,6 +85,9 @@ $(VENV)/.stamp: pyproject.toml requirements/dev.txt scripts/make_venv.sh
 
 java: ## Look for a Java that Spark can use
 	@scripts/ensure_java.sh
+
+postgres: ## Look for the PostgreSQL server that tests start
+	@scripts/ensure_postgres.sh
 
 # Jars of Delta Lake, of Spark's Kafka connector and of a Kafka broker, which Spark does not ship.
 jars: .jars/.stamp ## Fetch the jars of Delta Lake and Kafka

@@ -70,7 +70,7 @@ settings.register_profile("thorough", settings.get_profile("ci"), max_examples=2
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 #: The fixtures from which a mark follows. Tests that start Spark or a broker themselves carry the mark in their file.
-FIXTURES = {"spark": {"spark"}, "broker": {"broker", "secured"}}
+FIXTURES = {"spark": {"spark"}, "broker": {"broker", "secured", "postgres"}}
 FAULTS = Path(__file__).parent / "faults"
 
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING or not only_declares_state():
     from tablestream.connectors.kafka import from_kafka
     from tablestream.connectors.kafka_sink import to_kafka
     from tablestream.connectors.memory import to_memory
+    from tablestream.connectors.postgres import to_postgres
     from tablestream.connectors.sink import Sink
     from tablestream.debezium import Debezium, from_debezium
     from tablestream.grouped import GroupedStream, GroupedTable
@@ -67,5 +68,6 @@ __all__ = [
     "to_files",
     "to_kafka",
     "to_memory",
+    "to_postgres",
 ]
 __version__ = "0.1.0"

@@ -23,8 +23,9 @@
     ├── TotalOverflowError                  ArithmeticException   a sum or an average does not fit its type
     ├── BufferFullError                     PySparkRuntimeError   suppress holds more than its limit
     ├── MalformedRecordError                PySparkRuntimeError   a record cannot be read, in mode "fail"
-    ├── RecordEncodingError                 PySparkRuntimeError   a row cannot be written in its topic's format
-    └── RegistryError                       PySparkRuntimeError   a schema registry refuses, or does not answer
+    ├── RecordEncodingError                 PySparkRuntimeError   a row cannot be written to its topic or table
+    ├── RegistryError                       PySparkRuntimeError   a schema registry refuses, or does not answer
+    └── DatabaseError                       PySparkRuntimeError   a database refuses, or does not answer
 
 Each class has a stable ``code``. A message says what is wrong and what to do, and where it was built if that is known.
 """
@@ -227,7 +228,7 @@ class MalformedRecordError(TablestreamError, PySparkRuntimeError):
 
 
 class RecordEncodingError(TablestreamError, PySparkRuntimeError):
-    """A row cannot be written in the format of its topic."""
+    """A row cannot be written in the format of its topic, or has a value that its database cannot store."""
 
     code = "TABLESTREAM_RECORD_ENCODING"
 
@@ -236,3 +237,9 @@ class RegistryError(TablestreamError, PySparkRuntimeError):
     """A schema registry refuses a request, or does not answer."""
 
     code = "TABLESTREAM_REGISTRY"
+
+
+class DatabaseError(TablestreamError, PySparkRuntimeError):
+    """A database refuses a micro-batch, or does not answer."""
+
+    code = "TABLESTREAM_DATABASE"

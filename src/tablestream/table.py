@@ -506,7 +506,7 @@ class Table(Relation):
         Parameters
         ----------
         sink
-            Where the changes are written: `tablestream.to_delta`, `to_files`, `to_kafka` or `to_memory`.
+            Where the changes are written: `tablestream.to_delta`, `to_postgres`, `to_files`, `to_kafka` or `to_memory`.
         emit, before, tombstones
             As for `changes`. A maintained table gets the final changes unless `emit` says otherwise.
         name

@@ -1,1 +1,1 @@
-"""Sources and sinks: files, Delta tables, Kafka topics, memory."""
+"""Sources and sinks: files, Delta tables, PostgreSQL tables, Kafka topics, memory."""

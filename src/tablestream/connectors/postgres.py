@@ -1,0 +1,298 @@
+"""PostgreSQL as a sink: a table that follows the output, each micro-batch in one transaction with its mark.
+
+Tasks stage their changes, and the driver merges them (`postgres_staging`, `postgres_sql`). A large micro-batch never
+passes the driver: each task copies its part into a table of its own. A small one never waits for a connection of an
+executor: its text comes to the driver with the tasks' results, which Spark counts once per task. Then the driver runs
+one transaction: it writes the mark (query, target, micro-batch), merges every staged part, and drops the tables of
+tasks. A key's changes are all in one task, so the parts do not depend on each other.
+
+===============================================  ==================================================================
+what happens                                     what follows
+===============================================  ==================================================================
+a task fails before or in its COPY               its table is rolled back; Spark repeats the task
+a task fails after its commit, or runs twice     another attempt has a table of another name; the driver merges only
+                                                 those that Spark reports as results, and drops the others
+the driver fails before the merge                the restarted query stages all again, and drops what is left over
+the driver fails in the merge                    all is rolled back with the mark, then the same
+the driver fails after the commit                the restarted query finds the mark, and only drops what it staged
+the server crashes between COPY and merge        tables of tasks are unlogged and come back empty: the rows are counted,
+                                                 and the micro-batch fails
+two drivers at once (an old one wakes up)        the mark's row is locked: the second waits, then finds the mark. Marks
+                                                 only grow, so an older micro-batch never overwrites a newer one
+a driver stands still inside the merge           the server ends its transaction after a minute
+the connection is lost                           the micro-batch fails with `DatabaseError`; a restart writes it
+===============================================  ==================================================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING, Self
+
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from tablestream.calling import user_line
+from tablestream.connectors.postgres_server import Server
+from tablestream.connectors.postgres_sql import (
+    MARKS,
+    STAGE,
+    Statements,
+    TableName,
+    checked,
+    copy_into,
+    quoted,
+)
+from tablestream.connectors.postgres_staging import RESULT, Task, staged
+from tablestream.connectors.postgres_table import described, fitted, look_at, no_table
+from tablestream.connectors.sink import CHANGE_TYPE, LATEST, NUMBER, ORDER, TIMESTAMP
+from tablestream.connectors.sink import quoted as spark_quoted
+from tablestream.errors import ArgumentError, DatabaseError, PlanError
+
+if TYPE_CHECKING:
+    import psycopg
+    from pyspark.sql import DataFrame, Row, SparkSession
+
+INLINE_BYTES = 1 << 17
+_CREATION_LOCK = 0x7461_626C_6573  # any number: sessions that create tables wait for each other
+_SCHEMA = "SELECT 1 FROM pg_catalog.pg_namespace WHERE nspname = %s"
+_STAGES = """
+SELECT c.relname::text FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+WHERE n.nspname = %s AND starts_with(c.relname::text, %s) AND c.relkind = 'r'
+"""
+
+
+@dataclass(frozen=True)
+class PostgresSink:
+    """A PostgreSQL table as a sink; made by `to_postgres`."""
+
+    table: TableName
+    server: Server
+    marks_schema: str
+    create: bool = False
+    soft_delete: str | None = None
+    key_columns: tuple[str, ...] = ()
+    kinds: StructType | None = field(default=None, repr=False)
+    statements: Statements | None = field(default=None, repr=False)
+    inline_bytes: int = field(default=INLINE_BYTES, repr=False)
+
+    @property
+    def target(self) -> str:
+        """Kind and place."""
+        return f"postgres {self.table} at {self.server.place}"
+
+    @property
+    def needs_final(self) -> bool:
+        """The table needs the last change per key."""
+        return True
+
+    def keyed_by(self, names: Sequence[str]) -> Self:
+        """Return the same sink with the key columns."""
+        return replace(self, key_columns=tuple(names))
+
+    def check(self, spark: SparkSession, columns: Sequence[str]) -> None:  # noqa: ARG002 (every session will do)
+        """Refuse names that PostgreSQL cannot have."""
+        for name in columns:
+            checked(name)
+
+    def shaped(self, key: StructType, value: StructType, *, records: bool) -> Self:
+        """Return the same sink with the statements for its table, which has to fit."""
+        if records or not len(key):
+            raise ArgumentError(
+                f"{self.target} keeps one row per key, and these records have none.",
+                hint="Write them to a log, such as to_delta(path, mode='changes').",
+                where=user_line(),
+            )
+        wanted = described(self.table, self.marks_schema, key, value, self.soft_delete)
+        kinds = StructType([*key.fields, *value.fields])
+        with self.server.transaction("look at the table") as connection:
+            for schema in {self.table.schema, self.marks_schema}:
+                if connection.execute(_SCHEMA, (schema,)).fetchone() is None:
+                    raise PlanError(f"There is no schema {schema!r}.", hint=f"CREATE SCHEMA {quoted(schema)}")
+            table = look_at(connection, self.table)
+        if table is None and not self.create:
+            raise no_table(wanted)
+        statements = wanted if table is None else fitted(wanted, table, kinds)
+        return replace(self, kinds=kinds, statements=statements)
+
+    def write(self, changes: DataFrame, micro_batch_id: int, query_id: str, output_name: str) -> None:  # noqa: ARG002 (it may change; the target may not)
+        """Write one micro-batch in one transaction, which also writes its mark."""
+        if self.statements is None:
+            raise ArgumentError(
+                "A PostgreSQL sink needs the columns of its changes.", hint="Call shaped(...)."
+            )
+        task = Task(self.server, self.statements, self.statements.stage_prefix(query_id), self.inline_bytes)
+        parts = _stage(changes, task)
+        known = (query_id, self.target)
+        if parts or known not in _WRITTEN:
+            with self.server.transaction(f"write micro-batch {micro_batch_id}") as connection:
+                self._prepare(connection, self.statements)
+                if parts:
+                    _merge(connection, task, parts, (query_id, self.table.sql, micro_batch_id))
+            _WRITTEN.add(known)
+
+    def _prepare(self, connection: psycopg.Connection, statements: Statements) -> None:
+        """Create what is missing, and refuse a table that was changed since the query started."""
+        assert self.kinds is not None  # noqa: S101 - `shaped` sets it with the statements
+        table = look_at(connection, self.table)
+        marks = look_at(connection, replace(self.table, schema=self.marks_schema, table=MARKS))
+        if table is None or marks is None:
+            connection.execute("SELECT pg_advisory_xact_lock(%s)", (_CREATION_LOCK,))
+            connection.execute(statements.create_marks())
+            table = look_at(connection, self.table)
+        if table is None:
+            if not self.create:
+                raise no_table(statements)
+            connection.execute(statements.create_table())
+        elif fitted(statements, table, self.kinds) != statements:
+            raise PlanError(
+                f"The columns of {self.table} were changed since the query started.",
+                hint="Start the query again.",
+            )
+
+
+_WRITTEN: set[tuple[str, str]] = set()
+"""Queries and targets that this process has written: an empty micro-batch then needs no connection."""
+
+
+def _stage(changes: DataFrame, task: Task) -> list[Row]:
+    """Run the tasks, always over all changes, and return what they report."""
+    if LATEST in changes.columns:
+        changes = changes.filter(LATEST)
+    columns = [F.col(spark_quoted(one.name)).alias(f"c{n}") for n, one in enumerate(task.statements.columns)]
+    rows = changes.filter(F.col(CHANGE_TYPE) != "update_preimage").select(
+        *columns,
+        (F.col(CHANGE_TYPE) == "delete").alias("gone"),
+        F.col(TIMESTAMP).alias("at"),
+        F.col(f"{ORDER}.{NUMBER}").cast("bigint").alias("n"),
+    )
+    return rows.mapInArrow(partial(staged, task=task), RESULT).collect()
+
+
+def _merge(
+    connection: psycopg.Connection, task: Task, parts: Sequence[Row], mark: tuple[str, str, int]
+) -> None:
+    """Mark the micro-batch and merge its parts, unless it is marked already."""
+    statements = task.statements
+    ours = {part.stage for part in parts if part.stage}
+    if connection.execute(statements.mark(), mark).fetchone() is None:
+        _drop(connection, statements, ours)
+        return
+    schema = quoted(statements.marks_schema)
+    for part in parts:
+        if part.stage:
+            _merge_part(connection, statements, f"{schema}.{quoted(part.stage)}", [part])
+    inline = [part for part in parts if not part.stage]
+    if inline:
+        connection.execute(statements.create_temporary())
+        with connection.cursor().copy(copy_into(f"pg_temp.{STAGE}")) as copy:
+            for part in inline:
+                copy.write(bytes(part.text))
+        _merge_part(connection, statements, f"pg_temp.{STAGE}", inline)
+    left_over = connection.execute(_STAGES, (statements.marks_schema, task.prefix))
+    _drop(connection, statements, {name for (name,) in left_over})
+
+
+def _merge_part(
+    connection: psycopg.Connection, statements: Statements, stage: str, parts: Sequence[Row]
+) -> None:
+    """Merge one staging table, when it has all rows."""
+    found = connection.execute(f"SELECT count(*) FROM {stage}").fetchone()
+    wanted = sum(part.rows for part in parts)
+    if found is None or found[0] != wanted:
+        raise DatabaseError(
+            f"The staging table {stage} has lost rows: {found and found[0]} of {wanted} are there.",
+            hint="The server was probably restarted. Start the query again: it stages them anew.",
+        )
+    deletes, repeated = any(part.deletes for part in parts), any(part.repeated for part in parts)
+    for statement in statements.merge(stage, deletes=deletes, repeated=repeated):
+        connection.execute(statement)
+
+
+def _drop(connection: psycopg.Connection, statements: Statements, stages: set[str]) -> None:
+    for name in sorted(stages):
+        connection.execute(f"DROP TABLE IF EXISTS {quoted(statements.marks_schema)}.{quoted(name)}")
+
+
+def to_postgres(
+    table: str,
+    conninfo: str,
+    *,
+    create: bool = False,
+    soft_delete: str | None = None,
+    marks_schema: str | None = None,
+) -> PostgresSink:
+    """Maintain a PostgreSQL table with an output, each micro-batch exactly once.
+
+    Parameters
+    ----------
+    table
+        The table, as ``"schema.table"``; the schema is ``public`` if it is missing. Names are taken as they are
+        stored: ``"Orders"`` is not ``orders``. A part with a dot stands in quotes: ``'"a.b".orders'``.
+    conninfo
+        libpq's connection string or URL, such as ``"host=db dbname=shop user=writer"``. Driver and executors connect
+        with it. It may contain a password, which is never shown; ``passfile=`` and ``service=`` read it from files,
+        which then have to be on every machine.
+    create
+        Whether the first micro-batch creates the table if it does not exist, with the output's key as its primary key.
+    soft_delete
+        A column that a delete sets, instead of removing the row: with type ``timestamptz`` to the time of the
+        change, with ``boolean`` to true. A key that comes back gets null or false again.
+    marks_schema
+        The schema for the marks (``tablestream_marks``) and for staging tables; default the table's. The role needs
+        the right to create tables in it.
+
+    Returns
+    -------
+    PostgresSink
+        For ``table.to(...)``.
+
+    Raises
+    ------
+    ArgumentError
+        A name or the connection string is invalid, or psycopg is missing (``pip install 'tablestream[postgres]'``).
+    PlanError
+        When the query starts: the table does not exist, or does not fit. The message has a CREATE TABLE that does.
+    UnsupportedTypeError
+        When the query starts: a column has a type that PostgreSQL does not hold, such as an interval.
+    DatabaseError
+        The server refuses something, or does not answer; also when the query starts.
+    RecordEncodingError
+        A value cannot be stored: a text with the character U+0000 or too long for its ``varchar(n)``, a time before
+        4713 BC. The message names the column and the key.
+
+    Notes
+    -----
+    The table has one row per key, of key and value columns with the output's names; its other columns are left alone.
+    It needs a primary key or unique index over exactly the key. Keys are compared as PostgreSQL does; a null in a key
+    needs ``UNIQUE NULLS NOT DISTINCT``, of PostgreSQL 15. Structs and maps become ``jsonb``.
+
+    A micro-batch is one transaction, which also writes the number of the micro-batch to ``tablestream_marks``, by
+    query and table. A repeated micro-batch finds its mark and changes nothing. A new checkpoint is a new query: its
+    changes are merged into the existing table. Marks of queries that are gone may be deleted.
+
+    Small micro-batches pass the driver. Of large ones, each Spark task copies its part into an unlogged table
+    ``tablestream_stage_...``, which the transaction drops. Executors need psycopg and a connection for these. What a
+    failed attempt leaves behind is dropped with the next micro-batch.
+
+    Poolers that hand out a connection per transaction can be used, such as PgBouncer.
+
+    References
+    ----------
+    PostgreSQL's documentation of ``INSERT ... ON CONFLICT`` and ``COPY``.
+
+    Examples
+    --------
+    >>> to_postgres("shop.amounts", "host=db dbname=shop user=writer password=secret").target
+    'postgres shop.amounts at db:5432/shop'
+    """
+    name = TableName.of(table)
+    return PostgresSink(
+        name,
+        Server.of(conninfo),
+        name.schema if marks_schema is None else checked(marks_schema),
+        create,
+        None if soft_delete is None else checked(soft_delete),
+    )

@@ -1,0 +1,258 @@
+"""The SQL of a PostgreSQL sink, and how names are written in it.
+
+Names are taken as they are stored, and always quoted. Staging tables call their columns by number, so that no column
+of the output can have the name of another one there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from tablestream.calling import user_line
+from tablestream.errors import ArgumentError
+
+MARKS = "tablestream_marks"
+STAGE = "tablestream_stage"
+#: What staging tables have beside the columns: whether it is a delete, its time, and the order of the changes.
+EXTRA = (("gone", "boolean"), ("at", "timestamp with time zone"), ("n", "bigint"))
+
+_LONGEST_NAME = 63
+_PART = r'"(?:[^"]|"")+"|[^".]+'
+_NAME = re.compile(rf"(?:(?P<schema>{_PART})\.)?(?P<table>{_PART})")
+
+
+@dataclass(frozen=True)
+class TableName:
+    """A table, by its names as they are stored."""
+
+    schema: str
+    table: str
+
+    @classmethod
+    def of(cls, text: Any) -> TableName:
+        """Take ``schema.table`` apart; the schema is ``public`` if it is missing.
+
+        Raises
+        ------
+        ArgumentError
+            It is no such name.
+        """
+        found = _NAME.fullmatch(text) if isinstance(text, str) else None
+        if found is None:
+            raise ArgumentError(
+                f"{text!r} does not name a table.",
+                hint="""Write it as "schema.table"; put a part with a dot in quotes, as in '"a.b".c'.""",
+                where=user_line(),
+            )
+        return cls(*(checked(_plain(one)) for one in (found["schema"] or "public", found["table"])))
+
+    def __str__(self) -> str:
+        """Return the name as `of` reads it."""
+        parts = (f'"{one}"' if set('."') & set(one) else one for one in (self.schema, self.table))
+        return ".".join(parts)
+
+    @property
+    def sql(self) -> str:
+        """The name in SQL."""
+        return f"{quoted(self.schema)}.{quoted(self.table)}"
+
+
+def _plain(part: str) -> str:
+    return part[1:-1].replace('""', '"') if part.startswith('"') else part
+
+
+def checked(name: str) -> str:
+    """Refuse what PostgreSQL cannot have as a name.
+
+    Raises
+    ------
+    ArgumentError
+        It is empty, too long, which the server would cut, or contains U+0000.
+    """
+    if not name or "\0" in name or len(name.encode()) > _LONGEST_NAME:
+        raise ArgumentError(
+            f"{name!r} cannot be a name in PostgreSQL, which has 1 to {_LONGEST_NAME} bytes.",
+            hint="Rename the column with select(...), or give another name.",
+            where=user_line(),
+        )
+    return name
+
+
+def quoted(name: str) -> str:
+    """Quote a name for PostgreSQL, whatever it contains."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of the target.
+
+    Attributes
+    ----------
+    name
+        As it is stored.
+    type
+        The PostgreSQL type, as the server prints it.
+    is_key
+        Whether it is part of the key.
+    nullable
+        Whether it may be null.
+    """
+
+    name: str
+    type: str
+    is_key: bool
+    nullable: bool = True
+
+
+@dataclass(frozen=True)
+class SoftDelete:
+    """The column that a delete sets; its type is ``boolean`` or ``timestamp with time zone``."""
+
+    name: str
+    type: str
+
+    @property
+    def live(self) -> str:
+        """The value of a row that is not deleted, in SQL."""
+        return "false" if self.type == "boolean" else "NULL"
+
+    @property
+    def gone(self) -> str:
+        """The value of a deleted row, for the delete ``c``, in SQL."""
+        return "true" if self.type == "boolean" else "c.at"
+
+    @property
+    def is_live(self) -> str:
+        """The condition that the row ``t`` is not deleted, in SQL."""
+        column = f"t.{quoted(self.name)}"
+        return f"{column} IS NOT TRUE" if self.type == "boolean" else f"{column} IS NULL"
+
+
+@dataclass(frozen=True)
+class Statements:
+    """The statements for one target.
+
+    Attributes
+    ----------
+    target
+        The table.
+    marks_schema
+        The schema of the marks and of staging tables.
+    columns
+        The columns of the output, the key first.
+    soft_delete
+        What a delete sets; None if it removes the row.
+    """
+
+    target: TableName
+    marks_schema: str
+    columns: tuple[Column, ...]
+    soft_delete: SoftDelete | None = None
+
+    @property
+    def marks(self) -> str:
+        """The table of the marks."""
+        return f"{quoted(self.marks_schema)}.{quoted(MARKS)}"
+
+    def create_table(self) -> str:
+        """The table itself, as it is created."""
+        lines = [f"{quoted(one.name)} {one.type}{' NOT NULL' if one.is_key else ''}" for one in self.columns]
+        if self.soft_delete is not None:
+            lines.append(f"{quoted(self.soft_delete.name)} {self.soft_delete.type}")
+        keys = ", ".join(quoted(one.name) for one in self.columns if one.is_key)
+        return f"CREATE TABLE {self.target.sql} ({', '.join(lines)}, PRIMARY KEY ({keys}))"
+
+    def create_marks(self) -> str:
+        """The table of the marks, if it is missing."""
+        return (
+            f"CREATE TABLE IF NOT EXISTS {self.marks} (query text, target text, micro_batch bigint NOT NULL,"
+            " written timestamp with time zone NOT NULL, PRIMARY KEY (query, target))"
+        )
+
+    def mark(self) -> str:
+        """Mark a micro-batch, for the query, the target and the number; returns a row if it is a new one.
+
+        It locks the mark until the transaction ends: of two drivers, the second waits for the first and then returns
+        no row.
+        """
+        marks = self.marks.replace("%", "%%")
+        return (
+            f"INSERT INTO {marks} AS m (query, target, micro_batch, written) VALUES (%s, %s, %s, now())"
+            " ON CONFLICT (query, target) DO UPDATE SET micro_batch = excluded.micro_batch, written = now()"
+            " WHERE m.micro_batch < excluded.micro_batch RETURNING 1"
+        )
+
+    def stage_prefix(self, query_id: str) -> str:
+        """How the names of a query's staging tables for this target begin."""
+        digest = hashlib.sha256(f"{query_id}/{self.target.sql}".encode()).hexdigest()
+        return f"{STAGE}_{digest[:16]}_"
+
+    def stage_columns(self) -> str:
+        """The columns of a staging table."""
+        named = [(f"c{number}", one.type) for number, one in enumerate(self.columns)]
+        return ", ".join(f"{name} {kind}" for name, kind in (*named, *EXTRA))
+
+    def create_stage(self, name: str) -> str:
+        """A staging table that only a task writes."""
+        return f"CREATE UNLOGGED TABLE {quoted(self.marks_schema)}.{quoted(name)} ({self.stage_columns()})"
+
+    def create_temporary(self) -> str:
+        """The staging table of what comes by the driver."""
+        return f"CREATE TEMPORARY TABLE {STAGE} ({self.stage_columns()}) ON COMMIT DROP"
+
+    def merge(self, stage: str, *, deletes: bool, repeated: bool) -> list[str]:
+        """Bring the target to the state after the staged changes.
+
+        Parameters
+        ----------
+        stage
+            The staging table, in SQL.
+        deletes
+            Whether it has deletes. They come first: a row may take the place of another one in a unique index.
+        repeated
+            Whether a key may have several changes, of which the last counts.
+        """
+        keys = ", ".join(f"c{number}" for number, one in enumerate(self.columns) if one.is_key)
+        last = f"SELECT DISTINCT ON ({keys}) * FROM {stage} ORDER BY {keys}, n DESC"
+        changes = f"({last if repeated else f'SELECT * FROM {stage}'}) AS c"
+        return [*([self._delete(changes)] if deletes else []), self._upsert(changes)]
+
+    def _delete(self, changes: str) -> str:
+        same = " AND ".join(_same(number, one) for number, one in enumerate(self.columns) if one.is_key)
+        soft = self.soft_delete
+        if soft is None:
+            return f"DELETE FROM {self.target.sql} AS t USING {changes} WHERE c.gone AND {same}"
+        return (
+            f"UPDATE {self.target.sql} AS t SET {quoted(soft.name)} = {soft.gone} FROM {changes}"
+            f" WHERE c.gone AND {soft.is_live} AND {same}"
+        )
+
+    def _upsert(self, changes: str) -> str:
+        names = [quoted(one.name) for one in self.columns]
+        values = [f"c.c{number}" for number in range(len(self.columns))]
+        keys = ", ".join(quoted(one.name) for one in self.columns if one.is_key)
+        if self.soft_delete is not None:
+            names.append(quoted(self.soft_delete.name))
+            values.append(self.soft_delete.live)
+        keyed = {quoted(one.name) for one in self.columns if one.is_key}
+        sets = ", ".join(f"{name} = excluded.{name}" for name in names if name not in keyed)
+        return (
+            f"INSERT INTO {self.target.sql} ({', '.join(names)}) SELECT {', '.join(values)} FROM {changes}"
+            f" WHERE NOT c.gone ON CONFLICT ({keys}) DO {f'UPDATE SET {sets}' if sets else 'NOTHING'}"
+        )
+
+
+def _same(number: int, key: Column) -> str:
+    """A key column of the target ``t`` is that of the change ``c``; an index serves both forms."""
+    name = f"t.{quoted(key.name)}"
+    equal = f"{name} = c.c{number}"
+    return f"({equal} OR ({name} IS NULL AND c.c{number} IS NULL))" if key.nullable else equal
+
+
+def copy_into(stage: str) -> str:
+    """The COPY into a staging table."""
+    return f"COPY {stage} FROM STDIN"

@@ -1,0 +1,140 @@
+"""What a Spark task does with its changes: hand a few to the driver, or copy many into a table of its own.
+
+A task keeps the text of its rows until it is longer than a limit. Up to there, the text is the task's result. Beyond,
+the task connects, creates a staging table whose name no other attempt has, and copies the rows into it; its result is
+that name. Table and rows are committed together, when the task has read all its changes.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tablestream.connectors.postgres_server import Server
+from tablestream.connectors.postgres_sql import EXTRA, Statements, copy_into, quoted
+from tablestream.connectors.postgres_text import UnstorableError, copy_text
+from tablestream.errors import RecordEncodingError
+
+if TYPE_CHECKING:
+    import psycopg
+
+#: The columns of a task's result.
+RESULT = "rows BIGINT, deletes BIGINT, repeated BOOLEAN, stage STRING, text BINARY"
+_RESULT = pa.schema(
+    [("rows", pa.int64()), ("deletes", pa.int64()), ("repeated", pa.bool_()), ("stage", pa.string()),
+     ("text", pa.binary())]
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Task:
+    """What every task of a micro-batch knows.
+
+    Attributes
+    ----------
+    server, statements
+        Where to, and the SQL.
+    prefix
+        How the names of staging tables begin.
+    inline_bytes
+        The longest text that a task hands to the driver.
+    """
+
+    server: Server
+    statements: Statements
+    prefix: str
+    inline_bytes: int
+
+
+def staged(batches: Iterable[pa.RecordBatch], task: Task) -> Iterator[pa.RecordBatch]:
+    """Stage the changes of one task, and yield one row about them, as `RESULT`; nothing if there are none.
+
+    The columns of the changes are those of the output, then whether it is a delete, its time, and the number of the
+    change among its key's.
+    """
+    staging = _Staging(task)
+    with ExitStack() as around:
+        for batch in batches:
+            staging.add(batch, around)
+    if staging.rows:
+        yield staging.result()
+
+
+@dataclass
+class _Staging:
+    """The changes of one task so far."""
+
+    task: Task
+    rows: int = 0
+    deletes: int = 0
+    repeated: bool = False
+    stage: str | None = None
+    waiting: bytearray = field(default_factory=bytearray)
+    copy: psycopg.Copy | None = None
+
+    def add(self, batch: pa.RecordBatch, around: ExitStack) -> None:
+        """Take some changes; `around` ends the connection, if there is one."""
+        if not batch.num_rows:
+            return
+        self.waiting += self._text(batch)
+        *_, gone, _, number = batch.columns
+        self.rows += batch.num_rows
+        self.deletes += pc.sum(gone).as_py()
+        self.repeated |= bool(pc.any(pc.greater(number, 0)).as_py())
+        if len(self.waiting) > self.task.inline_bytes or self.copy is not None:
+            self._flush(around)
+
+    def result(self) -> pa.RecordBatch:
+        """One row about all changes."""
+        text = None if self.stage else bytes(self.waiting)
+        row = dict(
+            zip(_RESULT.names, (self.rows, self.deletes, self.repeated, self.stage, text), strict=True)
+        )
+        return pa.RecordBatch.from_pylist([row], _RESULT)
+
+    def _flush(self, around: ExitStack) -> None:
+        if self.copy is None:
+            self.stage = f"{self.task.prefix}{uuid.uuid4().hex[:16]}"
+            connection = around.enter_context(self.task.server.transaction("stage the changes of a task"))
+            connection.execute(self.task.statements.create_stage(self.stage))
+            place = f"{quoted(self.task.statements.marks_schema)}.{quoted(self.stage)}"
+            self.copy = around.enter_context(connection.cursor().copy(copy_into(place)))
+        self.copy.write(bytes(self.waiting))
+        self.waiting.clear()
+
+    def _text(self, batch: pa.RecordBatch) -> bytes:
+        """The text of some changes, each with its number among all of the task, which is their order per key."""
+        columns = self.task.statements.columns
+        numbers = pa.array(range(self.rows, self.rows + batch.num_rows), pa.int64())
+        types = [one.type for one in columns] + [kind for _, kind in EXTRA]
+        try:
+            return copy_text([*batch.columns[:-1], numbers], types)
+        except UnstorableError as error:
+            name = columns[error.column].name if error.column < len(columns) else "_timestamp"
+            raise RecordEncodingError(
+                f"PostgreSQL cannot store the value of column '{name}' in the row with the key"
+                f" ({self._key(batch, error.row)}): it {error.why}.",
+                hint="Correct or remove such values with select(...) or filter(...).",
+                operator=f"postgres {self.task.statements.target}",
+            ) from None
+
+    def _key(self, batch: pa.RecordBatch, row: int) -> str:
+        keys = (
+            (one.name, batch.column(number))
+            for number, one in enumerate(self.task.statements.columns)
+            if one.is_key
+        )
+        return ", ".join(f"{name}={_shown(column[row])}" for name, column in keys)
+
+
+def _shown(value: pa.Scalar) -> str:
+    try:
+        return repr(value.as_py())
+    except (ValueError, OverflowError):  # Python has no such date, or no such text
+        return "..."

@@ -1,0 +1,214 @@
+"""What is known about an existing table of PostgreSQL, and whether an output can be written to it.
+
+=======================================================  ==================================================
+refused                                                  because
+=======================================================  ==================================================
+no such table, unless it may be created                  the message has the statement that creates it
+a view, a foreign table                                  they take no ``ON CONFLICT``
+a column of the output is missing                        its values would be lost
+a type that does not hold all values                     they would be changed
+a generated column, an identity ``ALWAYS``               PostgreSQL makes its values itself
+another column that is not null and has no default       new rows have no value for it
+no unique index over exactly the key                     a key could have two rows
+a nullable key column, unless nulls are not distinct     a null key would be inserted again and again
+a key column whose collation is not deterministic        two keys would be one row
+=======================================================  ==================================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from tablestream.connectors.postgres_sql import Column, SoftDelete, Statements, TableName, quoted
+from tablestream.connectors.postgres_types import created_as, fits
+from tablestream.errors import PlanError
+
+if TYPE_CHECKING:
+    import psycopg
+    from pyspark.sql.types import StructType
+
+_SOFT_TYPES = ("timestamp with time zone", "boolean")
+_TABLE = """
+SELECT c.oid::bigint, c.relkind::text FROM pg_catalog.pg_class c
+  JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = %s AND c.relname = %s
+"""
+_COLUMNS = """
+SELECT a.attname::text, pg_catalog.format_type(a.atttypid, a.atttypmod), NOT a.attnotnull,
+  a.attgenerated::text <> '' OR a.attidentity::text = 'a', a.atthasdef OR a.attidentity::text <> '',
+  coalesce(c.collisdeterministic, true)
+FROM pg_catalog.pg_attribute a LEFT JOIN pg_catalog.pg_collation c ON c.oid = a.attcollation
+WHERE a.attrelid = %s::bigint::oid AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum
+"""
+_KEYS = """
+SELECT ARRAY(SELECT a.attname::text FROM generate_series(0, i.indnkeyatts - 1) p
+    JOIN pg_catalog.pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[p]),
+  coalesce((to_jsonb(i) ->> 'indnullsnotdistinct')::boolean, false)
+FROM pg_catalog.pg_index i WHERE i.indrelid = %s::bigint::oid AND i.indisunique AND i.indisvalid AND i.indimmediate
+  AND i.indpred IS NULL AND i.indexprs IS NULL
+"""
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A column of an existing table."""
+
+    name: str
+    type: str
+    nullable: bool
+    made_by_server: bool
+    has_default: bool
+    deterministic: bool
+
+
+@dataclass(frozen=True)
+class Table:
+    """An existing table: its kind, its columns by name, and the unique keys with how they take nulls."""
+
+    kind: str
+    columns: dict[str, Stored]
+    keys: tuple[tuple[frozenset[str], bool], ...]
+
+
+def look_at(connection: psycopg.Connection, name: TableName) -> Table | None:
+    """Read about a table from the catalogue of the server. None if it does not exist."""
+    found = connection.execute(_TABLE, (name.schema, name.table)).fetchone()
+    if found is None:
+        return None
+    columns = [Stored(*row) for row in connection.execute(_COLUMNS, (found[0],))]
+    keys = tuple((frozenset(names), nulls) for names, nulls in connection.execute(_KEYS, (found[0],)))
+    return Table(found[1], {one.name: one for one in columns}, keys)
+
+
+def described(
+    name: TableName, marks_schema: str, key: StructType, value: StructType, soft_delete: str | None
+) -> Statements:
+    """The statements for a table that does not exist yet: its columns have the types that Spark's are created as.
+
+    Raises
+    ------
+    UnsupportedTypeError
+        PostgreSQL has no such type.
+    PlanError
+        A column has the name of the one for deletes.
+    """
+    fields = [*((one, True) for one in key.fields), *((one, False) for one in value.fields)]
+    if soft_delete is not None and any(one.name == soft_delete for one, _ in fields):
+        raise PlanError(
+            f"The output itself has a column {soft_delete!r}, which soft_delete= would set.",
+            hint="Name another column of the table, or exclude this one with select(...).",
+        )
+    columns = tuple(
+        Column(one.name, created_as(one.dataType, one.name), is_key, nullable=not is_key)
+        for one, is_key in fields
+    )
+    soft = None if soft_delete is None else SoftDelete(soft_delete, _SOFT_TYPES[0])
+    return Statements(name, marks_schema, columns, soft)
+
+
+def fitted(wanted: Statements, table: Table, kinds: StructType) -> Statements:
+    """Return the statements for an existing table, or refuse it, as the module's table says.
+
+    Parameters
+    ----------
+    wanted
+        The statements for a table that does not exist.
+    table
+        The table that does.
+    kinds
+        The columns of the output.
+
+    Raises
+    ------
+    PlanError
+        The table does not fit.
+    """
+    refuse = _Refusal(wanted)
+    if table.kind not in {"r", "p"}:
+        raise refuse("is no table", "Name a table, and not a view or a foreign table.")
+    columns = tuple(_fitted(one, table, kinds, refuse) for one in wanted.columns)
+    soft = _fitted_soft(wanted.soft_delete, table, refuse)
+    _check_others(table, {one.name for one in columns} | ({soft.name} if soft else set()), refuse)
+    _check_key([one.name for one in columns if one.is_key], table, refuse)
+    return replace(wanted, columns=columns, soft_delete=soft)
+
+
+@dataclass(frozen=True)
+class _Refusal:
+    """Makes the error about a table that does not fit."""
+
+    wanted: Statements
+
+    def __call__(self, why: str, hint: str = "") -> PlanError:
+        usual = f"A table that fits: {self.wanted.create_table()}"
+        return PlanError(f"The table {self.wanted.target} {why}.", hint=hint or usual)
+
+
+def no_table(wanted: Statements) -> PlanError:
+    """The error about a table that does not exist."""
+    return PlanError(
+        f"There is no table {wanted.target}.",
+        hint=f"Create it, or give create=True, with: {wanted.create_table()}",
+    )
+
+
+def _fitted(wanted: Column, table: Table, kinds: StructType, refuse: _Refusal) -> Column:
+    """A column with the type that it has in the table."""
+    found = table.columns.get(wanted.name)
+    if found is None:
+        raise refuse(
+            f"has no column {wanted.name!r}", "Add it with ALTER TABLE, or exclude it with select(...)."
+        )
+    if found.made_by_server:
+        raise refuse(f"makes the values of the column {wanted.name!r} itself")
+    kind: Any = kinds[wanted.name].dataType
+    if not fits(kind, found.type, wanted.name, is_key=wanted.is_key):
+        what = "key column" if wanted.is_key else "column"
+        raise refuse(
+            f"has the {what} {wanted.name!r} of type {found.type}, which does not hold all values of Spark's"
+            f" {kind.simpleString()}",
+            f"Make it {wanted.type}, or cast the column.",
+        )
+    if wanted.is_key and not found.deterministic:
+        raise refuse(
+            f"compares the key column {wanted.name!r} by a collation in which different texts are equal"
+        )
+    return replace(wanted, type=found.type, nullable=found.nullable)
+
+
+def _fitted_soft(wanted: SoftDelete | None, table: Table, refuse: _Refusal) -> SoftDelete | None:
+    if wanted is None:
+        return None
+    found = table.columns.get(wanted.name)
+    if found is None or found.type not in _SOFT_TYPES or found.made_by_server:
+        raise refuse(f"has no column {wanted.name!r} of type {' or '.join(_SOFT_TYPES)} for soft_delete=")
+    if found.type != "boolean" and not found.nullable:
+        raise refuse(
+            f"has the column {wanted.name!r} NOT NULL, but rows that are not deleted have a null there"
+        )
+    return replace(wanted, type=found.type)
+
+
+def _check_others(table: Table, ours: set[str], refuse: _Refusal) -> None:
+    """Refuse columns that new rows would lack."""
+    for one in table.columns.values():
+        if one.name not in ours and not (one.nullable or one.has_default or one.made_by_server):
+            raise refuse(
+                f"has the column {one.name!r} NOT NULL and without a default, and the output lacks it",
+                f"Add the column to the output, or: ALTER TABLE ... ALTER {quoted(one.name)} SET DEFAULT ...",
+            )
+
+
+def _check_key(names: Sequence[str], table: Table, refuse: _Refusal) -> None:
+    """Refuse a table in which a key could have two rows."""
+    said = ", ".join(map(repr, names))
+    fitting = [nulls_not_distinct for columns, nulls_not_distinct in table.keys if columns == set(names)]
+    if not fitting:
+        raise refuse(f"has no primary key or unique index over exactly the key {said}")
+    nullable = [name for name in names if table.columns[name].nullable]
+    if nullable and not any(fitting):
+        raise refuse(
+            f"takes several rows with a null in the key column {nullable[0]!r}",
+            f"Set it NOT NULL, or (from PostgreSQL 15 on) make the index UNIQUE NULLS NOT DISTINCT over {said}.",
+        )

@@ -1,0 +1,172 @@
+"""Spark's types in PostgreSQL: what a column is created as, and which existing columns hold its values unchanged.
+
+====================  ==================  =====================================================
+Spark                 created as          also fits
+====================  ==================  =====================================================
+boolean               boolean
+tinyint, smallint     smallint            integer, bigint, numeric of enough digits
+int                   integer             bigint, numeric of enough digits
+bigint                bigint              numeric of enough digits
+float                 real                double precision
+double                double precision
+decimal(p, s)         numeric(p, s)       numeric without limits, or with as many digits on both sides
+string                text                varchar, varchar(n), uuid; as a value also json, jsonb
+binary                bytea
+date                  date
+timestamp             timestamptz
+timestamp_ntz         timestamp
+array of the above    their array         json, jsonb
+struct, map, others   jsonb               json
+====================  ==================  =====================================================
+
+A text that is longer than its ``varchar(n)``, or that is no ``uuid`` in the form that PostgreSQL prints, is refused
+when it is written. Keys are flat: no arrays, structs, maps and JSON.
+"""
+
+from __future__ import annotations
+
+import re
+
+from pyspark.sql import types as T
+
+from tablestream.errors import UnsupportedTypeError
+
+JSON = ("jsonb", "json")
+TEXT = ("text", "character varying", "uuid")
+UUID = "uuid"
+
+_TEXT = "text"
+_NAMES: dict[type[T.DataType], str] = {
+    T.BooleanType: "boolean",
+    T.ByteType: "smallint",
+    T.ShortType: "smallint",
+    T.IntegerType: "integer",
+    T.LongType: "bigint",
+    T.FloatType: "real",
+    T.DoubleType: "double precision",
+    T.StringType: _TEXT,
+    T.CharType: _TEXT,
+    T.VarcharType: _TEXT,
+    T.BinaryType: "bytea",
+    T.DateType: "date",
+    T.TimestampType: "timestamp with time zone",
+    T.TimestampNTZType: "timestamp without time zone",
+}
+_WIDER = {
+    "smallint": ("integer", "bigint"),
+    "integer": ("bigint",),
+    "real": ("double precision",),
+    _TEXT: ("character varying",),
+}
+_DIGITS = {"smallint": 5, "integer": 10, "bigint": 19}
+_NUMERIC = re.compile(r"numeric(?:\((\d+),(-?\d+)\))?")
+_VARCHAR = re.compile(r"character varying\((\d+)\)")
+
+
+def created_as(kind: T.DataType, column: str) -> str:
+    """Return the PostgreSQL type of a new column, as the server prints it.
+
+    Parameters
+    ----------
+    kind
+        The Spark type.
+    column
+        The column's name, for the error.
+
+    Raises
+    ------
+    UnsupportedTypeError
+        No PostgreSQL type holds its values unchanged, as for intervals.
+
+    Examples
+    --------
+    >>> created_as(T.DecimalType(10, 2), "price"), created_as(T.ArrayType(T.DateType()), "days")
+    ('numeric(10,2)', 'date[]')
+    >>> created_as(T.ArrayType(T.ArrayType(T.LongType())), "matrix")
+    'jsonb'
+    """
+    flat = _flat(kind)
+    if flat is not None:
+        return flat
+    if isinstance(kind, T.ArrayType):
+        element = _flat(kind.elementType)
+        created_as(kind.elementType, f"{column}.element")
+        return "jsonb" if element is None else f"{element}[]"
+    if isinstance(kind, T.MapType):
+        created_as(kind.keyType, f"{column}.key")
+        created_as(kind.valueType, f"{column}.value")
+        return "jsonb"
+    if type(kind) is T.StructType:
+        for one in kind.fields:
+            created_as(one.dataType, f"{column}.{one.name}")
+        return "jsonb"
+    raise UnsupportedTypeError(
+        f"Column '{column}' has the type {kind.simpleString()}, which PostgreSQL cannot hold unchanged.",
+        hint="Cast the column, for instance to a string or a number, or exclude it with select(...).",
+    )
+
+
+def fits(kind: T.DataType, stored: str, column: str, *, is_key: bool) -> bool:
+    """Whether an existing column holds all values of a Spark type unchanged.
+
+    Parameters
+    ----------
+    kind
+        The Spark type.
+    stored
+        The type of the existing column, as the server prints it.
+    column
+        The column's name, for the error.
+    is_key
+        Whether it is part of the key: keys that differ must stay different.
+
+    Raises
+    ------
+    UnsupportedTypeError
+        No PostgreSQL type would do.
+
+    Examples
+    --------
+    >>> fits(T.LongType(), "numeric(18,0)", "id", is_key=True), fits(T.LongType(), "numeric", "id", is_key=True)
+    (False, True)
+    """
+    usual = created_as(kind, column)
+    flat = _flat(kind)
+    if is_key and flat is None:
+        return False
+    if stored == usual or stored in _WIDER.get(usual, ()):
+        return True
+    if flat is None or usual == _TEXT:
+        json = stored in JSON and not is_key
+        return json or (usual == _TEXT and (stored == UUID or longest(stored) is not None))
+    return _is_wide_enough(usual, stored)
+
+
+def longest(stored: str) -> int | None:
+    """The most characters that a text column takes; None if any number."""
+    found = _VARCHAR.fullmatch(stored)
+    return int(found[1]) if found else None
+
+
+def _flat(kind: T.DataType) -> str | None:
+    """The PostgreSQL type of a type without parts. None for others."""
+    if isinstance(kind, T.DecimalType):
+        return f"numeric({kind.precision},{kind.scale})"
+    return _NAMES.get(type(kind))
+
+
+def _is_wide_enough(usual: str, stored: str) -> bool:
+    """Whether a numeric column has the digits of another numeric type on both sides of the point."""
+    found = _NUMERIC.fullmatch(stored)
+    if found is None:
+        return False
+    ours = _NUMERIC.fullmatch(usual)
+    if ours is not None:
+        digits, scale = int(ours[1]), int(ours[2])
+    elif usual in _DIGITS:
+        digits, scale = _DIGITS[usual], 0
+    else:
+        return False
+    if found[1] is None:
+        return True
+    return int(found[2]) >= scale and int(found[1]) - int(found[2]) >= digits - scale

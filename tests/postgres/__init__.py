@@ -1,0 +1,1 @@
+"""PostgreSQL as a sink, with a server of the tests' own."""

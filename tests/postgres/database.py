@@ -1,0 +1,33 @@
+"""What tests do with a database."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+
+
+@dataclass(frozen=True)
+class Database:
+    """A database of a server."""
+
+    conninfo: str
+
+    def run(self, *statements: str) -> None:
+        """Run statements in one transaction."""
+        with psycopg.connect(self.conninfo) as connection:
+            for one in statements:
+                connection.execute(one)
+
+    def rows(self, query: str) -> list[tuple[Any, ...]]:
+        """The rows of a query, sorted by how they print."""
+        with psycopg.connect(self.conninfo) as connection:
+            return sorted(connection.execute(query).fetchall(), key=repr)
+
+    def stages(self) -> list[str]:
+        """The names of staging tables that are there."""
+        return [
+            name
+            for (name,) in self.rows("SELECT relname FROM pg_class WHERE relname LIKE 'tablestream_stage%'")
+        ]

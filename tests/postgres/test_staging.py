@@ -1,0 +1,183 @@
+"""What tasks stage, without Spark: few changes go to the driver, many into a table of each attempt."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pyarrow as pa
+import pytest
+from pyspark.sql import Row
+from pyspark.sql import types as T
+
+import tablestream as ts
+from tablestream.connectors import postgres as module
+from tablestream.connectors.postgres_server import Server
+from tablestream.connectors.postgres_staging import Task, staged
+from tablestream.errors import DatabaseError, RecordEncodingError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from tests.postgres.database import Database
+
+SCHEMA = pa.schema(
+    [("c0", pa.int64()), ("c1", pa.string()), ("gone", pa.bool_()), ("at", pa.timestamp("us", "UTC")),
+     ("n", pa.int64())]
+)  # fmt: skip
+MARK = ("q", '"public"."t"', 0)
+
+
+def batch(*rows: tuple[int, str | None]) -> pa.RecordBatch:
+    """Changes, one a key; a delete has no text."""
+    full = [dict(zip(SCHEMA.names, (key, text, text is None, 0, 0), strict=True)) for key, text in rows]
+    return pa.RecordBatch.from_pylist(full, SCHEMA)
+
+
+def task(database: Database, inline_bytes: int = 0) -> Task:
+    """The task of a table that is there."""
+    database.run("CREATE TABLE IF NOT EXISTS t (id bigint PRIMARY KEY, name text)")
+    key, value = T.StructType().add("id", T.LongType()), T.StructType().add("name", T.StringType())
+    sink = ts.to_postgres("t", database.conninfo).keyed_by(["id"]).shaped(key, value, records=False)
+    assert sink.statements is not None
+    database.run(sink.statements.create_marks())
+    return Task(sink.server, sink.statements, sink.statements.stage_prefix("q"), inline_bytes)
+
+
+def results(batches: Iterable[pa.RecordBatch], what: Task) -> list[Row]:
+    """What a task reports."""
+    return [Row(**row) for part in staged(batches, what) for row in part.to_pylist()]
+
+
+def merge(what: Task, parts: list[Row], mark: tuple[str, str, int] = MARK) -> None:
+    """What the driver does."""
+    with what.server.transaction("test") as connection:
+        module._merge(connection, what, parts, mark)
+
+
+def test_up_to_a_limit_the_text_goes_to_the_driver(database: Database) -> None:
+    """Beyond it all of it goes into the table, also what came before."""
+    one = [batch((1, "a")), batch(), batch((2, None))]
+    text = results(one, task(database, 1000))[0].text
+    assert results(one, task(database, len(text)))[0].text == text
+    assert results([batch()], task(database)) == []
+    assert database.stages() == []
+    (staged_part,) = results(one, task(database, len(text) - 1))
+    assert (staged_part.rows, staged_part.deletes, staged_part.repeated, staged_part.text) == (
+        2,
+        1,
+        False,
+        None,
+    )
+    assert database.rows(f"SELECT c0, c1, gone, n FROM {staged_part.stage}") == [
+        (1, "a", False, 0),
+        (2, None, True, 1),
+    ]
+
+
+def test_a_task_that_runs_twice_counts_once(database: Database) -> None:
+    """At the same time: the driver merges what Spark reports, and drops the table of the other attempt."""
+    what = task(database)
+
+    def interrupted() -> Iterator[pa.RecordBatch]:
+        yield batch((1, "a"))
+        parts.extend(results([batch((1, "a"), (2, "b"))], what))
+        yield batch((2, "b"))
+
+    parts: list[Row] = []
+    (loser,) = results(interrupted(), what)
+    assert loser.stage != parts[0].stage
+    assert len(database.stages()) == 2
+    merge(what, parts)
+    assert database.rows("TABLE t") == [(1, "a"), (2, "b")]
+    assert database.stages() == []
+
+
+def test_a_task_that_fails_leaves_no_table(database: Database) -> None:
+    def failing() -> Iterator[pa.RecordBatch]:
+        yield batch((1, "a"))
+        raise ConnectionError("the worker is gone")
+
+    what = task(database)
+    with pytest.raises(ConnectionError):
+        results(failing(), what)
+    with pytest.raises(
+        RecordEncodingError, match=r"column 'name' in the row with the key \(id=2\).*\(postgres public\.t\)"
+    ):
+        results([batch((1, "a"), (2, "\0"))], what)
+    assert database.stages() == []
+
+
+def test_an_old_driver_does_not_drop_what_a_newer_one_has_staged(database: Database) -> None:
+    what = task(database)
+    old = results([batch((1, "old"))], what)
+    merge(what, results([batch((1, "newer"))], what), ("q", '"public"."t"', 1))
+    newest = results([batch((1, "newest"))], what)
+    merge(what, old)
+    assert database.stages() == [newest[0].stage]
+    merge(what, newest, ("q", '"public"."t"', 2))
+    assert database.rows("TABLE t") == [(1, "newest")]
+
+
+def test_a_staging_table_that_is_gone_fails_the_micro_batch(database: Database) -> None:
+    """Dropped by hand: the mark is not written."""
+    what = task(database)
+    parts = results([batch((1, "a"))], what)
+    database.run(f"DROP TABLE {parts[0].stage}")
+    with pytest.raises(DatabaseError, match=r"does not exist.*SQLSTATE 42P01"):
+        merge(what, parts)
+    assert database.rows("TABLE tablestream_marks") == []
+
+
+def test_a_connection_that_is_lost_in_the_merge_is_a_clear_error(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    what = task(database)
+    parts = results([batch((1, "a"))], what)
+    real = module._merge_part
+
+    def cut(connection: psycopg.Connection, *others: Any) -> None:
+        real(connection, *others)
+        database.rows(f"SELECT pg_terminate_backend({connection.info.backend_pid})")
+
+    with monkeypatch.context() as planted:
+        planted.setattr(module, "_merge_part", cut)
+        with pytest.raises(DatabaseError, match="Cannot test in PostgreSQL at /tmp"):
+            merge(what, parts)
+    assert database.rows("TABLE t") == []
+    merge(what, parts)
+    assert database.rows("TABLE t") == [(1, "a")]
+
+
+def test_rows_that_a_policy_hides_are_an_error(database: Database) -> None:
+    """And not rows that are passed over: a delete would leave them there."""
+    role = f"limited_{database.conninfo.partition('dbname=')[2].split()[0]}"
+    what = task(database)
+    database.run(
+        f"CREATE ROLE {role} LOGIN", f"GRANT CREATE ON SCHEMA public TO {role}",
+        f"GRANT ALL ON ALL TABLES IN SCHEMA public TO {role}", "INSERT INTO t VALUES (1, 'hidden')",
+        "ALTER TABLE t ENABLE ROW LEVEL SECURITY", "CREATE POLICY p ON t USING (id > 1)",
+    )  # fmt: skip
+    limited = replace(what, server=Server.of(database.conninfo.replace("user=tester", f"user={role}")))
+    parts = results([batch((1, None))], limited)
+    with pytest.raises(DatabaseError, match="row-level security policy"):
+        merge(limited, parts)
+
+
+def test_a_transaction_is_set_up_whatever_the_defaults_are(database: Database) -> None:
+    """It waits for a mark and then sees it, survives a crash, and is ended where its driver stands still."""
+    name = database.conninfo.partition("dbname=")[2].split()[0]
+    for setting in ("default_transaction_isolation = 'serializable'", "synchronous_commit = off"):
+        with psycopg.connect(database.conninfo, autocommit=True) as connection:
+            connection.execute(f"ALTER DATABASE {name} SET {setting}")
+    with Server.of(database.conninfo).transaction("test") as connection:
+        shown = [
+            connection.execute(f"SHOW {setting}").fetchone()
+            for setting in (
+                "transaction_isolation",
+                "synchronous_commit",
+                "idle_in_transaction_session_timeout",
+            )
+        ]
+    assert shown == [("read committed",), ("on",), ("1min",)]
