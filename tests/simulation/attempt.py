@@ -14,6 +14,7 @@ from tablestream.runtime.measures import ROWS_IN, ROWS_OUT, Counts
 from tablestream.runtime.rounds import Port, Round
 from tablestream.runtime.run_round import run_round
 from tablestream.spark import round_worker
+from tablestream.state.births import NewShard
 from tablestream.state.cache import ChunkCache
 from tablestream.state.shard import ShardState
 from tests.simulation.store import AttemptStore
@@ -38,8 +39,8 @@ class Attempt:
         How chunks and slices are cut.
     now_us
         The wall clock.
-    emitted, counts
-        What came of it so far.
+    emitted, dropped, measures, new
+        What came of it so far; `new`: the shards that found no state.
     """
 
     work: Round
@@ -52,6 +53,7 @@ class Attempt:
     emitted: list[tuple[Port, pl.DataFrame]] = field(default_factory=list)
     dropped: Counter[tuple[str, str]] = field(default_factory=Counter)
     measures: Counter[tuple[str, str]] = field(default_factory=Counter)
+    new: list[NewShard] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         """Start before the first step."""
@@ -100,7 +102,10 @@ class Attempt:
             self.emitted.append(emission)
             yield "emitted"
         self._measure(counts.measures(work, state))
+        was_new = state.is_new
         state.commit()
+        if was_new:
+            self.new.append(NewShard(work.number, shard, is_born=not state.is_new))
         if clock is not None:
             round_worker._set_timer(cast("Any", store), clock.wake_us)
         yield "committed"

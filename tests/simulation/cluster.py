@@ -27,7 +27,13 @@ _ATTEMPT_KINDS = (
     Kind.ATTEMPT_FAILS_AFTER,
     Kind.ZOMBIE,
 )
-_STATE_KINDS = (Kind.CHUNK_MISSING, Kind.CHUNK_FLIPPED, Kind.MANIFEST_MISSING, Kind.MANIFEST_FLIPPED)
+_STATE_KINDS = (
+    Kind.CHUNK_MISSING,
+    Kind.CHUNK_FLIPPED,
+    Kind.MANIFEST_MISSING,
+    Kind.MANIFEST_FLIPPED,
+    Kind.SHARD_GONE,
+)
 
 
 @dataclass
@@ -177,7 +183,12 @@ class Cluster:
         places = [place for place in self.state.versions if self.state.at(place, self.version).manifest]
         if not places:
             return
-        store = self.state.at(rng.choice(sorted(places)), self.version)
+        place = rng.choice(sorted(places))
+        store = self.state.at(place, self.version)
+        if fault.kind is Kind.SHARD_GONE:
+            store.is_gone = True
+            self.happened.count(fault, f"round {place[0]}, shard {place[1]}")
+            return
         missing = fault.kind in {Kind.CHUNK_MISSING, Kind.MANIFEST_MISSING}
         if fault.kind in {Kind.MANIFEST_MISSING, Kind.MANIFEST_FLIPPED}:
             assert store.manifest is not None

@@ -12,7 +12,7 @@ import polars as pl
 
 from tablestream.runtime import run_round
 from tablestream.spark import round_worker
-from tablestream.state import cache, merge, run, trace
+from tablestream.state import births, cache, merge, run, trace
 from tablestream.state.run import RunInfo, RunStorage, checksum
 from tablestream.state.store import MemoryStore
 from tests.simulation.sink import MarkingSink
@@ -119,6 +119,11 @@ def _shard_forgotten() -> AbstractContextManager[Any]:
     return mock.patch.object(MemoryStore, "read_plan", return_value=None)
 
 
+def _lost_shard_counts_as_new() -> AbstractContextManager[Any]:
+    """The list of births is not compared with the shards that find no state."""
+    return mock.patch.object(births.Births, "check")
+
+
 def _emission_numbered_twice() -> AbstractContextManager[Any]:
     """All emissions of a message have the same number."""
     return mock.patch.object(run_round, "RANKS", 0)
@@ -142,6 +147,7 @@ PLANTED = {
     "an attempt that goes on is seen": Planted(_every_attempt_counts, 0, Kind.ZOMBIE),
     "the loser of two attempts is seen": Planted(_every_attempt_counts, 0, Kind.SPECULATION),
     "a shard is forgotten at a restart": Planted(_shard_forgotten, 3),
+    "a lost shard counts as new": Planted(_lost_shard_counts_as_new, 0, Kind.SHARD_GONE),
     "an emission is numbered twice": Planted(_emission_numbered_twice, 3, needs_faults=False),
     "a retention bound is off by one": Planted(_retention_off_by_one, 12, needs_faults=False),
 }
