@@ -51,11 +51,20 @@ def _remove_manifest(store: SparkStore) -> None:
     store._manifest.clear()
 
 
+def _remove_everything(store: SparkStore) -> None:
+    store._manifest.clear()
+    store._runs.clear()
+
+
 #: What is done to the state of a shard, and what a reader of it is told.
 DAMAGE: dict[str, tuple[Callable[[SparkStore], None], str]] = {
     "chunks removed": (_remove_chunks, r"Chunk 0 of run \d+ of trace '\S.*' is missing from the state"),
     "a bit of chunks flipped": (_flip_chunks, r"Chunk 0 of run \d+ of trace '\S.*' is not what was written"),
     "a bit of the manifest flipped": (_flip_manifest, r"The manifest in the state of record cannot be read"),
+    "everything removed": (
+        _remove_everything,
+        r"The whole state of shard \d+ of round 1 is gone|The manifest of a shard is missing",
+    ),
     "manifest removed": (_remove_manifest, r"The manifest of a shard is missing from the state"),
 }
 

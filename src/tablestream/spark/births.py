@@ -21,7 +21,7 @@ from tablestream.connectors.files import small_lines
 from tablestream.connectors.shipping import has_context
 from tablestream.runtime.rounds import METRICS
 from tablestream.spark import blobs
-from tablestream.state.births import Births, NewShard, decode, encode
+from tablestream.state.births import Births, decode, encode
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -66,11 +66,11 @@ def write_outputs(
 ) -> None:
     """Write all outputs of one micro-batch.
 
-    If the only sink makes records, it gets the rows while they are computed (not under Spark Connect). Otherwise the rows are persisted and
-    counted before any sink gets them. Without persisting, each sink's actions would run every stateful operator
-    again. Without counting, a sink that reads only some rows would leave partitions uncomputed, and Spark fails a
-    micro-batch whose state was not committed everywhere. This also holds for an empty micro-batch, so sinks are
-    called even then and can create their target.
+    If the only sink makes records, it gets the rows while they are computed (not under Spark Connect). Otherwise the
+    rows are persisted and all computed before any sink gets them. Without persisting, each sink's actions would run
+    every stateful operator again. Without computing all, a sink that reads only some rows would leave partitions
+    uncomputed, and Spark fails a micro-batch whose state was not committed everywhere. This also holds for an empty
+    micro-batch, so sinks are called even then and can create their target.
 
     Parameters
     ----------

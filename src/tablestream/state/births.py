@@ -25,9 +25,10 @@ from typing import NamedTuple
 
 from tablestream.errors import DamagedStateError
 from tablestream.state.run import RESTORE_HINT
-from tablestream.state.sealed import seal, unseal
+from tablestream.state.sealed import altered, seal, unseal
 
 Place = tuple[int, int]
+_WHAT = "list of shards"
 
 
 class NewShard(NamedTuple):
@@ -73,7 +74,10 @@ def decode(text: str) -> BirthRecord:
     DamagedStateError
         The text is another one.
     """
-    query_id, number, micro_batch, places = json.loads(unseal(text, "list of shards"))
+    content = unseal(text, _WHAT)
+    if content == text:  # of older versions, which had no such list
+        raise altered(_WHAT)
+    query_id, number, micro_batch, places = json.loads(content)
     return BirthRecord(query_id, number, micro_batch, tuple((work, shard) for work, shard in places))
 
 
