@@ -36,7 +36,7 @@ from tablestream.spark.relocation import check_place
 from tablestream.spark.store import TABLES, variables
 from tablestream.spark.unpacking import Opened, by_batches, wide
 from tablestream.state import manifest as manifests
-from tablestream.state.births import Births
+from tablestream.state.births import Births, shard_gone
 from tablestream.state.cache import MemoryCache
 from tablestream.state.changes import TS, key_columns
 from tablestream.state.sealed import unseal
@@ -200,6 +200,8 @@ class _State:
         ------
         StateError
             There is no shard yet.
+        DamagedStateError
+            There is no shard any more.
         """
         trace, run, chunk = TABLES
         for work in sorted(self.operators):
@@ -207,6 +209,8 @@ class _State:
             row = self.chunks(work).where(here).select("data").first()
             if row is not None:
                 return decode(unseal(bytes(row[0]).decode(errors="replace"), "tables"))
+        for place, micro_batch in self.births.before(self.micro_batch + 1).items():
+            raise shard_gone(place, micro_batch)
         raise StateError(
             f"The checkpoint {self.checkpoint} has no rows of any table yet.",
             hint="Wait until records have arrived.",
