@@ -14,6 +14,7 @@ from tests.simulation.attempt import Attempt
 from tests.simulation.executors import CACHE_KINDS, damage_cache, flipped, make_executors
 from tests.simulation.happened import Happened
 from tests.simulation.neighbour import Neighbour
+from tests.simulation.order import BEGINS, FAILS, Event
 from tests.simulation.store import AttemptFailed, StateOfRecord
 from tests.simulation.tuning import Sizes
 from tests.simulation.world import Fault, Kind, World
@@ -46,6 +47,8 @@ class Cluster:
         The version of the state that the current micro-batch starts from, which is its number.
     turn
         How many tasks of the micro-batch were run.
+    attempts
+        How many attempts of tasks there were.
     """
 
     world: World
@@ -53,6 +56,7 @@ class Cluster:
     happened: Happened
     version: int = 0
     turn: int = 0
+    attempts: int = 0
     state: StateOfRecord = field(default_factory=StateOfRecord)
     zombies: list[Attempt] = field(default_factory=list)
 
@@ -100,7 +104,12 @@ class Cluster:
         number = self.world.rng("executor", self.version, self.turn, where).randrange(len(self.executors))
         stores = {shard: self.state.open((work.number, shard), self.version) for shard in inboxes}
         cache = self.executors[number].cache
-        return Attempt(work, self.world.shards, inboxes, stores, cache, self.sizes, now_us)
+        self.attempts += 1
+        task = min(inboxes) % self.world.tasks
+        place = Event(BEGINS, self.version, work.number, task, self.attempts)
+        attempt = Attempt(work, self.world.shards, inboxes, stores, cache, self.sizes, now_us)
+        attempt.tell = lambda what: self.happened.order.append(place._replace(what=what))
+        return attempt
 
     def _publish(self, attempt: Attempt) -> None:
         for shard, store in attempt.stores.items():
@@ -129,6 +138,7 @@ class Cluster:
         try:
             attempt.advance()
         except AttemptFailed:
+            attempt.tell(FAILS)
             self._note(fault, attempt, f"after {writes} writes")
 
     def _race(self, fault: Fault, one: Attempt, other: Attempt) -> Attempt:
@@ -137,7 +147,7 @@ class Cluster:
         while not (one.is_over or other.is_over):
             rng.choice((one, other)).advance(1)
         winner, loser = (one, other) if one.is_over else (other, one)
-        if fault.where % 2:
+        if fault.where % 2 and loser.has_begun:
             self.zombies.append(loser)
         else:
             loser.end()
@@ -174,7 +184,8 @@ class Cluster:
         try:
             zombie.advance(1)
         except (AttemptFailed, DamagedStateError) as problem:
-            zombie.end()
+            zombie.tell(FAILS)
+            zombie.is_over = True
             self.happened.note(f"a zombie ended with {type(problem).__name__}")
 
     def _damage_state(self, fault: Fault) -> None:

@@ -20,6 +20,7 @@ from tests.plans.comparing import sources_of
 from tests.plans.engine import Engine, Hasher, Inbox, Output, stable_hash
 from tests.simulation.cluster import Cluster
 from tests.simulation.happened import Happened
+from tests.simulation.order import COMMITTED, STARTS, WRITES, WRITTEN, Event
 from tests.simulation.sink import Frame, MarkingSink, SinkFailed
 from tests.simulation.store import Place
 from tests.simulation.world import Kind, World
@@ -137,6 +138,7 @@ class Driver:
 
     def _start(self) -> SimulatedEngine:
         world = self.world
+        self.happened.order.append(Event(STARTS))
         engine = SimulatedEngine(
             self.outputs,
             world.compat,
@@ -162,9 +164,12 @@ class Driver:
         self.engine.position, self.engine.dropped = self.offsets[number], Counter()
         self.engine.new = []
         steps = self.engine.steps(records, self.world.times_us[number])
+        self.happened.order.append(Event(WRITES, number))
         self._write(Frame(steps), number)
+        self.happened.order.append(Event(WRITTEN, number))
         _die(self.cluster, Kind.DIES_BEFORE_COMMIT, "")
         self.commits.append(Committed(self.engine.dropped, self.engine.measures))
+        self.happened.order.append(Event(COMMITTED, number))
         _die(self.cluster, Kind.DIES_AFTER_COMMIT, "")
 
     def _write(self, frame: Frame, number: int) -> None:
