@@ -72,8 +72,9 @@ def read_state(
         foreign-key join, a table that streams are joined with, groups and their first rows, a versioned table, a
         result of `Table.materialize`, an output with ``before=True``. The error for an unknown name lists them.
     batch_id
-        Read the table as it was after this micro-batch. Spark keeps as many as
-        ``spark.sql.streaming.minBatchesToRetain`` says. Default: the last one.
+        Read the table as it was after this micro-batch. The checkpoint keeps at least as many as
+        ``spark.sql.streaming.minBatchesToRetain`` said when the query started: 10, unless the session sets it. Use the
+        frame while its micro-batch is kept. Default: the last one.
     as_of
         For a versioned table: read the rows that were valid at this time, a datetime or a string that Spark casts
         to a timestamp in the session's time zone. None: all versions that were valid at any time in the history.
