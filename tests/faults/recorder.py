@@ -22,6 +22,7 @@ from pyspark.sql import SparkSession
 
 import tablestream as ts
 from tablestream.spark import build, runner
+from tablestream.spark.outputs import write_outputs
 from tablestream.spark.processor import RoundProcessor
 from tablestream.spark.unpacking import micro_batch_id
 from tests.conftest import SPARK_SETTINGS
@@ -79,7 +80,6 @@ def record_driver(file: Path, checkpoint: Path) -> Callable[[], None]:
 
     Returns a function that notes new commits.
     """
-    written = runner.write_outputs
     seen: set[int] = set()
 
     def commits() -> None:
@@ -90,7 +90,7 @@ def record_driver(file: Path, checkpoint: Path) -> Callable[[], None]:
 
     def write(micro_batch: Any, number: int, outputs: Any, **given: Any) -> None:
         commits()
-        written(micro_batch, number, outputs, **given)
+        write_outputs(micro_batch, number, outputs, **given)
         note(file, Event(WRITTEN, number))
         if number == DYING and not (died := file.with_suffix(".died")).exists():
             died.touch()
@@ -119,7 +119,7 @@ def record(file: Path) -> None:
             note(file, Event(WRITES, number))
             noting(this, changes, number, *given)
 
-        type(sink).write = write  # type: ignore[method-assign]
+        type(sink).write = write  # type: ignore[method-assign,assignment]
         for _ in range(2):
             note(file, Event(STARTS))
             with suppress(StreamingQueryException):
