@@ -11,8 +11,8 @@ from tablestream.state.run import RunInfo
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from tablestream.spark.processor import RoundProcessor
     from tablestream.spark.store import SparkStore
+    from tests.faults.followed import FollowedProcessor
 
 
 def flipped(data: bytes | None) -> bytes:
@@ -51,17 +51,32 @@ def _remove_manifest(store: SparkStore) -> None:
     store._manifest.clear()
 
 
+def _remove_everything(store: SparkStore) -> None:
+    store._manifest.clear()
+    store._runs.clear()
+
+
 #: What is done to the state of a shard, and what a reader of it is told.
 DAMAGE: dict[str, tuple[Callable[[SparkStore], None], str]] = {
     "chunks removed": (_remove_chunks, r"Chunk 0 of run \d+ of trace '\S.*' is missing from the state"),
     "a bit of chunks flipped": (_flip_chunks, r"Chunk 0 of run \d+ of trace '\S.*' is not what was written"),
     "a bit of the manifest flipped": (_flip_manifest, r"The manifest in the state of record cannot be read"),
+    "everything of one shard removed": (
+        _remove_everything,
+        r"The whole state of shard 0 of round 1 is gone|The manifest of a shard is missing",
+    ),
+    "everything removed": (
+        _remove_everything,
+        r"The whole state of shard \d+ of round 1 is gone|The manifest of a shard is missing",
+    ),
     "manifest removed": (_remove_manifest, r"The manifest of a shard is missing from the state"),
 }
 
 
-def damage(how: str, micro_batch: int, stage: RoundProcessor) -> None:
-    """Damage the state of a shard when a micro-batch is worked off, and take what was cached of it away.
+def damage(how: str, micro_batch: int, stage: FollowedProcessor) -> None:
+    """Damage the state of a shard, or of shard 0 alone, when a micro-batch is worked off.
+
+    What was cached of it is taken away, too.
 
     Parameters
     ----------
@@ -73,6 +88,8 @@ def damage(how: str, micro_batch: int, stage: RoundProcessor) -> None:
         What worked it off.
     """
     data = stage.store.read_manifest()
+    if "one shard" in how and stage.shard != 0:
+        return
     if data is not None and micro_batch_id() == micro_batch:
         DAMAGE[how][0](stage.store)
         cache = stage.worker.cache

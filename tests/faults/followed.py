@@ -16,12 +16,12 @@ class FollowedProcessor(RoundProcessor):
     Parameters
     ----------
     then
-        Is called with the stage.
+        Is called with the stage, which says its `shard`.
     given
         As for `RoundProcessor`.
     """
 
-    def __init__(self, then: Callable[[RoundProcessor], None], *given: Any) -> None:
+    def __init__(self, then: Callable[[FollowedProcessor], None], *given: Any) -> None:
         super().__init__(*given)
         self._then = then
 
@@ -32,5 +32,6 @@ class FollowedProcessor(RoundProcessor):
         timerValues: Any,  # noqa: N803 - Spark's name
     ) -> Iterator[Any]:
         """Work off, then call."""
+        self.shard = int(key[0])
         yield from super().handleInputRows(key, rows, timerValues)
         self._then(self)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -14,8 +14,10 @@ from tablestream.runtime.measures import ROWS_IN, ROWS_OUT, Counts
 from tablestream.runtime.rounds import Port, Round
 from tablestream.runtime.run_round import run_round
 from tablestream.spark import round_worker
+from tablestream.state.births import NewShard
 from tablestream.state.cache import ChunkCache
 from tablestream.state.shard import ShardState
+from tests.simulation.order import BEGINS, ENDS, FAILS
 from tests.simulation.store import AttemptStore
 from tests.simulation.tuning import Sizes
 
@@ -38,8 +40,10 @@ class Attempt:
         How chunks and slices are cut.
     now_us
         The wall clock.
-    emitted, counts
-        What came of it so far.
+    emitted, dropped, measures, new
+        What came of it so far; `new`: the shards that found no state.
+    tell
+        Is called when it begins, and when it ends or is killed.
     """
 
     work: Round
@@ -52,11 +56,13 @@ class Attempt:
     emitted: list[tuple[Port, pl.DataFrame]] = field(default_factory=list)
     dropped: Counter[tuple[str, str]] = field(default_factory=Counter)
     measures: Counter[tuple[str, str]] = field(default_factory=Counter)
+    new: list[NewShard] = field(default_factory=list)
+    tell: Callable[[str], None] = field(default=lambda _: None)
 
     def __post_init__(self) -> None:
         """Start before the first step."""
         self._steps = self._run()
-        self.is_over = False
+        self.is_over = self.has_begun = False
 
     def advance(self, steps: int | None = None) -> bool:
         """Take so many steps, by default all; say whether the attempt is over."""
@@ -67,11 +73,15 @@ class Attempt:
 
     def end(self) -> None:
         """Kill it where it stands."""
+        if self.has_begun and not self.is_over:
+            self.tell(FAILS)
         self._steps.close()
         self.is_over = True
 
     def _run(self) -> Generator[str]:
         """Run the round for shards that have messages, and then where a timer is due, as Spark does."""
+        self.has_begun = True
+        self.tell(BEGINS)
         for shard, inbox in self.inboxes.items():
             if inbox:
                 yield from self._shard(shard, inbox)
@@ -80,6 +90,7 @@ class Attempt:
             for time in due:
                 yield from self._shard(shard, {})
                 store.deleteTimer(time)
+        self.tell(ENDS)
 
     def _shard(self, shard: int, inbox: Mapping[int, list[pl.DataFrame]]) -> Iterator[str]:
         """Do what `RoundWorker.run_round` does, with messages that are not packed."""
@@ -100,7 +111,10 @@ class Attempt:
             self.emitted.append(emission)
             yield "emitted"
         self._measure(counts.measures(work, state))
+        was_new = state.is_new
         state.commit()
+        if was_new:
+            self.new.append(NewShard(work.number, shard, is_born=not state.is_new))
         if clock is not None:
             round_worker._set_timer(cast("Any", store), clock.wake_us)
         yield "committed"

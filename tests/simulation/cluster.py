@@ -14,6 +14,7 @@ from tests.simulation.attempt import Attempt
 from tests.simulation.executors import CACHE_KINDS, damage_cache, flipped, make_executors
 from tests.simulation.happened import Happened
 from tests.simulation.neighbour import Neighbour
+from tests.simulation.order import BEGINS, FAILS, Event
 from tests.simulation.store import AttemptFailed, StateOfRecord
 from tests.simulation.tuning import Sizes
 from tests.simulation.world import Fault, Kind, World
@@ -27,7 +28,13 @@ _ATTEMPT_KINDS = (
     Kind.ATTEMPT_FAILS_AFTER,
     Kind.ZOMBIE,
 )
-_STATE_KINDS = (Kind.CHUNK_MISSING, Kind.CHUNK_FLIPPED, Kind.MANIFEST_MISSING, Kind.MANIFEST_FLIPPED)
+_STATE_KINDS = (
+    Kind.CHUNK_MISSING,
+    Kind.CHUNK_FLIPPED,
+    Kind.MANIFEST_MISSING,
+    Kind.MANIFEST_FLIPPED,
+    Kind.SHARD_GONE,
+)
 
 
 @dataclass
@@ -40,6 +47,8 @@ class Cluster:
         The version of the state that the current micro-batch starts from, which is its number.
     turn
         How many tasks of the micro-batch were run.
+    attempts
+        How many attempts of tasks there were.
     """
 
     world: World
@@ -47,6 +56,7 @@ class Cluster:
     happened: Happened
     version: int = 0
     turn: int = 0
+    attempts: int = 0
     state: StateOfRecord = field(default_factory=StateOfRecord)
     zombies: list[Attempt] = field(default_factory=list)
 
@@ -94,7 +104,12 @@ class Cluster:
         number = self.world.rng("executor", self.version, self.turn, where).randrange(len(self.executors))
         stores = {shard: self.state.open((work.number, shard), self.version) for shard in inboxes}
         cache = self.executors[number].cache
-        return Attempt(work, self.world.shards, inboxes, stores, cache, self.sizes, now_us)
+        self.attempts += 1
+        task = min(inboxes) % self.world.tasks
+        place = Event(BEGINS, self.version, work.number, task, self.attempts)
+        attempt = Attempt(work, self.world.shards, inboxes, stores, cache, self.sizes, now_us)
+        attempt.tell = lambda what: self.happened.order.append(place._replace(what=what))
+        return attempt
 
     def _publish(self, attempt: Attempt) -> None:
         for shard, store in attempt.stores.items():
@@ -123,6 +138,7 @@ class Cluster:
         try:
             attempt.advance()
         except AttemptFailed:
+            attempt.tell(FAILS)
             self._note(fault, attempt, f"after {writes} writes")
 
     def _race(self, fault: Fault, one: Attempt, other: Attempt) -> Attempt:
@@ -131,7 +147,7 @@ class Cluster:
         while not (one.is_over or other.is_over):
             rng.choice((one, other)).advance(1)
         winner, loser = (one, other) if one.is_over else (other, one)
-        if fault.where % 2:
+        if fault.where % 2 and loser.has_begun:
             self.zombies.append(loser)
         else:
             loser.end()
@@ -168,7 +184,8 @@ class Cluster:
         try:
             zombie.advance(1)
         except (AttemptFailed, DamagedStateError) as problem:
-            zombie.end()
+            zombie.tell(FAILS)
+            zombie.is_over = True
             self.happened.note(f"a zombie ended with {type(problem).__name__}")
 
     def _damage_state(self, fault: Fault) -> None:
@@ -177,7 +194,12 @@ class Cluster:
         places = [place for place in self.state.versions if self.state.at(place, self.version).manifest]
         if not places:
             return
-        store = self.state.at(rng.choice(sorted(places)), self.version)
+        place = rng.choice(sorted(places))
+        store = self.state.at(place, self.version)
+        if fault.kind is Kind.SHARD_GONE:
+            store.is_gone = True
+            self.happened.count(fault, f"round {place[0]}, shard {place[1]}")
+            return
         missing = fault.kind in {Kind.CHUNK_MISSING, Kind.MANIFEST_MISSING}
         if fault.kind in {Kind.MANIFEST_MISSING, Kind.MANIFEST_FLIPPED}:
             assert store.manifest is not None

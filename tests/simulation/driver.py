@@ -15,10 +15,12 @@ from tablestream.errors import DamagedStateError
 from tablestream.runtime.rounds import Round
 from tablestream.spark.outputs import Output as WrittenOutput
 from tablestream.spark.outputs import write_outputs
+from tablestream.state.births import Births, NewShard, decode, encode
 from tests.plans.comparing import sources_of
 from tests.plans.engine import Engine, Hasher, Inbox, Output, stable_hash
 from tests.simulation.cluster import Cluster
 from tests.simulation.happened import Happened
+from tests.simulation.order import COMMITTED, STARTS, WRITES, WRITTEN, Event
 from tests.simulation.sink import Frame, MarkingSink, SinkFailed
 from tests.simulation.store import Place
 from tests.simulation.world import Kind, World
@@ -40,9 +42,12 @@ class SimulatedEngine(Engine):
     ----------
     cluster
         Runs the tasks. It has the state of record.
+    new
+        The shards that found no state in the micro-batch.
     """
 
     cluster: Cluster | None = None
+    new: list[NewShard] = field(default_factory=list)
 
     def _work(self, work: Round, inbox: Inbox) -> None:
         assert self.cluster is not None
@@ -50,6 +55,7 @@ class SimulatedEngine(Engine):
             attempt = self.cluster.run(work, task, self.now)
             self.dropped.update(attempt.dropped)
             self.measures.update(attempt.measures)
+            self.new += attempt.new
             for port, frame in attempt.emitted:
                 self._deliver(port, frame, inbox)
         _die(self.cluster, Kind.DIES_AFTER_ROUND, f"round {work.number}", work.number - 1)
@@ -90,6 +96,8 @@ class Driver:
     ----------
     offsets
         The offset log: for each micro-batch where its records begin.
+    births
+        The list of births, as the checkpoint has it.
     commits
         The commit log.
     sinks
@@ -100,6 +108,7 @@ class Driver:
     directory: Path
     happened: Happened
     offsets: list[int] = field(default_factory=list)
+    births: list[str] = field(default_factory=list)
     commits: list[Committed] = field(default_factory=list)
     sinks: list[MarkingSink] = field(default_factory=list)
 
@@ -129,6 +138,7 @@ class Driver:
 
     def _start(self) -> SimulatedEngine:
         world = self.world
+        self.happened.order.append(Event(STARTS))
         engine = SimulatedEngine(
             self.outputs,
             world.compat,
@@ -152,16 +162,29 @@ class Driver:
             self.offsets.append(sum(map(len, self.world.micro_batches[:number])))
         _die(self.cluster, Kind.DIES_AFTER_OFFSETS, "")
         self.engine.position, self.engine.dropped = self.offsets[number], Counter()
+        self.engine.new = []
         steps = self.engine.steps(records, self.world.times_us[number])
+        self.happened.order.append(Event(WRITES, number))
         self._write(Frame(steps), number)
+        self.happened.order.append(Event(WRITTEN, number))
         _die(self.cluster, Kind.DIES_BEFORE_COMMIT, "")
         self.commits.append(Committed(self.engine.dropped, self.engine.measures))
+        self.happened.order.append(Event(COMMITTED, number))
         _die(self.cluster, Kind.DIES_AFTER_COMMIT, "")
 
     def _write(self, frame: Frame, number: int) -> None:
         """Write the outputs as the runner does."""
         outputs: Any = [WrittenOutput(f"output {n}", sink) for n, sink in enumerate(self.sinks)]  # type: ignore[arg-type]
-        write_outputs(frame, number, outputs, query_id="query", split=_output)  # type: ignore[arg-type]
+        watch: Any = self
+        write_outputs(frame, number, outputs, query_id="query", split=_output, watch=watch)  # type: ignore[arg-type]
+
+    def compute(self, micro_batch: Frame, number: int, query_id: str) -> None:
+        """Do what `ShardWatch.compute` does, with reports that are not packed."""
+        micro_batch.count()
+        births = Births.of(map(decode, self.births), query_id)
+        births.check(number, self.engine.new, {})
+        record = births.record(number, self.engine.new)
+        self.births += [] if record is None else [encode(record)]
 
     def _sink_fails(self, output: int, micro_batch: int, kind: Kind) -> None:
         """Let one of the sinks fail; the ones before it have their mark then."""

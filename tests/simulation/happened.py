@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from tests.simulation.order import Event
 from tests.simulation.world import Fault, Kind
 
 
@@ -23,12 +24,15 @@ class Happened:
         How many faults of each kind happened.
     micro_batches
         How many micro-batches began, with those that were repeated.
+    order
+        What began, ended, failed and was written; see `tests.simulation.order`.
     """
 
     pending: list[Fault]
     events: list[str] = field(default_factory=list)
     faults: Counter[Kind] = field(default_factory=Counter)
     micro_batches: int = 0
+    order: list[Event] = field(default_factory=list)
 
     def take(
         self,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any
 from unittest import mock
@@ -12,7 +12,7 @@ import polars as pl
 
 from tablestream.runtime import run_round
 from tablestream.spark import round_worker
-from tablestream.state import cache, merge, run, trace
+from tablestream.state import births, cache, merge, run, trace
 from tablestream.state.run import RunInfo, RunStorage, checksum
 from tablestream.state.store import MemoryStore
 from tests.simulation.sink import MarkingSink
@@ -114,9 +114,21 @@ def _every_attempt_counts() -> AbstractContextManager[Any]:
     return mock.patch.object(StateOfRecord, "open", at)
 
 
-def _shard_forgotten() -> AbstractContextManager[Any]:
-    """A shard whose manifest is missing counts as new."""
-    return mock.patch.object(MemoryStore, "read_plan", return_value=None)
+@contextmanager
+def _shard_forgotten() -> Iterator[None]:
+    """A shard whose manifest is missing counts as new: neither its plan nor the list of births is looked at."""
+    with mock.patch.object(MemoryStore, "read_plan", return_value=None), _lost_shard_counts_as_new():
+        yield
+
+
+def _lost_shard_counts_as_new() -> AbstractContextManager[Any]:
+    """The list of births is not compared with the shards that find no state."""
+    return mock.patch.object(births.Births, "check")
+
+
+def _birth_counts_at_once() -> AbstractContextManager[Any]:
+    """A shard that was born in a micro-batch that failed is missed when the micro-batch is done again."""
+    return mock.patch.object(births.Births, "before", lambda known, _: dict(known.born))
 
 
 def _emission_numbered_twice() -> AbstractContextManager[Any]:
@@ -141,7 +153,9 @@ PLANTED = {
     "an attempt that failed is seen": Planted(_every_attempt_counts, 0, Kind.ATTEMPT_FAILS_EMITTING),
     "an attempt that goes on is seen": Planted(_every_attempt_counts, 0, Kind.ZOMBIE),
     "the loser of two attempts is seen": Planted(_every_attempt_counts, 0, Kind.SPECULATION),
-    "a shard is forgotten at a restart": Planted(_shard_forgotten, 3),
+    "a shard is forgotten at a restart": Planted(_shard_forgotten, 0, Kind.MANIFEST_MISSING),
+    "a lost shard counts as new": Planted(_lost_shard_counts_as_new, 0, Kind.SHARD_GONE),
+    "a birth counts before its commit": Planted(_birth_counts_at_once, 1, Kind.DIES_BEFORE_COMMIT),
     "an emission is numbered twice": Planted(_emission_numbered_twice, 3, needs_faults=False),
     "a retention bound is off by one": Planted(_retention_off_by_one, 12, needs_faults=False),
 }

@@ -15,6 +15,7 @@ from pathlib import Path
 from tests.simulation.checks import Undisturbed, check
 from tests.simulation.driver import Driver
 from tests.simulation.happened import Happened
+from tests.simulation.order import Event
 from tests.simulation.points import counted
 from tests.simulation.tuning import tuned
 from tests.simulation.world import Entry, Kind, World, make_world
@@ -39,6 +40,8 @@ class Result:
         How often faults happened, and rare places of the code were reached.
     micro_batches
         How many micro-batches were run, with those that were repeated.
+    order
+        What began, ended, failed and was written; see `tests.simulation.order`.
     """
 
     problem: str | None
@@ -46,6 +49,7 @@ class Result:
     faults: Counter[Kind]
     points: Counter[str]
     micro_batches: int
+    order: list[Event]
 
 
 def run_world(world: World) -> Result:
@@ -66,7 +70,7 @@ def run_world(world: World) -> Result:
             problem += "\n" + "".join(traceback.format_tb(error.__traceback__)[-3:])
     finally:
         shutil.rmtree(directory, ignore_errors=True)
-    return Result(problem, happened.events, happened.faults, points, happened.micro_batches)
+    return Result(problem, happened.events, happened.faults, points, happened.micro_batches, happened.order)
 
 
 def run_seed(seed: int) -> Result:

@@ -30,6 +30,8 @@ class AttemptStore(MemoryStore):
         What a read of a chunk gives instead of its bytes; None: the chunk is missing. Damage of the stored files.
     lost_manifest
         The same for the manifest, as a list of one, or empty.
+    is_gone
+        Whether attempts find nothing at all. Timers stay: without them, only a message would show the loss.
     timers_ms
         The timers that are registered with Spark, which belong to the version, too.
     writes_left
@@ -40,14 +42,18 @@ class AttemptStore(MemoryStore):
         super().__init__()
         self.lost: dict[Chunk, bytes | None] = {}
         self.lost_manifest: list[bytes | None] = []
+        self.is_gone = False
         self.timers_ms: set[int] = set()
         self.writes_left: int | None = None
 
     def copy(self) -> AttemptStore:
         """Return the start of an attempt on this version."""
         twin = AttemptStore()
+        twin.timers_ms = set(self.timers_ms)
+        if self.is_gone:
+            return twin
         twin.manifest, twin.plan, twin.tables = self.manifest, self.plan, self.tables
-        twin.chunks, twin.timers_ms = dict(self.chunks), set(self.timers_ms)
+        twin.chunks = dict(self.chunks)
         twin.lost, twin.lost_manifest = dict(self.lost), list(self.lost_manifest)
         return twin
 
@@ -115,7 +121,8 @@ class StateOfRecord:
         """Bring the good copy of all damaged files back; say whether there was damage."""
         damaged = False
         for store in (store for known in self.versions.values() for store in known.values()):
-            damaged |= bool(store.lost or store.lost_manifest)
+            damaged |= bool(store.lost or store.lost_manifest or store.is_gone)
+            store.is_gone = False
             store.lost.clear()
             store.lost_manifest.clear()
         return damaged

@@ -47,6 +47,7 @@ class Kind(StrEnum):
     CHUNK_FLIPPED = "chunk flipped"
     MANIFEST_MISSING = "manifest missing"
     MANIFEST_FLIPPED = "manifest flipped"
+    SHARD_GONE = "whole state of a shard gone"
 
 
 class Tuning(StrEnum):

@@ -74,7 +74,7 @@ def test_a_program_without_any_setting_runs(tmp_path: Path, kind: str) -> None:
     refused, allowed = found["refusals"]
     assert "tablestream.configure(spark)" in refused
     assert allowed == ""
-    names = ("providerClass", "changelogCheckpointing.enabled", "shuffle.partitions")
+    names = ("providerClass", "changelogCheckpointing.enabled", "shuffle.partitions", "minBatchesToRetain")
     assert len(found["set"]) == len(names)
     assert all(any(name in one for one in found["set"]) for name in names)
     assert "Python worker Starting execution" not in errors

@@ -13,6 +13,7 @@ from tablestream.errors import SessionSettingError
 from tablestream.spark.session import (
     CHANGELOG,
     PARTITIONS,
+    RETAINED,
     ROCKSDB,
     STORE,
     check_configured,
@@ -20,6 +21,8 @@ from tablestream.spark.session import (
     missing_settings,
 )
 
+#: What a bare session on two cores gets.
+NEEDED = {STORE: ROCKSDB, CHANGELOG: "true", PARTITIONS: "2", RETAINED: "10"}
 HDFS = ROCKSDB.replace("RocksDBState", "HDFSBackedState")
 
 
@@ -42,8 +45,8 @@ def session(settings: dict[str, str] | None = None, **options: Any) -> Any:
     return made
 
 
-def test_a_bare_session_lacks_three_settings() -> None:
-    assert missing_settings(session(), 16) == {STORE: ROCKSDB, CHANGELOG: "true", PARTITIONS: "2"}
+def test_a_bare_session_lacks_four_settings() -> None:
+    assert missing_settings(session(), 16) == NEEDED
 
 
 @pytest.mark.parametrize(
@@ -63,7 +66,7 @@ def test_there_are_as_many_partitions_as_shards_and_cores_warrant(
 
 
 def test_what_the_user_chose_stays() -> None:
-    chosen = {STORE: "com.example.Store", CHANGELOG: "false", PARTITIONS: "8"}
+    chosen = {STORE: "com.example.Store", CHANGELOG: "false", PARTITIONS: "8", RETAINED: "100"}
     assert missing_settings(session(chosen), 16) == {}
 
 
@@ -80,7 +83,7 @@ def test_a_session_is_restored_whatever_happens() -> None:
     spark = session({STORE: HDFS, PARTITIONS: "200"})
     before = dict(spark.settings)
     with configured(spark, 4):
-        assert spark.settings == before | {STORE: ROCKSDB, PARTITIONS: "4", CHANGELOG: "true"}
+        assert spark.settings == before | NEEDED | {PARTITIONS: "4"}
     assert spark.settings == before
     with pytest.raises(RuntimeError), configured(spark, 4):
         raise RuntimeError
@@ -113,13 +116,7 @@ def test_configure_sets_what_is_missing_once() -> None:
     same: Any = ts.configure(spark)
     assert same is spark
     first = dict(spark.settings)
-    assert first == {
-        "spark.master": "local[2]",
-        "spark.app.name": "mine",
-        STORE: ROCKSDB,
-        CHANGELOG: "true",
-        PARTITIONS: "2",
-    }
+    assert first == {"spark.master": "local[2]", "spark.app.name": "mine", **NEEDED}
     ts.configure(spark)
     assert spark.settings == first
 

@@ -24,6 +24,7 @@ import pyarrow as pa
 
 from tablestream.errors import DamagedMessagesError
 from tablestream.runtime.rounds import EVERY_SHARD, METRICS, Port
+from tablestream.state.births import NewShard
 from tablestream.state.changes import KEY_HASH, PARTITION
 
 # Users' columns stand beside these between two rounds. PySpark renames columns that begin with an underscore.
@@ -244,6 +245,28 @@ def counters(shard: int, counts: Mapping[tuple[str, str], int]) -> list[Blob]:
         for (operator, reason), count in counts.items()
         if count
     ]
+
+
+def report(new: NewShard, shards: int) -> Blob:
+    """Report a shard without state: the port says all.
+
+    Examples
+    --------
+    >>> new = NewShard(round=2, shard=shard_names(16)[3], is_born=True)
+    >>> report(new, shards=16).port
+    -41
+    >>> reported(-41, shards=16) == new
+    True
+    """
+    place = (new.round - 1) * shards + shard_names(shards).index(new.shard)
+    return Blob(new.shard, METRICS - 1 - (2 * place + new.is_born), 1, b"")
+
+
+def reported(port: int, shards: int) -> NewShard:
+    """Return the shard that a report is about."""
+    place, is_born = divmod(METRICS - 1 - port, 2)
+    before, number = divmod(place, shards)
+    return NewShard(before + 1, shard_names(shards)[number], bool(is_born))
 
 
 def counter_name(operator: str, reason: str) -> str:

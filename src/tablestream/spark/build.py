@@ -109,10 +109,12 @@ class Builder:
         The physical plan.
     settings
         For the workers.
+    reporting
+        Whether the frame also has a row for each shard that found no state; see `tablestream.spark.births`.
     """
 
-    def __init__(self, plan: PhysicalPlan, settings: Settings) -> None:
-        self._plan, self._settings = plan, settings
+    def __init__(self, plan: PhysicalPlan, settings: Settings, *, reporting: bool = False) -> None:
+        self._plan, self._settings, self._reporting = plan, settings, reporting
         self._shards = plan.mode.shards
         self._last = len(plan.rounds)
         ports = {ending.port.number for ending in plan.endings}
@@ -208,7 +210,7 @@ class Builder:
     def _opened(self, stream: DataFrame) -> DataFrame:
         """Count the output messages, add the last shuffle and unpack what arrives."""
         counted = stream.observe(OBSERVED, *self._observed()).observe(MEASURED, *self._measured())
-        counted = counted.where(F.col(blobs.PORT) != METRICS)
+        counted = counted.where(F.col(blobs.PORT) != METRICS if self._reporting else F.col(blobs.PORT) >= 0)
         layouts = {
             port: replace(self._ending_layout(ending), nested=port in self._nested)
             for port, ending in ((one.port.number, one) for one in self._plan.endings)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from tablestream.connectors.sink import Sink
+    from tablestream.spark.births import ShardWatch
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,14 +62,15 @@ def write_outputs(
     *,
     query_id: str,
     split: Callable[[DataFrame, int], DataFrame],
+    watch: ShardWatch | None = None,
 ) -> None:
     """Write all outputs of one micro-batch.
 
-    If the only sink makes records, it gets the rows while they are computed. Otherwise the rows are persisted and
-    counted before any sink gets them. Without persisting, each sink's actions would run every stateful operator
-    again. Without counting, a sink that reads only some rows would leave partitions uncomputed, and Spark fails a
-    micro-batch whose state was not committed everywhere. This also holds for an empty micro-batch, so sinks are
-    called even then and can create their target.
+    If the only sink makes records, it gets the rows while they are computed (not under Spark Connect). Otherwise the
+    rows are persisted and all computed before any sink gets them. Without persisting, each sink's actions would run
+    every stateful operator again. Without computing all, a sink that reads only some rows would leave partitions
+    uncomputed, and Spark fails a micro-batch whose state was not committed everywhere. This also holds for an empty
+    micro-batch, so sinks are called even then and can create their target.
 
     Parameters
     ----------
@@ -83,6 +85,13 @@ def write_outputs(
     split
         Returns one output's changes, from the frame and the number of the output. Must keep partitions and their
         order: no shuffle.
+    watch
+        Looks at the shards of the micro-batch, if it has any.
+
+    Raises
+    ------
+    DamagedStateError
+        The whole state of a shard is gone. No sink was written, unless the only one makes records.
 
     Notes
     -----
@@ -90,17 +99,25 @@ def write_outputs(
     written get it twice and must count it once.
     """
 
-    def write(index: int) -> None:
+    def write(frame: DataFrame, index: int) -> None:
         output = outputs[index]
-        output.sink.write(split(micro_batch, index), micro_batch_id, query_id, output.name)
+        output.sink.write(split(frame, index), micro_batch_id, query_id, output.name)
 
     if len(outputs) == 1 and isinstance(outputs[0].sink, RecordSink):
-        write(0)
-        return
+        if watch is None:
+            write(micro_batch, 0)
+            return
+        if watch.can_observe(micro_batch):
+            with watch.observing(micro_batch, micro_batch_id, query_id) as observed:
+                write(observed, 0)
+            return
     micro_batch.persist(StorageLevel.MEMORY_AND_DISK_DESER)
     try:
-        micro_batch.count()
+        if watch is None:
+            micro_batch.count()
+        else:
+            watch.compute(micro_batch, micro_batch_id, query_id)
         for index in range(len(outputs)):
-            write(index)
+            write(micro_batch, index)
     finally:
         micro_batch.unpersist()

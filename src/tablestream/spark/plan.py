@@ -158,8 +158,11 @@ def _user() -> str:
 
 
 def query_frame(plan: PhysicalPlan) -> DataFrame:
-    """Return one frame for all outputs: ``__port``, and a struct ``__out<port>`` with the columns of each."""
-    builder = Builder(plan, worker_settings())
+    """Return one frame for all outputs: ``__port``, and a struct ``__out<port>`` with the columns of each.
+
+    It also has the reports of shards without state, which `tablestream.spark.births` reads.
+    """
+    builder = Builder(plan, worker_settings(), reporting=True)
     frame = builder.build()
     kept = [F.expr(name) for name in frame.columns]
     for ending in plan.endings:

@@ -14,6 +14,7 @@ from tablestream.runtime.rounds import METRICS, Placed, Round, copied_name
 from tablestream.runtime.run_round import run_round
 from tablestream.spark import blobs
 from tablestream.spark.caching import worker_cache
+from tablestream.state.births import NewShard
 from tablestream.state.cache import RunCache
 from tablestream.state.shard import ShardState
 from tablestream.state.store import StateStore
@@ -99,11 +100,14 @@ class RoundWorker:
                 yield blobs.data_frame(held)
                 held = []
         measures = counts.measures(work, state)
+        was_new = state.is_new
         state.commit()
         if clock is not None:
             _set_timer(handle, clock.wake_us)
         held += blobs.counters(shard, {**counts.dropped, **measures})
         held += [one for placed in work.operators for one in _copied(placed, shard, inbox, state)]
+        if was_new:
+            held.append(blobs.report(NewShard(work.number, shard, is_born=not state.is_new), self.shards))
         if held:
             yield blobs.data_frame(held)
 

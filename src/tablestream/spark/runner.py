@@ -19,7 +19,8 @@ from tablestream.connectors.sink import ORDER, RecordSink, Sink, checked_path
 from tablestream.connectors.workers import prepare_workers
 from tablestream.errors import ArgumentError, MixedPlanError
 from tablestream.options import Alignment, Compat, Emit, OutputSpec, Tombstones
-from tablestream.planner.physical_plan import Ending, PhysicalPlan
+from tablestream.planner.physical_plan import PhysicalPlan
+from tablestream.spark.births import ShardWatch
 from tablestream.spark.columns import spark_type
 from tablestream.spark.outputs import Output, check_outputs, write_outputs
 from tablestream.spark.plan import lowered, plan_of, query_frame, split
@@ -136,7 +137,7 @@ def start(
     if name is not None:
         writer = writer.queryName(name)
     writer = writer.trigger(**(trigger or {"processingTime": "1 second" if clocked else "0 seconds"}))
-    writer = writer.foreachBatch(_micro_batch_writer(plan.endings, keyed, checkpoint))
+    writer = writer.foreachBatch(_micro_batch_writer(plan, keyed, checkpoint))
     with configured(spark, plan.mode.shards):
         return writer.start()
 
@@ -259,10 +260,12 @@ def _shaped(sink: Sink, output: OutputRequest) -> Sink:
 
 
 def _micro_batch_writer(
-    endings: Sequence[Ending], outputs: Sequence[Output], checkpoint: str
+    plan: PhysicalPlan, outputs: Sequence[Output], checkpoint: str
 ) -> Callable[[DataFrame, int], None]:
     """Return the function that Spark calls with each micro-batch."""
     known: dict[str, str] = {}
+    endings = plan.endings
+    watch = ShardWatch.of(plan, checkpoint) if plan.rounds else None
 
     def write(micro_batch: DataFrame, number: int) -> None:
         quieten()
@@ -276,6 +279,7 @@ def _micro_batch_writer(
             outputs,
             query_id=known["query"],
             split=lambda frame, index: _numbered(split(frame, endings[index]), number),
+            watch=watch,
         )
 
     return write

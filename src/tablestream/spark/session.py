@@ -23,6 +23,10 @@ from tablestream.options import DEFAULT_SHARDS
 STORE = "spark.sql.streaming.stateStore.providerClass"
 CHANGELOG = "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled"
 PARTITIONS = "spark.sql.shuffle.partitions"
+RETAINED = "spark.sql.streaming.minBatchesToRetain"
+
+#: How many micro-batches a checkpoint keeps; see docs/decisions/019-retained-micro-batches.md.
+RETAINED_MICRO_BATCHES = 10
 
 _STORES = "org.apache.spark.sql.execution.streaming.state"
 ROCKSDB = f"{_STORES}.RocksDBStateStoreProvider"
@@ -58,6 +62,8 @@ def configure(spark: SparkSession) -> SparkSession:
       you chose it, because it cannot hold this state.
     - ``spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled`` to ``true``: a commit uploads what
       changed instead of a whole snapshot. A value that you set is kept.
+    - ``spark.sql.streaming.minBatchesToRetain`` to 10: the checkpoint keeps the state and the offsets of that many
+      micro-batches, and not of Spark's 100. `read_state` reaches back as far. A value that you set is kept.
     - ``spark.sql.shuffle.partitions`` to the number of shards (16); on a local master to the number of cores, if that
       is less. A smaller number that you set is kept, a larger one is lowered. Other queries of the session get it
       as well.
@@ -96,6 +102,8 @@ def missing_settings(spark: SparkSession, shards: int) -> dict[str, str]:
         wanted[STORE] = ROCKSDB
     if spark.conf.get(CHANGELOG, None) is None:
         wanted[CHANGELOG] = "true"
+    if spark.conf.get(RETAINED, None) is None:
+        wanted[RETAINED] = str(RETAINED_MICRO_BATCHES)
     chosen = spark.conf.get(PARTITIONS, None)
     if chosen is None or int(chosen) > shards:
         # More partitions than shards would be empty, and each commits a state store in every micro-batch. A cluster

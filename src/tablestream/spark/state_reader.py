@@ -29,12 +29,14 @@ from tablestream.operators.versions import FROM, TO
 from tablestream.planner.catalogue import StoredTable, StoredTables, decode
 from tablestream.spark import blobs
 from tablestream.spark.analysis import folding
+from tablestream.spark.births import stored_births
 from tablestream.spark.build import Layout, polars_types
 from tablestream.spark.columns import opened, spark_type
 from tablestream.spark.relocation import check_place
 from tablestream.spark.store import TABLES, variables
 from tablestream.spark.unpacking import Opened, by_batches, wide
 from tablestream.state import manifest as manifests
+from tablestream.state.births import Births, shard_gone
 from tablestream.state.cache import MemoryCache
 from tablestream.state.changes import TS, key_columns
 from tablestream.state.sealed import unseal
@@ -70,8 +72,9 @@ def read_state(
         foreign-key join, a table that streams are joined with, groups and their first rows, a versioned table, a
         result of `Table.materialize`, an output with ``before=True``. The error for an unknown name lists them.
     batch_id
-        Read the table as it was after this micro-batch. Spark keeps as many as
-        ``spark.sql.streaming.minBatchesToRetain`` says. Default: the last one.
+        Read the table as it was after this micro-batch. The checkpoint keeps at least as many as
+        ``spark.sql.streaming.minBatchesToRetain`` said when the query started: 10, unless the session sets it. Use the
+        frame while its micro-batch is kept. Default: the last one.
     as_of
         For a versioned table: read the rows that were valid at this time, a datetime or a string that Spark casts
         to a timestamp in the session's time zone. None: all versions that were valid at any time in the history.
@@ -128,6 +131,7 @@ class _State:
     checkpoint: str
     micro_batch: int
     operators: Mapping[int, int]
+    births: Births
 
     @classmethod
     def of(cls, spark: SparkSession, checkpoint: str, wanted: int | None) -> _State:
@@ -138,7 +142,8 @@ class _State:
         StateError
             It does not exist.
         """
-        if first_line(spark, f"{checkpoint}/metadata") is None:
+        metadata = first_line(spark, f"{checkpoint}/metadata")
+        if metadata is None:
             raise StateError(
                 f"{checkpoint} is not the checkpoint of a query.",
                 hint="Give the directory that the query was started with, as checkpoint= of ts.start.",
@@ -167,13 +172,21 @@ class _State:
                 hint="Give batch_id= one of these; spark.sql.streaming.minBatchesToRetain says how many are kept.",
                 where=user_line(),
             )
-        return cls(spark, checkpoint, micro_batch, operators)
+        births = stored_births(spark, checkpoint, json.loads(metadata)["id"])
+        return cls(spark, checkpoint, micro_batch, operators, births)
 
     def manifests(self, work: int) -> DataFrame:
         """Return the manifests of a round, by shard."""
         places = (F.lit(None).cast(kind).alias(name) for name, kind in _PLACE.items())
         rows = self._read(work, variables(work)[0])
         return rows.select(f"key.{blobs.SHARD}", *places, F.col("value.manifest").alias("data"))
+
+    def shards(self, work: int) -> DataFrame:
+        """Return the shards of a round that must have a manifest, in the same columns, without data."""
+        born = self.births.before(self.micro_batch + 1)
+        rows = [(shard, None, None, None, None) for number, shard in born if number == work]
+        columns = ", ".join(f"{name} {kind}" for name, kind in _PLACE.items())
+        return self.spark.createDataFrame(rows, f"{blobs.SHARD} int, {columns}, data binary")
 
     def chunks(self, work: int) -> DataFrame:
         """Return the chunks of a round, by shard and place, in the same columns."""
@@ -188,6 +201,8 @@ class _State:
         ------
         StateError
             There is no shard yet.
+        DamagedStateError
+            There is no shard any more.
         """
         trace, run, chunk = TABLES
         for work in sorted(self.operators):
@@ -195,6 +210,8 @@ class _State:
             row = self.chunks(work).where(here).select("data").first()
             if row is not None:
                 return decode(unseal(bytes(row[0]).decode(errors="replace"), "tables"))
+        for place, micro_batch in self.births.before(self.micro_batch + 1).items():
+            raise shard_gone(place, micro_batch)
         raise StateError(
             f"The checkpoint {self.checkpoint} has no rows of any table yet.",
             hint="Wait until records have arrived.",
@@ -222,10 +239,10 @@ class _ShardReader:
             columns = (batch[name].to_pylist() for name in (*_PLACE, "data"))
             for trace, run, chunk, data in zip(*columns, strict=True):
                 if trace is None:
-                    store.manifest = data
+                    store.manifest = store.manifest if data is None else data
                 else:
                     store.chunks[trace, run, chunk] = data
-        if store.manifest is None:  # then there are chunks
+        if store.manifest is None:  # then there are chunks, or the shard is listed
             raise manifest_missing()
         state = ShardState(store, MemoryCache(), self.table.traces, self.table.fingerprint)
         kinds = {one.name: one.type for one in self.opened.fields}
@@ -240,8 +257,10 @@ def _rows(state: _State, table: StoredTable, as_of_us: int | None) -> DataFrame:
     reader = _ShardReader(table, as_of_us, layout.opened(0))
     of_table = F.col("trace").isin([spec.number for spec in table.traces])
     parts = state.manifests(table.round).unionByName(state.chunks(table.round).where(of_table))
+    parts = parts.unionByName(state.shards(table.round))
     if table.copied:
-        any_shard = state.manifests(table.round).select(F.min(blobs.SHARD)).first()
+        heads = state.manifests(table.round).unionByName(state.shards(table.round))
+        any_shard = heads.select(F.min(blobs.SHARD)).first()
         parts = parts.where(F.col(blobs.SHARD) == F.lit(any_shard[0] if any_shard else None))
     rows = parts.groupBy(blobs.SHARD).applyInArrow(by_batches(reader), T.StructType(layout.in_frame(0)))
     return rows.select(*_shown(state.spark, table))

@@ -124,7 +124,8 @@ class ChangeUnpacker:
 class OutputUnpacker:
     """Unpacks the blobs of the plan's outputs, shard by shard, in the total order.
 
-    Returns ``__port`` and the columns of the outputs, including `ORDER`.
+    Returns ``__port`` and the columns of the outputs, including `ORDER`. Reports of shards without state have only
+    their port.
     """
 
     opened: tuple[Opened, ...]
@@ -157,6 +158,9 @@ class OutputUnpacker:
         return pl.struct(micro_batch, *place, *hops, *number).alias(ORDER)
 
     def _shard(self, held: list[blobs.Blob]) -> Iterator[pa.RecordBatch]:
+        reports = [one.port for one in held if one.port < 0]
+        if reports:
+            yield self._wide(len(reports), {"__port": pa.array(reports, pa.int32())})
         for one in self.opened:
             frames = blobs.decode(other.blob for other in held if other.port == one.port)
             if frames:

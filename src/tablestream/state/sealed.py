@@ -37,7 +37,10 @@ def unseal(sealed: str, what: str) -> str:
         return sealed
     parts = _SEALED.fullmatch(sealed)
     if parts is None or checksum(parts[2].encode()) != parts[1]:
-        raise DamagedStateError(
-            f"The text of the {what} in the state of record was altered.", hint=RESTORE_HINT
-        )
+        raise altered(what)
     return parts[2]
+
+
+def altered(what: str) -> DamagedStateError:
+    """The error for a text that is not the one that was sealed."""
+    return DamagedStateError(f"The text of the {what} in the state of record was altered.", hint=RESTORE_HINT)

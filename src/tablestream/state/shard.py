@@ -95,6 +95,11 @@ class ShardState:
         self._committed: Manifest | None = None  # None until it is read
         self._current = Manifest(fingerprint)
 
+    @property
+    def is_new(self) -> bool:
+        """Whether the store was looked at, and has nothing of the shard yet."""
+        return self._is_new
+
     def trace(self, name: str) -> Trace:
         """Return a trace by name; KeyError if the round has no such trace.
 

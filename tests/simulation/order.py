@@ -1,0 +1,123 @@
+"""The order of what happens in a query: the rules that the simulator follows, and that Spark must follow, too.
+
+``tests/golden/orders`` has orders that real runs of Spark had; `tests.faults.recorder` records them. A test checks them
+and the simulator's own against these rules:
+
+==================  ==============================================================================================
+event               comes only if
+==================  ==============================================================================================
+starts              (always) the query starts, or starts again
+begins M R T A      M is the first micro-batch that is not committed, and is not being written in this run; no task of
+                    a later round of M has begun in this run, and all of earlier rounds that began have ended;
+                    attempt A of task T has not begun before
+ends M R T A        the attempt has begun, and has neither ended nor failed
+fails M R T A       the same
+writes M            M is the first that is not committed; every task that began in this run has ended
+written M           the sinks are written in this run
+committed M         the sinks were written in this run
+==================  ==============================================================================================
+
+A task has ended when one of its attempts has. Attempts of an earlier run may still end or fail.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+STARTS, BEGINS, ENDS, FAILS = "starts", "begins", "ends", "fails"
+WRITES, WRITTEN, COMMITTED = "writes", "written", "committed"
+
+
+class Event(NamedTuple):
+    """What happened, in which micro-batch, and to which attempt of which task of which round, where it is one."""
+
+    what: str
+    micro_batch: int = -1
+    round: int = -1
+    task: int = -1
+    attempt: int = -1
+
+    def __str__(self) -> str:
+        """Return it as a line of a recorded order."""
+        return " ".join([self.what, *(str(number) for number in self[1:] if number >= 0)])
+
+
+def event_of(line: str) -> Event:
+    """Read a line of a recorded order."""
+    what, *numbers = line.split()
+    return Event(what, *map(int, numbers))
+
+
+@dataclass
+class Rules:
+    """What has happened so far, and whether the next event may come.
+
+    Attributes
+    ----------
+    committed
+        How many micro-batches are.
+    tasks
+        Which tasks (round, task) of the current micro-batch began in this run of the query, and whether they ended.
+    open
+        The attempts that began and neither ended nor failed, of all runs.
+    """
+
+    committed: int = 0
+    runs: int = 0
+    tasks: dict[tuple[int, int], bool] = field(default_factory=dict)
+    attempts: set[tuple[int, Event]] = field(default_factory=set)
+    open: list[Event] = field(default_factory=list)
+    sinks: str = ""
+
+    def allows(self, event: Event) -> bool:
+        """Take the next event; say whether it may come."""
+        if event.what == STARTS:
+            self.runs, self.sinks, self.tasks = self.runs + 1, "", {}
+            return True
+        if event.what in {ENDS, FAILS}:
+            return self._ends(event)
+        if event.micro_batch != self.committed or not self.runs:
+            return False
+        return self._begins(event) if event.what == BEGINS else self._writes(event)
+
+    def _begins(self, event: Event) -> bool:
+        """Whether an attempt may begin now."""
+        early = any(work > event.round for work, _ in self.tasks)
+        waits = any(work < event.round and not ended for (work, _), ended in self.tasks.items())
+        again = (self.runs, event) in self.attempts
+        self.attempts.add((self.runs, event))
+        self.tasks.setdefault((event.round, event.task), False)
+        self.open.append(event)
+        return not (early or waits or again or self.sinks)
+
+    def _ends(self, event: Event) -> bool:
+        """Whether an attempt may end or fail now."""
+        began = event._replace(what=BEGINS)
+        if began not in self.open:
+            return False
+        self.open.remove(began)
+        place = event.round, event.task
+        if event.what == ENDS and place in self.tasks and event.micro_batch == self.committed:
+            self.tasks[place] = True
+        return True
+
+    def _writes(self, event: Event) -> bool:
+        """Whether the sinks or the commit log may be written now."""
+        before = {WRITES: "", WRITTEN: WRITES, COMMITTED: WRITTEN}
+        if event.what not in before or self.sinks != before[event.what] or not all(self.tasks.values()):
+            return False
+        self.sinks = event.what
+        if event.what == COMMITTED:
+            self.committed, self.sinks, self.tasks = self.committed + 1, "", {}
+        return True
+
+
+def first_violation(events: Iterable[Event]) -> str | None:
+    """Return the first event that may not come where it does, with its place; None if all may."""
+    rules = Rules()
+    for number, event in enumerate(events):
+        if not rules.allows(event):
+            return f"event {number}: {event}"
+    return None

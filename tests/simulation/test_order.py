@@ -1,0 +1,68 @@
+"""The order of what happens: recorded runs of Spark, and simulated ones, follow the same rules."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from tests.marks import quick_first
+from tests.simulation.order import (
+    BEGINS,
+    COMMITTED,
+    ENDS,
+    FAILS,
+    STARTS,
+    WRITES,
+    Event,
+    event_of,
+    first_violation,
+)
+from tests.simulation.run import run_world
+from tests.simulation.world import make_world
+
+RECORDED = sorted((Path(__file__).parent.parent / "golden" / "orders").glob("*.txt"))
+
+
+def recorded(file: Path) -> list[Event]:
+    return [event_of(line) for line in file.read_text(encoding="utf-8").splitlines()]
+
+
+@pytest.mark.parametrize("file", RECORDED, ids=lambda file: file.stem)
+def test_a_recorded_order_of_spark_is_one_of_the_simulator(file: Path) -> None:
+    events = recorded(file)
+    assert first_violation(events) is None
+    assert [event.micro_batch for event in events if event.what == COMMITTED] == [0, 1, 2, 3]
+    again = {event for event in events if event.what == BEGINS and event.attempt == 1}
+    failed = {event._replace(what=BEGINS, attempt=1) for event in events if event.what == FAILS}
+    assert len(failed) == 2
+    assert failed == again
+    repeated = [event for event in events if event.what == WRITES and event.micro_batch == 2]
+    assert len(repeated) == sum(event.what == STARTS for event in events) == 2
+
+
+@pytest.mark.parametrize("seed", quick_first(range(100, 160), 10))
+def test_a_simulated_order_follows_the_rules(seed: int) -> None:
+    result = run_world(make_world(seed, micro_batches=6))
+    assert first_violation(result.order) is None
+    assert any(event.what == ENDS for event in result.order)
+
+
+def test_other_orders_are_refused() -> None:
+    """Each event of a recorded order twice, left out, or before the one before it.
+
+    A failure may be left out, and so may the end of a write before a restart. Tasks of a round may change places.
+    """
+    events = recorded(RECORDED[0])
+    for number, event in enumerate(events):
+        if event.what != STARTS:
+            assert first_violation([*events[: number + 1], *events[number:]]), event
+        dead = event.what == FAILS or [one.what for one in events[number + 1 :][:1]] == [STARTS]
+        without = [*events[:number], *events[number + 1 :]]
+        assert first_violation(without) or dead or number == len(events) - 1, event
+    tasks = {BEGINS, ENDS, FAILS}
+    for number, (before, after) in enumerate(pairwise(events)):
+        swapped = [*events[:number], after, before, *events[number + 2 :]]
+        same_round = {before.what, after.what} <= tasks and before[1:3] == after[1:3]
+        assert same_round or first_violation(swapped), (before, after)
