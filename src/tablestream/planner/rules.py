@@ -144,7 +144,7 @@ def _held(lowering: Lowering, node: Captured, gate: Transactions) -> tuple[int, 
     events = Want(((node.serial,), 3), draft.round, FOREIGN_HASH, f"{lowering.names[gate]}[{name}]")
     draft.inputs.append(events)
     draft.operator = replace(draft.operator, tables=(*draft.operator.tables, node.table))
-    lowering.read(node.parent, events, (), inputs=Inputs((), ()))
+    lowering.read(node.parent, events, node.key, inputs=Inputs((), ()))
     changes = Want(((node.serial,), 4), number, KEY_HASH, f"{name}[held changes]")
     controls = Want(((node.serial,), 5), number, EVERY_SHARD, f"{name}[held controls]")
     releases = Want(((node.serial,), 6), number, EVERY_SHARD, f"{name}[releases]")

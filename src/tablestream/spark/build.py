@@ -548,15 +548,14 @@ def _captured(schema: pl.Schema, exists: Column) -> dict[str, Column]:
     if not {CAPTURE, CONTROL, TRANSACTION} & schema.keys():
         return {}
     said = F.col("__capture")
-    op, snapshot = said["op"], said["snapshot"]
+    op, snapshot, zero = said["op"], said["snapshot"], F.lit(0).cast("bigint")
     if TRANSACTION in schema:
         is_event = op.isin(UPSERT, DELETE, READ, TRUNCATE)
         name = F.when(said["number"].isNotNull(), said["transaction"])
-        return {TRANSACTION: name, LIVE: F.when(is_event, F.lit(True))}
+        return {TRANSACTION: name, FOREIGN_HASH: zero, LIVE: F.when(is_event, F.lit(True))}
     if CAPTURE in schema:
         return {CAPTURE: said, LIVE: F.when(op.isin(UPSERT, DELETE, READ), exists)}
     ends = (op == READ) & snapshot.isin(*LAST)
-    zero = F.lit(0).cast("bigint")
     return {CONTROL: said, FOREIGN_HASH: zero, LIVE: F.when((op == TRUNCATE) | ends, F.lit(True))}
 
 
