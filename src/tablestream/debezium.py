@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Literal
 
 from pyspark.errors import ParseException
@@ -14,9 +15,10 @@ from pyspark.sql import types as T
 
 from tablestream.arguments import checked_length, listed
 from tablestream.calling import user_line
+from tablestream.connectors.avro import confluent_avro
 from tablestream.connectors.debezium_frame import decoded
 from tablestream.connectors.files import Option
-from tablestream.connectors.kafka import Offsets, OnError, raw_records
+from tablestream.connectors.kafka import Offsets, OnError, first_records, raw_records
 from tablestream.errors import ArgumentError
 from tablestream.relation import versioned
 from tablestream.sources import Said, source_of
@@ -25,6 +27,7 @@ from tablestream.topology.graph import CAPTURED
 from tablestream.topology.nodes import Captured, Transactions
 
 if TYPE_CHECKING:
+    from tablestream.connectors.debezium.avro import AvroReader
     from tablestream.connectors.debezium.columns import Columns
     from tablestream.connectors.debezium.decoder import DebeziumDecoder
 
@@ -46,6 +49,8 @@ def from_debezium(
     on_error: OnError = "fail",
     transactions: bool | str = False,
     transaction_timeout: str | timedelta | None = "10 minutes",
+    registry: str | Mapping[str, Any] | None = None,
+    schema_number_bytes: Literal[4, 8] = 4,
     decimals: str = "precise",
     times: str | Mapping[str, str] = "microseconds",
     binary: str = "bytes",
@@ -77,6 +82,10 @@ def from_debezium(
     transaction_timeout
         How long the first of the transactions that have ended may lack events before it goes on without them,
         counted as ``incomplete-transaction``. None: for ever.
+    registry
+        For records in Avro: the URL of the schema registry, or settings, as for `confluent_avro`.
+    schema_number_bytes
+        How many bytes a schema's number has in records of Avro: 8 as Apicurio's own converter writes it.
     decimals, times, binary
         The connector's ``decimal.handling.mode``; the unit of dates and times, or a unit for each column that is
         named; and its ``binary.handling.mode``. Needed only for records without a schema.
@@ -102,7 +111,8 @@ def from_debezium(
     Notes
     -----
     Records may have the full envelope or be flattened by ``ExtractNewRecordState``, in JSON with or without schemas.
-    The form is recognised record by record. ``docs/semantics.md`` says what each operation does.
+    The form is recognised record by record. Records in Avro need `registry`. ``docs/semantics.md`` says what each
+    operation does.
 
     Examples
     --------
@@ -113,6 +123,7 @@ def from_debezium(
     where = user_line()
     _check_source(source, bootstrap_servers, where)
     settings: dict[str, Any] = {
+        "avro": None if registry is None else _avro(registry, schema_number_bytes),
         "decimals": decimals,
         "times": times,
         "binary": binary,
@@ -142,8 +153,8 @@ class Debezium:
     def table(
         self,
         name: str,
-        key: str | Sequence[str],
-        columns: str | T.StructType,
+        key: str | Sequence[str] | None = None,
+        columns: str | T.StructType | None = None,
         *,
         unchanged: str | Sequence[str] = (),
         source: str | Sequence[str] = (),
@@ -161,8 +172,9 @@ class Debezium:
         key
             The names of the columns of its primary key.
         columns
-            All columns with their types, as a DDL string or a struct. A column that the records have and the table
-            has not is counted (``added-column``) and ignored.
+            All columns with their types, as a DDL string or a struct. If key and columns are omitted, they are those
+            of the first record in the topic that has a schema: the topic is read for it when the plan is built. A
+            column that the records have and the table has not is counted (``added-column``) and ignored.
         unchanged
             Columns whose null means "as before", for records with partial rows.
         source
@@ -188,15 +200,19 @@ class Debezium:
         Raises
         ------
         ArgumentError
-            The key is not among the columns, or another argument is invalid.
+            The key is not among the columns, no record in the topic has a schema, or another argument is invalid.
         UnsupportedTypeError
             A column has a type that records of Debezium cannot have.
         """
         where = user_line()
-        decoder = _decoder(
-            name, _columns(name, key, columns, where), unchanged, source, self._settings, where
-        )
-        frame = decoded(self._records(topic or f"{self._prefix}.{name}"), decoder, self._on_error)
+        topic = topic or f"{self._prefix}.{name}"
+        _check_package(name, where)
+        if key is None and columns is None:
+            found = self._inferred(name, topic, where)
+        else:
+            found = _columns(name, key or (), columns or "", where)
+        decoder = _decoder(found, unchanged, source, self._settings)
+        frame = decoded(self._records(topic), decoder, self._on_error)
         said = Said(None, None, None, None, None, name)
         node, _ = source_of(frame, list(decoder.columns.key.names), said, records=False)
         if follow_moves is None:
@@ -213,6 +229,30 @@ class Debezium:
             transactions=self._transactions,
         )
         return Table(versioned(table, history), frame.sparkSession)
+
+    def _inferred(self, name: str, topic: str, where: str) -> Columns:
+        """The columns of the first record of a topic that has a schema."""
+        from tablestream.connectors.debezium.inference import infer
+
+        if isinstance(self._source, DataFrame):
+            raise ArgumentError(
+                "A DataFrame's records cannot be looked at before the query runs.",
+                hint="Give key= and columns=.",
+                operator=name,
+                where=where,
+            )
+        first = first_records(self._source, topic, str(self._servers), self._options, "from_debezium")
+        for record in first:
+            try:
+                return infer([record], prefix=self._settings["prefix"], avro=self._settings["avro"])
+            except ArgumentError:
+                continue
+        raise ArgumentError(
+            f"None of the first {len(first)} records of topic '{topic}' has a key and a row with their schemas.",
+            hint="Give key= and columns=, or let the converter write schemas (schemas.enable=true, or Avro).",
+            operator=name,
+            where=where,
+        )
 
     def _ends(self, topic: str, timeout: str | timedelta | None) -> Transactions:
         """The transactions of the database: their ends, with the numbers of events by table."""
@@ -301,23 +341,30 @@ def _parsed(name: str, columns: str | T.StructType, where: str) -> T.StructType:
     )
 
 
-def _decoder(
-    name: str,
-    columns: Columns,
-    unchanged: str | Sequence[str],
-    source: str | Sequence[str],
-    settings: Mapping[str, Any],
-    where: str,
-) -> DebeziumDecoder:
-    """The decoder of a table's records."""
-    try:
-        from tablestream.connectors.debezium.decoder import DebeziumDecoder
-    except ImportError as error:
+def _check_package(name: str, where: str) -> None:
+    """Refuse an environment without the extra."""
+    if find_spec("msgspec") is None:
         raise ArgumentError(
-            f"from_debezium needs a package that is not installed: {error.name}.",
+            "from_debezium needs the package msgspec, which is not installed.",
             hint="pip install 'tablestream[debezium]'",
             operator=name,
             where=where,
-        ) from error
+        )
+
+
+def _avro(registry: str | Mapping[str, Any], number_bytes: Literal[4, 8]) -> AvroReader:
+    """What reads records in Avro."""
+    _check_package("from_debezium", user_line())
+    from tablestream.connectors.debezium.avro import AvroReader
+
+    return AvroReader(confluent_avro(registry).registry, number_bytes)
+
+
+def _decoder(
+    columns: Columns, unchanged: str | Sequence[str], source: str | Sequence[str], settings: Mapping[str, Any]
+) -> DebeziumDecoder:
+    """The decoder of a table's records."""
+    from tablestream.connectors.debezium.decoder import DebeziumDecoder
+
     chosen = tuple(str(one) for one in listed(unchanged)), tuple(str(one) for one in listed(source))
     return DebeziumDecoder(columns, unchanged=chosen[0], source=chosen[1], **settings)

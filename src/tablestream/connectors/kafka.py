@@ -180,6 +180,23 @@ def raw_records(
     return spark.readStream.format("kafka").options(**settings).load()
 
 
+def first_records(
+    spark: SparkSession,
+    topic: str,
+    bootstrap_servers: str,
+    options: Mapping[str, Option] | None,
+    caller: str,
+    count: int = 100,
+) -> list[tuple[bytes | None, bytes | None]]:
+    """Read keys and values of the first records of a topic that have both, now and in the driver."""
+    raw_records(spark, [topic], bootstrap_servers, "earliest", options, caller)  # which checks the arguments
+    settings = {name: str(value) for name, value in (options or {}).items() if name.startswith("kafka.")}
+    settings |= {SERVERS: bootstrap_servers, "subscribe": topic, "startingOffsets": "earliest"}
+    frame = spark.read.format("kafka").options(**settings).load()
+    rows = frame.where("key IS NOT NULL AND value IS NOT NULL").select("key", "value").limit(count).collect()
+    return [(bytes(key), bytes(value)) for key, value in rows]
+
+
 def kafka_metadata(schema: T.StructType) -> dict[str, Any] | None:
     """Find what `from_kafka` noted in the schema of a frame. None for other frames."""
     for column in schema.fields:

@@ -1,0 +1,71 @@
+"""A database's tables, read from a real broker's topics."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import tablestream as ts
+from tablestream.errors import ArgumentError, MalformedRecordError
+from tests.cdc.recording import points, records, row_of
+from tests.kafka.topics import Record, Topics
+from tests.spark.change_logs import run
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+
+def filled(topics: Topics, table: str, capture: str) -> str:
+    """A topic with the records of a recorded one, up to the last quiescent point."""
+    topic = topics.make(f"{capture}.shop.{table}")
+    mine = [
+        one for one in records(capture) if one.topic == f"{capture}.shop.{table}" and points()[-1].covers(one)
+    ]
+    topics.send(
+        topic,
+        [
+            Record(
+                None if one.key is None else one.key.encode(),
+                None if one.value is None else one.value.encode(),
+                one.partition,
+                tuple((name, text.encode()) for name, text in one.headers),
+                one.timestamp_ms,
+            )
+            for one in mine
+        ],
+    )
+    return topic
+
+
+def test_columns_come_from_the_records_schema(spark: SparkSession, topics: Topics, tmp_path: Path) -> None:
+    """And the table is what the database has; values that did not change are filled, and counted."""
+    topic, sink = filled(topics, "tickers", "schema1"), ts.to_memory("tickers")
+    shop = ts.from_debezium(spark, "unused", bootstrap_servers=topics.servers)
+    table = shop.table("shop.tickers", topic=topic)
+    assert str(table) == (
+        "Table 'shop.tickers' [key ticker: string]"
+        " [exchange: string, price: decimal(12,4), at: timestamp, note: string]"
+    )
+    counts = run(table.to(sink), checkpoint=tmp_path / "checkpoint", shards=2)
+    state: dict[Any, Any] = {}
+    for row in sorted(sink.rows(), key=lambda one: one["_order"]):
+        state.pop(row["ticker"], None)
+        if row["_change_type"] != "delete":
+            state[row["ticker"]] = tuple(row[name] for name in ("ticker", "exchange", "price", "at", "note"))
+    assert set(state.values()) == {row_of("tickers", row) for row in points()[-1].tables["tickers"]}
+    assert sum(count for name, count in counts.items() if "filled note" in name) > 0
+
+
+def test_what_is_no_table_is_refused(spark: SparkSession, topics: Topics, tmp_path: Path) -> None:
+    topic = filled(topics, "watchlist", "plain1")
+    shop = ts.from_debezium(spark, "unused", bootstrap_servers=topics.servers)
+    with pytest.raises(ArgumentError, match="has a key and a row with their schemas"):
+        shop.table("shop.watchlist", topic=topic)
+    with pytest.raises(ArgumentError, match="The key id is not among the columns"):
+        shop.table("shop.watchlist", "id", "ticker string", topic=topic)
+    table = shop.table("shop.watchlist", "client_id", "client_id int, added timestamp", topic=topic)
+    with pytest.raises(Exception, match=MalformedRecordError.code):
+        run(table.to(ts.to_memory("refused")), checkpoint=tmp_path / "checkpoint", shards=2)
