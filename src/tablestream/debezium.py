@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from pyspark.errors import ParseException
 from pyspark.sql import DataFrame, SparkSession
@@ -206,6 +206,13 @@ class Debezium:
         """
         where = user_line()
         topic = topic or f"{self._prefix}.{name}"
+        if truncates not in get_args(Truncates):
+            raise ArgumentError(
+                f"truncates={truncates!r} is not known.",
+                hint="One of 'auto', 'apply', 'fail', 'drop'.",
+                operator=name,
+                where=where,
+            )
         _check_package(name, where)
         if key is None and columns is None:
             found = self._inferred(name, topic, where)

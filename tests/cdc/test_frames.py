@@ -1,0 +1,101 @@
+"""Captured tables through Spark: what is dropped is counted and shown, and what is refused says why."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import tablestream as ts
+from tablestream.errors import ArgumentError, CaptureError
+from tests.cdc.recording import Record
+from tests.cdc.test_join import read, write
+from tests.spark.change_logs import run
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+UNKNOWN = "__debezium_unavailable_value"
+COLUMNS = "id int, n int, note string"
+
+
+def record(
+    offset: int,
+    op: str,
+    row: dict[str, Any] | None,
+    *,
+    partition: int = 0,
+    key: int | None = None,
+    **source: Any,
+) -> Record:
+    """A record of the table ``t`` of the database ``db``."""
+    said = {"connector": "postgresql", "ts_us": 1_700_000_000_000_000 + offset, "snapshot": "false"} | source
+    before = None if op != "d" else {"id": key, "n": None, "note": None}
+    value = {"op": op, "before": before, "after": row, "source": said}
+    key = key if row is None else row["id"]
+    text = None if op == "t" else json.dumps({"id": key})
+    return Record("db.s.t", partition, offset, 1_700_000_000_000, text, json.dumps(value), [])
+
+
+def test_drops_are_counted_and_shown(spark: SparkSession, tmp_path: Path) -> None:
+    rows = [
+        record(0, "u", {"id": 1, "n": 1, "note": UNKNOWN}),
+        record(1, "c", {"id": 2, "n": 1, "note": "two"}),
+        record(2, "u", {"id": 2, "n": 2, "note": UNKNOWN}),
+        record(3, "u", {"id": 2, "n": 2, "note": "two", "more": 1}),
+        record(4, "m", None, key=5),
+        Record("db.s.t", 0, 5, 0, '{"id": 9}', "not json", []),
+    ]
+    write(tmp_path / "log", [rows])
+    db = ts.from_debezium(read(spark, tmp_path / "log"), "db", on_error="drop")
+    table = db.table("s.t", "id", COLUMNS)
+    sink, rejected = ts.to_memory("cdc rows"), ts.to_memory("cdc rejected")
+    counts = run(table.to(sink), table.rejected().to(rejected), checkpoint=tmp_path / "checkpoint", shards=2)
+    found = [(one["id"], one["n"], one["note"], one["_change_type"]) for one in sink.rows()]
+    assert found == [(2, 1, "two", "upsert"), (2, 2, "two", "upsert")]
+    shown = {one["reason"]: one for one in rejected.rows()}
+    assert shown["unknown-value"]["key"] == '{"id":1}'
+    assert json.loads(shown["malformed"]["record"])["value"] == "not json"
+    assert len(shown) == len(rejected.rows())
+    wanted = {"unknown-value": 1, "added-column": 1, "filled note": 1, "malformed": 1}
+    assert {name.split(": ")[1]: count for name, count in counts.items() if ": " in name and count} == wanted
+
+
+def test_a_truncate_between_partitions_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    rows = [
+        record(0, "c", {"id": 1, "n": 1, "note": "a"}),
+        record(0, "c", {"id": 2, "n": 1, "note": "b"}, partition=1),
+        record(1, "t", None),
+    ]
+    write(tmp_path / "log", [rows])
+    db = ts.from_debezium(read(spark, tmp_path / "log"), "db")
+    with pytest.raises(Exception, match=CaptureError.code):
+        run(
+            db.table("s.t", "id", COLUMNS).to(ts.to_memory("cdc fail")),
+            checkpoint=tmp_path / "fail",
+            shards=1,
+        )
+    sink = ts.to_memory("cdc apply")
+    table = db.table("s.t", "id", COLUMNS, truncates="apply")
+    run(table.to(sink), checkpoint=tmp_path / "apply", shards=1)
+    assert [one["_change_type"] for one in sink.rows()] == ["upsert", "upsert", "delete", "delete"]
+
+
+def test_what_is_missing_is_said(spark: SparkSession, tmp_path: Path) -> None:
+    write(tmp_path / "log", [[]])
+    frame = read(spark, tmp_path / "log")
+    with pytest.raises(ArgumentError, match="bootstrap_servers= is missing"):
+        ts.from_debezium(spark, "db")
+    with pytest.raises(ArgumentError, match="no column offset"):
+        ts.from_debezium(frame.drop("offset"), "db")
+    with pytest.raises(ArgumentError, match="cannot be looked at"):
+        ts.from_debezium(frame, "db").table("s.t")
+    with pytest.raises(ArgumentError, match="are no columns with types"):
+        ts.from_debezium(frame, "db").table("s.t", "id", "nonsense")
+    with pytest.raises(ArgumentError, match="truncates='never'"):
+        ts.from_debezium(frame, "db").table("s.t", "id", COLUMNS, truncates="never")  # type: ignore[arg-type]
