@@ -345,7 +345,10 @@ class HeldChanges(Operator):
             arrived = arrived.with_columns(pl.coalesce(TRANSACTION, "_taken").alias(TRANSACTION)).drop(
                 "_taken"
             )
-        return arrived.with_columns(_hashed())
+        hashed = (
+            arrived.select(TRANSACTION).unique().with_columns(_hashed())
+        )  # few transactions have many changes
+        return arrived.join(hashed, on=TRANSACTION, how="left", nulls_equal=True, maintain_order="left")
 
     def _emitted(self, rows: pl.DataFrame, is_control: bool, name: str, context: Context) -> pl.DataFrame:
         """Messages, under the names of an output."""
