@@ -181,7 +181,7 @@ class Database:
         key = None if event.key is None else json.dumps({"id": event.key})
         headers = [[name, json.dumps({"id": other})] for name, other in event.headers]
         number = len(self.topic) + 1
-        record = Record("topic", partition, number, number, key, value, headers)  # type: ignore[arg-type]
+        record = Record("topic", partition, number, number, key, value, headers)
         self.topic.append((record, dict(self._table)))
 
 
@@ -191,7 +191,7 @@ def _changed(row: Values, unknown: frozenset[str], changes: dict[str, Any]) -> t
     new = dict(zip(names, row, strict=True)) | changes
     hidden = {name: PLACEHOLDER for name in unknown if name not in changes and new[name] is not None}
     written = new | hidden
-    return tuple(new[name] for name in names), tuple(written[name] for name in names)  # type: ignore[return-value]
+    return tuple(new[name] for name in names), tuple(written[name] for name in names)
 
 
 def _envelope(event: Event) -> str:

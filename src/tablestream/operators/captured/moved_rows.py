@@ -27,13 +27,12 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
+from tablestream.operators.captured.captured_rows import UNKNOWN, filled
 from tablestream.operators.captured.captured_table import (
     LEFT,
     MOVE,
     MOVED,
-    UNKNOWN,
     changes_of_captured,
-    filled,
 )
 from tablestream.operators.events import gather, touched_keys
 from tablestream.operators.operator import NUMBER, PARENT, Context, Emission, Operator, keyed_rows
