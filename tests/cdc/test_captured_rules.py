@@ -188,6 +188,17 @@ class TestAllKeys:
         run(database, table)
         assert rows(table) == {2: ADA, 3: BOB}
 
+    def test_a_row_of_the_first_transaction_is_as_new_as_the_snapshot_before(self) -> None:
+        database, table = Database(rows={1: ADA}), captured()
+        database.snapshot()
+        database.insert(2, BOB)
+        run(database, table)
+        assert rows(table) == {1: ADA, 2: BOB}
+        database.unheard(2)
+        database.snapshot()
+        run(database, table)
+        assert rows(table) == {1: ADA}
+
     def test_a_repeated_snapshot_changes_nothing(self) -> None:
         database, table = Database(rows={1: ADA, 2: BOB}), captured()
         database.snapshot()

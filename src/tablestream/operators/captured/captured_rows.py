@@ -8,7 +8,14 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from tablestream.operators.captured.capture import CAPTURE, INCREMENTAL, READ, snapshot_place
+from tablestream.operators.captured.capture import (
+    CAPTURE,
+    INCREMENTAL,
+    READ,
+    UPSERT,
+    is_known,
+    snapshot_place,
+)
 from tablestream.operators.events import Bools, Ints, bools, gather, ints, previous, run_start, starts
 from tablestream.operators.operator import Context
 from tablestream.operators.reasons import UNKNOWN_VALUE
@@ -46,6 +53,8 @@ class Rows:
         """Put the changes behind the rows of the state."""
         said = pl.col(CAPTURE).struct
         is_read = (said.field("op") == READ) & (said.field("snapshot").fill_null("") != INCREMENTAL)
+        position = said.field("position")
+        is_first = (said.field("op") == UPSERT) & position.is_not_null() & ~is_known(position)
         arrived = changes.select(
             SEQ,
             KEY_HASH,
@@ -54,8 +63,8 @@ class Rows:
             LIVE,
             "v",
             said.field("unchanged").alias(UNKNOWN),
-            pl.when(~is_read | said.field("position").is_null()).then(said.field("position")).alias(AT),
-            pl.when(is_read).then(snapshot_place(said.field("position"))).alias(NAMED),
+            pl.when(~is_read).then(position).alias(AT),
+            pl.when(is_read).then(snapshot_place(position)).when(is_first).then(NAMED).alias(NAMED),
             said.field("key"),
             said.field("moved_from"),
             said.field("moved_to"),

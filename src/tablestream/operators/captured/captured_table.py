@@ -40,6 +40,7 @@ from tablestream.errors import CaptureError
 from tablestream.operators.captured.capture import (
     CAPTURE,
     CONTROL,
+    INCREMENTAL,
     READ,
     TRUNCATE,
     TYPE,
@@ -130,7 +131,8 @@ class CapturedTable(Operator):
         key = {KEY_HASH: pl.Int64(), **self.keys}
         known = {UNKNOWN: pl.List(pl.Int16()), AT: pl.String(), NAMED: pl.String()}
         rows = pl.Schema({**key, TS: pl.Int64(), **known, LIVE: pl.Boolean(), "v": self.value})
-        position = {_PARTITION_HASH: pl.Int64(), "partition": pl.Int64(), "position": pl.String()}
+        place = {"position": pl.String(), "place": pl.String()}
+        position = {_PARTITION_HASH: pl.Int64(), "partition": pl.Int64(), **place}
         traces = [
             TraceSpec(_ROWS, 0, rows, tuple(self.keys), hash=KEY_HASH),
             TraceSpec(
@@ -169,36 +171,41 @@ class CapturedTable(Operator):
             yield from self._end_snapshot(control, context)
 
     def _fresh(self, changes: pl.DataFrame, controls: pl.DataFrame, context: Context) -> pl.DataFrame:
-        """Drop what the connector repeats; remember how far each topic partition has come, with its truncates."""
-        said = pl.col(CAPTURE).struct
-        told = pl.concat([changes.select(SEQ, CAPTURE), controls.select(SEQ, pl.col(CONTROL).alias(CAPTURE))])
-        rows = told.sort(SEQ).select(SEQ, *(said.field(name) for name in ("partition", "position", "op")))
-        context.dropped[ADDED_COLUMN] += int(
-            changes.select(said.field("added").fill_null(value=False).sum()).item()
+        """Drop what the connector repeats; remember how far each topic partition has come, with its truncates.
+
+        A change without a known position is one of the first behind a snapshot: it is as new as that.
+        """
+        told = pl.concat(
+            [_said(changes), _said(controls.rename({CONTROL: CAPTURE})).with_columns(control=True)]
         )
-        counts = is_known(pl.col("position")) & (pl.col("op") != READ)
-        if rows.is_empty():
-            return changes
+        context.dropped[ADDED_COLUMN] += int(
+            changes.select(pl.col(CAPTURE).struct.field("added").fill_null(value=False).sum()).item()
+        )
+        if told.is_empty():
+            return changes.with_columns(pl.lit(None, pl.String).alias(NAMED))
         trace = context.trace(_POSITIONS)
-        stored = trace.scan().select("partition", "position", pl.lit(0, pl.Int64).alias(SEQ))
-        seen = rows.select("partition", pl.when(counts).then("position").fill_null("").alias("position"), SEQ)
-        both = pl.concat([stored, seen])
+        stored = trace.scan().select(
+            pl.lit(0, pl.Int64).alias(SEQ), "partition", "position", "place", control=False
+        )
+        both = pl.concat([stored, told.sort(SEQ)])
         rank = pl.col("position").rank("dense").cast(pl.Int64)
-        both = both.with_columns(rank.alias("rank"))
+        both = both.with_columns(rank.alias("rank"), pl.col("place").forward_fill().over("partition"))
         before = pl.col("rank").cum_max().shift(1).over("partition")
         below = pl.col("rank") < before + is_numbered(pl.col("position")).cast(pl.Int64)
-        repeated = both.filter((pl.col("position") != "") & below)[SEQ]
+        known = pl.col("position") != ""
+        both = both.with_columns((known & below).fill_null(value=False).alias("repeated"))
         self._remember_positions(both, stored, trace)
-        if repeated.is_empty():
-            return changes
-        is_repeated = pl.col(SEQ).is_in(repeated.implode())
-        context.reject(REPEATED, changes.filter(is_repeated))
-        return changes.filter(~is_repeated)
+        mine = both.filter(~pl.col("control")).select(
+            SEQ, "repeated", pl.when(~known).then("place").alias(NAMED)
+        )
+        changes = changes.join(mine, on=SEQ, how="left", maintain_order="left")
+        context.reject(REPEATED, changes.filter("repeated").drop("repeated", NAMED))
+        return changes.filter(~pl.col("repeated")).drop("repeated")
 
     def _remember_positions(self, both: pl.DataFrame, stored: pl.DataFrame, trace: Trace) -> None:
-        """Remember the highest position of each topic partition, if it is new."""
-        highest = both.group_by("partition").agg(pl.col("position").max())
-        new = highest.join(stored, on=["partition", "position"], how="anti")
+        """Remember of each topic partition the highest position and the last snapshot, if they are new."""
+        state = both.group_by("partition").agg(pl.col("position").max(), pl.col("place").last())
+        new = state.join(stored, on=["partition", "position", "place"], how="anti", nulls_equal=True)
         columns = pl.col("partition").alias(_PARTITION_HASH), pl.lit(value=True).alias(LIVE)
         trace.insert(new.with_columns(columns).select(list(trace.spec.schema)))
 
@@ -336,6 +343,20 @@ class CapturedTable(Operator):
             pl.lit(int(control[SEQ][0]), pl.Int64).alias(PARENT), context.among_shards(numbers).alias(NUMBER)
         )
         yield Emission(0, gone.select(PARENT, NUMBER, *self.outputs[0]))
+
+
+def _said(messages: pl.DataFrame) -> pl.DataFrame:
+    """Of each message its topic partition, its position in the log, empty if not known, and its snapshot's place."""
+    said = pl.col(CAPTURE).struct
+    position, is_read = said.field("position"), said.field("op") == READ
+    of_snapshot = is_read & (said.field("snapshot").fill_null("") != INCREMENTAL)
+    return messages.select(
+        SEQ,
+        said.field("partition"),
+        pl.when(is_known(position) & ~is_read).then(position).otherwise(pl.lit("")).alias("position"),
+        pl.when(of_snapshot).then(snapshot_place(position)).alias("place"),
+        control=False,
+    )
 
 
 def _is_later(position: str | None) -> pl.Expr:
