@@ -128,7 +128,7 @@ def _captured(lowering: Lowering, node: Captured) -> Made:
     number, name = 1 + lowering.produce(node.parent), lowering.names[node]
     keys, value = lowering.key_of(node), lowering.value_of(node)
     columns = tuple(one.name for one in node.value)
-    table = CapturedTable(keys, value, columns, node.follows_moves, node.truncates)
+    table = CapturedTable(keys, value, columns, node.follows_moves, node.truncates, node.commits)
     changes = Want(((node.serial,), 0), number, KEY_HASH, f"{name}[changes]")
     controls = Want(((node.serial,), 1), number, EVERY_SHARD, f"{name}[controls]")
     for want in (changes, controls):

@@ -523,14 +523,19 @@ class Captured(OneParent):
         Whether unknown columns of a row are filled from the key from which it was moved.
     truncates
         What a truncate does: ``auto``, ``apply``, ``fail`` or ``drop``.
+    commits
+        Whether only the last change of a key at each position counts.
     """
 
     follows_moves: bool
     truncates: str
+    commits: bool = False
 
     @property
     def meaning(self) -> str:
         moves = ", follows moves" if self.follows_moves else ""
+        if self.commits:
+            return "the last change of each key and version"
         return f"captured from a database{moves}, truncates: {self.truncates}"
 
 

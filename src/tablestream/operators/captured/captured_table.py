@@ -8,6 +8,7 @@ change                                                effect
 its position is below one that its topic partition    dropped and counted: the connector repeats what it sent
 has shown before, or the same and has the number of
 the event in its transaction
+not the last of its key in a commit, of a feed        dropped
 a delete, and there is no row                         nothing
 the row as it is                                      nothing
 columns that did not change are not known             they are those of the row before; counted by column
@@ -96,6 +97,8 @@ class CapturedTable(Operator):
     truncates
         How to treat a truncated table: ``apply`` it, ``fail`` or ``drop``. ``auto`` applies it if the table has one
         topic partition, and fails otherwise.
+    commits
+        Whether only the last change of a key at each position counts: positions are those of commits.
 
     Notes
     -----
@@ -108,10 +111,11 @@ class CapturedTable(Operator):
     columns: tuple[str, ...]
     follows_moves: bool
     truncates: str = "auto"
+    commits: bool = False
 
     @property
     def parameters(self) -> tuple[str, ...]:
-        return ("follows_moves", "truncates")
+        return ("follows_moves", "truncates", "commits")
 
     @property
     def inputs(self) -> tuple[pl.Schema, ...]:
@@ -161,6 +165,8 @@ class CapturedTable(Operator):
         changes, controls = inputs
         op = pl.col(CONTROL).struct.field("op")
         left = self._fresh(changes, controls, context)
+        if self.commits:
+            left = self._last_of_commits(left)
         for control in controls.filter(op == TRUNCATE).iter_slices(1):
             at = control[STEP][0]
             yield from self._apply(left.filter(pl.col(STEP) < at), context)
@@ -208,6 +214,13 @@ class CapturedTable(Operator):
         new = state.join(stored, on=["partition", "position", "place"], how="anti", nulls_equal=True)
         columns = pl.col("partition").alias(_PARTITION_HASH), pl.lit(value=True).alias(LIVE)
         trace.insert(new.with_columns(columns).select(list(trace.spec.schema)))
+
+    def _last_of_commits(self, changes: pl.DataFrame) -> pl.DataFrame:
+        """The last change of each key at each position."""
+        position = pl.col(CAPTURE).struct.field("position").alias("_commit")
+        one = [KEY_HASH, *self.keys, "_commit"]
+        rows = changes.with_columns(position).sort(SEQ)
+        return rows.unique(one, keep="last", maintain_order=True).drop("_commit")
 
     def _apply(self, changes: pl.DataFrame, context: Context) -> Iterator[Emission]:
         """Fill the changes of some rows, emit what changes, and remember the rows."""
