@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import timedelta
+from typing import Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -69,7 +70,8 @@ def from_change_feed(
     >>> orders = ts.from_change_feed(feed, key="id")  # doctest: +SKIP
     """
     where = user_line()
-    names = df.columns if isinstance(df, DataFrame) else []
+    given: Any = df
+    names = given.columns if isinstance(given, DataFrame) else []
     missing = [one for one in (TYPE, VERSION, TIMESTAMP) if one not in names]
     if missing:
         raise ArgumentError(

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from pyspark.errors import StreamingQueryException
 
 import tablestream as ts
 from tablestream.errors import ArgumentError
-from tests.spark.change_logs import run
+from tests.spark.change_logs import ChangeLog, run
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -57,6 +58,16 @@ def test_a_table_follows_a_delta_table(delta_spark: SparkSession, tmp_path: Path
     last = orders.follow()[5:]
     assert {one[0]: one[2] for one in last} == {2: None, 4: 20, 1: None}
     assert len(last) == 3
+
+
+def test_a_change_of_an_unknown_type_ends_the_query(spark: SparkSession, tmp_path: Path) -> None:
+    columns = "id int, n int, _change_type string, _commit_version bigint, _commit_timestamp timestamp"
+    log = ChangeLog(tmp_path / "log", columns)
+    said = {"_commit_version": 1, "_commit_timestamp": "2024-02-29T12:00:00"}
+    log.add([{"id": 1, "n": 1, "_change_type": "insert", **said}, {"id": 2, "_change_type": "merge", **said}])
+    table = ts.from_change_feed(log.read(spark, mode="fail"), "id", name="feed")
+    with pytest.raises(StreamingQueryException, match="_change_type: merge _commit_version: 1"):
+        run(table.to(ts.to_memory(f"feed {tmp_path}")), checkpoint=tmp_path / "checkpoint")
 
 
 def test_a_frame_without_the_columns_of_a_feed_is_refused(spark: SparkSession) -> None:
