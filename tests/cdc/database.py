@@ -31,6 +31,8 @@ LARGE = ("note", "bio")
 Values = tuple[int, str | None, str | None]
 Rows = dict[int, Values]
 Position = tuple[int, int, int]
+NOTE = frozenset({"note"})
+ADA: Values = (1, "Ada", "mathematician")
 
 
 @dataclass(frozen=True)

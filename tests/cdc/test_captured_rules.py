@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 import pytest
 from hypothesis import given
-from hypothesis import strategies as st
 
 from tablestream.errors import CaptureError
 from tablestream.state.cache import NoCache
 from tablestream.state.shard import ShardState
-from tests.cdc.cutting import interleaved
-from tests.cdc.database import COLUMNS, KEY, PLACEHOLDER, Database, Rows, Values
+from tests.cdc.database import ADA, COLUMNS, KEY, LARGE, NOTE, PLACEHOLDER, Database, Rows, Values
+from tests.cdc.histories import HISTORIES, History, batches
 from tests.cdc.operators import Captured
 
-NOTE = frozenset({"note"})
-LARGE = frozenset({"note", "bio"})
-ADA: Values = (1, "Ada", "mathematician")
+ALL = frozenset(LARGE)
 BOB: Values = (2, "Bob", None)
 Change = tuple[int, Values | None]
 
@@ -30,13 +24,11 @@ def captured(shards: int = 1, **options: Any) -> Captured:
     return Captured(KEY, COLUMNS, shards, **options)
 
 
-def run(
-    database: Database, table: Captured | None = None, order: Callable[[Any], Any] = lambda records: records
-) -> list[Change]:
+def run(database: Database, table: Captured | None = None) -> list[Change]:
     """Run all records of a topic, one a micro-batch; return the changes."""
     table = table or captured()
     found = []
-    for record in order([record for record, _ in database.topic]):
+    for record, _ in database.topic:
         found += [(int(key[0]), _values(row)) for key, row in table.run([record])]
     database.topic.clear()
     return found
@@ -92,7 +84,7 @@ class TestEachKey:
         database, table = Database(), captured()
         database.insert(1, ADA)
         database.update(1, NOTE, n=5)
-        database.update(1, LARGE, n=6)
+        database.update(1, ALL, n=6)
         assert run(database, table) == [(1, ADA), (1, (5, *ADA[1:])), (1, (6, *ADA[1:]))]
         assert (table.dropped["filled note"], table.dropped["filled bio"]) == (2, 1)
 
@@ -115,7 +107,7 @@ class TestEachKey:
     def test_a_row_moved_here_has_the_unknown_columns_of_the_row_under_the_old_key(self) -> None:
         database = Database()
         database.insert(1, ADA)
-        database.move(1, 2, LARGE, n=5)
+        database.move(1, 2, ALL, n=5)
         assert run(database) == [(1, ADA), (1, None), (2, (5, *ADA[1:]))]
 
 
@@ -151,8 +143,9 @@ class TestAllKeys:
         database.restart(3)
         assert run(database, table) == []
 
-    def test_a_change_before_a_truncate_is_a_repetition_behind_it(self) -> None:
-        database, table = Database(), captured()
+    @pytest.mark.parametrize("transactions", [True, False])
+    def test_a_change_before_a_truncate_is_a_repetition_behind_it(self, transactions: bool) -> None:
+        database, table = Database(transactions=transactions), captured()
         database.insert(1, ADA)
         database.update(1, NOTE, n=5)
         database.truncate()
@@ -214,7 +207,7 @@ class TestMovedRows:
         database, table = Database(2), captured(3)
         database.insert(1, ADA)
         run(database, table)
-        database.move(1, 2, LARGE, n=5)
+        database.move(1, 2, ALL, n=5)
         database.update(2, NOTE, n=6)
         deleted, tombstone, inserted, updated = [record for record, _ in database.topic]
         assert table.run([inserted]) == table.run([updated]) == []
@@ -226,7 +219,7 @@ class TestMovedRows:
     def test_the_row_that_left_waits_for_the_one_that_it_becomes(self) -> None:
         database, table = Database(2), captured(3)
         database.insert(1, ADA)
-        database.move(1, 2, LARGE, n=5)
+        database.move(1, 2, ALL, n=5)
         records = [record for record, _ in database.topic]
         table.run(records[:-1])
         table.restart()
@@ -238,11 +231,14 @@ class TestMovedRows:
         database.insert(1, ADA)
         database.move(1, 2, NOTE)
         run(database, table)
-        database.update(2, LARGE, n=7)
+        database.update(2, ALL, n=7)
         assert run(database, table) == [(2, (7, *ADA[1:]))]
 
-    def test_a_column_that_the_row_under_the_old_key_did_not_know_drops_the_row(self) -> None:
-        database, table = Database(rows={1: ADA}), captured()
+    @pytest.mark.parametrize("transactions", [True, False])
+    def test_a_column_that_the_row_under_the_old_key_did_not_know_drops_the_row(
+        self, transactions: bool
+    ) -> None:
+        database, table = Database(rows={1: ADA}, transactions=transactions), captured()
         database.move(1, 2, NOTE)
         assert run(database, table) == []
         assert table.dropped["unknown-value"] == 1
@@ -291,103 +287,7 @@ class TestMovedRows:
         assert rows(table) == {2: (7, *ADA[1:])}
 
 
-_KEYS = st.integers(0, 5)
-_TEXTS = st.sampled_from((None, "", "x", "y" * 30))
-_UNKNOWN = st.sampled_from((frozenset[str](), NOTE, frozenset({"bio"}), LARGE))
-_CHANGES = st.fixed_dictionaries({}, optional={"n": st.integers(0, 3), "note": _TEXTS, "bio": _TEXTS})
-_STATEMENTS = st.one_of(
-    st.tuples(st.just("insert"), _KEYS, st.tuples(st.integers(0, 3), _TEXTS, _TEXTS)),
-    st.tuples(st.just("update"), _KEYS, _UNKNOWN, _CHANGES),
-    st.tuples(st.just("delete"), _KEYS),
-    st.tuples(st.just("move"), _KEYS, _KEYS, _UNKNOWN, _CHANGES),
-    st.tuples(st.just("swap"), _KEYS, _KEYS, _UNKNOWN),
-    st.tuples(st.just("chain"), _KEYS, _UNKNOWN),
-)
-_STEPS = st.one_of(
-    *[st.tuples(st.just("transaction"), st.lists(_STATEMENTS, min_size=1, max_size=4))] * 4,
-    st.tuples(st.just("restart"), st.integers(0, 8)),
-    st.tuples(st.just("snapshot")),
-    st.tuples(st.just("interrupted"), st.integers(0, 4), st.lists(_KEYS, max_size=3)),
-    st.tuples(st.just("truncate")),
-)
-
-
-@dataclass(frozen=True)
-class History:
-    """What happens to a database, and how its topic is read."""
-
-    steps: list[tuple[Any, ...]]
-    partitions: int = 1
-    transactions: bool = True
-    shards: int = 1
-    seed: int = 0
-
-    def database(self) -> Database:
-        """The database after all that happened."""
-        database = Database(self.partitions, self.transactions)
-        for kind, *given_ in self.steps:
-            if kind == "transaction":
-                for statement in given_[0]:
-                    _execute(database, *statement)
-                database.commit()
-            elif kind == "restart":
-                database.restart(given_[0])
-            elif kind == "truncate" and self.partitions == 1:
-                database.truncate()
-                database.commit()
-            elif kind in {"snapshot", "interrupted"}:
-                _snapshot(database, *given_)
-        return database
-
-
-def _execute(database: Database, kind: str, *given_: Any) -> None:
-    if kind == "swap":
-        one, other, unknown = given_
-        for key, to in ((one, 9), (other, one), (9, other)):
-            database.move(key, to, unknown)
-    elif kind == "chain":
-        for to in (7, 8, 6):
-            database.move({7: given_[0], 8: 7, 6: 8}[to], to, given_[1])
-    elif kind in {"update", "move"}:
-        *place, unknown, changes = given_
-        getattr(database, kind)(*place, unknown, **changes)
-    else:
-        getattr(database, kind)(*given_)
-
-
-def _snapshot(database: Database, stop_after: int | None = None, unheard: tuple[int, ...] = ()) -> None:
-    if stop_after is not None:
-        database.snapshot(stop_after=min(stop_after, max(len(database.rows) - 1, 0)))
-        database.unheard(*unheard)
-    if not database.rows:
-        database.rows[0] = ADA  # a snapshot of no rows has no record that ends it
-    database.snapshot()
-
-
-_HISTORIES = st.builds(
-    History,
-    st.lists(_STEPS, min_size=1, max_size=10),
-    st.sampled_from((1, 3)),
-    st.booleans(),
-    st.integers(1, 3),
-    st.integers(0, 1000),
-)
-
-
-def batches(history: History, database: Database, order: random.Random) -> Iterator[list[Any]]:
-    """The topic, mixed between its quiet points and cut at random."""
-    bounds = [0, *database.points, len(database.topic)]
-    for begin, end in pairwise(bounds):
-        records = [record for record, _ in database.topic[begin:end]]
-        if history.partitions > 1:
-            records = interleaved(records, order)
-        while records:
-            size = order.randint(1, 6)
-            yield records[:size]
-            records = records[size:]
-
-
-@given(_HISTORIES)
+@given(HISTORIES)
 def test_a_table_is_what_the_database_has(history: History) -> None:
     database, order = history.database(), random.Random(history.seed)
     table, done = captured(history.shards), 0
