@@ -8,6 +8,7 @@ from tablestream.spark.quiet import only_declares_state
 # other, and all of this would take three quarters of their time.
 if TYPE_CHECKING or not only_declares_state():
     from tablestream import errors, functions
+    from tablestream.change_feed import from_change_feed
     from tablestream.connectors.avro import avro, confluent_avro
     from tablestream.connectors.delta import to_delta
     from tablestream.connectors.files import from_files, to_files
@@ -52,6 +53,7 @@ __all__ = [
     "configure",
     "confluent_avro",
     "errors",
+    "from_change_feed",
     "from_debezium",
     "from_files",
     "from_kafka",

@@ -133,6 +133,18 @@ def from_debezium(
     topics = Debezium(source, prefix, bootstrap_servers, starting_offsets, on_error, settings, options)
     if transactions is False:
         return topics
+    if registry is not None:
+        raise ArgumentError(
+            "transactions= reads the transaction topic as JSON, and registry= says that records are in Avro.",
+            hint="Omit transactions=.",
+            where=where,
+        )
+    if on_error == "drop" and transaction_timeout is None:
+        raise ArgumentError(
+            "A record that is dropped is missing from its transaction, which would be waited for for ever.",
+            hint="Give transaction_timeout= a time, or on_error='fail'.",
+            where=where,
+        )
     topic = f"{prefix}.transaction" if transactions is True else transactions
     return replace(topics, _transactions=topics._ends(topic, transaction_timeout))  # noqa: SLF001
 

@@ -10,7 +10,13 @@ from dataclasses import dataclass, field
 import polars as pl
 
 from tablestream.operators.captured.capture import CAPTURE
-from tablestream.operators.captured.transactions import END_TYPE, TRANSACTION, HeldChanges, TransactionGate
+from tablestream.operators.captured.transactions import (
+    END_TYPE,
+    EVENT,
+    TRANSACTION,
+    HeldChanges,
+    TransactionGate,
+)
 from tablestream.operators.operator import NUMBER, PARENT
 from tablestream.state.changes import FOREIGN_HASH, KEY_HASH, LIVE, NOTHING, SEQ, STEP, TS
 from tests.cdc.operators import Captured, Shard, nothing
@@ -77,7 +83,16 @@ class Database:
         zero = pl.lit(0, pl.Int64).alias(FOREIGN_HASH)
         name = pl.when(said.field("number").is_not_null()).then(said.field("transaction")).alias(TRANSACTION)
         events = [
-            one.select(SEQ, STEP, zero, TS, pl.lit(value=True).alias(LIVE), name, nothing_)
+            one.select(
+                SEQ,
+                STEP,
+                zero,
+                TS,
+                pl.lit(value=True).alias(LIVE),
+                name,
+                said.field("number").alias(EVENT),
+                nothing_,
+            )
             for one in messages.values()
         ]
         rows = []

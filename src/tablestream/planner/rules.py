@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from tablestream.errors import PlanError
 from tablestream.operators.buffer.reorder import Reorder as ReorderOperator
 from tablestream.operators.buffer.suppress import Suppress as SuppressOperator
 from tablestream.operators.captured.captured_table import CapturedTable
@@ -141,10 +142,11 @@ def _held(lowering: Lowering, node: Captured, gate: Transactions) -> tuple[int, 
     number, name = 1 + lowering.produce(gate), lowering.names[node]
     draft = next(one for one in lowering.drafts if one.base is gate)
     assert isinstance(draft.operator, TransactionGate)  # noqa: S101
-    events = Want(((node.serial,), 3), draft.round, FOREIGN_HASH, f"{lowering.names[gate]}[{name}]")
-    draft.inputs.append(events)
-    draft.operator = replace(draft.operator, tables=(*draft.operator.tables, node.table))
-    lowering.read(node.parent, events, node.key, inputs=Inputs((), ()))
+    if node.table not in draft.operator.tables:  # a plan may have a table twice
+        events = Want(((node.serial,), 3), draft.round, FOREIGN_HASH, f"{lowering.names[gate]}[{name}]")
+        draft.inputs.append(events)
+        draft.operator = replace(draft.operator, tables=(*draft.operator.tables, node.table))
+        lowering.read(node.parent, events, node.key, inputs=Inputs((), ()))
     changes = Want(((node.serial,), 4), number, KEY_HASH, f"{name}[held changes]")
     controls = Want(((node.serial,), 5), number, EVERY_SHARD, f"{name}[held controls]")
     releases = Want(((node.serial,), 6), number, EVERY_SHARD, f"{name}[releases]")
@@ -173,11 +175,18 @@ def _unheld(lowering: Lowering, node: Captured) -> tuple[int, list[Want]]:
 
 def _captured(lowering: Lowering, node: Captured) -> Made:
     """Make whole rows of a connector's changes."""
+    if lowering.mode.compat:
+        raise PlanError(
+            "compat='kafka-streams' has no tables that are captured from a database.",
+            hint="Omit compat=.",
+            operator=lowering.names[node],
+            where=node.where,
+        )
     gate, name = node.transactions, lowering.names[node]
     last, reads = _unheld(lowering, node) if gate is None else _held(lowering, node, gate)
     keys, value = lowering.key_of(node), lowering.value_of(node)
     columns = tuple(one.name for one in node.value)
-    table = CapturedTable(keys, value, columns, node.follows_moves, node.truncates)
+    table = CapturedTable(keys, value, columns, node.follows_moves, node.truncates, node.commits)
     if not node.follows_moves:
         remembers = (Remembered(node, (table.traces[0].name,), node.key),)
         lowering.drafts.append(Draft(node, name, last + 1, table, reads, remembers=remembers))

@@ -23,7 +23,7 @@ from tablestream.operators.captured.capture import (
     TRUNCATE,
     UPSERT,
 )
-from tablestream.operators.captured.transactions import TRANSACTION
+from tablestream.operators.captured.transactions import EVENT, TRANSACTION
 from tablestream.operators.deduplicate import MICRO_BATCH, NUMBER, RECORD_KEY, WRITER, WRITER_HASH
 from tablestream.operators.joins.foreign_key_subscribe import VALUE_HASH
 from tablestream.operators.reasons import MALFORMED, NULL_KEY, NULL_TIME, OUT_OF_ORDER
@@ -552,7 +552,12 @@ def _captured(schema: pl.Schema, exists: Column) -> dict[str, Column]:
     if TRANSACTION in schema:
         is_event = op.isin(UPSERT, DELETE, READ, TRUNCATE)
         name = F.when(said["number"].isNotNull(), said["transaction"])
-        return {TRANSACTION: name, FOREIGN_HASH: zero, LIVE: F.when(is_event, F.lit(True))}
+        return {
+            TRANSACTION: name,
+            EVENT: said["number"],
+            FOREIGN_HASH: zero,
+            LIVE: F.when(is_event, F.lit(True)),
+        }
     if CAPTURE in schema:
         return {CAPTURE: said, LIVE: F.when(op.isin(UPSERT, DELETE, READ), exists)}
     ends = (op == READ) & snapshot.isin(*LAST)

@@ -6,6 +6,7 @@ frame                           source partition, position                   tim
 of ``tablestream.from_kafka``   topic and partition, offset                  Kafka's, or the change's  null values
 of Spark's Kafka source         topic and partition, offset                  Kafka's
 files                           modification time, path and block, row       that of the micro-batch
+of ``from_change_feed``         none; by version                             that of the commit        deletes
 any other                       the Spark task, counted                      that of the micro-batch
 ==============================  ===========================================  ========================  ==============
 """
@@ -20,6 +21,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from tablestream.connectors.change_feed_frame import change_feed_column
 from tablestream.connectors.debezium_frame import debezium_metadata
 from tablestream.connectors.files import CORRUPT_RECORD, on_malformed
 from tablestream.connectors.kafka import kafka_metadata
@@ -32,6 +34,7 @@ _FILE_REMEDY = "Fix the file, or read it with tablestream.from_files and mode='d
 _DEBEZIUM_REMEDY = (
     "Give the columns that the records have, or read them with from_debezium(..., on_error='drop')."
 )
+_FEED_REMEDY = "Give from_change_feed a change feed as Delta Lake or Spark writes it."
 _KAFKA_REMEDY = "Fix the program that wrote it, or read the topic with on_error='drop'."
 
 
@@ -81,6 +84,9 @@ def origin_of(df: DataFrame) -> Origin:
     captured = debezium_metadata(df.schema)
     if captured is not None:
         return _of_debezium(captured["column"], captured["on_error"])
+    feed = change_feed_column(df.schema)
+    if feed is not None:
+        return _of_change_feed(feed)
     hidden, malformed, mode = _malformed(df)
     if _is_kafka(df):
         topic = F.col("topic"), F.col("partition").cast("bigint")
@@ -123,6 +129,17 @@ def _of_debezium(column: str, on_error: str) -> Origin:
         remedy=_DEBEZIUM_REMEDY,
         lanes=True,
         capture=known("capture"),
+    )
+
+
+def _of_change_feed(column: str) -> Origin:
+    return Origin(
+        time=quoted(column, "timestamp"),
+        tombstone=quoted(column, "capture", "op") != UPSERT,
+        hidden=(column,),
+        malformed=quoted(column, "unknown"),
+        remedy=_FEED_REMEDY,
+        capture=quoted(column, "capture"),
     )
 
 

@@ -527,12 +527,15 @@ class Captured(OneParent):
         The name of the table in its database.
     transactions
         What tells when a transaction is complete; None: changes do not wait for the others of their transaction.
+    commits
+        Whether only the last change of a key at each position counts.
     """
 
     follows_moves: bool
     truncates: str
     table: str
     transactions: Transactions | None = None
+    commits: bool = False
 
     @property
     def parents(self) -> tuple[Node, ...]:
@@ -541,6 +544,8 @@ class Captured(OneParent):
     @property
     def meaning(self) -> str:
         moves = ", follows moves" if self.follows_moves else ""
+        if self.commits:
+            return "the last change of each key and version"
         whole = "" if self.transactions is None else ", whole transactions"
         return f"captured from a database{moves}{whole}, truncates: {self.truncates}"
 

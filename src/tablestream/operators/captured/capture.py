@@ -55,3 +55,8 @@ def is_known(position: pl.Expr) -> pl.Expr:
 def snapshot_place(position: pl.Expr) -> pl.Expr:
     """Where in the log a snapshot was taken: comparable with the known positions of changes."""
     return position.str.strip_prefix(_UNKNOWN).str.strip_chars_start(":")
+
+
+def is_numbered(position: pl.Expr) -> pl.Expr:
+    """Whether a position ends with the event's number in its transaction: no other event has the position."""
+    return ~position.str.ends_with(_UNKNOWN)

@@ -6,7 +6,10 @@ Of each key, in the order of arrival:
 change                                                effect
 ====================================================  =============================================================
 its position is below one that its topic partition    dropped and counted: the connector repeats what it sent
-has shown before
+has shown before, or the same and has the number of
+the event in its transaction
+a tombstone behind a change that is repeated          the same
+not the last of its key in a commit, of a feed        dropped
 a delete, and there is no row                         nothing
 the row as it is                                      nothing
 columns that did not change are not known             they are those of the row before; counted by column
@@ -17,7 +20,8 @@ a row moved here from another key                     `MovedRows` fills its unkn
 Of all keys:
 
 ====================================================  =============================================================
-a table was truncated                                 every row is deleted
+a table was truncated                                 every row is deleted, unless what is known of it is from
+                                                      after the truncate, which is then repeated
 a snapshot ends                                       rows that it did not name are deleted, if what was known of
                                                       them is older than the snapshot
 ====================================================  =============================================================
@@ -38,43 +42,38 @@ from tablestream.errors import CaptureError
 from tablestream.operators.captured.capture import (
     CAPTURE,
     CONTROL,
+    DELETE,
     INCREMENTAL,
     READ,
     TRUNCATE,
     TYPE,
     is_known,
+    is_numbered,
     snapshot_place,
 )
+from tablestream.operators.captured.captured_rows import AT, NAMED, UNKNOWN, Rows, filled
 from tablestream.operators.events import (
     Bools,
-    Ints,
     bools,
     gather,
-    ints,
-    previous,
     run_start,
     starts,
     touched_keys,
 )
 from tablestream.operators.operator import NUMBER, PARENT, Context, Emission, Operator, keyed_rows
 from tablestream.operators.reasons import ADDED_COLUMN, REPEATED, UNKNOWN_VALUE
-from tablestream.state.changes import FOREIGN_HASH, KEY_HASH, LIVE, SEQ, STEP, TS, last_by, number_keys
+from tablestream.state.changes import FOREIGN_HASH, KEY_HASH, LIVE, SEQ, TS, number_keys
 from tablestream.state.trace import Trace, TraceSpec
 
-#: The columns of a row that are not known; when the log said so; the snapshot that named the row last.
-UNKNOWN, AT, NAMED = "_unknown", "_at", "_named"
 #: What `MovedRows` reads of a message: whether a row was ever moved to its key; of a move, both keys and the
 #: transaction, and whether it is the row that left.
 MOVED, MOVE, LEFT = "_moved", "_move", "_left"
 _ROWS, _POSITIONS, _MOVED_KEYS = "rows", "positions", "moved"
 _PARTITION_HASH = "_ph"
+#: What tells a move from others between the same keys: the transaction or, if it has no name, the place in the log.
+_OCCASION = pl.coalesce("transaction", AT)
 #: The shard that knows the moved rows is that of this hash.
 _ONE_SHARD = 0
-
-
-def filled(column: str) -> str:
-    """Name the counter of the values of a column that were taken from the row before."""
-    return f"filled {column}"
 
 
 def changes_of_captured(keys: pl.Schema, value: pl.DataType) -> pl.Schema:
@@ -100,6 +99,8 @@ class CapturedTable(Operator):
     truncates
         How to treat a truncated table: ``apply`` it, ``fail`` or ``drop``. ``auto`` applies it if the table has one
         topic partition, and fails otherwise.
+    commits
+        Whether only the last change of a key at each position counts: positions are those of commits.
 
     Notes
     -----
@@ -112,10 +113,11 @@ class CapturedTable(Operator):
     columns: tuple[str, ...]
     follows_moves: bool
     truncates: str = "auto"
+    commits: bool = False
 
     @property
     def parameters(self) -> tuple[str, ...]:
-        return ("follows_moves", "truncates")
+        return ("follows_moves", "truncates", "commits")
 
     @property
     def inputs(self) -> tuple[pl.Schema, ...]:
@@ -135,7 +137,8 @@ class CapturedTable(Operator):
         key = {KEY_HASH: pl.Int64(), **self.keys}
         known = {UNKNOWN: pl.List(pl.Int16()), AT: pl.String(), NAMED: pl.String()}
         rows = pl.Schema({**key, TS: pl.Int64(), **known, LIVE: pl.Boolean(), "v": self.value})
-        position = {_PARTITION_HASH: pl.Int64(), "partition": pl.Int64(), "position": pl.String()}
+        place = {"position": pl.String(), "place": pl.String(), "last": pl.String()}
+        position = {_PARTITION_HASH: pl.Int64(), "partition": pl.Int64(), **place}
         traces = [
             TraceSpec(_ROWS, 0, rows, tuple(self.keys), hash=KEY_HASH),
             TraceSpec(
@@ -163,47 +166,75 @@ class CapturedTable(Operator):
         """Process the changes up to each truncate, then the ends of snapshots."""
         changes, controls = inputs
         op = pl.col(CONTROL).struct.field("op")
-        left = self._fresh(changes, context)
+        left = self._fresh(changes, controls, context)
+        if self.commits:
+            left = self._last_of_commits(left)
         for control in controls.filter(op == TRUNCATE).iter_slices(1):
-            at = control[STEP][0]
-            yield from self._apply(left.filter(pl.col(STEP) < at), context)
-            left = left.filter(pl.col(STEP) >= at)
+            at = control[SEQ][0]
+            yield from self._apply(left.filter(pl.col(SEQ) < at), context)
+            left = left.filter(pl.col(SEQ) >= at)
             yield from self._truncate(control, context)
         yield from self._apply(left, context)
         for control in controls.filter(op != TRUNCATE).iter_slices(1):
             yield from self._end_snapshot(control, context)
 
-    def _fresh(self, changes: pl.DataFrame, context: Context) -> pl.DataFrame:
-        """Drop what the connector repeats; remember how far each topic partition has come."""
-        said = pl.col(CAPTURE).struct
-        rows = changes.with_columns(said.field("partition"), said.field("position"), said.field("op"))
-        context.dropped[ADDED_COLUMN] += int(
-            changes.select(said.field("added").fill_null(value=False).sum()).item()
+    def _fresh(self, changes: pl.DataFrame, controls: pl.DataFrame, context: Context) -> pl.DataFrame:
+        """Drop what the connector repeats; remember how far each topic partition has come, with its truncates.
+
+        A change without a known position is one of the first behind a snapshot: it is as new as that.
+        """
+        told = pl.concat(
+            [
+                _said(changes),
+                _said(controls.rename({CONTROL: CAPTURE})).with_columns(control=pl.lit(value=True)),
+            ]
         )
-        counts = is_known(pl.col("position")) & (pl.col("op") != READ)
-        if rows.is_empty():
-            return changes
+        context.dropped[ADDED_COLUMN] += int(
+            changes.select(pl.col(CAPTURE).struct.field("added").fill_null(value=False).sum()).item()
+        )
+        if told.is_empty():
+            return changes.with_columns(pl.lit(None, pl.String).alias(NAMED))
         trace = context.trace(_POSITIONS)
-        stored = trace.scan().select("partition", "position", pl.lit(0, pl.Int64).alias(SEQ))
-        seen = rows.select("partition", pl.when(counts).then("position").fill_null("").alias("position"), SEQ)
-        both = pl.concat([stored, seen])
+        no = pl.lit(value=False)
+        zero = pl.lit(0, pl.Int64).alias(SEQ)
+        stored = trace.scan()
+        highest = stored.select(zero, "partition", "position", "place", control=no, tombstone=no)
+        last = stored.select(
+            zero, "partition", pl.col("last").alias("position"), "place", control=no, tombstone=no
+        )
+        both = pl.concat([highest, last, told.sort(SEQ)])
+        own = pl.when(~pl.col("tombstone")).then("position")
+        both = both.with_columns(own.forward_fill().over("partition").fill_null("").alias("position"))
         rank = pl.col("position").rank("dense").cast(pl.Int64)
-        both = both.with_columns(rank.alias("rank"))
+        both = both.with_columns(rank.alias("rank"), pl.col("place").forward_fill().over("partition"))
         before = pl.col("rank").cum_max().shift(1).over("partition")
-        repeated = both.filter((pl.col("position") != "") & (pl.col("rank") < before))[SEQ]
+        same = is_numbered(pl.col("position")) & ~pl.col("tombstone")
+        below = pl.col("rank") < before + same.cast(pl.Int64)
+        known = pl.col("position") != ""
+        both = both.with_columns((known & below).fill_null(value=False).alias("repeated"))
         self._remember_positions(both, stored, trace)
-        if repeated.is_empty():
-            return changes
-        is_repeated = pl.col(SEQ).is_in(repeated.implode())
-        context.reject(REPEATED, changes.filter(is_repeated))
-        return changes.filter(~is_repeated)
+        mine = both.filter(~pl.col("control")).select(
+            SEQ, "repeated", pl.when(~known).then("place").alias(NAMED)
+        )
+        changes = changes.join(mine, on=SEQ, how="left", maintain_order="left")
+        context.reject(REPEATED, changes.filter("repeated").drop("repeated", NAMED))
+        return changes.filter(~pl.col("repeated")).drop("repeated")
 
     def _remember_positions(self, both: pl.DataFrame, stored: pl.DataFrame, trace: Trace) -> None:
-        """Remember the highest position of each topic partition, if it is new."""
-        highest = both.group_by("partition").agg(pl.col("position").max())
-        new = highest.join(stored, on=["partition", "position"], how="anti")
+        """Remember of each topic partition the highest position and the last snapshot, if they are new."""
+        state = both.group_by("partition", maintain_order=True).agg(
+            pl.col("position").max(), pl.col("place").last(), pl.col("position").last().alias("last")
+        )
+        new = state.join(stored, on=["partition", "position", "place", "last"], how="anti", nulls_equal=True)
         columns = pl.col("partition").alias(_PARTITION_HASH), pl.lit(value=True).alias(LIVE)
         trace.insert(new.with_columns(columns).select(list(trace.spec.schema)))
+
+    def _last_of_commits(self, changes: pl.DataFrame) -> pl.DataFrame:
+        """The last change of each key at each position."""
+        position = pl.col(CAPTURE).struct.field("position").alias("_commit")
+        one = [KEY_HASH, *self.keys, "_commit"]
+        rows = changes.with_columns(position).sort(SEQ)
+        return rows.unique(one, keep="last", maintain_order=True).drop("_commit")
 
     def _apply(self, changes: pl.DataFrame, context: Context) -> Iterator[Emission]:
         """Fill the changes of some rows, emit what changes, and remember the rows."""
@@ -211,13 +242,13 @@ class CapturedTable(Operator):
             return
         trace = context.trace(_ROWS)
         keys = touched_keys([changes.select(KEY_HASH, *self.keys)])
-        rows = _Rows.of(self, trace.lookup(keys), changes)
-        rows = rows.filled(self, context)
+        rows = Rows.of(tuple(self.keys), trace.lookup(keys), changes)
+        rows = rows.filled(self.columns, context, follows_moves=self.follows_moves)
         moved = self._moved(keys, rows, context)
         yield Emission(0, self._emitted(rows, moved))
         trace.insert(rows.newest(trace.spec.schema))
 
-    def _moved(self, keys: pl.DataFrame, rows: _Rows, context: Context) -> Bools:
+    def _moved(self, keys: pl.DataFrame, rows: Rows, context: Context) -> Bools:
         """Whether each row goes to the one shard that knows moved rows; from the row that was moved here on."""
         here = bools(rows.frame["moved_from"].is_not_null())
         if not self.follows_moves:
@@ -233,31 +264,36 @@ class CapturedTable(Operator):
         trace.insert(new.with_columns(pl.lit(value=True).alias(LIVE)))
         return moved
 
-    def _emitted(self, rows: _Rows, moved: Bools) -> pl.DataFrame:
+    def _emitted(self, rows: Rows, moved: Bools) -> pl.DataFrame:
         """The changes of rows and, before a row's delete, the row that leaves for another key."""
-        chosen = rows.changed | bools(rows.frame["moved_from"].is_not_null() & (rows.frame[SEQ] > 0))
+        moves = rows.moves
+        chosen = rows.changed | moves
         columns = [pl.col(SEQ).alias(PARENT), KEY_HASH, *self.keys, TS, LIVE, "v"]
         if not self.follows_moves:
             return rows.frame.filter(pl.Series(chosen)).select(columns)
         one_shard = pl.Series(moved, dtype=pl.Boolean)
         route = pl.when(one_shard).then(_ONE_SHARD).otherwise(KEY_HASH).alias(FOREIGN_HASH)
-        move = pl.concat_str("moved_from", "key", "transaction", separator="\n", ignore_nulls=True)
-        moves_here = pl.col("moved_from").is_not_null() & pl.col(LIVE)
+        move = pl.concat_str("moved_from", "key", _OCCASION, separator="\n", ignore_nulls=True)
         changes = rows.frame.select(
             *columns,
             route,
             UNKNOWN,
             one_shard.alias(MOVED),
-            pl.when(moves_here).then(move).alias(MOVE),
+            pl.when(pl.Series(moves)).then(move).alias(MOVE),
             pl.lit(value=False).alias(LEFT),
             pl.lit(1, pl.Int64).alias(NUMBER),
         ).filter(pl.Series(chosen))
         return pl.concat([changes, self._leaving(rows).select(changes.columns)])
 
-    def _leaving(self, rows: _Rows) -> pl.DataFrame:
-        """The rows that leave for another key, as they were; all columns are unknown where there was no row."""
+    def _leaving(self, rows: Rows) -> pl.DataFrame:
+        """The rows that leave for another key, as they were; all columns are unknown where there was no row.
+
+        A tombstone repeats the delete before it, and says neither transaction nor position.
+        """
         leaves = rows.frame["moved_to"].is_not_null() & ~rows.frame[LIVE]
-        at = np.flatnonzero(bools(leaves & (rows.frame[SEQ] > 0)))
+        named = rows.frame.select(_OCCASION.is_not_null()).to_series()
+        leaves &= (rows.frame[SEQ] > 0) & (named | pl.Series(rows.before >= 0))
+        at = np.flatnonzero(bools(leaves))
         before = rows.before[at]
         was = gather(rows.frame["v"], before)
         every = pl.Series([list(range(len(self.columns)))] * len(at), dtype=pl.List(pl.Int16()))
@@ -265,7 +301,7 @@ class CapturedTable(Operator):
         unknown = pl.select(
             pl.when(known).then(gather(rows.frame[UNKNOWN], before)).otherwise(every)
         ).to_series()
-        move = pl.concat_str("key", "moved_to", "transaction", separator="\n", ignore_nulls=True)
+        move = pl.concat_str("key", "moved_to", _OCCASION, separator="\n", ignore_nulls=True)
         return rows.frame[at].select(
             pl.col(SEQ).alias(PARENT),
             KEY_HASH,
@@ -292,7 +328,9 @@ class CapturedTable(Operator):
                 " are in different partitions of the topic.",
                 hint="Give truncates='apply' to delete all rows that have arrived, or truncates='drop' to ignore it.",
             )
-        yield from self._delete(context.trace(_ROWS).scan(), control, context)
+        position = control.select(pl.col(CONTROL).struct.field("position")).item()
+        rows = context.trace(_ROWS).scan()
+        yield from self._delete(rows.filter(~_is_later(position)), control, context)
 
     def _end_snapshot(self, control: pl.DataFrame, context: Context) -> Iterator[Emission]:
         """Delete the rows that a snapshot did not name."""
@@ -311,7 +349,7 @@ class CapturedTable(Operator):
         gone = rows.with_columns(
             pl.lit(value=False).alias(LIVE),
             pl.lit(None, self.value).alias("v"),
-            pl.lit(time).alias(TS),
+            pl.lit(time, pl.Int64).alias(TS),
             pl.lit(None, pl.List(pl.Int16())).alias(UNKNOWN),
             pl.lit(None, pl.String()).alias(NAMED),
         )
@@ -334,162 +372,29 @@ class CapturedTable(Operator):
         yield Emission(0, gone.select(PARENT, NUMBER, *self.outputs[0]))
 
 
-@dataclass(frozen=True)
-class _Rows:
-    """The rows of some keys, stored and arrived, sorted by key and place.
+def _said(messages: pl.DataFrame) -> pl.DataFrame:
+    """Of each message its topic partition, its position in the log, empty if not known, and its snapshot's place."""
+    said = pl.col(CAPTURE).struct
+    position, is_read = said.field("position"), said.field("op") == READ
+    of_snapshot = is_read & (said.field("snapshot").fill_null("") != INCREMENTAL)
+    return messages.select(
+        SEQ,
+        said.field("partition"),
+        pl.when(is_known(position) & ~is_read).then(position).otherwise(pl.lit("")).alias("position"),
+        pl.when(of_snapshot).then(snapshot_place(position)).alias("place"),
+        control=pl.lit(value=False),
+        tombstone=(said.field("op") == DELETE) & position.is_null(),
+    )
 
-    Attributes
-    ----------
-    frame
-        ``_seq`` is 0 for a row of the state. With the fields of the capture as columns.
-    kid
-        The number of each row's key.
+
+def _is_later(position: str | None) -> pl.Expr:
+    """Whether what is known of a row is from after a truncate at a position: then the truncate is a repetition.
+
+    A truncate locks the table. So the places in the log suffice where the position before them is not known.
     """
-
-    frame: pl.DataFrame
-    kid: Ints
-
-    @classmethod
-    def of(cls, table: CapturedTable, stored: pl.DataFrame, changes: pl.DataFrame) -> _Rows:
-        """Put the changes behind the rows of the state."""
-        said = pl.col(CAPTURE).struct
-        is_read = (said.field("op") == READ) & (said.field("snapshot").fill_null("") != INCREMENTAL)
-        arrived = changes.select(
-            SEQ,
-            KEY_HASH,
-            *table.keys,
-            TS,
-            LIVE,
-            "v",
-            said.field("unchanged").alias(UNKNOWN),
-            pl.when(~is_read | said.field("position").is_null()).then(said.field("position")).alias(AT),
-            pl.when(is_read).then(snapshot_place(said.field("position"))).alias(NAMED),
-            said.field("key"),
-            said.field("moved_from"),
-            said.field("moved_to"),
-            said.field("transaction"),
-        )
-        nothing = [
-            pl.lit(None, kind).alias(name)
-            for name, kind in arrived.schema.items()
-            if name not in stored.columns and name != SEQ
-        ]
-        known = stored.with_columns(pl.lit(0, pl.Int64).alias(SEQ), *nothing).select(arrived.columns)
-        every = pl.concat([known, arrived])
-        (kid,) = number_keys(KEY_HASH, list(table.keys), [every])
-        frame = every.with_columns(kid).sort("_kid", SEQ)
-        return cls(frame.drop("_kid"), ints(frame["_kid"]))
-
-    @property
-    def live(self) -> Bools:
-        """Whether there is a row afterwards."""
-        return bools(self.frame[LIVE])
-
-    @property
-    def before(self) -> Ints:
-        """The position of the row before each change; -1: there is none."""
-        at = np.arange(len(self.kid))
-        last = previous(at, starts(self.kid), np.int64(-1))
-        return np.where((last >= 0) & self.live[last], last, -1)
-
-    @property
-    def changed(self) -> Bools:
-        """Whether each is a change, and not a repetition of what is known."""
-        before = self.before
-        seq = ints(self.frame[SEQ])
-        same = np.zeros(len(seq), dtype=bool)
-        both = np.flatnonzero((seq > 0) & self.live & (before >= 0))
-        if len(both):
-            columns = self.frame.select("v", UNKNOWN)
-            values = (
-                columns["v"].struct.unnest() if len(columns["v"].struct.fields) else columns.select(UNKNOWN)
-            )
-            equal = np.ones(len(both), dtype=bool)
-            for column in (*values, columns[UNKNOWN]):
-                equal &= bools(gather(column, both).eq_missing(gather(column, before[both])))
-            same[both] = equal
-        return (seq > 0) & ~same & (self.live | (before >= 0))
-
-    def filled(self, table: CapturedTable, context: Context) -> _Rows:
-        """Take unknown values from the row before; drop changes for which there is none."""
-        rows = self
-        while True:
-            unknown = rows._unknown(len(table.columns))
-            if not unknown:
-                return rows
-            source = {number: rows._source(is_unknown) for number, is_unknown in unknown.items()}
-            lost = rows._lost(unknown, source, follows_moves=table.follows_moves)
-            if not lost.any():
-                return rows._with(table, unknown, source, context)
-            rejected = rows.frame.filter(pl.Series(lost))
-            context.reject(
-                UNKNOWN_VALUE,
-                rejected.select(SEQ, pl.lit(0, pl.Int64).alias(STEP), KEY_HASH, *table.keys, TS, LIVE, "v"),
-            )
-            rows = _Rows(rows.frame.filter(pl.Series(~lost)), rows.kid[~lost])
-
-    def _unknown(self, width: int) -> dict[int, Bools]:
-        """By column, whether its value is unknown; only columns of which a value is."""
-        lists = self.frame[UNKNOWN]
-        if lists.is_null().all():
-            return {}
-        found = {}
-        for number in range(width):
-            is_unknown = bools(lists.list.contains(number).fill_null(value=False))
-            if is_unknown.any():
-                found[number] = is_unknown
-        return found
-
-    @property
-    def _since(self) -> Ints:
-        """Where the row begins that exists at each place: behind the last delete."""
-        begins = starts(self.kid) | previous(~self.live, starts(self.kid), np.True_)
-        return run_start(begins)
-
-    def _source(self, is_unknown: Bools) -> Ints:
-        """The position from which each row has the value of a column; -1: none."""
-        last = np.maximum.accumulate(np.where(is_unknown | ~self.live, -1, np.arange(len(is_unknown))))
-        return np.where(last >= self._since, last, -1)
-
-    def _lost(self, unknown: dict[int, Bools], source: dict[int, Ints], *, follows_moves: bool) -> Bools:
-        """Whether a change has a value that nobody will know."""
-        missing = np.zeros(len(self.kid), dtype=bool)
-        for number, is_unknown in unknown.items():
-            missing |= is_unknown & (source[number] < 0) & self.live
-        seq = ints(self.frame[SEQ])
-        if follows_moves:
-            begin = self._since
-            moved = bools(self.frame["moved_from"].is_not_null()) | (seq == 0)
-            missing &= ~moved[begin]
-        return missing & (seq > 0)
-
-    def _with(
-        self, table: CapturedTable, unknown: dict[int, Bools], source: dict[int, Ints], context: Context
-    ) -> _Rows:
-        """The rows with what is known."""
-        value = self.frame["v"].struct.unnest()
-        still = {}
-        for number, is_unknown in unknown.items():
-            name = value.columns[number]
-            takes = is_unknown & (source[number] >= 0)
-            column = gather(value[name], np.where(takes, source[number], np.arange(len(takes))))
-            value = value.with_columns(column.alias(name))
-            still[number] = is_unknown & (source[number] < 0) & self.live
-            count = int((takes & (ints(self.frame[SEQ]) > 0)).sum())
-            context.dropped[filled(table.columns[number])] += count
-        open_ = [np.where(mask, number, -1) for number, mask in still.items()]
-        numbers = pl.DataFrame([pl.Series(str(n), one, dtype=pl.Int16) for n, one in enumerate(open_)])
-        lists = numbers.select(pl.concat_list(pl.all()).list.eval(pl.element().filter(pl.element() >= 0)))
-        unknown_now = lists.to_series()
-        frame = self.frame.with_columns(
-            pl.when(LIVE).then(value.to_struct("v")).alias("v"),
-            pl.when(unknown_now.list.len() > 0).then(unknown_now).alias(UNKNOWN),
-        )
-        return _Rows(frame, self.kid)
-
-    def newest(self, schema: pl.Schema) -> pl.DataFrame:
-        """The last row of each key, if it says something new."""
-        wanted = self.changed | bools((self.frame[SEQ] > 0) & self.frame[NAMED].is_not_null())
-        frame = self.frame.with_columns(pl.Series("_wanted", wanted), pl.Series("_kid", self.kid))
-        last = last_by(frame.filter("_wanted"), frame.filter("_wanted")["_kid"])
-        return last.filter(pl.col(SEQ) > 0).select(list(schema))
+    at = pl.col(AT)
+    if position is None:
+        return pl.lit(value=False)
+    own = pl.lit(position).str.splitn(":", 2).struct.field("field_1")
+    known = pl.when(is_known(pl.lit(position))).then(at > position)
+    return pl.when(is_known(at)).then(known).otherwise(snapshot_place(at) > own).fill_null(value=False)

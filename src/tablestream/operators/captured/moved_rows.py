@@ -27,13 +27,12 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
+from tablestream.operators.captured.captured_rows import UNKNOWN, filled
 from tablestream.operators.captured.captured_table import (
     LEFT,
     MOVE,
     MOVED,
-    UNKNOWN,
     changes_of_captured,
-    filled,
 )
 from tablestream.operators.events import gather, touched_keys
 from tablestream.operators.operator import NUMBER, PARENT, Context, Emission, Operator, keyed_rows
@@ -42,7 +41,7 @@ from tablestream.state.changes import KEY_HASH, LIVE, SEQ, STEP, TS, number_keys
 from tablestream.state.trace import TraceSpec
 
 _ROWS, _LEAVING, _WAITING = "rows", "leaving", "waiting"
-_HASH, _ORDER, _ARRIVALS, _EXISTS = "_h", "_n", "arrivals", "_exists"
+_HASH, _ORDER, _ARRIVALS, _EXISTS = "_h", "_arrival", "arrivals", "_exists"
 #: Of each column of a row, the place of its value in the pool; -1: unknown.
 Parts = list[int]
 

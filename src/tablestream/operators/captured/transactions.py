@@ -6,7 +6,7 @@ end, which says how many events each table has of it:
 ===================================================  ==============================================================
 what arrives                                         effect
 ===================================================  ==============================================================
-an event of a transaction                            is counted
+an event of a transaction                            is counted, once
 the end of a transaction                             the transaction stands in line behind those that ended before
 the first in line has all its events                 it is released, in the order of the ends, which is that of commits
 the first in line has waited ``timeout``             the same; counted
@@ -28,6 +28,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
+from tablestream.errors import CaptureError
 from tablestream.operators.captured.capture import CAPTURE, CONTROL, TYPE
 from tablestream.operators.events import touched_keys
 from tablestream.operators.operator import NUMBER, PARENT, Context, Emission, Operator, keyed_rows
@@ -45,10 +46,10 @@ from tablestream.state.changes import (
 )
 from tablestream.state.trace import TraceSpec
 
-TRANSACTION = "_tx"
+TRANSACTION, EVENT = "_tx", "_event"
 #: The value of a transaction's end: its id, and the numbers of events by table.
 END_TYPE = pl.Struct({"c0": pl.String(), "c1": pl.List(pl.String()), "c2": pl.List(pl.Int64())})
-_HASH, _ORDER, _EXPECTED, _SINCE, _COUNT, _UNTIL = "_h", "_n", "_expected", "_since", "_count", "_until"
+_HASH, _ORDER, _EXPECTED, _SINCE, _UNTIL = "_h", "_arrival", "_expected", "_since", "_until"
 _LINE, _SEEN, _ENDED, _ENDS = "line", "seen", "ended", "ends"
 #: How long the id of an ended transaction is known.
 _KNOWN_US = 7 * 24 * 3600 * 1_000_000
@@ -83,7 +84,7 @@ class TransactionGate(Operator):
     def inputs(self) -> tuple[pl.Schema, ...]:
         head = {FOREIGN_HASH: pl.Int64(), TS: pl.Int64(), LIVE: pl.Boolean()}
         nothing = pl.Struct({NOTHING: pl.Boolean()})
-        event = pl.Schema({**head, TRANSACTION: pl.String(), "v": nothing})
+        event = pl.Schema({**head, TRANSACTION: pl.String(), EVENT: pl.Int64(), "v": nothing})
         return (pl.Schema({**head, "v": END_TYPE}), *(event for _ in self.tables))
 
     @property
@@ -96,11 +97,11 @@ class TransactionGate(Operator):
         line = {_HASH: pl.Int64(), _ORDER: pl.Int64(), TRANSACTION: pl.String(), TS: pl.Int64()}
         line |= {_EXPECTED: pl.Int64(), _SINCE: pl.Int64(), LIVE: pl.Boolean()}
         of = {_HASH: pl.Int64(), TRANSACTION: pl.String()}
-        seen = pl.Schema({**of, _COUNT: pl.Int64(), LIVE: pl.Boolean()})
+        seen = pl.Schema({**of, EVENT: pl.Int64(), LIVE: pl.Boolean()})
         ended = pl.Schema({**of, _UNTIL: pl.Int64(), LIVE: pl.Boolean()})
         return (
             TraceSpec(_LINE, 0, pl.Schema(line), (_ORDER,), hash=_HASH),
-            TraceSpec(_SEEN, 1, seen, (TRANSACTION,), hash=_HASH),
+            TraceSpec(_SEEN, 1, seen, (TRANSACTION,), (EVENT,), hash=_HASH),
             TraceSpec(_ENDED, 2, ended, (TRANSACTION,), hash=_HASH, expires=_UNTIL),
         )
 
@@ -123,26 +124,25 @@ class TransactionGate(Operator):
     def run(self, inputs: Sequence[pl.DataFrame], context: Context) -> Iterator[Emission]:
         """Count events, let transactions that ended stand in line, and release the complete ones."""
         ends, *events = inputs
-        arrived = pl.concat(
-            [one.select(TRANSACTION) for one in events] or [pl.DataFrame(schema={TRANSACTION: pl.String()})]
-        )
+        nothing = pl.DataFrame(schema={TRANSACTION: pl.String(), EVENT: pl.Int64()})
+        arrived = pl.concat([nothing, *(one.select(TRANSACTION, EVENT) for one in events)]).unique()
         arrived = arrived.filter(pl.col(TRANSACTION).is_not_null())
         line = self._line(ends, context)
-        counts = (
-            arrived.group_by(TRANSACTION).agg(pl.len().cast(pl.Int64).alias(_COUNT)).with_columns(_hashed())
-        )
-        asked = touched_keys([counts.select(_HASH, TRANSACTION), line.select(_hashed(), TRANSACTION)])
-        stored = context.trace(_SEEN).lookup(asked)
-        both = pl.concat([counts.select(TRANSACTION, _COUNT), stored.select(TRANSACTION, _COUNT)])
-        seen = dict(both.group_by(TRANSACTION).agg(pl.col(_COUNT).sum()).iter_rows())
+        names = arrived.select(TRANSACTION).unique().with_columns(_hashed()).select(_HASH, TRANSACTION)
+        asked = touched_keys([names, line.select(_hashed(), TRANSACTION)])
+        stored = context.trace(_SEEN).lookup(asked).select(TRANSACTION, EVENT)
+        seen = dict(pl.concat([stored, arrived]).unique().group_by(TRANSACTION).len().iter_rows())
+        again = self._again(names, line, context)
         released = self._released(line, seen, context)
-        again = self._again(counts, line, context)
-        self._remember(released, line, counts, seen, context)
-        names = [*again, *released.filter(pl.col(_EXPECTED) > 0)[TRANSACTION]]
+        self._remember(released, line, context)
+        self._count(
+            arrived.filter(~pl.col(TRANSACTION).is_in(again)), stored, set(released[TRANSACTION]), context
+        )
+        found = [*again, *released.filter(pl.col(_EXPECTED) > 0)[TRANSACTION]]
         last = max((int(one[SEQ].max()) for one in inputs if one.height), default=0)  # type: ignore[arg-type]
         if context.clock is not None and context.clock.tick is not None:
             last = context.clock.tick
-        yield Emission(0, self._releases(names, last, context))
+        yield Emission(0, self._releases(found, last, context))
 
     def _line(self, ends: pl.DataFrame, context: Context) -> pl.DataFrame:
         """The transactions that stand in line, with those that end now; in their order."""
@@ -171,6 +171,12 @@ class TransactionGate(Operator):
         """The first transactions in line that are complete, or have waited too long."""
         clock, count = context.clock, 0
         for name, expected, since in line.select(TRANSACTION, _EXPECTED, _SINCE).iter_rows():
+            if not expected and seen.get(name):
+                raise CaptureError(
+                    f"Transaction {name} has events of the tables {', '.join(self.tables)}, and its end names none of"
+                    " them.",
+                    hint="Name tables as the transaction topic does in data_collections, and give topic=.",
+                )
             if seen.get(name, 0) < expected:
                 if clock is None or self.timeout_us is None:
                     break
@@ -181,36 +187,30 @@ class TransactionGate(Operator):
             count += 1
         return line.head(count)
 
-    def _again(self, counts: pl.DataFrame, line: pl.DataFrame, context: Context) -> list[str]:
+    def _again(self, names: pl.DataFrame, line: pl.DataFrame, context: Context) -> list[str]:
         """The transactions that have been released, and of which an event arrives."""
-        known = context.trace(_ENDED).lookup(counts.select(_HASH, TRANSACTION))[TRANSACTION]
+        known = context.trace(_ENDED).lookup(names)[TRANSACTION]
         in_line = set(line[TRANSACTION])
         return sorted(name for name in known if name not in in_line)
 
-    def _remember(
-        self,
-        released: pl.DataFrame,
-        line: pl.DataFrame,
-        counts: pl.DataFrame,
-        seen: dict[str, int],
-        context: Context,
-    ) -> None:
-        """Store who stands in line, and how many events have arrived of those that are not released."""
-        there = pl.lit(value=True).alias(LIVE), pl.lit(value=False).alias(LIVE)
+    def _remember(self, released: pl.DataFrame, line: pl.DataFrame, context: Context) -> None:
+        """Store who stands in line."""
         waiting = line.tail(line.height - released.height)
+        gone = released.with_columns(pl.lit(value=False).alias(LIVE))
         trace = context.trace(_LINE)
-        trace.insert(pl.concat([released.with_columns(there[1]), waiting.with_columns(there[0])]))
-        gone = set(released[TRANSACTION])
-        left = counts.filter(~pl.col(TRANSACTION).is_in(list(gone)))
-        left = left.with_columns(
-            pl.col(TRANSACTION).replace_strict(seen, default=0, return_dtype=pl.Int64).alias(_COUNT), there[0]
-        )
-        over = released.select(TRANSACTION).with_columns(
-            _hashed(), pl.lit(0, pl.Int64).alias(_COUNT), there[1]
-        )
+        rows = pl.concat([gone, waiting.with_columns(pl.lit(value=True).alias(LIVE))])
+        trace.insert(rows.with_columns(pl.lit(0, pl.Int64).alias(_HASH)).select(list(trace.spec.schema)))
+
+    def _count(
+        self, arrived: pl.DataFrame, stored: pl.DataFrame, released: set[str], context: Context
+    ) -> None:
+        """Store which events have arrived of the transactions that are not released."""
+        over = pl.col(TRANSACTION).is_in(list(released))
+        new = arrived.filter(~over).join(stored, on=[TRANSACTION, EVENT], how="anti")
+        gone = stored.filter(over).with_columns(pl.lit(value=False).alias(LIVE))
+        rows = pl.concat([new.with_columns(pl.lit(value=True).alias(LIVE)), gone])
         trace = context.trace(_SEEN)
-        columns = list(trace.spec.schema)
-        trace.insert(pl.concat([left.select(columns), over.select(columns)]))
+        trace.insert(rows.with_columns(_hashed()).select(list(trace.spec.schema)))
 
     def _releases(self, names: Sequence[str], parent: int, context: Context) -> pl.DataFrame:
         """What tells every shard which transactions are released."""
@@ -268,7 +268,7 @@ class HeldChanges(Operator):
         key = {KEY_HASH: pl.Int64(), **self.keys}
         waiting = {_HASH: pl.Int64(), TRANSACTION: pl.String(), _ORDER: pl.Int64(), NUMBER: pl.Int64()}
         waiting |= {**key, TS: pl.Int64(), _EXISTS: pl.Boolean(), _IS_CONTROL: pl.Boolean(), CAPTURE: TYPE}
-        blocked = pl.Schema({**key, TRANSACTION: pl.String(), LIVE: pl.Boolean()})
+        blocked = pl.Schema({**key, TRANSACTION: pl.String(), NUMBER: pl.Int64(), LIVE: pl.Boolean()})
         schema = pl.Schema({**waiting, LIVE: pl.Boolean(), "v": self.value})
         return (
             TraceSpec(_WAITING, 0, schema, (TRANSACTION,), (_ORDER,), hash=_HASH),
@@ -292,12 +292,11 @@ class HeldChanges(Operator):
         released = pl.concat([stored, waits.filter(over).select(stored.columns)]).sort(NUMBER, _ORDER)
         last = releases.group_by(TRANSACTION).agg(pl.col(SEQ).last().alias(PARENT))
         released = released.join(last, on=TRANSACTION, how="left", maintain_order="left")
-        now = at_once.with_columns(pl.col(SEQ).alias(PARENT), pl.lit(0, pl.Int64).alias(NUMBER)).select(
-            released.columns
-        )
-        both = pl.concat([now, released])
-        for number, kind in enumerate((CAPTURE, CONTROL)):
-            yield Emission(number, self._emitted(both, number == 1, kind, context))
+        place = context.among_shards(pl.int_range(pl.len(), dtype=pl.Int64)).alias(NUMBER)
+        now = at_once.with_columns(pl.col(SEQ).alias(PARENT)).select(released.columns)
+        both = pl.concat([now, released]).with_columns(place)
+        for number, is_control in enumerate((False, True)):
+            yield Emission(number, self._emitted(both, is_control, context))
         gone = stored.with_columns(pl.lit(value=False).alias(LIVE), pl.lit(None, self.value).alias("v"))
         trace.insert(pl.concat([gone, waits.filter(~over).select(stored.columns)]))
         self._block(waits.filter(~over), released, context)
@@ -330,41 +329,47 @@ class HeldChanges(Operator):
         return both.with_columns(pl.int_range(first, first + both.height, dtype=pl.Int64).alias(_ORDER))
 
     def _with_transactions(self, arrived: pl.DataFrame, context: Context) -> pl.DataFrame:
-        """Give changes without a transaction that of the change of their key before which waits, if there is one."""
+        """Put changes without a transaction behind the change of their key before that waits, if there is one."""
         key = [KEY_HASH, *self.keys]
-        has_none = pl.col(TRANSACTION).is_null() & ~pl.col(_IS_CONTROL)
-        if arrived.select(has_none.any()).item():
-            touched = touched_keys([arrived.filter(~pl.col(_IS_CONTROL)).select(key)])
-            blocked = context.trace(_BLOCKED).lookup(touched)
-            before = blocked.select(*key, TRANSACTION, pl.lit(0, pl.Int64).alias(SEQ))
-            both = pl.concat([before, arrived.filter(~pl.col(_IS_CONTROL)).select(*key, TRANSACTION, SEQ)])
-            (kid,) = number_keys(KEY_HASH, list(self.keys), [both])
-            filled = both.with_columns(pl.col(TRANSACTION).forward_fill().over(kid)).filter(pl.col(SEQ) > 0)
-            taken = filled.select(SEQ, pl.col(TRANSACTION).alias("_taken"))
-            arrived = arrived.join(taken, on=SEQ, how="left", maintain_order="left")
-            arrived = arrived.with_columns(pl.coalesce(TRANSACTION, "_taken").alias(TRANSACTION)).drop(
-                "_taken"
+        rows = arrived.filter(~pl.col(_IS_CONTROL))
+        if rows[TRANSACTION].has_nulls():
+            zero = pl.lit(0, pl.Int64).alias(SEQ)
+            blocked = context.trace(_BLOCKED).lookup(touched_keys([rows.select(key)]))
+            both = pl.concat(
+                [one.select(*key, TRANSACTION, NUMBER, SEQ) for one in (blocked.with_columns(zero), rows)]
             )
+            (kid,) = number_keys(KEY_HASH, list(self.keys), [both])
+            waits = pl.col(TRANSACTION).is_not_null()
+            both = both.with_columns(
+                pl.col(TRANSACTION).forward_fill().over(kid),
+                pl.when(waits).then(NUMBER).forward_fill().over(kid),
+            )
+            taken = both.filter(pl.col(SEQ) > 0).select(
+                SEQ, pl.col(TRANSACTION).alias("_t"), pl.col(NUMBER).alias("_m")
+            )
+            arrived = arrived.join(taken, on=SEQ, how="left", maintain_order="left").with_columns(
+                pl.coalesce(TRANSACTION, "_t").alias(TRANSACTION),
+                pl.when(waits).then(NUMBER).otherwise(pl.coalesce("_m", NUMBER)).alias(NUMBER),
+            )
+            arrived = arrived.drop("_t", "_m")
         hashed = (
             arrived.select(TRANSACTION).unique().with_columns(_hashed())
         )  # few transactions have many changes
         return arrived.join(hashed, on=TRANSACTION, how="left", nulls_equal=True, maintain_order="left")
 
-    def _emitted(self, rows: pl.DataFrame, is_control: bool, name: str, context: Context) -> pl.DataFrame:
+    def _emitted(self, rows: pl.DataFrame, is_control: bool, context: Context) -> pl.DataFrame:
         """Messages, under the names of an output."""
-        mine = rows.filter(pl.col(_IS_CONTROL) == is_control).drop(LIVE).rename({_EXISTS: LIVE})
-        unnumbered = _UNNUMBERED + context.among_shards(pl.int_range(pl.len(), dtype=pl.Int64))
-        number = pl.when(pl.col(NUMBER) == _UNNUMBERED).then(unnumbered).otherwise(NUMBER).alias(NUMBER)
         shard = pl.lit(context.shard, pl.Int64).alias(FOREIGN_HASH)
-        mine = mine.with_columns(number, shard)
-        mine = mine.rename({CAPTURE: name}) if name != CAPTURE else mine
+        mine = rows.filter(pl.col(_IS_CONTROL) == is_control).drop(LIVE).rename({_EXISTS: LIVE})
+        mine = mine.with_columns(shard)
+        mine = mine.rename({CAPTURE: CONTROL}) if is_control else mine
         return mine.select(PARENT, NUMBER, *self.outputs[int(is_control)])
 
     def _block(self, waits: pl.DataFrame, released: pl.DataFrame, context: Context) -> None:
         """Remember of each key the last transaction that it waits for."""
         key = [KEY_HASH, *self.keys]
         trace = context.trace(_BLOCKED)
-        rows = waits.filter(~pl.col(_IS_CONTROL)).select(*key, TRANSACTION)
+        rows = waits.filter(~pl.col(_IS_CONTROL)).select(*key, TRANSACTION, NUMBER)
         if rows.height:
             (kid,) = number_keys(KEY_HASH, list(self.keys), [rows])
             trace.insert(last_by(rows, kid).with_columns(pl.lit(value=True).alias(LIVE)))

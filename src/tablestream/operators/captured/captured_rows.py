@@ -1,0 +1,202 @@
+"""The rows of some keys of a captured table with their changes: unknown values filled, repetitions found."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from tablestream.operators.captured.capture import (
+    CAPTURE,
+    INCREMENTAL,
+    READ,
+    UPSERT,
+    is_known,
+    snapshot_place,
+)
+from tablestream.operators.events import Bools, Ints, bools, gather, ints, previous, run_start, starts
+from tablestream.operators.operator import Context
+from tablestream.operators.reasons import UNKNOWN_VALUE
+from tablestream.state.changes import KEY_HASH, LIVE, SEQ, STEP, TS, last_by, number_keys
+
+#: The columns of a row that are not known; when the log said so; the snapshot that named the row last.
+UNKNOWN, AT, NAMED = "_unknown", "_at", "_named"
+
+
+def filled(column: str) -> str:
+    """Name the counter of the values of a column that were taken from the row before."""
+    return f"filled {column}"
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The rows of some keys, stored and arrived, sorted by key and place.
+
+    Attributes
+    ----------
+    frame
+        ``_seq`` is 0 for a row of the state. With the fields of the capture as columns.
+    kid
+        The number of each row's key.
+    keys
+        The key columns.
+    """
+
+    frame: pl.DataFrame
+    kid: Ints
+    keys: tuple[str, ...]
+
+    @classmethod
+    def of(cls, keys: Sequence[str], stored: pl.DataFrame, changes: pl.DataFrame) -> Rows:
+        """Put the changes behind the rows of the state."""
+        said = pl.col(CAPTURE).struct
+        is_read = (said.field("op") == READ) & (said.field("snapshot").fill_null("") != INCREMENTAL)
+        position = said.field("position")
+        is_first = (said.field("op") == UPSERT) & position.is_not_null() & ~is_known(position)
+        arrived = changes.select(
+            SEQ,
+            KEY_HASH,
+            *keys,
+            TS,
+            LIVE,
+            "v",
+            said.field("unchanged").alias(UNKNOWN),
+            pl.when(~is_read).then(position).alias(AT),
+            pl.when(is_read).then(snapshot_place(position)).when(is_first).then(NAMED).alias(NAMED),
+            said.field("key"),
+            said.field("moved_from"),
+            said.field("moved_to"),
+            said.field("transaction"),
+        )
+        nothing = [
+            pl.lit(None, kind).alias(name)
+            for name, kind in arrived.schema.items()
+            if name not in stored.columns and name != SEQ
+        ]
+        known = stored.with_columns(pl.lit(0, pl.Int64).alias(SEQ), *nothing).select(arrived.columns)
+        every = pl.concat([known, arrived])
+        (kid,) = number_keys(KEY_HASH, list(keys), [every])
+        frame = every.with_columns(kid).sort("_kid", SEQ)
+        return cls(frame.drop("_kid"), ints(frame["_kid"]), tuple(keys))
+
+    @property
+    def live(self) -> Bools:
+        """Whether there is a row afterwards."""
+        return bools(self.frame[LIVE])
+
+    @property
+    def before(self) -> Ints:
+        """The position of the row before each change; -1: there is none."""
+        at = np.arange(len(self.kid))
+        last = previous(at, starts(self.kid), np.int64(-1))
+        return np.where((last >= 0) & self.live[last], last, -1)
+
+    @property
+    def moves(self) -> Bools:
+        """Whether each is a row that was moved here, and not once more: the row before has another place in the log."""
+        arrives = (self.frame["moved_from"].is_not_null() & (self.frame[SEQ] > 0)).to_numpy() & self.live
+        return arrives & ~bools(gather(self.frame[AT], self.before).eq(self.frame[AT]).fill_null(value=False))
+
+    @property
+    def changed(self) -> Bools:
+        """Whether each is a change, and not a repetition of what is known."""
+        before = self.before
+        seq = ints(self.frame[SEQ])
+        same = np.zeros(len(seq), dtype=bool)
+        both = np.flatnonzero((seq > 0) & self.live & (before >= 0))
+        if len(both):
+            columns = self.frame.select("v", UNKNOWN)
+            values = (
+                columns["v"].struct.unnest() if len(columns["v"].struct.fields) else columns.select(UNKNOWN)
+            )
+            equal = np.ones(len(both), dtype=bool)
+            for column in (*values, columns[UNKNOWN]):
+                equal &= bools(gather(column, both).eq_missing(gather(column, before[both])))
+            same[both] = equal
+        return (seq > 0) & ~same & (self.live | (before >= 0))
+
+    def filled(self, columns: Sequence[str], context: Context, *, follows_moves: bool) -> Rows:
+        """Take unknown values from the row before; drop changes for which there is none."""
+        rows = self
+        while True:
+            unknown = rows._unknown(len(columns))
+            if not unknown:
+                return rows
+            source = {number: rows._source(is_unknown) for number, is_unknown in unknown.items()}
+            lost = rows._lost(unknown, source, follows_moves=follows_moves)
+            if not lost.any():
+                return rows._with(columns, unknown, source, context)
+            rejected = rows.frame.filter(pl.Series(lost))
+            context.reject(
+                UNKNOWN_VALUE,
+                rejected.select(SEQ, pl.lit(0, pl.Int64).alias(STEP), KEY_HASH, *self.keys, TS, LIVE, "v"),
+            )
+            rows = Rows(rows.frame.filter(pl.Series(~lost)), rows.kid[~lost], rows.keys)
+
+    def _unknown(self, width: int) -> dict[int, Bools]:
+        """By column, whether its value is unknown; only columns of which a value is."""
+        lists = self.frame[UNKNOWN]
+        if lists.is_null().all():
+            return {}
+        found = {}
+        for number in range(width):
+            is_unknown = bools(lists.list.contains(number).fill_null(value=False))
+            if is_unknown.any():
+                found[number] = is_unknown
+        return found
+
+    @property
+    def _since(self) -> Ints:
+        """Where the row begins that exists at each place: behind the last delete."""
+        begins = starts(self.kid) | previous(~self.live, starts(self.kid), np.True_)
+        return run_start(begins)
+
+    def _source(self, is_unknown: Bools) -> Ints:
+        """The position from which each row has the value of a column; -1: none."""
+        last = np.maximum.accumulate(np.where(is_unknown | ~self.live, -1, np.arange(len(is_unknown))))
+        return np.where(last >= self._since, last, -1)
+
+    def _lost(self, unknown: dict[int, Bools], source: dict[int, Ints], *, follows_moves: bool) -> Bools:
+        """Whether a change has a value that nobody will know."""
+        missing = np.zeros(len(self.kid), dtype=bool)
+        for number, is_unknown in unknown.items():
+            missing |= is_unknown & (source[number] < 0) & self.live
+        seq = ints(self.frame[SEQ])
+        if follows_moves:
+            begin = self._since
+            moved = bools(self.frame["moved_from"].is_not_null()) | (seq == 0)
+            missing &= ~moved[begin]
+        return missing & (seq > 0)
+
+    def _with(
+        self, columns: Sequence[str], unknown: dict[int, Bools], source: dict[int, Ints], context: Context
+    ) -> Rows:
+        """The rows with what is known."""
+        value = self.frame["v"].struct.unnest()
+        still = {}
+        for number, is_unknown in unknown.items():
+            name = value.columns[number]
+            takes = is_unknown & (source[number] >= 0)
+            column = gather(value[name], np.where(takes, source[number], np.arange(len(takes))))
+            value = value.with_columns(column.alias(name))
+            still[number] = is_unknown & (source[number] < 0) & self.live
+            count = int((takes & (ints(self.frame[SEQ]) > 0)).sum())
+            context.dropped[filled(columns[number])] += count
+        open_ = [np.where(mask, number, -1) for number, mask in still.items()]
+        numbers = pl.DataFrame([pl.Series(str(n), one, dtype=pl.Int16) for n, one in enumerate(open_)])
+        lists = numbers.select(pl.concat_list(pl.all()).list.eval(pl.element().filter(pl.element() >= 0)))
+        unknown_now = lists.to_series()
+        frame = self.frame.with_columns(
+            pl.when(LIVE).then(value.to_struct("v")).alias("v"),
+            pl.when(unknown_now.list.len() > 0).then(unknown_now).alias(UNKNOWN),
+        )
+        return Rows(frame, self.kid, self.keys)
+
+    def newest(self, schema: pl.Schema) -> pl.DataFrame:
+        """The last row of each key, if it says something new."""
+        wanted = self.changed | bools((self.frame[SEQ] > 0) & self.frame[NAMED].is_not_null())
+        frame = self.frame.with_columns(pl.Series("_wanted", wanted), pl.Series("_kid", self.kid))
+        last = last_by(frame.filter("_wanted"), frame.filter("_wanted")["_kid"])
+        return last.filter(pl.col(SEQ) > 0).select(list(schema))

@@ -1,0 +1,75 @@
+"""A Delta table that follows another through its change data feed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from pyspark.errors import StreamingQueryException
+
+import tablestream as ts
+from tablestream.errors import ArgumentError
+from tests.spark.change_logs import ChangeLog, run
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame, SparkSession
+
+
+class Orders:
+    """A Delta table, and the one that follows it."""
+
+    def __init__(self, spark: SparkSession, directory: Path) -> None:
+        self.spark, self.directory = spark, directory
+        self.name = f"delta.`{directory / 'orders'}`"
+        self.sink = ts.to_memory(f"orders {directory}")
+        columns, feed = "id int, customer string, amount int", "delta.enableChangeDataFeed = true"
+        spark.sql(f"CREATE TABLE {self.name} ({columns}) USING delta TBLPROPERTIES ({feed})")
+
+    def say(self, statement: str) -> None:
+        self.spark.sql(statement.format(orders=self.name))
+
+    def feed(self) -> DataFrame:
+        reader = self.spark.readStream.format("delta").option("readChangeFeed", "true")
+        return reader.option("startingVersion", 0).load(str(self.directory / "orders"))
+
+    def follow(self) -> list[tuple[object, ...]]:
+        """Read what is new; return all changes so far, as key, customer and amount."""
+        table = ts.from_change_feed(self.feed(), "id", name="orders")
+        run(table.to(self.sink), checkpoint=self.directory / "checkpoint")
+        return [
+            (row["id"], row["customer"], None if row["_change_type"] == "delete" else row["amount"])
+            for row in self.sink.rows()
+        ]
+
+
+def test_a_table_follows_a_delta_table(delta_spark: SparkSession, tmp_path: Path) -> None:
+    orders = Orders(delta_spark, tmp_path)
+    orders.say("INSERT INTO {orders} VALUES (1, 'Ada', 10), (2, 'Bob', 20), (3, 'Cleo', 30)")
+    orders.say("UPDATE {orders} SET amount = 11 WHERE id = 1")
+    first = orders.follow()
+    assert sorted(first[:3], key=repr) == [(1, "Ada", 10), (2, "Bob", 20), (3, "Cleo", 30)]
+    assert first[3:] == [(1, "Ada", 11)]
+    orders.say("INSERT OVERWRITE {orders} VALUES (1, 'Ada', 11), (2, 'Bob', 20), (3, 'Cleo', 33)")
+    assert orders.follow()[4:] == [(3, "Cleo", 33)]
+    orders.say("UPDATE {orders} SET id = 4 WHERE id = 2")
+    orders.say("DELETE FROM {orders} WHERE id = 1")
+    last = orders.follow()[5:]
+    assert {one[0]: one[2] for one in last} == {2: None, 4: 20, 1: None}
+    assert len(last) == 3
+
+
+def test_a_change_of_an_unknown_type_ends_the_query(spark: SparkSession, tmp_path: Path) -> None:
+    columns = "id int, n int, _change_type string, _commit_version bigint, _commit_timestamp timestamp"
+    log = ChangeLog(tmp_path / "log", columns)
+    said = {"_commit_version": 1, "_commit_timestamp": "2024-02-29T12:00:00"}
+    log.add([{"id": 1, "n": 1, "_change_type": "insert", **said}, {"id": 2, "_change_type": "merge", **said}])
+    table = ts.from_change_feed(log.read(spark, mode="fail"), "id", name="feed")
+    with pytest.raises(StreamingQueryException, match="_change_type: merge _commit_version: 1"):
+        run(table.to(ts.to_memory(f"feed {tmp_path}")), checkpoint=tmp_path / "checkpoint")
+
+
+def test_a_frame_without_the_columns_of_a_feed_is_refused(spark: SparkSession) -> None:
+    with pytest.raises(ArgumentError, match="_change_type"):
+        ts.from_change_feed(spark.readStream.format("rate").load(), "value")
