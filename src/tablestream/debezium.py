@@ -102,7 +102,7 @@ def from_debezium(
     Notes
     -----
     Records may have the full envelope or be flattened by ``ExtractNewRecordState``, in JSON with or without schemas.
-    The form is recognised record by record. ``docs/semantics.md`` says what each operation does.
+    The form is recognised record by record. ``docs/databases.md`` says what each operation does.
 
     Examples
     --------
