@@ -198,15 +198,16 @@ class Captured:
     def _names(self) -> list[str]:
         return [one.name for one in self.value.fields]
 
-    def through(self, changes: pl.DataFrame, controls: pl.DataFrame) -> pl.DataFrame:
-        """Send messages to the shards of both operators. What is emitted has the place of its message as parent."""
+    def through(self, changes: pl.DataFrame, controls: pl.DataFrame, *, own: bool = False) -> pl.DataFrame:
+        """Send messages to the shards of both operators. What is emitted has the place of its message as parent.
+
+        `own`: each control is for one shard; otherwise for every shard.
+        """
         out = [nothing(self.table)]
         for n, shard in enumerate(self.tables):
-            both = zip(
-                (changes.filter(pl.col(KEY_HASH) % self.shards == n), controls),
-                self.table.inputs,
-                strict=True,
-            )
+            mine = changes.filter(pl.col(KEY_HASH) % self.shards == n)
+            all_rows = controls.filter(pl.col(FOREIGN_HASH) == n) if own else controls
+            both = zip((mine, all_rows), self.table.inputs, strict=True)
             inputs = [frame.select(SEQ, STEP, *schema) for frame, schema in both]
             if any(one.height for one in inputs):
                 out += shard.run(inputs, self.dropped, (n, self.shards))

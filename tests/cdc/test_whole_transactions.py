@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections import Counter
 from collections.abc import Mapping
@@ -9,9 +10,10 @@ from typing import Any
 
 import pytest
 
+from tablestream.errors import CaptureError
 from tests.cdc.cutting import cut
 from tests.cdc.operators import Captured, captured_row
-from tests.cdc.recording import TABLES, Row, commits, md5, points, row_of
+from tests.cdc.recording import TABLES, Record, Row, commits, md5, points, row_of
 from tests.cdc.whole import Database
 from tests.marks import quick_first
 
@@ -70,3 +72,82 @@ def test_the_join_changes_commit_by_commit(capture: str, seed: int) -> None:
 def rows_of(rows: list[dict[str, Any]]) -> Counter[Row]:
     """Rows as the database tells of them."""
     return Counter(row_of("join", row) for row in rows)
+
+
+def event(
+    offset: int, op: str, key: int | None, n: int | None, tx: str, number: int, *, partition: int = 0
+) -> Record:
+    """A record of the table ``s.t`` in a transaction."""
+    source = {"connector": "postgresql", "snapshot": "false", "sequence": json.dumps([tx, str(offset + 100)])}
+    value = {
+        "op": op,
+        "before": {"id": key, "n": None} if op == "d" else None,
+        "after": {"id": key, "n": n} if op in "cu" else None,
+        "source": source | {"ts_us": 1_700_000_000_000_000 + offset},
+        "transaction": {"id": f"{tx}:1", "total_order": number, "data_collection_order": number},
+    }
+    text = None if key is None else json.dumps({"id": key})
+    return Record("db.s.t", partition, offset, 1_700_000_000_000, text, json.dumps(value), [])
+
+
+def end(offset: int, tx: str, count: int, table: str = "s.t") -> Record:
+    """The end of a transaction."""
+    counts = [{"data_collection": table, "event_count": count}]
+    value = {"status": "END", "id": f"{tx}:9", "event_count": count, "data_collections": counts}
+    return Record(
+        "db.transaction", 0, offset, 1_700_000_000_000, json.dumps({"id": tx}), json.dumps(value), []
+    )
+
+
+def tombstone(offset: int, key: int) -> Record:
+    """What follows a delete."""
+    return Record("db.s.t", 0, offset, 1_700_000_000_000, json.dumps({"id": key}), None, [])
+
+
+FIRST = [event(0, "c", 1, 1, "10", 1), end(0, "10", 1)]
+REPLACED = [
+    event(1, "d", 1, None, "11", 1),
+    tombstone(2, 1),
+    event(3, "c", 1, 2, "11", 2),
+    end(1, "11", 2),
+]
+TRUNCATED = [
+    event(1, "c", 2, 2, "11", 1),
+    event(2, "t", None, None, "11", 2),
+    event(3, "c", 3, 3, "11", 3),
+    end(1, "11", 3),
+]
+#: An event that is repeated must not count twice.
+TWICE = [
+    event(1, "c", 2, 2, "11", 1),
+    event(1, "c", 2, 2, "11", 1),
+    event(0, "c", 3, 3, "11", 2, partition=1),
+    end(1, "11", 2),
+]
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 10])
+@pytest.mark.parametrize("shards", [1, 3])
+@pytest.mark.parametrize(
+    ("records", "wanted"),
+    [(REPLACED, {1: 2}), (TRUNCATED, {3: 3}), (TWICE, {1: 1, 2: 2, 3: 3})],
+    ids=["replaced", "truncated", "twice"],
+)
+def test_a_transaction_is_one_change(
+    records: list[Record], wanted: dict[int, int], shards: int, size: int
+) -> None:
+    """However it is cut: the table is what it was before, or what it is after the transaction."""
+    table = Captured(["id"], "id int, n int", shards=shards)
+    database = Database({"s.t": table}, shards=shards)
+    for at in range(0, 6, size):
+        for _ in database.run([*FIRST, *records][at : at + size]):
+            assert {key[0]: row[0] for key, row in table.rows.items()} in ({}, {1: 1}, wanted)
+        database.restart()
+    assert {key[0]: row[0] for key, row in table.rows.items()} == wanted
+    assert table.dropped["unknown-value"] == 0
+
+
+def test_a_table_that_ends_do_not_name_is_an_error() -> None:
+    database = Database({"s.t": Captured(["id"], "id int, n int")})
+    with pytest.raises(CaptureError, match="its end names none of them"):
+        list(database.run([event(0, "c", 1, 1, "10", 1), end(0, "10", 1, "public.t")]))

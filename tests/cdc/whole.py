@@ -139,21 +139,21 @@ class Database:
             if any(one.height for one in inputs):
                 out.append(shard.run(inputs, self.dropped, (n, self.shards)))
         held = HeldChanges(table.table.keys, table.value)
-        rows = pl.concat([nothing(held, 0), *(one[0] for one in out)]).with_columns(
-            pl.lit(value=False).alias("_control")
+        rows, controls = (pl.concat([nothing(held, n), *(one[n] for one in out)]) for n in (0, 1))
+        places = (
+            pl.concat([one.select(PARENT, NUMBER) for one in (rows, controls)]).unique().sort(PARENT, NUMBER)
         )
-        rows = rows.sort(PARENT, NUMBER).drop("_control")
-        numbers = pl.int_range(1, pl.len() + 1, dtype=pl.Int64)
-        rows = rows.with_columns(numbers.alias(SEQ), numbers.alias(STEP))
-        # No truncates here: what concerns all rows is the end of a snapshot.
-        ends = pl.concat([nothing(held, 1), *(one[1] for one in out[:1])])
-        ends = ends.with_columns(
-            pl.lit(_RELEASES - 1, pl.Int64).alias(SEQ), pl.lit(_RELEASES - 1, pl.Int64).alias(STEP)
+        places = places.with_columns(pl.int_range(1, pl.len() + 1, dtype=pl.Int64).alias(SEQ))
+        rows, controls = (
+            one.join(places, on=[PARENT, NUMBER], how="left")
+            .sort(SEQ)
+            .with_columns(pl.lit(1, pl.Int64).alias(STEP))
+            for one in (rows, controls)
         )
-        origin = rows.select(pl.col(SEQ).alias(PARENT), pl.col(PARENT).alias("_origin"))
-        made = table.through(rows.drop(PARENT, NUMBER), ends.drop(PARENT, NUMBER))
+        origin = places.select(pl.col(SEQ).alias(PARENT), pl.col(PARENT).alias("_origin"))
+        made = table.through(rows.drop(PARENT, NUMBER), controls.drop(PARENT, NUMBER), own=True)
         made = made.join(origin, on=PARENT, how="left", maintain_order="left")
-        return made.with_columns(pl.coalesce("_origin", PARENT).alias(PARENT)).drop("_origin")
+        return made.with_columns(pl.col("_origin").alias(PARENT)).drop("_origin")
 
 
 def _again(shard: Shard) -> Shard:

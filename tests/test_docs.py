@@ -1,0 +1,76 @@
+"""What the documents name exists, and they name what users meet: links, tests, error codes, reasons."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tablestream import errors
+from tablestream.operators import reasons
+
+ROOT = Path(__file__).parent.parent
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
+CODE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
+
+
+def prose(page: Path) -> str:
+    """Return a page without its blocks of code."""
+    return CODE.sub("", page.read_text(encoding="utf-8"))
+
+
+def anchors(page: Path) -> set[str]:
+    """Return the anchors of a page's headings, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.*)$", prose(page), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def broken_links(page: Path) -> list[str]:
+    """Return the links of a page that lead nowhere; those to other sites are left out."""
+    broken = []
+    for link in re.findall(r"\]\(([^)\s]+)\)", prose(page)):
+        file, _, anchor = link.partition("#")
+        target = page.parent / file if file else page
+        if link.startswith("http"):
+            continue
+        if not target.exists() or (anchor and anchor not in anchors(target)):
+            broken.append(link)
+    return broken
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_link_leads_somewhere(page: Path) -> None:
+    assert broken_links(page) == []
+
+
+def test_a_broken_link_is_found(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(
+        "# One `two`\n[a](#one-two) [b](#three) [c](page.md) [d](other.md) [e](https://x.example)\n"
+    )
+    assert broken_links(page) == ["#three", "other.md"]
+
+
+def test_every_test_that_a_page_names_exists() -> None:
+    tests = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("*.py"))
+    there = set(re.findall(r"def (test_\w+)\(", tests)) | {
+        path.stem for path in (ROOT / "tests").rglob("*.py")
+    }
+    for page in PAGES:
+        assert set(re.findall(r"`(test_\w+)`", prose(page))) - there == set(), page.name
+
+
+def test_every_error_is_in_the_list() -> None:
+    classes = [one for one in vars(errors).values() if isinstance(one, type)]
+    codes = {one.code for one in classes if issubclass(one, errors.TablestreamError) and "code" in vars(one)}
+    listed = re.findall(r"^\| `(TABLESTREAM_\w+)` \|", prose(ROOT / "docs" / "semantics.md"), re.MULTILINE)
+    assert set(listed) == codes - {errors.TablestreamError.code}
+    assert len(listed) == len(set(listed))
+
+
+def test_every_reason_is_explained() -> None:
+    page = prose(ROOT / "docs" / "semantics.md")
+    names = {value for name, value in vars(reasons).items() if name.isupper()}
+    assert {name for name in names if name not in page} == set()
+    assert "filled <column>" in page
