@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from typing import Any
 
@@ -14,6 +15,7 @@ from tablestream.state.shard import ShardState
 from tests.cdc.database import ADA, COLUMNS, KEY, LARGE, NOTE, PLACEHOLDER, Database, Rows, Values
 from tests.cdc.histories import HISTORIES, History, batches
 from tests.cdc.operators import Captured
+from tests.cdc.recording import Record
 
 ALL = frozenset(LARGE)
 BOB: Values = (2, "Bob", None)
@@ -302,3 +304,28 @@ def test_a_table_is_what_the_database_has(history: History) -> None:
     assert rows(table) == database.rows
     assert table.dropped["unknown-value"] == 0
     assert kept(table, "waiting") == 0
+
+
+@pytest.mark.parametrize("size", [1, 2])
+def test_a_log_that_was_set_back_is_an_error(size: int) -> None:
+    """A snapshot from before known changes: what follows it would all be taken for repeated."""
+
+    def record(offset: int, op: str, sequence: list[str | None], snapshot: str) -> Record:
+        source = {"connector": "postgresql", "sequence": json.dumps(sequence), "snapshot": snapshot}
+        value = {
+            "op": op,
+            "after": {"id": 1, "n": offset},
+            "source": source | {"ts_us": 1_700_000_000_000_000},
+        }
+        return Record("db.s.t", 0, offset, 1_700_000_000_000, '{"id": 1}', json.dumps(value), [])
+
+    captured = Captured(["id"], "id int, n int")
+    records = [record(0, "c", ["500", "510"], "false"), record(1, "r", [None, "20"], "last")]
+    first, *rest = [records[at : at + size] for at in range(0, 2, size)]
+    for batch in [first] if rest else []:
+        captured.run(batch)
+    with pytest.raises(CaptureError, match="was set back"):
+        captured.run(rest[0] if rest else first)
+    again = Captured(["id"], "id int, n int")
+    again.run([record(0, "c", ["500", "510"], "false"), record(1, "r", [None, "600"], "last")])
+    assert again.rows == {(1,): (1,)}

@@ -42,6 +42,17 @@ def record(
     return Record("db.s.t", partition, offset, 1_700_000_000_000, text, json.dumps(value), [])
 
 
+def moved(offset: int, old: int, new: int) -> list[Record]:
+    """A row that was moved to another key, and nothing is known of it."""
+    at = '["70", "70"]'
+    gone = record(offset, "d", None, key=old, sequence=at)
+    here = record(offset + 1, "c", {"id": new, "n": 1, "note": UNKNOWN}, sequence=at)
+    return [
+        gone._replace(headers=[["__debezium.newkey", json.dumps({"id": new})]]),
+        here._replace(headers=[["__debezium.oldkey", json.dumps({"id": old})]]),
+    ]
+
+
 def test_drops_are_counted_and_shown(spark: SparkSession, tmp_path: Path) -> None:
     rows = [
         record(0, "u", {"id": 1, "n": 1, "note": UNKNOWN}),
@@ -49,7 +60,8 @@ def test_drops_are_counted_and_shown(spark: SparkSession, tmp_path: Path) -> Non
         record(2, "u", {"id": 2, "n": 2, "note": UNKNOWN}),
         record(3, "u", {"id": 2, "n": 2, "note": "two", "more": 1}),
         record(4, "m", None, key=5),
-        Record("db.s.t", 0, 5, 0, '{"id": 9}', "not json", []),
+        *moved(5, 7, 8),
+        Record("db.s.t", 0, 7, 0, '{"id": 9}', "not json", []),
     ]
     write(tmp_path / "log", [rows])
     db = ts.from_debezium(read(spark, tmp_path / "log"), "db", on_error="drop")
@@ -58,12 +70,22 @@ def test_drops_are_counted_and_shown(spark: SparkSession, tmp_path: Path) -> Non
     counts = run(table.to(sink), table.rejected().to(rejected), checkpoint=tmp_path / "checkpoint", shards=2)
     found = [(one["id"], one["n"], one["note"], one["_change_type"]) for one in sink.rows()]
     assert found == [(2, 1, "two", "upsert"), (2, 2, "two", "upsert")]
-    shown = {one["reason"]: one for one in rejected.rows()}
-    assert shown["unknown-value"]["key"] == '{"id":1}'
-    assert json.loads(shown["malformed"]["record"])["value"] == "not json"
-    assert len(shown) == len(rejected.rows())
-    wanted = {"unknown-value": 1, "added-column": 1, "filled note": 1, "malformed": 1}
-    assert {name.split(": ")[1]: count for name, count in counts.items() if ": " in name and count} == wanted
+    shown = [(one["operator"], one["reason"], one["key"]) for one in rejected.rows()]
+    assert sorted(shown) == [
+        ("s.t", "malformed", '{"id":null}'),
+        ("s.t/captured", "unknown-value", '{"id":1}'),
+        ("s.t/captured/moved", "unknown-value", '{"id":8}'),
+    ]
+    records = {one["reason"]: json.loads(one["record"]) for one in rejected.rows()}
+    assert records["malformed"]["value"] == "not json"
+    assert records["unknown-value"] == {"id": 8, "n": 1, "note": None}
+    wanted = {"unknown-value": 2, "added-column": 1, "filled note": 1, "malformed": 1}
+    found_counts: dict[str, int] = {}
+    for name, count in counts.items():
+        if ": " in name and count:
+            reason = name.split(": ")[1]
+            found_counts[reason] = found_counts.get(reason, 0) + count
+    assert found_counts == wanted
 
 
 def test_a_truncate_between_partitions_is_refused(spark: SparkSession, tmp_path: Path) -> None:

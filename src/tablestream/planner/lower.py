@@ -291,7 +291,7 @@ class _Finishing:
         targets = tuple(tuple(ends) if want is None else (ports[want],) for want in draft.targets)
         inputs = tuple(ports[want].number for want in draft.inputs)
         rejecting = self._rejecting(draft.base, ports)
-        shown = tuple(reading[want].shown if want in reading else None for want in draft.inputs)
+        shown = tuple(reading[want].shown if want in reading else draft.shown for want in draft.inputs)
         shown = shown if rejecting else ()
         where = "" if draft.base is None else draft.base.where
         return Placed(draft.name, operator, inputs, targets, draft.copied, rejecting, shown, where)

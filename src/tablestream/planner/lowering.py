@@ -15,6 +15,7 @@ from tablestream.operators.operator import Operator
 from tablestream.operators.reduce.ranking import Order
 from tablestream.planner.physical_plan import Inputs, Mode
 from tablestream.planner.result import Pointer, Result
+from tablestream.runtime.rejections import Shown
 from tablestream.state.changes import NOTHING, foreign_columns, key_columns
 from tablestream.topology.graph import base_of, history_of, is_filtered, view_path, ways
 from tablestream.topology.nodes import Fields, ForeignKeyJoin, Measure, Node
@@ -135,7 +136,8 @@ class Draft:
     """An operator before its readers are known.
 
     `targets`: where each of its outputs goes; None: to the readers of `base`. `remembers`: the tables that it stores.
-    `copied`: whether every shard has a copy of the table that it looks rows up in.
+    `copied`: whether every shard has a copy of the table that it looks rows up in. `shown`: the columns of what comes
+    from another operator under the users' names; None: what comes from another operator is no record.
     """
 
     base: Node | None
@@ -146,6 +148,7 @@ class Draft:
     targets: tuple[Want | None, ...] = (None,)
     remembers: tuple[Remembered, ...] = ()
     copied: bool = False
+    shown: Shown | None = None
 
 
 @dataclass

@@ -27,8 +27,9 @@ from tablestream.planner.join_rules import foreign_key_join, key_join, one_to_ma
 from tablestream.planner.lowering import Draft, History, Lowering, Made, Remembered, Want, struct_of
 from tablestream.planner.physical_plan import Inputs
 from tablestream.planner.result import Result
+from tablestream.runtime.rejections import Shown
 from tablestream.runtime.rounds import EVERY_SHARD
-from tablestream.state.changes import FOREIGN_HASH, KEY_HASH
+from tablestream.state.changes import FOREIGN_HASH, KEY_HASH, key_columns
 from tablestream.topology.graph import (
     base_of,
 )
@@ -187,15 +188,17 @@ def _captured(lowering: Lowering, node: Captured) -> Made:
     keys, value = lowering.key_of(node), lowering.value_of(node)
     columns = tuple(one.name for one in node.value)
     table = CapturedTable(keys, value, columns, node.follows_moves, node.truncates, node.commits)
+    names = (tuple(one.name for one in fields) for fields in (node.key, node.value))
+    shown = Shown(key_columns(len(node.key)), *names)
     if not node.follows_moves:
         remembers = (Remembered(node, (table.traces[0].name,), node.key),)
-        lowering.drafts.append(Draft(node, name, last + 1, table, reads, remembers=remembers))
+        lowering.drafts.append(Draft(node, name, last + 1, table, reads, remembers=remembers, shown=shown))
         return Made(last + 1, Result.computed(node))
     rows = Want(((node.serial,), 2), last + 2, FOREIGN_HASH, f"{name}[moved]")
     lowering.wants.append(rows)
-    lowering.drafts.append(Draft(node, name, last + 1, table, reads, (rows,)))
+    lowering.drafts.append(Draft(node, name, last + 1, table, reads, (rows,), shown=shown))
     moved = MovedRows(keys, struct_of(lowering.types(node.value)), columns)
-    lowering.drafts.append(Draft(node, f"{name}/moved", last + 2, moved, [rows]))
+    lowering.drafts.append(Draft(node, f"{name}/moved", last + 2, moved, [rows], shown=shown))
     return Made(last + 2, Result.computed(node))
 
 

@@ -206,10 +206,12 @@ class CapturedTable(Operator):
         own = pl.when(~pl.col("tombstone")).then("position")
         both = both.with_columns(own.forward_fill().over("partition").fill_null("").alias("position"))
         rank = pl.col("position").rank("dense").cast(pl.Int64)
-        both = both.with_columns(rank.alias("rank"), pl.col("place").forward_fill().over("partition"))
         before = pl.col("rank").cum_max().shift(1).over("partition")
+        both = both.with_columns(rank.alias("rank"), pl.col("place").alias("taken"))
+        both = both.with_columns(before.alias("before"), pl.col("place").forward_fill().over("partition"))
+        _check_snapshots(both)
         same = is_numbered(pl.col("position")) & ~pl.col("tombstone")
-        below = pl.col("rank") < before + same.cast(pl.Int64)
+        below = pl.col("rank") < pl.col("before") + same.cast(pl.Int64)
         known = pl.col("position") != ""
         both = both.with_columns((known & below).fill_null(value=False).alias("repeated"))
         self._remember_positions(both, stored, trace)
@@ -385,6 +387,23 @@ def _said(messages: pl.DataFrame) -> pl.DataFrame:
         control=pl.lit(value=False),
         tombstone=(said.field("op") == DELETE) & position.is_null(),
     )
+
+
+def _check_snapshots(both: pl.DataFrame) -> None:
+    """Refuse a snapshot that was taken before changes which its topic partition has shown: the log was set back."""
+    known = (
+        both.filter(pl.col("position") != "").select("rank", pl.col("position").alias("shown")).unique("rank")
+    )
+    taken = both.filter((pl.col(SEQ) > 0) & pl.col("taken").is_not_null())
+    both = taken.join(known, left_on="before", right_on="rank", how="inner")
+    first = (pl.col(name).str.split(":").list.first() for name in ("taken", "shown"))
+    older = both.filter(next(first) < next(first))
+    if older.height:
+        raise CaptureError(
+            f"A snapshot was taken at {older['taken'][0]}, and the topic already had changes up to"
+            f" {older['shown'][0]}: the database's log was set back, as when a backup is restored.",
+            hint="Start the query with a new checkpoint, and topics that begin with the snapshot.",
+        )
 
 
 def _is_later(position: str | None) -> pl.Expr:
