@@ -1,0 +1,121 @@
+"""When transactions are released: all events, the order of the ends, the timeout, and repeats."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import polars as pl
+
+from tablestream.operators.captured.transactions import EVENT, TRANSACTION, TransactionGate
+from tablestream.operators.operator import Context, WallClock
+from tablestream.operators.reasons import INCOMPLETE
+from tablestream.state.cache import NoCache
+from tablestream.state.changes import FOREIGN_HASH, LIVE, SEQ, STEP, TS
+from tablestream.state.shard import ShardState
+from tablestream.state.store import MemoryStore
+
+End = tuple[str, dict[str, int]]
+Event = tuple[str, int]
+
+
+@dataclass
+class Gate:
+    """A gate for the tables ``a`` and ``b``, with its state."""
+
+    timeout_us: int | None = None
+    store: MemoryStore = field(default_factory=MemoryStore)
+    marks: dict[str, int] = field(default_factory=dict)
+    dropped: Counter[str] = field(default_factory=Counter)
+    wake_us: int | None = None
+
+    def run(
+        self, ends: Sequence[End] = (), a: Sequence[Event] = (), b: Sequence[Event] = (), now: int = 0
+    ) -> list[str]:
+        """Process a micro-batch and then the wall clock; return what is released, in its order."""
+        operator = TransactionGate(self.timeout_us, ("a", "b"))
+        traces = [replace(spec, number=n) for n, spec in enumerate(operator.traces)]
+        state = ShardState(self.store, NoCache(), traces, "")
+        clock = None if self.timeout_us is None else WallClock(now)
+        context = Context(state.trace, self.dropped, clock=clock, marks=self.marks)
+        frames = [self._ends(operator, ends), self._events(operator, a, 100), self._events(operator, b, 200)]
+        found = [one.rows for one in operator.run(frames, context)]
+        if clock is not None:
+            clock.tick, clock.wake_us = 1000, None
+            found += [one.rows for one in operator.run([one.clear() for one in frames], context)]
+            self.wake_us = clock.wake_us
+        state.commit()
+        return [name for rows in found for name in rows[TRANSACTION]]
+
+    def _ends(self, operator: TransactionGate, ends: Sequence[End]) -> pl.DataFrame:
+        rows = [
+            _head(n) | {"v": {"c0": name, "c1": list(counts), "c2": list(counts.values())}}
+            for n, (name, counts) in enumerate(ends, start=1)
+        ]
+        return pl.DataFrame(rows, {SEQ: pl.Int64(), STEP: pl.Int64(), **operator.inputs[0]})
+
+    def _events(self, operator: TransactionGate, events: Sequence[Event], first: int) -> pl.DataFrame:
+        rows = [
+            _head(n) | {TRANSACTION: name, EVENT: number, "v": None}
+            for n, (name, number) in enumerate(events, start=first)
+        ]
+        return pl.DataFrame(rows, {SEQ: pl.Int64(), STEP: pl.Int64(), **operator.inputs[1]})
+
+
+def _head(place: int) -> dict[str, object]:
+    return {SEQ: place, STEP: place, FOREIGN_HASH: 0, TS: 0, LIVE: True}
+
+
+def test_a_transaction_is_released_when_all_its_events_have_arrived() -> None:
+    gate = Gate()
+    assert gate.run([("1", {"a": 2, "b": 1})], a=[("1", 1)]) == []
+    assert gate.run(b=[("1", 3)]) == []
+    assert gate.run(a=[("1", 2)]) == ["1"]
+
+
+def test_tables_that_the_plan_does_not_have_are_not_waited_for() -> None:
+    gate = Gate()
+    assert gate.run([("1", {"a": 1, "other": 5})], a=[("1", 1)]) == ["1"]
+    assert gate.run([("2", {"other": 5})]) == []
+    assert gate.run([("3", {"b": 1})], b=[("3", 1)]) == ["3"]
+
+
+def test_transactions_are_released_in_the_order_of_their_ends() -> None:
+    gate = Gate()
+    assert gate.run([("2", {"a": 1}), ("1", {"a": 1})], a=[("1", 1)]) == []
+    assert gate.run(a=[("2", 1)]) == ["2", "1"]
+
+
+def test_events_may_come_before_their_end_and_count_once() -> None:
+    gate = Gate()
+    assert gate.run(a=[("1", 1), ("1", 1)]) == []
+    assert gate.run(a=[("1", 1)]) == []
+    assert gate.run([("1", {"a": 2})]) == []
+    assert gate.run(a=[("1", 2)]) == ["1"]
+
+
+def test_an_incomplete_transaction_goes_on_after_its_time() -> None:
+    gate = Gate(timeout_us=50)
+    ends = [("1", {"a": 2}), ("2", {"b": 1})]
+    assert gate.run(ends, a=[("1", 1)], b=[("2", 1)], now=1000) == []
+    assert gate.wake_us == 1050
+    assert gate.run(now=1049) == []
+    assert gate.run(now=1050) == ["1", "2"]
+    assert gate.dropped[INCOMPLETE] == 1
+    assert [gate.wake_us] == [None]
+    assert gate.run(a=[("1", 2)], now=1051) == ["1"]
+
+
+def test_what_the_connector_repeats_waits_for_nothing_and_leaves_nothing() -> None:
+    gate = Gate()
+    ends = [("1", {"a": 1}), ("2", {"a": 2})]
+    assert gate.run(ends, a=[("1", 1), ("2", 1), ("2", 2)]) == ["1", "2"]
+    assert gate.run(ends[1:], a=[("2", 2)]) == ["2"]
+    assert gate.run([("3", {"a": 1})], a=[("3", 1)]) == ["3"]
+    operator = TransactionGate(None, ("a", "b"))
+    state = ShardState(
+        gate.store, NoCache(), [replace(s, number=n) for n, s in enumerate(operator.traces)], ""
+    )
+    assert state.trace("seen").scan().is_empty()
+    assert state.trace("line").scan().is_empty()
