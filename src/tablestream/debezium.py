@@ -193,8 +193,8 @@ class Debezium:
             Fields of ``source`` to have as columns, such as ``["lsn", "txId"]``: ``source_lsn``, ``source_txId``.
         truncates
             What a truncate of the table does: ``"apply"`` deletes all rows, ``"fail"`` ends the query, ``"drop"``
-            ignores it. ``"auto"`` applies it if the topic has one partition, and fails otherwise: between
-            partitions its order is not known.
+            ignores it. ``"auto"`` applies it with whole transactions, or if the topic has one partition, and
+            fails otherwise: between partitions its order is not known.
         follow_moves
             Whether a row that was moved to another key takes the values that its record does not have from the row
             under the old key. It takes a round. Default: if the table has a column whose values can be missing,

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 from tablestream.operators.reduce.fold import UserFunctions
 from tablestream.topology.nodes import (
     Aggregate,
+    Captured,
     Deduplicate,
     Field,
     Fields,
@@ -32,6 +33,7 @@ from tablestream.topology.nodes import (
     Suppress,
     Top,
     ToTable,
+    Transactions,
 )
 from tablestream.topology.streams import FlatMap, Grace, Merge, SelectKey, StreamJoin, ToStream
 
@@ -134,6 +136,17 @@ def to_table(records: Node) -> ToTable:
 def materialized(table: Node, history: int | None = None) -> Materialize:
     """Keep a table, and with a history its versions, in the unit of its timestamps."""
     return Materialize(f"{table.name}_kept", "", table.key, VALUE, table, history)
+
+
+def captured(name: str, transactions: Transactions | None = None, *, follows_moves: bool = True) -> Captured:
+    """Declare a table that is captured from a database."""
+    given = source(name)
+    return Captured(f"{name}_rows", "", given.key, VALUE, given, follows_moves, "auto", name, transactions)
+
+
+def whole_transactions() -> Transactions:
+    """Declare the transactions of a database."""
+    return Transactions("whole", "", (), (), Source("ends", "", (), VALUE, None, "", records=True), 5)
 
 
 def deduplicated(given: Source) -> Deduplicate:

@@ -187,7 +187,9 @@ def _captured(lowering: Lowering, node: Captured) -> Made:
     last, reads = _unheld(lowering, node) if gate is None else _held(lowering, node, gate)
     keys, value = lowering.key_of(node), lowering.value_of(node)
     columns = tuple(one.name for one in node.value)
-    table = CapturedTable(keys, value, columns, node.follows_moves, node.truncates, node.commits)
+    # In a whole transaction the place of a truncate is known, whatever its topic partition.
+    truncates = "apply" if gate is not None and node.truncates == "auto" else node.truncates
+    table = CapturedTable(keys, value, columns, node.follows_moves, truncates, node.commits)
     names = (tuple(one.name for one in fields) for fields in (node.key, node.value))
     shown = Shown(key_columns(len(node.key)), *names)
     if not node.follows_moves:
