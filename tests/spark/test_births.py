@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from pyspark.sql import functions as F
 
 from tablestream.errors import DamagedStateError
 from tablestream.spark import blobs
@@ -34,25 +33,35 @@ def micro_batch(spark: SparkSession, *new: NewShard) -> DataFrame:
     return spark.createDataFrame([(port,) for port in (3, *ports, 4)], "__port int")
 
 
-def observe(watch: ShardWatch, frame: DataFrame, number: int) -> None:
-    """Let a sink read the rows of one output."""
-    with watch.observing(frame, number, QUERY) as seen:
-        assert seen.where(F.col("__port") == 3).count() == 1
-
-
 def test_births_are_stored_and_compared(spark: SparkSession, tmp_path: Path) -> None:
-    """By both ways, by turns; another watch on the same checkpoint knows what the first one stored."""
-    for way in (observe, lambda watch, frame, number: watch.compute(frame, number, QUERY)):
-        checkpoint = str(tmp_path / way.__name__)
-        watch = ShardWatch(checkpoint, SHARDS, NAMES)
-        way(watch, micro_batch(spark, FIRST, IDLE), 0)
-        way(watch, micro_batch(spark), 1)
-        way(watch, micro_batch(spark, LAST, IDLE), 2)
-        way(watch, micro_batch(spark, LAST, IDLE), 2)
-        born = {FIRST[:2]: 0, LAST[:2]: 2}
-        assert stored_births(spark, checkpoint, QUERY).born == born
-        assert not stored_births(spark, checkpoint, "another").born
-        for one in (watch, ShardWatch(checkpoint, SHARDS, NAMES)):
-            with pytest.raises(DamagedStateError, match=r"round 10 is gone.*\(operator 10\)"):
-                way(one, micro_batch(spark, LAST), 3)
-        assert stored_births(spark, checkpoint, QUERY).born == born
+    """Another watch on the same checkpoint knows what the first one stored."""
+    checkpoint = str(tmp_path)
+    watch = ShardWatch(checkpoint, SHARDS, NAMES)
+    watch.compute(micro_batch(spark, FIRST, IDLE), 0, QUERY)
+    watch.compute(micro_batch(spark), 1, QUERY)
+    watch.compute(micro_batch(spark, LAST, IDLE), 2, QUERY)
+    watch.compute(micro_batch(spark, LAST, IDLE), 2, QUERY)
+    born = {FIRST[:2]: 0, LAST[:2]: 2}
+    assert stored_births(spark, checkpoint, QUERY).born == born
+    assert not stored_births(spark, checkpoint, "another").born
+    for one in (watch, ShardWatch(checkpoint, SHARDS, NAMES)):
+        with pytest.raises(DamagedStateError, match=r"round 10 is gone.*\(operator 10\)"):
+            one.compute(micro_batch(spark, LAST), 3, QUERY)
+    assert stored_births(spark, checkpoint, QUERY).born == born
+
+
+def test_a_watch_is_settled_when_all_shards_are_known(spark: SparkSession, tmp_path: Path) -> None:
+    """And has looked since the start: a sink that gets rows while they are computed goes without from then on."""
+    every = [NewShard(1, shard, is_born=True) for shard in blobs.shard_names(3)]
+
+    def micro_batch(*new: NewShard) -> DataFrame:
+        return spark.createDataFrame([(blobs.report(one, 3).port,) for one in new] or [(3,)], "__port int")
+
+    watch = ShardWatch(str(tmp_path), 3, {1: "counts"})
+    watch.compute(micro_batch(*every[:2]), 0, QUERY)
+    assert not watch.is_settled
+    watch.compute(micro_batch(every[2]), 1, QUERY)
+    again = ShardWatch(str(tmp_path), 3, {1: "counts"})
+    assert [watch.is_settled, again.is_settled] == [True, False]
+    again.compute(micro_batch(), 2, QUERY)
+    assert again.is_settled

@@ -1,24 +1,21 @@
 """The list of births in a checkpoint, and what the stages report for it.
 
 A shard that finds no state reports so. Its report travels as a blob without content, whose port is a number below
-`METRICS`, and arrives in ``foreachBatch`` as a row with this ``__port``. `ShardWatch` takes these rows out of the
-micro-batch before the sinks are written. If the sink gets the rows while they are computed, it observes them, and
-knows them when the sink is done: then the query ends after the sink, and before the commit.
+`METRICS`, and arrives in ``foreachBatch`` as a row with this ``__port``. `ShardWatch` reads these rows before the
+sinks are written. It needs the computed micro-batch. A sink that gets the rows while they are computed goes without
+once the watch is settled: a shard that is lost while the query runs is then noticed when it starts again.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from pyspark.sql import Observation
 from pyspark.sql import functions as F
 
 from tablestream.connectors.files import small_lines
-from tablestream.connectors.shipping import has_context
 from tablestream.runtime.rounds import METRICS
 from tablestream.spark import blobs
 from tablestream.state.births import Births, decode, encode
@@ -31,8 +28,6 @@ if TYPE_CHECKING:
 #: The place of the list in a checkpoint: files with one entry each, which are only added.
 _LIST = "tablestream/shards"
 _PORT = "__port"
-#: The bits of one of Spark's bitmaps.
-_BITS = 32768
 
 
 def stored_births(spark: SparkSession, checkpoint: str, query_id: str) -> Births:
@@ -81,34 +76,13 @@ class ShardWatch:
         ports = micro_batch.select(_PORT).where(F.col(_PORT) < METRICS).collect()
         self._look(micro_batch.sparkSession, number, query_id, [row[0] for row in ports])
 
-    def can_observe(self, micro_batch: DataFrame) -> bool:
-        """Whether `observing` is possible; it is not under Spark Connect."""
-        return has_context(micro_batch.sparkSession)
-
-    @contextmanager
-    def observing(self, micro_batch: DataFrame, number: int, query_id: str) -> Iterator[DataFrame]:
-        """Yield the micro-batch for a sink that reads all of it once, and then look at its shards.
-
-        Raises
-        ------
-        DamagedStateError
-            The whole state of a shard is gone.
-        """
-        highest = 2 * max(self.operators, default=1) * self.shards
-        report = f"{METRICS - 1} - {_PORT}"
-        maps = [
-            F.expr(f"bitmap_construct_agg(CASE WHEN ({report}) DIV {_BITS} = {block} AND {_PORT} < {METRICS}"
-                   f" THEN ({report}) % {_BITS} END) AS block_{block}")
-            for block in range(highest // _BITS + 1)
-        ]  # fmt: skip
-        observation = Observation("tablestream shards")
-        yield micro_batch.observe(observation, *maps)
-        ports = [
-            METRICS - 1 - (block * _BITS + bit)
-            for block in range(len(maps))
-            for bit in _bits(bytes(observation.get[f"block_{block}"]))
-        ]
-        self._look(micro_batch.sparkSession, number, query_id, ports)
+    @property
+    def is_settled(self) -> bool:
+        """Whether a micro-batch was looked at since the start, and all shards of all rounds are in the list."""
+        if self._births is None:
+            return False
+        places = {(number, shard) for number in self.operators for shard in blobs.shard_names(self.shards)}
+        return places <= self._births.born.keys()
 
     def _look(self, spark: SparkSession, number: int, query_id: str, ports: list[int]) -> None:
         """Check the shards that found no state, and store births."""
@@ -121,11 +95,3 @@ class ShardWatch:
             entry = spark.createDataFrame([(encode(record),)], "value string").coalesce(1)
             entry.write.mode("append").json(f"{self.checkpoint}/{_LIST}")
             self._births = self._births.after(record)
-
-
-def _bits(data: bytes) -> Iterator[int]:
-    """The numbers of the bits that are set, the lowest of the first byte first."""
-    for place, byte in enumerate(data):
-        for bit in range(8):
-            if byte >> bit & 1:
-                yield place * 8 + bit

@@ -66,7 +66,7 @@ def write_outputs(
 ) -> None:
     """Write all outputs of one micro-batch.
 
-    If the only sink makes records, it gets the rows while they are computed (not under Spark Connect). Otherwise the
+    If the only sink makes records, it gets the rows while they are computed, once `watch` is settled. Otherwise the
     rows are persisted and all computed before any sink gets them. Without persisting, each sink's actions would run
     every stateful operator again. Without computing all, a sink that reads only some rows would leave partitions
     uncomputed, and Spark fails a micro-batch whose state was not committed everywhere. This also holds for an empty
@@ -91,7 +91,7 @@ def write_outputs(
     Raises
     ------
     DamagedStateError
-        The whole state of a shard is gone. No sink was written, unless the only one makes records.
+        The whole state of a shard is gone. No sink was written.
 
     Notes
     -----
@@ -99,18 +99,14 @@ def write_outputs(
     written get it twice and must count it once.
     """
 
-    def write(frame: DataFrame, index: int) -> None:
+    def write(index: int) -> None:
         output = outputs[index]
-        output.sink.write(split(frame, index), micro_batch_id, query_id, output.name)
+        output.sink.write(split(micro_batch, index), micro_batch_id, query_id, output.name)
 
-    if len(outputs) == 1 and isinstance(outputs[0].sink, RecordSink):
-        if watch is None:
-            write(micro_batch, 0)
-            return
-        if watch.can_observe(micro_batch):
-            with watch.observing(micro_batch, micro_batch_id, query_id) as observed:
-                write(observed, 0)
-            return
+    is_alone = len(outputs) == 1 and isinstance(outputs[0].sink, RecordSink)
+    if is_alone and (watch is None or watch.is_settled):
+        write(0)
+        return
     micro_batch.persist(StorageLevel.MEMORY_AND_DISK_DESER)
     try:
         if watch is None:
@@ -118,6 +114,6 @@ def write_outputs(
         else:
             watch.compute(micro_batch, micro_batch_id, query_id)
         for index in range(len(outputs)):
-            write(micro_batch, index)
+            write(index)
     finally:
         micro_batch.unpersist()
