@@ -15,9 +15,10 @@ from __future__ import annotations
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql import types as T
 
+from tablestream.connectors.capture_column import capture_column
 from tablestream.connectors.files import METADATA
+from tablestream.connectors.sink import quoted
 from tablestream.operators.captured.capture import DELETE, UPSERT
 
 CHANGE_FEED = "_change_feed"
@@ -40,38 +41,24 @@ def of_feed(feed: DataFrame) -> DataFrame:
         The columns of the table, and ``_change_feed``.
     """
     columns = [name for name in feed.columns if name not in {TYPE, VERSION, TIMESTAMP}]
-    quoted = [F.col(f"`{name.replace('`', '``')}`") for name in columns]
-    frame = feed.select(*quoted, _said().alias(CHANGE_FEED))
+    frame = feed.select(*(F.col(quoted(name)) for name in columns), _said().alias(CHANGE_FEED))
     # withMetadata and not alias(metadata=...): Spark Connect's withColumn drops that of an alias.
     return frame.withMetadata(CHANGE_FEED, {METADATA: {CHANGE_FEED: True}})
 
 
-def change_feed_column(schema: T.StructType) -> str | None:
-    """Find the column that `of_feed` made. None for other frames."""
-    for column in schema.fields:
-        if (column.metadata or {}).get(METADATA, {}).get(CHANGE_FEED):
-            return column.name
-    return None
-
-
 def _said() -> Column:
     """What the feed says of a change."""
-    kind, text = F.col(TYPE), T.StringType()
+    kind = F.col(TYPE)
     version = F.lpad(F.col(VERSION).cast("string"), _DIGITS, "0")
-    no_number = F.lit("0" * _DIGITS)
-    nothing = F.lit(None).cast(text)
-    capture = F.struct(
-        F.when(kind.isin(*_NEW), F.lit(UPSERT)).when(kind.isin(*_OLD), F.lit(DELETE)).alias("op"),
-        F.concat_ws(":", version, no_number).alias("position"),
-        nothing.alias("snapshot"),
-        F.lit(0).cast("bigint").alias("partition"),
-        F.lit(None).cast("array<smallint>").alias("unchanged"),
-        *(nothing.alias(name) for name in ("key", "moved_from", "moved_to", "transaction")),
-        F.lit(False).alias("added"),
+    capture = capture_column(
+        op=F.when(kind.isin(*_NEW), F.lit(UPSERT)).when(kind.isin(*_OLD), F.lit(DELETE)),
+        position=F.concat_ws(":", version, F.lit("0" * _DIGITS)),
+        partition=F.lit(0),
+        added=F.lit(False),
     )
     unknown = ~kind.isin(*_NEW, *_OLD) | kind.isNull() | F.col(VERSION).isNull()
     problem = F.concat_ws(
-        " ", F.lit("_change_type:"), kind, F.lit("_commit_version:"), F.col(VERSION).cast(text)
+        " ", F.lit("_change_type:"), kind, F.lit("_commit_version:"), F.col(VERSION).cast("string")
     )
     return F.struct(
         F.concat_ws(":", version, F.when(kind.isin(*_NEW), "1").otherwise("0")).alias("order"),

@@ -9,6 +9,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from tablestream.connectors.capture_column import capture_column
 from tablestream.connectors.files import METADATA
 from tablestream.connectors.kafka import readable
 from tablestream.operators.captured.capture import DELETE, READ, UPSERT
@@ -44,15 +45,6 @@ def decoded(records: DataFrame, decoder: DebeziumDecoder, on_error: str) -> Data
     frame = frame.select(*columns, _said().alias(DEBEZIUM))
     # withMetadata and not alias(metadata=...): Spark Connect's withColumn drops that of an alias.
     return frame.withMetadata(DEBEZIUM, {METADATA: {DEBEZIUM: {"on_error": on_error}}})
-
-
-def debezium_metadata(schema: T.StructType) -> dict[str, Any] | None:
-    """Find what `decoded` noted in the schema of a frame. None for other frames."""
-    for column in schema.fields:
-        found = (column.metadata or {}).get(METADATA, {}).get(DEBEZIUM)
-        if found is not None:
-            return {"column": column.name, **found}
-    return None
 
 
 def _names(decoder: DebeziumDecoder) -> list[tuple[str, str]]:
@@ -98,18 +90,15 @@ def _said() -> Column:
     said = F.col(_DECODED)
     moved = said["moved_from"].isNotNull() | said["moved_to"].isNotNull()
     is_row = said["op"].isin(UPSERT, READ, DELETE)
-    capture = F.struct(
-        said["op"].alias("op"),
-        said["position"].alias("position"),
-        said["snapshot"].alias("snapshot"),
-        F.col("partition").cast("bigint").alias("partition"),
-        said["unchanged"].alias("unchanged"),
-        F.when(moved, F.to_json(said["key"])).alias("key"),
-        F.to_json(said["moved_from"]).alias("moved_from"),
-        F.to_json(said["moved_to"]).alias("moved_to"),
-        said["transaction"].alias("transaction"),
-        said["total_order"].alias("number"),
-        (is_row & F.coalesce(F.size(said["added"]) > 0, F.lit(False))).alias("added"),
+    same = ("op", "position", "snapshot", "unchanged", "transaction")
+    capture = capture_column(
+        **{name: said[name] for name in same},
+        partition=F.col("partition"),
+        key=F.when(moved, F.to_json(said["key"])),
+        moved_from=F.to_json(said["moved_from"]),
+        moved_to=F.to_json(said["moved_to"]),
+        number=said["total_order"],
+        added=is_row & F.coalesce(F.size(said["added"]) > 0, F.lit(False)),
     )
     error = F.struct(said["error"].alias("error"), *readable("key"), *readable("value"))
     changed = F.timestamp_micros(said["ts_us"])

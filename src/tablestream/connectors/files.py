@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Literal, Self, get_args
+from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 
 from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import functions as F
@@ -169,10 +169,15 @@ def on_malformed(schema: StructType) -> tuple[str, OnMalformed] | None:
     tuple of str, or None
         The column's current name and the mode; None if no column carries one.
     """
+    return noted(schema, ON_MALFORMED)
+
+
+def noted(schema: StructType, what: str) -> tuple[str, Any] | None:
+    """Find the column that carries a note in its metadata under `METADATA`, and the note; None if none does."""
     for column in schema.fields:
-        mode = (column.metadata or {}).get(METADATA, {}).get(ON_MALFORMED)
-        if mode is not None:
-            return column.name, mode
+        note = (column.metadata or {}).get(METADATA, {}).get(what)
+        if note is not None:
+            return column.name, note
     return None
 
 

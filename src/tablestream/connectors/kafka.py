@@ -166,11 +166,8 @@ def raw_records(
     caller: str,
 ) -> DataFrame:
     """Read topics as Spark's Kafka source does, with headers; `caller` is the function that the user called."""
-    settings = checked_options(options, _DECIDED, caller)
     use_driver_python(spark)  # decoders may be Python functions
-    check_hidden(spark, settings)
-    settings |= {
-        SERVERS: checked_servers(bootstrap_servers),
+    settings = _checked(spark, bootstrap_servers, options, caller) | {
         "subscribe": ",".join(topics),
         "startingOffsets": _offsets(starting_offsets),
         "includeHeaders": "true",
@@ -189,21 +186,22 @@ def first_records(
     count: int = 100,
 ) -> list[tuple[bytes | None, bytes | None]]:
     """Read keys and values of the first records of a topic that have both, now and in the driver."""
-    raw_records(spark, [topic], bootstrap_servers, "earliest", options, caller)  # which checks the arguments
-    settings = {name: str(value) for name, value in (options or {}).items() if name.startswith("kafka.")}
-    settings |= {SERVERS: bootstrap_servers, "subscribe": topic, "startingOffsets": "earliest"}
+    checked = _checked(spark, bootstrap_servers, options, caller)
+    settings = {name: value for name, value in checked.items() if name.startswith("kafka.")}
+    settings |= {"subscribe": topic, "startingOffsets": "earliest"}
+    check_connector(spark)
     frame = spark.read.format("kafka").options(**settings).load()
     rows = frame.where("key IS NOT NULL AND value IS NOT NULL").select("key", "value").limit(count).collect()
     return [(bytes(key), bytes(value)) for key, value in rows]
 
 
-def kafka_metadata(schema: T.StructType) -> dict[str, Any] | None:
-    """Find what `from_kafka` noted in the schema of a frame. None for other frames."""
-    for column in schema.fields:
-        found = (column.metadata or {}).get(METADATA, {}).get(KAFKA)
-        if found is not None:
-            return {"column": column.name, **found}
-    return None
+def _checked(
+    spark: SparkSession, servers: str, options: Mapping[str, Option] | None, caller: str
+) -> dict[str, str]:
+    """The servers and the user's options, of which Spark shows no secret."""
+    settings = checked_options(options, _DECIDED, caller)
+    check_hidden(spark, settings)
+    return settings | {SERVERS: checked_servers(servers)}
 
 
 def _checked_topics(topic: Any) -> list[str]:

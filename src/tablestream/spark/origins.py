@@ -13,18 +13,19 @@ any other                       the Spark task, counted                      tha
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from tablestream.connectors.change_feed_frame import change_feed_column
-from tablestream.connectors.debezium_frame import debezium_metadata
-from tablestream.connectors.files import CORRUPT_RECORD, on_malformed
-from tablestream.connectors.kafka import kafka_metadata
+from tablestream.connectors.change_feed_frame import CHANGE_FEED
+from tablestream.connectors.debezium_frame import DEBEZIUM
+from tablestream.connectors.files import CORRUPT_RECORD, noted, on_malformed
+from tablestream.connectors.kafka import KAFKA
 from tablestream.operators.captured.capture import READ, UPSERT
 from tablestream.spark.analysis import unlogged
 from tablestream.spark.columns import quoted
@@ -78,15 +79,10 @@ class Origin:
 
 def origin_of(df: DataFrame) -> Origin:
     """Find the source of a frame's rows."""
-    metadata = kafka_metadata(df.schema)
-    if metadata is not None:
-        return _of_from_kafka(metadata["column"], metadata["on_error"], deduplicate=metadata["deduplicate"])
-    captured = debezium_metadata(df.schema)
-    if captured is not None:
-        return _of_debezium(captured["column"], captured["on_error"])
-    feed = change_feed_column(df.schema)
-    if feed is not None:
-        return _of_change_feed(feed)
+    for what, origin in _NOTED.items():
+        found = noted(df.schema, what)
+        if found is not None:
+            return origin(*found)
     hidden, malformed, mode = _malformed(df)
     if _is_kafka(df):
         topic = F.col("topic"), F.col("partition").cast("bigint")
@@ -96,7 +92,7 @@ def origin_of(df: DataFrame) -> Origin:
     return Origin(marks, position, hidden=hidden, malformed=malformed, mode=mode)
 
 
-def _of_from_kafka(column: str, on_error: str, *, deduplicate: bool) -> Origin:
+def _of_from_kafka(column: str, note: Mapping[str, Any]) -> Origin:
     def known(*names: str) -> Column:
         return quoted(column, *names)
 
@@ -106,15 +102,15 @@ def _of_from_kafka(column: str, on_error: str, *, deduplicate: bool) -> Origin:
         time=known("timestamp"),
         tombstone=known("tombstone"),
         hidden=(column,),
-        written=_written(known) if deduplicate else (),
+        written=_written(known) if note["deduplicate"] else (),
         malformed=known("undecodable"),
-        mode="fail" if on_error == "fail" else "keep",
+        mode="fail" if note["on_error"] == "fail" else "keep",
         remedy=_KAFKA_REMEDY,
         lanes=True,
     )
 
 
-def _of_debezium(column: str, on_error: str) -> Origin:
+def _of_debezium(column: str, note: Mapping[str, Any]) -> Origin:
     def known(*names: str) -> Column:
         return quoted(column, *names)
 
@@ -125,14 +121,14 @@ def _of_debezium(column: str, on_error: str) -> Origin:
         tombstone=~known("capture", "op").isin(UPSERT, READ),
         hidden=(column,),
         malformed=known("undecodable"),
-        mode="fail" if on_error == "fail" else "keep",
+        mode="fail" if note["on_error"] == "fail" else "keep",
         remedy=_DEBEZIUM_REMEDY,
         lanes=True,
         capture=known("capture"),
     )
 
 
-def _of_change_feed(column: str) -> Origin:
+def _of_change_feed(column: str, _: Any) -> Origin:
     return Origin(
         time=quoted(column, "timestamp"),
         tombstone=quoted(column, "capture", "op") != UPSERT,
@@ -141,6 +137,14 @@ def _of_change_feed(column: str) -> Origin:
         remedy=_FEED_REMEDY,
         capture=quoted(column, "capture"),
     )
+
+
+#: By what a frame's schema notes: where its rows come from, given the column and the note.
+_NOTED: dict[str, Callable[[str, Any], Origin]] = {
+    KAFKA: _of_from_kafka,
+    DEBEZIUM: _of_debezium,
+    CHANGE_FEED: _of_change_feed,
+}
 
 
 def _written(known: Callable[..., Column]) -> tuple[Column, ...]:

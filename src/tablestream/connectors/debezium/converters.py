@@ -33,12 +33,7 @@ _BY_KIND: dict[str, Callable[[Wire, T.DataType, Modes], Scalar | None]] = {
 }
 _ARROW: dict[type[T.DataType], pa.DataType] = {
     T.BooleanType: pa.bool_(),
-    T.ByteType: pa.int8(),
-    T.ShortType: pa.int16(),
-    T.IntegerType: pa.int32(),
-    T.LongType: pa.int64(),
-    T.FloatType: pa.float32(),
-    T.DoubleType: pa.float64(),
+    **numbers.STORAGE,
     T.StringType: pa.string(),
     T.BinaryType: pa.binary(),
     T.DateType: pa.date32(),

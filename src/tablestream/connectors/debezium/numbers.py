@@ -30,7 +30,7 @@ from tablestream.connectors.debezium.types import number
 from tablestream.connectors.debezium.wire import Wire
 
 _BITS: dict[type[T.DataType], int] = {T.ByteType: 8, T.ShortType: 16, T.IntegerType: 32, T.LongType: 64}
-_STORAGE: dict[type[T.DataType], pa.DataType] = {
+STORAGE: dict[type[T.DataType], pa.DataType] = {
     T.ByteType: pa.int8(),
     T.ShortType: pa.int16(),
     T.IntegerType: pa.int32(),
@@ -109,7 +109,7 @@ def bits(wire: Wire, target: T.DataType, _modes: Modes) -> Scalar | None:
         )
     if isinstance(target, tuple(_BITS)):
         fits = _fitting(target)
-        return Scalar(lambda value: fits(int.from_bytes(raw_bytes(value), "little")), _STORAGE[type(target)])
+        return Scalar(lambda value: fits(int.from_bytes(raw_bytes(value), "little")), STORAGE[type(target)])
     return None
 
 
@@ -142,7 +142,7 @@ def _numeric(target: T.DataType, read: Callable[[Any], Number]) -> Scalar | None
     if isinstance(target, tuple(_BITS)):
         fits = _fitting(target)
         plain = int if read is _plain_number else None
-        return Scalar(lambda value: fits(_whole(read(value))), _STORAGE[type(target)], plain=plain)
+        return Scalar(lambda value: fits(_whole(read(value))), STORAGE[type(target)], plain=plain)
     if isinstance(target, T.DecimalType):
         return Scalar(
             lambda value: _in_decimal(read(value), target), pa.decimal128(target.precision, target.scale)
@@ -150,7 +150,7 @@ def _numeric(target: T.DataType, read: Callable[[Any], Number]) -> Scalar | None
     if isinstance(target, (T.FloatType, T.DoubleType)):
         narrow = isinstance(target, T.FloatType)
         return Scalar(
-            lambda value: _same(read(value), _printed_float if narrow else _double), _STORAGE[type(target)]
+            lambda value: _same(read(value), _printed_float if narrow else _double), STORAGE[type(target)]
         )
     return None
 
