@@ -16,9 +16,9 @@ from pyspark.sql import types as T
 from tablestream.arguments import checked_length, listed
 from tablestream.calling import user_line
 from tablestream.connectors.avro import confluent_avro
-from tablestream.connectors.debezium_frame import decoded
+from tablestream.connectors.debezium_frame import decoded, transaction_ends
 from tablestream.connectors.files import Option
-from tablestream.connectors.kafka import Offsets, OnError, first_records, raw_records
+from tablestream.connectors.kafka import Offsets, OnError, check_on_error, first_records, raw_records
 from tablestream.errors import ArgumentError
 from tablestream.relation import versioned
 from tablestream.sources import Said, source_of
@@ -31,9 +31,6 @@ if TYPE_CHECKING:
     from tablestream.connectors.debezium.columns import Columns
     from tablestream.connectors.debezium.decoder import DebeziumDecoder
 
-_END = (
-    "status string, id string, data_collections array<struct<data_collection: string, event_count: bigint>>"
-)
 Truncates = Literal["auto", "apply", "fail", "drop"]
 _RECORDS = ("key", "value", "topic", "partition", "offset")
 #: Types whose values a database may keep apart from the row, and leave out of a change.
@@ -122,6 +119,8 @@ def from_debezium(
     """
     where = user_line()
     _check_source(source, bootstrap_servers, where)
+    check_on_error(on_error, where)
+    _check_package(where)
     settings: dict[str, Any] = {
         "avro": None if registry is None else _avro(registry, schema_number_bytes),
         "decimals": decimals,
@@ -133,12 +132,6 @@ def from_debezium(
     topics = Debezium(source, prefix, bootstrap_servers, starting_offsets, on_error, settings, options)
     if transactions is False:
         return topics
-    if registry is not None:
-        raise ArgumentError(
-            "transactions= reads the transaction topic as JSON, and registry= says that records are in Avro.",
-            hint="Omit transactions=.",
-            where=where,
-        )
     if on_error == "drop" and transaction_timeout is None:
         raise ArgumentError(
             "A record that is dropped is missing from its transaction, which would be waited for for ever.",
@@ -225,7 +218,6 @@ class Debezium:
                 operator=name,
                 where=where,
             )
-        _check_package(name, where)
         if key is None and columns is None:
             found = self._inferred(name, topic, where)
         else:
@@ -275,15 +267,11 @@ class Debezium:
 
     def _ends(self, topic: str, timeout: str | timedelta | None) -> Transactions:
         """The transactions of the database: their ends, with the numbers of events by table."""
-        text = F.col("value").cast("string")
-        end = F.from_json(F.coalesce(F.get_json_object(text, "$.payload"), text), _END)
-        records = self._records(topic).withColumn("__end", end).where(F.col("__end.status") == "END")
-        frame = records.select(
-            *("topic", "partition", "offset", "timestamp"),
-            F.regexp_replace("__end.id", r"^(\d+):\d+$", "$1").alias("transaction"),
-            F.col("__end.data_collections.data_collection").alias("tables"),
-            F.col("__end.data_collections.event_count").alias("events"),
-        )
+        from tablestream.connectors.debezium.ends import EndDecoder
+        from tablestream.connectors.debezium.records import Reader
+
+        decoder = EndDecoder(Reader(self._settings["prefix"], self._settings["avro"]))
+        frame = transaction_ends(self._records(topic), decoder, self._on_error)
         said = Said(None, None, ["transaction", "tables", "events"], None, None, topic)
         ends, _ = source_of(frame, [], said, records=True)
         length = checked_length(timeout, "transaction_timeout", topic, ends.where)
@@ -360,20 +348,18 @@ def _parsed(name: str, columns: str | T.StructType, where: str) -> T.StructType:
     )
 
 
-def _check_package(name: str, where: str) -> None:
+def _check_package(where: str) -> None:
     """Refuse an environment without the extra."""
     if find_spec("msgspec") is None:
         raise ArgumentError(
             "from_debezium needs the package msgspec, which is not installed.",
             hint="pip install 'tablestream[debezium]'",
-            operator=name,
             where=where,
         )
 
 
 def _avro(registry: str | Mapping[str, Any], number_bytes: Literal[4, 8]) -> AvroReader:
     """What reads records in Avro."""
-    _check_package("from_debezium", user_line())
     from tablestream.connectors.debezium.avro import AvroReader
 
     return AvroReader(confluent_avro(registry).registry, number_bytes)

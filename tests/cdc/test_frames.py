@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import tablestream as ts
-from tablestream.errors import ArgumentError, CaptureError
+from tablestream.errors import ArgumentError, CaptureError, MalformedRecordError
 from tests.cdc.recording import Record
 from tests.cdc.test_join import read, write
-from tests.spark.change_logs import run
+from tests.spark.change_logs import counted, run
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -108,11 +109,41 @@ def test_a_truncate_between_partitions_is_refused(spark: SparkSession, tmp_path:
     assert [one["_change_type"] for one in sink.rows()] == ["upsert", "upsert", "delete", "delete"]
 
 
+def test_an_undecodable_record_of_the_transaction_topic_ends_the_query_or_is_counted(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Its transaction may be waited for until the timeout, so that it is not passed over in silence."""
+    rows = [
+        record(0, "c", {"id": 1, "n": 1, "note": "a"}),
+        Record("db.transaction", 0, 0, 0, None, '{"status": "BEGIN", "id": "5:1"}', []),
+        Record("db.transaction", 0, 1, 0, None, '{"status": "END"}', []),
+    ]
+    write(tmp_path / "log", [rows])
+    frame = read(spark, tmp_path / "log")
+    db = ts.from_debezium(frame, "db", transactions=True, transaction_timeout=None)
+    with pytest.raises(Exception, match=MalformedRecordError.code):
+        run(
+            db.table("s.t", "id", COLUMNS).to(ts.to_memory("ends fail")),
+            checkpoint=tmp_path / "fail",
+            shards=1,
+        )
+    table = ts.from_debezium(frame, "db", transactions=True, on_error="drop").table("s.t", "id", COLUMNS)
+    query = ts.start(table.to(ts.to_memory("ends drop")), checkpoint=str(tmp_path / "drop"), shards=1)
+    for _ in range(1200):
+        if counted(query)["db.transaction: malformed"] == 1:
+            break
+        time.sleep(0.1)
+    assert counted(query)["db.transaction: malformed"] == 1
+    assert query.exception() is None
+
+
 def test_what_is_missing_is_said(spark: SparkSession, tmp_path: Path) -> None:
     write(tmp_path / "log", [[]])
     frame = read(spark, tmp_path / "log")
     with pytest.raises(ArgumentError, match="bootstrap_servers= is missing"):
         ts.from_debezium(spark, "db")
+    with pytest.raises(ArgumentError, match="on_error='skip' is not known"):
+        ts.from_debezium(frame, "db", on_error="skip")  # type: ignore[arg-type]
     with pytest.raises(ArgumentError, match="no column offset"):
         ts.from_debezium(frame.drop("offset"), "db")
     with pytest.raises(ArgumentError, match="cannot be looked at"):

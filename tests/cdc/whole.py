@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import polars as pl
+import pyarrow as pa
 
+from tablestream.connectors.debezium.ends import EndDecoder
+from tablestream.connectors.debezium.records import Reader
 from tablestream.operators.captured.capture import CAPTURE
 from tablestream.operators.captured.transactions import (
     END_TYPE,
@@ -95,26 +97,21 @@ class Database:
             )
             for one in messages.values()
         ]
-        rows = []
-        for number, one in enumerate(ends):
-            said_ = json.loads(one.value or "{}")
-            said_ = said_.get("payload", said_)
-            if said_["status"] == "END":
-                counts = said_["data_collections"] or []
-                rows.append(
-                    {
-                        SEQ: _RELEASES - _TABLE + number,
-                        STEP: 1,
-                        FOREIGN_HASH: 0,
-                        TS: one.timestamp_ms * 1000,
-                        LIVE: True,
-                        "v": {
-                            "c0": said_["id"].split(":")[0],
-                            "c1": [each["data_collection"] for each in counts],
-                            "c2": [each["event_count"] for each in counts],
-                        },
-                    }
-                )
+        values = [None if one.value is None else one.value.encode() for one in ends]
+        decoded = EndDecoder(Reader("__")).decode(pa.array(values, pa.binary())).to_pylist()
+        assert not any(end["error"] for end in decoded)
+        rows = [
+            {
+                SEQ: _RELEASES - _TABLE + number,
+                STEP: 1,
+                FOREIGN_HASH: 0,
+                TS: one.timestamp_ms * 1000,
+                LIVE: True,
+                "v": {"c0": end["transaction"], "c1": end["tables"], "c2": end["events"]},
+            }
+            for number, (one, end) in enumerate(zip(ends, decoded, strict=True))
+            if end["transaction"] is not None
+        ]
         schema = {SEQ: pl.Int64(), STEP: pl.Int64(), **self.gate.operator.inputs[0]}
         assert schema["v"] == END_TYPE
         (released,) = self.gate.run([pl.DataFrame(rows, schema), *events], self.dropped, (0, self.shards))

@@ -17,6 +17,8 @@ from fastavro import parse_schema, schemaless_writer
 from tablestream.connectors.avro_registry import NoSchemaError
 from tablestream.connectors.avro_schema import AvroSchema
 from tablestream.connectors.debezium import AvroReader, Columns, DebeziumDecoder, infer
+from tablestream.connectors.debezium.ends import EndDecoder
+from tablestream.connectors.debezium.records import Reader
 from tests.cdc.vectors import HEADERS
 
 KEY = {
@@ -100,19 +102,52 @@ VALUE = {
 }
 
 
+#: Of the transaction topic.
+END = {
+    "type": "record",
+    "name": "TransactionMetadataValue",
+    "namespace": "io.debezium.connector.common",
+    "fields": [
+        {"name": "status", "type": "string"},
+        {"name": "id", "type": "string"},
+        {"name": "event_count", "type": ["null", "long"]},
+        {
+            "name": "data_collections",
+            "type": [
+                "null",
+                {
+                    "type": "array",
+                    "items": {
+                        "type": "record",
+                        "name": "collection",
+                        "namespace": "event",
+                        "fields": [
+                            {"name": "data_collection", "type": "string"},
+                            {"name": "event_count", "type": "long"},
+                        ],
+                    },
+                },
+            ],
+        },
+        {"name": "ts_ms", "type": "long"},
+    ],
+}
+SCHEMAS: dict[int, dict[str, Any]] = {1: KEY, 2: VALUE, 3: END}
+
+
 @dataclass(frozen=True)
 class Memory:
-    """A registry of two schemas."""
+    """A registry of three schemas."""
 
     def schema(self, number: int) -> AvroSchema:
-        if number not in {1, 2}:
+        if number not in SCHEMAS:
             raise NoSchemaError(f"the registry has no Avro schema {number}")
-        return AvroSchema.of(json.dumps(KEY if number == 1 else VALUE))
+        return AvroSchema.of(json.dumps(SCHEMAS[number]))
 
 
 def encoded(number: int, value: Any, size: int = 4) -> bytes:
     stream = BytesIO()
-    schemaless_writer(stream, parse_schema(KEY if number == 1 else VALUE), value)
+    schemaless_writer(stream, parse_schema(SCHEMAS[number]), value)
     return b"\x00" + number.to_bytes(size) + stream.getvalue()
 
 
@@ -219,3 +254,40 @@ def test_bytes_that_are_not_avro_are_an_error(value: bytes, error: str) -> None:
     row = decode(encoded(1, {"id": 7}), value)
     assert row["op"] is None
     assert row["error"].startswith(error)
+
+
+def test_a_transaction_topic_in_avro_says_the_same_as_one_in_json() -> None:
+    counts = [{"data_collection": "s.t", "event_count": 2}, {"data_collection": "s.u", "event_count": 1}]
+    end = {"status": "END", "id": "7:90", "event_count": 3, "data_collections": counts, "ts_ms": 5}
+    begin = {"status": "BEGIN", "id": "8:91", "event_count": None, "data_collections": None, "ts_ms": 5}
+    read = EndDecoder(Reader("__", AvroReader(Memory())))
+    forms = [[encoded(3, one), json.dumps(one).encode(), wrapped(one)] for one in (begin, end)]
+    (begins, ends) = (read.decode(pa.array(one)).to_pylist() for one in forms)
+    nothing = dict.fromkeys(("transaction", "tables", "events", "error"))
+    assert begins == [nothing] * 3
+    assert ends == [{"transaction": "7", "tables": ["s.t", "s.u"], "events": [2, 1], "error": None}] * 3
+
+
+def wrapped(value: dict[str, Any]) -> bytes:
+    """JSON with a schema."""
+    return json.dumps({"schema": {"type": "struct", "fields": []}, "payload": value}).encode()
+
+
+@pytest.mark.parametrize(
+    ("value", "why"),
+    [
+        (b"nothing", "it is not JSON"),
+        (b"[]", "not the begin or end"),
+        (b'{"op": "c", "source": {}, "after": {}}', "not the begin or end"),
+        (b'{"status": "END"}', "without 'id'"),
+        (b'{"status": "END", "id": "7", "data_collections": 5}', "without 'id' or 'data_collections'"),
+        (b'{"status": "END", "id": "7", "data_collections": [{"data_collection": "t"}]}', "'event_count'"),
+        (b'{"status": "END", "id": "7", "data_collections": ["t"]}', "'event_count'"),
+        (b"\x00\x00\x00\x00\x09", "has no Avro schema 9"),
+    ],
+)
+def test_a_record_of_the_transaction_topic_that_cannot_be_decoded_says_why(value: bytes, why: str) -> None:
+    found = EndDecoder(Reader("__", AvroReader(Memory()))).decode(pa.array([value, None])).to_pylist()
+    assert why in found[0]["error"]
+    assert found[0]["transaction"] is None
+    assert found[1] == dict.fromkeys(found[1])

@@ -11,14 +11,16 @@ from pyspark.sql import types as T
 
 from tablestream.connectors.capture_column import capture_column
 from tablestream.connectors.files import METADATA
-from tablestream.connectors.kafka import readable
+from tablestream.connectors.kafka import KAFKA, readable
 from tablestream.operators.captured.capture import DELETE, READ, UPSERT
 
 if TYPE_CHECKING:
     from tablestream.connectors.debezium.decoder import DebeziumDecoder
+    from tablestream.connectors.debezium.ends import EndDecoder
 
 DEBEZIUM = "_debezium"
 _DECODED = "__decoded"
+_END = "transaction string, tables array<string>, events array<bigint>, error string"
 
 
 def decoded(records: DataFrame, decoder: DebeziumDecoder, on_error: str) -> DataFrame:
@@ -45,6 +47,41 @@ def decoded(records: DataFrame, decoder: DebeziumDecoder, on_error: str) -> Data
     frame = frame.select(*columns, _said().alias(DEBEZIUM))
     # withMetadata and not alias(metadata=...): Spark Connect's withColumn drops that of an alias.
     return frame.withMetadata(DEBEZIUM, {METADATA: {DEBEZIUM: {"on_error": on_error}}})
+
+
+def transaction_ends(records: DataFrame, decoder: EndDecoder, on_error: str) -> DataFrame:
+    """Decode the records of a transaction topic.
+
+    Parameters
+    ----------
+    records, on_error
+        As for `decoded`.
+    decoder
+        Decodes values.
+
+    Returns
+    -------
+    DataFrame
+        ``transaction``, ``tables`` and ``events`` of each end, and ``_kafka``, as `from_kafka` makes it.
+    """
+
+    def ends(value: pa.Array) -> pa.Array:
+        return decoder.decode(value)
+
+    read = F.arrow_udf(ends, _END)  # type: ignore[attr-defined]  # PySpark's stubs lack it
+    end = F.col(_DECODED)
+    frame = records.withColumn(_DECODED, read(F.col("value")))
+    frame = frame.where(end["transaction"].isNotNull() | end["error"].isNotNull())
+    error = F.struct(end["error"].alias("error"), *readable("key"), *readable("value"))
+    kafka = F.struct(
+        *("topic", "partition", "offset", "timestamp"),
+        F.lit(False).alias("tombstone"),
+        F.when(end["error"].isNotNull(), F.to_json(error)).alias("undecodable"),
+    )
+    columns = [end[name].alias(name) for name in ("transaction", "tables", "events")]
+    frame = frame.select(*columns, kafka.alias(KAFKA))
+    note = {"on_error": on_error, "deduplicate": False}
+    return frame.withMetadata(KAFKA, {METADATA: {KAFKA: note}})
 
 
 def _names(decoder: DebeziumDecoder) -> list[tuple[str, str]]:

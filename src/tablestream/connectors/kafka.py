@@ -132,10 +132,7 @@ def from_kafka(
     Table 'quotes' [key ticker: string] [price: double]
     """
     topics = _checked_topics(topic)
-    if on_error not in get_args(OnError):
-        raise ArgumentError(
-            f"on_error={on_error!r} is not known.", hint="One of 'fail', 'drop'.", where=user_line()
-        )
+    check_on_error(on_error, user_line())
     raw = raw_records(spark, topics, bootstrap_servers, starting_offsets, options, "from_kafka")
     decoders: dict[Part, Decoder] = {}
     if key is not None:
@@ -155,6 +152,14 @@ def from_kafka(
     frame = frame.select(*_columns(spark, parts), _of_kafka(parts, deduplicate=deduplicate).alias(KAFKA))
     # withMetadata and not alias(metadata=...): Spark Connect's withColumn drops that of an alias.
     return frame.withMetadata(KAFKA, {METADATA: {KAFKA: {"on_error": on_error, "deduplicate": deduplicate}}})
+
+
+def check_on_error(on_error: str, where: str) -> None:
+    """Refuse a mode that is not known."""
+    if on_error not in get_args(OnError):
+        raise ArgumentError(
+            f"on_error={on_error!r} is not known.", hint="One of 'fail', 'drop'.", where=where
+        )
 
 
 def raw_records(

@@ -198,11 +198,13 @@ def _meta(event: Event) -> Meta:
 
 
 def _transaction(connector: Any, given: Any) -> str | None:
-    """Return a transaction's name; PostgreSQL's has a position after it, which differs from event to event."""
-    if given is None:
-        return None
-    if not isinstance(given, str):
+    if given is not None and not isinstance(given, str):
         raise sources.BadSourceError("the field 'transaction.id' is not text")
+    return None if given is None else transaction_name(connector, given)
+
+
+def transaction_name(connector: str | None, given: str) -> str:
+    """Return a transaction's name; PostgreSQL's has a position after it, which differs from event to event."""
     if connector == "postgresql" or connector is None:
         name, _, position = given.partition(":")
         return name if name.isdecimal() and position.isdecimal() else given
