@@ -11,7 +11,7 @@ import tablestream as ts
 from tablestream.options import OutputSpec
 from tablestream.planner.result import Pointer
 from tablestream.spark.build import Builder, Settings
-from tablestream.spark.columns import Scope, TableColumns
+from tablestream.spark.columns import Scope, TableColumns, quoted
 from tablestream.spark.plan import lowered
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def scope(spark: SparkSession, table: ts.Table) -> Scope:
     """Two rows of the table, and one that is none."""
     rows: list[tuple[int, int | None, bool]] = [(1, 50, True), (2, None, False), (3, 1, True)]
     scope = Scope(spark.createDataFrame(rows, "__id int, __n int, __there boolean"))
-    scope.tables[table._node] = TableColumns(F.col("__there"), (F.col("__id"),), ("__n",))
+    scope.tables[table._node] = TableColumns("__there", ("__id",), ("__n",))
     return scope
 
 
@@ -79,3 +79,20 @@ def test_a_foreign_key_is_null_where_there_is_no_row(table: ts.Table, scope: Sco
     pointed = [*builder._pointing(scope, table._node, Pointer(join.on, join.foreign), "__on")]
     pointed += builder._pointing(scope, table._node, Pointer(group.on, group.key), "__group")
     assert evaluated(scope, *pointed) == [(1, 2, 2), (2, None, None), (3, 100, 100)]
+
+
+def test_a_second_scope_of_a_frame_shows_its_own_columns_under_the_same_names(
+    table: ts.Table, scope: Scope
+) -> None:
+    first = scope.table(table.filter("n > 1")._node)
+    behind = Scope(scope.hidden(), {table._node: TableColumns("__there", ("__n",), ("__id",))})
+    second = behind.table(table.select("n", F.expr("id").alias("other"))._node)
+    found = evaluated(behind, *first.value, *second.value)
+    assert found == [(1, 50, 1, 50), (2, None, None, None), (3, None, 3, 1)]
+
+
+@pytest.mark.parametrize("name", ["a.b", "a`b", "A b", "__x", "select", "ä"])
+def test_a_column_is_shown_whatever_its_name(scope: Scope, name: str) -> None:
+    (made,) = scope.add({"__made": quoted(name) + 1}, {name: "__id"})
+    assert evaluated(scope, made) == [(1, 2), (2, 3), (3, 4)]
+    assert scope.hidden().columns == ["__id", "__n", "__there", "__made"]

@@ -148,8 +148,8 @@ class Builder:
         assert isinstance(given, SourceFrame)  # noqa: S101
         scope = Scope(given.frame, exact=True)
         scope.tables[source] = TableColumns(
-            exists=F.col("__live"),
-            key=tuple(internal(f"__key_{number}") for number in range(len(source.key))),
+            there="__live",
+            parts=tuple(f"__key_{number}" for number in range(len(source.key))),
             names=tuple(f"__value_{number}" for number in range(len(source.value))),
         )
         consumers = self._consumers(scope, readers, {})
@@ -202,7 +202,7 @@ class Builder:
             consumers += self._consumers(
                 scope, between.readers, carried, here, self._at(port, ROW_TS), latest
             )
-            frame = scope.frame
+            frame = scope.hidden()
         packer = ChangePacker(tuple(consumers), self._shards, number)
         frame = frame.selectExpr(*blobs.COLUMNS, *_read(consumers))
         return frame.mapInArrow(packer.__call__, blobs.SCHEMA)
@@ -302,14 +302,15 @@ class Builder:
         self, scope: Scope, reader: Reader, pointer: Pointer, table: TableColumns
     ) -> dict[str, Column]:
         """The columns of a foreign key or a group; all null if there is no row, or it points at nothing."""
-        parts = self._pointing(scope, reader.node, pointer, f"__on{reader.port.rank}")
+        names = self._pointing(scope, reader.node, pointer, f"__on{reader.port.rank}")
+        parts = list(map(internal, names))
         whole = [] if pointer.null_parts else [part.isNotNull() for part in parts]
         there = reduce(lambda one, other: one & other, whole, table.exists)
         columns = _key(parts, pointer.key, foreign_columns(len(parts)), FOREIGN_HASH)
         return {name: F.when(there, column) for name, column in columns.items()}
 
-    def _pointing(self, scope: Scope, node: Node, pointer: Pointer, name: str) -> list[Column]:
-        """What a row points at, in the types that are compared; null if there is no row."""
+    def _pointing(self, scope: Scope, node: Node, pointer: Pointer, name: str) -> tuple[str, ...]:
+        """Add what a row points at, in the types that are compared; null if there is no row."""
         exists = scope.table(node).exists
         kinds = [spark_type(one) for one in pointer.key]
         parts = {
@@ -321,17 +322,16 @@ class Builder:
     def _lay_out(self, scope: Scope, result: Result, port: int) -> None:
         """Register the columns of a result as tables and keys."""
         scope.exact = result.has_own_types
-        scope.keys[result.node] = tuple(self._at(port, name) for name in result.key)
+        scope.keys[result.node] = tuple(self._name(port, name) for name in result.key)
         before: tuple[Node, TableColumns] | None = None
         for row in result.rows:
-            key = tuple(self._at(port, name) for name in row.key)
+            key = tuple(self._name(port, name) for name in row.key)
             if row.pointer is not None and before is not None:
                 inner = Scope(scope.frame, {before[0]: before[1]})
                 pointed = self._pointing(inner, before[0], row.pointer, f"__pointed{result.node.serial}")
-                scope.frame = inner.frame
-                if key:
-                    pointed = [F.coalesce(mine, part) for mine, part in zip(key, pointed, strict=True)]
-                key = tuple(pointed)
+                scope.frame = inner.hidden()
+                both = zip(key, pointed, strict=True)
+                key = tuple(f"coalesce({mine}, {part})" for mine, part in both) if key else pointed
             table = self._carried(port, row.column, key, row.table)
             if row.side is None:
                 scope.tables[row.table] = table
@@ -347,7 +347,7 @@ class Builder:
         self._lay_out(scope, ending.result, port)
         table = scope.table(node)
         kinds = [spark_type(one) for one in node.key]
-        old = self._carried(port, OLD, table.key, node) if ending.output.before else None
+        old = self._carried(port, OLD, table.parts, node) if ending.output.before else None
         columns = OutputColumns(
             key=[column.cast(kind) for column, kind in zip(table.key, kinds, strict=True)],
             value=table.names,
@@ -406,10 +406,10 @@ class Builder:
         """An unpacked column."""
         return internal(self._name(port, *parts))
 
-    def _carried(self, port: int, name: str, key: tuple[Column, ...], node: Node) -> TableColumns:
+    def _carried(self, port: int, name: str, key: tuple[str, ...], node: Node) -> TableColumns:
         """The columns of a table whose value arrives with the messages of a port."""
         names = tuple(self._name(port, name, f"c{number}") for number in range(len(node.value)))
-        return TableColumns(F.coalesce(self._at(port, name), F.lit(False)), key, names)
+        return TableColumns(f"coalesce({self._name(port, name)}, false)", key, names)
 
     # Types
 

@@ -59,26 +59,36 @@ def column_of(expression: object) -> Column:
 
 def quoted(*names: str) -> Column:
     """Return the column of a (nested) name, whatever characters it contains."""
-    return F.col(".".join(map(sink.quoted, names)))
+    return internal(".".join(map(sink.quoted, names)))
 
 
 @dataclass(frozen=True)
 class TableColumns:
-    """The columns of a table or a stream inside a data frame.
+    """The columns of a table or a stream inside a data frame, as SQL: a Column takes several calls of the JVM.
 
     Attributes
     ----------
-    exists
+    there
         Whether there is a row. For a stream, whether the record has a value, and null where there is no record.
-    key
+    parts
         The columns of the key, in the order of the node's fields.
     names
         The columns of the value, by their names in the data frame; they are null where there is no row.
     """
 
-    exists: Column
-    key: tuple[Column, ...]
+    there: str
+    parts: tuple[str, ...]
     names: tuple[str, ...]
+
+    @cached_property
+    def exists(self) -> Column:
+        """Whether there is a row."""
+        return internal(self.there)
+
+    @cached_property
+    def key(self) -> tuple[Column, ...]:
+        """The columns of the key."""
+        return tuple(map(internal, self.parts))
 
     @cached_property
     def value(self) -> tuple[Column, ...]:
@@ -87,7 +97,7 @@ class TableColumns:
 
 
 def internal(name: str) -> Column:
-    """Return an internal column. As SQL this takes a fraction of the time of `F.col`."""
+    """Return an internal column, or an expression of some. As SQL this takes a fraction of the time of `F.col`."""
     return F.expr(name)
 
 
@@ -134,31 +144,34 @@ class Scope:
 
     frame: DataFrame
     tables: dict[Node, TableColumns] = field(default_factory=dict)
-    keys: dict[Node, tuple[Column, ...]] = field(default_factory=dict)
+    keys: dict[Node, tuple[str, ...]] = field(default_factory=dict)
     sides: dict[tuple[Node, int], TableColumns] = field(default_factory=dict)
     exact: bool = False
-    _visible: dict[Node, dict[str, Column]] = field(default_factory=dict, init=False)
-    _beside: dict[str, Column] = field(default_factory=dict, init=False)
+    _visible: dict[Node, dict[str, str]] = field(default_factory=dict, init=False)
+    _beside: dict[str, str] = field(default_factory=dict, init=False)
 
-    def add(self, columns: dict[str, Column], beside: dict[str, Column] | None = None) -> list[Column]:
-        """Add internal columns, while some further columns are visible by their names."""
-        return list(map(internal, self._added(columns, beside)))
+    def add(self, columns: dict[str, Column], beside: dict[str, str] | None = None) -> tuple[str, ...]:
+        """Add internal columns, while some further columns are visible by their names; return the internal names.
 
-    def _added(self, columns: dict[str, Column], beside: dict[str, Column] | None = None) -> tuple[str, ...]:
-        """Add the columns, and return their names."""
+        `beside`: the further columns, as SQL.
+        """
         if beside is not None and beside is not self._beside:
-            hidden = self.frame.drop(*self._beside) if self._beside else self.frame
-            self.frame, self._beside = hidden.withColumns(beside), beside
+            shown = (f"{column} AS {sink.quoted(name)}" for name, column in beside.items())
+            self.frame, self._beside = self.hidden().selectExpr("*", *shown), beside
         if columns:
             self.frame = self.frame.withColumns(columns)
         return tuple(columns)
 
-    def visible(self, node: Node) -> dict[str, Column]:
+    def hidden(self) -> DataFrame:
+        """The data frame without the columns that users' expressions see: another scope may show others."""
+        return self.frame.drop(*self._beside) if self._beside else self.frame
+
+    def visible(self, node: Node) -> dict[str, str]:
         """The columns of a table under their names, against which a user's expression is resolved."""
         table = self.table(node)
         if node not in self._visible:
             names = [one.name for one in (*node.key, *node.value)]
-            self._visible[node] = dict(zip(names, [*table.key, *table.value], strict=True))
+            self._visible[node] = dict(zip(names, [*table.parts, *table.names], strict=True))
         return self._visible[node]
 
     def table(self, node: Node) -> TableColumns:
@@ -180,7 +193,7 @@ class Scope:
     def _select(self, node: Select) -> TableColumns:
         parent = self.table(node.parent)
         return self._made(
-            node, parent.exists, parent.key, self.visible(node.parent), node.columns, node.delete_when
+            node, parent.there, parent.parts, self.visible(node.parent), node.columns, node.delete_when
         )
 
     def _filter(self, node: Filter) -> TableColumns:
@@ -193,8 +206,8 @@ class Scope:
             there = F.when(parent.exists, holds).otherwise(F.lit(False))
         columns = {_internal(node, ""): there}
         columns |= {_internal(node, n): F.when(there, value) for n, value in enumerate(parent.value)}
-        exists, *names = self._added(columns, self.visible(node.parent))
-        return TableColumns(internal(exists), parent.key, tuple(names))
+        exists, *names = self.add(columns, self.visible(node.parent))
+        return TableColumns(exists, parent.parts, tuple(names))
 
     def _select_key(self, node: SelectKey) -> TableColumns:
         parent = self.table(node.parent)
@@ -205,7 +218,7 @@ class Scope:
         kept = {one.name for one in node.value}
         fields = zip(node.parent.value, parent.names, strict=True)
         names = tuple(name for one, name in fields if one.name in kept)
-        return replace(parent, key=tuple(self.add(columns, self.visible(node.parent))), names=names)
+        return replace(parent, parts=self.add(columns, self.visible(node.parent)), names=names)
 
     def _side(self, join: Join, side: int) -> TableColumns:
         given = self.sides.get((join, side))
@@ -214,31 +227,32 @@ class Scope:
     def _join(self, join: Join) -> TableColumns:
         left, right = self._side(join, 0), self._side(join, 1)
         there = {
-            "inner": left.exists & right.exists,
-            "left": left.exists,
-            "right": right.exists,
-            "outer": left.exists | right.exists,
+            "inner": f"({left.there} AND {right.there})",
+            "left": left.there,
+            "right": right.there,
+            "outer": f"({left.there} OR {right.there})",
         }[join.how]
         beside = _side_columns(LEFT, join.left, left) | _side_columns(RIGHT, join.right, right)
-        return self._made(join, there, self.keys.get(join, left.key), beside, join.select, join.delete_when)
+        return self._made(join, there, self.keys.get(join, left.parts), beside, join.select, join.delete_when)
 
     def _made(
         self,
         node: Node,
-        there: Column,
-        key: tuple[Column, ...],
-        beside: dict[str, Column],
+        row: str,
+        key: tuple[str, ...],
+        beside: dict[str, str],
         columns: Sequence[Named],
         delete_when: Expression | None,
     ) -> TableColumns:
-        """The columns of a table whose value is computed."""
+        """The columns of a table whose value is computed; `row`: whether there is a row to compute it from."""
+        there = internal(row)
         if delete_when is not None:
             there = F.when(there, ~truth(column_of(delete_when))).otherwise(there)
         made = {_internal(node, ""): there}
         for number, (one, kind) in enumerate(zip(columns, node.value, strict=True)):
             made[_internal(node, number)] = F.when(there, self._typed(one.expression, kind))
-        exists, *names = self._added(made, beside)
-        return TableColumns(internal(exists), key, tuple(names))
+        exists, *names = self.add(made, beside)
+        return TableColumns(exists, key, tuple(names))
 
     def _typed(self, expression: Expression, made: Field) -> Column:
         """An expression in the type of its column; without a cast if it has that type already."""
@@ -256,12 +270,12 @@ def _internal(node: Node, part: object) -> str:
     return f"__table{node.serial}_{part}"
 
 
-def _side_columns(side: str, node: Node, table: TableColumns) -> dict[str, Column]:
+def _side_columns(side: str, node: Node, table: TableColumns) -> dict[str, str]:
     """One side of a join under the names that `Row` uses; null where the side has no row."""
-    columns = {side_column(side, ""): table.exists}
-    for one, column in zip(node.key, table.key, strict=True):
-        columns[side_column(side, one.name)] = F.when(table.exists, column)
-    for one, column in zip(node.value, table.value, strict=True):
+    columns = {side_column(side, ""): table.there}
+    for one, column in zip(node.key, table.parts, strict=True):
+        columns[side_column(side, one.name)] = f"CASE WHEN {table.there} THEN {column} END"
+    for one, column in zip(node.value, table.names, strict=True):
         columns[side_column(side, one.name)] = column
     return columns
 

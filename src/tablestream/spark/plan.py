@@ -27,7 +27,7 @@ from tablestream.planner.explain import explained
 from tablestream.planner.lower import lower
 from tablestream.planner.physical_plan import Ending, Mode, Output, PhysicalPlan
 from tablestream.spark.build import Builder, OutputColumns, Settings, polars_types
-from tablestream.spark.columns import quoted
+from tablestream.spark.columns import internal, quoted
 from tablestream.spark.session import check_configured
 from tablestream.spark.sources import SourceFrame
 from tablestream.topology.graph import ancestors
@@ -164,7 +164,7 @@ def query_frame(plan: PhysicalPlan) -> DataFrame:
     """
     builder = Builder(plan, worker_settings(), reporting=True)
     frame = builder.build()
-    kept = [F.expr(name) for name in frame.columns]
+    kept = [internal(name) for name in frame.columns]
     for ending in plan.endings:
         port = ending.port.number
         if ending.output.rejected:
@@ -175,7 +175,7 @@ def query_frame(plan: PhysicalPlan) -> DataFrame:
         # Drop intermediate columns: another output of the same table has columns of the same names.
         mine = F.when(F.col("__port") == port, F.struct(*columns)).alias(f"__out{port}")
         frame = frame.select(*kept, mine)
-        kept.append(F.expr(f"__out{port}"))
+        kept.append(internal(f"__out{port}"))
     return frame.select("__port", *(f"__out{ending.port.number}" for ending in plan.endings))
 
 
