@@ -18,7 +18,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame
@@ -64,7 +63,7 @@ class Reading:
     sequence: Analysed | None
 
 
-def laid_out(batch: Any, log: Reading) -> DataFrame:
+def laid_out(batch: object, log: Reading) -> DataFrame:
     """Read a batch frame as a log is read.
 
     Raises
@@ -74,20 +73,19 @@ def laid_out(batch: Any, log: Reading) -> DataFrame:
     PlanError
         A column is missing.
     """
-    batch = _checked(batch, log)
-    wanted = [*log.key, *log.value]
-    found = _analysed(batch, log, wanted, _COLUMNS_HINT)
+    frame, wanted = _checked(batch, log), [*log.key, *log.value]
+    found = _analysed(frame, log, wanted, _COLUMNS_HINT)
     sequence = [] if log.sequence is None else [log.sequence]
-    found += _analysed(batch, log, sequence, _SEQUENCE_HINT) if sequence else []
+    found += _analysed(frame, log, sequence, _SEQUENCE_HINT) if sequence else []
     for mine, its in zip(found, [*wanted, *sequence], strict=True):
         _check_type(mine, its, log)
     live = F.lit(True)
-    if log.deletes is not None and _can_read(batch, log.deletes, log):
+    if log.deletes is not None and _can_read(frame, log.deletes, log):
         live = ~truth(log.deletes.column)
     time = F.lit(0).cast("bigint")
-    if log.timestamp is not None and _can_read(batch, log.timestamp, log):
+    if log.timestamp is not None and _can_read(frame, log.timestamp, log):
         time = F.unix_micros(log.timestamp.column.cast(T.TimestampType()))
-    return batch.select(
+    return frame.select(
         *(one.column.alias(f"__key_{number}") for number, one in enumerate(log.key)),
         *(F.when(live, one.column).alias(f"__value_{number}") for number, one in enumerate(log.value)),
         live.alias("__live"),
@@ -96,7 +94,7 @@ def laid_out(batch: Any, log: Reading) -> DataFrame:
     )
 
 
-def _checked(batch: Any, log: Reading) -> DataFrame:
+def _checked(batch: object, log: Reading) -> DataFrame:
     """Raise unless it is a batch frame."""
     if isinstance(batch, DataFrame) and not batch.isStreaming:
         return batch
