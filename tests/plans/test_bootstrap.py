@@ -5,10 +5,13 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING
 
+import polars as pl
 import pytest
 
 from tablestream.errors import PlanError
 from tablestream.planner.physical_plan import Align
+from tablestream.runtime.order import number_messages
+from tablestream.state.changes import BOOTSTRAP, ROOT, SEQ, STEP
 from tablestream.topology.nodes import Source
 from tests.marks import quick_first
 from tests.plans.catalogue import COMPOSED, SINGLE
@@ -99,8 +102,18 @@ def test_a_bootstrap_does_not_wait_for_the_log() -> None:
     engine = Engine([Output(node)], align=Align())
     (got,) = engine.steps([Record(left, "1", None, 2)], bootstrap=rows)
     assert {number for number, _ in got} == {0}
-    (later,) = engine.restarted().steps([Record(right, "2", "b|z", 9)])
-    assert later
+    (later,) = engine.restarted().steps([Record(right, "2", "b|z", 9), Record(left, "3", "a|q", 8)])
+    assert [number for number, _ in later] == [1, 1]
+
+
+def test_what_bootstraps_cause_is_the_first_step() -> None:
+    """Whatever their places and hops are; the steps of records stay apart."""
+    rows = [(0, BOOTSTRAP, 7, 3 << 20), (0, BOOTSTRAP, 2, 1), (0, BOOTSTRAP, 2, 5 << 20)]
+    places = [(4, "0000", 1, 0), *rows, (4, "0000", 2, 0)]
+    frame = pl.DataFrame(places, schema=[*ROOT, "_h0"], orient="row")
+    _, (numbers,) = number_messages([frame], ["_h0"])
+    assert numbers[SEQ].to_list() == [4, 3, 1, 2, 5]
+    assert numbers[STEP].to_list() == [2, 1, 1, 1, 3]
 
 
 def test_compat_refuses_a_bootstrap() -> None:
