@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
@@ -142,6 +143,21 @@ def test_a_driver_that_ends_while_it_writes_starts_again(
     shop.orders_rows = spark.createDataFrame([(100, "a", 1)], "id int, customer string, amount int")
     shop.run(shop.orders().to(shop.sink))
     assert [row["id"] for row in shop.sink.rows()] == [100]
+
+
+def test_a_copied_checkpoint_does_not_read_its_rows_again(shop: Shop) -> None:
+    """Although Spark has not deleted them yet, and they are at another place now."""
+    shop.orders_log.add([order(1, "b")])
+    orders = shop.orders().materialize()
+    shop.run(orders.to(shop.sink))
+    assert shop.kept
+    copied = shop.directory / "copied"
+    shutil.copytree(shop.directory / "checkpoint", copied)
+    assert ts.relocate_checkpoint(copied)
+    shop.orders_log.add([order(2, "b")])
+    run(shop.orders().materialize().to(shop.sink), checkpoint=copied, shards=4)
+    rows = [(row["_order"]["micro_batch"], row["id"], row["amount"]) for row in shop.sink.rows()]
+    assert rows[30:] == [(0, 1, -1), (1, 2, -2)]
 
 
 def test_bad_bootstraps_are_refused(shop: Shop, spark: SparkSession) -> None:
