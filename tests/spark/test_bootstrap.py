@@ -146,18 +146,14 @@ def test_a_driver_that_ends_while_it_writes_starts_again(
 
 
 def test_a_copied_checkpoint_does_not_read_its_rows_again(shop: Shop) -> None:
-    """Although Spark has not deleted them yet, and they are at another place now."""
-    shop.orders_log.add([order(1, "b")])
-    orders = shop.orders().materialize()
-    shop.run(orders.to(shop.sink))
-    assert shop.kept
+    """Before the second micro-batch Spark refuses the copy: it knows the files by their old place."""
+    shop.run(shop.orders().materialize().to(shop.sink))
     copied = shop.directory / "copied"
     shutil.copytree(shop.directory / "checkpoint", copied)
     assert ts.relocate_checkpoint(copied)
-    shop.orders_log.add([order(2, "b")])
-    run(shop.orders().materialize().to(shop.sink), checkpoint=copied, shards=4)
-    rows = [(row["_order"]["micro_batch"], row["id"], row["amount"]) for row in shop.sink.rows()]
-    assert rows[30:] == [(0, 1, -1), (1, 2, -2)]
+    with pytest.raises(StreamingQueryException, match="basePath"):
+        run(shop.orders().materialize().to(shop.sink), checkpoint=copied, shards=4)
+    assert len(shop.sink.rows()) == 30
 
 
 def test_bad_bootstraps_are_refused(shop: Shop, spark: SparkSession) -> None:

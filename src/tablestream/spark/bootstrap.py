@@ -123,7 +123,7 @@ def _refuse_several(rows: DataFrame, source: Source) -> None:
 def _stream(spark: SparkSession, path: str, source: Source, bootstrap: Bootstrap) -> DataFrame:
     """Read the rows as a stream with all columns of a source.
 
-    With `fileNameOnly` files are known by their names: a checkpoint that was copied does not read them again.
+    With `fileNameOnly`, files that could not be deleted are not read again in a checkpoint that was moved.
     """
     reader = spark.readStream.schema(_schema(bootstrap.frame))
     rows = reader.option("cleanSource", "delete").option("fileNameOnly", "true").parquet(f"{path}/rows")
