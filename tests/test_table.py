@@ -718,7 +718,8 @@ def test_a_session_that_keeps_its_state_elsewhere(
 
 
 def test_times_of_arrival_warn_where_something_goes_by_them(log: DataFrame) -> None:
-    for given in ({"history": "1 minute"}, {"reorder": "1 minute"}):
+    arguments: list[dict[str, Any]] = [{"history": "1 minute"}, {"reorder": "1 minute"}]
+    for given in arguments:
         with pytest.warns(UserWarning, match="no timestamp=.*time of their micro-batch"):
             ts.table(log, "id", name="a", **given)
     with warnings.catch_warnings():

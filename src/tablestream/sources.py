@@ -43,6 +43,7 @@ def table(
     tombstone_retention: str | timedelta | None = "2 days",
     order_by: ColumnLike | None = None,
     name: str | None = None,
+    bootstrap: DataFrame | None = None,
 ) -> Table:
     """Read a changelog as a table: the last record of a key is its row.
 
@@ -81,6 +82,12 @@ def table(
         tables of a plan have one, with the same type, or none has.
     name
         Used in `Table.explain`, metrics and errors. It also identifies the table when a plan is restarted.
+    bootstrap
+        A batch DataFrame with the rows that the table starts with, one row of each key. It has the columns of the
+        key and the value, and what `sequence_by` reads; also those of `timestamp` and `apply_as_deletes` if it has
+        them: without them a row exists, and its time is 1970. `start` evaluates it once and keeps the rows in the
+        checkpoint until they are part of the state. The rows of all bootstraps of a query are one step, before
+        every record: no result shows a part of them. Let the log begin where the rows were read, or earlier.
 
     Returns
     -------
@@ -90,7 +97,8 @@ def table(
     ------
     ArgumentError
         The frame is not streaming; its rows were shuffled or sorted after they were read and no `order_by` is
-        given; the timestamp has another type; a key expression has no alias; an argument has the wrong type.
+        given; the timestamp has another type; a key expression has no alias; an argument has the wrong type;
+        `bootstrap` is streaming, or its columns have other types.
     PlanError
         A column does not exist.
     ColumnCollisionError
@@ -111,8 +119,16 @@ def table(
     >>> import tablestream as ts
     >>> clicks = spark.readStream.format("rate").load()  # doctest: +SKIP
     >>> latest = ts.table(clicks, key="value", timestamp="timestamp", name="clicks")  # doctest: +SKIP
+
+    A table that starts with rows which a database has, and then follows its log:
+
+    >>> log = ts.from_kafka(spark, "users", "id int, name string",
+    ...                     bootstrap_servers="localhost:9092")  # doctest: +SKIP
+    >>> rows = spark.read.jdbc("jdbc:postgresql:shop", "users")  # doctest: +SKIP
+    >>> users = ts.table(log, "id", name="users", bootstrap=rows)  # doctest: +SKIP
     """
-    said = Said(timestamp, apply_as_deletes, columns, except_columns, order_by, name)
+    said = Said(timestamp, apply_as_deletes, columns, except_columns, order_by, name, bootstrap)
+    _check_bootstrap(said, reorder)
     if sequence_by is not None and (history is not None or reorder is not None):
         raise ArgumentError(
             "sequence_by= cannot be combined with history= or reorder=, which go by time.",
@@ -139,6 +155,7 @@ def global_table(
     reorder: str | timedelta | None = None,
     order_by: ColumnLike | None = None,
     name: str | None = None,
+    bootstrap: DataFrame | None = None,
 ) -> GlobalTable:
     """Read a changelog as a table with a copy in every shard.
 
@@ -148,7 +165,7 @@ def global_table(
 
     Parameters
     ----------
-    df, key, timestamp, apply_as_deletes, columns, except_columns, history, reorder, order_by, name
+    df, key, timestamp, apply_as_deletes, columns, except_columns, history, reorder, order_by, name, bootstrap
         As for `table`; Kafka Streams' global tables have no history.
 
     Returns
@@ -156,7 +173,8 @@ def global_table(
     GlobalTable
         The right side of `Table.join` and `Stream.join`.
     """
-    said = Said(timestamp, apply_as_deletes, columns, except_columns, order_by, name)
+    said = Said(timestamp, apply_as_deletes, columns, except_columns, order_by, name, bootstrap)
+    _check_bootstrap(said, reorder)
     source, _ = source_of(df, key, said, records=False)
     _warn_of_arrival(source, history, reorder)
     return GlobalTable(versioned(_reordered(source, reorder), history), df.sparkSession)
@@ -205,6 +223,17 @@ def stream(
     source, _ = source_of(df, [] if key is None else key, said, records=True)
     _warn_of_arrival(source, reorder)
     return Stream(_reordered(source, reorder), df.sparkSession)
+
+
+def _check_bootstrap(said: Said, reorder: str | timedelta | None) -> None:
+    """Refuse a bootstrap whose rows would wait for their time."""
+    if said.bootstrap is not None and reorder is not None:
+        raise ArgumentError(
+            "bootstrap= cannot be combined with reorder=, which would hold its rows back.",
+            hint="Omit one of them; history= keeps versions in the order of their times without reorder=.",
+            operator=checked_name(said.name) or "table",
+            where=user_line(),
+        )
 
 
 def _warn_of_arrival(source: Node, *lengths: str | timedelta | None) -> None:
@@ -289,6 +318,7 @@ class Said:
     except_columns: str | Sequence[str] | None
     order_by: ColumnLike | None
     name: str | None
+    bootstrap: DataFrame | None = None
 
 
 def source_of(
@@ -343,6 +373,7 @@ def source_of(
             order_by=column(said.order_by),
             records=records,
             sequence_by=column(sequence_by),
+            bootstrap=said.bootstrap,
         ),
     )
     source = Source(
@@ -354,5 +385,6 @@ def source_of(
         text=described.text,
         ordered_by=described.ordered_by,
         records=records,
+        bootstrapped=said.bootstrap is not None,
     )
     return _deduplicated(source) if described.deduplicates else source, described.sequence

@@ -33,19 +33,23 @@ def assert_like_twin(
     hasher: Hasher = stable_hash,
     ordered: bool = False,
     restarts: bool = False,
+    bootstrap: Sequence[Record] = (),
 ) -> None:
     """Assert that the engine, micro-batch by micro-batch, gives the twin's changes and drops as many records.
 
     Changes of one step to different keys may come in any order, unless `ordered` or in compat; with unmatched ones of
-    a one-to-many join they may in compat, too.
+    a one-to-many join they may in compat, too. The rows of a bootstrap come with the first micro-batch.
     """
     apart = {node for node in ancestors(*nodes) if isinstance(node, StreamJoin) and node.grace is not None}
     unmatched_ones = any(isinstance(node, OneToMany) and node.keeps_unmatched for node in ancestors(*nodes))
     outputs = [Output(node) for node in nodes]
     engine = Engine(outputs, compat, shards, slice_rows, hasher)
     twin = Model(outputs, compat=compat, shard=lambda key: hasher(key) % shards)
-    for piece in pieces:
-        got, wanted = engine.steps(piece), twin.steps(piece)
+    for number, piece in enumerate(pieces):
+        rows = [] if number else bootstrap
+        got = engine.steps(piece, bootstrap=rows)
+        started = twin.start(rows) if rows else [[] for _ in nodes]
+        wanted = [[*first, *later] for first, later in zip(started, twin.steps(piece), strict=True)]
         for node, mine, his in zip(nodes, got, wanted, strict=True):
             if not (compat or node.is_stream or apart.intersection(ancestors(node))):
                 assert_once_per_key_and_step(mine)

@@ -25,10 +25,11 @@ from tablestream.planner.physical_plan import Align, Ending, Mode, Output, Physi
 from tablestream.runtime.alignment import progress_of
 from tablestream.runtime.measures import Counts
 from tablestream.runtime.order import in_order
-from tablestream.runtime.rounds import EVERY_SHARD, Port, Round
+from tablestream.runtime.rounds import EVERY_SHARD, RANKS, Port, Round
 from tablestream.runtime.run_round import SLICE_ROWS, run_round
 from tablestream.state.cache import ChunkCache, NoCache
 from tablestream.state.changes import (
+    BOOTSTRAP,
     FOREIGN_HASH,
     KEY_HASH,
     LATEST,
@@ -228,11 +229,17 @@ class Engine:
         """Work off one micro-batch; per output the changes in the total order."""
         return [[step.change for step in steps] for steps in self.steps(records, now)]
 
-    def steps(self, records: Sequence[Record], now: int = 0) -> list[list[Step]]:
-        """Do the same, each change with the number of its record, from 1; `now` is the wall clock's time."""
+    def steps(
+        self, records: Sequence[Record], now: int = 0, bootstrap: Sequence[Record] = ()
+    ) -> list[list[Step]]:
+        """Do the same, each change with the number of its record, from 1; `now` is the wall clock's time.
+
+        What the rows of a bootstrap cause has the number 0.
+        """
         inbox: Inbox = {}
         self.now = now
         self.measures = Counter()
+        self._start(bootstrap, inbox)
         self._enter(records, inbox)
         for work in self.plan.rounds:
             self._work(work, inbox)
@@ -283,6 +290,18 @@ class Engine:
         if self.plan.progress is not None and lanes:
             places = pl.DataFrame(list(lanes.values()))
             self._deliver(self.plan.progress, progress_of(places, pl.col(PARTITION), self.now), inbox)
+
+    def _start(self, rows: Sequence[Record], inbox: Inbox) -> None:
+        """Let the rows of bootstraps enter, in the places that a source's packer gives them."""
+        outgoing: dict[Port, list[FrameRow]] = {}
+        for number, row in enumerate(rows):
+            assert row.parts is not None
+            changed = _Row(row.parts, {row.source: row.value}, {})
+            place = {TIME: -(1 << 63), PARTITION: BOOTSTRAP, POSITION: row.ts}
+            for reader in self.plan.bootstrap_readers(row.source) if row.source in self.plan.sources else ():
+                message = {**place, "_h0": number * RANKS + reader.port.rank, TS: row.ts}
+                self._put(outgoing, reader, message, changed)
+        self._send(outgoing, inbox)
 
     def _written(self, record: Record) -> FrameRow:
         """What a writer adds to its records."""
@@ -359,7 +378,11 @@ class Engine:
         if not frames:
             return []
         rows = in_order(frames, hop_columns(len(self.plan.rounds) + 1))
-        number = _number if self.align is None else itemgetter(POSITION)
+        of_record = _number if self.align is None else itemgetter(POSITION)
+
+        def number(row: FrameRow) -> int:
+            return 0 if row[PARTITION] == BOOTSTRAP else of_record(row)
+
         return [Step(number(row), self._change(ending, row)) for row in rows.to_dicts()]
 
     def _change(self, ending: Ending, row: FrameRow) -> Change:

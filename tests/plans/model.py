@@ -252,6 +252,18 @@ class Model:
                 self._step({record.source: changes})
         return self._answers
 
+    def start(self, rows: Sequence[Record]) -> list[list[Step]]:
+        """Work off the rows of all bootstraps as one step, with the number 0."""
+        self._answers = [[] for _ in self._outputs]
+        made: dict[Node, list[Moved]] = {}
+        for row in rows:
+            if row.source in self._sources:
+                read = self._sources[row.source].change(0, row.parts, row.value, row.ts)
+                changes = [Moved(key, value, ChangeTime.of(ts, ts)) for key, value, ts in read]
+                made.setdefault(row.source, []).extend(changes)
+        self._step(made)
+        return self._answers
+
     def _answer(self, node: Node, change: Moved) -> None:
         for output, answers in zip(self._outputs, self._answers, strict=True):
             if output is node:

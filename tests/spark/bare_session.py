@@ -54,10 +54,22 @@ def joined(spark: SparkSession, directory: Path) -> ts.Table:
     return positions.join(priced, on="ticker", how="left", name="joined")
 
 
+def started(spark: SparkSession, directory: Path) -> ts.Table:
+    """Start positions with the rows of a batch frame, which has no times."""
+    log = ts.from_files(spark, directory / "positions", "json", f"{SCHEMAS['positions']}, at timestamp")
+    rows = spark.createDataFrame([(1, "Z"), (3, "C")], SCHEMAS["positions"])
+    at = F.coalesce(F.col("at"), F.lit("2024-01-01").cast("timestamp"))
+    return ts.table(log, "id", columns="ticker", timestamp=at, name="started", bootstrap=rows)
+
+
 def run(spark: SparkSession, directory: Path) -> None:
     """Run the query until it has read all there is."""
-    output = joined(spark, directory).to(ts.to_files(directory / "out"))
-    query = ts.start(output, checkpoint=directory / "checkpoint")
+    work_off(joined(spark, directory).to(ts.to_files(directory / "out")), directory / "checkpoint")
+
+
+def work_off(output: ts.OutputRequest, checkpoint: Path) -> None:
+    """Run a query until it has read all there is."""
+    query = ts.start(output, checkpoint=checkpoint)
     try:
         query.processAllAvailable()
     finally:
@@ -118,6 +130,10 @@ def main(kind: str, place: str, *settings: str) -> None:
     run(spark, directory)
     found["partitions"] = partitions(directory)
     found["changes"] = changes(spark, directory)
+    first = started(spark, directory).to(ts.to_files(directory / "started"))
+    work_off(first, directory / "checkpoint of started")
+    read = spark.read.parquet(str(directory / "started")).orderBy("_order").collect()
+    found["started"] = [[row.id, row.ticker] for row in read]
     (directory / "found.json").write_text(json.dumps(found), encoding="utf-8")
     spark.stop()
 

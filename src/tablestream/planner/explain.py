@@ -22,8 +22,9 @@ def explained(plan: PhysicalPlan) -> str:
     parts = [f"Plan: {_count(len(plan.rounds), 'round')}, {plan.mode.shards} shards, compat {compat}"]
     for source, readers in sorted(plan.sources.items(), key=lambda entry: entry[0].serial):
         key = ", ".join(one.name for one in source.key)
+        begin = ", starts with a bootstrap" if source.bootstrapped else ""
         parts.append(
-            f"Source {plan.names[source]} (key {key})" + (f" -> {_ports(readers)}" if readers else "")
+            f"Source {plan.names[source]} (key {key}){begin}" + (f" -> {_ports(readers)}" if readers else "")
         )
     for work in plan.rounds:
         parts += _round(work)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tablestream.errors import PlanError
@@ -179,6 +179,25 @@ class PhysicalPlan:
     def progress(self) -> Port | None:
         """The port that receives how far the source partitions have come, if records wait for each other."""
         return next((work.alignment.progress for work in self.rounds if work.alignment is not None), None)
+
+    @property
+    def bootstrapped(self) -> tuple[Source, ...]:
+        """The sources that start with a bootstrap, in the order of their declaration."""
+        found = (source for source in self.sources if source.bootstrapped)
+        return tuple(sorted(found, key=lambda one: one.serial))
+
+    def bootstrap_readers(self, source: Source) -> tuple[Reader, ...]:
+        """The readers of the rows that a source starts with. These rows do not wait for records."""
+        released = {
+            held.number: held.target
+            for work in self.rounds
+            if work.alignment is not None
+            for held in work.alignment.held
+        }
+        return tuple(
+            replace(reader, port=released.get(reader.port.number, reader.port))
+            for reader in self.sources[source]
+        )
 
     def rejecting(self, source: Source) -> tuple[Port, ...]:
         """The ports that receive the records that a source rejects."""

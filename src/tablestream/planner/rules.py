@@ -56,6 +56,13 @@ from tablestream.topology.streams import FlatMap, StreamJoin, ToStream
 
 def _source(lowering: Lowering, node: Source) -> Made:
     """A source's records appear before the first round or, if they wait for each other, after it."""
+    if node.bootstrapped and lowering.mode.compat:
+        raise PlanError(
+            "compat='kafka-streams' has no bootstrap: Kafka Streams reads a table from its topic alone.",
+            hint="Omit compat= or bootstrap=.",
+            operator=lowering.names[node],
+            where=node.where,
+        )
     return Made(0 if lowering.mode.align is None else 1, Result.computed(node))
 
 

@@ -13,7 +13,7 @@ import polars as pl
 
 from tablestream.operators.events import Ints, ints
 from tablestream.runtime.rounds import RANKS
-from tablestream.state.changes import PARTITION, POSITION, ROOT, SEQ, STEP, STEP_HOPS, TIME
+from tablestream.state.changes import BOOTSTRAP, PARTITION, POSITION, ROOT, SEQ, STEP, STEP_HOPS, TIME
 
 
 def sorted_positions(places: pl.DataFrame, hops: Sequence[str]) -> Ints:
@@ -80,14 +80,17 @@ def number_messages(
     order
         All places, sorted.
     numbers
-        Per frame, ``_seq`` (from 1) and ``_step`` (from 1, equal for what one record caused) of its rows.
+        Per frame, ``_seq`` (from 1) and ``_step`` (from 1, equal for what one record caused) of its rows. What
+        bootstraps caused is the first step.
     """
     every = pl.concat(places)
     positions = sorted_positions(every, hops)
     order = every[positions]
     parts = [*(pl.col(name) for name in ROOT), *_hops_of_step(order, hops)]
+    row = pl.int_range(pl.len())
     fresh = order.select(
-        pl.any_horizontal(part.ne_missing(part.shift(1)) for part in parts) | (pl.int_range(pl.len()) == 0)
+        (row == 0)
+        | pl.any_horizontal(part.ne_missing(part.shift(1)) for part in parts) & (row >= _bootstrapped(order))
     )
     seq, step = np.empty(len(positions), dtype=np.int64), np.empty(len(positions), dtype=np.int64)
     seq[positions] = np.arange(1, len(positions) + 1)
@@ -98,6 +101,13 @@ def number_messages(
         numbers.append(pl.DataFrame({SEQ: seq[start:end], STEP: step[start:end]}))
         start = end
     return order, numbers
+
+
+def _bootstrapped(order: pl.DataFrame) -> int:
+    """How many of the sorted messages come from bootstraps: these are the first."""
+    if order.is_empty() or order[PARTITION][0] != BOOTSTRAP:
+        return 0
+    return int((order[PARTITION] == BOOTSTRAP).sum())
 
 
 def _hops_of_step(order: pl.DataFrame, hops: Sequence[str]) -> list[pl.Expr]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 
@@ -43,12 +43,13 @@ from tablestream.spark.columns import (
     opened_name,
     spark_type,
 )
+from tablestream.spark.layout import Layout
 from tablestream.spark.packing import ChangePacker, Consumer, SourcePacker
 from tablestream.spark.processor import RoundProcessor
 from tablestream.spark.round_worker import RoundWorker
 from tablestream.spark.sources import SourceFrame
 from tablestream.spark.types import arrow_type
-from tablestream.spark.unpacking import ORDER, ChangeUnpacker, Opened, OutputUnpacker, by_batches
+from tablestream.spark.unpacking import ORDER, ChangeUnpacker, OutputUnpacker, by_batches
 from tablestream.state.changes import (
     FOREIGN_HASH,
     KEY_HASH,
@@ -62,7 +63,6 @@ from tablestream.state.changes import (
     TS,
     foreign_columns,
     hop_columns,
-    key_columns,
 )
 from tablestream.topology.nodes import Field, Fields, Node, Source
 
@@ -111,10 +111,20 @@ class Builder:
         For the workers.
     reporting
         Whether the frame also has a row for each shard that found no state; see `tablestream.spark.births`.
+    bootstraps
+        Of every bootstrapped source, the stream of the rows that it starts with; see `tablestream.spark.bootstrap`.
     """
 
-    def __init__(self, plan: PhysicalPlan, settings: Settings, *, reporting: bool = False) -> None:
+    def __init__(
+        self,
+        plan: PhysicalPlan,
+        settings: Settings,
+        *,
+        reporting: bool = False,
+        bootstraps: Mapping[Source, DataFrame] | None = None,
+    ) -> None:
         self._plan, self._settings, self._reporting = plan, settings, reporting
+        self._bootstraps = bootstraps or {}
         self._shards = plan.mode.shards
         self._last = len(plan.rounds)
         ports = {ending.port.number for ending in plan.endings}
@@ -130,32 +140,46 @@ class Builder:
         `result` gives the columns of each output.
         """
         stream: DataFrame | None = None
-        entering = dict(self._plan.sources)
+        entering = self._entering()
         for work in self._plan.rounds:
-            joining = [source for source, readers in entering.items() if _first_round(readers) == work.number]
-            stream = _union([stream, *(self._source(source, entering.pop(source)) for source in joining)])
+            joining = [one for one in entering if one.round == work.number]
+            entering = [one for one in entering if one.round != work.number]
+            stream = _union([stream, *(self._packed(one) for one in joining)])
             stream = self._round(stream, work)
             behind = tuple(between for between in self._plan.between if between.after == work.number)
             if behind:
                 stream = self._between(stream, behind, work.number)
-        stream = _union([stream, *(self._source(source, readers) for source, readers in entering.items())])
+        stream = _union([stream, *(self._packed(one) for one in entering)])
         return self._opened(stream)
 
     # Stages
 
-    def _source(self, source: Source, readers: tuple[Reader, ...]) -> DataFrame:
-        given = source.frame
+    def _entering(self) -> list[_Entering]:
+        """The frames of all sources: their records, and the rows that they start with."""
+        found = []
+        for source, readers in self._plan.sources.items():
+            given = source.frame
+            assert isinstance(given, SourceFrame)  # noqa: S101
+            found.append(_Entering(source, readers, given.frame))
+            if source in self._bootstraps:
+                first = self._plan.bootstrap_readers(source)
+                found.append(_Entering(source, first, self._bootstraps[source], is_bootstrap=True))
+        return found
+
+    def _packed(self, entering: _Entering) -> DataFrame:
+        """Pack a source's records, or the rows that it starts with."""
+        source, given = entering.source, entering.source.frame
         assert isinstance(given, SourceFrame)  # noqa: S101
-        scope = Scope(given.frame, exact=True)
+        scope = Scope(entering.frame, exact=True)
         scope.tables[source] = TableColumns(
             there="__live",
             parts=tuple(f"__key_{number}" for number in range(len(source.key))),
             names=tuple(f"__value_{number}" for number in range(len(source.value))),
         )
-        consumers = self._consumers(scope, readers, {})
-        rejecting = self._plan.rejecting(source)
-        place = ("__time", "__ts", "__null_key", "__malformed", *given.mark_columns, "__position")
-        order = [name for name in place if name in given.frame.columns]
+        consumers = self._consumers(scope, entering.readers, {})
+        rejecting, first = self._plan.rejecting(source), entering.is_bootstrap
+        place = ("__time", "__ts", "__null_key", "__malformed", *given.mark_columns, "__position", "__row")
+        order = [name for name in place if name in entering.frame.columns]
         order += ["__key_json", "__record"] if rejecting else []
         packer = SourcePacker(
             name=self._plan.names[source],
@@ -168,10 +192,11 @@ class Builder:
             remedy=given.remedy,
             rejecting=rejecting,
             refuse_negative_time=self._plan.mode.compat,
-            progress=self._plan.progress,
+            progress=None if first else self._plan.progress,
             lanes=given.lanes,
+            bootstrap=first,
         )
-        now = ["unix_micros(current_timestamp()) AS __now"] if self._plan.progress is not None else []
+        now = ["unix_micros(current_timestamp()) AS __now"] if packer.progress is not None else []
         frame = scope.frame.selectExpr(*order, *_read(consumers), *now)
         return frame.mapInArrow(packer.__call__, blobs.SCHEMA)
 
@@ -459,43 +484,18 @@ class Builder:
 
 
 @dataclass(frozen=True)
-class Layout:
-    """The columns of a port's messages: plain ones, and values, which arrive as structs.
+class _Entering:
+    """A frame whose rows enter the plan: a source's records, or the rows that it starts with."""
 
-    `numbered`: the messages of each key are numbered. `nested`: in a DataFrame the columns are one struct.
-    """
+    source: Source
+    readers: tuple[Reader, ...]
+    frame: DataFrame
+    is_bootstrap: bool = False
 
-    plain: list[T.StructField]
-    values: dict[str, Fields]
-    numbered: bool = False
-    nested: bool = False
-
-    def _columns(self) -> list[tuple[str, str | None, T.DataType]]:
-        columns: list[tuple[str, str | None, T.DataType]] = [
-            (one.name, None, one.dataType) for one in self.plain
-        ]
-        for name, fields in self.values.items():
-            columns.append((name, "", T.BooleanType()))
-            columns += [(name, f"c{number}", spark_type(one)) for number, one in enumerate(fields)]
-        return columns
-
-    def in_frame(self, port: int) -> list[T.StructField]:
-        """The columns in a DataFrame, under the builder's names."""
-        prefix = "" if self.nested else f"__p{port}_"
-        fields = [
-            T.StructField(prefix + "_".join(filter(None, (name, part))), kind)
-            for name, part, kind in self._columns()
-        ]
-        return [T.StructField(f"__p{port}", T.StructType(fields))] if self.nested else fields
-
-    def opened(self, port: int) -> Opened:
-        """The same columns for the workers."""
-        schema = pa.schema([(one.name, arrow_type(one.dataType, one.name)) for one in self.in_frame(port)])
-        columns = tuple((name, part) for name, part, _ in self._columns())
-        plain = [one.name for one in self.plain]
-        key = [name for name in (*key_columns(len(plain)), *foreign_columns(len(plain))) if name in plain]
-        numbered_by = tuple(key) if self.numbered else ()
-        return Opened(port, columns, schema.serialize().to_pybytes(), numbered_by, self.nested)
+    @property
+    def round(self) -> int:
+        """The round that it joins. A source without readers has only rejected records, which go to outputs."""
+        return min((reader.port.round for reader in self.readers), default=0)
 
 
 _CHANGE = [T.StructField(TS, T.LongType()), T.StructField(LIVE, T.BooleanType())]
@@ -562,11 +562,6 @@ def _captured(schema: pl.Schema, exists: Column) -> dict[str, Column]:
         return {CAPTURE: said, LIVE: F.when(op.isin(UPSERT, DELETE, READ), exists)}
     ends = (op == READ) & snapshot.isin(*LAST)
     return {CONTROL: said, FOREIGN_HASH: zero, LIVE: F.when((op == TRUNCATE) | ends, F.lit(True))}
-
-
-def _first_round(readers: tuple[Reader, ...]) -> int:
-    """The round that a source joins. A source without readers has only rejected records, which go to outputs."""
-    return min((reader.port.round for reader in readers), default=0)
 
 
 def _read(consumers: Sequence[Consumer]) -> dict[str, None]:

@@ -25,6 +25,7 @@ from tablestream.runtime.rejections import Shown
 from tablestream.runtime.rounds import RANKS, Port
 from tablestream.spark import blobs
 from tablestream.state.changes import (
+    BOOTSTRAP,
     KEY_HASH,
     LIVE,
     NOTHING,
@@ -136,6 +137,9 @@ class SourcePacker:
     progress, lanes
         The port that hears how far the source partitions have come, if records wait for each other; the record
         batches then have ``__now``, too. And whether each partition continues, or only the source as a whole.
+    bootstrap
+        Whether these are the rows that the table starts with. The record batches then have ``__row``, their number,
+        in place of a position.
     """
 
     name: str
@@ -150,11 +154,16 @@ class SourcePacker:
     refuse_negative_time: bool = False
     progress: Port | None = None
     lanes: bool = False
+    bootstrap: bool = False
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Pack all record batches of a task."""
         dropped: Counter[tuple[str, str]] = Counter()
-        places = _Places(self.name, self.number, self.marks, self.ordered)
+        places = (
+            _FirstPlaces(self.ordered)
+            if self.bootstrap
+            else _Places(self.name, self.number, self.marks, self.ordered)
+        )
         for table in _gathered(batches):
             frame = places.put(_from_arrow(table).with_columns(_TIME_THERE_IS))
             frame = frame.with_columns(self._reason(frame.columns).alias(_REASON))
@@ -183,7 +192,7 @@ class SourcePacker:
             .then(pl.lit(MALFORMED))
             .when("__null_key")
             .then(pl.lit(NULL_KEY))
-            .when(pl.col(TS).is_null() | pl.col(TIME).is_null())
+            .when(pl.col(TS).is_null() | (pl.col(TIME).is_null() & (not self.bootstrap)))
             .then(pl.lit(NULL_TIME))
         )
 
@@ -235,6 +244,28 @@ class SourcePacker:
             # A writer numbers records, and each may become several: a repeat has the same element, too.
             messages = messages.with_columns(pl.col(NUMBER) * _ELEMENTS + frame[_ELEMENT])
         return blobs.pack(consumer.port, messages, self.shards)
+
+
+@dataclass(frozen=True)
+class _FirstPlaces:
+    """Gives the rows of a bootstrap their place: before all records, by their time, then as they are numbered.
+
+    In this order a versioned table does not take a row for a late one because another row is newer.
+    """
+
+    ordered: bool
+
+    def put(self, frame: pl.DataFrame) -> pl.DataFrame:
+        """Add the order columns."""
+        kind = frame.schema["__time"] if self.ordered else pl.Int64()
+        nothing = pl.lit(None, kind)  # sorts first; integers are sorted without nulls
+        return frame.with_columns(
+            (pl.lit(0, kind).lower_bound() if kind.is_integer() else nothing).alias(TIME),
+            pl.lit(BOOTSTRAP).alias(PARTITION),
+            pl.col("__ts").fill_null(0).alias(POSITION),
+            pl.col("__row").alias(_ELEMENT),
+            pl.col("__ts").alias(TS),
+        )
 
 
 @dataclass

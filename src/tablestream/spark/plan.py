@@ -5,7 +5,7 @@ from __future__ import annotations
 import getpass
 import os
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -47,6 +47,7 @@ def changes_of(
 ) -> DataFrame:
     """Return the changes of one table; see `Table.changes`."""
     plan = lowered([(node, spec)], compat, shards, align)
+    _check_bootstraps(plan)
     prepare_workers(spark)
     if plan.rounds:
         check_configured(spark, plan.mode.shards, len(plan.rounds))
@@ -57,6 +58,17 @@ def changes_of(
     frame, result = builder.result(frame, ending)
     rows = frame.select(*shape(result, ending), *_before(result, ending))
     return _with_images(rows, ending) if spec.before else rows
+
+
+def _check_bootstraps(plan: PhysicalPlan) -> None:
+    """Refuse bootstraps in a query that has no checkpoint yet, which keeps their rows."""
+    for source in plan.bootstrapped:
+        raise ArgumentError(
+            f"'{source.name}' has bootstrap=, whose rows are kept in the checkpoint of the query.",
+            hint="Start the query with ts.start(table.to(sink), checkpoint=...), instead of changes() or rejected().",
+            operator=source.name,
+            where=source.where,
+        )
 
 
 def lowered(
@@ -157,12 +169,13 @@ def _user() -> str:
         return str(os.getuid())
 
 
-def query_frame(plan: PhysicalPlan) -> DataFrame:
+def query_frame(plan: PhysicalPlan, bootstraps: Mapping[Source, DataFrame]) -> DataFrame:
     """Return one frame for all outputs: ``__port``, and a struct ``__out<port>`` with the columns of each.
 
-    It also has the reports of shards without state, which `tablestream.spark.births` reads.
+    It also has the reports of shards without state, which `tablestream.spark.births` reads. `bootstraps`: the rows
+    that sources start with, as `tablestream.spark.bootstrap` reads them.
     """
-    builder = Builder(plan, worker_settings(), reporting=True)
+    builder = Builder(plan, worker_settings(), reporting=True, bootstraps=bootstraps)
     frame = builder.build()
     kept = [internal(name) for name in frame.columns]
     for ending in plan.endings:

@@ -21,6 +21,7 @@ from tablestream.errors import ArgumentError, MixedPlanError
 from tablestream.options import Alignment, Compat, Emit, OutputSpec, Tombstones
 from tablestream.planner.physical_plan import PhysicalPlan
 from tablestream.spark.births import ShardWatch
+from tablestream.spark.bootstrap import kept
 from tablestream.spark.columns import spark_type
 from tablestream.spark.outputs import Output, check_outputs, write_outputs
 from tablestream.spark.plan import lowered, plan_of, query_frame, split
@@ -133,7 +134,8 @@ def start(
         one.sink.check(spark, _columns(output))
     keyed = [replace(one, sink=_shaped(one.sink, output)) for one, output in zip(keyed, outputs, strict=True)]
     _check_plan(spark, checkpoint, plan)
-    writer = query_frame(plan).writeStream.outputMode("append").option("checkpointLocation", checkpoint)
+    frame = query_frame(plan, kept(spark, checkpoint, plan))
+    writer = frame.writeStream.outputMode("append").option("checkpointLocation", checkpoint)
     if name is not None:
         writer = writer.queryName(name)
     writer = writer.trigger(**(trigger or {"processingTime": "1 second" if clocked else "0 seconds"}))
@@ -303,7 +305,10 @@ def _check_plan(spark: SparkSession, checkpoint: str, plan: PhysicalPlan) -> Non
     If the query then does not start, the stored plan is not binding.
     """
     path = f"{checkpoint}/{_PLAN}"
-    text = "\n".join(fact for work in plan.rounds for fact in (f"round {work.number}", *work.description))
+    facts = [fact for work in plan.rounds for fact in (f"round {work.number}", *work.description)]
+    if plan.bootstrapped:  # a plan without rounds has no other facts
+        facts.append(f"bootstraps: {', '.join(source.name for source in plan.bootstrapped)}")
+    text = "\n".join(facts)
     noted = None if _query_id(spark, checkpoint) is None else first_line(spark, f"{path}/part-*")
     if noted is None:
         spark.createDataFrame([(text,)], "value string").coalesce(1).write.mode("overwrite").json(path)

@@ -41,6 +41,7 @@ from tablestream.errors import ArgumentError, ColumnCollisionError, ReservedName
 from tablestream.operators.captured.capture import DELETE, READ, UPSERT
 from tablestream.spark import blobs
 from tablestream.spark.analysis import Analysed, analysed, folding
+from tablestream.spark.bootstrap_frame import Bootstrap, Reading, laid_out
 from tablestream.spark.columns import quoted, truth
 from tablestream.spark.lineage import JOIN, mixed_by
 from tablestream.spark.origins import Origin, origin_of
@@ -57,6 +58,8 @@ _MIXED_REMEDIES = {
     JOIN: "Broadcast the static side with F.broadcast(...), or join tables instead; or give order_by= a"
     " column that orders the records."
 }
+#: The columns that say how a record was written to its log.
+_OF_RECORDS = ("__time", "__writer", "__record_key", "__micro_batch", "__number")
 RESERVED = ("_change_type", "_timestamp", "_order", "_is_latest", *blobs.COLUMNS)
 
 
@@ -76,6 +79,8 @@ class SourceFrame:
         Whether each source partition continues, like those of a topic; otherwise only the source as a whole does.
     arrival
         Whether its records only have the time of their arrival.
+    bootstrap
+        The rows that the table starts with.
     """
 
     frame: DataFrame
@@ -84,6 +89,7 @@ class SourceFrame:
     remedy: str
     lanes: bool
     arrival: bool
+    bootstrap: Bootstrap | None = None
 
     @property
     def mark_columns(self) -> list[str]:
@@ -101,6 +107,8 @@ class Description:
         The SQL of `deletes`, if the user gave SQL.
     records
         Whether it is a stream.
+    bootstrap
+        The rows that the table starts with.
     """
 
     name: str
@@ -114,6 +122,7 @@ class Description:
     order_by: Column | None
     records: bool = False
     sequence_by: Column | None = None
+    bootstrap: DataFrame | None = None
 
     @property
     def kind(self) -> str:
@@ -214,6 +223,9 @@ def describe(df: DataFrame, said: Description) -> Described:
             origin.remedy,
             lanes=origin.lanes,
             arrival=timestamp is None and origin.time is None,
+            bootstrap=_bootstrap(
+                said, frame, Reading(said.name, said.where, key, value, timestamp, deletes, sequence)
+            ),
         ),
         _fields(key),
         _fields(value),
@@ -222,6 +234,14 @@ def describe(df: DataFrame, said: Description) -> Described:
         sequence,
         bool(origin.written),
     )
+
+
+def _bootstrap(said: Description, frame: DataFrame, log: Reading) -> Bootstrap | None:
+    """The rows that the table starts with, read as its log."""
+    if said.bootstrap is None:
+        return None
+    nulls = {one.name: one.dataType for one in frame.schema if one.name in _OF_RECORDS}
+    return Bootstrap(laid_out(said.bootstrap, log), nulls)
 
 
 def _readable(df: DataFrame, origin: Origin, one: Analysed) -> Column:

@@ -30,8 +30,9 @@ from tablestream.planner.catalogue import StoredTable, StoredTables, decode
 from tablestream.spark import blobs
 from tablestream.spark.analysis import folding
 from tablestream.spark.births import stored_births
-from tablestream.spark.build import Layout, polars_types
+from tablestream.spark.build import polars_types
 from tablestream.spark.columns import opened, spark_type
+from tablestream.spark.layout import Layout
 from tablestream.spark.relocation import check_place
 from tablestream.spark.store import TABLES, variables
 from tablestream.spark.unpacking import Opened, by_batches, wide

@@ -26,6 +26,8 @@ column         dtype      meaning
 several records have the same root, and they are numbered. Two messages with the same root and number belong to the
 same *step*, unless an operator on their way split the step: then the hops up to its emission number are part of the
 step, too. Values are opaque struct columns, null in a tombstone.
+
+The rows of all bootstraps of a plan have the source partition `BOOTSTRAP`. They are one step, before all others.
 """
 
 from __future__ import annotations
@@ -39,6 +41,8 @@ import polars as pl
 TIME, PARTITION, POSITION = "_t", "_p", "_o"
 ROOT = (TIME, PARTITION, POSITION)
 STEP_HOPS = "_hs"
+#: The source partition of rows that tables start with; sorts before those of records, which begin with a digit.
+BOOTSTRAP = "!bootstrap"
 SEQ, STEP = "_seq", "_step"
 TS, ROW_TS, LIVE = "_ts", "_row_ts", "_live"
 LATEST = "_latest"

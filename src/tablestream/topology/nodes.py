@@ -123,17 +123,21 @@ class Source(Node):
         The type of the user's ``order_by``, or none.
     records
         Whether it is a stream.
+    bootstrapped
+        Whether the table starts with the rows of a batch data frame.
     """
 
     frame: object
     text: str
     ordered_by: str | None = None
     records: bool = False
+    bootstrapped: bool = False
 
     @property
     def meaning(self) -> str:
         kind = "stream" if self.records else "source"
-        return f"{kind} {self.name}: key {_names(self.key)}, value {_names(self.value)}; {self.text}"
+        begin = "; starts with a bootstrap" if self.bootstrapped else ""
+        return f"{kind} {self.name}: key {_names(self.key)}, value {_names(self.value)}; {self.text}{begin}"
 
     @property
     def is_stream(self) -> bool:
