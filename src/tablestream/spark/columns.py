@@ -59,7 +59,7 @@ def column_of(expression: object) -> Column:
 
 def quoted(*names: str) -> Column:
     """Return the column of a (nested) name, whatever characters it contains."""
-    return internal(".".join(map(sink.quoted, names)))
+    return F.col(".".join(map(sink.quoted, names)))
 
 
 @dataclass(frozen=True)
