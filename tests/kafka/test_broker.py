@@ -70,7 +70,7 @@ def test_a_broker_ends_with_the_process_that_started_it(tmp_path: Path) -> None:
         "from tests.broker.kafka_broker import KafkaBroker\n"
         f"broker = KafkaBroker({str(JARS)!r}, sys.argv[1])\n"
         "broker.start()\n"
-        "print(broker._keeper.pid, flush=True)\n"
+        "print(broker._kept._keeper.pid, flush=True)\n"
         "time.sleep(600)\n"
     )
     command = [sys.executable, "-c", program, str(tmp_path)]
