@@ -106,7 +106,7 @@ class Load:
         self.history = History(read_join(self._reader))
 
     def run(self, commits: int, per_s: float | None = None, stop: threading.Event | None = None) -> None:
-        """Commit so many transactions, at most so many a second, and then the last order.
+        """Go on until so many transactions were committed since `fill`, at most so many a second.
 
         Parameters
         ----------
@@ -117,13 +117,16 @@ class Load:
         stop
             Ends the load early when it is set.
         """
-        began = time.monotonic()
+        began, before = time.monotonic(), self.history.commits
         while self.history.commits < commits:
             if stop is not None and stop.is_set():
                 return
             if self._step(self._random.choice(self._sessions)) and per_s is not None:
-                due = began + self.history.commits / per_s
+                due = began + (self.history.commits - before) / per_s
                 time.sleep(max(0.0, due - time.monotonic()))
+
+    def finish(self) -> None:
+        """Roll back what is open, and commit the last order."""
         for session in self._sessions:
             session.roll_back()
         self._sessions[0].statements.last_order(LAST_ORDER)
@@ -154,10 +157,9 @@ class Load:
         try:
             if self._random.random() >= _SAVEPOINT:
                 return session.statements.any()
-            # Its transaction is open already, else psycopg would commit here.
-            with session.connection.transaction():
-                session.statements.any()
-                raise psycopg.Rollback
+            session.connection.execute("SAVEPOINT before")
+            session.statements.any()
+            session.connection.execute("ROLLBACK TO before")
         except _REFUSED:
             session.roll_back()
             return "rolled back: another transaction had the row"

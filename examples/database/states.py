@@ -146,14 +146,19 @@ class _Follower:
         if not self._open:
             return None
         commit = self._steps[self.reached][0]
-        return (f"Micro-batch {micro_batch} ends in the middle of commit {commit}.", f"  missing: {self._open}")
+        return (
+            f"Micro-batch {micro_batch} ends in the middle of commit {commit}.",
+            f"  missing: {self._open}",
+        )
 
     def _differs(self, change: Change) -> tuple[str, ...]:
         commit, whole = self._steps[self.reached]
         wanted = self._open.get(change.key, "no change of this row")
         return (
-            f"Micro-batch {change.micro_batch} has a change that commit {commit} did not make, after"
-            f" {len(whole) - len(self._open)} of the commit's {len(whole)} changes.",
+            (
+                f"Micro-batch {change.micro_batch} has a change that commit {commit} did not make, after"
+                f" {len(whole) - len(self._open)} of the commit's {len(whole)} changes."
+            ),
             f"  the commit: {wanted}",
         )
 

@@ -84,7 +84,7 @@ class ConnectWorker:
         """What the worker says of its connector: ``RUNNING``, ``FAILED``, or ``DOWN`` if nothing answers."""
         url = f"http://{HOST}:{self._port}/connectors/{self._name}/status"
         try:
-            with urllib.request.urlopen(url, timeout=_REST_TIMEOUT_S) as answer:  # noqa: S310 - our own address
+            with urllib.request.urlopen(url, timeout=_REST_TIMEOUT_S) as answer:
                 told: dict[str, Any] = json.load(answer)
         except (urllib.error.URLError, OSError, ValueError):
             return "DOWN"
@@ -104,7 +104,13 @@ class ConnectWorker:
         """
         if self._kept.started:
             return
-        command = [java("A worker of Kafka Connect"), *_JAVA_OPTIONS, "-cp", f"{self._checked_jars()}/*", _MAIN]
+        command = [
+            java("A worker of Kafka Connect"),
+            *_JAVA_OPTIONS,
+            "-cp",
+            f"{self._checked_jars()}/*",
+            _MAIN,
+        ]
         self._directory.mkdir(parents=True, exist_ok=True)
         self._write("worker.properties", self._worker())
         self._write("connector.properties", self._connector)
@@ -184,7 +190,6 @@ def _connector(name: str, partitions: int) -> dict[str, str]:
         "plugin.name": "pgoutput",
         "slot.name": name,
         "publication.name": name,
-        "publication.autocreate.mode": "filtered",
         "topic.prefix": name,
         "provide.transaction.metadata": "true",
         "topic.creation.default.partitions": str(partitions),

@@ -87,14 +87,17 @@ class Kept:
         end = time.monotonic() + _START_TIMEOUT_S
         try:
             while not ready():
-                over = not self.runs
-                if over or time.monotonic() > end:
-                    what = "ended" if over else f"did not start in {_START_TIMEOUT_S:.0f} seconds"
-                    raise BrokerError(with_log(f"{self._name} {what}", self.said()))
+                self._check(end)
                 time.sleep(0.05)
         except BaseException:
             self.stop()
             raise
+
+    def _check(self, end: float) -> None:
+        over = not self.runs
+        if over or time.monotonic() > end:
+            what = "ended" if over else f"did not start in {_START_TIMEOUT_S:.0f} seconds"
+            raise BrokerError(with_log(f"{self._name} {what}", self.said()))
 
     def said(self) -> str:
         """What the program has said since it was started."""
