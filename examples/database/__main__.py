@@ -20,7 +20,7 @@ from examples.demo.display import TextDisplay
 from examples.demo.run import DemoOptions, prepare
 from tablestream.errors import TablestreamError
 
-_INTERRUPTED = 130
+INTERRUPTED = 130
 
 
 def main() -> int:
@@ -43,7 +43,7 @@ def main() -> int:
         same = Demo(options, TextDisplay()).run()
     except KeyboardInterrupt:
         print("Interrupted; all that was started has ended.", file=sys.stderr)
-        return _INTERRUPTED
+        return INTERRUPTED
     except TablestreamError as error:
         print(error, file=sys.stderr)
         return 2

@@ -51,7 +51,8 @@ def order_details(spark: SparkSession, servers: str) -> ts.Table:
     servers
         Kafka's addresses.
     """
-    shop = ts.from_debezium(spark, PREFIX, bootstrap_servers=servers, transactions=True)
+    limit = {"maxOffsetsPerTrigger": 200}  # of each topic, so micro-batches end in the middle of transactions
+    shop = ts.from_debezium(spark, PREFIX, bootstrap_servers=servers, transactions=True, options=limit)
     orders = shop.table(
         "public.orders",
         key="order_id",
