@@ -60,7 +60,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--seconds", type=float, default=60, help="how long the load takes at least (60)")
     parser.add_argument("--rate", type=float, default=15, help="the most transactions a second (15)")
     parser.add_argument("--seed", type=int, default=7, help="decides what the transactions do (7)")
-    parser.add_argument("--patience", type=float, default=300, help="seconds to wait for the query (300)")
+    parser.add_argument("--patience", type=float, default=600, help="seconds to wait for the query (600)")
     parser.add_argument("--output", type=Path, default=Path("tablestream-demo-cdc"), help="where to write")
     parser.add_argument("--jars", type=Path, default=Path(".jars"), help="where `make jars` put the jars")
     return parser

@@ -26,11 +26,11 @@ _TOLD_EVERY_S = 10.0
 _AWAY_S = 2.0
 _RESTARTS = 3
 #: After which share of the commits what is killed; the load goes on while it is away.
-KILLS = ((0.25, "connector"), (0.5, "broker"), (0.75, "driver"))
+KILLS = ((0.25, "connector"), (0.5, "broker"), (0.75, "query"))
 _KILLED = {
     "connector": "Killed: the connector (kill -9).",
     "broker": "Killed: the Kafka broker (kill -9).",
-    "driver": "Killed: the query's process with its JVM (kill -9).",
+    "query": "Killed: the query, with its JVM (kill -9).",
 }
 
 
@@ -161,7 +161,7 @@ class Demo:
         parts: dict[str, ConnectWorker | KafkaBroker | Driver] = {
             "connector": self._servers.connector,
             "broker": self._servers.broker,
-            "driver": self._driver,
+            "query": self._driver,
         }
         parts[part].kill()
         self._killed = True
