@@ -18,7 +18,7 @@ BEGAN  := $(shell date +%s)
 TOOK    = @echo "make $@ took $$(( $$(date +%s) - $(BEGAN) )) s."
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo-kafka check test simulate newest lint bench soak broker format lock clean env java postgres jars
+.PHONY: help run demo-kafka demo-cdc database check test simulate newest lint bench soak broker format lock clean env java postgres jars connector
 
 help: ## Show the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -29,11 +29,14 @@ run: env java ## Run the demos: flights joined to tables that change, and to the
 demo-kafka: env java jars ## Run the holdings demo through topics, with a broker of its own
 	$(BIN)/python -m examples.demo.holdings_kafka $(ARGS)
 
+demo-cdc: env java postgres jars connector ## A database's tables end to end: PostgreSQL, Debezium, Kafka, and kills on the way
+	$(BIN)/python -m examples.database $(ARGS)
+
 check: env java lint ## Lint, types, import layers, and the quick tests that find most mistakes
 	HYPOTHESIS_PROFILE=check $(PYTEST) -m "$(FAST)" $(ARGS)
 	$(TOOK)
 
-test: env java postgres jars lint ## Lint, types, import layers, and all tests
+test: env java postgres jars connector lint ## Lint, types, import layers, and all tests
 	$(PYTEST) $(ARGS)
 	$(TOOK)
 
@@ -60,6 +63,9 @@ soak: env java jars ## Ten minutes of load through topics while executors are ki
 
 broker: env java jars ## Run a Kafka broker on this machine until Ctrl-C
 	$(BIN)/python -m scripts.kafka_broker $(ARGS)
+
+database: env java postgres jars connector ## Run PostgreSQL, Kafka and Debezium on this machine until Ctrl-C
+	$(BIN)/python -m scripts.database $(ARGS)
 
 format: env ## Format the code and apply the safe fixes
 	$(BIN)/ruff format $(CODE)
@@ -93,4 +99,10 @@ postgres: ## Look for the PostgreSQL server that tests start
 jars: .jars/.stamp ## Fetch the jars of Delta Lake and Kafka
 .jars/.stamp: scripts/fetch_jars.py | env java
 	$(BIN)/python scripts/fetch_jars.py .jars
+	@touch $@
+
+# Debezium's connector, for the demo, the tutorial and the test that start one.
+connector: .jars/connect/.stamp ## Fetch Debezium's PostgreSQL connector
+.jars/connect/.stamp: scripts/fetch_connector.py | env java
+	$(BIN)/python -m scripts.fetch_connector .jars/connect
 	@touch $@

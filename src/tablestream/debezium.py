@@ -283,7 +283,16 @@ class Debezium:
         """The records of a topic."""
         if not isinstance(self._source, DataFrame):
             servers = str(self._servers)
-            return raw_records(self._source, [topic], servers, self._offsets, self._options, "from_debezium")
+            # The connector makes a topic with its first record: that of a table without rows is not there.
+            return raw_records(
+                self._source,
+                [topic],
+                servers,
+                self._offsets,
+                self._options,
+                "from_debezium",
+                made_later=True,
+            )
         frame = self._source.where(F.col("topic") == topic)
         frame = frame.withColumns({part: F.col(part).cast("binary") for part in ("key", "value")})
         headers = "array<struct<key:string,value:binary>>"

@@ -7,28 +7,21 @@ from __future__ import annotations
 
 import base64
 import os
-import shutil
-import socket
 import subprocess
-import sys
 import tempfile
-import time
 import uuid
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from tablestream.errors import TablestreamError
+from tests.broker.kept import HOST, BrokerError, Kept, free_port, java, with_log
 
-_HOST = "127.0.0.1"
+__all__ = ["BrokerError", "KafkaBroker"]
+
 _STARTED = "Kafka Server started"
 _PORT_TAKEN = "Address already in use"
 _ATTEMPTS = 3
-_START_TIMEOUT_S = 120.0
-#: How long a broker may take to close its logs before it is killed.
-_GRACE_S = 20.0
-_LOG_LINES = 20
 #: The second compiler costs a start more than a test wins back.
 _JAVA_OPTIONS = ("-Xmx512m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 _ONE_NODE = {
@@ -46,12 +39,6 @@ _ONE_NODE = {
     # Records with old timestamps would be deleted otherwise.
     "log.retention.ms": "-1",
 }
-
-
-class BrokerError(TablestreamError):
-    """The Kafka broker does not start."""
-
-    code = "TABLESTREAM_BROKER"
 
 
 class KafkaBroker:
@@ -101,12 +88,12 @@ class KafkaBroker:
         self._directory = Path(self._temporary.name if self._temporary is not None else str(directory))
         self._port = port
         self._settings, self._protocol = dict(settings or {}), protocol
-        self._keeper: subprocess.Popen[bytes] | None = None
+        self._kept = Kept("The Kafka broker", self._directory, self.log)
 
     @property
     def bootstrap_servers(self) -> str:
         """The address for clients."""
-        return f"{_HOST}:{self._port or 0}"
+        return f"{HOST}:{self._port or 0}"
 
     @property
     def log(self) -> Path:
@@ -122,18 +109,18 @@ class KafkaBroker:
             There is no Java, there are no jars, or the broker ended or did not start in time; the message has the
             last lines of its log.
         """
-        if self._keeper is not None:
+        if self._kept.started:
             return
-        command = [_java(), *_JAVA_OPTIONS, "-cp", f"{self._checked_jars()}/*"]
+        command = [java("A Kafka broker"), *_JAVA_OPTIONS, "-cp", f"{self._checked_jars()}/*"]
         self._directory.mkdir(parents=True, exist_ok=True)
         for attempt in range(_ATTEMPTS):
-            clients, controller = self._port or _free_port(), _free_port()
+            clients, controller = self._port or free_port(), free_port()
             self._prepare(command, clients, controller)
             try:
                 self._run(command)
             except BrokerError as error:
                 # Someone else may take a free port before the broker does.
-                fixed = f"{_HOST}:{self._port}:" in error.reason
+                fixed = f"{HOST}:{self._port}:" in error.reason
                 if fixed or attempt + 1 == _ATTEMPTS or _PORT_TAKEN not in error.reason:
                     raise
             else:
@@ -142,11 +129,11 @@ class KafkaBroker:
 
     def stop(self) -> None:
         """End the broker and keep its data; does nothing where it does not run."""
-        keeper, self._keeper = self._keeper, None
-        if keeper is not None:
-            assert keeper.stdin is not None
-            keeper.stdin.close()
-            keeper.wait()
+        self._kept.stop()
+
+    def kill(self) -> None:
+        """End the broker at once, as a crash does, and keep its data; does nothing where it does not run."""
+        self._kept.kill()
 
     def close(self) -> None:
         """End the broker; data in a temporary directory goes."""
@@ -181,9 +168,9 @@ class KafkaBroker:
         settings = _ONE_NODE | {
             "listener.security.protocol.map": f"{protocol}:{protocol},CONTROLLER:PLAINTEXT",
             "inter.broker.listener.name": protocol,
-            "controller.quorum.voters": f"1@{_HOST}:{controller}",
-            "listeners": f"{protocol}://{_HOST}:{clients},CONTROLLER://{_HOST}:{controller}",
-            "advertised.listeners": f"{protocol}://{_HOST}:{clients}",
+            "controller.quorum.voters": f"1@{HOST}:{controller}",
+            "listeners": f"{protocol}://{HOST}:{clients},CONTROLLER://{HOST}:{controller}",
+            "advertised.listeners": f"{protocol}://{HOST}:{clients}",
             "log.dirs": str(self._directory / "data"),
         }
         lines = [f"{name}={value}\n" for name, value in (settings | self._settings).items()]
@@ -198,57 +185,8 @@ class KafkaBroker:
                 [*command, *tool], cwd=self._directory, capture_output=True, text=True, check=False
             )
             if done.returncode:
-                raise BrokerError(_with_log("The broker's directory cannot be made ready", done.stderr))
+                raise BrokerError(with_log("The broker's directory cannot be made ready", done.stderr))
 
     def _run(self, command: list[str]) -> None:
-        keeper = [sys.executable, str(Path(__file__).with_name("keeper.py")), str(_GRACE_S)]
-        with self.log.open("wb") as log:
-            self._keeper = subprocess.Popen(
-                [*keeper, *command, "kafka.Kafka", "server.properties"],
-                cwd=self._directory,
-                stdin=subprocess.PIPE,
-                stdout=log,
-                stderr=log,
-                # Ctrl-C is for who started it, not for the broker.
-                start_new_session=True,
-            )
-        try:
-            self._wait(self._keeper)
-        except BaseException:
-            self.stop()
-            raise
-
-    def _wait(self, keeper: subprocess.Popen[bytes]) -> None:
-        end = time.monotonic() + _START_TIMEOUT_S
-        while _STARTED not in (said := self.log.read_text(encoding="utf-8", errors="replace")):
-            over = keeper.poll() is not None
-            if over or time.monotonic() > end:
-                what = "ended" if over else f"did not start in {_START_TIMEOUT_S:.0f} seconds"
-                raise BrokerError(_with_log(f"The Kafka broker {what}", said))
-            time.sleep(0.05)
-
-
-def _with_log(message: str, said: str) -> str:
-    """Add what the broker said last, from its first error on if there is one."""
-    lines = said.splitlines()
-    wrong = (number for number, line in enumerate(lines) if " ERROR " in line or "Exception" in line)
-    first = next(wrong, max(len(lines) - _LOG_LINES, 0))
-    return "\n".join([f"{message}:", *lines[first : first + _LOG_LINES]])
-
-
-def _java() -> str:
-    """Find the java that Spark would take."""
-    home = os.environ.get("JAVA_HOME")
-    java = shutil.which("java", path=str(Path(home, "bin")) if home else None)
-    if java is None:
-        raise BrokerError(
-            f"A Kafka broker needs Java 17 or newer, and there is none {f'in {home}' if home else 'on the PATH'}.",
-            hint="Install one (Debian, Ubuntu: apt-get install openjdk-17-jre-headless), or point JAVA_HOME at one.",
-        )
-    return java
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind((_HOST, 0))
-        return int(probe.getsockname()[1])
+        self._kept.start([*command, "kafka.Kafka", "server.properties"])
+        self._kept.wait(lambda: _STARTED in self._kept.said())

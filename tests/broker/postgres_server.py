@@ -1,4 +1,4 @@
-"""A PostgreSQL server of one's own, on a socket in a directory of its own: no port can be taken.
+"""A PostgreSQL server of one's own, on a socket in a directory of its own: it needs no port.
 
 The server refuses to run as root. A root process starts it as the user ``postgres``, or ``nobody``.
 """
@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import os
 import pwd
+import secrets
 import shutil
 import signal
 import subprocess
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
@@ -40,17 +42,31 @@ def _version(directory: Path) -> tuple[int, ...]:
 class PostgresServer:
     """A server while the ``with`` lasts; it ends with this process, too.
 
+    Parameters
+    ----------
+    port
+        Where it listens on the loopback address as well, for clients that know no sockets. They need `password`.
+    settings
+        Further settings of the server, such as ``{"wal_level": "logical"}``.
+
     Attributes
     ----------
     conninfo : str
         Of its database, for a role that may do everything.
+    user, password : str
+        That role's name and password. The socket asks for no password: only its owner and root reach it.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, port: int | None = None, settings: Mapping[str, str] | None = None) -> None:
         self._directory = Path(tempfile.mkdtemp(prefix="tablestream-pg-"))
         self._user = self._other_user() if os.geteuid() == 0 else None
         self._process: subprocess.Popen[bytes] | None = None
+        self.user, self.password = _ROLE, secrets.token_hex(16)
+        self._settings = dict(settings or {})
         self.conninfo = f"host={self._directory} dbname=postgres user={_ROLE}"
+        if port is not None:
+            self._settings |= {"listen_addresses": "127.0.0.1", "port": str(port)}
+            self.conninfo += f" port={port}"
 
     def __enter__(self) -> Self:
         try:
@@ -95,7 +111,8 @@ class PostgresServer:
         assert bin_ is not None, "PostgreSQL is not installed"
         if self._user is not None:
             os.chown(self._directory, self._user.pw_uid, self._user.pw_gid)
-        make = [str(bin_ / "initdb"), "-A", "trust", "-U", _ROLE, "-E", "UTF8", "--locale=C", "-N"]
+        make = [str(bin_ / "initdb"), "--auth-local=trust", "--auth-host=scram-sha-256"]
+        make += ["-U", _ROLE, "-E", "UTF8", "--locale=C", "-N"]
         subprocess.run(
             self._as_user(*make, "-D", str(self._directory / "data")),
             check=True,
@@ -103,12 +120,24 @@ class PostgresServer:
             cwd="/",
         )
         self._run()
+        self._set_password()
+
+    def _set_password(self) -> None:
+        import psycopg
+
+        with psycopg.connect(self.conninfo) as connection:
+            connection.execute(f"ALTER ROLE {self.user} PASSWORD '{self.password}'")
 
     def _run(self) -> None:
         bin_ = programs()
         # Without fsync what is committed survives a crash of the server, but not of the machine.
-        settings = ("listen_addresses=", f"unix_socket_directories={self._directory}", "fsync=off")
-        options = [part for one in settings for part in ("-c", one)]
+        settings = {
+            "listen_addresses": "",
+            "unix_socket_directories": str(self._directory),
+            "fsync": "off",
+            **self._settings,
+        }
+        options = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
         command = [f"{bin_}/postgres", "-D", str(self._directory / "data"), *options]
         with (self._directory / "log").open("ab") as log:
             self._process = subprocess.Popen(

@@ -15,6 +15,7 @@ import pytest
 
 from tests.broker import kafka_broker, keeper
 from tests.broker.kafka_broker import BrokerError, KafkaBroker
+from tests.broker.kept import free_port
 from tests.kafka.conftest import JARS
 from tests.kafka.topics import Topics, record
 
@@ -70,7 +71,7 @@ def test_a_broker_ends_with_the_process_that_started_it(tmp_path: Path) -> None:
         "from tests.broker.kafka_broker import KafkaBroker\n"
         f"broker = KafkaBroker({str(JARS)!r}, sys.argv[1])\n"
         "broker.start()\n"
-        "print(broker._keeper.pid, flush=True)\n"
+        "print(broker._kept._keeper.pid, flush=True)\n"
         "time.sleep(600)\n"
     )
     command = [sys.executable, "-c", program, str(tmp_path)]
@@ -135,10 +136,10 @@ def test_a_controller_port_that_somebody_took_is_drawn_anew(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Though the clients' port is given."""
-    free, port = kafka_broker._free_port, kafka_broker._free_port()
+    port = free_port()
     with socket.create_server(("127.0.0.1", 0)) as taken:
         drawn = iter([taken.getsockname()[1]])
-        monkeypatch.setattr(kafka_broker, "_free_port", lambda: next(drawn, None) or free())
+        monkeypatch.setattr(kafka_broker, "free_port", lambda: next(drawn, None) or free_port())
         with KafkaBroker(JARS, tmp_path, port=port) as broker:
             assert broker.bootstrap_servers == f"127.0.0.1:{port}"
             connect(broker)

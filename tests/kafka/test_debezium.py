@@ -9,7 +9,8 @@ import pytest
 import tablestream as ts
 from tablestream.errors import ArgumentError, MalformedRecordError
 from tests.cdc.recording import points, records, row_of
-from tests.kafka.topics import Record, Topics
+from tests.kafka.test_broker_restart import wait
+from tests.kafka.topics import Record, Topics, record
 from tests.spark.change_logs import run
 
 if TYPE_CHECKING:
@@ -69,3 +70,27 @@ def test_what_is_no_table_is_refused(spark: SparkSession, topics: Topics, tmp_pa
     table = shop.table("shop.watchlist", "client_id", "client_id int, added timestamp", topic=topic)
     with pytest.raises(Exception, match=MalformedRecordError.code):
         run(table.to(ts.to_memory("refused")), checkpoint=tmp_path / "checkpoint", shards=2)
+
+
+def test_a_topic_that_the_connector_has_not_made_yet_has_no_records(
+    spark: SparkSession, topics: Topics, tmp_path: Path
+) -> None:
+    """As that of a table without rows, and that of the transactions until one ends."""
+    prefix, sink = f"{topics.prefix}later", ts.to_memory("made later")
+    shop = ts.from_debezium(spark, prefix, bootstrap_servers=topics.servers, transactions=True)
+    rows = shop.table("s.rows", "id", "id int, n int")
+    trigger = {"processingTime": "1 second"}
+    query = ts.start(rows.to(sink), checkpoint=tmp_path / "checkpoint", trigger=trigger, shards=2)
+    wait(lambda: not query.isActive or query.lastProgress is not None)
+    assert query.exception() is None
+
+    of = {"connector": "postgresql", "snapshot": "false", "sequence": '["1", "2"]', "ts_us": 1}
+    place = {"id": "7:1", "total_order": 1, "data_collection_order": 1}
+    created = {"op": "c", "before": None, "after": {"id": 1, "n": 5}, "source": of, "transaction": place}
+    count = [{"data_collection": "s.rows", "event_count": 1}]
+    end = {"status": "END", "id": "7:2", "ts_ms": 1, "event_count": 1, "data_collections": count}
+    topics.send(topics.make("later.s.rows", 2), [record({"id": 1}, created)])
+    topics.send(topics.make("later.transaction"), [record({"id": "7"}, end)])
+    wait(lambda: not query.isActive or bool(sink.rows()))
+    query.stop()
+    assert [(row["id"], row["n"]) for row in sink.rows()] == [(1, 5)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
@@ -169,11 +170,22 @@ def raw_records(
     starting_offsets: Offsets,
     options: Mapping[str, Option] | None,
     caller: str,
+    *,
+    made_later: bool = False,
 ) -> DataFrame:
-    """Read topics as Spark's Kafka source does, with headers; `caller` is the function that the user called."""
+    """Read topics as Spark's Kafka source does, with headers; `caller` is the function that the user called.
+
+    A topic that does not exist ends the query; with `made_later` it has no records until it is made.
+    """
     use_driver_python(spark)  # decoders may be Python functions
+    # Spark looks for the topics of a pattern in every micro-batch.
+    subscribed = (
+        {"subscribePattern": "|".join(map(re.escape, topics))}
+        if made_later
+        else {"subscribe": ",".join(topics)}
+    )
     settings = _checked(spark, bootstrap_servers, options, caller) | {
-        "subscribe": ",".join(topics),
+        **subscribed,
         "startingOffsets": _offsets(starting_offsets),
         "includeHeaders": "true",
     }

@@ -1,0 +1,155 @@
+"""A server program that ends with the process that started it, however that ends.
+
+A small keeper stands between the two (`tests.broker.keeper`). They are a process group of their own: Ctrl-C is for who
+started the server, and `Kept.kill` ends the whole group at once, as a crash does.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from tablestream.errors import TablestreamError
+
+HOST = "127.0.0.1"
+_START_TIMEOUT_S = 120.0
+#: How long a program may take to end before it is killed.
+_GRACE_S = 20.0
+_LOG_LINES = 20
+
+
+class BrokerError(TablestreamError):
+    """A Kafka broker, or a worker of Kafka Connect, does not start."""
+
+    code = "TABLESTREAM_BROKER"
+
+
+class Kept:
+    """A program and its keeper; one at a time.
+
+    Parameters
+    ----------
+    name
+        What the program is, for messages: "The Kafka broker".
+    directory
+        Where it runs.
+    log
+        What it says, from its last start on.
+    """
+
+    def __init__(self, name: str, directory: Path, log: Path) -> None:
+        self.log = log
+        self._name, self._directory = name, directory
+        self._keeper: subprocess.Popen[bytes] | None = None
+
+    @property
+    def runs(self) -> bool:
+        """Whether the program has been started, and has not ended."""
+        return self._keeper is not None and self._keeper.poll() is None
+
+    @property
+    def started(self) -> bool:
+        """Whether the program has been started, and neither stopped nor killed here."""
+        return self._keeper is not None
+
+    def start(self, command: Sequence[str], environment: Mapping[str, str] | None = None) -> None:
+        """Start the program; does nothing if it has been started."""
+        if self._keeper is not None:
+            return
+        keeper = [sys.executable, str(Path(__file__).with_name("keeper.py")), str(_GRACE_S)]
+        with self.log.open("wb") as log:
+            self._keeper = subprocess.Popen(
+                [*keeper, *command],
+                cwd=self._directory,
+                env={**os.environ, **(environment or {})},
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+
+    def wait(self, ready: Callable[[], bool]) -> None:
+        """Wait until the program is ready; if it does not get there, end it.
+
+        Raises
+        ------
+        BrokerError
+            It ended, or was not ready in time; the message has the lines of its log that say why.
+        """
+        end = time.monotonic() + _START_TIMEOUT_S
+        try:
+            while not ready():
+                self._check(end)
+                time.sleep(0.05)
+        except BaseException:
+            self.stop()
+            raise
+
+    def _check(self, end: float) -> None:
+        over = not self.runs
+        if over or time.monotonic() > end:
+            what = "ended" if over else f"did not start in {_START_TIMEOUT_S:.0f} seconds"
+            raise BrokerError(with_log(f"{self._name} {what}", self.said()))
+
+    def said(self) -> str:
+        """What the program has said since it was started."""
+        return self.log.read_text(encoding="utf-8", errors="replace")
+
+    def stop(self) -> None:
+        """Ask the program to end, and wait; does nothing if it does not run."""
+        keeper, self._keeper = self._keeper, None
+        if keeper is not None:
+            assert keeper.stdin is not None
+            keeper.stdin.close()
+            keeper.wait()
+
+    def kill(self) -> None:
+        """End the program at once, as a crash does; does nothing if it does not run."""
+        keeper, self._keeper = self._keeper, None
+        if keeper is not None:
+            with suppress(ProcessLookupError):
+                os.killpg(keeper.pid, signal.SIGKILL)
+            assert keeper.stdin is not None
+            keeper.stdin.close()
+            keeper.wait()
+
+
+def with_log(message: str, said: str) -> str:
+    """Add what a program said last, from its first error on if there is one."""
+    lines = said.splitlines()
+    wrong = (number for number, line in enumerate(lines) if " ERROR " in line or "Exception" in line)
+    first = next(wrong, max(len(lines) - _LOG_LINES, 0))
+    return "\n".join([f"{message}:", *lines[first : first + _LOG_LINES]])
+
+
+def java(what: str) -> str:
+    """Find the java that Spark would take.
+
+    Raises
+    ------
+    BrokerError
+        There is none; the message says what needs it.
+    """
+    home = os.environ.get("JAVA_HOME")
+    found = shutil.which("java", path=str(Path(home, "bin")) if home else None)
+    if found is None:
+        raise BrokerError(
+            f"{what} needs Java 17 or newer, and there is none {f'in {home}' if home else 'on the PATH'}.",
+            hint="Install one (Debian, Ubuntu: apt-get install openjdk-17-jre-headless), or point JAVA_HOME at one.",
+        )
+    return found
+
+
+def free_port() -> int:
+    """A port of the loopback address that nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind((HOST, 0))
+        return int(probe.getsockname()[1])
