@@ -71,7 +71,7 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 #: The fixtures from which a mark follows. Tests that start Spark or a broker themselves carry the mark in their file.
 FIXTURES = {"spark": {"spark"}, "broker": {"broker", "secured", "postgres"}}
-FAULTS = Path(__file__).parent / "faults"
+FAULTS, DEMO = Path(__file__).parent / "faults", Path(__file__).parent / "demo"
 
 
 def needs_spark(item: pytest.Item) -> bool:
@@ -85,6 +85,10 @@ def marks(item: pytest.Item) -> Iterator[str]:
     yield from (mark for mark, fixtures in FIXTURES.items() if asked & fixtures)
     if FAULTS in item.path.parents:
         yield "faults"
+    if (
+        DEMO in item.path.parents
+    ):  # the examples' own data and displays: nothing of the library depends on them
+        yield "slow"
 
 
 def place(item: pytest.Item) -> int:
