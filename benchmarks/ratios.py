@@ -55,6 +55,9 @@ def ratios_of(runs: dict[str, Run]) -> list[Ratio]:
     ratio.add("as-of join of a stream / foreign-key join", ("as-of", "rate"), ("every", "rate"), 0.6)
     small = ("every", "small_seconds"), ("empty", "small_seconds")
     ratio.add("small micro-batch / empty query, seconds", *small, 1.5, at_most=True)
+    ratio.add(
+        "into Delta, Debezium's topics / plain topics", ("debezium", "rate"), ("kafka-delta", "rate"), 0.0
+    )
     ratio.add_seconds("30 outputs of 200 columns, seconds to build", "wide", 10)
     return ratio.found
 

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import SparkSession
 
+from tablestream.connectors.delta import CATALOG, EXTENSION
+
 if TYPE_CHECKING:
     from benchmarks.launch import Task
 
@@ -26,6 +28,9 @@ SETTINGS = {
     f"{_STATE}.rocksdb.changelogCheckpointing.enabled": "true",
     "spark.sql.streaming.numRecentProgressUpdates": "1000",
 }
+#: For the contestants that write a Delta table.
+DELTA_SETTINGS = {"spark.sql.extensions": EXTENSION, "spark.sql.catalog.spark_catalog": CATALOG}
+_DELTA = {"kafka-delta", "debezium"}
 
 
 def spark_session(task: Task) -> SparkSession:
@@ -34,7 +39,7 @@ def spark_session(task: Task) -> SparkSession:
     builder = builder.config("spark.driver.memory", task.driver_memory)
     builder = builder.config("spark.sql.warehouse.dir", f"{task.work}/warehouse")
     builder = builder.config("spark.jars", ",".join(map(str, sorted(Path(task.jars).glob("*.jar")))))
-    for name, value in SETTINGS.items():
+    for name, value in (SETTINGS | (DELTA_SETTINGS if task.contestant in _DELTA else {})).items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")

@@ -32,6 +32,8 @@ CONTESTANTS = {
     "as-of": ("as_of", "as_of_join", "tablestream, a stream joined with the versions of a table"),
     "wide": ("wide", "build", "tablestream, a plan of 30 outputs with 200 columns each, built and started"),
     "kafka": ("kafka", "every_change", "tablestream, every change, from topics to a topic"),
+    "kafka-delta": ("database", "from_kafka", "tablestream, the join as a Delta table, from plain topics"),
+    "debezium": ("database", "from_debezium", "tablestream, the same from Debezium's topics"),
     "memory": ("maintained_join", "many_micro_batches", "tablestream, every change, more micro-batches"),
 }
 """Name on the command line: module, function and title."""

@@ -15,13 +15,13 @@ from benchmarks.workload import CUSTOMER_SCHEMA, ITEM_SCHEMA
 from tests.broker.kafka_broker import KafkaBroker
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from benchmarks.launch import Task
 
 PARTITIONS = 2
 _TARGET = "joined"
-_SCHEMAS = {"items": ITEM_SCHEMA, "customers": CUSTOMER_SCHEMA}
+SCHEMAS = {"items": ITEM_SCHEMA, "customers": CUSTOMER_SCHEMA}
 _FORMATS: dict[str, Any] = {"key": "string", "value": "json"}
 _COUNTS = "tablestream"
 
@@ -34,9 +34,9 @@ def every_change(spark: SparkSession, task: Task) -> Run:
     settings = {"num.partitions": str(PARTITIONS)}
     with KafkaBroker(Path(task.jars) / "broker", Path(task.work) / "broker", settings=settings) as broker:
         kafka: dict[str, Any] = {"bootstrap_servers": broker.bootstrap_servers}
-        sizes = {topic: _fill(spark, task, topic, kafka) for topic in _SCHEMAS}
+        sizes = {topic: filled(spark, task, topic, kafka) for topic in SCHEMAS}
         tables = {
-            topic: _table(spark, topic, -(-size // task.micro_batches), kafka)
+            topic: table_of(spark, topic, -(-size // task.micro_batches), kafka)
             for topic, size in sizes.items()
         }
         joined = tables["items"].join(tables["customers"], on="customer_id", how="left", name=_TARGET)
@@ -48,11 +48,9 @@ def every_change(spark: SparkSession, task: Task) -> Run:
         )
         query.awaitTermination()
         wall_s = time.perf_counter() - start
-        micro_batches = [_counted(one) for one in micro_batches_of(query)]
+        micro_batches = [counted(one) for one in micro_batches_of(query)]
         run = Run(task.contestant, wall_s, micro_batches)
-        written = (
-            spark.read.format("kafka").options(**_spark_options(kafka), subscribe=_TARGET).load().count()
-        )
+        written = spark.read.format("kafka").options(**spark_options(kafka), subscribe=_TARGET).load().count()
     run.facts = {
         "outputs a second, over all": round(run.changes_out / wall_s),
         "outputs a second, steady": round(
@@ -64,23 +62,28 @@ def every_change(spark: SparkSession, task: Task) -> Run:
     return run
 
 
-def _fill(spark: SparkSession, task: Task, topic: str, kafka: dict[str, Any]) -> int:
+def filled(spark: SparkSession, task: Task, topic: str, kafka: dict[str, Any]) -> int:
     """Write a change log to its topic, in its order; return its length."""
-    log = spark.read.schema(_SCHEMAS[topic]).parquet(str(Path(task.folder) / topic))
-    ordered = log.coalesce(1).sortWithinPartitions("ts")
-    key, *value = log.columns
+    ordered = log_of(spark, task, topic)
+    key, *value = ordered.columns
     row = F.struct(*value[:-1], F.unix_micros("ts").alias("ts_us"))
     records = ordered.select(
         F.col(key).cast("string").alias("key"), F.to_json(row).alias("value"), F.lit(topic).alias("topic")
     )
-    records.write.format("kafka").options(**_spark_options(kafka)).save()
-    return log.count()
+    records.write.format("kafka").options(**spark_options(kafka)).save()
+    return ordered.count()
 
 
-def _table(spark: SparkSession, topic: str, per_micro_batch: int, kafka: dict[str, Any]) -> ts.Table:
-    key, *value = _SCHEMAS[topic].split(", ")
-    # A little more, so that rounding leaves nothing for another micro-batch.
-    limit = {"maxOffsetsPerTrigger": per_micro_batch + PARTITIONS}
+def log_of(spark: SparkSession, task: Task, topic: str) -> DataFrame:
+    """Read a change log in its order."""
+    log = spark.read.schema(SCHEMAS[topic]).parquet(str(Path(task.folder) / topic))
+    return log.coalesce(1).sortWithinPartitions("ts")
+
+
+def table_of(spark: SparkSession, topic: str, per_micro_batch: int, kafka: dict[str, Any]) -> ts.Table:
+    """Read a topic as a table."""
+    key, *value = SCHEMAS[topic].split(", ")
+    limit = limited(per_micro_batch)
     fields = ", ".join([*value[:-1], "ts_us bigint"])
     frame = ts.from_kafka(spark, topic, key="string", value=fields, options=limit, **kafka)
     typed = F.col("key").cast("bigint").alias(key.split()[0])
@@ -93,10 +96,16 @@ def _table(spark: SparkSession, topic: str, per_micro_batch: int, kafka: dict[st
     )
 
 
-def _spark_options(kafka: dict[str, Any]) -> dict[str, str]:
+def limited(per_micro_batch: int) -> dict[str, int]:
+    """Limit what a micro-batch reads; to a little more, so that rounding leaves nothing for another one."""
+    return {"maxOffsetsPerTrigger": per_micro_batch + PARTITIONS}
+
+
+def spark_options(kafka: dict[str, Any]) -> dict[str, str]:
+    """The broker, as Spark's Kafka connector wants it."""
     return {"kafka.bootstrap.servers": kafka["bootstrap_servers"]}
 
 
-def _counted(micro_batch: MicroBatch) -> MicroBatch:
+def counted(micro_batch: MicroBatch) -> MicroBatch:
     """The same, with the changes as the library counts them."""
     return replace(micro_batch, changes_out=int(micro_batch.observed[_COUNTS]["changes"]))
