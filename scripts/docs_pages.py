@@ -115,7 +115,9 @@ def linked(root: Path, path: str) -> set[str]:
 def write_pages(root: Path, into: Path) -> None:
     """Write the pages of all documents, and of all files that they link to, into an empty directory."""
     shutil.rmtree(into, ignore_errors=True)
-    waiting = {path.relative_to(root).as_posix() for path in (root / "docs").rglob("*.md")} | {"docs/decisions"}
+    waiting = {path.relative_to(root).as_posix() for path in (root / "docs").rglob("*.md")} | {
+        "docs/decisions"
+    }
     written: set[str] = set()
     while waiting:
         path = waiting.pop()

@@ -54,8 +54,12 @@ def test_every_public_name_is_in_the_reference(site: Path) -> None:
 
 def test_the_site_has_a_page_for_a_source_that_a_page_links_to(site: Path) -> None:
     (link, *_) = re.findall(r'href="(repository/[^"]*order\.py[^"]*)"', (site / "semantics.html").read_text())
-    text = re.sub("<[^>]+>", "", (site / link).read_text(encoding="utf-8"))  # highlighted code is full of tags
-    assert (ROOT / "src/tablestream/runtime/order.py").read_text(encoding="utf-8").splitlines()[0].strip('"') in text
+    text = re.sub(
+        "<[^>]+>", "", (site / link).read_text(encoding="utf-8")
+    )  # highlighted code is full of tags
+    assert (ROOT / "src/tablestream/runtime/order.py").read_text(encoding="utf-8").splitlines()[0].strip(
+        '"'
+    ) in text
 
 
 @pytest.mark.parametrize("fault", ["[a](nowhere.md)", "[a](index.md#nowhere)", "::: tablestream.nowhere"])

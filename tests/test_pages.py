@@ -13,7 +13,15 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 #: Pages whose blocks are one program, which needs no server.
-PROGRAMS = ["index.md", "concepts.md", "kafka-streams.md", "from-merge.md", "from-auto-cdc.md", "from-flink-sql.md"]
+PROGRAMS = [
+    "index.md",
+    "concepts.md",
+    "kafka-streams.md",
+    "from-merge.md",
+    "from-auto-cdc.md",
+    "from-flink-sql.md",
+    "operations.md",
+]
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
