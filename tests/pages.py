@@ -28,7 +28,7 @@ class Example:
 def examples(text: str) -> list[Example]:
     """Return the Python blocks of a document."""
     blocks: list[tuple[str, str]] = BLOCK.findall(text)
-    behind = [*blocks[1:], ("", "")]
+    behind = [*blocks[1:], ("", "")][: len(blocks)]
     return [
         Example(code, output.rstrip() if kind == "text" else None)
         for (language, code), (kind, output) in zip(blocks, behind, strict=True)
