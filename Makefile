@@ -18,7 +18,8 @@ BEGAN  := $(shell date +%s)
 TOOK    = @echo "make $@ took $$(( $$(date +%s) - $(BEGAN) )) s."
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo-kafka demo-cdc database check test simulate newest lint bench soak broker format lock clean env java postgres jars connector
+.PHONY: help run demo-kafka demo-cdc database check test simulate newest lint bench soak broker docs docs-build pages \
+    format lock clean env java postgres jars connector
 
 help: ## Show the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -66,6 +67,15 @@ broker: env java jars ## Run a Kafka broker on this machine until Ctrl-C
 
 database: env java postgres jars connector ## Run PostgreSQL, Kafka and Debezium on this machine until Ctrl-C
 	$(BIN)/python -m scripts.database $(ARGS)
+
+docs: env pages ## Serve the documentation site on this machine until Ctrl-C; start it again to see a changed page
+	$(BIN)/zensical serve --dev-addr localhost:8000
+
+docs-build: env pages ## Build the documentation site in build/docs/site; every warning is an error
+	$(BIN)/zensical build --clean --strict
+
+pages: env
+	$(BIN)/python -m scripts.docs_pages build/docs/pages
 
 format: env ## Format the code and apply the safe fixes
 	$(BIN)/ruff format $(CODE)

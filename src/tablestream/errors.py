@@ -16,6 +16,7 @@
     │   └── UnsupportedTypeError                                  a column whose type is not supported
     ├── StateError                          PySparkRuntimeError   the checkpoint does not fit the plan or version
     │   ├── PlanChangedError                                      the plan is not the one that made the state
+    │   ├── CheckpointMovedError                                  the checkpoint was moved or copied
     │   └── DamagedStateError                                     a part of the state is missing or was altered
     ├── DamagedMessagesError                PySparkRuntimeError   a task received something else than was sent
     ├── OrderError                          PySparkRuntimeError   a record without a place in the total order
@@ -23,6 +24,7 @@
     ├── TotalOverflowError                  ArithmeticException   a sum or an average does not fit its type
     ├── BufferFullError                     PySparkRuntimeError   suppress holds more than its limit
     ├── MalformedRecordError                PySparkRuntimeError   a record cannot be read, in mode "fail"
+    ├── CaptureError                        PySparkRuntimeError   what a database's connector sent cannot be applied
     ├── RecordEncodingError                 PySparkRuntimeError   a row cannot be written to its topic or table
     ├── RegistryError                       PySparkRuntimeError   a schema registry refuses, or does not answer
     └── DatabaseError                       PySparkRuntimeError   a database refuses, or does not answer

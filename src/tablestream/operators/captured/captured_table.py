@@ -326,8 +326,10 @@ class CapturedTable(Operator):
         partitions = context.trace(_POSITIONS).scan().height
         if self.truncates == "fail" or (self.truncates == "auto" and partitions > 1):
             raise CaptureError(
-                "The table was truncated, and the order of the truncate and the changes of rows is not known: they"
-                " are in different partitions of the topic.",
+                "The table was truncated, and truncates='fail' is given."
+                if self.truncates == "fail"
+                else "The table was truncated, and the order of the truncate and the changes of rows is not known:"
+                " they are in different partitions of the topic.",
                 hint="Give truncates='apply' to delete all rows that have arrived, or truncates='drop' to ignore it.",
             )
         position = control.select(pl.col(CONTROL).struct.field("position")).item()

@@ -1,0 +1,135 @@
+"""Prepare the pages of the documentation site, ``python -m scripts.docs_pages build/docs/pages``.
+
+The documents in ``docs/`` link to each other, and to files of the repository: sources, tests, the changelog. In the
+repository all of these links work. A site has only pages, so this script writes a page for every file that a page
+links to, and for every file that such a page links to, and points the links to these pages:
+
+====================  =========================================================
+in the repository      on the site
+====================  =========================================================
+``docs/x.md``         ``x.md``
+another ``x.md``      ``repository/x.md``
+another text file     ``repository/x.py.md``, which shows the file as code
+a directory           ``repository/x/index.md``, which lists its files
+an image              the image
+====================  =========================================================
+
+It needs the standard library only, and changes nothing outside the directory that it is given.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+import shutil
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+CODE = re.compile(r"^(```+|~~~+).*?^\1$", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"(?<=\]\()([^)\s]+)(?=\))")
+IMAGES = {".svg", ".png"}
+LANGUAGES = {".py": "python", ".sh": "bash", ".toml": "toml", ".json": "json", ".yml": "yaml", ".sql": "sql"}
+UNSEARCHED = "---\nsearch:\n  exclude: true\n---\n\n"
+
+
+def on_site(root: Path, path: str) -> str:
+    """Return the place on the site of a file or directory of the repository."""
+    inside = path.removeprefix("docs/")
+    place = inside if inside != path else f"repository/{path}"
+    if (root / path).is_dir():
+        return f"{place}/index.md"
+    return place if Path(path).suffix in IMAGES | {".md"} else f"{place}.md"
+
+
+def prose(text: str) -> list[tuple[bool, str]]:
+    """Split a document into prose, marked True, and blocks of code."""
+    parts, end = [], 0
+    for block in CODE.finditer(text):
+        parts += [(True, text[end : block.start()]), (False, block.group())]
+        end = block.end()
+    return [*parts, (True, text[end:])]
+
+
+def targets(root: Path, path: str, text: str) -> dict[str, str]:
+    """Return for each link of a document that leads to the repository the file or directory that it names."""
+    found = {}
+    for is_prose, part in prose(text):
+        for link in LINK.findall(part) if is_prose else []:
+            file = link.partition("#")[0]
+            name = posixpath.normpath(posixpath.join(posixpath.dirname(path), file))
+            if file and not re.match(r"\w+:", link) and (root / name).exists():
+                found[link] = name
+    return found
+
+
+def relinked(root: Path, path: str, text: str) -> str:
+    """Point the links of a document to pages of the site."""
+    names = targets(root, path, text)
+    start = posixpath.dirname(on_site(root, path))
+
+    def moved(link: re.Match[str]) -> str:
+        if link.group() not in names:
+            return link.group()
+        anchor = "".join(link.group().partition("#")[1:])
+        return posixpath.relpath(on_site(root, names[link.group()]), start or ".") + anchor
+
+    return "".join(LINK.sub(moved, part) if is_prose else part for is_prose, part in prose(text))
+
+
+def code_page(root: Path, path: str) -> str:
+    """Show a file as code."""
+    text = (root / path).read_text(encoding="utf-8")
+    fence = "`" * max([3, *(len(run) + 1 for run in re.findall("`+", text))])
+    language = LANGUAGES.get(Path(path).suffix, "text")
+    return f"{UNSEARCHED}# {path}\n\n{fence}{language}\n{text.rstrip()}\n{fence}\n"
+
+
+def listing(root: Path, path: str) -> str:
+    """List the files of a directory: documents as links with their titles, others by name."""
+    lines = []
+    for file in sorted((root / path).iterdir()):
+        title = re.match(r"# (.*)", file.read_text(encoding="utf-8")) if file.suffix == ".md" else None
+        lines.append(f"- [{title.group(1)}]({file.name})" if title else f"- `{file.name}`")
+    return "\n".join([f"# {path.removeprefix('docs/')}", "", *lines, ""])
+
+
+def page(root: Path, path: str) -> str:
+    """Return the text of the page for a document, a text file or a directory."""
+    if (root / path).is_dir():
+        return listing(root, path)
+    if Path(path).suffix == ".md":
+        return relinked(root, path, (root / path).read_text(encoding="utf-8"))
+    return code_page(root, path)
+
+
+def linked(root: Path, path: str) -> set[str]:
+    """Return what a file or directory of the repository links to."""
+    if (root / path).is_dir():
+        return {f"{path}/{file.name}" for file in (root / path).glob("*.md")}
+    if Path(path).suffix != ".md":
+        return set()
+    return set(targets(root, path, (root / path).read_text(encoding="utf-8")).values())
+
+
+def write_pages(root: Path, into: Path) -> None:
+    """Write the pages of all documents, and of all files that they link to, into an empty directory."""
+    shutil.rmtree(into, ignore_errors=True)
+    waiting = {path.relative_to(root).as_posix() for path in (root / "docs").rglob("*.md")} | {
+        "docs/decisions"
+    }
+    written: set[str] = set()
+    while waiting:
+        path = waiting.pop()
+        written.add(path)
+        target = into / on_site(root, path)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if Path(path).suffix in IMAGES:
+            shutil.copy(root / path, target)
+        else:
+            target.write_text(page(root, path), encoding="utf-8")
+        waiting |= linked(root, path) - written
+
+
+if __name__ == "__main__":
+    write_pages(ROOT, Path(sys.argv[1]))

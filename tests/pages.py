@@ -1,0 +1,58 @@
+"""Runs the Python blocks of a page of the documentation, one after the other, and keeps what each prints."""
+
+from __future__ import annotations
+
+import re
+from contextlib import redirect_stdout
+from dataclasses import dataclass
+from io import StringIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tests.test_readme import BLOCK
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+DOCS = Path(__file__).parent.parent / "docs"
+
+
+@dataclass(frozen=True)
+class Example:
+    """A block of Python, and the output that the page shows in the block of text right behind it, if there is one."""
+
+    code: str
+    shown: str | None
+
+
+def examples(text: str) -> list[Example]:
+    """Return the Python blocks of a document."""
+    blocks: list[tuple[str, str]] = BLOCK.findall(text)
+    behind = [*blocks[1:], ("", "")][: len(blocks)]
+    return [
+        Example(code, output.rstrip() if kind == "text" else None)
+        for (language, code), (kind, output) in zip(blocks, behind, strict=True)
+        if language == "python"
+    ]
+
+
+class Program:
+    """The program that the blocks of a page are, in a directory of its own."""
+
+    def __init__(self, spark: SparkSession, directory: Path) -> None:
+        self.names: dict[str, Any] = {"spark": spark}
+        self.directory = directory
+
+    def run(self, code: str) -> str:
+        """Run a block, and return what it printed."""
+        # Relative paths are Spark's from where it started.
+        absolute = re.sub(r'"(?=(logs|out)[/"])', f'"{self.directory}/', code)
+        printed = StringIO()
+        with redirect_stdout(printed):
+            exec(compile(absolute, "program.py", "exec"), self.names)  # noqa: S102 - the page's own lines
+        return self.shown(printed.getvalue())
+
+    def shown(self, output: str) -> str:
+        """Return an output as a page shows it: paths are relative, and lines end with their last letter."""
+        relative = re.sub(rf"(file:/*)?{re.escape(str(self.directory))}/", "", output)
+        return re.sub(r" +$", "", relative, flags=re.MULTILINE).strip("\n")

@@ -1,0 +1,106 @@
+"""The documentation site builds strictly, shows every public name, and its links into the repository lead to pages."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tablestream
+from scripts.docs_pages import write_pages
+
+ROOT = Path(__file__).parent.parent
+CONFIG = (ROOT / "zensical.toml").read_text(encoding="utf-8")
+
+
+def nav_pages(nav: Any) -> list[str]:
+    """Return the pages of a navigation, at any depth."""
+    if isinstance(nav, str):
+        return [nav]
+    return [page for one in (nav.values() if isinstance(nav, dict) else nav) for page in nav_pages(one)]
+
+
+def build(directory: Path) -> subprocess.CompletedProcess[str]:
+    """Build the pages of a directory strictly, with the repository's configuration."""
+    config = CONFIG.replace("build/docs/", "").replace('paths = ["src"]', f'paths = ["{ROOT}/src"]')
+    (directory / "zensical.toml").write_text(config, encoding="utf-8")
+    command = [sys.executable, "-m", "zensical", "build", "--strict", "--config-file", "zensical.toml"]
+    return subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=600, check=False)
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the directory of the site, which was built without a warning."""
+    pytest.importorskip("zensical", reason="the extra `docs` is not installed")
+    directory = tmp_path_factory.mktemp("site")
+    write_pages(ROOT, directory / "pages")
+    built = build(directory)
+    assert built.returncode == 0, built.stdout + built.stderr
+    return directory / "site"
+
+
+def test_every_public_name_is_in_the_reference(site: Path) -> None:
+    text = (site / "api.html").read_text(encoding="utf-8")
+    shown = set(re.findall(r'id="tablestream\.(\w+)"', text))
+    assert set(tablestream.__all__) - shown == set()
+    assert 'id="tablestream.Table.join"' in text
+    assert 'id="tablestream.functions.sum"' in text
+
+
+def test_the_site_has_a_page_for_a_source_that_a_page_links_to(site: Path) -> None:
+    (link, *_) = re.findall(r'href="(repository/[^"]*order\.py[^"]*)"', (site / "semantics.html").read_text())
+    text = re.sub(
+        "<[^>]+>", "", (site / link).read_text(encoding="utf-8")
+    )  # highlighted code is full of tags
+    assert (ROOT / "src/tablestream/runtime/order.py").read_text(encoding="utf-8").splitlines()[0].strip(
+        '"'
+    ) in text
+
+
+@pytest.mark.parametrize("fault", ["[a](nowhere.md)", "[a](index.md#nowhere)", "::: tablestream.nowhere"])
+def test_a_fault_ends_the_strict_build(tmp_path: Path, fault: str) -> None:
+    pytest.importorskip("zensical", reason="the extra `docs` is not installed")
+    pages = tmp_path / "pages"
+    pages.mkdir()
+    (pages / "index.md").write_text("# One\n", encoding="utf-8")
+    assert build(tmp_path).returncode == 0
+    (pages / "index.md").write_text(f"# One\n\n{fault}\n", encoding="utf-8")
+    assert build(tmp_path).returncode != 0
+
+
+def test_every_document_is_in_the_navigation_and_nothing_else(tmp_path: Path) -> None:
+    listed = nav_pages(tomllib.loads(CONFIG)["project"]["nav"])
+    documents = {page.name for page in (ROOT / "docs").glob("*.md")}
+    assert documents - set(listed) == set()
+    assert len(listed) == len(set(listed))
+    write_pages(ROOT, tmp_path / "pages")
+    assert [page for page in listed if not (tmp_path / "pages" / page).exists()] == []
+
+
+def test_links_lead_to_pages_and_code_is_left_alone(tmp_path: Path) -> None:
+    repository, pages = tmp_path / "repository", tmp_path / "pages"
+    (repository / "docs" / "decisions").mkdir(parents=True)
+    (repository / "src").mkdir()
+    (repository / "docs" / "decisions" / "001-one.md").write_text("# 001: One\n\n[back](../a.md#two)\n")
+    (repository / "docs" / "a.md").write_text(
+        "# A\n\n[b](../src/b.py) [c](decisions/) [d](https://d.example) [e](../E.md)\n\n"
+        "```text\n[b](../src/b.py)\n```\n"
+    )
+    (repository / "src" / "b.py").write_text('"""Like ```this```."""\n')
+    (repository / "E.md").write_text("# E\n\n[a](docs/a.md) [f](docs/f.svg)\n")
+    (repository / "docs" / "f.svg").write_text("<svg/>")
+    write_pages(repository, pages)
+    assert (pages / "a.md").read_text() == (
+        "# A\n\n[b](repository/src/b.py.md) [c](decisions/index.md) [d](https://d.example) [e](repository/E.md)\n\n"
+        "```text\n[b](../src/b.py)\n```\n"
+    )
+    assert (pages / "repository" / "E.md").read_text() == "# E\n\n[a](../a.md) [f](../f.svg)\n"
+    assert (pages / "decisions" / "index.md").read_text() == "# decisions\n\n- [001: One](001-one.md)\n"
+    assert (pages / "decisions" / "001-one.md").read_text() == "# 001: One\n\n[back](../a.md#two)\n"
+    assert "# src/b.py\n\n````python\n" in (pages / "repository" / "src" / "b.py.md").read_text()
+    assert (pages / "f.svg").exists()

@@ -1,0 +1,49 @@
+"""The Python blocks of the documentation's pages run, and give what the pages show."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.pages import DOCS, Example, Program, examples
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+#: Pages whose blocks are one program, which needs no server.
+PROGRAMS = [
+    "index.md",
+    "concepts.md",
+    "kafka-streams.md",
+    "from-merge.md",
+    "from-auto-cdc.md",
+    "from-flink-sql.md",
+    "operations.md",
+]
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_page_s_program_prints_what_the_page_shows(
+    name: str, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    program = Program(spark, tmp_path)
+    parts = examples((DOCS / name).read_text(encoding="utf-8"))
+    printed = [program.run(part.code) for part in parts]
+    assert [out for out, part in zip(printed, parts, strict=True) if part.shown is not None] == [
+        part.shown for part in parts if part.shown is not None
+    ]
+    assert [out for out, part in zip(printed, parts, strict=True) if part.shown is None and out] == []
+
+
+@pytest.mark.parametrize("page", sorted(DOCS.glob("*.md")), ids=lambda page: page.name)
+def test_every_python_block_is_python(page: Path) -> None:
+    for part in examples(page.read_text(encoding="utf-8")):
+        compile(part.code, page.name, "exec")
+
+
+def test_the_output_of_a_block_stands_right_behind_it() -> None:
+    text = "```python\na\n```\nsays\n\n```text\n1\n```\n\n```python\nb\n```\n\n```sql\nc\n```\n\n```text\n2\n```\n"
+    assert examples(text) == [Example("a\n", "1"), Example("b\n", None)]
