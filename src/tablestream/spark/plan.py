@@ -26,8 +26,9 @@ from tablestream.options import (
 from tablestream.planner.explain import explained
 from tablestream.planner.lower import lower
 from tablestream.planner.physical_plan import Ending, Mode, Output, PhysicalPlan
-from tablestream.spark.build import Builder, OutputColumns, Settings, polars_types
+from tablestream.spark.build import Builder, OutputColumns, polars_types
 from tablestream.spark.columns import internal, quoted
+from tablestream.spark.exchange import Blobs, Settings, SparkExchange
 from tablestream.spark.session import check_configured
 from tablestream.spark.sources import SourceFrame
 from tablestream.topology.graph import ancestors
@@ -51,7 +52,7 @@ def changes_of(
     prepare_workers(spark)
     if plan.rounds:
         check_configured(spark, plan.mode.shards, len(plan.rounds))
-    builder, (ending,) = Builder(plan, worker_settings()), plan.endings
+    builder, (ending,) = Builder(plan, SparkExchange(worker_settings())), plan.endings
     frame = builder.build()
     if spec.rejected:
         return frame.select(*builder.rejected(ending))
@@ -170,12 +171,17 @@ def _user() -> str:
 
 
 def query_frame(plan: PhysicalPlan, bootstraps: Mapping[Source, DataFrame]) -> DataFrame:
-    """Return one frame for all outputs: ``__port``, and a struct ``__out<port>`` with the columns of each.
+    """Return one frame for all outputs of a query, see `outputs_frame`.
 
     It also has the reports of shards without state, which `tablestream.spark.births` reads. `bootstraps`: the rows
     that sources start with, as `tablestream.spark.bootstrap` reads them.
     """
-    builder = Builder(plan, worker_settings(), reporting=True, bootstraps=bootstraps)
+    exchange = SparkExchange(worker_settings(), reporting=True)
+    return outputs_frame(plan, Builder(plan, exchange, bootstraps=bootstraps))
+
+
+def outputs_frame(plan: PhysicalPlan, builder: Builder[Blobs]) -> DataFrame:
+    """Return one frame for all outputs: ``__port``, and a struct ``__out<port>`` with the columns of each."""
     frame = builder.build()
     kept = [internal(name) for name in frame.columns]
     for ending in plan.endings:
@@ -197,6 +203,12 @@ def split(frame: DataFrame, ending: Ending) -> DataFrame:
     port = ending.port.number
     rows = frame.where(F.col("__port") == port).select(f"__out{port}.*")
     return _with_images(rows, ending) if ending.output.before else rows
+
+
+def numbered(changes: DataFrame, number: int) -> DataFrame:
+    """Add the micro-batch's number to the order: under Spark Connect the workers do not get it."""
+    order = F.col(sink.ORDER).withField("micro_batch", F.lit(number).cast("bigint"))
+    return changes.withColumn(sink.ORDER, order)
 
 
 def shape(result: OutputColumns, ending: Ending) -> list[Column]:
