@@ -55,9 +55,9 @@ def topologies(read: Callable[[str], DataFrame]) -> dict[str, ts.Table | ts.Stre
         ),
         "spelled": groups.aggregate(
             lambda: "",
-            lambda _, row, total: f"{total}+{row.amount}",
-            lambda _, row, total: f"{total}-{row.amount}",
-            "string",
+            lambda _, row, text: f"{text}+{row.amount}",
+            lambda _, row, text: f"{text}-{row.amount}",
+            "text string",
             name="spelled",
         ),
         "rates": rates,

@@ -111,7 +111,7 @@ def difference(names: Sequence[str], expected: Sequence[Cells], actual: Sequence
     )
     table = [_SAME, *(mark for mark, _ in lines)]
     rows = _narrowed(names, [row for _, row in lines])
-    text = shown([one or "" for one in rows[0]], rows[1:], table).splitlines()
+    text = shown([one or "" for one in rows[0]], rows[1:], table).split("\n")
     return "\n".join([head, *_pointed(text, table, rows)])
 
 

@@ -18,9 +18,9 @@ from tablestream.errors import ArgumentError
 
 Like = Literal["files", "kafka"]
 #: What `from_kafka` knows of a record.
-OF_KAFKA = T.StructType.fromDDL(
-    "topic string, partition int, offset bigint, timestamp timestamp,"
-    " headers array<struct<key: string, value: binary>>, tombstone boolean, undecodable string"
+_OF_KAFKA = (
+    "struct<topic: string, partition: int, offset: bigint, timestamp: timestamp,"
+    " headers: array<struct<key: string, value: binary>>, tombstone: boolean, undecodable: string>"
 )
 
 
@@ -68,7 +68,7 @@ def frame(spark: SparkSession, schema: T.StructType | str, *, like: Like = "file
         ) from error
     if like == "files":
         return declared
-    kafka = declared.withColumn(KAFKA, F.lit(None).cast(OF_KAFKA))
+    kafka = declared.withColumn(KAFKA, F.lit(None).cast(_OF_KAFKA))
     note = {"on_error": "drop", "deduplicate": False}
     return kafka.withMetadata(KAFKA, {METADATA: {KAFKA: note}})
 

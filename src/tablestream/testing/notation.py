@@ -7,7 +7,7 @@ r"""Rows as a small text table, to write them in a test and to read them in its 
     BOLT   | null  | delete
 
 The first line names the columns. An empty cell and ``null`` are null. A text that would be misread is written as in
-JSON: ``"null"``, ``""``, ``"a | b"``, ``" a"``. Lines of ``-``, ``+`` and ``|`` are rulings.
+JSON: ``"null"``, ``""``, ``"a | b"``, ``" a"``. A line of ``--``, ``+`` and ``|`` is a ruling.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from tablestream.errors import ArgumentError
 Cells = tuple[str | None, ...]
 """A row as text; None is null."""
 NULL = "null"
-_CELL = re.compile(r'((?:"(?:[^"\\]|\\.)*"|[^|"]|")*?)(?:\||$)')
-_RULING = re.compile(r"[-+|:= ]*-[-+|:= ]*")
+_PLAIN_CELL, _JSON_CELL = re.compile(r"[^|]*"), re.compile(r'(?:"(?:[^"\\]|\\.)*"|[^|])*')
+_RULING = re.compile(r"[-+|: ]*--[-+|: ]*")
 _SEPARATOR = " | "
 
 
@@ -40,7 +40,7 @@ def parsed(text: str) -> tuple[tuple[str, ...], list[Cells]]:
     >>> parsed('id | name\n1 | null\n2 | "a | b"')
     (('id', 'name'), [('1', None), ('2', 'a | b')])
     """
-    lines = [line.strip() for line in text.splitlines()]
+    lines = [line.strip() for line in text.split("\n")]
     lines = [line for line in lines if line and not _RULING.fullmatch(line)]
     if not lines:
         raise ArgumentError(
@@ -78,19 +78,31 @@ def cell(text: str | None) -> str:
     """Write a cell, in quotes if it would be misread."""
     if text is None:
         return NULL
-    is_plain = text == text.strip() and not {"|", "\n", "\r"} & set(text) and not text.startswith('"')
-    return text if is_plain and text not in {"", NULL} else json.dumps(text, ensure_ascii=False)
+    is_plain = text.isprintable() and text == text.strip() and "|" not in text and text not in {"", NULL}
+    is_plain = is_plain and not _RULING.fullmatch(text)
+    if is_plain and (text[0] not in '"[{' or _is_json(text)):
+        return text
+    return json.dumps(text, ensure_ascii=not text.isprintable())
+
+
+def _is_json(text: str) -> bool:
+    """Whether a text is a list or an object, as nested values are written."""
+    try:
+        return not isinstance(json.loads(text), str)
+    except ValueError:
+        return False
 
 
 def _split(line: str) -> Cells:
+    """The cells of a line. Where a cell begins as JSON does, a bar inside quotes does not end it."""
     cells, at = [], 0
-    while True:
-        found = _CELL.match(line, at)
+    while at <= len(line):
+        begins = line[at:].lstrip()[:1]
+        found = (_JSON_CELL if begins and begins in '"[{' else _PLAIN_CELL).match(line, at)
         assert found is not None  # noqa: S101 - every text matches
-        cells.append(_read(found.group(1).strip()))
-        if found.end() == found.end(1):  # no separator follows: it was the last cell
-            return tuple(cells)
-        at = found.end()
+        cells.append(_read(found.group().strip()))
+        at = found.end() + 1
+    return tuple(cells)
 
 
 def _read(text: str) -> str | None:
