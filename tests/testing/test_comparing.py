@@ -34,8 +34,11 @@ def test_a_difference_is_an_aligned_table() -> None:
 def test_a_difference_fits_into_80_columns_and_marks_what_is_cut() -> None:
     wide = "x" * 200
     text = difference(["id", "one", "two"], [("1", wide, wide)], [("1", wide, wide + "y")])
-    assert max(map(len, text.splitlines())) == 80
-    assert text.splitlines()[-1].count("^") == 30 or "^" in text.splitlines()[-1]
+    head, *lines = text.splitlines()
+    assert head.endswith("1 was not expected.")
+    assert max(map(len, lines)) <= 80
+    assert [line[-1] for line in lines[1:]] == ["…", "…", "^"]
+    assert lines[-1].count("^") == len(lines[-2].rpartition(" | ")[2])
 
 
 def test_rows_in_every_form_are_compared_in_the_types_of_what_was_found(spark: SparkSession) -> None:

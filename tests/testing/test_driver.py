@@ -9,7 +9,6 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from pyspark.sql import functions as F
 
 import tablestream as ts
 from tablestream import functions as tf
@@ -225,12 +224,9 @@ def test_a_bootstrap_is_the_first_step(spark: SparkSession) -> None:
 
 
 def test_a_source_that_is_captured_is_refused(spark: SparkSession) -> None:
-    feed = spark.readStream.format("rate").load().select(
-        F.lit(1).alias("id"), F.lit("insert").alias("_change_type"), F.lit(1).alias("_commit_version"),
-        F.current_timestamp().alias("_commit_timestamp"),
-    )  # fmt: skip
+    feed = frame(spark, "id int, _change_type string, _commit_version bigint, _commit_timestamp timestamp")
     with pytest.raises(ArgumentError, match="captured from a database"):
-        Driver(ts.table(ts.from_change_feed(feed), "id", name="rows"))
+        Driver(ts.from_change_feed(feed, "id", name="rows"))
 
 
 def test_a_frame_without_a_source_is_checked(spark: SparkSession) -> None:

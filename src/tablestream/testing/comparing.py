@@ -12,7 +12,7 @@ from tablestream.calling import user_line
 from tablestream.errors import ArgumentError
 from tablestream.testing.notation import Cells, cell, shown
 from tablestream.testing.rows import Rows
-from tablestream.testing.values import GivenRows, frame_of_rows, named
+from tablestream.testing.values import GivenRows, frame_of_table, named, typed
 
 _WIDTH = 80
 _SAME, _EXPECTED, _ACTUAL = "  ", "- ", "+ "
@@ -97,7 +97,7 @@ def _wanted(found: Rows, expected: GivenRows | Rows) -> tuple[list[str], list[Ce
     there = [fields[name.lower()] for name in names if name.lower() in fields]
     schema = T.StructType(there if len(there) == len(names) else [fields[name.lower()] for name in columns])
     shown_names = [one.name for one in schema if one.name in found.columns]
-    read = Rows.of(frame_of_rows(found.spark, schema, names, rows))
+    read = Rows.of(frame_of_table(found.spark, typed(found.spark, schema, names, rows), schema))
     return shown_names, list(read.cells)
 
 
@@ -110,9 +110,10 @@ def difference(names: Sequence[str], expected: Sequence[Cells], actual: Sequence
         f" {extra} {'was' if extra == 1 else 'were'} not expected."
     )
     table = [_SAME, *(mark for mark, _ in lines)]
-    rows = _narrowed(names, [row for _, row in lines])
-    text = shown([one or "" for one in rows[0]], rows[1:], table).split("\n")
-    return "\n".join([head, *_pointed(text, table, rows)])
+    rows = [tuple(names), *(row for _, row in lines)]
+    narrow = _narrowed(rows)
+    text = shown([one or "" for one in narrow[0]], narrow[1:], table).split("\n")
+    return "\n".join([head, *_pointed(text, table, rows, narrow)])
 
 
 def _lines(expected: Sequence[Cells], actual: Sequence[Cells]) -> Iterator[tuple[str, Cells]]:
@@ -126,12 +127,11 @@ def _lines(expected: Sequence[Cells], actual: Sequence[Cells]) -> Iterator[tuple
             yield from ((_ACTUAL, row) for row in actual[c + at : min(c + at + 1, d)])
 
 
-def _narrowed(names: Sequence[str], rows: Sequence[Cells]) -> list[Cells]:
+def _narrowed(table: Sequence[Cells]) -> list[Cells]:
     """The header and the rows, with the widest columns cut until a line has 80 characters."""
-    table = [tuple(names), *rows]
-    widths = [max(len(cell(row[at])) for row in table) for at in range(len(names))]
+    widths = _widths(table)
     limits = list(widths)
-    room = _WIDTH - len(_SAME) - 3 * (len(names) - 1)
+    room = _WIDTH - len(_SAME) - 3 * (len(widths) - 1)
     while sum(limits) > room and max(limits) > _LEAST:
         limits[limits.index(max(limits))] -= 1
     return [
@@ -143,17 +143,24 @@ def _narrowed(names: Sequence[str], rows: Sequence[Cells]) -> list[Cells]:
     ]
 
 
-def _pointed(text: Sequence[str], marks: Sequence[str], rows: Sequence[Cells]) -> Iterator[str]:
+def _pointed(
+    text: Sequence[str], marks: Sequence[str], rows: Sequence[Cells], narrow: Sequence[Cells]
+) -> Iterator[str]:
     """The lines, with a line below each pair that shows the cells in which it differs."""
-    widths = [max(len(cell(row[at])) for row in rows) for at in range(len(rows[0]))]
+    widths = _widths(narrow)
     for at, line in enumerate(text):
         yield line
-        if marks[at] == _ACTUAL and at and marks[at - 1] == _EXPECTED:
-            pairs = zip(rows[at - 1], rows[at], widths, strict=True)
+        if marks[at] == _ACTUAL and marks[at - 1] == _EXPECTED:
+            pairs = zip(rows[at - 1], rows[at], narrow[at], widths, strict=True)
             below = [
-                ("" if one == other else _MARK * len(cell(other))).ljust(width) for one, other, width in pairs
+                ("" if one == other else _MARK * len(cell(seen))).ljust(width)
+                for one, other, seen, width in pairs
             ]
             yield f"{_SAME}{'   '.join(below)}".rstrip()
+
+
+def _widths(table: Sequence[Cells]) -> list[int]:
+    return [max(len(cell(row[at])) for row in table) for at in range(len(table[0]))]
 
 
 def _sortable(row: Cells) -> list[tuple[bool, str]]:

@@ -23,6 +23,7 @@ from tablestream.spark.types import arrow_type
 from tablestream.spark.unpacking import OutputUnpacker
 from tablestream.state.cache import ChunkCache, MemoryCache
 from tablestream.state.store import MemoryStore
+from tablestream.testing.values import frame_of_table
 
 Place = tuple[int, int]
 """A round, and a shard in it."""
@@ -178,7 +179,7 @@ class InProcess:
 def frame_of(spark: SparkSession, batches: Iterable[pa.RecordBatch], schema: T.StructType) -> DataFrame:
     """Return record batches as a batch frame."""
     kinds = pa.schema([(one.name, arrow_type(one.dataType, one.name)) for one in schema])
-    return spark.createDataFrame(pa.Table.from_batches(list(batches), kinds), schema)
+    return frame_of_table(spark, pa.Table.from_batches(list(batches), kinds), schema)
 
 
 def _by_shard(stream: list[pa.RecordBatch]) -> dict[int, list[pd.DataFrame]]:

@@ -78,9 +78,8 @@ def cell(text: str | None) -> str:
     """Write a cell, in quotes if it would be misread."""
     if text is None:
         return NULL
-    is_plain = text.isprintable() and text == text.strip() and "|" not in text and text not in {"", NULL}
-    is_plain = is_plain and not _RULING.fullmatch(text)
-    if is_plain and (text[0] not in '"[{' or _is_json(text)):
+    is_ambiguous = text in {"", NULL} or text != text.strip() or _RULING.fullmatch(text)
+    if text.isprintable() and not is_ambiguous and (_is_json(text) or not ("|" in text or text[0] in '"[{')):
         return text
     return json.dumps(text, ensure_ascii=not text.isprintable())
 
@@ -88,7 +87,7 @@ def cell(text: str | None) -> str:
 def _is_json(text: str) -> bool:
     """Whether a text is a list or an object, as nested values are written."""
     try:
-        return not isinstance(json.loads(text), str)
+        return isinstance(json.loads(text), list | dict)
     except ValueError:
         return False
 

@@ -17,7 +17,7 @@ from tablestream.connectors.kafka import KAFKA
 from tablestream.errors import ArgumentError
 from tablestream.spark.columns import quoted
 from tablestream.spark.sources import SourceFrame
-from tablestream.testing.values import GivenRows, named, typed
+from tablestream.testing.values import GivenRows, frame_of_table, named, typed
 from tablestream.topology.nodes import Source
 
 _ARRIVAL, _FILE = "__arrival", "_metadata"
@@ -63,7 +63,7 @@ class Piped:
     def taken(self, now: str) -> DataFrame:
         """Return the waiting records as the frame of the source, in their order; `now` is the wall clock as SQL."""
         schema = T.StructType([*self._schema, T.StructField(_ARRIVAL, T.LongType())])
-        rows = self.spark.createDataFrame(pa.concat_tables(self.waiting), schema)
+        rows = frame_of_table(self.spark, pa.concat_tables(self.waiting), schema)
         columns = [
             self._of_kafka(now).alias(one.name) if one.name == self._kafka else quoted(one.name)
             for one in self._given

@@ -108,11 +108,9 @@ def typed(
     return _filled(spark, schema, arrays, len(rows))
 
 
-def frame_of_rows(
-    spark: SparkSession, schema: T.StructType, names: Sequence[str], rows: Sequence[tuple[Any, ...]]
-) -> DataFrame:
-    """The same as a batch frame."""
-    return spark.createDataFrame(typed(spark, schema, names, rows), schema)
+def frame_of_table(spark: SparkSession, table: pa.Table, schema: T.StructType) -> DataFrame:
+    """Return an Arrow table as a batch frame. PySpark cannot convert one without rows that has nested columns."""
+    return spark.createDataFrame(table, schema) if table.num_rows else spark.createDataFrame([], schema)
 
 
 def _kinds(spark: SparkSession, schema: T.StructType, names: Sequence[str]) -> list[T.DataType]:
