@@ -17,9 +17,11 @@ from tablestream.errors import (
     MalformedRecordError,
     NotVersionedError,
     PlanChangedError,
+    PlanError,
     StateError,
 )
 from tablestream.testing import Driver, assert_changes_equal, frame
+from tablestream.testing.fixtures import tablestream_spark  # noqa: F401 - a fixture
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -227,6 +229,29 @@ def test_a_source_that_is_captured_is_refused(spark: SparkSession) -> None:
     feed = frame(spark, "id int, _change_type string, _commit_version bigint, _commit_timestamp timestamp")
     with pytest.raises(ArgumentError, match="captured from a database"):
         Driver(ts.from_change_feed(feed, "id", name="rows"))
+
+
+def test_columns_that_are_bound_to_a_frame_are_refused(spark: SparkSession) -> None:
+    read = frame(spark, "id int, n int")
+    driver = Driver(ts.table(read, read["id"], name="rows"))
+    driver.pipe("rows", "id | n\n1 | 1")
+    with pytest.raises(PlanError, match="Name the columns"):
+        driver.run()
+
+
+def test_records_wait_for_each_other(spark: SparkSession) -> None:
+    driver = Driver(tickers(spark), align=True)
+    driver.pipe("tickers", "ticker|price|at\nA|1|2024-01-01\nB|2|2024-01-02")
+    assert_changes_equal(driver.run(), "ticker\nA")
+    driver.pipe("tickers", "ticker|price|at\nC|3|2024-01-03")
+    assert_changes_equal(driver.run(), "ticker\nB")
+
+
+def test_the_fixture_gives_the_session_that_is_there(
+    spark: SparkSession,
+    tablestream_spark: SparkSession,  # noqa: F811
+) -> None:
+    assert tablestream_spark is spark
 
 
 def test_a_frame_without_a_source_is_checked(spark: SparkSession) -> None:

@@ -177,14 +177,17 @@ def query_frame(plan: PhysicalPlan, bootstraps: Mapping[Source, DataFrame]) -> D
     that sources start with, as `tablestream.spark.bootstrap` reads them.
     """
     exchange = SparkExchange(worker_settings(), reporting=True)
-    return outputs_frame(plan, Builder(plan, exchange, bootstraps=bootstraps))
+    builder = Builder(plan, exchange, bootstraps=bootstraps)
+    return outputs_frame(builder, builder.build(), plan.endings)
 
 
-def outputs_frame(plan: PhysicalPlan, builder: Builder[Blobs]) -> DataFrame:
-    """Return one frame for all outputs: ``__port``, and a struct ``__out<port>`` with the columns of each."""
-    frame = builder.build()
+def outputs_frame(builder: Builder[Blobs], frame: DataFrame, endings: Sequence[Ending]) -> DataFrame:
+    """Return one frame for some outputs: ``__port``, and a struct ``__out<port>`` with the columns of each.
+
+    `frame`: what the builder built.
+    """
     kept = [internal(name) for name in frame.columns]
-    for ending in plan.endings:
+    for ending in endings:
         port = ending.port.number
         if ending.output.rejected:
             columns = builder.rejected(ending)
@@ -195,7 +198,7 @@ def outputs_frame(plan: PhysicalPlan, builder: Builder[Blobs]) -> DataFrame:
         mine = F.when(F.col("__port") == port, F.struct(*columns)).alias(f"__out{port}")
         frame = frame.select(*kept, mine)
         kept.append(internal(f"__out{port}"))
-    return frame.select("__port", *(f"__out{ending.port.number}" for ending in plan.endings))
+    return frame.select("__port", *(f"__out{ending.port.number}" for ending in endings))
 
 
 def split(frame: DataFrame, ending: Ending) -> DataFrame:

@@ -197,24 +197,29 @@ class Driver:
             bootstraps=first_rows(self._plan) if self._micro_batch == 0 else None,
             records={one.source: one.taken(exchange.now) for one in piped.values()},
         )
-        frame = outputs_frame(self._plan, builder)
-        found = [
-            Rows.of(numbered(split(frame, ending), self._micro_batch))
-            if ending.port.number in exchange.ports
-            else None
-            for ending in self._plan.endings
+        built = builder.build()
+        added = [
+            one for one in self._results if one.schema is None or one.ending.port.number in exchange.ports
         ]
-        schemas = [
-            None if one.schema is not None else numbered(split(frame, one.ending), 0).schema
-            for one in self._results
+        frame = outputs_frame(builder, built, [one.ending for one in added])
+        changes = [numbered(split(frame, one.ending), self._micro_batch) for one in added]
+        rows = [
+            Rows.of(one)
+            if result.ending.port.number in exchange.ports
+            else Rows.none(self._spark, one.schema)
+            for result, one in zip(added, changes, strict=True)
         ]
-        for result, rows, schema in zip(self._results, found, schemas, strict=True):
-            result.add(self._spark, rows, schema)
+        self._keep({result.ending.port.number: one for result, one in zip(added, rows, strict=True)})
         self._state, self._micro_batch = exchange.state, self._micro_batch + 1
         for one in piped.values():
             one.waiting.clear()
         self._count(exchange.counts)
         return self._results[0].last
+
+    def _keep(self, found: Mapping[int, Rows]) -> None:
+        """Add the rows of a micro-batch, by port; outputs without rows have none."""
+        for result in self._results:
+            result.add(found.get(result.ending.port.number))
 
     def _count(self, counts: Mapping[str, int]) -> None:
         """Add up what was dropped, without the operators' measures."""

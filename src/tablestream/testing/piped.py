@@ -8,13 +8,14 @@ from functools import cached_property, reduce
 from operator import and_
 
 import pyarrow as pa
+from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from tablestream.connectors.files import noted
 from tablestream.connectors.kafka import KAFKA
-from tablestream.errors import ArgumentError
+from tablestream.errors import ArgumentError, PlanError
 from tablestream.spark.columns import quoted
 from tablestream.spark.sources import SourceFrame
 from tablestream.testing.values import GivenRows, frame_of_table, named, typed
@@ -70,7 +71,15 @@ class Piped:
         ]
         if _FILE not in self._given.names:
             columns.append(_of_file(self.name))
-        return self._frame.described(rows.select(*columns), F.expr(now))
+        try:
+            return self._frame.described(rows.select(*columns), F.expr(now))
+        except AnalysisException as error:
+            raise PlanError(
+                f"The columns of '{self.name}' cannot be evaluated for piped rows: {str(error).splitlines()[0]}",
+                hint='Name the columns of its frame, as in F.col("price") or "price", instead of df["price"].',
+                operator=self.name,
+                where=self.source.where,
+            ) from error
 
     @property
     def _frame(self) -> SourceFrame:

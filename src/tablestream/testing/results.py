@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pyspark.sql import Row, SparkSession
+from pyspark.sql import Row
 from pyspark.sql import types as T
 
 from tablestream.connectors.memory import sortable
@@ -20,22 +20,23 @@ class Results:
 
     def __init__(self, ending: Ending) -> None:
         self.ending = ending
-        self.schema: T.StructType | None = None
         self._all: Rows | None = None
         self._last_from = self._read = 0
 
-    def add(self, spark: SparkSession, rows: Rows | None, schema: T.StructType | None) -> None:
-        """Add the rows of a micro-batch; `schema` is given with the first one."""
-        self.schema = self.schema or schema
-        assert self.schema is not None  # noqa: S101 - the driver gives it
-        before = Rows.none(spark, self.schema) if self._all is None else self._all
-        self._last_from = len(before)
-        self._all = before if rows is None else before + rows
+    @property
+    def schema(self) -> T.StructType | None:
+        """The columns; None before the first micro-batch."""
+        return None if self._all is None else self._all.schema
+
+    def add(self, rows: Rows | None) -> None:
+        """Add the rows of a micro-batch; the first one has them even if there are none, for their columns."""
+        self._last_from = 0 if self._all is None else len(self._all)
+        if rows is not None:
+            self._all = rows if self._all is None else self._all + rows
 
     def follow(self, earlier: Results) -> None:
         """Go on where those of another driver stopped."""
-        self.schema, self._all = earlier.schema, earlier._all
-        self._last_from, self._read = earlier._last_from, earlier._read
+        self._all, self._last_from, self._read = earlier._all, earlier._last_from, earlier._read
 
     @property
     def last(self) -> Rows:
