@@ -42,8 +42,8 @@ def may_import_spark(folder: str) -> bool:
 
 
 def may_import_bridge(folder: str, module: str) -> bool:
-    """Say whether a module may import ``tablestream.spark``: the handles, and the bridge itself."""
-    return folder == "spark" or (folder == "" and module not in NOT_HANDLES)
+    """Say whether a module may import ``tablestream.spark``: the handles, the bridge itself, and the test driver."""
+    return folder in {"spark", "testing"} or (folder == "" and module not in NOT_HANDLES)
 
 
 def violations(package: Path) -> list[str]:
@@ -78,6 +78,7 @@ def test_spark_is_imported_only_where_it_may_be() -> None:
         ("errors.py", "import tablestream.spark.runner", True),
         ("table.py", "from tablestream.spark.runner import run", False),
         ("spark/x.py", "from tablestream.spark import pack", False),
+        ("testing/x.py", "from tablestream.spark import pack", False),
     ],
 )
 def test_a_planted_import_is_judged(tmp_path: Path, file: str, line: str, *, is_refused: bool) -> None:

@@ -1,11 +1,15 @@
 """Maintained tables on Spark Structured Streaming."""
 
-from typing import TYPE_CHECKING
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from tablestream.spark.quiet import only_declares_state
 
 # A process that only declares a stage's state uses no public name. Each query starts such processes one after the
 # other, and all of this would take three quarters of their time.
+if TYPE_CHECKING:
+    from tablestream import testing
+
 if TYPE_CHECKING or not only_declares_state():
     from tablestream import errors, functions
     from tablestream.change_feed import from_change_feed
@@ -66,6 +70,7 @@ __all__ = [
     "start",
     "stream",
     "table",
+    "testing",
     "to_delta",
     "to_files",
     "to_kafka",
@@ -73,3 +78,10 @@ __all__ = [
     "to_postgres",
 ]
 __version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> Any:
+    """Import `testing` when it is first used: programs do not need it."""
+    if name == "testing":
+        return import_module("tablestream.testing")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -10,8 +10,9 @@ from pyspark.sql import functions as F
 import tablestream as ts
 from tablestream.options import OutputSpec
 from tablestream.planner.result import Pointer
-from tablestream.spark.build import Builder, Settings
+from tablestream.spark.build import Builder
 from tablestream.spark.columns import Scope, TableColumns, quoted
+from tablestream.spark.exchange import Settings, SparkExchange
 from tablestream.spark.plan import lowered
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ def test_a_foreign_key_is_null_where_there_is_no_row(table: ts.Table, scope: Sco
     other = table.select(F.col("n").alias("other"))
     join: Any = table.join(other, on=F.expr(SHARE))._node
     group: Any = table.group_by(F.expr(SHARE).alias("share")).count()._node
-    builder = Builder(lowered([(join, OutputSpec())]), Settings("", 0))
+    builder = Builder(lowered([(join, OutputSpec())]), SparkExchange(Settings("", 0)))
     pointed = [*builder._pointing(scope, table._node, Pointer(join.on, join.foreign), "__on")]
     pointed += builder._pointing(scope, table._node, Pointer(group.on, group.key), "__group")
     assert evaluated(scope, *pointed) == [(1, 2, 2), (2, None, None), (3, 100, 100)]

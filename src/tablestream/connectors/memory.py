@@ -77,7 +77,7 @@ class MemorySink:
         if log is None:
             return []
         runs = [log.micro_batches[number] for number in sorted(log.micro_batches)]
-        return [row for run in runs for row in (run if as_written else _in_order(run))]
+        return [row for run in runs for row in (run if as_written else in_order(run))]
 
     def clear(self) -> None:
         """Forget what was written under this name."""
@@ -127,16 +127,16 @@ def to_memory(name: str) -> MemorySink:
     return MemorySink(name)
 
 
-def _in_order(rows: list[Row]) -> list[Row]:
+def in_order(rows: list[Row]) -> list[Row]:
     """Sort by ``_order``, as Spark does; rows without it stay as they are."""
-    return sorted(rows, key=lambda row: _sortable(row[ORDER])) if rows and ORDER in rows[0] else rows
+    return sorted(rows, key=lambda row: sortable(row[ORDER])) if rows and ORDER in rows[0] else rows
 
 
-def _sortable(value: Any) -> tuple[Any, ...]:
+def sortable(value: Any) -> tuple[Any, ...]:
     """Put nulls first, also inside structs and arrays: a rejected record may have a null ``order_by``."""
     if value is None:
         return (0,)
-    return (1, tuple(map(_sortable, value)) if isinstance(value, tuple | list) else value)
+    return (1, tuple(map(sortable, value)) if isinstance(value, tuple | list) else value)
 
 
 def _no_connect() -> PlanError:

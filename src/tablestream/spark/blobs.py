@@ -21,6 +21,7 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow as pa
+from pyspark.sql import types as T
 
 from tablestream.errors import DamagedMessagesError
 from tablestream.runtime.rounds import EVERY_SHARD, METRICS, Port
@@ -29,7 +30,13 @@ from tablestream.state.changes import KEY_HASH, PARTITION
 
 # Users' columns stand beside these between two rounds. PySpark renames columns that begin with an underscore.
 COLUMNS = SHARD, PORT, ROWS, BLOB = tuple(f"tablestream_{name}" for name in ("shard", "port", "rows", "blob"))
-SCHEMA = f"{SHARD} int, {PORT} int, {ROWS} bigint, {BLOB} binary"
+FIELDS = [
+    T.StructField(name, kind)
+    for name, kind in zip(
+        COLUMNS, (T.IntegerType(), T.IntegerType(), T.LongType(), T.BinaryType()), strict=True
+    )
+]
+SCHEMA = T.StructType(FIELDS)
 #: A blob is cut where it would hold more rows or bytes than this, so that none grows beyond what Spark moves with ease.
 MAX_ROWS = 250_000
 #: Far below the 2 GB that an array of bytes, a row of Spark's and a record batch's column of text can have at most.

@@ -66,6 +66,23 @@ def kept(spark: SparkSession, checkpoint: str, plan: PhysicalPlan) -> dict[Sourc
     return streams
 
 
+def first_rows(plan: PhysicalPlan) -> dict[Source, DataFrame]:
+    """Return the bootstraps of a plan as batch frames, for a micro-batch without a checkpoint.
+
+    Raises
+    ------
+    ArgumentError
+        A bootstrap has several rows with one key.
+    """
+    found = {}
+    for source in plan.bootstrapped:
+        bootstrap = _bootstrap_of(source)
+        _check_keys(bootstrap.frame, source)
+        numbered = bootstrap.frame.withColumn("__row", F.monotonically_increasing_id())
+        found[source] = _complete(numbered, source, bootstrap)
+    return found
+
+
 def _bootstrap_of(source: Source) -> Bootstrap:
     assert isinstance(source.frame, SourceFrame)  # noqa: S101 - the handles make it
     assert source.frame.bootstrap is not None  # noqa: S101 - it is bootstrapped
@@ -121,12 +138,17 @@ def _refuse_several(rows: DataFrame, source: Source) -> None:
 
 
 def _stream(spark: SparkSession, path: str, source: Source, bootstrap: Bootstrap) -> DataFrame:
-    """Read the rows as a stream with all columns of a source.
+    """Read the rows as a stream.
 
     With `fileNameOnly`, files that could not be deleted are not read again in a checkpoint that was moved.
     """
     reader = spark.readStream.schema(_schema(bootstrap.frame))
     rows = reader.option("cleanSource", "delete").option("fileNameOnly", "true").parquet(f"{path}/rows")
+    return _complete(rows, source, bootstrap)
+
+
+def _complete(rows: DataFrame, source: Source, bootstrap: Bootstrap) -> DataFrame:
+    """The rows with all columns of a source."""
     value = [F.col(f"__value_{number}").alias(one.name) for number, one in enumerate(source.value)]
     return rows.select(
         "*",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
+from typing import Generic
 
 import polars as pl
 import pyarrow as pa
@@ -32,7 +33,7 @@ from tablestream.operators.upsert import OLD
 from tablestream.planner.physical_plan import Between, Ending, PhysicalPlan, Reader
 from tablestream.planner.result import Pointer, Result
 from tablestream.runtime.measures import MEASURED, MEASURES, OBSERVED, SHARDS, measured
-from tablestream.runtime.rounds import METRICS, Round, copied_name
+from tablestream.runtime.rounds import METRICS, copied_name
 from tablestream.spark import blobs
 from tablestream.spark.columns import (
     Scope,
@@ -43,13 +44,12 @@ from tablestream.spark.columns import (
     opened_name,
     spark_type,
 )
+from tablestream.spark.exchange import Blobs, Exchange
 from tablestream.spark.layout import Layout
 from tablestream.spark.packing import ChangePacker, Consumer, SourcePacker
-from tablestream.spark.processor import RoundProcessor
-from tablestream.spark.round_worker import RoundWorker
 from tablestream.spark.sources import SourceFrame
 from tablestream.spark.types import arrow_type
-from tablestream.spark.unpacking import ORDER, ChangeUnpacker, OutputUnpacker, by_batches
+from tablestream.spark.unpacking import ORDER, ChangeUnpacker, OutputUnpacker
 from tablestream.state.changes import (
     FOREIGN_HASH,
     KEY_HASH,
@@ -92,39 +92,32 @@ class OutputColumns:
     latest: Column | None = None
 
 
-@dataclass(frozen=True)
-class Settings:
-    """Settings of the workers: where runs are cached, and how large the cache may become."""
-
-    cache_directory: str
-    cache_bytes: int
-
-
-class Builder:
+class Builder(Generic[Blobs]):
     """Builds the DataFrame of one plan.
 
     Parameters
     ----------
     plan
         The physical plan.
-    settings
-        For the workers.
-    reporting
-        Whether the frame also has a row for each shard that found no state; see `tablestream.spark.births`.
+    exchange
+        Runs its stages, and moves data between them.
     bootstraps
-        Of every bootstrapped source, the stream of the rows that it starts with; see `tablestream.spark.bootstrap`.
+        Of every bootstrapped source, the rows that it starts with; see `tablestream.spark.bootstrap`.
+    records
+        The frames of the sources that have records; others are left out. Default: each source's own frame.
     """
 
     def __init__(
         self,
         plan: PhysicalPlan,
-        settings: Settings,
+        exchange: Exchange[Blobs],
         *,
-        reporting: bool = False,
         bootstraps: Mapping[Source, DataFrame] | None = None,
+        records: Mapping[Source, DataFrame] | None = None,
     ) -> None:
-        self._plan, self._settings, self._reporting = plan, settings, reporting
+        self._plan, self._exchange = plan, exchange
         self._bootstraps = bootstraps or {}
+        self._records = records
         self._shards = plan.mode.shards
         self._last = len(plan.rounds)
         ports = {ending.port.number for ending in plan.endings}
@@ -139,18 +132,16 @@ class Builder:
 
         `result` gives the columns of each output.
         """
-        stream: DataFrame | None = None
+        streams: list[Blobs] = []
         entering = self._entering()
         for work in self._plan.rounds:
-            joining = [one for one in entering if one.round == work.number]
+            streams += [self._packed(one) for one in entering if one.round == work.number]
             entering = [one for one in entering if one.round != work.number]
-            stream = _union([stream, *(self._packed(one) for one in joining)])
-            stream = self._round(stream, work)
+            stream = self._exchange.run_round(self._exchange.union(streams), work, self._shards)
             behind = tuple(between for between in self._plan.between if between.after == work.number)
-            if behind:
-                stream = self._between(stream, behind, work.number)
-        stream = _union([stream, *(self._packed(one) for one in entering)])
-        return self._opened(stream)
+            streams = [self._between(stream, behind, work.number) if behind else stream]
+        streams += [self._packed(one) for one in entering]
+        return self._opened(self._exchange.union(streams))
 
     # Stages
 
@@ -160,13 +151,15 @@ class Builder:
         for source, readers in self._plan.sources.items():
             given = source.frame
             assert isinstance(given, SourceFrame)  # noqa: S101
-            found.append(_Entering(source, readers, given.frame))
+            if self._records is None or source in self._records:
+                frame = given.frame if self._records is None else self._records[source]
+                found.append(_Entering(source, readers, frame))
             if source in self._bootstraps:
                 first = self._plan.bootstrap_readers(source)
                 found.append(_Entering(source, first, self._bootstraps[source], is_bootstrap=True))
         return found
 
-    def _packed(self, entering: _Entering) -> DataFrame:
+    def _packed(self, entering: _Entering) -> Blobs:
         """Pack a source's records, or the rows that it starts with."""
         source, given = entering.source, entering.source.frame
         assert isinstance(given, SourceFrame)  # noqa: S101
@@ -196,26 +189,17 @@ class Builder:
             lanes=given.lanes,
             bootstrap=first,
         )
-        now = ["unix_micros(current_timestamp()) AS __now"] if packer.progress is not None else []
-        frame = scope.frame.selectExpr(*order, *_read(consumers), *now)
-        return frame.mapInArrow(packer.__call__, blobs.SCHEMA)
+        now = [f"unix_micros({self._exchange.now}) AS __now"] if packer.progress is not None else []
+        return self._exchange.pack(scope.frame.selectExpr(*order, *_read(consumers), *now), packer)
 
-    def _round(self, stream: DataFrame, work: Round) -> DataFrame:
-        settings = self._settings
-        worker = RoundWorker(work, self._shards, settings.cache_directory, settings.cache_bytes)
-        processor = RoundProcessor(worker)
-        return stream.groupBy(blobs.SHARD).transformWithStateInPandas(
-            processor, blobs.SCHEMA, "append", "ProcessingTime" if work.needs_clock else "none"
-        )
-
-    def _between(self, stream: DataFrame, behind: tuple[Between, ...], number: int) -> DataFrame:
+    def _between(self, stream: Blobs, behind: tuple[Between, ...], number: int) -> Blobs:
         """Evaluate what later rounds read from the changes that a round made."""
         steps = [T.StructField(name, T.LongType()) for name in self._step_hops]
         place = [*self._order_fields(number + 1), *steps, T.StructField(ROW_TS, T.LongType())]
         layouts = {between.port.number: self._layout(between.result, place) for between in behind}
         unpacker = ChangeUnpacker(tuple(layout.opened(port) for port, layout in layouts.items()))
         columns = [one for port, layout in layouts.items() for one in layout.in_frame(port)]
-        frame = stream.mapInArrow(unpacker.__call__, T.StructType([*stream.schema, *columns]))
+        frame = self._exchange.unpack(stream, unpacker, T.StructType([*blobs.FIELDS, *columns]))
         consumers: list[Consumer] = []
         for between in behind:
             scope, port = Scope(frame), between.port.number
@@ -229,13 +213,10 @@ class Builder:
             )
             frame = scope.hidden()
         packer = ChangePacker(tuple(consumers), self._shards, number)
-        frame = frame.selectExpr(*blobs.COLUMNS, *_read(consumers))
-        return frame.mapInArrow(packer.__call__, blobs.SCHEMA)
+        return self._exchange.pack(frame.selectExpr(*blobs.COLUMNS, *_read(consumers)), packer)
 
-    def _opened(self, stream: DataFrame) -> DataFrame:
+    def _opened(self, stream: Blobs) -> DataFrame:
         """Count the output messages, add the last shuffle and unpack what arrives."""
-        counted = stream.observe(OBSERVED, *self._observed()).observe(MEASURED, *self._measured())
-        counted = counted.where(F.col(blobs.PORT) != METRICS if self._reporting else F.col(blobs.PORT) >= 0)
         layouts = {
             port: replace(self._ending_layout(ending), nested=port in self._nested)
             for port, ending in ((one.port.number, one) for one in self._plan.endings)
@@ -249,7 +230,10 @@ class Builder:
                 *(one for port, layout in layouts.items() for one in layout.in_frame(port)),
             ]
         )
-        return counted.groupBy(blobs.SHARD).applyInArrow(by_batches(unpacker), schema)
+        return self._exchange.finish(stream, unpacker, schema, self._observations)
+
+    def _observations(self) -> dict[str, list[Column]]:
+        return {OBSERVED: self._observed(), MEASURED: self._measured()}
 
     # Expressions
 
@@ -567,9 +551,3 @@ def _captured(schema: pl.Schema, exists: Column) -> dict[str, Column]:
 def _read(consumers: Sequence[Consumer]) -> dict[str, None]:
     """The columns that ports read; a table that several ports read appears once."""
     return dict.fromkeys(name for consumer in consumers for name in consumer.names)
-
-
-def _union(streams: list[DataFrame | None]) -> DataFrame:
-    return reduce(
-        lambda one, other: one.unionByName(other), [stream for stream in streams if stream is not None]
-    )

@@ -26,8 +26,9 @@ from tablestream.options import (
 from tablestream.planner.explain import explained
 from tablestream.planner.lower import lower
 from tablestream.planner.physical_plan import Ending, Mode, Output, PhysicalPlan
-from tablestream.spark.build import Builder, OutputColumns, Settings, polars_types
+from tablestream.spark.build import Builder, OutputColumns, polars_types
 from tablestream.spark.columns import internal, quoted
+from tablestream.spark.exchange import Blobs, Settings, SparkExchange
 from tablestream.spark.session import check_configured
 from tablestream.spark.sources import SourceFrame
 from tablestream.topology.graph import ancestors
@@ -51,7 +52,7 @@ def changes_of(
     prepare_workers(spark)
     if plan.rounds:
         check_configured(spark, plan.mode.shards, len(plan.rounds))
-    builder, (ending,) = Builder(plan, worker_settings()), plan.endings
+    builder, (ending,) = Builder(plan, SparkExchange(worker_settings())), plan.endings
     frame = builder.build()
     if spec.rejected:
         return frame.select(*builder.rejected(ending))
@@ -170,15 +171,23 @@ def _user() -> str:
 
 
 def query_frame(plan: PhysicalPlan, bootstraps: Mapping[Source, DataFrame]) -> DataFrame:
-    """Return one frame for all outputs: ``__port``, and a struct ``__out<port>`` with the columns of each.
+    """Return one frame for all outputs of a query, see `outputs_frame`.
 
     It also has the reports of shards without state, which `tablestream.spark.births` reads. `bootstraps`: the rows
     that sources start with, as `tablestream.spark.bootstrap` reads them.
     """
-    builder = Builder(plan, worker_settings(), reporting=True, bootstraps=bootstraps)
-    frame = builder.build()
+    exchange = SparkExchange(worker_settings(), reporting=True)
+    builder = Builder(plan, exchange, bootstraps=bootstraps)
+    return outputs_frame(builder, builder.build(), plan.endings)
+
+
+def outputs_frame(builder: Builder[Blobs], frame: DataFrame, endings: Sequence[Ending]) -> DataFrame:
+    """Return one frame for some outputs: ``__port``, and a struct ``__out<port>`` with the columns of each.
+
+    `frame`: what the builder built.
+    """
     kept = [internal(name) for name in frame.columns]
-    for ending in plan.endings:
+    for ending in endings:
         port = ending.port.number
         if ending.output.rejected:
             columns = builder.rejected(ending)
@@ -189,7 +198,7 @@ def query_frame(plan: PhysicalPlan, bootstraps: Mapping[Source, DataFrame]) -> D
         mine = F.when(F.col("__port") == port, F.struct(*columns)).alias(f"__out{port}")
         frame = frame.select(*kept, mine)
         kept.append(internal(f"__out{port}"))
-    return frame.select("__port", *(f"__out{ending.port.number}" for ending in plan.endings))
+    return frame.select("__port", *(f"__out{ending.port.number}" for ending in endings))
 
 
 def split(frame: DataFrame, ending: Ending) -> DataFrame:
@@ -197,6 +206,12 @@ def split(frame: DataFrame, ending: Ending) -> DataFrame:
     port = ending.port.number
     rows = frame.where(F.col("__port") == port).select(f"__out{port}.*")
     return _with_images(rows, ending) if ending.output.before else rows
+
+
+def numbered(changes: DataFrame, number: int) -> DataFrame:
+    """Add the micro-batch's number to the order: under Spark Connect the workers do not get it."""
+    order = F.col(sink.ORDER).withField("micro_batch", F.lit(number).cast("bigint"))
+    return changes.withColumn(sink.ORDER, order)
 
 
 def shape(result: OutputColumns, ending: Ending) -> list[Column]:

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from tablestream.operators.operator import WallClock
 from tablestream.runtime.measures import Counts
@@ -15,14 +15,13 @@ from tablestream.runtime.run_round import run_round
 from tablestream.spark import blobs
 from tablestream.spark.caching import worker_cache
 from tablestream.state.births import NewShard
-from tablestream.state.cache import RunCache
+from tablestream.state.cache import ChunkCache
 from tablestream.state.shard import ShardState
 from tablestream.state.store import StateStore
 
 if TYPE_CHECKING:
     import pandas as pd
     import polars as pl
-    from pyspark.sql.streaming.stateful_processor import StatefulProcessorHandle, TimerValues
 
 
 #: Blobs are collected until they are this large: handing a frame over costs as much as 100 kB of it.
@@ -32,6 +31,30 @@ _LARGE_COPY_BYTES = 64 << 20
 
 _log = logging.getLogger(__name__)
 _warned: set[str] = set()
+
+
+class Timers(Protocol):
+    """The part of Spark's handle by which a shard asks to be called again."""
+
+    def listTimers(self) -> Iterator[int]:  # noqa: N802 - Spark's name
+        """Return the times in milliseconds."""
+        ...
+
+    def registerTimer(self, due_ms: int, /) -> None:  # noqa: N802 - Spark's name
+        """Add one."""
+        ...
+
+    def deleteTimer(self, due_ms: int, /) -> None:  # noqa: N802 - Spark's name
+        """Remove one."""
+        ...
+
+
+class TimerValues(Protocol):
+    """The wall clock of a micro-batch, as Spark hands it over."""
+
+    def getCurrentProcessingTimeInMs(self) -> int:  # noqa: N802 - Spark's name
+        """Return the time."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -54,7 +77,7 @@ class RoundWorker:
     cache_bytes: int
 
     @cached_property
-    def cache(self) -> RunCache:
+    def cache(self) -> ChunkCache:
         """The runs that this process has decoded."""
         return worker_cache(self.cache_directory, self.cache_bytes)
 
@@ -63,7 +86,7 @@ class RoundWorker:
         shard: int,
         rows: Iterable[pd.DataFrame],
         store: StateStore,
-        handle: StatefulProcessorHandle,
+        handle: Timers,
         timer_values: TimerValues,
     ) -> Iterator[pd.DataFrame]:
         """Read all messages of a shard, then yield blobs as operators emit. Blobs of later rounds pass through."""
@@ -84,7 +107,7 @@ class RoundWorker:
         shard: int,
         inbox: dict[int, list[pl.DataFrame]],
         store: StateStore,
-        handle: StatefulProcessorHandle,
+        handle: Timers,
         timer_values: TimerValues,
     ) -> Iterator[pd.DataFrame]:
         """Run the operators over unpacked messages, and commit their state."""
@@ -112,7 +135,7 @@ class RoundWorker:
             yield blobs.data_frame(held)
 
 
-def _set_timer(handle: StatefulProcessorHandle, wake_us: int | None) -> None:
+def _set_timer(handle: Timers, wake_us: int | None) -> None:
     """Ask Spark to call again at a time, and cancel what an earlier micro-batch asked for."""
     wake_ms = None if wake_us is None else -(-wake_us // 1000)
     timers = list(handle.listTimers())

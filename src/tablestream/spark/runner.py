@@ -9,13 +9,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructField, StructType, TimestampType
 
 from tablestream.calling import user_line
 from tablestream.connectors.files import first_line
-from tablestream.connectors.sink import ORDER, RecordSink, Sink, checked_path
+from tablestream.connectors.sink import RecordSink, Sink, checked_path
 from tablestream.connectors.workers import prepare_workers
 from tablestream.errors import ArgumentError, MixedPlanError
 from tablestream.options import Alignment, Compat, Emit, OutputSpec, Tombstones
@@ -24,7 +23,7 @@ from tablestream.spark.births import ShardWatch
 from tablestream.spark.bootstrap import kept
 from tablestream.spark.columns import spark_type
 from tablestream.spark.outputs import Output, check_outputs, write_outputs
-from tablestream.spark.plan import lowered, plan_of, query_frame, split
+from tablestream.spark.plan import lowered, numbered, plan_of, query_frame, split
 from tablestream.spark.quiet import quieten
 from tablestream.spark.relocation import check_place
 from tablestream.spark.session import configured
@@ -280,17 +279,11 @@ def _micro_batch_writer(
             number,
             outputs,
             query_id=known["query"],
-            split=lambda frame, index: _numbered(split(frame, endings[index]), number),
+            split=lambda frame, index: numbered(split(frame, endings[index]), number),
             watch=watch,
         )
 
     return write
-
-
-def _numbered(changes: DataFrame, number: int) -> DataFrame:
-    """Add the micro-batch's number to the order: under Spark Connect the workers do not get it."""
-    order = F.col(ORDER).withField("micro_batch", F.lit(number).cast("bigint"))
-    return changes.withColumn(ORDER, order)
 
 
 def _query_id(spark: SparkSession, checkpoint: str) -> str | None:

@@ -79,6 +79,10 @@ class SourceFrame:
         Whether each source partition continues, like those of a topic; otherwise only the source as a whole does.
     arrival
         Whether its records only have the time of their arrival.
+    given
+        The user's frame.
+    columns
+        What `frame` selects from it.
     bootstrap
         The rows that the table starts with.
     """
@@ -89,12 +93,22 @@ class SourceFrame:
     remedy: str
     lanes: bool
     arrival: bool
+    given: DataFrame
+    columns: tuple[Column, ...]
     bootstrap: Bootstrap | None = None
 
     @property
     def mark_columns(self) -> list[str]:
         """The names of the mark columns."""
         return [f"__mark{number}" for number in range(self.marks)]
+
+    def described(self, records: DataFrame, now: Column) -> DataFrame:
+        """The columns above for other rows of the user's frame, which arrive at a time.
+
+        It needs no analysis: the columns were checked when the source was made.
+        """
+        frame = records.select(*self.columns)
+        return frame.withColumn("__ts", F.unix_micros(now)) if self.arrival else frame
 
 
 @dataclass(frozen=True)
@@ -192,7 +206,7 @@ def describe(df: DataFrame, said: Description) -> Described:
     live = _live(origin, deletes)
     parts = [_readable(df, origin, one) for one in key]
     null_key = _null_key(origin, [] if said.records else parts)
-    frame = df.select(
+    columns = (
         *(part.alias(f"__key_{number}") for number, part in enumerate(parts)),
         *(F.when(live, one.column).alias(f"__value_{number}") for number, one in enumerate(value)),
         live.alias("__live"),
@@ -208,6 +222,7 @@ def describe(df: DataFrame, said: Description) -> Described:
         _json([part.alias(one.name) for part, one in zip(parts, key, strict=True)]).alias("__key_json"),
         _record(df, origin).alias("__record"),
     )
+    frame = df.select(*columns)
     expressions = {"timestamp": timestamp, "deletes": deletes, "order_by": order_by}
     text = [f"key {', '.join(one.text for one in key)}"]
     if deletes is not None and said.deletes_sql is not None:
@@ -223,6 +238,8 @@ def describe(df: DataFrame, said: Description) -> Described:
             origin.remedy,
             lanes=origin.lanes,
             arrival=timestamp is None and origin.time is None,
+            given=df,
+            columns=columns,
             bootstrap=_bootstrap(
                 said, frame, Reading(said.name, said.where, key, value, timestamp, deletes, sequence)
             ),

@@ -16,35 +16,25 @@ from datetime import datetime
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql import types as T
 
 from tablestream.calling import user_line
 from tablestream.connectors.files import first_line
 from tablestream.connectors.sink import checked_path
 from tablestream.connectors.workers import prepare_workers
-from tablestream.errors import ArgumentError, ColumnCollisionError, NotVersionedError, StateError
-from tablestream.operators.versions import FROM, TO
+from tablestream.errors import ArgumentError, StateError
 from tablestream.planner.catalogue import StoredTable, StoredTables, decode
 from tablestream.spark import blobs
-from tablestream.spark.analysis import folding
 from tablestream.spark.births import stored_births
-from tablestream.spark.build import polars_types
-from tablestream.spark.columns import opened, spark_type
-from tablestream.spark.layout import Layout
 from tablestream.spark.relocation import check_place
 from tablestream.spark.store import TABLES, variables
-from tablestream.spark.unpacking import Opened, by_batches, wide
-from tablestream.state import manifest as manifests
+from tablestream.spark.stored_rows import StoredRows, check_history, chosen, moment_of, shown
+from tablestream.spark.unpacking import by_batches
 from tablestream.state.births import Births, shard_gone
-from tablestream.state.cache import MemoryCache
-from tablestream.state.changes import TS, key_columns
 from tablestream.state.sealed import unseal
-from tablestream.state.shard import ShardState, manifest_missing
+from tablestream.state.shard import manifest_missing
 from tablestream.state.store import MemoryStore
-
-TIMESTAMP, VALID_FROM, VALID_TO = "_timestamp", "valid_from", "valid_to"
 
 _MANIFEST = re.compile(variables(0)[0].replace("0", r"(\d+)"))
 #: The place of a chunk; null for a manifest.
@@ -117,10 +107,11 @@ def read_state(
     prepare_workers(spark)
     check_place(spark, checkpoint)
     state = _State.of(spark, checkpoint, batch_id)
-    found = _chosen(state.tables(), table)
-    moment_us = None if as_of is None else _moment_us(spark, found, as_of)
+    found = chosen(state.tables(), table)
+    moment_us = None if as_of is None else moment_of(spark, found, as_of)
     if moment_us is not None:
-        _check_history(state, found, moment_us)
+        heads = [bytes(row.data) for row in state.manifests(found.round).collect()]
+        check_history(spark, found, moment_us, heads)
     return _rows(state, found, moment_us)
 
 
@@ -229,9 +220,7 @@ class _State:
 class _ShardReader:
     """Reads the rows of a table in one shard from its manifest (the row without a trace) and its chunks."""
 
-    table: StoredTable
-    as_of_us: int | None
-    opened: Opened
+    rows: StoredRows
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the rows, a bounded number at a time."""
@@ -245,17 +234,13 @@ class _ShardReader:
                     store.chunks[trace, run, chunk] = data
         if store.manifest is None:  # then there are chunks, or the shard is listed
             raise manifest_missing()
-        state = ShardState(store, MemoryCache(), self.table.traces, self.table.fingerprint)
-        kinds = {one.name: one.type for one in self.opened.fields}
-        for frame in self.table.frames(state, polars_types, self.as_of_us):
-            for part in self.opened.record_batches(frame):
-                yield wide(kinds, len(next(iter(part.values()))), part)
+        yield from self.rows.of(store)
 
 
 def _rows(state: _State, table: StoredTable, as_of_us: int | None) -> DataFrame:
     """Return the rows of a table as users see them."""
-    layout = _layout(table)
-    reader = _ShardReader(table, as_of_us, layout.opened(0))
+    stored = StoredRows.of_table(table, as_of_us)
+    reader = _ShardReader(stored)
     of_table = F.col("trace").isin([spec.number for spec in table.traces])
     parts = state.manifests(table.round).unionByName(state.chunks(table.round).where(of_table))
     parts = parts.unionByName(state.shards(table.round))
@@ -263,36 +248,8 @@ def _rows(state: _State, table: StoredTable, as_of_us: int | None) -> DataFrame:
         heads = state.manifests(table.round).unionByName(state.shards(table.round))
         any_shard = heads.select(F.min(blobs.SHARD)).first()
         parts = parts.where(F.col(blobs.SHARD) == F.lit(any_shard[0] if any_shard else None))
-    rows = parts.groupBy(blobs.SHARD).applyInArrow(by_batches(reader), T.StructType(layout.in_frame(0)))
-    return rows.select(*_shown(state.spark, table))
-
-
-def _layout(table: StoredTable) -> Layout:
-    """The columns of `StoredTable.frames`."""
-    times = [TS] if table.history is None else [TS, FROM, TO]
-    keys = zip(key_columns(len(table.key)), table.stored_key, strict=True)
-    plain = [T.StructField(name, T.LongType()) for name in times]
-    plain += [T.StructField(name, spark_type(one)) for name, one in keys]
-    return Layout(plain, {"v": table.value})
-
-
-def _shown(spark: SparkSession, table: StoredTable) -> list[Column]:
-    """The columns as users see them: names, types, and times."""
-    added = {TIMESTAMP: TS} | ({} if table.history is None else {VALID_FROM: FROM, VALID_TO: TO})
-    fold = folding(spark)
-    taken = [one.name for one in (*table.key, *table.value) if fold(one.name) in set(map(fold, added))]
-    if taken:
-        raise ColumnCollisionError(
-            f"'{table.name}' has a column {taken[0]}, which the result uses for the time of a version.",
-            hint="Rename it where the table is created.",
-            where=user_line(),
-        )
-    key = [
-        opened(0, name).cast(spark_type(one)).alias(one.name)
-        for name, one in zip(key_columns(len(table.key)), table.key, strict=True)
-    ]
-    value = [opened(0, "v", f"c{number}").alias(one.name) for number, one in enumerate(table.value)]
-    return [*key, *value, *(F.timestamp_micros(opened(0, time)).alias(name) for name, time in added.items())]
+    rows = parts.groupBy(blobs.SHARD).applyInArrow(by_batches(reader), stored.schema)
+    return rows.select(*shown(state.spark, table))
 
 
 def _check_kinds(checkpoint: Any, table: Any, batch_id: Any) -> None:
@@ -312,71 +269,3 @@ def _check_kinds(checkpoint: Any, table: Any, batch_id: Any) -> None:
             raise ArgumentError(
                 f"{name}={given!r} is not {wanted}.", hint=f"Give {wanted}.", where=user_line()
             )
-
-
-def _chosen(stored: StoredTables, name: str) -> StoredTable:
-    """Find a table by its name.
-
-    Raises
-    ------
-    ArgumentError
-        There is no such table; the message lists the existing ones.
-    """
-    if name in stored.by_name:
-        return stored.by_name[name]
-    there = f"Tables that can be read: {', '.join(stored.by_name) or 'none'}."
-    if name in stored.others:
-        raise ArgumentError(
-            f"The state does not have the rows of '{name}': no operator of the plan keeps them as a table.",
-            hint=f"Keep them with materialize(), in a plan with a new checkpoint. {there}",
-            where=user_line(),
-        )
-    raise ArgumentError(f"The plan has no table '{name}'.", hint=there, where=user_line())
-
-
-def _moment_us(spark: SparkSession, table: StoredTable, as_of: Any) -> int:
-    """Return a time in microseconds since 1970.
-
-    Raises
-    ------
-    NotVersionedError
-        The table has only the latest rows.
-    ArgumentError
-        It is not a time.
-    """
-    if table.history is None:
-        raise NotVersionedError(
-            f"as_of= asks for versions of '{table.name}', and the state has only the latest rows.",
-            hint="Give the table a history=, or omit as_of=.",
-            where=user_line(),
-        )
-    if isinstance(as_of, str | datetime):
-        row = spark.range(1).select(F.unix_micros(F.lit(as_of).try_cast(T.TimestampType()))).first()
-        if row is not None and row[0] is not None:
-            return int(row[0])
-    raise ArgumentError(
-        f"as_of={as_of!r} is not a time.",
-        hint='Give a datetime, or a text such as "2024-01-02 12:00".',
-        where=user_line(),
-    )
-
-
-def _check_history(state: _State, table: StoredTable, moment_us: int) -> None:
-    """Refuse a time for which some shard may have removed versions.
-
-    Raises
-    ------
-    ArgumentError
-        The message says when the history begins.
-    """
-    assert table.history is not None  # noqa: S101 - `_moment_us` saw to it
-    shards = [manifests.decode(bytes(row.data)) for row in state.manifests(table.round).collect()]
-    observed = [time for shard in shards if (time := shard.clocks.get(table.history.clock)) is not None]
-    if observed and moment_us < max(observed) - table.history.length_us:
-        begin = F.timestamp_micros(F.lit(max(observed) - table.history.length_us)).cast("string")
-        row = state.spark.range(1).select(begin).first()
-        raise ArgumentError(
-            f"'{table.name}' does not reach back to that time: its history begins at {row[0] if row else begin}.",
-            hint="Give a later time, or the table a longer history=.",
-            where=user_line(),
-        )

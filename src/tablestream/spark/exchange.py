@@ -1,0 +1,125 @@
+"""What moves data between the stages of a plan: a protocol, and how Spark does it in a streaming query.
+
+`Builder` says what is computed. An exchange says where packers, rounds and unpackers run, and how blobs go from one
+to the next. `tablestream.testing` has another one, which runs them in this process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import Protocol, TypeVar
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from tablestream.runtime.rounds import METRICS, Round
+from tablestream.spark import blobs
+from tablestream.spark.processor import RoundProcessor
+from tablestream.spark.round_worker import RoundWorker
+from tablestream.spark.unpacking import OutputUnpacker, by_batches
+
+Observations = Callable[[], dict[str, list[Column]]]
+"""Makes the aggregates of blobs that a query's progress shows, by name."""
+Blobs = TypeVar("Blobs")
+"""Blobs on their way between two stages."""
+
+
+class Batches(Protocol):
+    """A packer or an unpacker: record batches in, record batches out."""
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Work off the record batches of a task."""
+        ...
+
+
+class Exchange(Protocol[Blobs]):
+    """Runs the stages of a plan, and moves blobs between them."""
+
+    @property
+    def now(self) -> str:
+        """The time of the micro-batch, a timestamp, as SQL."""
+        ...
+
+    def pack(self, frame: DataFrame, packer: Batches) -> Blobs:
+        """Evaluate a frame, and pack its rows."""
+        ...
+
+    def union(self, streams: Sequence[Blobs]) -> Blobs:
+        """Put blobs together."""
+        ...
+
+    def run_round(self, stream: Blobs, work: Round, shards: int) -> Blobs:
+        """Send blobs to their shards, and run a round on each."""
+        ...
+
+    def unpack(self, stream: Blobs, unpacker: Batches, schema: T.StructType) -> DataFrame:
+        """Unpack blobs into the rows of a frame, in which expressions are evaluated."""
+        ...
+
+    def finish(
+        self, stream: Blobs, unpacker: OutputUnpacker, schema: T.StructType, observations: Observations
+    ) -> DataFrame:
+        """Count the blobs of outputs, send them to their shards, and unpack them in order."""
+        ...
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Settings of the workers: where runs are cached, and how large the cache may become."""
+
+    cache_directory: str
+    cache_bytes: int
+
+
+@dataclass(frozen=True)
+class SparkExchange:
+    """The stages of a streaming query: Spark's workers run them, and Spark's shuffles move the blobs.
+
+    Parameters
+    ----------
+    settings
+        For the workers.
+    reporting
+        Whether the frame also has a row for each shard that found no state; see `tablestream.spark.births`.
+    """
+
+    settings: Settings
+    reporting: bool = False
+
+    @property
+    def now(self) -> str:
+        """The time at which Spark began the micro-batch."""
+        return "current_timestamp()"
+
+    def pack(self, frame: DataFrame, packer: Batches) -> DataFrame:
+        """See `Exchange`."""
+        return frame.mapInArrow(packer.__call__, blobs.SCHEMA)
+
+    def union(self, streams: Sequence[DataFrame]) -> DataFrame:
+        """See `Exchange`."""
+        return reduce(lambda one, other: one.unionByName(other), streams)
+
+    def run_round(self, stream: DataFrame, work: Round, shards: int) -> DataFrame:
+        """See `Exchange`."""
+        settings = self.settings
+        worker = RoundWorker(work, shards, settings.cache_directory, settings.cache_bytes)
+        return stream.groupBy(blobs.SHARD).transformWithStateInPandas(
+            RoundProcessor(worker), blobs.SCHEMA, "append", "ProcessingTime" if work.needs_clock else "none"
+        )
+
+    def unpack(self, stream: DataFrame, unpacker: Batches, schema: T.StructType) -> DataFrame:
+        """See `Exchange`."""
+        return stream.mapInArrow(unpacker.__call__, schema)
+
+    def finish(
+        self, stream: DataFrame, unpacker: OutputUnpacker, schema: T.StructType, observations: Observations
+    ) -> DataFrame:
+        """See `Exchange`."""
+        for name, columns in observations().items():
+            stream = stream.observe(name, *columns)
+        kept = F.col(blobs.PORT) != METRICS if self.reporting else F.col(blobs.PORT) >= 0
+        return stream.where(kept).groupBy(blobs.SHARD).applyInArrow(by_batches(unpacker), schema)

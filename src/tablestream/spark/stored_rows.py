@@ -1,0 +1,163 @@
+"""The rows of a table in the state: which tables there are, and how a shard's rows are read.
+
+`read_state` uses it on a checkpoint, and `tablestream.testing` on the state in this process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import Column, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from tablestream.calling import user_line
+from tablestream.errors import ArgumentError, ColumnCollisionError, NotVersionedError
+from tablestream.operators.versions import FROM, TO
+from tablestream.planner.catalogue import StoredTable, StoredTables
+from tablestream.spark.analysis import folding
+from tablestream.spark.build import polars_types
+from tablestream.spark.columns import opened, spark_type
+from tablestream.spark.layout import Layout
+from tablestream.spark.unpacking import Opened, wide
+from tablestream.state import manifest as manifests
+from tablestream.state.cache import MemoryCache
+from tablestream.state.changes import TS, key_columns
+from tablestream.state.shard import ShardState
+from tablestream.state.store import MemoryStore
+
+TIMESTAMP, VALID_FROM, VALID_TO = "_timestamp", "valid_from", "valid_to"
+
+
+@dataclass(frozen=True)
+class StoredRows:
+    """Reads the rows of a table from the state of a shard.
+
+    Attributes
+    ----------
+    table, as_of_us
+        The table; for a versioned one the time whose versions are read, None for all.
+    opened, schema
+        The columns of the rows, for Arrow and for Spark.
+    """
+
+    table: StoredTable
+    as_of_us: int | None
+    opened: Opened
+    schema: T.StructType
+
+    @classmethod
+    def of_table(cls, table: StoredTable, as_of_us: int | None) -> StoredRows:
+        """Find the columns."""
+        layout = _layout(table)
+        return cls(table, as_of_us, layout.opened(0), T.StructType(layout.in_frame(0)))
+
+    def of(self, store: MemoryStore) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a shard, a bounded number at a time."""
+        state = ShardState(store, MemoryCache(), self.table.traces, self.table.fingerprint)
+        kinds = {one.name: one.type for one in self.opened.fields}
+        for frame in self.table.frames(state, polars_types, self.as_of_us):
+            for part in self.opened.record_batches(frame):
+                yield wide(kinds, len(next(iter(part.values()))), part)
+
+
+def _layout(table: StoredTable) -> Layout:
+    """The columns of `StoredTable.frames`."""
+    times = [TS] if table.history is None else [TS, FROM, TO]
+    keys = zip(key_columns(len(table.key)), table.stored_key, strict=True)
+    plain = [T.StructField(name, T.LongType()) for name in times]
+    plain += [T.StructField(name, spark_type(one)) for name, one in keys]
+    return Layout(plain, {"v": table.value})
+
+
+def shown(spark: SparkSession, table: StoredTable) -> list[Column]:
+    """The columns as users see them: names, types, and times."""
+    added = {TIMESTAMP: TS} | ({} if table.history is None else {VALID_FROM: FROM, VALID_TO: TO})
+    fold = folding(spark)
+    taken = [one.name for one in (*table.key, *table.value) if fold(one.name) in set(map(fold, added))]
+    if taken:
+        raise ColumnCollisionError(
+            f"'{table.name}' has a column {taken[0]}, which the result uses for the time of a version.",
+            hint="Rename it where the table is created.",
+            where=user_line(),
+        )
+    key = [
+        opened(0, name).cast(spark_type(one)).alias(one.name)
+        for name, one in zip(key_columns(len(table.key)), table.key, strict=True)
+    ]
+    value = [opened(0, "v", f"c{number}").alias(one.name) for number, one in enumerate(table.value)]
+    return [*key, *value, *(F.timestamp_micros(opened(0, time)).alias(name) for name, time in added.items())]
+
+
+def chosen(stored: StoredTables, name: str) -> StoredTable:
+    """Find a table by its name.
+
+    Raises
+    ------
+    ArgumentError
+        There is no such table; the message lists the existing ones.
+    """
+    if name in stored.by_name:
+        return stored.by_name[name]
+    there = f"Tables that can be read: {', '.join(stored.by_name) or 'none'}."
+    if name in stored.others:
+        raise ArgumentError(
+            f"The state does not have the rows of '{name}': no operator of the plan keeps them as a table.",
+            hint=f"Keep them with materialize(), in a plan with a new checkpoint. {there}",
+            where=user_line(),
+        )
+    raise ArgumentError(f"The plan has no table '{name}'.", hint=there, where=user_line())
+
+
+def moment_of(spark: SparkSession, table: StoredTable, as_of: Any) -> int:
+    """Return a time in microseconds since 1970.
+
+    Raises
+    ------
+    NotVersionedError
+        The table has only the latest rows.
+    ArgumentError
+        It is not a time.
+    """
+    if table.history is None:
+        raise NotVersionedError(
+            f"as_of= asks for versions of '{table.name}', and the state has only the latest rows.",
+            hint="Give the table a history=, or omit as_of=.",
+            where=user_line(),
+        )
+    if isinstance(as_of, str | datetime):
+        row = spark.range(1).select(F.unix_micros(F.lit(as_of).try_cast(T.TimestampType()))).first()
+        if row is not None and row[0] is not None:
+            return int(row[0])
+    raise ArgumentError(
+        f"as_of={as_of!r} is not a time.",
+        hint='Give a datetime, or a text such as "2024-01-02 12:00".',
+        where=user_line(),
+    )
+
+
+def check_history(spark: SparkSession, table: StoredTable, moment_us: int, heads: Iterable[bytes]) -> None:
+    """Refuse a time for which some shard may have removed versions.
+
+    `heads`: the manifests of the shards.
+
+    Raises
+    ------
+    ArgumentError
+        The message says when the history begins.
+    """
+    assert table.history is not None  # noqa: S101 - `moment_of` saw to it
+    shards = [manifests.decode(head) for head in heads]
+    observed = [time for shard in shards if (time := shard.clocks.get(table.history.clock)) is not None]
+    if observed and moment_us < max(observed) - table.history.length_us:
+        begin = F.timestamp_micros(F.lit(max(observed) - table.history.length_us)).cast("string")
+        row = spark.range(1).select(begin).first()
+        raise ArgumentError(
+            f"'{table.name}' does not reach back to that time: its history begins at {row[0] if row else begin}.",
+            hint="Give a later time, or the table a longer history=.",
+            where=user_line(),
+        )

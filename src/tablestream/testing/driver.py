@@ -1,0 +1,383 @@
+"""The test driver: a topology in this process, one micro-batch at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from tablestream.arguments import checked_length
+from tablestream.calling import user_line
+from tablestream.connectors.memory import sortable, to_memory
+from tablestream.errors import ArgumentError, MixedPlanError, StateError
+from tablestream.options import Alignment, Compat, OutputSpec
+from tablestream.planner.catalogue import decode
+from tablestream.relation import Rejected
+from tablestream.runtime.measures import MEASURES
+from tablestream.runtime.rounds import copied_name
+from tablestream.spark.bootstrap import first_rows
+from tablestream.spark.build import Builder
+from tablestream.spark.plan import lowered, numbered, outputs_frame, split
+from tablestream.spark.runner import OutputRequest
+from tablestream.spark.stored_rows import StoredRows, check_history, chosen, moment_of, shown
+from tablestream.state.cache import MemoryCache
+from tablestream.state.sealed import unseal
+from tablestream.stream import Stream
+from tablestream.table import GlobalTable, Table
+from tablestream.testing.exchange import InProcess, State, frame_of
+from tablestream.testing.piped import Piped
+from tablestream.testing.results import Results
+from tablestream.testing.rows import Rows
+from tablestream.testing.values import GivenRows
+
+Given = Table | Stream | Rejected | OutputRequest
+"""What a driver runs: a table, a stream, its rejected records, or what `to` returns."""
+
+
+class Driver:
+    """Runs a topology in this process, one micro-batch at a time, for tests.
+
+    It runs what a query's workers run: the same plan, packers, operators and state. Spark only evaluates expressions,
+    in small batch jobs. There is no streaming query, no Python worker, no checkpoint and no waiting.
+
+    Parameters
+    ----------
+    outputs
+        Tables and streams. What ``table.to(sink, ...)`` returns has its options and its name; the sink is not
+        written. Their sources are named by ``name=`` of `table` and `stream`.
+    compat, shards, align
+        As for `start`.
+    now
+        The wall clock at the beginning: a datetime, or a text that Spark casts to a timestamp. Default: 1970.
+
+    Raises
+    ------
+    ArgumentError
+        There is no output, or two have one name; a source is captured from a database.
+    MixedPlanError
+        The outputs belong to different sessions.
+
+    Notes
+    -----
+    Records of one `run` are one micro-batch. They are in the order in which a query would have them: by their time,
+    then by their source, then as they were piped. Call `run` in between if one source must come first.
+
+    If a micro-batch fails, the driver is as before `run`, and its records still wait.
+
+    A column of a source that was taken from its frame (``df["price"]``) cannot be evaluated for other rows. Name it:
+    ``F.col("price")``, or ``"price"``.
+
+    References
+    ----------
+    Kafka Streams ``TopologyTestDriver``.
+
+    Examples
+    --------
+    >>> import tablestream as ts
+    >>> frame = ts.testing.frame(spark, "ticker string, price double")
+    >>> tickers = ts.table(frame, "ticker", apply_as_deletes="price IS NULL", name="tickers")
+    >>> driver = ts.testing.Driver(tickers.filter("price > 5"))
+    >>> driver.pipe("tickers", '''
+    ...     ticker | price
+    ...     ACME   | 10.5
+    ...     BOLT   | 4
+    ... ''')
+    >>> print(driver.run())
+    ticker | price | _change_type | _timestamp
+    ACME   | 10.5  | upsert       | 1970-01-01 00:00:00
+    >>> driver.pipe("tickers", [{"ticker": "ACME", "price": None}])
+    >>> print(driver.run())
+    ticker | price | _change_type | _timestamp
+    ACME   | null  | delete       | 1970-01-01 00:00:00
+    """
+
+    def __init__(
+        self,
+        *outputs: Given,
+        compat: Compat = None,
+        shards: int | None = None,
+        align: Alignment = False,
+        now: str | datetime | None = None,
+    ) -> None:
+        wanted = _requested(outputs)
+        self._spark = wanted[0].spark
+        self._options = {"compat": compat, "shards": shards, "align": align}
+        pairs = [(one.node, one.spec) for one in wanted]
+        nodes = dict.fromkeys(node for node, spec in pairs if not spec.rejected)
+        pairs += [(node, OutputSpec(rejected=True)) for node in nodes]
+        self._outputs, self._plan = outputs, lowered(pairs, compat, shards, align)
+        self._names = {one.name: at for at, one in enumerate(wanted)}
+        self._rejected = {node: len(wanted) + at for at, node in enumerate(nodes)}
+        self._sources = {
+            self._plan.names[source]: Piped(self._spark, self._plan.names[source], source)
+            for source in self._plan.sources
+        }
+        self._results = [Results(ending) for ending in self._plan.endings]
+        self._state, self._cache = State(), MemoryCache()
+        self._micro_batch, self._counts = 0, dict[str, int]()
+        self._now_us = 0 if now is None else _micros(self._spark, now)
+
+    def __repr__(self) -> str:
+        return f"Driver of {', '.join(self._names)}, after {self._micro_batch} micro-batches"
+
+    # Input
+
+    def pipe(self, source: str, rows: GivenRows) -> None:
+        r"""Let records of a source wait for the next `run`.
+
+        Parameters
+        ----------
+        source
+            The name of a table or stream that the topology reads.
+        rows
+            Rows of the frame from which the source was made, after your own transformations of it. A text table has
+            the columns in its first line and ``|`` between cells; an empty cell and ``null`` are null. Or a list of
+            mappings, or of tuples with all columns. Texts are cast by Spark to the types of their columns; columns
+            that are left out are null.
+
+        Raises
+        ------
+        ArgumentError
+            There is no such source or column, or a value does not fit its column.
+
+        Notes
+        -----
+        A record of `from_kafka` whose value columns are all null is a tombstone. Its time is that of the wall clock,
+        its partition 0, its offset counts. Columns such as ``_kafka.timestamp``, ``_kafka.partition`` and
+        ``_kafka.tombstone`` say otherwise.
+        """
+        if source not in self._sources:
+            raise ArgumentError(
+                f"The topology has no source {source!r}.",
+                hint=f"Sources are: {', '.join(self._sources)}. name= of ts.table and ts.stream names them.",
+                where=user_line(),
+            )
+        self._sources[source].add(rows)
+
+    def advance(self, time: str | timedelta) -> None:
+        """Advance the wall clock. The next `run` works off what has become due.
+
+        Parameters
+        ----------
+        time
+            A duration, such as ``"10 seconds"``.
+
+        Raises
+        ------
+        ArgumentError
+            It is not a duration.
+        """
+        length_us = checked_length(time, "time", "advance", user_line())
+        assert length_us is not None  # noqa: S101 - it is given
+        self._now_us += length_us
+
+    def run(self) -> Rows:
+        """Work off one micro-batch: the records that wait, and what has become due by the wall clock.
+
+        Returns
+        -------
+        Rows
+            The changes of the first output; `changes` has those of the others. As of `Table.changes`, sorted by
+            ``_order``.
+
+        Raises
+        ------
+        TablestreamError
+            As in a query, such as `MalformedRecordError`.
+        """
+        exchange = InProcess(self._spark, self._state.copy(), self._cache, self._now_us)
+        piped = {name: one for name, one in self._sources.items() if one.waiting}
+        builder = Builder(
+            self._plan,
+            exchange,
+            bootstraps=first_rows(self._plan) if self._micro_batch == 0 else None,
+            records={one.source: one.taken(exchange.now) for one in piped.values()},
+        )
+        built = builder.build()
+        added = [
+            one for one in self._results if one.schema is None or one.ending.port.number in exchange.ports
+        ]
+        frame = outputs_frame(builder, built, [one.ending for one in added])
+        changes = [numbered(split(frame, one.ending), self._micro_batch) for one in added]
+        rows = [
+            Rows.of(one)
+            if result.ending.port.number in exchange.ports
+            else Rows.none(self._spark, one.schema)
+            for result, one in zip(added, changes, strict=True)
+        ]
+        self._keep({result.ending.port.number: one for result, one in zip(added, rows, strict=True)})
+        self._state, self._micro_batch = exchange.state, self._micro_batch + 1
+        for one in piped.values():
+            one.waiting.clear()
+        self._count(exchange.counts)
+        return self._results[0].last
+
+    def _keep(self, found: Mapping[int, Rows]) -> None:
+        """Add the rows of a micro-batch, by port; outputs without rows have none."""
+        for result in self._results:
+            result.add(found.get(result.ending.port.number))
+
+    def _count(self, counts: Mapping[str, int]) -> None:
+        """Add up what was dropped, without the operators' measures."""
+        copies = {copied_name(placed.name) for work in self._plan.rounds for placed in work.operators}
+        for name, count in counts.items():
+            if name.rpartition(": ")[2] not in MEASURES and name not in copies:
+                self._counts[name] = self._counts.get(name, 0) + count
+
+    # Output
+
+    def changes(self, output: str | None = None) -> Rows:
+        """Return the changes of an output since the last call of this method; default: the first output."""
+        return self._result(output).unread()
+
+    def table(self, output: str | None = None) -> Rows:
+        """Return the rows of an output as they are now, by key: what a maintained table would have.
+
+        Raises
+        ------
+        ArgumentError
+            The output is a stream, or rejected records, which have no rows to keep.
+        """
+        result = self._result(output)
+        if result.ending.output.rejected or result.ending.output.node.is_stream:
+            raise ArgumentError(
+                "The output is no table: its records are never replaced.",
+                hint="Use changes().",
+                where=user_line(),
+            )
+        return result.table()
+
+    def rejected(self, output: str | None = None) -> Rows:
+        """Return the records that an output's sources and operators dropped, since the last call: see `Rejected`."""
+        node = self._result(output).ending.output.node
+        return (
+            self._results[self._rejected[node]].unread() if node in self._rejected else self.changes(output)
+        )
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many records were dropped, by operator and reason, as a query's progress has it: ``orders: null-key``."""
+        return dict(self._counts)
+
+    def state(self, table: str, as_of: str | datetime | None = None) -> Rows:
+        """Read a table from the state, as `read_state` reads it from a checkpoint.
+
+        Parameters
+        ----------
+        table, as_of
+            As for `read_state`.
+
+        Returns
+        -------
+        Rows
+            The key, the value, ``_timestamp``, and of a versioned table ``valid_from`` and ``valid_to``; by key.
+
+        Raises
+        ------
+        ArgumentError, NotVersionedError
+            As for `read_state`.
+        StateError
+            There is no state yet.
+        """
+        texts = [store.tables for store in self._state.stores.values() if store.tables is not None]
+        if not texts:
+            raise StateError(
+                "There is no state yet.",
+                hint="Pipe records and run(). A plan without joins and groups has no state.",
+                where=user_line(),
+            )
+        found = chosen(decode(unseal(texts[0], "tables")), table)
+        stores = [store for (number, _), store in self._state.stores.items() if number == found.round]
+        stores = [store.copy() for store in stores if store.manifest is not None]
+        moment_us = None if as_of is None else moment_of(self._spark, found, as_of)
+        if moment_us is not None:
+            check_history(self._spark, found, moment_us, [one.manifest for one in stores if one.manifest])
+        stored = StoredRows.of_table(found, moment_us)
+        batches = [batch for store in stores[: 1 if found.copied else None] for batch in stored.of(store)]
+        rows = Rows.of(frame_of(self._spark, batches, stored.schema).select(*shown(self._spark, found)))
+        return rows.ordered(lambda row: sortable(tuple(row[: len(found.key)])))
+
+    def restarted(self, *outputs: Given, **options: Any) -> Driver:
+        """Return a driver that goes on from the state alone, as a query that is restarted from its checkpoint.
+
+        Parameters
+        ----------
+        outputs
+            The topology of the restarted query; default the same. Another one is refused with `PlanChangedError` in the
+            next `run`, if its state does not fit.
+        options
+            ``compat``, ``shards``, ``align``; default the same.
+
+        Returns
+        -------
+        Driver
+            It has the state, the wall clock, the records that wait, and what the outputs had. This one does not change.
+        """
+        twin = Driver(*(outputs or self._outputs), **(self._options | options))
+        twin._state, twin._now_us = self._state.copy(), self._now_us
+        twin._micro_batch, twin._counts = self._micro_batch, dict(self._counts)
+        twin._sources |= {
+            name: mine.moved(twin._sources[name])
+            for name, mine in self._sources.items()
+            if name in twin._sources
+        }
+        for name, at in twin._names.items():
+            if name in self._names:
+                twin._results[at].follow(self._results[self._names[name]])
+        return twin
+
+    def _result(self, output: str | None) -> Results:
+        if output is None:
+            return self._results[0]
+        if output not in self._names:
+            raise ArgumentError(
+                f"The topology has no output {output!r}.",
+                hint=f"Outputs are: {', '.join(self._names)}.",
+                where=user_line(),
+            )
+        return self._results[self._names[output]]
+
+
+def _requested(outputs: Sequence[Any]) -> list[OutputRequest]:
+    """The outputs with their options and names."""
+    wanted = []
+    for one in outputs:
+        if not isinstance(one, Table | Stream | Rejected | OutputRequest) or isinstance(one, GlobalTable):
+            raise ArgumentError(
+                f"A {type(one).__name__} is not an output.",
+                hint="Give tables and streams, or what table.to(sink) returns.",
+                where=user_line(),
+            )
+        wanted.append(one if isinstance(one, OutputRequest) else one.to(to_memory("testing")))
+    if not wanted:
+        raise ArgumentError("A driver needs an output.", hint="Give it a table.", where=user_line())
+    names = [one.name for one in wanted]
+    if len(set(names)) < len(names):
+        raise ArgumentError(
+            f"Two of the outputs {', '.join(names)} have one name.",
+            hint="Name them: table.to(sink, name=...).",
+            where=user_line(),
+        )
+    if any(one.spark is not wanted[0].spark for one in wanted):
+        raise MixedPlanError(
+            "The outputs belong to different Spark sessions.",
+            hint="Create all of them from frames of one session.",
+            where=user_line(),
+        )
+    return wanted
+
+
+def _micros(spark: SparkSession, now: str | datetime) -> int:
+    """A time in microseconds since 1970."""
+    row = spark.range(1).select(F.unix_micros(F.lit(now).try_cast(T.TimestampType()))).first()
+    if row is None or row[0] is None:
+        raise ArgumentError(
+            f"now={now!r} is not a time.",
+            hint='Give a datetime, or a text such as "2024-01-02 12:00".',
+            where=user_line(),
+        )
+    return int(row[0])

@@ -1,0 +1,109 @@
+"""Rows that a driver returns: changes, rejected records, or the rows of a table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, overload
+
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from tablestream.connectors.memory import in_order
+from tablestream.connectors.sink import ORDER
+from tablestream.spark.columns import quoted
+from tablestream.testing.notation import Cells, shown
+from tablestream.testing.values import text_of
+
+_TEXTS = "__texts"
+
+
+@dataclass(frozen=True)
+class Rows(Sequence[Row]):
+    """Rows with their columns. Printed, they are a text table without ``_order``, which a test can paste.
+
+    Attributes
+    ----------
+    schema
+        All columns, with their types.
+    columns
+        The names of the columns that are shown and compared: all but ``_order``.
+    """
+
+    spark: SparkSession = field(repr=False, compare=False)
+    schema: T.StructType
+    rows: tuple[Row, ...]
+    cells: tuple[Cells, ...] = field(repr=False)
+
+    @classmethod
+    def of(cls, frame: DataFrame) -> Rows:
+        """Evaluate a batch frame; its rows are sorted by ``_order`` if it has this column."""
+        schema = frame.schema
+        texts = [
+            text_of(quoted(one.name), one.dataType).alias(f"t{at}") for at, one in enumerate(_shown(schema))
+        ]
+        found = in_order(frame.select("*", F.struct(*texts).alias(_TEXTS)).collect())
+        maker = Row(*schema.names)
+        return cls(
+            frame.sparkSession,
+            schema,
+            tuple(maker(*row[:-1]) for row in found),
+            tuple(tuple(row[-1]) for row in found),
+        )
+
+    @classmethod
+    def none(cls, spark: SparkSession, schema: T.StructType) -> Rows:
+        """No rows, of some columns."""
+        return cls(spark, schema, (), ())
+
+    @property
+    def columns(self) -> list[str]:
+        return [one.name for one in _shown(self.schema)]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __iter__(self) -> Iterator[Row]:
+        return iter(self.rows)
+
+    @overload
+    def __getitem__(self, at: int) -> Row: ...
+    @overload
+    def __getitem__(self, at: slice) -> Rows: ...
+    def __getitem__(self, at: int | slice) -> Row | Rows:
+        if isinstance(at, slice):
+            return Rows(self.spark, self.schema, self.rows[at], self.cells[at])
+        return self.rows[at]
+
+    def __add__(self, other: Rows) -> Rows:
+        return Rows(self.spark, self.schema, self.rows + other.rows, self.cells + other.cells)
+
+    def __str__(self) -> str:
+        return shown(self.columns, self.cells)
+
+    def ordered(self, key: Callable[[Row], Any]) -> Rows:
+        """The same rows in another order."""
+        places = sorted(range(len(self)), key=lambda at: key(self.rows[at]))
+        return self.taken(places)
+
+    def taken(self, places: Sequence[int]) -> Rows:
+        """Some of the rows."""
+        rows = tuple(self.rows[at] for at in places)
+        return Rows(self.spark, self.schema, rows, tuple(self.cells[at] for at in places))
+
+    def without(self, *names: str) -> Rows:
+        """The same rows without some columns."""
+        kept = [at for at, name in enumerate(self.schema.names) if name not in names]
+        shown_at = [at for at, name in enumerate(self.columns) if name not in names]
+        maker = Row(*(self.schema.names[at] for at in kept))
+        return Rows(
+            self.spark,
+            T.StructType([self.schema[at] for at in kept]),
+            tuple(maker(*(row[at] for at in kept)) for row in self.rows),
+            tuple(tuple(row[at] for at in shown_at) for row in self.cells),
+        )
+
+
+def _shown(schema: T.StructType) -> list[T.StructField]:
+    return [one for one in schema if one.name != ORDER]

@@ -1,0 +1,152 @@
+"""Values of a test's rows: from text and Python to Spark's types, and back to text, by Spark's own casts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame, Row, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from tablestream.calling import user_line
+from tablestream.connectors.files import JSON_OPTIONS
+from tablestream.errors import ArgumentError
+from tablestream.spark.analysis import folding
+from tablestream.spark.types import nullable
+from tablestream.testing.notation import parsed
+
+GivenRows = str | Iterable[Any]
+"""Rows of a test: a text table, or mappings, tuples or Spark's rows."""
+
+
+def text_of(column: Column, kind: T.DataType) -> Column:
+    """Write a value as text: Spark's cast, JSON for what is nested, hexadecimal digits for bytes."""
+    if isinstance(kind, T.ArrayType | T.MapType | T.StructType):
+        return F.to_json(column, JSON_OPTIONS)
+    return F.hex(column) if isinstance(kind, T.BinaryType) else column.cast("string")
+
+
+def value_of(text: Column, kind: T.DataType) -> Column:
+    """Read the text that `text_of` writes; null if it is no such value."""
+    if isinstance(kind, T.ArrayType | T.MapType | T.StructType):
+        return F.from_json(text, kind.simpleString(), JSON_OPTIONS)
+    if isinstance(kind, T.BinaryType):
+        return F.when(text.rlike("^([0-9A-Fa-f]{2})*$"), F.unhex(text))
+    return text.try_cast(kind)
+
+
+def named(given: GivenRows, columns: Sequence[str]) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
+    """Return rows as tuples, and the columns that they have; tuples have all of `columns`.
+
+    Raises
+    ------
+    ArgumentError
+        The text cannot be read, or a tuple has another length.
+    """
+    if isinstance(given, str):
+        names, cells = parsed(given)
+        return names, list(cells)
+    rows = [one.asDict() if isinstance(one, Row) and hasattr(one, "__fields__") else one for one in given]
+    mappings = [one for one in rows if isinstance(one, Mapping)]
+    if rows and len(mappings) == len(rows):
+        names = tuple(dict.fromkeys(name for one in mappings for name in one))
+        return names, [tuple(one.get(name) for name in names) for one in mappings]
+    for one in rows:
+        if not isinstance(one, tuple | list) or len(one) != len(columns):
+            raise ArgumentError(
+                f"{one!r} is not a row of the columns {', '.join(columns)}.",
+                hint="Give a text table, or only mappings, or only tuples with a value for each column.",
+                where=user_line(),
+            )
+    return tuple(columns), [tuple(one) for one in rows]
+
+
+def typed(
+    spark: SparkSession, schema: T.StructType, names: Sequence[str], rows: Sequence[tuple[Any, ...]]
+) -> pa.Table:
+    """Return rows with the columns and types of a schema; columns that are not given are null.
+
+    Texts in a column of another type are cast by Spark.
+
+    Raises
+    ------
+    ArgumentError
+        A column does not exist, or a value does not fit its type.
+    """
+    kinds = _kinds(spark, schema, names)
+    texts = [
+        not isinstance(kind, T.StringType)
+        and all(row[at] is None or isinstance(row[at], str) for row in rows)
+        for at, kind in enumerate(kinds)
+    ]
+    given = T.StructType(
+        [
+            T.StructField(f"c{at}", T.StringType() if is_text else nullable(kind))
+            for at, (kind, is_text) in enumerate(zip(kinds, texts, strict=True))
+        ]
+    )
+    try:
+        frame = spark.createDataFrame(list(rows), given)
+    except (PySparkException, TypeError, ValueError) as error:
+        raise ArgumentError(
+            f"A value does not fit its column: {str(error).splitlines()[0]}",
+            hint="Give values of Python's types for the column, or texts in all rows, which are cast.",
+            where=user_line(),
+        ) from error
+    found = [
+        value_of(F.col(f"c{at}"), kind) if is_text else F.col(f"c{at}")
+        for at, (kind, is_text) in enumerate(zip(kinds, texts, strict=True))
+    ]
+    read = frame.select("*", *(value.alias(f"v{at}") for at, value in enumerate(found))).toArrow()
+    _check_casts(read, names, kinds)
+    fold = folding(spark)
+    place = {fold(name): at for at, name in enumerate(names)}
+    arrays = [read[f"v{place[fold(one.name)]}"] if fold(one.name) in place else None for one in schema]
+    return _filled(spark, schema, arrays, len(rows))
+
+
+def frame_of_table(spark: SparkSession, table: pa.Table, schema: T.StructType) -> DataFrame:
+    """Return an Arrow table as a batch frame. PySpark cannot convert one without rows that has nested columns."""
+    return spark.createDataFrame(table, schema) if table.num_rows else spark.createDataFrame([], schema)
+
+
+def _kinds(spark: SparkSession, schema: T.StructType, names: Sequence[str]) -> list[T.DataType]:
+    fold = folding(spark)
+    known = {fold(one.name): one.dataType for one in schema}
+    unknown = [name for name in names if fold(name) not in known]
+    twice = len({fold(name) for name in names}) < len(names)
+    if unknown or twice:
+        what = f"no column {', '.join(map(repr, unknown))}" if unknown else "no two columns of one name"
+        raise ArgumentError(
+            f"The rows have {what}.",
+            hint=f"Columns are: {', '.join(one.name for one in schema)}.",
+            where=user_line(),
+        )
+    return [known[fold(name)] for name in names]
+
+
+def _check_casts(read: pa.Table, names: Sequence[str], kinds: Sequence[T.DataType]) -> None:
+    for at, (name, kind) in enumerate(zip(names, kinds, strict=True)):
+        texts, values = read[f"c{at}"], read[f"v{at}"]
+        if values.null_count > texts.null_count:
+            broken = next(n for n in range(len(texts)) if texts[n].is_valid and not values[n].is_valid)
+            raise ArgumentError(
+                f"{texts[broken].as_py()!r} is not a {kind.simpleString()}, the type of the column {name}.",
+                hint="Write it as Spark's cast from a text reads it.",
+                where=user_line(),
+            )
+
+
+def _filled(
+    spark: SparkSession, schema: T.StructType, arrays: Sequence[pa.ChunkedArray | None], rows: int
+) -> pa.Table:
+    """A table of all columns of a schema, in the types in which Spark hands them over."""
+    empty = spark.createDataFrame([], schema).toArrow().schema if None in arrays else None
+    columns = [
+        pa.nulls(rows, empty.field(at).type) if array is None and empty is not None else array
+        for at, array in enumerate(arrays)
+    ]
+    return pa.table(columns, names=[one.name for one in schema])
