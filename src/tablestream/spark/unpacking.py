@@ -69,10 +69,15 @@ class Opened:
         ]
         for part in frame.select(taken).iter_slices(rows):
             for piece in blobs.pieces(part.to_arrow(compat_level=pl.CompatLevel.oldest()), rows):
-                arrays = [column.combine_chunks() for column in piece.cast(fields).columns]
+                arrays = [_array(column) for column in piece.cast(fields).columns]
                 if self.nested:
                     arrays = [pa.StructArray.from_arrays(arrays, fields=list(fields))]
                 yield dict(zip(schema.names, arrays, strict=True))
+
+
+def _array(column: pa.ChunkedArray) -> pa.Array:
+    """Make one array of a column; combining a single chunk would copy it."""
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
 def _take(frame: pl.DataFrame, source: str, part: str | None) -> pl.Expr:
