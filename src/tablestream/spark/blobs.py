@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from itertools import pairwise
 from typing import NamedTuple, cast
@@ -113,34 +113,49 @@ def _read(blob: bytes | pa.Buffer) -> pa.Table:
 
 
 def decode(blobs: Iterable[bytes | pa.Buffer]) -> list[pl.DataFrame]:
-    """Read messages of one port: one frame per large blob, and one for all small ones with the same columns.
+    """Read messages of one port: one frame for all large blobs with the same columns, and one for all small ones.
 
     Raises
     ------
     DamagedMessagesError
         A blob was altered on the way.
     """
-    frames: list[pl.DataFrame] = []
-    small: dict[tuple[str, ...], list[pa.Table]] = {}
+    alike: dict[tuple[bool, tuple[str, ...]], list[pa.Table]] = {}
     for blob in blobs:
         table = _read(blob)
-        if table.schema.metadata:
-            frames.append(_widened(table))
-        else:
-            small.setdefault(tuple(table.column_names), []).append(table)
-    return frames + [
-        cast("pl.DataFrame", pl.from_arrow(pa.concat_tables(tables))) for tables in small.values()
+        alike.setdefault((bool(table.schema.metadata), tuple(table.column_names)), []).append(table)
+    return [
+        _widened(tables) if narrowed else _frame(pa.concat_tables(tables))
+        for (narrowed, _), tables in alike.items()
     ]
 
 
-def _widened(table: pa.Table) -> pl.DataFrame:
-    narrowed = json.loads(table.schema.metadata[_NARROWED.encode()])
-    frame = cast("pl.DataFrame", pl.from_arrow(table.replace_schema_metadata(None)))
-    widened = [pl.col(name).cast(pl.Int64) + low for name, low in narrowed["lows"].items()]
-    if PARTITION in frame.columns:
-        partitions = pl.Series(narrowed["partitions"], dtype=pl.String)
-        widened.append(pl.lit(partitions).gather(PARTITION).alias(PARTITION))
-    return frame.with_columns(widened)
+def _frame(table: pa.Table) -> pl.DataFrame:
+    return cast("pl.DataFrame", pl.from_arrow(table))
+
+
+def _widened(tables: Sequence[pa.Table]) -> pl.DataFrame:
+    """Undo what `_table` did. A frame for each blob would cost as much as the blob's rows."""
+    numbers: dict[str, int] = {}  # of the source partitions of all blobs
+    widened = []
+    for table in tables:
+        narrowed = json.loads(table.schema.metadata[_NARROWED.encode()])
+        here = [numbers.setdefault(name, len(numbers)) for name in narrowed["partitions"]]
+        partitions, lows = np.array(here, dtype=np.uint32), narrowed["lows"]
+        columns = [
+            pa.array(partitions[column.to_numpy()])
+            if name == PARTITION
+            else pa.array(np.add(column.to_numpy(), lows[name], dtype=np.int64))
+            if name in lows
+            else column
+            for name, column in zip(table.column_names, table.columns, strict=True)
+        ]
+        widened.append(pa.table(columns, names=table.column_names))
+    frame = _frame(pa.concat_tables(widened))
+    if PARTITION not in frame.columns:
+        return frame
+    names = pl.lit(pl.Series(list(numbers), dtype=pl.String))
+    return frame.with_columns(names.gather(PARTITION).alias(PARTITION))
 
 
 @cache
@@ -189,7 +204,8 @@ def pack(port: Port, frame: pl.DataFrame, shards: int) -> Iterator[Blob]:
     route = frame[port.route]
     if route.has_nulls():  # a record with a null foreign key goes where its key lives
         route = frame.select(pl.coalesce(port.route, KEY_HASH)).to_series()
-    shard = (route.reinterpret(signed=False) % shards).to_numpy()
+    # NumPy's stable sort of 16 bits is linear.
+    shard = (route.reinterpret(signed=False) % shards).to_numpy().astype(np.uint16)
     order = np.argsort(shard, kind="stable")
     table = _table(frame[order])
     names, bounds = shard_names(shards), np.searchsorted(shard[order], np.arange(shards + 1))
