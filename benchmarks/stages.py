@@ -71,11 +71,13 @@ class Stage:
     ----------
     rows
         How many messages go through it.
+    run
+        Does the work, and returns how many messages went through.
     """
 
     name: str
     rows: int
-    run: Callable[[], object]
+    run: Callable[[], int]
 
 
 def stages(items: list[pa.RecordBatch], customers: list[pa.RecordBatch]) -> list[Stage]:
@@ -93,21 +95,16 @@ def stages(items: list[pa.RecordBatch], customers: list[pa.RecordBatch]) -> list
     unpacked = [list(unpacker(shard)) for shard in framed]
     further = [[_renamed(batch) for batch in shard] for shard in unpacked]
     pack_changes = ChangePacker((consumer(),), SHARDS, 2)
+    outputs = OutputUnpacker((opened(),), 3)
     return [
-        Stage("pack records", _count(arrived), lambda: [list(pack(read)) for pack, read in packers]),
-        Stage("unpack for round 1", _count(first), lambda: _decoded(first)),
-        Stage("pack what round 1 emits", _height(one), lambda: _packed(one)),
-        Stage("unpack for round 2", _count(second), lambda: _decoded(second)),
-        Stage("pack what round 2 emits", _height(two), lambda: _packed(two)),
-        Stage("unpack and sort results", _count(results), lambda: _outputs(framed)),
-        Stage(
-            "unpack between rounds",
-            _count(results),
-            lambda: [batch for shard in framed for batch in unpacker(shard)],
-        ),
-        Stage(
-            "pack between rounds", _count(results), lambda: [list(pack_changes(shard)) for shard in further]
-        ),
+        Stage("pack records", _count(arrived), lambda: sum(_sent(pack(read)) for pack, read in packers)),
+        Stage("unpack for round 1", _count(first), lambda: _inbox_rows(first)),
+        Stage("pack what round 1 emits", _height(one), lambda: _count(_packed(one))),
+        Stage("unpack for round 2", _count(second), lambda: _inbox_rows(second)),
+        Stage("pack what round 2 emits", _height(two), lambda: _count(_packed(two))),
+        Stage("unpack and sort results", _count(results), lambda: sum(map(_sent, map(outputs, framed)))),
+        Stage("unpack between rounds", _count(results), lambda: sum(map(_sent, map(unpacker, framed)))),
+        Stage("pack between rounds", _count(results), lambda: sum(map(_sent, map(pack_changes, further)))),
     ]
 
 
@@ -263,6 +260,18 @@ def _packed(emitted: list[tuple[Port, pl.DataFrame]]) -> Rows:
     return rows
 
 
-def _outputs(framed: list[list[pa.RecordBatch]]) -> list[pa.RecordBatch]:
-    unpacker = OutputUnpacker((opened(),), 3)
-    return [batch for shard in framed for batch in unpacker(shard)]
+def _inbox_rows(rows: Rows) -> int:
+    return sum(frame.height for inbox in _decoded(rows) for frames in inbox.values() for frame in frames)
+
+
+def _sent(batches: Iterable[pa.RecordBatch]) -> int:
+    """Write record batches as a worker does, one by one, and count their rows, or the messages of their blobs."""
+    rows = 0
+    writer = None
+    for batch in batches:
+        if writer is None:
+            writer = pa.ipc.new_stream(pa.MockOutputStream(), batch.schema)
+        writer.write_batch(batch)
+        is_packed = batch.schema.names == list(blobs.COLUMNS)
+        rows += sum(batch[blobs.ROWS].to_pylist()) if is_packed else batch.num_rows
+    return rows

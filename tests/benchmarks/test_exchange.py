@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import pytest
 
 from benchmarks.exchange import costs, main
-from benchmarks.stages import SHARDS, record_batches, stages
+from benchmarks.stages import record_batches, stages
 from benchmarks.workload import Workload, prepare
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
     from pathlib import Path
-
-    import pyarrow as pa
 
 WORKLOAD = Workload(600, 100, 60, 10, micro_batches=1)
 
@@ -28,13 +25,7 @@ def test_stages_pass_on_what_they_get(tmp_path: Path) -> None:
     assert rows["unpack for round 1"] == 600
     assert rows["unpack for round 2"] == rows["pack what round 1 emits"] + 60
     assert rows["unpack and sort results"] == rows["pack what round 2 emits"] > 600
-    for name in ("unpack and sort results", "unpack between rounds"):
-        unpacked = cast("Iterable[pa.RecordBatch]", measured[name].run())
-        assert sum(batch.num_rows for batch in unpacked) == rows[name]
-    packed = cast("list[list[pa.RecordBatch]]", measured["pack between rounds"].run())
-    assert len(packed) == SHARDS
-    counts = [batch["tablestream_rows"].to_pylist() for shard in packed for batch in shard]
-    assert sum(map(sum, counts)) == rows["pack between rounds"]
+    assert {name: stage.run() for name, stage in measured.items()} == rows
 
 
 def test_every_stage_has_a_cost(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
