@@ -42,9 +42,31 @@ def test_messages_come_out_as_they_went_in(rows: list[tuple[int, int | None, str
 def test_blobs_of_a_port_come_out_together() -> None:
     few, many = (pl.DataFrame({"_k0": range(count), "_p": ["f"] * count}) for count in (3, 5000))
     found = blobs.decode([blobs.encode(one) for one in (few, many, few, many, few)])
-    assert sorted(one.height for one in found) == [9, 5000, 5000]
+    assert sorted(one.height for one in found) == [9, 10_000]
     wider = few.with_columns(more=1)
     assert [one.width for one in blobs.decode([blobs.encode(few), blobs.encode(wider)])] == [2, 3]
+
+
+@pytest.mark.parametrize("partitions", [1, 2, blobs._FEW_VALUES, blobs._FEW_VALUES + 1, 40])
+def test_source_partitions_keep_their_names_however_many_there_are(partitions: int) -> None:
+    names = [f"0000/{n * 7 % partitions}" for n in range(5000)]
+    messages = pl.DataFrame({"_k0": range(5000), "_p": names})
+    (found,) = blobs.decode([blobs.encode(messages)])
+    assert_frame_equal(found, messages)
+
+
+def test_blobs_that_come_out_together_have_their_own_source_partitions_and_bounds() -> None:
+    """The first two have different numbers for the same name; in the third, integers are too far apart."""
+    parts = [
+        pl.DataFrame({"_k0": [low, high] * 1000, "_p": names * 1000, "v": [{"c0": low}] * 2000})
+        for low, high, names in (
+            (-5, 7, ["0000/a", "0001/b"]),
+            (1 << 40, (1 << 40) + 1, ["0001/b", "0002/c"]),
+            (-(1 << 63), (1 << 63) - 1, ["0000/a", "0000/a"]),
+        )
+    ]
+    (found,) = blobs.decode(map(blobs.encode, parts))
+    assert_frame_equal(found, pl.concat(parts))
 
 
 def test_numbers_close_together_and_source_partitions_are_written_small() -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from itertools import pairwise
 from typing import NamedTuple, cast
@@ -47,6 +47,7 @@ _CRC_BYTES = 4
 _NARROWED = "narrowed"
 #: Fewer messages are written as they are: a small blob costs its calls, not its bytes.
 _FEW = 1000
+_FEW_VALUES = 6
 _LEVEL = pl.CompatLevel.oldest()
 # Spark runs a worker per core: threads of its own would only get into each other's way.
 _WRITE = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
@@ -81,8 +82,7 @@ def _table(frame: pl.DataFrame) -> pa.Table:
     columns = []
     for column in frame:
         if column.name == PARTITION:
-            partitions = column.unique().sort().to_list()
-            column = _numbered(column, partitions)  # noqa: PLW2901
+            partitions, column = _numbered(column)  # noqa: PLW2901
         elif column.dtype == pl.Int64 and not column.has_nulls():
             low, high = cast("int", column.min()), cast("int", column.max())
             if high - low <= _BITS_32:
@@ -94,10 +94,22 @@ def _table(frame: pl.DataFrame) -> pa.Table:
     return table.replace_schema_metadata(metadata)
 
 
-def _numbered(column: pl.Series, values: list[str]) -> pl.Series:
-    if len(values) == 1:
-        return pl.repeat(0, len(column), dtype=pl.UInt32, eager=True).alias(column.name)
-    return column.replace_strict(values, range(len(values)), return_dtype=pl.UInt32)
+def _numbered(column: pl.Series) -> tuple[list[str], pl.Series]:
+    """Return the different values of a column, and the column with their numbers in place of them.
+
+    Comparing all rows with a value takes a tenth of the time of hashing them, and most often there are few values.
+    """
+    values: list[str] = []
+    numbers, open_rows = np.zeros(len(column), dtype=np.uint32), np.ones(len(column), dtype=bool)
+    while open_rows[first := int(open_rows.argmax())]:
+        if len(values) == _FEW_VALUES:
+            values = column.unique().to_list()
+            return values, column.replace_strict(values, range(len(values)), return_dtype=pl.UInt32)
+        same = (column == column[first]).to_numpy()
+        np.putmask(numbers, same, len(values))
+        open_rows &= ~same
+        values.append(column[first])
+    return values, pl.Series(column.name, numbers)
 
 
 def _written(table: pa.Table) -> bytes:
@@ -120,34 +132,49 @@ def _read(blob: bytes | pa.Buffer) -> pa.Table:
 
 
 def decode(blobs: Iterable[bytes | pa.Buffer]) -> list[pl.DataFrame]:
-    """Read messages of one port: one frame per large blob, and one for all small ones with the same columns.
+    """Read messages of one port: one frame for all large blobs with the same columns, and one for all small ones.
 
     Raises
     ------
     DamagedMessagesError
         A blob was altered on the way.
     """
-    frames: list[pl.DataFrame] = []
-    small: dict[tuple[str, ...], list[pa.Table]] = {}
+    alike: dict[tuple[bool, tuple[str, ...]], list[pa.Table]] = {}
     for blob in blobs:
         table = _read(blob)
-        if table.schema.metadata:
-            frames.append(_widened(table))
-        else:
-            small.setdefault(tuple(table.column_names), []).append(table)
-    return frames + [
-        cast("pl.DataFrame", pl.from_arrow(pa.concat_tables(tables))) for tables in small.values()
+        alike.setdefault((bool(table.schema.metadata), tuple(table.column_names)), []).append(table)
+    return [
+        _widened(tables) if narrowed else _frame(pa.concat_tables(tables))
+        for (narrowed, _), tables in alike.items()
     ]
 
 
-def _widened(table: pa.Table) -> pl.DataFrame:
-    narrowed = json.loads(table.schema.metadata[_NARROWED.encode()])
-    frame = cast("pl.DataFrame", pl.from_arrow(table.replace_schema_metadata(None)))
-    widened = [pl.col(name).cast(pl.Int64) + low for name, low in narrowed["lows"].items()]
-    if PARTITION in frame.columns:
-        partitions = pl.Series(narrowed["partitions"], dtype=pl.String)
-        widened.append(pl.lit(partitions).gather(PARTITION).alias(PARTITION))
-    return frame.with_columns(widened)
+def _frame(table: pa.Table) -> pl.DataFrame:
+    return cast("pl.DataFrame", pl.from_arrow(table))
+
+
+def _widened(tables: Sequence[pa.Table]) -> pl.DataFrame:
+    """Undo what `_table` did. A frame for each blob would cost as much as the blob's rows."""
+    numbers: dict[str, int] = {}  # of the source partitions of all blobs
+    widened = []
+    for table in tables:
+        narrowed = json.loads(table.schema.metadata[_NARROWED.encode()])
+        here = [numbers.setdefault(name, len(numbers)) for name in narrowed["partitions"]]
+        partitions, lows = np.array(here, dtype=np.uint32), narrowed["lows"]
+        columns = [
+            pa.array(partitions[column.to_numpy()])
+            if name == PARTITION
+            else pa.array(np.add(column.to_numpy(), lows[name], dtype=np.int64))
+            if name in lows
+            else column
+            for name, column in zip(table.column_names, table.columns, strict=True)
+        ]
+        widened.append(pa.table(columns, names=table.column_names))
+    frame = _frame(pa.concat_tables(widened))
+    if PARTITION not in frame.columns:
+        return frame
+    names = pl.lit(pl.Series(list(numbers), dtype=pl.String))
+    return frame.with_columns(names.gather(PARTITION).alias(PARTITION))
 
 
 @cache
@@ -196,20 +223,25 @@ def pack(port: Port, frame: pl.DataFrame, shards: int) -> Iterator[Blob]:
     route = frame[port.route]
     if route.has_nulls():  # a record with a null foreign key goes where its key lives
         route = frame.select(pl.coalesce(port.route, KEY_HASH)).to_series()
-    shard = (route.reinterpret(signed=False) % shards).to_numpy()
+    # NumPy's stable sort of 16 bits is linear.
+    shard = (route.reinterpret(signed=False) % shards).to_numpy().astype(np.uint16)
     order = np.argsort(shard, kind="stable")
     table = _table(frame[order])
+    fits = table.nbytes <= MAX_BYTES
     names, bounds = shard_names(shards), np.searchsorted(shard[order], np.arange(shards + 1))
     for number, (begin, end) in enumerate(pairwise(bounds.tolist())):
-        for piece in pieces(table.slice(begin, end - begin), MAX_ROWS):
+        for piece in pieces(table.slice(begin, end - begin), MAX_ROWS, fits=fits):
             yield Blob(names[number], port.number, piece.num_rows, _written(piece))
 
 
-def pieces(table: pa.Table, max_rows: int) -> Iterator[pa.Table]:
-    """Split a table, in halves if uneven rows make a piece too large; only a single row may be larger."""
+def pieces(table: pa.Table, max_rows: int, *, fits: bool = False) -> Iterator[pa.Table]:
+    """Split a table, in halves if uneven rows make a piece too large; only a single row may be larger.
+
+    `fits`: the whole table is known to be small enough, so that only its rows are counted.
+    """
     for start in range(0, table.num_rows, max_rows):
         piece = table.slice(start, max_rows)
-        if piece.nbytes <= MAX_BYTES or piece.num_rows == 1:
+        if fits or piece.nbytes <= MAX_BYTES or piece.num_rows == 1:
             yield piece
         else:
             yield from pieces(piece, (piece.num_rows + 1) // 2)

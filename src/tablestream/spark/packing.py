@@ -167,17 +167,15 @@ class SourcePacker:
         for table in _gathered(batches):
             frame = places.put(_from_arrow(table).with_columns(_TIME_THERE_IS))
             frame = frame.with_columns(self._reason(frame.columns).alias(_REASON))
-            rejected = frame.filter(pl.col(_REASON).is_not_null())
+            accepted, rejected = _split(frame)
             self._check(rejected)
             dropped.update(
                 {(self.name, reason): count for reason, count in rejected[_REASON].value_counts().iter_rows()}
             )
-            accepted = frame.filter(pl.col(_REASON).is_null())
             self._check_times(accepted)
             packed = [blob for port in self.rejecting for blob in self._tell(port, rejected)]
             packed += [blob for one in self.consumers for blob in self._pack(one, one.of(accepted))]
-            timed = frame.filter(pl.col(TIME).is_not_null())
-            if self.progress is not None and timed.height:
+            if self.progress is not None and (timed := frame.filter(pl.col(TIME).is_not_null())).height:
                 lane = pl.col(PARTITION) if self.lanes else pl.lit(f"{self.number:04d}")
                 progress = progress_of(timed.select(ROOT), lane, timed["__now"][0])
                 packed += blobs.pack(self.progress, progress, self.shards)
@@ -246,6 +244,14 @@ class SourcePacker:
         return blobs.pack(consumer.port, messages, self.shards)
 
 
+def _split(frame: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """The accepted and the rejected records. Most often all are accepted; filtering them would copy every column."""
+    reason = frame[_REASON]
+    if reason.null_count() == frame.height:
+        return frame, frame.clear()
+    return frame.filter(reason.is_null()), frame.filter(reason.is_not_null())
+
+
 @dataclass(frozen=True)
 class _FirstPlaces:
     """Gives the rows of a bootstrap their place: before all records, by their time, then as they are numbered.
@@ -286,8 +292,11 @@ class _Places:
     def put(self, frame: pl.DataFrame) -> pl.DataFrame:
         """Add the order columns; the rows of each partition come in order, across calls too."""
         time = pl.col("__time" if self.ordered else "__ts").alias(TIME)
-        frame = frame.with_columns(self._partition(frame), pl.col("__ts").alias(TS), time)
-        if frame[PARTITION].n_unique() == 1:
+        names = self._partitions(frame)
+        is_one = len(names) == 1
+        partition = pl.lit(names[0] if is_one else names).alias(PARTITION)
+        frame = frame.with_columns(partition, pl.col("__ts").alias(TS), time)
+        if is_one:
             return self._place(frame)
         # Spark reads one source partition after the other, but a frame may have been shuffled since.
         parts = frame.with_row_index("__row").partition_by(PARTITION, maintain_order=True)
@@ -342,25 +351,29 @@ class _Places:
             self._latest[partition] = running[-1]
         return running
 
-    def _partition(self, frame: pl.DataFrame) -> pl.Expr:
-        """The source partition as text that sorts in the right order; numbers are padded."""
+    def _partitions(self, frame: pl.DataFrame) -> pl.Series:
+        """The source partition of every row, or only one if it is the same for all.
+
+        It is text that sorts in the right order; numbers are padded.
+        """
         if not self.marks:
             context = TaskContext.get()
             task = context.partitionId() if context is not None else 0
-            return pl.lit(f"{self.source:04d}{_SEPARATOR}{task:08d}").alias(PARTITION)
+            return pl.Series([f"{self.source:04d}{_SEPARATOR}{task:08d}"])
         marks = frame.select(self.marks)
+        if all(marks.select(pl.all().eq_missing(pl.all().first()).all()).row(0)):
+            return self._names(marks.head(1))
+        distinct = marks.unique()
+        named = distinct.with_columns(self._names(distinct))
+        return marks.join(named, on=marks.columns, how="left", maintain_order="left")[PARTITION]
+
+    def _names(self, marks: pl.DataFrame) -> pl.Series:
         parts = [
             pl.col(name) if dtype == pl.String else pl.col(name).cast(pl.String).str.zfill(20)
             for name, dtype in marks.schema.items()
         ]
-        distinct = marks.unique(maintain_order=True).with_columns(
-            pl.concat_str(pl.lit(f"{self.source:04d}"), *parts, separator=_SEPARATOR).alias(PARTITION)
-        )
-        if distinct.height == 1:
-            return pl.lit(distinct[PARTITION][0]).alias(PARTITION)
-        return pl.lit(
-            marks.join(distinct, on=marks.columns, how="left", maintain_order="left")[PARTITION]
-        ).alias(PARTITION)
+        source = pl.lit(f"{self.source:04d}")
+        return marks.select(pl.concat_str(source, *parts, separator=_SEPARATOR).alias(PARTITION)).to_series()
 
 
 @dataclass(frozen=True)

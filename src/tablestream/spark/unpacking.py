@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 import polars as pl
 import pyarrow as pa
@@ -69,10 +70,15 @@ class Opened:
         ]
         for part in frame.select(taken).iter_slices(rows):
             for piece in blobs.pieces(part.to_arrow(compat_level=pl.CompatLevel.oldest()), rows):
-                arrays = [column.combine_chunks() for column in piece.cast(fields).columns]
+                arrays = [_array(column) for column in piece.cast(fields).columns]
                 if self.nested:
                     arrays = [pa.StructArray.from_arrays(arrays, fields=list(fields))]
                 yield dict(zip(schema.names, arrays, strict=True))
+
+
+def _array(column: pa.ChunkedArray) -> pa.Array:
+    """Make one array of a column; combining a single chunk would copy it."""
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
 def _take(frame: pl.DataFrame, source: str, part: str | None) -> pl.Expr:
@@ -106,13 +112,19 @@ class ChangeUnpacker:
                 yield self._wide(
                     passing.num_rows, dict(zip(passing.schema.names, passing.columns, strict=True))
                 )
-            for one in _blobs(batch):
-                if one.port in by_port:
-                    (messages,) = blobs.decode([one.blob])
-                    for part in by_port[one.port].record_batches(messages, rows_together(self.opened)):
-                        rows = len(next(iter(part.values())))
-                        head = {blobs.SHARD: _repeat(one.shard, rows), blobs.PORT: _repeat(one.port, rows)}
-                        yield self._wide(rows, {**head, **part})
+            mine = (one for one in _blobs(batch) if one.port in by_port)
+            for (shard, port), together in groupby(mine, key=lambda one: (one.shard, one.port)):
+                head = {blobs.SHARD: shard, blobs.PORT: port}
+                for held in _up_to(ROWS, together):
+                    yield from self._unpacked(by_port[port], head, held)
+
+    def _unpacked(
+        self, one: Opened, head: dict[str, int], held: Sequence[blobs.Blob]
+    ) -> Iterator[pa.RecordBatch]:
+        for messages in blobs.decode(other.blob for other in held):
+            for part in one.record_batches(messages, rows_together(self.opened)):
+                rows = len(next(iter(part.values())))
+                yield self._wide(rows, {name: _repeat(number, rows) for name, number in head.items()} | part)
 
     def _wide(self, rows: int, columns: dict[str, pa.Array]) -> pa.RecordBatch:
         kinds = dict(zip(blobs.COLUMNS, (pa.int32(), pa.int32(), pa.int64(), pa.binary()), strict=True))
@@ -218,6 +230,18 @@ def wide(kinds: dict[str, pa.DataType], rows: int, columns: dict[str, pa.Array])
 def _blobs(batch: pa.RecordBatch) -> Iterator[blobs.Blob]:
     for shard, port, rows, blob in zip(*(batch[name] for name in blobs.COLUMNS), strict=True):
         yield blobs.Blob(shard.as_py(), port.as_py(), rows.as_py(), blob.as_buffer())
+
+
+def _up_to(rows: int, together: Iterable[blobs.Blob]) -> Iterator[list[blobs.Blob]]:
+    """Cut blobs into parts of about so many rows."""
+    held: list[blobs.Blob] = []
+    for one in together:
+        if held and sum(other.rows for other in held) + one.rows > rows:
+            yield held
+            held = []
+        held.append(one)
+    if held:
+        yield held
 
 
 def _repeat(number: int, rows: int) -> pa.Array:
