@@ -22,11 +22,10 @@ import tablestream as ts
 from tablestream.connectors.delta import DeltaSink
 from tablestream.connectors.files import FileSink
 from tablestream.connectors.kafka_sink import KafkaSink
-from tablestream.spark import build
 from tablestream.spark.unpacking import micro_batch_id
 from tests.conftest import DELTA_SETTINGS
 from tests.faults import followed
-from tests.faults.followed import FollowedProcessor
+from tests.faults.followed import FollowedProcessor, follow_stages
 from tests.faults.victim import sold_orders
 from tests.spark.change_logs import run
 from tests.spark.deployment import STANDALONE, configured, session
@@ -95,13 +94,16 @@ def _is_due(how: str) -> bool:
 def disturb_stage(how: str, marks: Path, _: RoundProcessor) -> None:
     """Disturb a stage when the first shard has given its first blobs and written its state."""
     if _is_due(how):
+        context = TaskContext.get()
+        assert context is not None
+        (marks / f"{context.stageId()}.stage").touch()
         disturb(how, marks)
 
 
 def disturb_all(how: str, marks: Path) -> None:
     """Disturb all stages from now on: those with state, and those in which a sink writes."""
     marks.mkdir()
-    vars(build)["RoundProcessor"] = partial(FollowedProcessor, partial(disturb_stage, how, marks))
+    follow_stages(partial(FollowedProcessor, partial(disturb_stage, how, marks)))
 
     def disturbed(write: Callable[..., None]) -> Callable[..., None]:
         def patched(sink: object, changes: DataFrame, *given: Any) -> None:

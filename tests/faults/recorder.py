@@ -21,11 +21,12 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 import tablestream as ts
-from tablestream.spark import build, runner
+from tablestream.spark import runner
 from tablestream.spark.outputs import write_outputs
 from tablestream.spark.processor import RoundProcessor
 from tablestream.spark.unpacking import micro_batch_id
 from tests.conftest import SPARK_SETTINGS
+from tests.faults.followed import follow_stages
 from tests.faults.victim import sold_orders, write_logs
 from tests.simulation.order import BEGINS, COMMITTED, ENDS, FAILS, STARTS, WRITES, WRITTEN, Event
 from tests.spark.change_logs import run
@@ -97,7 +98,7 @@ def record_driver(file: Path, checkpoint: Path) -> Callable[[], None]:
             raise ConnectionError("the driver dies")
 
     vars(runner)["write_outputs"] = write
-    vars(build)["RoundProcessor"] = partial(RecordedProcessor, file)
+    follow_stages(partial(RecordedProcessor, file))
     return commits
 
 

@@ -12,7 +12,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 
 import tablestream as ts
-from tablestream.spark import build
+from tablestream.spark import exchange
 from tests.faults.comparing import changes
 from tests.faults.damaging import DAMAGE, damage
 from tests.faults.followed import FollowedProcessor
@@ -77,7 +77,7 @@ def test_damaged_state_ends_the_query_and_nothing_is_made_of_it(
 
     for how, (_, words) in DAMAGE.items():
         with monkeypatch.context() as patching:
-            patching.setattr(build, "RoundProcessor", partial(FollowedProcessor, partial(damage, how, 2)))
+            patching.setattr(exchange, "RoundProcessor", partial(FollowedProcessor, partial(damage, how, 2)))
             said = [failure(spark, here, 4)]
         if how.endswith("removed"):
             with pytest.raises(PySparkException) as reading:
