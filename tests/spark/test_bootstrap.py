@@ -39,10 +39,9 @@ class Shop:
 
     def orders(self, **further: Any) -> ts.Table:
         given: dict[str, Any] = {"bootstrap": self.orders_rows, "name": "orders"}
-        return ts.table(
-            self.orders_log.read(self.spark), "id", columns=["customer", "amount"],
-            timestamp=F.timestamp_seconds("ts"), apply_as_deletes="op = 'd'", **given | further,
-        )  # fmt: skip
+        given |= {"columns": ["customer", "amount"], "timestamp": F.timestamp_seconds("ts")}
+        frame = self.orders_log.read(self.spark)
+        return ts.table(frame, "id", apply_as_deletes="op = 'd'", **given | further)
 
     def customers(self, **further: Any) -> ts.Table:
         given: dict[str, Any] = {"bootstrap": self.customers_rows, "name": "customers"}
@@ -128,7 +127,7 @@ def test_a_failure_in_the_first_micro_batch_reads_the_same_rows_again(shop: Shop
 def test_a_driver_that_ends_while_it_writes_starts_again(
     shop: Shop, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Rows without the note that all of them are there do not count."""
+    """Rows count when the query was started with them."""
 
     def ends(rows: DataFrame, source: Any) -> None:
         del rows, source
@@ -143,6 +142,35 @@ def test_a_driver_that_ends_while_it_writes_starts_again(
     shop.orders_rows = spark.createDataFrame([(100, "a", 1)], "id int, customer string, amount int")
     shop.run(shop.orders().to(shop.sink))
     assert [row["id"] for row in shop.sink.rows()] == [100]
+
+
+def test_rows_of_a_start_that_failed_are_not_those_of_the_next(shop: Shop) -> None:
+    """The next one may read the log from another place, and the rows in another way."""
+    checkpoint = shop.directory / "checkpoint"
+    with pytest.raises(TypeError, match="never"):
+        ts.start(shop.orders().to(shop.sink), checkpoint=checkpoint, trigger={"never": True})
+    assert len(shop.kept) >= 2
+    orders = shop.orders(bootstrap=shop.orders_rows.where("id < 3"), sequence_by="amount")
+    shop.run(orders.to(shop.sink))
+    assert sorted(row["id"] for row in shop.sink.rows()) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("name", ["hash", "count", "a.b"])
+def test_keys_that_are_there_twice_are_named_whatever_their_name_and_type(
+    shop: Shop, spark: SparkSession, name: str
+) -> None:
+    kind = f"`{name}` struct<x: string, y: string>, v int"
+    log = ChangeLog(shop.directory / "log", kind)
+    rows: list[tuple[Any, int]] = [((None, "a"), 1), (("a", None), 2), (("b", "c"), 3)]
+
+    def table(given: list[tuple[Any, int]]) -> ts.Table:
+        frame = spark.createDataFrame(given, kind)
+        return ts.table(log.read(spark), F.col(f"`{name}`"), name="log", bootstrap=frame)
+
+    with pytest.raises(ArgumentError, match=r'several rows with one key: \{.*"x":"b"'):
+        shop.run(table([*rows, (("b", "c"), 4)]).to(shop.sink))
+    shop.run(table(rows).to(shop.sink))
+    assert sorted(row["v"] for row in shop.sink.rows()) == [1, 2, 3]
 
 
 def test_a_copied_checkpoint_does_not_read_its_rows_again(shop: Shop) -> None:
@@ -181,8 +209,10 @@ def test_bad_bootstraps_are_refused(shop: Shop, spark: SparkSession) -> None:
 def test_a_plan_that_gains_or_loses_a_bootstrap_is_refused(shop: Shop) -> None:
     """Also one without rounds, of which nothing else is known."""
     shop.run(shop.orders().to(shop.sink))
-    with pytest.raises(PlanChangedError, match="bootstraps: orders"):
+    with pytest.raises(PlanChangedError, match="bootstrap orders"):
         shop.run(shop.orders(bootstrap=None).to(shop.sink))
+    with pytest.raises(PlanChangedError, match="bootstrap orders"):  # its rows would be others
+        shop.run(shop.orders(columns=["amount"]).to(shop.sink))
     joined = run(shop.sold().to(shop.sink), checkpoint=shop.directory / "joined")
     assert joined
     with pytest.raises(PlanChangedError, match="starts with a bootstrap"):

@@ -56,3 +56,12 @@ def test_record_batches_have_a_bounded_number_of_rows(
     found = unpacked(*(blob(0, 3, first, 5) for first in range(0, 20, 5)))
     assert len(found) == batches
     assert [key for _, _, key, _ in rows_of(found)] == list(range(20))
+
+
+def test_blobs_are_unpacked_together_up_to_a_number_of_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A few wide rows may need much memory."""
+    given = [blob(0, 3, first, 5) for first in range(0, 20, 5)]
+    monkeypatch.setattr(unpacking, "BYTES", 2 * max(len(one.blob) for one in given))
+    found = unpacked(*given)
+    assert len(found) == 2
+    assert [key for _, _, key, _ in rows_of(found)] == list(range(20))

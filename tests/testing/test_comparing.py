@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tablestream.errors import ArgumentError
-from tablestream.testing import assert_changes_equal
+from tablestream.testing import Rows, assert_changes_equal
 from tablestream.testing.comparing import difference
 
 if TYPE_CHECKING:
@@ -55,5 +55,7 @@ def test_rows_in_every_form_are_compared_in_the_types_of_what_was_found(spark: S
             assert_changes_equal(changes, wrong)
     with pytest.raises(ArgumentError, match="no column 'cost'"):
         assert_changes_equal(changes, "id | cost\n1 | 1")
+    with pytest.raises(ArgumentError, match="no column price, _change_type"):
+        assert_changes_equal(changes.select("id"), Rows.of(changes))
     with pytest.raises(ArgumentError, match="cannot be compared"):
         assert_changes_equal([1], "id\n1")  # type: ignore[arg-type]

@@ -210,6 +210,8 @@ def test_dropped_records_are_counted_and_shown(spark: SparkSession) -> None:
     driver.pipe("tickers", "ticker|price|at\n|1|2024-01-01\nA|1|")
     driver.run()
     assert driver.counts == {"tickers: null-key": 1, "tickers: null-timestamp": 1}
+    again = driver.restarted()
+    assert len(again.rejected()) == 2
     assert_changes_equal(driver.rejected(), "operator|reason\ntickers|null-key\ntickers|null-timestamp")
     assert len(driver.rejected()) == 0
 

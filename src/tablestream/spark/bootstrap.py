@@ -8,14 +8,14 @@ below the checkpoint
 ==============================================  ===========================================================
 ``tablestream-bootstrap/00-<table>/rows``       the rows as Parquet, with their numbers in ``__row``. Spark
                                                 deletes the files when the second micro-batch begins
-``tablestream-bootstrap/00-<table>/kept``       the meaning of the table. It is written when all rows are
-                                                there and were checked; they are never evaluated again
 ==============================================  ===========================================================
+
+A start writes them as long as no query was started in the checkpoint, and never afterwards: the rows belong to the
+place in the log from which that query began.
 """
 
 from __future__ import annotations
 
-import json
 import re
 from functools import reduce
 from operator import or_
@@ -25,11 +25,11 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from tablestream.connectors.files import JSON_OPTIONS, first_line
+from tablestream.connectors.files import JSON_OPTIONS
 from tablestream.errors import ArgumentError
 from tablestream.planner.physical_plan import PhysicalPlan
 from tablestream.spark.bootstrap_frame import Bootstrap
-from tablestream.spark.columns import normalised, quoted, spark_type
+from tablestream.spark.columns import normalised, spark_type
 from tablestream.spark.sources import SourceFrame
 from tablestream.topology.nodes import Source
 
@@ -40,27 +40,30 @@ _ROWS_OF_A_FILE = 250_000
 _ROW_BITS = 27
 #: As `monotonically_increasing_id` has the task.
 _TASK_BITS = 33
+_MOST_TASK_BITS = 16
+_TOO_MANY = "bootstrap= has more than 134,217,728 rows in a partition, or 65,536 partitions: repartition it."
 #: The most hashes of keys that the driver compares at a time: 64 MiB.
 _HASHES_TOGETHER = 1 << 23
+_HASHES_AT_ONCE = 1000
 _DUPLICATES_SHOWN = 3
 
 
-def kept(spark: SparkSession, checkpoint: str, plan: PhysicalPlan) -> dict[Source, DataFrame]:
-    """Write the bootstraps of a plan into its checkpoint, unless they are there, and read them as streams.
-
-    What a driver left that ended while it wrote is written again.
+def written_once(
+    spark: SparkSession, checkpoint: str, plan: PhysicalPlan, *, started: bool
+) -> dict[Source, DataFrame]:
+    """Write the bootstraps of a plan into its checkpoint, unless a query was started there; read them as streams.
 
     Raises
     ------
     ArgumentError
-        A bootstrap has several rows with one key.
+        A bootstrap has several rows with one key, or too many rows in one partition.
     """
     streams = {}
     for number, source in enumerate(plan.bootstrapped):
         name = re.sub("[^A-Za-z0-9]+", "_", source.name)
-        path = f"{checkpoint}/{_DIRECTORY}/{number:02d}-{name}"
+        path = f"{checkpoint}/{_DIRECTORY}/{number:02d}-{name}/rows"
         bootstrap = _bootstrap_of(source)
-        if _meaning(spark, path) != source.meaning:
+        if not started:
             _write(spark, path, source, bootstrap.frame)
         streams[source] = _stream(spark, path, source, bootstrap)
     return streams
@@ -78,8 +81,7 @@ def first_rows(plan: PhysicalPlan) -> dict[Source, DataFrame]:
     for source in plan.bootstrapped:
         bootstrap = _bootstrap_of(source)
         _check_keys(bootstrap.frame, source)
-        numbered = bootstrap.frame.withColumn("__row", F.monotonically_increasing_id())
-        found[source] = _complete(numbered, source, bootstrap)
+        found[source] = _complete(_numbered(bootstrap.frame), source, bootstrap)
     return found
 
 
@@ -89,21 +91,21 @@ def _bootstrap_of(source: Source) -> Bootstrap:
     return source.frame.bootstrap
 
 
-def _meaning(spark: SparkSession, path: str) -> str | None:
-    """The meaning of the table whose rows are there as a whole; None if they are not."""
-    line = first_line(spark, f"{path}/kept/part-*")
-    return None if line is None else str(json.loads(line)["value"])
-
-
 def _write(spark: SparkSession, path: str, source: Source, frame: DataFrame) -> None:
-    """Write the rows, check them, and note that they are there."""
+    """Write the rows, and check them."""
+    numbered = _numbered(frame)
+    numbered.write.mode("overwrite").option("maxRecordsPerFile", _ROWS_OF_A_FILE).parquet(path)
+    _check_keys(spark.read.schema(_schema(frame)).parquet(path), source)
+
+
+def _numbered(frame: DataFrame) -> DataFrame:
+    """The rows with their numbers: the task, and the place in it."""
     task = F.shiftright(F.monotonically_increasing_id(), _TASK_BITS)
-    row = F.monotonically_increasing_id().bitwiseAND((1 << _ROW_BITS) - 1)
-    numbered = frame.withColumn("__row", F.shiftleft(task, _ROW_BITS).bitwiseOR(row))
-    numbered.write.mode("overwrite").option("maxRecordsPerFile", _ROWS_OF_A_FILE).parquet(f"{path}/rows")
-    _check_keys(spark.read.schema(_schema(frame)).parquet(f"{path}/rows"), source)
-    note = spark.createDataFrame([(source.meaning,)], "value string").coalesce(1)
-    note.write.mode("overwrite").json(f"{path}/kept")
+    row = F.monotonically_increasing_id().bitwiseAND((1 << _TASK_BITS) - 1)
+    too_many = (task >= 1 << _MOST_TASK_BITS) | (row >= 1 << _ROW_BITS)
+    number = F.shiftleft(task, _ROW_BITS).bitwiseOR(row)
+    refused = F.raise_error(F.lit(_TOO_MANY)).cast("bigint")
+    return frame.withColumn("__row", F.when(too_many, refused).otherwise(number))
 
 
 def _check_keys(rows: DataFrame, source: Source) -> None:
@@ -111,23 +113,31 @@ def _check_keys(rows: DataFrame, source: Source) -> None:
 
     The driver compares the keys' hashes, some millions at a time. That takes a quarter of the time of Spark's groups.
     """
-    fields = zip(_key_names(source), source.key, strict=True)
-    keys = [normalised(F.col(name), spark_type(one)).alias(one.name) for name, one in fields]
-    whole = rows.dropna(how="any", subset=_key_names(source))
-    hashed = whole.select(F.xxhash64(*keys).alias("hash"), *keys)
+    names = _key_names(source)
+    kinds = [spark_type(one) for one in source.key]
+    keys = [normalised(F.col(name), kind).alias(name) for name, kind in zip(names, kinds, strict=True)]
+    hashed = rows.dropna(how="any", subset=names).select(*keys)
+    hashed = hashed.select("*", F.xxhash64(*map(_hashable, names, kinds)).alias("__hash"))
     parts = 1 + rows.count() // _HASHES_TOGETHER
     for part in range(parts):
-        mine = hashed.where(F.pmod("hash", F.lit(parts)) == part)
-        hashes = pl.Series(mine.select("hash").toArrow()["hash"])
-        twice = hashes.filter(hashes.is_duplicated()).unique().head(_DUPLICATES_SHOWN).to_list()
-        if twice:
-            _refuse_several(mine.where(F.col("hash").isin(twice)).drop("hash"), source)
+        mine = hashed.where(F.pmod("__hash", F.lit(parts)) == part)
+        hashes = pl.Series(mine.select("__hash").toArrow()["__hash"])
+        twice = hashes.filter(hashes.is_duplicated()).unique()
+        for some in twice.to_frame().iter_slices(_HASHES_AT_ONCE):
+            _refuse_several(mine.where(F.col("__hash").isin(some.to_series().to_list())), source)
+
+
+def _hashable(name: str, kind: T.DataType) -> Column:
+    """A column of the key, to be hashed. Spark's hash passes over nulls inside a value, so that is hashed as text."""
+    nested = isinstance(kind, T.StructType | T.ArrayType | T.MapType)
+    return F.to_json(F.struct(name), JSON_OPTIONS | {"ignoreNullFields": "false"}) if nested else F.col(name)
 
 
 def _refuse_several(rows: DataFrame, source: Source) -> None:
     """Raise if some keys are there several times. Others have only the same hash."""
-    several = rows.groupBy(*rows.columns).count().where("count > 1").drop("count")
-    shown = several.select(_as_json(list(map(quoted, several.columns)))).collect()
+    grouped = rows.groupBy(*_key_names(source)).agg(F.count(F.lit(1)).alias("__several"))
+    several = grouped.where("__several > 1").limit(_DUPLICATES_SHOWN)
+    shown = several.select(_as_json(_keys(source))).collect()
     if shown:
         raise ArgumentError(
             f"bootstrap= has several rows with one key: {', '.join(row[0] for row in shown)}.",
@@ -143,7 +153,7 @@ def _stream(spark: SparkSession, path: str, source: Source, bootstrap: Bootstrap
     With `fileNameOnly`, files that could not be deleted are not read again in a checkpoint that was moved.
     """
     reader = spark.readStream.schema(_schema(bootstrap.frame))
-    rows = reader.option("cleanSource", "delete").option("fileNameOnly", "true").parquet(f"{path}/rows")
+    rows = reader.option("cleanSource", "delete").option("fileNameOnly", "true").parquet(path)
     return _complete(rows, source, bootstrap)
 
 

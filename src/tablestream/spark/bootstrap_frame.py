@@ -28,7 +28,10 @@ from tablestream.errors import ArgumentError, PlanError
 from tablestream.spark.analysis import Analysed, analysed
 from tablestream.spark.columns import truth
 
-_COLUMNS_HINT = "Give it the columns of the key and the value under the names that the log has."
+_COLUMNS_HINT = (
+    "Give it the columns of the key and the value under the names that the log has, and write them by their names:"
+    " df[...] belongs to the log."
+)
 _SEQUENCE_HINT = "Add what sequence_by= reads; with a value below all others the log always wins."
 _NAMES_HINT = "Write columns by their names: df[...] belongs to the log."
 _UNKNOWN_COLUMN = "UNRESOLVED_COLUMN"

@@ -20,7 +20,7 @@ from tablestream.errors import ArgumentError, MixedPlanError
 from tablestream.options import Alignment, Compat, Emit, OutputSpec, Tombstones
 from tablestream.planner.physical_plan import PhysicalPlan
 from tablestream.spark.births import ShardWatch
-from tablestream.spark.bootstrap import kept
+from tablestream.spark.bootstrap import written_once
 from tablestream.spark.columns import spark_type
 from tablestream.spark.outputs import Output, check_outputs, write_outputs
 from tablestream.spark.plan import lowered, numbered, plan_of, query_frame, split
@@ -132,8 +132,9 @@ def start(
     for one, output in zip(keyed, outputs, strict=True):
         one.sink.check(spark, _columns(output))
     keyed = [replace(one, sink=_shaped(one.sink, output)) for one, output in zip(keyed, outputs, strict=True)]
-    _check_plan(spark, checkpoint, plan)
-    frame = query_frame(plan, kept(spark, checkpoint, plan))
+    started = _query_id(spark, checkpoint) is not None
+    _check_plan(spark, checkpoint, plan, started=started)
+    frame = query_frame(plan, written_once(spark, checkpoint, plan, started=started))
     writer = frame.writeStream.outputMode("append").option("checkpointLocation", checkpoint)
     if name is not None:
         writer = writer.queryName(name)
@@ -292,17 +293,17 @@ def _query_id(spark: SparkSession, checkpoint: str) -> str | None:
     return None if line is None else str(json.loads(line)["id"])
 
 
-def _check_plan(spark: SparkSession, checkpoint: str, plan: PhysicalPlan) -> None:
+def _check_plan(spark: SparkSession, checkpoint: str, plan: PhysicalPlan, *, started: bool) -> None:
     """Compare plan and place with those that the checkpoint was started with, or store the plan if it is the first.
 
     If the query then does not start, the stored plan is not binding.
     """
     path = f"{checkpoint}/{_PLAN}"
     facts = [fact for work in plan.rounds for fact in (f"round {work.number}", *work.description)]
-    if plan.bootstrapped:  # a plan without rounds has no other facts
-        facts.append(f"bootstraps: {', '.join(source.name for source in plan.bootstrapped)}")
+    # What no operator depends on has no other facts, and its rows are never written again.
+    facts += [f"bootstrap {source.name}: {source.meaning}" for source in plan.bootstrapped]
     text = "\n".join(facts)
-    noted = None if _query_id(spark, checkpoint) is None else first_line(spark, f"{path}/part-*")
+    noted = first_line(spark, f"{path}/part-*") if started else None
     if noted is None:
         spark.createDataFrame([(text,)], "value string").coalesce(1).write.mode("overwrite").json(path)
         return

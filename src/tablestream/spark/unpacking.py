@@ -21,6 +21,8 @@ from tablestream.state.changes import PARTITION, POSITION, ROW_TS, TIME, hop_col
 
 #: The most rows of one Arrow record batch, and the most values in it.
 ROWS, CELLS = 50_000, 10_000_000
+#: Packed blobs that are unpacked together; wide rows make more of a few.
+BYTES = 8 << 20
 #: The column with a change's place in the total order.
 ORDER = "order"
 #: The property in which Spark passes the number of the micro-batch to its workers.
@@ -115,7 +117,7 @@ class ChangeUnpacker:
             mine = (one for one in _blobs(batch) if one.port in by_port)
             for (shard, port), together in groupby(mine, key=lambda one: (one.shard, one.port)):
                 head = {blobs.SHARD: shard, blobs.PORT: port}
-                for held in _up_to(ROWS, together):
+                for held in _up_to(ROWS, BYTES, together):
                     yield from self._unpacked(by_port[port], head, held)
 
     def _unpacked(
@@ -232,13 +234,15 @@ def _blobs(batch: pa.RecordBatch) -> Iterator[blobs.Blob]:
         yield blobs.Blob(shard.as_py(), port.as_py(), rows.as_py(), blob.as_buffer())
 
 
-def _up_to(rows: int, together: Iterable[blobs.Blob]) -> Iterator[list[blobs.Blob]]:
-    """Cut blobs into parts of about so many rows."""
+def _up_to(rows: int, size_bytes: int, together: Iterable[blobs.Blob]) -> Iterator[list[blobs.Blob]]:
+    """Cut blobs into parts of about so many rows, and of about so many bytes as they are packed."""
     held: list[blobs.Blob] = []
+    held_rows = held_bytes = 0
     for one in together:
-        if held and sum(other.rows for other in held) + one.rows > rows:
+        held_rows, held_bytes = held_rows + one.rows, held_bytes + len(one.blob)
+        if held and (held_rows > rows or held_bytes > size_bytes):
             yield held
-            held = []
+            held, held_rows, held_bytes = [], one.rows, len(one.blob)
         held.append(one)
     if held:
         yield held

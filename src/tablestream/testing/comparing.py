@@ -85,6 +85,13 @@ def _checked(actual: object) -> DataFrame:
 def _wanted(found: Rows, expected: GivenRows | Rows) -> tuple[list[str], list[Cells]]:
     """The expected rows as text, in the types of those that were found, and the names of their columns."""
     if isinstance(expected, Rows):
+        others = [name for name in expected.columns if name not in found.columns]
+        if others:
+            raise ArgumentError(
+                f"The rows that were found have no column {', '.join(others)}.",
+                hint=f"They have {', '.join(found.columns)}.",
+                where=user_line(),
+            )
         return expected.columns, list(expected.cells)
     given: GivenRows = expected if isinstance(expected, str) else list(expected)
     columns = found.columns

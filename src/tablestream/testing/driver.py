@@ -327,8 +327,16 @@ class Driver:
         }
         for name, at in twin._names.items():
             if name in self._names:
-                twin._results[at].follow(self._results[self._names[name]])
+                twin._follow(at, self, self._names[name])
         return twin
+
+    def _follow(self, at: int, earlier: Driver, place: int) -> None:
+        """Take over what an output had, and the records that it rejected."""
+        self._results[at].follow(earlier._results[place])
+        mine = self._rejected.get(self._results[at].ending.output.node)
+        its = earlier._rejected.get(earlier._results[place].ending.output.node)
+        if mine is not None and its is not None:
+            self._results[mine].follow(earlier._results[its])
 
     def _result(self, output: str | None) -> Results:
         if output is None:
