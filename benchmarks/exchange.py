@@ -18,10 +18,9 @@ from typing import TYPE_CHECKING
 
 os.environ.setdefault("POLARS_MAX_THREADS", "1")  # before anything imports Polars
 
-from rich.console import Console
 from rich.table import Table
 
-from benchmarks.report import machine
+from benchmarks.report import opened_report
 from benchmarks.stages import record_batches, stages
 from benchmarks.workload import Workload, prepare
 
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
 _DATA = Path(__file__).resolve().parent.parent / "build" / "bench-data"
 #: Of the workload: ten changes of rows to one of a row that they point at, six changes of each key in three parts.
 _CHANGES_PER_CUSTOMER_CHANGE, _CHANGES_PER_KEY = 10, 2
-_LINE_WIDTH = 110
 
 
 @dataclass(frozen=True)
@@ -79,10 +77,7 @@ def costs_table(found: Sequence[Cost]) -> Table:
 def main(arguments: list[str] | None = None) -> None:
     """Measure and print."""
     options = _parser().parse_args(arguments)
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console = Console(highlight=False, width=_LINE_WIDTH)
-    console.print(", ".join(f"{name} {value}" for name, value in machine().items()), soft_wrap=True)
+    console = opened_report()
     customers = max(1, options.items // _CHANGES_PER_CUSTOMER_CHANGE)
     keys, targets = (max(1, rows // _CHANGES_PER_KEY) for rows in (options.items, customers))
     options.data.mkdir(parents=True, exist_ok=True)

@@ -17,10 +17,9 @@ from typing import TYPE_CHECKING
 os.environ.setdefault("POLARS_MAX_THREADS", "1")  # before anything imports Polars
 
 import polars as pl
-from rich.console import Console
 from rich.table import Table
 
-from benchmarks.report import machine
+from benchmarks.report import opened_report
 from benchmarks.subjects import (
     ITEM,
     KEYS,
@@ -50,7 +49,6 @@ if TYPE_CHECKING:
 
 #: Stands for the worker's files: chunks are encoded, and decoded once.
 _CACHE_BYTES = 1 << 30
-_LINE_WIDTH = 110
 
 
 class Shard:
@@ -249,10 +247,7 @@ def size_table(size: Size) -> Table:
 def main(arguments: list[str] | None = None) -> None:
     """Measure and print."""
     options = _parser().parse_args(arguments)
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console = Console(highlight=False, width=_LINE_WIDTH)
-    console.print(", ".join(f"{name} {value}" for name, value in machine().items()), soft_wrap=True)
+    console = opened_report()
     if pl.thread_pool_size() != 1:
         console.print(f"Polars has {pl.thread_pool_size()} threads: these are not rates of one core.")
     rates = []

@@ -8,6 +8,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rich.console import Console
+
 from benchmarks.contestants import CONTESTANTS
 from benchmarks.memory import growth, peaks, processor_seconds
 from benchmarks.ratios import ratios_of, same_changes
@@ -17,7 +19,17 @@ if TYPE_CHECKING:
 
     from benchmarks.results import MicroBatch, Run
 
+_LINE_WIDTH = 110
 _PACKAGES = ("tablestream", "pyspark", "polars", "pyarrow", "pandas")
+
+
+def opened_report() -> Console:
+    """Return where a benchmark prints its tables, with a first line that says what machine it ran on."""
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console = Console(highlight=False, width=_LINE_WIDTH)
+    console.print(", ".join(f"{name} {value}" for name, value in machine().items()), soft_wrap=True)
+    return console
 
 
 def machine() -> dict[str, str]:

@@ -7,15 +7,13 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
-from tests.broker.kept import HOST, BrokerError, Kept, free_port, java, with_log
+from tests.broker.kept import HOST, BrokerError, Server, free_port, java, with_log
 
 _MAIN = "org.apache.kafka.connect.cli.ConnectStandalone"
 _JAVA_OPTIONS = ("-Xmx512m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
@@ -24,7 +22,7 @@ _META = "meta"
 _FETCH = "Fetch it: in a clone of tablestream, `make connector` puts it into .jars/connect."
 
 
-class ConnectWorker:
+class ConnectWorker(Server):
     """A worker with one connector, which ends with the process that started it, however that ends.
 
     Parameters
@@ -68,16 +66,9 @@ class ConnectWorker:
         directory: str | os.PathLike[str] | None = None,
     ) -> None:
         self._jars, self._plugins = Path(jars), Path(plugins)
-        self._temporary = tempfile.TemporaryDirectory(prefix="connect-") if directory is None else None
-        self._directory = Path(self._temporary.name if self._temporary is not None else str(directory))
+        super().__init__("The worker of Kafka Connect", "connect", directory)
         self._brokers, self._name, self._port = brokers, name, free_port()
         self._connector = _connector(name, partitions) | dict(database)
-        self._kept = Kept("The worker of Kafka Connect", self._directory, self.log)
-
-    @property
-    def log(self) -> Path:
-        """What the worker says."""
-        return self._directory / "connect.log"
 
     @property
     def state(self) -> str:
@@ -116,33 +107,6 @@ class ConnectWorker:
         self._write("connector.properties", self._connector)
         self._kept.start([*command, "worker.properties", "connector.properties"])
         self._kept.wait(self._runs)
-
-    def stop(self) -> None:
-        """End the worker and keep its offsets; does nothing where it does not run."""
-        self._kept.stop()
-
-    def kill(self) -> None:
-        """End the worker at once, as a crash does; does nothing where it does not run."""
-        self._kept.kill()
-
-    def close(self) -> None:
-        """End the worker; what is in a temporary directory goes."""
-        self.stop()
-        if self._temporary is not None:
-            self._temporary.cleanup()
-
-    def __enter__(self) -> Self:
-        try:
-            self.start()
-        except BaseException:
-            self.close()
-            raise
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _runs(self) -> bool:
         """Whether the connector runs; raises if it failed, which no waiting mends."""

@@ -8,14 +8,11 @@ from __future__ import annotations
 import base64
 import os
 import subprocess
-import tempfile
 import uuid
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
-from tests.broker.kept import HOST, BrokerError, Kept, free_port, java, with_log
+from tests.broker.kept import HOST, BrokerError, Server, free_port, java, with_log
 
 __all__ = ["BrokerError", "KafkaBroker"]
 
@@ -41,7 +38,7 @@ _ONE_NODE = {
 }
 
 
-class KafkaBroker:
+class KafkaBroker(Server):
     """One Kafka node, which ends with the process that started it, however that ends.
 
     Parameters
@@ -83,22 +80,15 @@ class KafkaBroker:
         settings: Mapping[str, str] | None = None,
         protocol: str = "PLAINTEXT",
     ) -> None:
+        super().__init__("The Kafka broker", "broker", directory)
         self._jars = Path(jars)
-        self._temporary = tempfile.TemporaryDirectory(prefix="kafka-") if directory is None else None
-        self._directory = Path(self._temporary.name if self._temporary is not None else str(directory))
         self._port = port
         self._settings, self._protocol = dict(settings or {}), protocol
-        self._kept = Kept("The Kafka broker", self._directory, self.log)
 
     @property
     def bootstrap_servers(self) -> str:
         """The address for clients."""
         return f"{HOST}:{self._port or 0}"
-
-    @property
-    def log(self) -> Path:
-        """What the broker says."""
-        return self._directory / "broker.log"
 
     def start(self) -> None:
         """Start, and wait until clients are served; does nothing where it runs already.
@@ -126,33 +116,6 @@ class KafkaBroker:
             else:
                 self._port = clients
                 return
-
-    def stop(self) -> None:
-        """End the broker and keep its data; does nothing where it does not run."""
-        self._kept.stop()
-
-    def kill(self) -> None:
-        """End the broker at once, as a crash does, and keep its data; does nothing where it does not run."""
-        self._kept.kill()
-
-    def close(self) -> None:
-        """End the broker; data in a temporary directory goes."""
-        self.stop()
-        if self._temporary is not None:
-            self._temporary.cleanup()
-
-    def __enter__(self) -> Self:
-        try:
-            self.start()
-        except BaseException:
-            self.close()
-            raise
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _checked_jars(self) -> Path:
         if not any(self._jars.glob("kafka_*.jar")):

@@ -12,10 +12,14 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from types import TracebackType
+from typing import Self
 
 from tablestream.errors import TablestreamError
 
@@ -120,6 +124,61 @@ class Kept:
             assert keeper.stdin is not None
             keeper.stdin.close()
             keeper.wait()
+
+
+class Server(ABC):
+    """A server of tests and tutorials: a program with a directory, for the time of a ``with``.
+
+    Parameters
+    ----------
+    name
+        What the program is, for messages: "The Kafka broker".
+    short
+        The same in a word, for its log and its directory: "broker".
+    directory
+        Where it keeps all that it has. Default: a temporary directory, removed by `close`.
+    """
+
+    def __init__(self, name: str, short: str, directory: str | os.PathLike[str] | None) -> None:
+        self._temporary = tempfile.TemporaryDirectory(prefix=f"{short}-") if directory is None else None
+        self._directory = Path(self._temporary.name if self._temporary is not None else str(directory))
+        self._kept = Kept(name, self._directory, self._directory / f"{short}.log")
+
+    @property
+    def log(self) -> Path:
+        """The file with what the server says."""
+        return self._kept.log
+
+    @abstractmethod
+    def start(self) -> None:
+        """Start, and wait until clients are served; does nothing if it has been started."""
+
+    def stop(self) -> None:
+        """End the server and keep its data; does nothing if it does not run."""
+        self._kept.stop()
+
+    def kill(self) -> None:
+        """End the server at once, as a crash does, and keep its data; does nothing if it does not run."""
+        self._kept.kill()
+
+    def close(self) -> None:
+        """End the server, and remove a temporary directory."""
+        self.stop()
+        if self._temporary is not None:
+            self._temporary.cleanup()
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
 
 
 def with_log(message: str, said: str) -> str:

@@ -17,7 +17,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from tablestream.connectors.capture_column import capture_column
-from tablestream.connectors.files import METADATA
+from tablestream.connectors.files import with_note
 from tablestream.connectors.sink import quoted
 from tablestream.operators.captured.capture import DELETE, UPSERT
 
@@ -42,8 +42,7 @@ def of_feed(feed: DataFrame) -> DataFrame:
     """
     columns = [name for name in feed.columns if name not in {TYPE, VERSION, TIMESTAMP}]
     frame = feed.select(*(F.col(quoted(name)) for name in columns), _said().alias(CHANGE_FEED))
-    # withMetadata and not alias(metadata=...): Spark Connect's withColumn drops that of an alias.
-    return frame.withMetadata(CHANGE_FEED, {METADATA: {CHANGE_FEED: True}})
+    return with_note(frame, CHANGE_FEED, CHANGE_FEED, note=True)
 
 
 def _said() -> Column:

@@ -10,8 +10,8 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from tablestream.connectors.capture_column import capture_column
-from tablestream.connectors.files import METADATA
-from tablestream.connectors.kafka import KAFKA, readable
+from tablestream.connectors.files import with_note
+from tablestream.connectors.kafka import KAFKA, OnError, undecodable, with_kafka_note
 from tablestream.operators.captured.capture import DELETE, READ, UPSERT
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ _DECODED = "__decoded"
 _END = "transaction string, tables array<string>, events array<bigint>, error string"
 
 
-def decoded(records: DataFrame, decoder: DebeziumDecoder, on_error: str) -> DataFrame:
+def decoded(records: DataFrame, decoder: DebeziumDecoder, on_error: OnError) -> DataFrame:
     """Decode the records of a topic.
 
     Parameters
@@ -45,11 +45,10 @@ def decoded(records: DataFrame, decoder: DebeziumDecoder, on_error: str) -> Data
     frame = records.select("*", read(F.col("key"), F.col("value"), F.col("headers")).alias(_DECODED))
     columns = [F.col(_DECODED)[part][name].alias(name) for part, name in _names(decoder)]
     frame = frame.select(*columns, _said().alias(DEBEZIUM))
-    # withMetadata and not alias(metadata=...): Spark Connect's withColumn drops that of an alias.
-    return frame.withMetadata(DEBEZIUM, {METADATA: {DEBEZIUM: {"on_error": on_error}}})
+    return with_note(frame, DEBEZIUM, DEBEZIUM, {"on_error": on_error})
 
 
-def transaction_ends(records: DataFrame, decoder: EndDecoder, on_error: str) -> DataFrame:
+def transaction_ends(records: DataFrame, decoder: EndDecoder, on_error: OnError) -> DataFrame:
     """Decode the records of a transaction topic.
 
     Parameters
@@ -72,16 +71,13 @@ def transaction_ends(records: DataFrame, decoder: EndDecoder, on_error: str) -> 
     end = F.col(_DECODED)
     frame = records.withColumn(_DECODED, read(F.col("value")))
     frame = frame.where(end["transaction"].isNotNull() | end["error"].isNotNull())
-    error = F.struct(end["error"].alias("error"), *readable("key"), *readable("value"))
     kafka = F.struct(
         *("topic", "partition", "offset", "timestamp"),
         F.lit(False).alias("tombstone"),
-        F.when(end["error"].isNotNull(), F.to_json(error)).alias("undecodable"),
+        F.when(end["error"].isNotNull(), undecodable(end["error"])).alias("undecodable"),
     )
     columns = [end[name].alias(name) for name in ("transaction", "tables", "events")]
-    frame = frame.select(*columns, kafka.alias(KAFKA))
-    note = {"on_error": on_error, "deduplicate": False}
-    return frame.withMetadata(KAFKA, {METADATA: {KAFKA: note}})
+    return with_kafka_note(frame.select(*columns, kafka.alias(KAFKA)), on_error)
 
 
 def _names(decoder: DebeziumDecoder) -> list[tuple[str, str]]:
@@ -137,13 +133,12 @@ def _said() -> Column:
         number=said["total_order"],
         added=is_row & F.coalesce(F.size(said["added"]) > 0, F.lit(False)),
     )
-    error = F.struct(said["error"].alias("error"), *readable("key"), *readable("value"))
     changed = F.timestamp_micros(said["ts_us"])
     return F.struct(
         F.col("topic"),
         F.col("partition"),
         F.col("offset"),
         F.coalesce(changed, F.col("timestamp")).alias("timestamp"),
-        F.when(said["error"].isNotNull(), F.to_json(error)).alias("undecodable"),
+        F.when(said["error"].isNotNull(), undecodable(said["error"])).alias("undecodable"),
         capture.alias("capture"),
     )

@@ -29,7 +29,7 @@ OnMalformed = Literal["fail", "drop", "keep"]
 Option = str | int | float | bool
 
 CORRUPT_RECORD = "_corrupt_record"
-METADATA = "tablestream"
+_METADATA = "tablestream"
 ON_MALFORMED = "on_malformed"
 OWNER = "_tablestream_owner"
 #: The name of a log's directories, and of the column that readers make of it.
@@ -151,9 +151,8 @@ def from_files(
         return _load(spark, path, format, columns, settings)
     columns = _with_corrupt_record(columns)
     frame = _load(spark, path, format, columns, settings)
-    # withMetadata and not alias(metadata=...): Spark Connect's withColumn drops that of an alias.
     sound = frame.withColumn(CORRUPT_RECORD, _corrupt_record(columns))
-    return sound.withMetadata(CORRUPT_RECORD, {METADATA: {ON_MALFORMED: mode}})
+    return with_note(sound, CORRUPT_RECORD, ON_MALFORMED, mode)
 
 
 def on_malformed(schema: StructType) -> tuple[str, OnMalformed] | None:
@@ -172,10 +171,16 @@ def on_malformed(schema: StructType) -> tuple[str, OnMalformed] | None:
     return noted(schema, ON_MALFORMED)
 
 
+def with_note(frame: DataFrame, column: str, what: str, note: Any) -> DataFrame:
+    """Give a column a note that `noted` finds, whatever the column is called then."""
+    # withMetadata and not alias(metadata=...): Spark Connect's withColumn drops that of an alias.
+    return frame.withMetadata(column, {_METADATA: {what: note}})
+
+
 def noted(schema: StructType, what: str) -> tuple[str, Any] | None:
-    """Find the column that carries a note in its metadata under `METADATA`, and the note; None if none does."""
+    """Find the column that carries a note, and the note; None if none does."""
     for column in schema.fields:
-        note = (column.metadata or {}).get(METADATA, {}).get(what)
+        note = (column.metadata or {}).get(_METADATA, {}).get(what)
         if note is not None:
             return column.name, note
     return None

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from tablestream.calling import user_line
-from tablestream.connectors.files import METADATA, Option
+from tablestream.connectors.files import Option, with_note
 from tablestream.connectors.formats import Decoder, Format, Part, as_format
 from tablestream.connectors.kafka_options import (
     SERVERS,
@@ -151,8 +151,12 @@ def from_kafka(
     ]
     frame = raw.select("*", *costly)
     frame = frame.select(*_columns(spark, parts), _of_kafka(parts, deduplicate=deduplicate).alias(KAFKA))
-    # withMetadata and not alias(metadata=...): Spark Connect's withColumn drops that of an alias.
-    return frame.withMetadata(KAFKA, {METADATA: {KAFKA: {"on_error": on_error, "deduplicate": deduplicate}}})
+    return with_kafka_note(frame, on_error, deduplicate=deduplicate)
+
+
+def with_kafka_note(frame: DataFrame, on_error: OnError, *, deduplicate: bool = False) -> DataFrame:
+    """Note at ``_kafka`` how `table` and `stream` are to treat the records."""
+    return with_note(frame, KAFKA, KAFKA, {"on_error": on_error, "deduplicate": deduplicate})
 
 
 def check_on_error(on_error: str, where: str) -> None:
@@ -298,14 +302,17 @@ def _of_kafka(parts: Sequence[_Part], *, deduplicate: bool) -> Column:
         F.coalesce(changed, "timestamp").alias("timestamp"),
         "headers",
         F.col("value").isNull().alias("tombstone"),
-        F.when(
-            error != "", F.to_json(F.struct(error.alias("error"), *readable("key"), *readable("value")))
-        ).alias("undecodable"),
+        F.when(error != "", undecodable(error)).alias("undecodable"),
         *([written.alias("written")] if deduplicate else []),
     )
 
 
-def readable(part: Part) -> list[Column]:
+def undecodable(error: Column) -> Column:
+    """What is wrong with a record, and its key and value, as JSON."""
+    return F.to_json(F.struct(error.alias("error"), *_readable("key"), *_readable("value")))
+
+
+def _readable(part: Part) -> list[Column]:
     """Return bytes for people: as text if possible, else in base64; nulls are left out of the JSON."""
     is_text = F.is_valid_utf8(F.col(part).cast("string"))
     return [

@@ -165,7 +165,7 @@ def _complete(rows: DataFrame, source: Source, bootstrap: Bootstrap) -> DataFram
         reduce(or_, [F.col(name).isNull() for name in _key_names(source)]).alias("__null_key"),
         _as_json(_keys(source)).alias("__key_json"),
         _as_json([*_keys(source), *value]).alias("__record"),
-        *(F.lit(None).cast(kind).alias(name) for name, kind in bootstrap.nulls.items()),
+        *(F.lit(None).cast(kind).alias(name) for name, kind in bootstrap.absent.items()),
     )
 
 

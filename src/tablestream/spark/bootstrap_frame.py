@@ -45,12 +45,12 @@ class Bootstrap:
     ----------
     frame
         See above.
-    nulls
-        The columns that only records of the log have.
+    absent
+        The columns that only records of the log have: null in every row of a bootstrap.
     """
 
     frame: DataFrame
-    nulls: Mapping[str, T.DataType]
+    absent: Mapping[str, T.DataType]
 
 
 @dataclass(frozen=True)

@@ -257,8 +257,8 @@ def _bootstrap(said: Description, frame: DataFrame, log: Reading) -> Bootstrap |
     """The rows that the table starts with, read as its log."""
     if said.bootstrap is None:
         return None
-    nulls = {one.name: one.dataType for one in frame.schema if one.name in _OF_RECORDS}
-    return Bootstrap(laid_out(said.bootstrap, log), nulls)
+    absent = {one.name: one.dataType for one in frame.schema if one.name in _OF_RECORDS}
+    return Bootstrap(laid_out(said.bootstrap, log), absent)
 
 
 def _readable(df: DataFrame, origin: Origin, one: Analysed) -> Column:

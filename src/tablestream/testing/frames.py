@@ -12,8 +12,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from tablestream.calling import user_line
-from tablestream.connectors.files import METADATA
-from tablestream.connectors.kafka import KAFKA
+from tablestream.connectors.kafka import KAFKA, with_kafka_note
 from tablestream.errors import ArgumentError
 
 Like = Literal["files", "kafka"]
@@ -69,8 +68,7 @@ def frame(spark: SparkSession, schema: T.StructType | str, *, like: Like = "file
     if like == "files":
         return declared
     kafka = declared.withColumn(KAFKA, F.lit(None).cast(_OF_KAFKA))
-    note = {"on_error": "drop", "deduplicate": False}
-    return kafka.withMetadata(KAFKA, {METADATA: {KAFKA: note}})
+    return with_kafka_note(kafka, "drop")
 
 
 @cache

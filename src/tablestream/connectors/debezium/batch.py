@@ -198,9 +198,11 @@ def _meta(event: Event) -> Meta:
 
 
 def _transaction(connector: Any, given: Any) -> str | None:
-    if given is not None and not isinstance(given, str):
+    if given is None:
+        return None
+    if not isinstance(given, str):
         raise sources.BadSourceError("the field 'transaction.id' is not text")
-    return None if given is None else transaction_name(connector, given)
+    return transaction_name(connector, given)
 
 
 def transaction_name(connector: str | None, given: str) -> str:
