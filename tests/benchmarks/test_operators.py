@@ -76,10 +76,8 @@ def test_a_group_is_told_of_every_change(groups: Grouped) -> None:
 
 @pytest.mark.slow
 def test_the_command_prints_rates_ratios_and_sizes(capsys: pytest.CaptureFixture[str]) -> None:
-    main(
-        "--rows 300 --micro-batches 2 --repeats 1 --keys 5 --inside 4 --gone 10"
-        " --waiting 50 --changes 5 --buffered 2 --group-rows 50".split()
-    )
+    options = "--rows 300 --micro-batches 2 --repeats 1 --keys 5 --inside 4 --gone 10 --waiting 50"
+    main(f"{options} --changes 5 --buffered 2 --group-rows 50".split())
     printed = capsys.readouterr().out
     for name in SUBJECTS:
         assert f"│ {name} " in printed

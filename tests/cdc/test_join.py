@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from itertools import groupby, pairwise
+from itertools import chain, groupby, pairwise
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
@@ -104,12 +104,12 @@ def apply(state: dict[Any, Row], change: Any) -> None:
 def test_the_join_is_what_the_database_had(
     spark: SparkSession, tmp_path: Path, capture: str, database: str, every: int
 ) -> None:
-    """At each quiescent point, or at every fifth in forms whose decoders alone differ."""
+    """At each quiescent point, or in forms of which only the decoder differs at every fifth, back from the last."""
     batches, ends = cut(capture, database, list(TABLES), seed=7, most=1)
-    followed = points(database)[every - 1 :: every]
+    followed = points(database)[::-every][::-1]
     if every > 1:
-        ends = ends[every - 1 :: every]
-        batches = [sum(batches[begin:end], []) for begin, end in pairwise([0, *ends])]
+        ends = ends[::-every][::-1]
+        batches = [list(chain(*batches[begin:end])) for begin, end in pairwise([0, *ends])]
         ends = list(range(1, len(ends) + 1))
     write(tmp_path / "log", batches)
     sink = ts.to_memory(f"cdc_{capture}")
