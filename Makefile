@@ -19,7 +19,7 @@ TOOK    = @echo "make $@ took $$(( $$(date +%s) - $(BEGAN) )) s."
 
 .DEFAULT_GOAL := help
 .PHONY: help run demo-kafka demo-cdc database check test simulate newest matrix lint bench soak broker docs docs-build \
-    pages format api api-record dist audit licences lock clean env java postgres jars connector
+    pages format api api-record dist audit tools licences lock clean env java postgres jars connector
 
 help: ## Show the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -90,17 +90,21 @@ api: env ## Compare the public API with the recorded one; with that of a tag: AR
 api-record: env ## Record the public API as it is now
 	$(BIN)/python -m scripts.public_api --record
 
-dist: env java ## Build wheel and sdist in dist/, check them, and run a program in an empty environment
-	$(BIN)/python -m scripts.dist dist $(ARGS)
+dist: env java tools ## Build wheel and sdist in dist/, check them, and run a program in an empty environment
+	$(BIN)/python -m scripts.dist dist
+	build/tools/bin/twine check --strict dist/*
 
 licences: env ## Write the licences of the dependencies into docs/licences.md
 	$(BIN)/python -m scripts.licences
 
-# A package that the service does not know is no success, so it is strict.
-audit: ## Look for known vulnerabilities of the locked packages; needs the network
-	scripts/make_venv.sh build/audit
-	build/audit/bin/python -m pip install --quiet --disable-pip-version-check --upgrade pip-audit
-	build/audit/bin/pip-audit --requirement requirements/dev.txt --no-deps --disable-pip --strict $(ARGS)
+# A package that the service does not know is not one without vulnerabilities, so the check is strict.
+audit: tools ## Look for known vulnerabilities of the locked packages; needs the network
+	build/tools/bin/pip-audit --requirement requirements/dev.txt --no-deps --disable-pip --strict $(ARGS)
+
+# They are many packages, which nothing but a release needs.
+tools:
+	scripts/make_venv.sh build/tools
+	build/tools/bin/python -m pip install --quiet --disable-pip-version-check --upgrade twine pip-audit
 
 lock: ## Resolve the newest versions pyproject.toml allows and pin them in requirements/dev.txt
 	rm -rf build/lock && scripts/make_venv.sh build/lock

@@ -1,7 +1,7 @@
-"""Build the sdist and the wheel into a directory, check them, and run the wheel, ``python -m scripts.dist dist``.
+"""Build the sdist and the wheel into a directory, and run the wheel, ``python -m scripts.dist dist``.
 
 1. Build the sdist, and the wheel from the sdist, each in an environment of its own.
-2. Look at what is in them, and let Twine check their descriptions.
+2. Look at what is in them.
 3. Install the wheel into an empty environment, with the core's dependencies only, and run a join in an empty directory.
    Then add the extra `cli`, and print the version.
 
@@ -66,14 +66,6 @@ def build(directory: Path) -> tuple[Path, Path]:
     return sdist, wheel
 
 
-def check(sdist: Path, wheel: Path) -> None:
-    """End the program if the files are not as they should be."""
-    problems = problems_of_sdist(sdist) + problems_of_wheel(wheel)
-    if problems:
-        sys.exit("\n".join(problems))
-    _run(sys.executable, "-m", "twine", "check", "--strict", sdist, wheel)
-
-
 def run_wheel(wheel: Path, directory: Path) -> None:
     """Install a wheel into an empty environment, and run a join and the command line there."""
     python, here = directory / "venv" / "bin" / "python", directory / "empty"
@@ -117,9 +109,11 @@ def _run(*command: str | Path, cwd: Path | None = None) -> str:
 
 
 def main() -> None:
-    """Build, check and run."""
+    """Build, look and run."""
     sdist, wheel = build(Path(sys.argv[1]).resolve())
-    check(sdist, wheel)
+    problems = problems_of_sdist(sdist) + problems_of_wheel(wheel)
+    if problems:
+        sys.exit("\n".join(problems))
     with TemporaryDirectory(prefix="tablestream-dist-") as directory:
         run_wheel(wheel, Path(directory))
     print(f"{sdist.name} and {wheel.name} are good.")

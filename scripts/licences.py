@@ -1,7 +1,7 @@
-"""List the licences of all packages that an installation brings, ``python -m scripts.licences``, in ``docs/licences.md``.
+"""List the licences of all packages that an installation brings, ``python -m scripts.licences``.
 
-The packages are those that the core and each extra for users ask for, with all that these ask for in turn, as they are
-installed in this environment. The licence is what a package says about itself.
+This writes ``docs/licences.md``. The packages are those that the core and each extra for users ask for, with all that
+these ask for in turn, as they are installed in this environment. The licence is what a package says about itself.
 """
 
 from __future__ import annotations
@@ -34,9 +34,10 @@ UNKNOWN = "unknown"
 HEAD = """\
 # Licences
 
-tablestream is under the [Apache License 2.0](../LICENSE). Its installation brings these packages, each under its own licence: those of
-the core always, the others with the extra that is named. `make licences` writes this page from what the packages say about themselves,
-in the versions of `requirements/dev.txt`. A package can contain parts of others under licences of their own, as PySpark contains jars.
+tablestream is under the [Apache License 2.0](../LICENSE). Its installation brings these packages, each under its own
+licence: those of the core always, the others with the extra that is named. `make licences` writes this page from what
+the packages say about themselves, in the versions of `requirements/dev.txt`. A package can contain parts of others
+under licences of their own, as PySpark contains jars.
 
 Java is not among them, nor are the jars of Delta Lake and of Spark's Kafka connector, which you give to Spark yourself.
 
@@ -100,7 +101,9 @@ def closure(name: str, extras: set[str]) -> set[str]:
         seen.add(place)
         found.add(place[0])
         try:
-            waiting += [(normalized(one.name), frozenset(one.extras)) for one in requirements(place[0], set(place[1]))]
+            waiting += [
+                (normalized(one.name), frozenset(one.extras)) for one in requirements(place[0], set(place[1]))
+            ]
         except PackageNotFoundError:
             continue  # for another system, or a package that Spark's own extra asks for and does not need
     return found - {normalized(name)}
@@ -114,16 +117,17 @@ def user_extras() -> list[str]:
 def licence(name: str) -> str:
     """Return the licence that an installed package says it has."""
     facts = metadata(name)
-    if facts.get("License-Expression"):
-        return str(facts["License-Expression"])
-    classified = [one.rpartition(" :: ")[2] for one in facts.get_all("Classifier") or [] if one.startswith("License ::")]
-    named = [SPDX.get(one, one) for one in classified if one != "OSI Approved"]
-    said = str(facts.get("License") or UNKNOWN).strip().splitlines()[0]
-    return " OR ".join(named) or SPDX.get(said, said)
+    if "License-Expression" in facts:
+        return facts["License-Expression"]
+    classifiers = [one for one in facts.get_all("Classifier") or [] if one.startswith("License ::")]
+    named = [one.rpartition(" :: ")[2] for one in classifiers if not one.endswith(":: OSI Approved")]
+    texts = facts.get_all("License") or [UNKNOWN]  # some packages give the whole text
+    said = named or [text.strip().partition("\n")[0] for text in texts]
+    return " OR ".join(SPDX.get(one, one) for one in said)
 
 
 def needed() -> list[Needed]:
-    """Return the packages of the core and of all extras for users that are installed here, in the order of their names."""
+    """Return the packages of the core and of all extras for users that are installed here."""
     core = closure(PACKAGE, set())
     by_extra = {extra: closure(PACKAGE, {extra}) - core for extra in user_extras()}
     found = []

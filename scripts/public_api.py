@@ -23,11 +23,8 @@ HEAD = '"""The public API. `make api-record` writes this file from the sources."
 #: Classes that users create. The initialisers of the others are called by the library only.
 CREATED = {"Driver", "MetricsListener", "OpenTelemetryExporter"}
 ADVICE = """\
-The public API is not the recorded one. Is it changed on purpose? Run `make api-record`, and write a line in CHANGELOG.md;
-docs/compatibility.md says which versions may break callers."""
-
-#: What Griffe finds under a name: the object, or an alias of it.
-Found = griffe.Object | griffe.Alias
+The public API is not the recorded one. Is it changed on purpose? Run `make api-record`, and write a line in
+CHANGELOG.md. The page docs/compatibility.md says which versions may break callers."""
 
 
 def public_api(sources: Path = ROOT / "src", package: str = "tablestream") -> str:
@@ -40,7 +37,7 @@ def public_api(sources: Path = ROOT / "src", package: str = "tablestream") -> st
     package
         Its name.
     """
-    root = griffe.load(package, search_paths=[sources], resolve_aliases=True)
+    root = _real(griffe.load(package, search_paths=[sources], resolve_aliases=True))
     named = dict(_names(root, root))
     modules = {name: dict(_names(root, one)) for name, one in named.items() if one.is_module}
     parts = [_text(name, one) for name, one in named.items() if name not in modules]
@@ -52,35 +49,43 @@ def public_api(sources: Path = ROOT / "src", package: str = "tablestream") -> st
     return "\n\n".join([HEAD, *parts, "\n".join(aliases)]).rstrip() + "\n"
 
 
-def _names(root: Found, module: Found) -> Iterator[tuple[str, Found]]:
+def _real(found: griffe.Object | griffe.Alias) -> griffe.Object:
+    """Return the object itself, where Griffe has found a name that was imported or inherited."""
+    return found.final_target if isinstance(found, griffe.Alias) else found
+
+
+def _names(root: griffe.Object, module: griffe.Object) -> Iterator[tuple[str, griffe.Object]]:
     """Yield the public names of a module in their order: those that it exports, or else those that it defines."""
     if module.exports is None:
-        own = [(name, one) for name, one in module.members.items() if not one.is_alias]
-        yield from sorted((n, one) for n, one in own if n[0] != "_" and (one.is_class or one.is_function))
+        own = [(name, one) for name, one in module.members.items() if not name.startswith("_")]
+        kinds = griffe.Class, griffe.Function
+        yield from sorted((name, one) for name, one in own if isinstance(one, kinds))
         return
     for name in sorted(map(str, module.exports)):
         # A submodule can have the name of a function that is imported: the function is what users get.
         path = module.imports.get(name, f"{module.path}.{name}")
-        yield name, root[path.removeprefix(f"{root.path}.")]
+        yield name, _real(root[path.removeprefix(f"{root.path}.")])
 
 
-def _text(name: str, found: Found) -> str:
+def _text(name: str, found: griffe.Object) -> str:
     """Return a class, a function or an attribute without its body."""
-    if found.is_class:
+    if isinstance(found, griffe.Class):
         bases = f"({', '.join(map(str, found.bases))})" if found.bases else ""
         members = "\n".join(_text(*member) for member in _members(found))
         return f"class {name}{bases}:\n{_indented(members or '...')}"
-    if found.is_function:
+    if isinstance(found, griffe.Function):
         kind = "".join(f"@{label}\n" for label in ("classmethod", "staticmethod") if label in found.labels)
         returns = f" -> {found.returns}" if found.returns is not None else ""
         return f"{kind}def {name}({', '.join(_parameters(found.parameters))}){returns}: ..."
+    if not isinstance(found, griffe.Attribute):
+        raise TypeError(f"{name} is a {found.kind.value}, which the record has no place for.")
     return f"{name}: {found.annotation}" if found.annotation is not None else f"{name} = {found.value}"
 
 
-def _members(found: Found) -> list[tuple[str, Found]]:
+def _members(found: griffe.Class) -> list[tuple[str, griffe.Object]]:
     """Return the public members of a class, with those of its bases in the package."""
     created = {"__init__"} if found.name in CREATED else set()
-    members = found.all_members.items()
+    members = [(name, _real(one)) for name, one in found.all_members.items()]
     return sorted((name, one) for name, one in members if name in created or not name.startswith("_"))
 
 
@@ -101,29 +106,30 @@ def _parameters(parameters: Iterable[griffe.Parameter]) -> Iterator[str]:
         yield "/"
 
 
-def _aliases(root: Found, public: Iterable[Found]) -> dict[str, str]:
+def _aliases(root: griffe.Object, public: Iterable[griffe.Object]) -> dict[str, str]:
     """Return the package's type aliases that signatures name, such as the ways to join, and those that these name."""
-    found, waiting = {}, [one for each in public for one in _expressions(each)]
+    found: dict[str, str] = {}
+    waiting = [one for each in public for one in _expressions(each)]
     while waiting:
         for part in waiting.pop().iterate(flat=True):
             path = part.canonical_path if isinstance(part, griffe.ExprName) else ""
             inside = path.removeprefix(f"{root.path}.")
-            target = root[inside] if inside != path else None
-            if target is not None and target.is_attribute and target.name not in found:
+            target = _real(root[inside]) if inside != path else None
+            if isinstance(target, griffe.Attribute) and target.name not in found:
                 found[target.name] = str(target.value)
                 waiting += [target.value] if isinstance(target.value, griffe.Expr) else []
     return found
 
 
-def _expressions(found: Found) -> Iterator[griffe.Expr]:
+def _expressions(found: griffe.Object) -> Iterator[griffe.Expr]:
     """Yield the annotations of an object and of its public members."""
-    if found.is_function:
+    annotations: list[str | griffe.Expr | None] = []
+    if isinstance(found, griffe.Function):
         annotations = [found.returns, *(one.annotation for one in found.parameters)]
-    elif found.is_attribute:
+    elif isinstance(found, griffe.Attribute):
         annotations = [found.annotation]
-    else:
-        annotations = []
-        for _, one in _members(found) if found.is_class else []:
+    elif isinstance(found, griffe.Class):
+        for _, one in _members(found):
             yield from _expressions(one)
     yield from (one for one in annotations if isinstance(one, griffe.Expr))
 
@@ -159,7 +165,9 @@ def recorded(tag: str | None = None) -> str:
     """Return the record of the work tree, or of a tag."""
     if tag is None:
         return (ROOT / RECORD).read_text(encoding="utf-8")
-    shown = subprocess.run(["git", "show", f"{tag}:{RECORD}"], cwd=ROOT, capture_output=True, text=True, check=False)
+    shown = subprocess.run(
+        ["git", "show", f"{tag}:{RECORD}"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
     if shown.returncode:
         sys.exit(f"There is no record of {tag}: {shown.stderr.strip()}")
     return shown.stdout
@@ -167,7 +175,9 @@ def recorded(tag: str | None = None) -> str:
 
 def main() -> None:
     """Write the record, or say what differs from one."""
-    parser = argparse.ArgumentParser(description="Record the public API, or compare the sources with a record.")
+    parser = argparse.ArgumentParser(
+        description="Record the public API, or compare the sources with a record."
+    )
     parser.add_argument("--record", action="store_true", help="write the record from the sources")
     parser.add_argument("--against", metavar="TAG", help="compare with the record of a tag of git")
     options = parser.parse_args()

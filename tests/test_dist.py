@@ -1,4 +1,7 @@
-"""The wheel has the package and nothing else, and the sdist builds the same wheel. `make dist` also installs and runs it."""
+"""The wheel has the package and nothing else, and the sdist builds the same wheel.
+
+`make dist` also installs the wheel, and runs it.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,9 @@ import tablestream
 from scripts.dist import problems_of_sdist, problems_of_wheel
 
 ROOT = Path(__file__).parent.parent
-pytestmark = pytest.mark.skipif(find_spec("hatchling") is None, reason="hatchling, of the extra `dev`, is not installed")
+pytestmark = pytest.mark.skipif(
+    find_spec("hatchling") is None, reason="hatchling, of the extra `dev`, is not installed"
+)
 
 
 def built(source: Path, into: Path, *targets: str) -> None:
@@ -77,7 +82,10 @@ def test_a_file_too_much_and_one_that_is_missing_are_found(dist: Path, tmp_path:
             if name != "tablestream/py.typed":
                 opened.writestr(name, data)
         opened.writestr("tests/test_x.py", b"")
-    assert problems_of_wheel(planted) == ["the wheel has tests/test_x.py", "the wheel lacks tablestream/py.typed"]
+    assert problems_of_wheel(planted) == [
+        "the wheel has tests/test_x.py",
+        "the wheel lacks tablestream/py.typed",
+    ]
     with tarfile.open(tmp_path / "x.tar.gz", "w:gz") as sdist:
         sdist.add(__file__, "tablestream-1/src/x.jar")
     assert problems_of_sdist(tmp_path / "x.tar.gz")[-1] == "the sdist has tablestream-1/src/x.jar"

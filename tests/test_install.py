@@ -157,7 +157,9 @@ def licences() -> dict[str, tuple[str, str]]:
 def test_every_dependency_has_its_licence_on_the_page() -> None:
     shown = licences()
     new = {one.name for one in needed() if shown.get(one.name) != (one.licence, ", ".join(one.needed_by))}
-    assert not new, f"docs/licences.md lacks {sorted(new)} or shows another licence. Look at it, and run `make licences`."
+    assert not new, (
+        f"docs/licences.md lacks {sorted(new)} or shows another licence. Look at it, and run `make licences`."
+    )
 
 
 def test_every_licence_on_the_page_is_known_and_of_a_package_that_is_locked() -> None:

@@ -101,7 +101,9 @@ def test_a_package_is_recorded_with_all_that_callers_use(tmp_path: Path) -> None
         ("-> Kept", "-> None", False),
     ],
 )
-def test_a_difference_is_found_and_breaks_are_named(tmp_path: Path, old: str, new: str, *, is_broken: bool) -> None:
+def test_a_difference_is_found_and_breaks_are_named(
+    tmp_path: Path, old: str, new: str, *, is_broken: bool
+) -> None:
     """Griffe does not judge types: such a difference is found all the same."""
     before, after = written(tmp_path), written(tmp_path, INNER.replace(old, new))
     assert before != after
@@ -110,5 +112,7 @@ def test_a_difference_is_found_and_breaks_are_named(tmp_path: Path, old: str, ne
 
 
 def test_what_users_do_not_call_is_no_difference(tmp_path: Path) -> None:
-    inner = INNER.replace("def _h(", "def _i(").replace("_hidden", "_gone").replace("node: Node", "other: int")
+    inner = (
+        INNER.replace("def _h(", "def _i(").replace("_hidden", "_gone").replace("node: Node", "other: int")
+    )
     assert difference(written(tmp_path), written(tmp_path, inner)) == ""
