@@ -1,8 +1,9 @@
-"""Run a program with a bare session on each Python and PySpark, ``python -m scripts.matrix``, and write the support matrix.
+"""Run a program with a bare session on each Python and PySpark, ``python -m scripts.matrix``.
 
-Each environment is made empty, gets the wheel with the extra `connect`, runs ``tests/spark/test_bare_session.py``
-against that installation, and is removed. The results are in ``docs/matrix.json``, and the table of
-``docs/compatibility.md`` is written from them. Environments that a run leaves out keep their older results.
+This writes the support matrix. Each environment is made empty, gets the wheel with the extra `connect`, runs
+``tests/spark/test_bare_session.py`` against that installation, and is removed. The results are in ``docs/matrix.json``,
+and the table of ``docs/compatibility.md`` is written from them. Environments that a run leaves out keep their older
+results.
 
 ``--python 3.12`` and ``--spark 4.3`` choose some of them, and ``--table`` only writes the table again. It needs the
 standard library only.
@@ -102,7 +103,7 @@ def _is_version(python: Path, version: str) -> bool:
 def build_wheel() -> Path:
     """Build the wheel that every environment gets."""
     shutil.rmtree(WORK, ignore_errors=True)
-    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", WORK, ROOT]
+    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", f"--wheel-dir={WORK}", str(ROOT)]
     subprocess.run(command, check=True)
     (wheel,) = WORK.glob("tablestream-*.whl")
     return wheel
@@ -112,22 +113,31 @@ def try_environment(python: Path, spark: str, wheel: Path) -> Result:
     """Install the wheel beside a PySpark into an empty environment, and run the test there."""
     venv = WORK / "venv"
     subprocess.run([python, "-m", "venv", "--clear", venv], check=True)
-    install = [venv / "bin" / "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    installed = subprocess.run([*install, f"{wheel}[connect]", SPARKS[spark], *TOOLS], check=False)
-    found = _versions(venv)
-    if installed.returncode == 0:
-        _be_patient(venv)
-    modes = _run_test(venv) if installed.returncode == 0 else {}
-    shutil.rmtree(venv)
-    return Result(
-        python=found["python"],
-        pyspark=found.get("pyspark", spark),
+    inside = venv / "bin" / "python"
+    classic, connect = _tested(venv, inside, [f"{wheel}[connect]", SPARKS[spark], *TOOLS])
+    listed = json.loads(_said(inside, "-m", "pip", "list", "--format", "json"))
+    versions = {one["name"]: str(one["version"]) for one in listed}
+    result = Result(
+        python=_said(inside, "--version").split()[1],
+        pyspark=versions.get("pyspark", spark),
         java=_java(),
-        classic=modes.get("classic", "not installed"),
-        connect=modes.get("connect", "not installed"),
+        classic=classic,
+        connect=connect,
         date=datetime.now(tz=UTC).date().isoformat(),
-        packages={name: found[name] for name in CORE if name in found},
+        packages={name: versions[name] for name in CORE if name in versions},
     )
+    shutil.rmtree(venv)
+    return result
+
+
+def _tested(venv: Path, python: Path, packages: list[str]) -> tuple[str, str]:
+    """Install packages and run the test; return its outcome in both kinds of session."""
+    install = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *packages]
+    if subprocess.run(install, check=False).returncode:
+        return "not installed", "not installed"
+    _be_patient(venv)
+    found = _run_test(python)
+    return found.get("classic", "failed"), found.get("connect", "failed")
 
 
 def _be_patient(venv: Path) -> None:
@@ -137,32 +147,29 @@ def _be_patient(venv: Path) -> None:
     (pyspark / "conf" / "spark-defaults.conf").write_text(f"{PATIENCE}\n", encoding="utf-8")
 
 
-def _versions(venv: Path) -> dict[str, str]:
-    """Return the versions of an environment's Python and packages."""
-    python = venv / "bin" / "python"
-    listed = subprocess.run([python, "-m", "pip", "list", "--format", "json"], capture_output=True, check=True)
-    version = subprocess.run([python, "--version"], capture_output=True, text=True, check=True)
-    found = {one["name"].lower(): str(one["version"]) for one in json.loads(listed.stdout)}
-    return found | {"python": version.stdout.split()[1]}
+def _said(*command: str | Path) -> str:
+    """Return what a command printed; if nothing, its messages, where Java has its version."""
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return done.stdout or done.stderr
 
 
 def _java() -> str:
     """Return the major version of the Java that Spark starts with."""
     java = Path(os.environ["JAVA_HOME"], "bin", "java") if "JAVA_HOME" in os.environ else "java"
-    said = subprocess.run([java, "-version"], capture_output=True, text=True, check=True).stderr
-    found = re.search(r'version "(\d+)', said)
+    found = re.search(r'version "(\d+)', _said(java, "-version"))
     return found[1] if found else "unknown"
 
 
-def _run_test(venv: Path) -> dict[str, str]:
+def _run_test(python: Path) -> dict[str, str]:
     """Run the test with an environment's installation; return the outcome of each kind of session."""
     report = WORK / "report.xml"
     report.unlink(missing_ok=True)
-    command = [venv / "bin" / "python", "-m", "pytest", TEST, "-p", "no:cacheprovider", f"--junitxml={report}"]
+    options = ["-p", "no:cacheprovider", f"--junitxml={report}"]
     # The sources of the repository must not stand before the installation.
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    command = [str(python), "-m", "pytest", TEST, *options]
     subprocess.run(command, cwd=ROOT, env=environment, check=False)
-    return outcomes(report.read_text(encoding="utf-8"))
+    return outcomes(report.read_text(encoding="utf-8")) if report.exists() else {}
 
 
 def outcomes(report: str) -> dict[str, str]:
@@ -229,7 +236,9 @@ def table(results: Iterable[Result]) -> str:
 def main() -> None:
     """Run the environments for which this machine has a Python."""
     parser = argparse.ArgumentParser(description="Run a program on each Python and PySpark.")
-    parser.add_argument("--python", action="append", choices=PYTHONS, help="only this Python; may be repeated")
+    parser.add_argument(
+        "--python", action="append", choices=PYTHONS, help="only this Python; may be repeated"
+    )
     parser.add_argument("--spark", action="append", choices=list(SPARKS), help="only this PySpark")
     parser.add_argument("--table", action="store_true", help="only write the table from the recorded results")
     options = parser.parse_args()
