@@ -18,11 +18,11 @@ BEGAN  := $(shell date +%s)
 TOOK    = @echo "make $@ took $$(( $$(date +%s) - $(BEGAN) )) s."
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo-kafka demo-cdc database check test simulate newest lint bench soak broker docs docs-build pages \
-    format lock clean env java postgres jars connector
+.PHONY: help run demo-kafka demo-cdc database check test simulate newest matrix lint bench soak broker docs docs-build \
+    pages format api api-record dist audit tools licences lock clean env java postgres jars connector
 
 help: ## Show the targets
-	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 run: env java ## Run the demos: flights joined to tables that change, and to the weather of their time
 	$(BIN)/python -m examples.demo $(ARGS)
@@ -49,6 +49,9 @@ newest: java ## A program with a bare session on the newest PySpark, in an envir
 	.venv-newest/bin/python -m pip install --quiet --disable-pip-version-check --upgrade \
 	    --upgrade-strategy eager -e '.[connect]' pytest pytest-timeout hypothesis
 	.venv-newest/bin/python -m pytest tests/spark/test_bare_session.py $(ARGS)
+
+matrix: env java ## The same on every Python and PySpark that can be had here; writes the support matrix
+	$(BIN)/python -m scripts.matrix $(ARGS)
 
 lint: env ## Only the checks that run no code
 	$(BIN)/ruff check $(CODE)
@@ -80,6 +83,28 @@ pages: env
 format: env ## Format the code and apply the safe fixes
 	$(BIN)/ruff format $(CODE)
 	$(BIN)/ruff check --fix $(CODE)
+
+api: env ## Compare the public API with the recorded one; with that of a tag: ARGS="--against v0.1.0"
+	$(BIN)/python -m scripts.public_api $(ARGS)
+
+api-record: env ## Record the public API as it is now
+	$(BIN)/python -m scripts.public_api --record
+
+dist: env java tools ## Build wheel and sdist in dist/, check them, and run a program in an empty environment
+	$(BIN)/python -m scripts.dist dist
+	build/tools/bin/twine check --strict dist/*
+
+licences: env ## Write the licences of the dependencies into docs/licences.md
+	$(BIN)/python -m scripts.licences
+
+# A package that the service does not know is not one without vulnerabilities, so the check is strict.
+audit: tools ## Look for known vulnerabilities of the locked packages; needs the network
+	build/tools/bin/pip-audit --requirement requirements/dev.txt --no-deps --disable-pip --strict $(ARGS)
+
+# They are many packages, which nothing but a release needs.
+tools:
+	scripts/make_venv.sh build/tools
+	build/tools/bin/python -m pip install --quiet --disable-pip-version-check --upgrade twine pip-audit
 
 lock: ## Resolve the newest versions pyproject.toml allows and pin them in requirements/dev.txt
 	rm -rf build/lock && scripts/make_venv.sh build/lock

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parent.parent
 #: Where examples stand, and from where the modules there are imported.
-FOLDERS = {ROOT / "src": ROOT / "src", ROOT / "tests" / "reference": ROOT}
+FOLDERS = {ROOT / "src": ROOT / "src", ROOT / "tests" / "reference": ROOT, ROOT / "scripts": ROOT}
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 EXAMPLE_LINES = re.compile(r"^\s*(?:>>>|\.\.\.) .*$", re.MULTILINE)

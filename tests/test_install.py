@@ -1,28 +1,171 @@
-"""The package asks for all that it needs: its tests run in an environment that has more."""
+"""The package asks for all that it needs, and for nothing else: its tests run in an environment that has more."""
 
 from __future__ import annotations
 
+import ast
+import json
 import re
-from importlib.metadata import PackageNotFoundError, requires
+import subprocess
+import sys
+import tomllib
+from importlib.metadata import packages_distributions
+from pathlib import Path
+from typing import Any
 
+import pytest
 from packaging.requirements import Requirement
 
+from scripts.licences import NOT_FOR_USERS, UNKNOWN, closure, needed, normalized, page
+
+ROOT = Path(__file__).parent.parent
+SOURCES = ROOT / "src" / "tablestream"
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+EXTRAS: dict[str, list[str]] = PROJECT["optional-dependencies"]
+#: Packages that are not declared, and not imported, each for a reason.
+UNDECLARED = {
+    "py4j": "PySpark asks for the one version that fits it",
+    "pytest": "the module with its fixture is only for those who use it",
+}
+NOT_IMPORTED = {
+    "protobuf": "PySpark's stateful Python workers import it",
+    "delta-spark": "the sink writes through Spark's own interface",
+}
 #: What PySpark's stateful Python workers import, and what the library does.
 NEEDED = {"pyspark", "polars", "pyarrow", "pandas", "numpy", "protobuf"}
+#: Modules that are imported only where their extra is there, and what they need.
+BEHIND_AN_EXTRA = {
+    "tablestream.__main__": "typer",
+    "tablestream.cli": "typer",
+    "tablestream.connectors.debezium": "msgspec",
+    "tablestream.operators.reduce.sketched": "datasketches",
+}
 
 
-def closure(name: str, found: set[str]) -> set[str]:
-    """All distributions that come with one that is installed without extras."""
-    try:
-        lines = requires(name) or []
-    except PackageNotFoundError:
-        return found
-    for requirement in map(Requirement, lines):
-        other = re.sub(r"[-_.]+", "-", requirement.name).lower()
-        if (requirement.marker is None or requirement.marker.evaluate({"extra": ""})) and other not in found:
-            found = closure(other, found | {other})
-    return found
+def declared(lines: list[str]) -> set[str]:
+    """Return the packages that requirements name."""
+    return {normalized(Requirement(line).name) for line in lines} - {"tablestream"}
+
+
+CORE = declared(PROJECT["dependencies"])
+FOR_USERS = {name: declared(lines) for name, lines in EXTRAS.items() if name not in NOT_FOR_USERS}
+
+
+def imported(path: Path) -> set[str]:
+    """Return the top-level packages that a module imports anywhere."""
+    nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+    names = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
+    names += [node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)]
+    return {name.partition(".")[0] for name in names} - set(sys.stdlib_module_names) - {"tablestream"}
+
+
+def distributions() -> dict[str, set[str]]:
+    """Return for each third-party package that the library imports the distributions that have it."""
+    known = packages_distributions()
+    names = {name for path in SOURCES.rglob("*.py") for name in imported(path)}
+    return {name: {normalized(one) for one in known.get(name, [name])} for name in names}
 
 
 def test_an_installation_without_extras_has_what_stateful_python_needs() -> None:
     assert closure("tablestream", set()) >= NEEDED
+
+
+def test_every_package_that_is_imported_is_declared() -> None:
+    """A package that only comes along with another one may stop to do so."""
+    asked = CORE.union(*FOR_USERS.values())
+    missing = {name for name, having in distributions().items() if not having & asked}
+    assert missing == set(UNDECLARED)
+
+
+def test_every_declared_package_is_imported() -> None:
+    used = {one for having in distributions().values() for one in having}
+    assert CORE.union(*FOR_USERS.values()) - used == set(NOT_IMPORTED)
+
+
+def test_the_extra_for_all_is_all_extras_for_users() -> None:
+    (everything,) = EXTRAS["all"]
+    included = {extra for name in Requirement(everything).extras for extra in (name, *_nested(name))}
+    assert included == set(FOR_USERS)
+
+
+def _nested(extra: str) -> set[str]:
+    """Return the extras that an extra includes."""
+    own = [Requirement(line) for line in EXTRAS[extra]]
+    return {name for one in own if one.name == "tablestream" for name in one.extras}
+
+
+IMPORT_ALL = """
+import json, pkgutil, sys
+
+class Blocked:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in BLOCKED:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+BLOCKED = set(sys.argv[1:])
+sys.meta_path.insert(0, Blocked())
+import tablestream, tablestream.testing
+
+failed = {}
+for module in pkgutil.walk_packages(tablestream.__path__, "tablestream."):
+    try:
+        __import__(module.name)
+    except (ModuleNotFoundError, SystemExit) as problem:
+        missing = problem if isinstance(problem, ModuleNotFoundError) else problem.__cause__
+        failed[module.name] = missing.name
+print(json.dumps(failed))
+"""
+
+
+def without(packages: set[str]) -> dict[str, str]:
+    """Import every module where some packages are missing; return those that cannot be imported, and what they lack."""
+    command = [sys.executable, "-c", IMPORT_ALL, *packages]
+    environment = {"PYTHONPATH": str(SOURCES.parent), "PATH": ""}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False, env=environment)
+    assert done.returncode == 0, done.stderr
+    found: dict[str, str] = json.loads(done.stdout)
+    return found
+
+
+def test_only_what_belongs_to_an_extra_needs_its_packages() -> None:
+    """The library and its test driver are imported without any package of an extra."""
+    extras = set().union(*FOR_USERS.values()) - CORE
+    blocked = {name for name, having in distributions().items() if having & extras}
+    assert {"typer", "rich", "msgspec", "fastavro", "psycopg", "datasketches"} <= blocked
+    assert without(blocked) == BEHIND_AN_EXTRA
+
+
+@pytest.mark.parametrize("extra", sorted(FOR_USERS))
+def test_the_page_shows_what_an_extra_is_for_and_what_it_brings(extra: str) -> None:
+    text = (ROOT / "docs" / "install.md").read_text(encoding="utf-8")
+    (row,) = re.findall(rf"^\| `{extra}` \| (.+) \| (.+) \|$", text, re.MULTILINE)
+    shown: set[str] = set(re.findall(r"`([\w-]+)(?:\[\w+\])?`", row[1]))
+    assert shown == FOR_USERS[extra] | _nested(extra)
+
+
+def test_the_page_shows_the_packages_of_the_core() -> None:
+    text = (ROOT / "docs" / "install.md").read_text(encoding="utf-8")
+    (row,) = re.findall(r"^\| none \| .+ \| (.+) \|$", text, re.MULTILINE)
+    assert set(re.findall(r"`([\w-]+)`", row)) == CORE
+
+
+def licences() -> dict[str, tuple[str, str]]:
+    """Return the page's licences and who needs them, by package."""
+    text = (ROOT / "docs" / "licences.md").read_text(encoding="utf-8")
+    rows: list[Any] = re.findall(r"^\| ([a-z][\w-]*) \| (.+) \| (.+) \|$", text, re.MULTILINE)
+    return {name: (licence, by) for name, licence, by in rows if name != "package"}
+
+
+def test_every_dependency_has_its_licence_on_the_page() -> None:
+    shown = licences()
+    new = {one.name for one in needed() if shown.get(one.name) != (one.licence, ", ".join(one.needed_by))}
+    assert not new, (
+        f"docs/licences.md lacks {sorted(new)} or shows another licence. Look at it, and run `make licences`."
+    )
+
+
+def test_every_licence_on_the_page_is_known_and_of_a_package_that_is_locked() -> None:
+    pins = (ROOT / "requirements" / "dev.txt").read_text(encoding="utf-8").splitlines()
+    locked = {normalized(line.partition("==")[0]) for line in pins}
+    assert set(licences()) - locked == set()
+    assert [name for name, (licence, _) in licences().items() if UNKNOWN in licence.lower()] == []
+    assert page(needed()).startswith("# Licences")

@@ -1,0 +1,92 @@
+"""The wheel has the package and nothing else, and the sdist builds the same wheel.
+
+`make dist` also installs the wheel, and runs it.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tarfile
+import zipfile
+from email.parser import HeaderParser
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+import tablestream
+from scripts.dist import problems_of_sdist, problems_of_wheel
+
+ROOT = Path(__file__).parent.parent
+pytestmark = pytest.mark.skipif(
+    find_spec("hatchling") is None, reason="hatchling, of the extra `dev`, is not installed"
+)
+
+
+def built(source: Path, into: Path, *targets: str) -> None:
+    """Build with this environment's hatchling, which needs no package index."""
+    wanted = [option for target in targets for option in ("--target", target)]
+    command = [sys.executable, "-m", "hatchling", "build", "--directory", str(into), *wanted]
+    subprocess.run(command, cwd=source, check=True, capture_output=True, timeout=600)
+
+
+@pytest.fixture(scope="module")
+def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a directory with the wheel and the sdist."""
+    directory = tmp_path_factory.mktemp("dist")
+    built(ROOT, directory, "sdist", "wheel")
+    return directory
+
+
+def only(directory: Path, pattern: str) -> Path:
+    """Return the one file of a pattern."""
+    (found,) = directory.glob(pattern)
+    return found
+
+
+def contents(wheel: Path) -> dict[str, bytes]:
+    """Return the files of a wheel."""
+    with zipfile.ZipFile(wheel) as opened:
+        return {name: opened.read(name) for name in opened.namelist()}
+
+
+def test_the_files_have_all_that_they_should_and_nothing_else(dist: Path) -> None:
+    assert problems_of_wheel(only(dist, "*.whl")) == []
+    assert problems_of_sdist(only(dist, "*.tar.gz")) == []
+
+
+def test_the_sdist_builds_the_same_wheel(dist: Path, tmp_path: Path) -> None:
+    with tarfile.open(only(dist, "*.tar.gz")) as opened:
+        opened.extractall(tmp_path, filter="data")
+    built(only(tmp_path, "tablestream-*"), tmp_path / "again", "wheel")
+    assert contents(only(tmp_path / "again", "*.whl")) == contents(only(dist, "*.whl"))
+
+
+def test_the_wheel_says_what_it_is(dist: Path) -> None:
+    files = contents(only(dist, "*.whl"))
+    info = f"tablestream-{tablestream.__version__}.dist-info"
+    metadata = HeaderParser().parsestr(files[f"{info}/METADATA"].decode())
+    assert metadata["Version"] == tablestream.__version__
+    assert metadata["License-Expression"] == "Apache-2.0"
+    assert metadata["Requires-Python"] == ">=3.11"
+    assert files[f"{info}/licenses/LICENSE"] == (ROOT / "LICENSE").read_bytes()
+    assert b"tablestream = tablestream.cli:main" in files[f"{info}/entry_points.txt"]
+
+
+def test_a_file_too_much_and_one_that_is_missing_are_found(dist: Path, tmp_path: Path) -> None:
+    files = contents(only(dist, "*.whl"))
+    planted = tmp_path / only(dist, "*.whl").name
+    with zipfile.ZipFile(planted, "w") as opened:
+        for name, data in files.items():
+            if name != "tablestream/py.typed":
+                opened.writestr(name, data)
+        opened.writestr("tests/test_x.py", b"")
+    assert problems_of_wheel(planted) == [
+        "the wheel has tests/test_x.py",
+        "the wheel lacks tablestream/py.typed",
+    ]
+    with tarfile.open(tmp_path / "x.tar.gz", "w:gz") as sdist:
+        sdist.add(__file__, "tablestream-1/src/x.jar")
+    assert problems_of_sdist(tmp_path / "x.tar.gz")[-1] == "the sdist has tablestream-1/src/x.jar"
+    assert "the sdist lacks LICENSE" in problems_of_sdist(tmp_path / "x.tar.gz")
