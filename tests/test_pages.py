@@ -21,6 +21,7 @@ PROGRAMS = [
     "from-auto-cdc.md",
     "from-flink-sql.md",
     "operations.md",
+    "tutorial-windows.md",
 ]
 
 
