@@ -13,6 +13,7 @@ import textwrap
 import unicodedata
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from math import ceil
 
 from tablestream.pictures.picture import Arrow, Box, Picture, Role
 from tablestream.pictures.stacking import Stacks
@@ -37,8 +38,8 @@ def text_width(text: str) -> float:
     >>> round(text_width("key"), 2), round(text_width("表"), 2)
     (21.96, 14.64)
     """
-    cells = sum(2 if unicodedata.east_asian_width(one) in "WF" else 1 for one in text)
-    return cells * _LETTER_EM * FONT_PX
+    letters = sum(2 if unicodedata.east_asian_width(one) in "WF" else 1 for one in text)
+    return letters * _LETTER_EM * FONT_PX
 
 
 @dataclass(frozen=True)
@@ -136,16 +137,15 @@ class _Placing:
         """The lanes from left to right, without their heights."""
         x = float(_MARGIN)
         for lane in self._picture.lanes:
-            x += text_width(lane.shuffle) + 2 * _GAP_PAD if lane.shuffle else 0
+            x += ceil(text_width(lane.shuffle)) + 2 * _GAP_PAD if lane.shuffle else 0
             lines = [text.x + text_width(text.text) for box in lane.boxes for text in self._texts[box.name]]
-            width = max([*lines, text_width(lane.title)], default=0) + _PAD + 2 * _LANE_PAD
+            width = ceil(max([*lines, text_width(lane.title)])) + _PAD + 2 * _LANE_PAD
             yield Rect(x, 0, width, 0)
             x += width
 
     def _caption(self, text: str) -> list[str]:
         """Break a caption at the width of the picture."""
-        letters = int((self._width - 2 * _MARGIN) / text_width("x"))
-        return textwrap.wrap(text, letters, break_on_hyphens=False)
+        return _broken(text, int((self._width - 2 * _MARGIN) / text_width("x")))
 
     def _written_captions(self) -> Iterator[Text]:
         for at, text in enumerate(self._captions):
@@ -191,5 +191,8 @@ def _texts(box: Box) -> list[Text]:
     return parts + [Text(_PAD, 0, part, line.role) for line in box.lines for part in _broken(line.text)]
 
 
-def _broken(text: str) -> list[str]:
-    return textwrap.wrap(text, _LONGEST, break_on_hyphens=False) or [""]
+def _broken(text: str, longest: int = _LONGEST) -> list[str]:
+    """Break a text into lines. One with wide letters gets half as many of them."""
+    is_wide = text_width(text) > text_width("x" * len(text))
+    letters = max(1, longest // 2 if is_wide else longest)
+    return textwrap.wrap(text, letters, break_on_hyphens=False) or [""]

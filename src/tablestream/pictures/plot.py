@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
 from matplotlib.axes import Axes
-from matplotlib.dates import date2num
+from matplotlib.dates import AutoDateLocator, ConciseDateFormatter, date2num
 from matplotlib.figure import Figure
 
 from tablestream.pictures.colours import DROPPED, QUIET, TEXT
@@ -41,12 +41,14 @@ def _draw(axes: Axes, shown: Sequence[Moment], first: int) -> None:
         for at, span in enumerate(moment.spans):
             _draw_span(axes, y, span, end, inks, written=at == moment.written)
         _mark(axes, y, moment)
-    axes.xaxis_date(tz=times[0].tzinfo)
+    locator = AutoDateLocator(times[0].tzinfo)  # type: ignore[no-untyped-call]
+    axes.xaxis.set_major_locator(locator)
+    axes.xaxis.set_major_formatter(ConciseDateFormatter(locator, times[0].tzinfo))  # type: ignore[no-untyped-call]
     axes.set_xlim(_at(min(times) - margin / 2), _at(end))
     axes.set_ylim(first + len(shown) - 0.4, first - 0.6)
     axes.set_yticks(range(first, first + len(shown)), [_label(y, one) for y, one in enumerate(shown, first)])
     axes.tick_params(axis="y", length=0, labelsize=9)
-    axes.set_xlabel("valid from", fontsize=9)
+    axes.set_xlabel("valid from (◆ a correction)", fontsize=9)
     axes.set_ylabel("emitted, in order", fontsize=9)
     axes.grid(axis="x", alpha=0.3)
     axes.set_axisbelow(True)

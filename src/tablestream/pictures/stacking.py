@@ -142,7 +142,7 @@ def _stack(lane: Sequence[_Item], wanted: Sequence[float]) -> None:
         while len(groups) > 1 and _begin(groups[-2]) + _length(groups[-2]) + _BETWEEN > _begin(groups[-1]):
             groups[-2:] = [groups[-2] + groups[-1]]
     for group in groups:
-        y = _begin(group)
+        y: float = round(_begin(group))  # whole pixels: lines are sharp
         for item, _ in group:
             item.y, y = y, y + item.height + _BETWEEN
 

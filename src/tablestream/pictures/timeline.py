@@ -51,7 +51,7 @@ def timeline(
 
     Each change is a line, from above to below in the order in which changes were emitted. The line shows the values
     over time that were known after the change: what it wrote in full colour, and what still held in pale colour. A
-    change whose time is not after all earlier ones is marked as a correction.
+    change whose time is not after the newest one that is known is marked as a correction.
 
     Parameters
     ----------
