@@ -55,7 +55,8 @@ class Drawn:
     def __init__(self, svg: str) -> None:
         root = ET.fromstring(svg)  # noqa: S314 - this project wrote it
         self.elements = list(root.iter())
-        self.page = Area(*map(float, root.attrib["viewBox"].split()))
+        left, top, right, bottom = map(float, root.attrib["viewBox"].split())
+        self.page = Area(left, top, right, bottom)
         groups = [one for one in root if one.tag == f"{_SVG}g"]
         self.boxes = [_area(group[0], "".join(group[1].itertext())) for group in groups]
         self.texts = [[_text_area(one) for one in group[1:]] for group in groups]

@@ -25,8 +25,8 @@ def plan(name: str, mode: str = "default") -> PhysicalPlan:
 
 def operator_metrics(number: int, *, known: bool = True) -> OperatorMetrics:
     """Metrics that differ from those of another number; `known`: whether all shards have reported."""
-    size = (number * 1_000, number * 12_345) if known else (None, None)
-    return OperatorMetrics(number * 100, number * 10, *size, cache_hits=1, fetches=2, merges=3)
+    rows, size_bytes = (number * 1_000, number * 12_345) if known else (None, None)
+    return OperatorMetrics(number * 100, number * 10, rows, size_bytes, cache_hits=1, fetches=2, merges=3)
 
 
 def metrics(

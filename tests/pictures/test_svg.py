@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import pytest
 
 from tablestream.pictures.colours import ARROWS, BOXES, DROPPED, LANE, LINES, PAGE, TEXT
@@ -44,6 +46,44 @@ def test_an_arrow_passes_a_lane_full_of_boxes_without_crossing_one() -> None:
     shown = Drawn(svg_of(Picture(("p",), lanes, arrows)))
     assert shown.faults() == []
     assert len(shown.arrows) == 16
+
+
+def random_picture(random: Random) -> Picture:
+    """Lanes of some boxes with some lines, and arrows to any later lane."""
+    lanes = []
+    for at in range(random.randint(2, 6)):
+        made = [
+            Box(
+                f"box{at}_{number}",
+                random.choice(list(Kind)),
+                "t" * random.randint(1, 60),
+                tuple("i" * random.randint(1, 60) for _ in range(random.randint(0, 4))),
+                tuple(Line("a line " * random.randint(1, 9)) for _ in range(random.randint(0, 6))),
+            )
+            for number in range(random.randint(0 if at else 1, 6))
+        ]
+        lanes.append(Lane(f"lane {at}", tuple(made), "shuffle" if at else ""))
+    places = [(at, box) for at, lane in enumerate(lanes) for box in lane.boxes]
+    arrows = [
+        Arrow(
+            start.name,
+            end.name,
+            random.randrange(len(end.inputs)) if end.inputs else None,
+            random.random() < 0.2,
+        )
+        for at, start in places
+        for further, end in places
+        if at < further and random.random() < 0.3
+    ]
+    return Picture(("random " * random.randint(1, 40),), tuple(lanes), tuple(arrows))
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_nothing_is_in_the_way_in_random_pictures(seed: int) -> None:
+    picture = random_picture(Random(seed))
+    shown = Drawn(svg_of(picture))
+    assert shown.faults() == []
+    assert len(shown.arrows) == len(picture.arrows)
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
+from numpy import asarray
 from pyspark.sql import Row
 
 import tablestream as ts
@@ -82,7 +83,9 @@ def axes_of(shown: ts.Timeline) -> Axes:
 
 
 def minute(place: float) -> int:
-    return round((num2date(place).replace(tzinfo=None) - datetime(2024, 1, 2, 9)).total_seconds() / 60)  # type: ignore[no-untyped-call]
+    """The minutes from nine o'clock to a place on the axis of times."""
+    time: datetime = num2date(place)  # type: ignore[no-untyped-call]
+    return round((time.replace(tzinfo=None) - datetime(2024, 1, 2, 9)).total_seconds() / 60)
 
 
 def bars(shown: ts.Timeline, *, written: bool) -> list[Bar]:
@@ -120,11 +123,8 @@ def test_corrections_are_visible(kind: str) -> None:
     ]
     axes = axes_of(shown)
     assert axes.get_title(loc="left") == "id = 1: 4 changes, 1 correction"
-    marks = {
-        round(float(line.get_ydata()[0])): line.get_marker()
-        for line in axes.lines
-        if line.get_marker() != "None"
-    }  # type: ignore[index,arg-type]
+    points = [(asarray(one.get_ydata()), one.get_marker()) for one in axes.lines]
+    marks = {round(float(at[0])): shape for at, shape in points if shape != "None"}
     assert marks == {0: "o", 1: "o", 2: "D", 3: "o"}
     assert [one.get_text() for one in axes.texts] == ["micro-batch 0", "micro-batch 1", "micro-batch 2"]
 
@@ -169,7 +169,7 @@ def test_no_text_is_cut_or_over_another() -> None:
     long = [change(at, at, at / 3) | {"currency": "a $long$ value_{x} " * at} for at in range(1, 30)]
     shown = ts.timeline(pd.DataFrame(long), key={"id": 1})
     canvas = FigureCanvasAgg(shown.figure)
-    canvas.draw()
+    canvas.draw()  # type: ignore[no-untyped-call]
     axes, page = axes_of(shown), shown.figure.bbox
     texts = [*axes.get_yticklabels(), *axes.texts, axes.xaxis.label, axes.yaxis.label]
     areas = [one.get_window_extent() for one in texts if one.get_text()]
