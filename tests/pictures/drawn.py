@@ -12,6 +12,8 @@ from tablestream.pictures.layout import FONT_PX, text_width
 
 _SVG = "{http://www.w3.org/2000/svg}"
 _STEPS = 40
+#: How far boxes are apart, in pixels.
+_APART = 12
 
 Point = tuple[float, float]
 
@@ -33,6 +35,12 @@ class Area:
             and other.left < self.right
             and self.top < other.bottom
             and other.top < self.bottom
+        )
+
+    def wider(self, margin: float) -> Area:
+        """The same area with a margin around it."""
+        return Area(
+            self.left - margin, self.top - margin, self.right + margin, self.bottom + margin, self.name
         )
 
     def holds(self, other: Area) -> bool:
@@ -67,9 +75,9 @@ class Drawn:
     def faults(self) -> list[str]:
         """Say what is in the way of something else, or outside of what it belongs to."""
         found = [
-            f"{one.name} and {other.name} overlap"
+            f"{one.name} and {other.name} are too near"
             for one, other in combinations(self.boxes, 2)
-            if one.meets(other)
+            if one.wider(_APART).meets(other)
         ]
         found += ["two lanes overlap" for one, other in combinations(self.lanes, 2) if one.meets(other)]
         found += [

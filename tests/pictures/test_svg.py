@@ -118,7 +118,7 @@ def test_each_fault_is_found() -> None:
 
     one = box.format(x=10, y=10, text_y=22, name="one")
     assert faults(lane, one) == []
-    assert "one and two overlap" in faults(lane, one, box.format(x=55, y=20, text_y=36, name="two"))
+    assert "one and two are too near" in faults(lane, one, box.format(x=55, y=20, text_y=36, name="two"))
     assert faults(lane, box.format(x=45, y=10, text_y=22, name="out")) == ["out is in no lane"]
     assert faults(lane, box.format(x=10, y=10, text_y=22, name="too wide")) == ["'too wide' leaves too wide"]
     assert "an arrow goes through one" in faults(lane, one, '<path d="M 0 20 L 90 20"/>')
