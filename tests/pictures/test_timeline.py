@@ -232,3 +232,16 @@ def test_changes_that_spark_reads(spark: SparkSession) -> None:
     assert bars(shown, written=True) == [(0, 0, END), (1, 10, END), (2, 4, 10), (3, 20, END)]
     with pytest.raises(ArgumentError, match="streaming DataFrame has no rows"):
         ts.timeline(spark.readStream.format("rate").load(), key={"id": 1})
+
+
+def test_late_versions_of_a_driver_are_corrections(spark: SparkSession) -> None:
+    frame = ts.testing.frame(spark, "id int, price double, at timestamp")
+    prices = ts.table(frame, "id", timestamp="at", columns="price", history="1 hour", name="prices")
+    driver = ts.testing.Driver(prices)
+    times = {10.5: "09:00", 11.0: "09:10", 10.75: "09:04"}
+    for price, time in times.items():
+        driver.pipe("prices", [{"id": 1, "price": price, "at": f"2024-01-02 {time}:00"}])
+        driver.run()
+    shown = ts.timeline(driver.changes(), key={"id": 1})
+    assert labels(shown) == ["10.5  0", "11.0  1", "10.75  2"]
+    assert bars(shown, written=True) == [(0, 0, END), (1, 10, END), (2, 4, 10)]
