@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 PACKAGE = Path(__file__).parent.parent / "src" / "tablestream"
 
-WITHOUT_SPARK = ("topology", "planner", "runtime", "operators", "state")
+WITHOUT_SPARK = ("topology", "planner", "runtime", "operators", "state", "pictures")
 SPARKS_OWN = ("pyspark", "delta", "py4j")
 NOT_HANDLES = ("errors",)
 

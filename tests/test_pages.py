@@ -1,7 +1,11 @@
-"""The Python blocks of the documentation's pages run, and give what the pages show."""
+"""The Python blocks of the documentation's pages run, and give what the pages show.
+
+To draw the pictures anew after a change that was meant: ``UPDATE_GOLDEN=1 pytest tests/test_pages.py``.
+"""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,6 +27,8 @@ PROGRAMS = [
     "operations.md",
     "tutorial-windows.md",
 ]
+#: The pictures that the program of a page draws, and that the page shows.
+PICTURES = {"concepts.md": ["plan.svg"]}
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
@@ -37,6 +43,11 @@ def test_a_page_s_program_prints_what_the_page_shows(
         part.shown for part in parts if part.shown is not None
     ]
     assert [out for out, part in zip(printed, parts, strict=True) if part.shown is None and out] == []
+    for picture in PICTURES.get(name, []):
+        drawn = (tmp_path / "out" / picture).read_text(encoding="utf-8")
+        if os.environ.get("UPDATE_GOLDEN"):
+            (DOCS / "pictures" / picture).write_text(drawn, encoding="utf-8")
+        assert drawn == (DOCS / "pictures" / picture).read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("page", sorted(DOCS.glob("*.md")), ids=lambda page: page.name)

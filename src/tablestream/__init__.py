@@ -9,6 +9,8 @@ from tablestream.spark.quiet import only_declares_state
 # other, and all of this would take three quarters of their time.
 if TYPE_CHECKING:
     from tablestream import testing
+    from tablestream.pictures.diagram import Diagram
+    from tablestream.pictures.timeline import Timeline, timeline
 
 if TYPE_CHECKING or not only_declares_state():
     from tablestream import errors, functions
@@ -30,7 +32,7 @@ if TYPE_CHECKING or not only_declares_state():
     from tablestream.row import Row
     from tablestream.sources import global_table, stream, table
     from tablestream.spark.relocation import relocate_checkpoint
-    from tablestream.spark.runner import OutputRequest, plan_text, start
+    from tablestream.spark.runner import OutputRequest, diagram, plan_text, start
     from tablestream.spark.session import configure
     from tablestream.spark.state_reader import read_state
     from tablestream.star import Lookup, lookup
@@ -39,6 +41,7 @@ if TYPE_CHECKING or not only_declares_state():
 
 __all__ = [
     "Debezium",
+    "Diagram",
     "GlobalTable",
     "GroupedStream",
     "GroupedTable",
@@ -53,9 +56,11 @@ __all__ = [
     "Sink",
     "Stream",
     "Table",
+    "Timeline",
     "avro",
     "configure",
     "confluent_avro",
+    "diagram",
     "errors",
     "from_change_feed",
     "from_debezium",
@@ -71,6 +76,7 @@ __all__ = [
     "stream",
     "table",
     "testing",
+    "timeline",
     "to_delta",
     "to_files",
     "to_kafka",
@@ -80,8 +86,18 @@ __all__ = [
 __version__ = "0.1.0"
 
 
+#: What programs seldom need is imported when it is first used: the module of each such name.
+_LATER = {
+    "Diagram": "tablestream.pictures.diagram",
+    "Timeline": "tablestream.pictures.timeline",
+    "testing": "tablestream.testing",
+    "timeline": "tablestream.pictures.timeline",
+}
+
+
 def __getattr__(name: str) -> Any:
-    """Import `testing` when it is first used: programs do not need it."""
-    if name == "testing":
-        return import_module("tablestream.testing")
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    """Import a name that is seldom needed."""
+    if name not in _LATER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module = import_module(_LATER[name])
+    return module if name == "testing" else getattr(module, name)

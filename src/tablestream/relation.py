@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 from functools import cached_property, reduce
+from html import escape
 from typing import Self
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -21,13 +22,13 @@ from tablestream.arguments import (
 )
 from tablestream.calling import user_line
 from tablestream.connectors.sink import Sink
-from tablestream.errors import ArgumentError, MixedPlanError
+from tablestream.errors import ArgumentError, MixedPlanError, TablestreamError
 from tablestream.grouped import Grouping
 from tablestream.options import OutputSpec
 from tablestream.row import renamed
 from tablestream.spark.analysis import Analysed, folding
 from tablestream.spark.columns import SparkExpression, quoted, spark_type
-from tablestream.spark.plan import changes_of
+from tablestream.spark.plan import changes_of, diagram_of
 from tablestream.spark.runner import OutputRequest
 from tablestream.spark.types import check_key_type
 from tablestream.topology.graph import VERSIONS, shown_name
@@ -49,6 +50,18 @@ class Relation:
         key = ", ".join(f"{one.name}: {spark_type(one).simpleString()}" for one in self._node.key)
         value = ", ".join(f"{one.name}: {spark_type(one).simpleString()}" for one in self._node.value)
         return f"{type(self).__name__} '{self.name}' [key {key}] [{value}]"
+
+    def _repr_html_(self) -> str:
+        """What notebooks show: the columns, the key and the plan."""
+        from tablestream.pictures.html import relation_html
+
+        try:
+            plan = diagram_of([(self._node, OutputSpec())]).svg
+        except TablestreamError as refused:  # some tables are built only with an option of the plan
+            plan = escape(refused.reason)
+        keys = {*self.key_columns}
+        columns = [(one.name, one.dataType.simpleString(), one.name in keys) for one in self.schema]
+        return relation_html(f"{type(self).__name__} {self.name}", columns, plan)
 
     @property
     def name(self) -> str:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import timedelta
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T
@@ -27,13 +27,17 @@ from tablestream.options import Alignment, Compat, OutputSpec
 from tablestream.relation import Relation, versioned
 from tablestream.spark.analysis import folding
 from tablestream.spark.columns import spark_type
-from tablestream.spark.plan import changes_of, plan_of
+from tablestream.spark.plan import changes_of, diagram_of, plan_of
 from tablestream.spark.runner import OutputRequest, request
 from tablestream.table import GlobalTable, Table
 from tablestream.topology.graph import history_of, shown_name
 from tablestream.topology.nodes import Field, Fields, Named, Node, Select, ToTable
 from tablestream.topology.streams import FlatMap, Grace, Merge, SelectKey, StreamJoin
 from tablestream.values import check_names
+
+if TYPE_CHECKING:
+    from tablestream.metrics.query_metrics import QueryMetrics
+    from tablestream.pictures.diagram import Diagram
 
 #: Identifies the records of a corrected join.
 RECORD_ID = Field("record_id", json.dumps("long"))
@@ -468,6 +472,25 @@ class Stream(Relation):
             As for `changes`.
         """
         print(plan_of([(self._node, OutputSpec())], compat, shards, align))  # noqa: T201 - as Spark's explain does
+
+    def diagram(
+        self,
+        *,
+        compat: Compat = None,
+        shards: int | None = None,
+        align: Alignment = False,
+        metrics: QueryMetrics | Iterable[QueryMetrics] | None = None,
+    ) -> Diagram:
+        """Return the plan as a picture, as `Table.diagram` does.
+
+        Parameters
+        ----------
+        compat, shards, align
+            As for `changes`.
+        metrics
+            As for `tablestream.diagram`.
+        """
+        return diagram_of([(self._node, OutputSpec())], compat, shards, align, metrics)
 
 
 def _typed(fields: Fields) -> list[tuple[str, str]]:

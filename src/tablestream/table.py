@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Literal, NoReturn
 
@@ -22,7 +22,7 @@ from tablestream.grouped import GroupedTable
 from tablestream.joining import Joining, On, SelectFunction, Suffixes
 from tablestream.options import Alignment, Compat, Emit, OutputSpec, Tombstones
 from tablestream.relation import Relation
-from tablestream.spark.plan import changes_of, plan_of
+from tablestream.spark.plan import changes_of, diagram_of, plan_of
 from tablestream.spark.runner import OutputRequest, request
 from tablestream.star import Lookup, check_lookups, star_join
 from tablestream.topology.graph import history_of
@@ -30,6 +30,8 @@ from tablestream.topology.nodes import ForeignKeyJoin, How, KeyJoin, Materialize
 from tablestream.topology.streams import ToStream
 
 if TYPE_CHECKING:
+    from tablestream.metrics.query_metrics import QueryMetrics
+    from tablestream.pictures.diagram import Diagram
     from tablestream.stream import Stream
 
 
@@ -553,6 +555,34 @@ class Table(Relation):
         """
         spec = OutputSpec(emit=emit, before=before, tombstones=tombstones)
         print(plan_of([(self._node, spec)], compat, shards, align))  # noqa: T201 - as Spark's explain does
+
+    def diagram(
+        self,
+        *,
+        before: bool = False,
+        emit: Emit = "every",
+        compat: Compat = None,
+        tombstones: Tombstones = "all",
+        shards: int | None = None,
+        align: Alignment = False,
+        metrics: QueryMetrics | Iterable[QueryMetrics] | None = None,
+    ) -> Diagram:
+        """Return the plan as a picture, in Mermaid and SVG. Notebooks show it.
+
+        Parameters
+        ----------
+        before, emit, compat, tombstones, shards, align
+            As for `changes`.
+        metrics
+            As for `tablestream.diagram`, which also draws the plan of several outputs.
+
+        Raises
+        ------
+        ArgumentError
+            An option is unknown, or the metrics are those of another plan.
+        """
+        spec = OutputSpec(emit=emit, before=before, tombstones=tombstones)
+        return diagram_of([(self._node, spec)], compat, shards, align, metrics)
 
 
 class GlobalTable(Table):

@@ -37,9 +37,8 @@ def test_a_listener_hears_of_every_micro_batch(spark: SparkSession, tmp_path: Pa
     listener = ts.MetricsListener(heard.append)
     spark.streams.addListener(listener)
     try:
-        query = ts.start(
-            joined.to(ts.to_files(tmp_path / "out", "json")), checkpoint=tmp_path / "c", trigger=ALL, shards=4
-        )
+        output = joined.to(ts.to_files(tmp_path / "out", "json"))
+        query = ts.start(output, checkpoint=tmp_path / "c", trigger=ALL, shards=4)
         query.awaitTermination()
         end = time.monotonic() + 600
         while len(heard) < 2 and time.monotonic() < end:
@@ -62,3 +61,9 @@ def test_a_listener_hears_of_every_micro_batch(spark: SparkSession, tmp_path: Pa
     assert (answer.rows_in, answer.rows_out, answer.state_rows) == (1, 4, 251)
     assert answer.cache_hits + answer.fetches > 0
     assert second.operators["joined/subscribe"].state_rows == 200
+    # The same figures on the picture of the query.
+    mermaid = ts.diagram(output, shards=4, metrics=heard).mermaid
+    assert "2 micro-batches: 252 records in, 204 changes out" in mermaid
+    assert "251 rows in, " in mermaid
+    assert "state: 251 rows, " in mermaid
+    assert "1 dropped: null-key" in mermaid

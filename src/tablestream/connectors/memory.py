@@ -136,6 +136,8 @@ def sortable(value: Any) -> tuple[Any, ...]:
     """Put nulls first, also inside structs and arrays: a rejected record may have a null ``order_by``."""
     if value is None:
         return (0,)
+    if isinstance(value, dict):  # a struct, where rows come from Arrow
+        return sortable(tuple(value.values()))
     return (1, tuple(map(sortable, value)) if isinstance(value, tuple | list) else value)
 
 

@@ -7,7 +7,7 @@ from enum import Enum
 from tablestream.operators.joins.key_join import Branch
 from tablestream.operators.operator import Operator
 from tablestream.planner.catalogue import decode
-from tablestream.planner.physical_plan import PhysicalPlan, Reader
+from tablestream.planner.physical_plan import Output, PhysicalPlan, Reader
 from tablestream.runtime.rounds import EVERY_SHARD, Port, Round
 
 
@@ -18,8 +18,7 @@ def explained(plan: PhysicalPlan) -> str:
     stateful stage with its operators; ``remembers`` names the traces and the key of each. The last line
     lists the tables that `tablestream.read_state` can read.
     """
-    compat = "kafka-streams" if plan.mode.compat else "none"
-    parts = [f"Plan: {_count(len(plan.rounds), 'round')}, {plan.mode.shards} shards, compat {compat}"]
+    parts = [f"Plan: {summary(plan)}"]
     for source, readers in sorted(plan.sources.items(), key=lambda entry: entry[0].serial):
         key = ", ".join(one.name for one in source.key)
         begin = ", starts with a bootstrap" if source.bootstrapped else ""
@@ -36,14 +35,25 @@ def explained(plan: PhysicalPlan) -> str:
         if ending.output.rejected:
             parts.append(f"Output {plan.names[ending.output.node]}: dropped records")
             continue
-        wanted = ["final change per key and micro-batch" if ending.output.final else "every change"]
-        wanted += ["with the row before"] if ending.output.before else []
-        wanted += ["minimal tombstones"] if ending.output.minimal else []
         key = ", ".join(one.name for one in ending.output.node.key)
-        parts.append(f"Output {plan.names[ending.output.node]} (key {key}): {', '.join(wanted)}")
+        parts.append(f"Output {plan.names[ending.output.node]} (key {key}): {emission(ending.output)}")
     tables = [name for work in plan.rounds[:1] for name in decode(work.tables).by_name]
     parts += [f"Tables in the state: {', '.join(tables)}"] if tables else []
     return "\n".join(parts)
+
+
+def summary(plan: PhysicalPlan) -> str:
+    """Return the rounds and options of a plan, in a line."""
+    compat = "kafka-streams" if plan.mode.compat else "none"
+    return f"{_count(len(plan.rounds), 'round')}, {_count(plan.mode.shards, 'shard')}, compat {compat}"
+
+
+def emission(output: Output) -> str:
+    """Say which changes of a table an output gets."""
+    wanted = ["final change per key and micro-batch" if output.final else "every change"]
+    wanted += ["with the row before"] if output.before else []
+    wanted += ["minimal tombstones"] if output.minimal else []
+    return ", ".join(wanted)
 
 
 def _round(work: Round) -> list[str]:
@@ -51,17 +61,15 @@ def _round(work: Round) -> list[str]:
     if work.alignment is not None:
         lines += [f"  {text}" for text in work.alignment.description]
     for placed in work.operators:
-        lines.append(
-            f"  {placed.name}: {type(placed.operator).__name__} {_parameters(placed.operator)}".rstrip()
-        )
+        lines.append(f"  {placed.name}: {described(placed.operator)}")
         lines += [f"    remembers {spec.name} by ({', '.join(spec.key)})" for spec in placed.operator.traces]
         targets = sorted({_port(port) for ports in placed.targets for port in ports})
         lines.append(f"    sends to {', '.join(targets)}")
     return lines
 
 
-def _parameters(operator: Operator) -> str:
-    """The parameters that an operator shows in a plan, without those that are not set."""
+def described(operator: Operator) -> str:
+    """Return the kind of an operator, and the parameters that it shows in a plan, without those that are not set."""
     shown = []
     for name in operator.parameters:
         value = getattr(operator, name)
@@ -73,7 +81,8 @@ def _parameters(operator: Operator) -> str:
             shown.append(name)
         elif value is not None and value is not False:
             shown.append(f"{name}={value}")
-    return f"({', '.join(shown)})" if shown else ""
+    name = type(operator).__name__
+    return f"{name} ({', '.join(shown)})" if shown else name
 
 
 def _tree(side: Branch | int) -> str:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import getpass
 import os
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -33,6 +34,10 @@ from tablestream.spark.session import check_configured
 from tablestream.spark.sources import SourceFrame
 from tablestream.topology.graph import ancestors
 from tablestream.topology.nodes import Fields, Node, Source
+
+if TYPE_CHECKING:
+    from tablestream.metrics.query_metrics import QueryMetrics
+    from tablestream.pictures.diagram import Diagram
 
 _LONG = '"long"'
 _CACHE_BYTES = 8 << 30
@@ -269,3 +274,16 @@ def plan_of(
 ) -> str:
     """Return the plan of some outputs as text."""
     return explained(lowered(wanted, compat, shards, align))
+
+
+def diagram_of(
+    wanted: Sequence[tuple[Node, OutputSpec]],
+    compat: Compat = None,
+    shards: int | None = None,
+    align: Alignment = False,
+    metrics: QueryMetrics | Iterable[QueryMetrics] | None = None,
+) -> Diagram:
+    """Return the plan of some outputs as a picture."""
+    from tablestream.pictures.diagram import Diagram
+
+    return Diagram.of(lowered(wanted, compat, shards, align), metrics)

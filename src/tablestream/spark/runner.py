@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -23,13 +23,17 @@ from tablestream.spark.births import ShardWatch
 from tablestream.spark.bootstrap import written_once
 from tablestream.spark.columns import spark_type
 from tablestream.spark.outputs import Output, check_outputs, write_outputs
-from tablestream.spark.plan import lowered, numbered, plan_of, query_frame, split
+from tablestream.spark.plan import diagram_of, lowered, numbered, plan_of, query_frame, split
 from tablestream.spark.quiet import quieten
 from tablestream.spark.relocation import check_place
 from tablestream.spark.session import configured
 from tablestream.state.shard import plan_changed
 from tablestream.topology.graph import history_of
 from tablestream.topology.nodes import Node
+
+if TYPE_CHECKING:
+    from tablestream.metrics.query_metrics import QueryMetrics
+    from tablestream.pictures.diagram import Diagram
 
 _PLAN = "tablestream"
 #: The columns of `Table.rejected`.
@@ -171,6 +175,48 @@ def plan_text(
     """
     _check_outputs(outputs)
     return plan_of([(output.node, output.spec) for output in outputs], compat, shards, align)
+
+
+def diagram(
+    *outputs: OutputRequest,
+    compat: Compat = None,
+    shards: int | None = None,
+    align: Alignment = False,
+    metrics: QueryMetrics | Iterable[QueryMetrics] | None = None,
+) -> Diagram:
+    """Return the plan of one query as a picture, as `Table.diagram` does for one table.
+
+    Parameters
+    ----------
+    outputs
+        Made by `Table.to`, as for `start`.
+    compat, shards, align
+        As for `start`.
+    metrics
+        What a `MetricsListener` collected of the query: the `QueryMetrics` of a micro-batch, or of several. The picture
+        then also has the rows, the dropped records and the size of the state of each operator, and the time that the
+        micro-batches took.
+
+    Returns
+    -------
+    Diagram
+        Shown by notebooks; has the Mermaid and the SVG text.
+
+    Raises
+    ------
+    ArgumentError
+        There is no output, an argument has the wrong type, or the metrics are those of another plan.
+
+    Examples
+    --------
+    >>> import tablestream as ts
+    >>> heard = []
+    >>> spark.streams.addListener(ts.MetricsListener(heard.append))  # doctest: +SKIP
+    >>> query = ts.start(*outputs, checkpoint="out/checkpoint")  # doctest: +SKIP
+    >>> ts.diagram(*outputs, metrics=heard).save("plan.svg")  # doctest: +SKIP
+    """
+    _check_outputs(outputs)
+    return diagram_of([(output.node, output.spec) for output in outputs], compat, shards, align, metrics)
 
 
 def request(

@@ -12,6 +12,7 @@ from pyspark.sql import types as T
 
 from tablestream.connectors.memory import in_order
 from tablestream.connectors.sink import ORDER
+from tablestream.pictures.html import html_table
 from tablestream.spark.columns import quoted
 from tablestream.testing.notation import Cells, shown
 from tablestream.testing.values import text_of
@@ -81,6 +82,10 @@ class Rows(Sequence[Row]):
 
     def __str__(self) -> str:
         return shown(self.columns, self.cells)
+
+    def _repr_html_(self) -> str:
+        """What notebooks show: the same table."""
+        return html_table(self.columns, self.cells)
 
     def ordered(self, key: Callable[[Row], Any]) -> Rows:
         """The same rows in another order."""

@@ -1,0 +1,1 @@
+"""Pictures of plans, as Mermaid and SVG, and of the changes of one key."""

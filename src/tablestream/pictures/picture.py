@@ -1,0 +1,102 @@
+"""The picture of a plan as a value: lanes of boxes, and arrows between them. It says what is shown, not where."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+
+class Kind(Enum):
+    """What a box stands for."""
+
+    SOURCE = "source"
+    OPERATOR = "operator"
+    OUTPUT = "output"
+
+
+class Role(Enum):
+    """What a line of text in a box tells."""
+
+    DETAIL = "detail"
+    STATE = "state"
+    FIGURES = "figures"
+    DROPS = "drops"
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of text in a box."""
+
+    text: str
+    role: Role = Role.DETAIL
+
+
+@dataclass(frozen=True)
+class Box:
+    """A source, an operator or an output.
+
+    Attributes
+    ----------
+    name
+        Identifies it in the picture.
+    kind
+        What it stands for.
+    title
+        Its name in the plan.
+    inputs
+        What arrives at each of its inputs. Empty: its arrows end at the title.
+    lines
+        What is written below the title and the inputs.
+    """
+
+    name: str
+    kind: Kind
+    title: str
+    inputs: tuple[str, ...] = ()
+    lines: tuple[Line, ...] = ()
+
+
+@dataclass(frozen=True)
+class Lane:
+    """What is beside each other in the flow: the sources, a round, the outputs.
+
+    `shuffle`: what the shuffle before it is called; empty for the sources.
+    """
+
+    title: str
+    boxes: tuple[Box, ...]
+    shuffle: str = ""
+
+
+@dataclass(frozen=True)
+class Arrow:
+    """Records on their way to a later lane: a shuffle.
+
+    Attributes
+    ----------
+    start, end
+        The names of two boxes.
+    input
+        Which input of `end` they are for. None: it has none.
+    dropped
+        Whether they are rejected records.
+    """
+
+    start: str
+    end: str
+    input: int | None = None
+    dropped: bool = False
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A plan to be drawn. `captions` are lines about all of it."""
+
+    captions: tuple[str, ...]
+    lanes: tuple[Lane, ...]
+    arrows: tuple[Arrow, ...]
+
+    @property
+    def boxes(self) -> dict[str, Box]:
+        """All boxes by name, lane by lane."""
+        return {box.name: box for lane in self.lanes for box in lane.boxes}

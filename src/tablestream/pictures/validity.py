@@ -1,0 +1,85 @@
+"""What the changes of one key said was valid when: after each change, the values over time.
+
+A change of a versioned table holds from its time to the next known one: a late change corrects a part of the past. Any
+other change holds from its time on, and replaces what was said of later times, as the row of a table does.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+
+@dataclass(frozen=True)
+class Change:
+    """A change of one key.
+
+    Attributes
+    ----------
+    time
+        From when on it holds.
+    value
+        The row as text. None: the row is deleted.
+    is_latest
+        Of a versioned table, whether no later version was known. None: the table is not versioned.
+    micro_batch
+        The micro-batch that emitted it. None: not known.
+    """
+
+    time: datetime
+    value: str | None
+    is_latest: bool | None = None
+    micro_batch: int | None = None
+
+
+@dataclass(frozen=True)
+class Span:
+    """A time for which a value holds. `end`: None if it holds until further notice."""
+
+    begin: datetime
+    end: datetime | None
+    value: str | None
+
+
+@dataclass(frozen=True)
+class Moment:
+    """What is known after a change: all spans, which of them it wrote, and whether it corrects an earlier change."""
+
+    change: Change
+    spans: tuple[Span, ...]
+    written: int
+    is_correction: bool
+
+
+def moments(changes: Sequence[Change]) -> list[Moment]:
+    """Return what is known after each change of a key.
+
+    Parameters
+    ----------
+    changes
+        The changes in the order of their emission.
+
+    Examples
+    --------
+    >>> day = [datetime(2024, 1, number) for number in (1, 2, 3)]
+    >>> *_, last = moments([Change(day[0], "a", True), Change(day[2], "c", True), Change(day[1], "b", False)])
+    >>> [span.value for span in last.spans], last.is_correction
+    (['a', 'b', 'c'], True)
+    """
+    times: list[datetime] = []
+    values: list[str | None] = []
+    found = []
+    for change in changes:
+        is_correction = bool(times) and change.time <= times[-1]
+        at = bisect_left(times, change.time)
+        until = len(times) if change.is_latest is None else bisect_right(times, change.time)
+        times[at:until], values[at:until] = [change.time], [change.value]
+        found.append(Moment(change, _spans(times, values), at, is_correction))
+    return found
+
+
+def _spans(times: Sequence[datetime], values: Sequence[str | None]) -> tuple[Span, ...]:
+    ends = [*times[1:], None]
+    return tuple(map(Span, times, ends, values))

@@ -1,0 +1,1 @@
+"""Tests of the pictures of plans and of changes."""
