@@ -34,6 +34,7 @@ NOT_IMPORTED = {
 NEEDED = {"pyspark", "polars", "pyarrow", "pandas", "numpy", "protobuf"}
 #: Modules that are imported only where their extra is there, and what they need.
 BEHIND_AN_EXTRA = {
+    "tablestream.pictures.plot": "matplotlib",
     "tablestream.__main__": "typer",
     "tablestream.cli": "typer",
     "tablestream.connectors.debezium": "msgspec",
