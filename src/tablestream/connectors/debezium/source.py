@@ -18,8 +18,8 @@ A position never falls within a topic partition, unless the connector repeats it
 - ``lsn`` of PostgreSQL is not in commit order.
 - ``row`` of MySQL begins again at 0 in each statement of a compressed transaction, whose changes share one ``pos``. The
   number begins again at 1 when the connector restarts in the middle of a transaction (before Debezium 3.7).
-- ``change_lsn`` of SQL Server can fall in a transaction that changes keys; ``event_serial_no`` counts the changes of one
-  ``change_lsn``.
+- ``change_lsn`` of SQL Server can fall in a transaction that changes keys. ``event_serial_no`` only counts the changes
+  of one ``change_lsn``.
 - Oracle's transactions can have the same ``commit_scn``, on one redo thread or on two, and each counts from 1.
 """
 

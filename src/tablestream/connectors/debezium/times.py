@@ -13,7 +13,7 @@ A timestamp without a zone counts as one in UTC. A timestamp's infinity is the n
 before or after all other times (the years -290308 and 294247), and text ``infinity`` in a string. Nanoseconds that
 are not whole microseconds fit a string only.
 
-A count since midnight may be negative, or more than a day: MySQL's ``TIME`` is a duration, from -838:59:59 to 838:59:59.
+A count since midnight may be negative or more than a day: MySQL's ``TIME`` is a duration of up to 838:59:59.
 """
 
 from __future__ import annotations
