@@ -79,7 +79,7 @@ def columns_of(entry: Entry) -> Columns:
     return Columns(KEY, T.StructType([T.StructField("x", column(entry["column"]))]))
 
 
-def binary(entry: Entry) -> dict[str, str]:
+def binary(entry: Entry) -> dict[str, Any]:
     """The connector's ``binary.handling.mode``; the schema of a text does not say it."""
     mode, _, value = entry.get("mode", "").partition("=")
     return {"binary": value} if mode == "binary.handling.mode" else {}

@@ -26,7 +26,7 @@ MODES: dict[str, dict[str, Any]] = {
     "c": {"binary": "base64"},
     "d": {"binary": "base64-url-safe", "times": dict.fromkeys(("tm", "tm3", "tm6"), "microseconds")},
 }
-BINARY = dict.fromkeys(("bin", "vbin", "blb", "lblb"), T.BinaryType())
+BINARY: dict[str, T.DataType] = dict.fromkeys(("bin", "vbin", "blb", "lblb"), T.BinaryType())
 #: Types that the user gives, because the record's do not say, or the default is text or bytes.
 GIVEN: dict[str, dict[str, T.DataType]] = {
     "a": BINARY | {"bit12": T.StringType(), "bit64": T.StringType()},
@@ -49,15 +49,21 @@ def _bytes(text: str | None) -> bytes | None:
     return None if text is None else text.encode()
 
 
+def rows_of(decoder: DebeziumDecoder, records: list[Record]) -> list[dict[str, Any]]:
+    """What the decoder says of each record; none is an error."""
+    headers = [[{"key": name, "value": text.encode()} for name, text in one.headers] for one in records]
+    keys = pa.array([_bytes(one.key) for one in records], pa.binary())
+    values = pa.array([_bytes(one.value) for one in records], pa.binary())
+    rows: list[dict[str, Any]] = decoder.decode(keys, values, pa.array(headers, HEADERS)).to_pylist()
+    assert [row["error"] for row in rows] == [None] * len(rows)
+    return rows
+
+
 def decoded(mode: str) -> dict[int, dict[str, Any]]:
     """The table at the end of the topic."""
     records = topic(f"{mode}.shop.types")
-    keys, values = ([_bytes(one[part]) for one in records] for part in (4, 5))
-    decoder = DebeziumDecoder(columns_of(mode), **MODES[mode])
     found: dict[int, dict[str, Any]] = {}
-    arrays = (pa.array(part, pa.binary()) for part in (keys, values))
-    for row in decoder.decode(*arrays, pa.nulls(len(records), HEADERS)).to_pylist():
-        assert row["error"] is None
+    for row in rows_of(DebeziumDecoder(columns_of(mode), **MODES[mode]), records):
         if row["op"] == "delete":
             found.pop(row["key"]["id"], None)
         else:
@@ -200,15 +206,8 @@ def changes(table: str) -> list[dict[str, Any]]:
         T.StructType([schema[one] for one in key]),
         T.StructType([one for one in schema if one.name not in key]),
     )
-    records = topic(f"a.shop.{table}")
-    given = (pa.array([_bytes(one[part]) for one in records], pa.binary()) for part in (4, 5))
-    rows = DebeziumDecoder(parts).decode(*given, _headers(records)).to_pylist()
-    assert [row["error"] for row in rows] == [None] * len(rows)
+    rows = rows_of(DebeziumDecoder(parts), topic(f"a.shop.{table}"))
     return [row for row in rows if row["position"] is not None]
-
-
-def _headers(records: list[Record]) -> pa.Array:
-    return pa.array([[{"key": k, "value": v.encode()} for k, v in one.headers] for one in records], HEADERS)
 
 
 def test_positions_of_two_tables_sort_as_the_database_committed_across_a_new_binary_log() -> None:
