@@ -17,6 +17,7 @@ from tablestream.connectors.debezium.records import Reader
 from tests.cdc.operators import Captured, struct_of
 from tests.cdc.recording import Record
 from tests.cdc.vectors import HEADERS
+from tests.cdc.whole import Database
 from tests.connectors.debezium_capture import database, kinds, topic
 
 #: Each mode with what the decoder must be told.
@@ -186,12 +187,15 @@ def test_mariadbs_tables_are_what_the_database_had_although_its_connector_was_ki
     captured, records = Captured(key, columns, 1), topic(f"a.shop.{table}")
     for at in range(0, len(records), cut):
         captured.run(records[at : at + cut])
-    rows = [
-        {**dict(zip(key, one, strict=True)), **dict(zip(names(columns, key), row, strict=True))}
-        for one, row in captured.rows.items()
-    ]
-    assert sorted(rows, key=lambda row: [row[name] for name in key]) == database(table)
+    assert rows_left(captured, table) == database(table)
     assert captured.dropped["repeated"] == 10  # eleven came again; the last of them is as it was
+
+
+def rows_left(captured: Captured, table: str) -> list[dict[str, Any]]:
+    """The rows of a table, by key."""
+    key, columns = TABLES[table]
+    both = [*key, *names(columns, key)]
+    return [dict(zip(both, (*one, *row), strict=True)) for one, row in sorted(captured.rows.items())]
 
 
 def names(columns: str, key: list[str]) -> list[str]:
@@ -248,3 +252,17 @@ def test_ends_of_transactions_have_the_names_of_their_changes_and_count_them() -
         repeated = {f"0-4242-{n}" for n in range(33, 44)}
         for name, count in last.items():
             assert count == counted[name][f"shop.{table}"] * (2 if name in repeated else 1)
+
+
+@pytest.mark.parametrize("cut", [3, 1000])
+def test_whole_transactions_of_mariadb_leave_what_the_database_had(cut: int) -> None:
+    tables = {f"shop.{name}": Captured(*one, 1) for name, one in TABLES.items()}
+    whole = Database(tables, shards=1)
+    topics = [topic("a.transaction"), *(topic(f"a.{name}") for name in tables)]
+    seen: list[str | None] = []
+    for at in range(0, max(map(len, topics)), cut):
+        seen += whole.run([one for records in topics for one in records[at : at + cut]])
+    for name in TABLES:
+        assert rows_left(tables[f"shop.{name}"], name) == database(name)
+    released = [one for one in dict.fromkeys(seen) if one is not None]
+    assert released == [f"0-4242-{n}" for n in (*range(17, 24), *range(32, 45), 46, 47)]
