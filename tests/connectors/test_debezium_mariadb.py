@@ -220,9 +220,8 @@ def test_positions_of_two_tables_sort_as_the_database_committed_across_a_new_bin
     assert [one for n, one in enumerate(places) if one not in places[:n]] == ["999998", "999999", "1000000"]
     snapshots = [row["snapshot"] is not None for row in rows]
     assert snapshots == sorted(snapshots, reverse=True)
-    commits = [
-        int(str(row["transaction"]).removeprefix("0-4242-")) for row in rows if row["snapshot"] is None
-    ]
+    ended = [row for row in rows if row["snapshot"] is None and row["op"] != "truncate"]
+    commits = [int(row["transaction"].removeprefix("0-4242-")) for row in ended]
     assert len(set(commits)) > 20
     assert commits == sorted(commits)
 
