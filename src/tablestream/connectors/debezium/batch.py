@@ -20,6 +20,8 @@ _NO_KEY = (
     "key (message.key.columns)"
 )
 OLD_KEY, NEW_KEY = "__debezium.oldkey", "__debezium.newkey"
+#: Connectors that begin a transaction for a truncate, and never end it: nothing may wait for the end.
+_UNENDED_TRUNCATES = frozenset(("mysql", "mariadb"))
 _KEYED = frozenset(("upsert", "read", "delete"))
 _NO_DATUM = Datum(None, None)
 _TOMBSTONE, _UNREADABLE = Event("delete"), Event(None)
@@ -184,6 +186,8 @@ def _headers(headers: pa.Array, name: str) -> Iterator[tuple[int, bytes | None]]
 
 def _meta(event: Event) -> Meta:
     source, transaction = event.source, event.transaction
+    if event.op == "truncate" and source.get("connector") in _UNENDED_TRUNCATES:
+        transaction = {}
     snapshot = sources.snapshot(source)
     number = transaction.get("total_order")
     if number is not None and not (type(number) is int and 0 <= number < 1 << 63):

@@ -59,9 +59,10 @@ def day_text(days: int) -> str:
 
 def time_text(nanos: int) -> str:
     """Write nanoseconds since midnight as a time of day, with as many digits as it needs."""
-    seconds, fraction = divmod(nanos, 1_000_000_000)
+    seconds, fraction = divmod(abs(nanos), 1_000_000_000)
     digits = f".{fraction:09d}".rstrip("0").rstrip(".")
-    return f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}{digits}"
+    sign = "-" if nanos < 0 else ""
+    return f"{sign}{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}{digits}"
 
 
 def timestamp_text(nanos: int) -> str:

@@ -91,11 +91,14 @@ def _guess(target: T.DataType, modes: Modes, column: str) -> Wire:
         keys, values = (guessed(one, modes, column) for one in (target.keyType, target.valueType))
         return Wire("map", items=values, keys=keys)
     if isinstance(target, T.StructType):
-        return Wire(
-            "struct", fields=tuple((one.name, guessed(one.dataType, modes, column)) for one in target)
-        )
+        return Wire("struct", fields=tuple((one.name, _part(one.dataType, modes, column)) for one in target))
     unit = modes.times.get(column)
     return _GUESSES.get(type(target)) or Wire("string", parameters=(("unit", unit),) if unit else ())
+
+
+def _part(target: T.DataType, modes: Modes, column: str) -> Wire:
+    """A field of a struct; ``binary.handling.mode`` is for columns, and not for the bytes in a geometry."""
+    return Wire("bytes") if isinstance(target, T.BinaryType) else guessed(target, modes, column)
 
 
 def scalar(wire: Wire, target: T.DataType, modes: Modes) -> Scalar | None:

@@ -87,11 +87,9 @@ class Placeholder:
             yield [text]
 
     def _encoded(self) -> list[str]:
-        return [
-            base64.b64encode(self.raw).decode(),
-            base64.urlsafe_b64encode(self.raw).decode(),
-            self.raw.hex(),
-        ]
+        """Its bytes in each mode, each text once: a value that is found twice would count twice."""
+        both = (base64.b64encode(self.raw).decode(), base64.urlsafe_b64encode(self.raw).decode())
+        return [*dict.fromkeys(both), self.raw.hex()]
 
 
 def _hstore(text: str) -> str:

@@ -1,17 +1,26 @@
 """The fields of ``source``: where in its database a change was made.
 
-====================  ===============================================================================================
-Connector             Position: sorts, as bytes, in commit order
-====================  ===============================================================================================
-postgresql            ``sequence``: the last commit before, or 0 if null, and the change's own place
-mysql, mariadb        ``file`` with its number padded, ``pos``, ``row``
-sqlserver, db2        ``commit_lsn``, ``change_lsn``, ``event_serial_no``
-oracle                ``commit_scn``, or ``scn`` in a snapshot
+====================  ===========================================================================  ==================
+Connector             Position: sorts, as bytes, in commit order                                   Number follows
+====================  ===========================================================================  ==================
+postgresql            ``sequence``: the last commit before, or 0 if null, and the change's place   yes
+mysql, mariadb        ``file`` with its number padded, ``pos``                                     no
+sqlserver, db2        ``commit_lsn``                                                               yes
+oracle                ``commit_scn``, or ``scn`` in a snapshot                                     no
 others                none
-====================  ===============================================================================================
+====================  ===========================================================================  ==================
 
-The event's number in its transaction follows, 0 without one. A row of an incremental snapshot carries the position that
-the stream has reached: it comes after the changes there. ``lsn`` alone is not in commit order.
+The number is that of the event in its transaction, 0 if it is not known. A row of an incremental snapshot carries the
+position that the stream has reached: it comes after the changes there.
+
+A position never falls within a topic partition, unless the connector repeats itself. So some fields are not in it:
+
+- ``lsn`` of PostgreSQL is not in commit order.
+- ``row`` of MySQL begins again at 0 in each statement of a compressed transaction, whose changes share one ``pos``. The
+  number begins again at 1 when the connector restarts in the middle of a transaction (before Debezium 3.7).
+- ``change_lsn`` of SQL Server can fall in a transaction that changes keys. ``event_serial_no`` only counts the changes
+  of one ``change_lsn``.
+- Oracle's transactions can have the same ``commit_scn``, on one redo thread or on two, and each counts from 1.
 """
 
 from __future__ import annotations
@@ -160,7 +169,8 @@ def position(source: Source, of_snapshot: str | None, number: int | None) -> str
     found = None if place is None else place(source)
     if found is None:
         return None
-    last = _AFTER_CHANGES if of_snapshot == "incremental" else number or 0
+    counted = number if place in _NUMBERED else None
+    last = _AFTER_CHANGES if of_snapshot == "incremental" else counted or 0
     return f"{found}:{last!s:0>20}"
 
 
@@ -184,15 +194,11 @@ def _mysql(source: Source) -> str | None:
     found = _FILE.fullmatch(file) if isinstance(file, str) else None
     if found is None:
         raise BadSourceError("the field 'source.file' is not a binary log")
-    where = (_padded(source.get(name), name) for name in ("pos", "row"))
-    return ":".join([f"{found[1]}{int(found[2]):020d}", *where])
+    return f"{found[1]}{int(found[2]):020d}:{_padded(source.get('pos'), 'pos')}"
 
 
 def _sqlserver(source: Source) -> str | None:
-    if source.get("commit_lsn") is None:
-        return None
-    number = _padded(source.get("event_serial_no"), "event_serial_no")
-    return f"{_lsn(source, 'commit_lsn')}:{_lsn(source, 'change_lsn')}:{number}"
+    return None if source.get("commit_lsn") is None else _lsn(source, "commit_lsn")
 
 
 def _oracle(source: Source) -> str | None:
@@ -208,6 +214,8 @@ _PLACES: dict[str, Callable[[Source], str | None]] = {
     "db2": _sqlserver,
     "oracle": _oracle,
 }
+#: Where the event's number tells the changes of one place apart.
+_NUMBERED = frozenset((_postgresql, _sqlserver))
 
 
 def _recognised(source: Source) -> Callable[[Source], str | None] | None:

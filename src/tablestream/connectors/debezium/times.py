@@ -12,6 +12,8 @@ instant    text such as ``2024-02-29T13:14:15+01:00``; a count    timestamp, tim
 A timestamp without a zone counts as one in UTC. A timestamp's infinity is the number that Debezium writes for it,
 before or after all other times (the years -290308 and 294247), and text ``infinity`` in a string. Nanoseconds that
 are not whole microseconds fit a string only.
+
+A count since midnight may be negative or more than a day: MySQL's ``TIME`` is a duration of up to 838:59:59.
 """
 
 from __future__ import annotations
@@ -36,7 +38,7 @@ _NANOS: dict[Unit, int] = {
 }
 _INT32 = 1 << 31
 _INT64 = 1 << 63
-_NANOS_A_DAY = clock.MICROS_A_DAY * 1000
+_NANOS_OF_LONGEST_TIME = (839 * 3600 * clock.MICROS_A_SECOND - 1) * 1000
 _INFINITE = {clock.AFTER_ALL: "infinity", clock.BEFORE_ALL: "-infinity"}
 
 
@@ -95,7 +97,7 @@ def _of_day(value: Any, factor: int) -> int:
     """Read a time of day, in nanoseconds."""
     if isinstance(value, str):
         return _read(clock.micros_of_day, value) * 1000
-    if type(value) is not int or not 0 <= value * factor <= _NANOS_A_DAY:
+    if type(value) is not int or abs(value * factor) > _NANOS_OF_LONGEST_TIME:
         raise MisfitError("is not a time of day")
     return value * factor
 

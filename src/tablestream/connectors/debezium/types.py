@@ -15,7 +15,8 @@ bytes                                                  binary      binary
 ``Bits``                                               bits        binary, the lowest bits first
 ``time.Date``, ``IsoDate``, ``connect.data.Date``      date        date
 ``time.Time``, ``MicroTime``, ``NanoTime``,            time        string, such as ``13:14:15.5``:
-``IsoTime``, ``connect.data.Time``                                 a day of a database may end at 24:00:00
+``IsoTime``, ``connect.data.Time``                                 a day of a database may end at 24:00:00,
+                                                                   and MySQL's ``TIME`` is a duration
 ``time.Timestamp``, ``MicroTimestamp``,                local       timestamp_ntz
 ``NanoTimestamp``, ``IsoTimestamp``,
 ``connect.data.Timestamp``
