@@ -11,6 +11,7 @@ the end of a transaction                             the transaction stands in l
 the first in line has all its events                 it is released, in the order of the ends, which is that of commits
 the first in line has waited ``timeout``             the same; counted
 an event of a transaction that was released before   the transaction is released again
+an end that counts no event at all                   nothing is waited for: what has arrived of it is released
 the end of a transaction that has ended before       nothing: the connector repeats what it sent
 ===================================================  ==============================================================
 
@@ -55,6 +56,8 @@ _LINE, _SEEN, _ENDED, _ENDS = "line", "seen", "ended", "ends"
 _KNOWN_US = 7 * 24 * 3600 * 1_000_000
 #: More than a transaction has events: changes without a number come behind the others.
 _UNNUMBERED = 1 << 40
+#: What is expected of a transaction whose end counts no event: a connector that is restarted may write such an end.
+_UNCOUNTED = -1
 
 
 @dataclass(frozen=True)
@@ -138,7 +141,7 @@ class TransactionGate(Operator):
         self._count(
             arrived.filter(~pl.col(TRANSACTION).is_in(again)), stored, set(released[TRANSACTION]), context
         )
-        found = [*again, *released.filter(pl.col(_EXPECTED) > 0)[TRANSACTION]]
+        found = [*again, *released.filter(pl.col(_EXPECTED) != 0)[TRANSACTION]]
         last = max((int(one[SEQ].max()) for one in inputs if one.height), default=0)  # type: ignore[arg-type]
         if context.clock is not None and context.clock.tick is not None:
             last = context.clock.tick
@@ -165,6 +168,8 @@ class TransactionGate(Operator):
 
     def _expected(self, tables: Sequence[str], counts: Sequence[int]) -> int:
         """How many events the tables of the plan have of a transaction."""
+        if not sum(counts):
+            return _UNCOUNTED
         return sum(count for name, count in zip(tables, counts, strict=True) if name in self.tables)
 
     def _released(self, line: pl.DataFrame, seen: dict[str, int], context: Context) -> pl.DataFrame:
