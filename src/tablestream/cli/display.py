@@ -24,11 +24,11 @@ def console(file: IO[str] | None = None, *, width: int = LINE_WIDTH, stderr: boo
 
 def print_rows(out: Console, title: str, rows: pl.DataFrame) -> None:
     """Print rows as a table, or one column a line if the table is wider than the console."""
-    table = table_of_rows(title, rows)
+    out.print(Text(title), soft_wrap=True)
+    table = table_of_rows(None, rows)
     if table.__rich_measure__(out, out.options.update(max_width=10_000)).maximum <= out.width:
         out.print(table)
         return
-    out.print(Text(title), soft_wrap=True)
     names = max(map(len, rows.columns), default=0)
     for number, row in enumerate(rows.iter_rows(named=True), start=1):
         out.print(Text(f"row {number}"), soft_wrap=True)
@@ -36,7 +36,7 @@ def print_rows(out: Console, title: str, rows: pl.DataFrame) -> None:
             out.print(Text(f"  {name.ljust(names)}  {_shown(value)}"), soft_wrap=True)
 
 
-def table_of_rows(title: str, rows: pl.DataFrame) -> Table:
+def table_of_rows(title: str | None, rows: pl.DataFrame) -> Table:
     """Lay out rows as a table; null is shown as a dash."""
     table = Table(title=title, title_justify="left")
     for name, dtype in rows.schema.items():

@@ -103,8 +103,14 @@ def _facts(error: BaseException, log: Path | None) -> dict[str, str]:
         return {"code": inner.group(1), "message": inner.group(2), "hint": hint}
     if isinstance(error, StreamingQueryException):
         return {**_of_query(str(error)), "hint": hint}
-    first_line = next(iter(str(error).splitlines()), "") or "no message"
-    return {"code": type(error).__name__, "message": f"{first_line}{_users_line(error)}", "hint": hint}
+    message = f"{_first_line(str(error))}{_users_line(error)}"
+    return {"code": type(error).__name__, "message": message, "hint": hint}
+
+
+def _first_line(text: str) -> str:
+    """Return the first line that says something; that of Py4J only names a Java method."""
+    lines = [line for line in text.splitlines() if not line.startswith("An error occurred while calling")]
+    return lines[0].removeprefix(": ") if lines else "no message"
 
 
 def _of_query(text: str) -> dict[str, str]:

@@ -55,15 +55,15 @@ def state(
         wanted = None if key is None else _parsed(key)
         if table is None and (wanted is not None or as_of is not None):
             raise ArgumentError("--key and --as-of need a table.", hint="Name it after the checkpoint.")
-        _check_directory(checkpoint)
+        place = _checked(checkpoint)
         with sessions() as session:
             if table is None:
-                _print_tables(checkpoint, summary(session(), checkpoint, batch_id), as_json=as_json)
+                _print_tables(checkpoint, summary(session(), place, batch_id), as_json=as_json)
             elif wanted is None:
-                rows = read_state(session(), checkpoint, table, batch_id, as_of)
+                rows = read_state(session(), place, table, batch_id, as_of)
                 _print_rows(rows, table, limit, as_json=as_json)
             else:
-                rows = read_key(session(), checkpoint, table, wanted, batch_id, as_of)
+                rows = read_key(session(), place, table, wanted, batch_id, as_of)
                 _print_rows(rows, table, limit, as_json=as_json)
 
 
@@ -80,18 +80,24 @@ def _parsed(key: str) -> dict[str, Any]:
     return found
 
 
-def _check_directory(checkpoint: str) -> None:
-    """Refuse a directory of this machine that does not exist or cannot be read, before Spark starts."""
-    place = Place.of(checkpoint)
-    path = Path(place.path)
-    if place.scheme != "file" and not (place.scheme == "" and _is_local_default()):
-        return
-    if not path.is_dir():
+def _checked(checkpoint: str) -> str:
+    """Return the directory, with its scheme if it is on this machine, where the library reads small files itself.
+
+    Raises
+    ------
+    ArgumentError
+        It is on this machine, and does not exist or cannot be read.
+    """
+    path = Place.of(checkpoint).local_path
+    if path is None or not (checkpoint.startswith("file:") or _is_local_default()):
+        return checkpoint
+    if not Path(path).is_dir():
         raise ArgumentError(
             f"There is no directory {checkpoint}.", hint="Give the directory of a query's checkpoint."
         )
     if not os.access(path, os.R_OK | os.X_OK):
         raise ArgumentError(f"{checkpoint} cannot be read.", hint="Run it as a user who may read it.")
+    return f"file:{path}"
 
 
 def _is_local_default() -> bool:

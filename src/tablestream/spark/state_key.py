@@ -100,7 +100,7 @@ def _key_row(
     names = key_columns(len(kinds))
     parts = [normalised(column.cast(kind), kind) for column, kind in zip(wanted.values(), kinds, strict=True)]
     columns = [part.alias(name) for part, name in zip(parts, names, strict=True)]
-    one = spark.sql("SELECT 1").select(F.xxhash64(*parts).alias(_HASH), *columns).toArrow()
+    one = spark.sql("VALUES (1)").select(F.xxhash64(*parts).alias(_HASH), *columns).toArrow()
     row = cast("pl.DataFrame", pl.from_arrow(one))
     for field, name in zip(table.key, names, strict=True):
         if row[name].null_count():
