@@ -69,7 +69,11 @@ def test_a_table_runs_on_the_console_and_into_files_and_goes_on_from_its_checkpo
     told = events(second.stdout)
     assert [one["event"] for one in told] == ["started", "change", "micro_batch", "ended"]
     assert (told[1]["output"], told[1]["row"]["sku"], told[1]["row"]["count"]) == ("per_sku", "cup", 2)
-    assert (told[2]["micro_batch"], told[2]["records_in"], told[2]["changes_out"]) == (2, 1, 1)
+    assert (told[2]["micro_batch"], told[2]["records_in"], told[2]["changes_out"]) == (
+        2,
+        1,
+        2,
+    )  # of two outputs
     assert second.stderr == ""
     written = pl.read_parquet(f"{files}/*/*.parquet", hive_partitioning=True)
     assert written.sort("micro_batch").select("micro_batch", "count").rows() == [(0, 1), (2, 2)]

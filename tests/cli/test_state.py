@@ -38,7 +38,7 @@ def checkpoint(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) ->
     )
     times: dict[str, Any] = {"timestamp": F.timestamp_seconds("at")}
     frame = log.read(spark)
-    rows = ts.table(frame, "k", name="rows", apply_as_deletes="x is null", **times)
+    base = ts.table(frame, "k", name="base", apply_as_deletes="x is null", **times)
     pairs = ts.table(frame, ["k", "n"], columns=["x"], name="pairs", **times)
     versions = ts.table(frame, "k", columns=["n"], name="versions", history="1 hour", **times)
     small = ts.global_table(frame, "k", columns=["x"], name="small", **times)
@@ -46,9 +46,10 @@ def checkpoint(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) ->
         frame, F.expr("cast(n as double) / 2").alias("half"), columns=["k"], name="halves", **times
     )
     outputs = [
-        rows.group_by((F.col("n") % 2).alias("odd")).agg(n=tf.count(), name="groups"),
-        rows.group_by((F.col("n") % 2).alias("odd")).top(2, "n", name="best"),
-        rows.join(small, on="k", suffixes=("", "_s"), name="joined"),
+        base.group_by((F.col("n") % 2).alias("odd")).agg(n=tf.count(), name="groups"),
+        base.group_by((F.col("n") % 2).alias("odd")).top(2, "n", name="best"),
+        base.materialize(name="rows"),
+        base.join(small, on="k", suffixes=("", "_s"), name="joined"),
         pairs.materialize(name="kept"),
         versions,
         halves.materialize(name="by_half"),
@@ -78,7 +79,7 @@ def test_without_a_table_the_tables_are_listed_with_their_sizes(checkpoint: Path
     assert by_name["kept"]["key"] == ["k", "n"]
     assert by_name["versions"]["versioned"]
     # Replaced rows may still be stored; every shard has the 8 rows of the global table, which count once.
-    assert 10 <= by_name["kept"]["rows"] <= 10
+    assert 9 <= by_name["kept"]["rows"] <= 10
     assert 8 <= by_name["small"]["rows"] <= 10
     assert all(one["bytes"] > 0 for one in tables)
     (_, *before) = map(json.loads, said(checkpoint, "--json", "--batch-id", "0").splitlines())
