@@ -13,6 +13,7 @@ import tablestream as ts
 from tablestream import functions as tf
 from tablestream.cli import app
 from tablestream.cli.exit_codes import ExitCode
+from tablestream.planner.catalogue import decode
 from tablestream.spark import state_key, stored_state
 from tests.spark.change_logs import START, ChangeLog, run
 
@@ -152,7 +153,6 @@ def test_what_is_no_checkpoint_is_refused(tmp_path: Path) -> None:
 def test_a_checkpoint_of_another_version_is_refused(
     checkpoint: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    decode = stored_state.decode
     monkeypatch.setattr(
         stored_state, "decode", lambda text: decode(text.replace('"version":3', '"version":99'))
     )
