@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,7 @@ from pyspark.errors import StreamingQueryException
 
 from tablestream.cli.exit_codes import ExitCode
 from tablestream.cli.failures import clear_errors
+from tablestream.cli.sessions import kept_if_needed
 from tablestream.errors import StateError
 
 if TYPE_CHECKING:
@@ -104,3 +106,17 @@ def test_the_log_of_spark_is_named_if_it_is_there(tmp_path: Path, capsys: pytest
 def test_debug_lets_an_error_pass() -> None:
     with pytest.raises(StateError), clear_errors(debug=True, as_json=False):
         raise StateError("no")
+
+
+@pytest.mark.parametrize(
+    ("error", "stays"), [(None, False), (StateError("no"), False), (ValueError("no"), True)]
+)
+def test_the_log_stays_only_if_the_error_does_not_say_enough(
+    error: Exception | None, stays: bool, tmp_path: Path
+) -> None:
+    log = tmp_path / "spark.log"
+    log.touch()
+    with contextlib.suppress(StateError, ValueError), kept_if_needed(log):
+        if error is not None:
+            raise error
+    assert log.exists() == stays

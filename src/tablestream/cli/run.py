@@ -15,7 +15,7 @@ from tablestream.cli.failures import clear_errors
 from tablestream.cli.following import follow, stop_signals
 from tablestream.cli.options import Debug, Json
 from tablestream.cli.screen import JsonScreen, Screen, TextScreen
-from tablestream.cli.sessions import sessions
+from tablestream.cli.sessions import kept_if_needed, sessions
 from tablestream.cli.target import Target, load
 from tablestream.cli.targets import outputs_of
 from tablestream.errors import ArgumentError
@@ -58,12 +58,14 @@ def run(
     screen: Screen = JsonScreen() if as_json else TextScreen()
     log = Path(tempfile.gettempdir()) / f"tablestream-run-{os.getpid()}.log"
     go_on = _command(target, checkpoint, to or [], once=once, limit=limit, as_json=as_json)
-    with clear_errors(debug=debug, as_json=as_json, log=log, go_on=go_on):
-        with sessions(log) as session:
-            found = load(target, {"spark": session, "checkpoint": lambda: _needed(checkpoint)})
-            query = _query(found, target, checkpoint, outputs_of(found, to or [], screen, limit), once=once)
-            _follow(query, screen, go_on)
-        log.unlink(missing_ok=True)
+    with (
+        clear_errors(debug=debug, as_json=as_json, log=log, go_on=go_on),
+        kept_if_needed(log),
+        sessions(log) as session,
+    ):
+        found = load(target, {"spark": session, "checkpoint": lambda: _needed(checkpoint)})
+        query = _query(found, target, checkpoint, outputs_of(found, to or [], screen, limit), once=once)
+        _follow(query, screen, go_on)
 
 
 def _query(

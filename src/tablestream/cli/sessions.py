@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import SparkSession
 
+from tablestream.errors import TablestreamError
 from tablestream.spark import local_spark
 
 if TYPE_CHECKING:
@@ -42,3 +43,14 @@ def sessions(log: Path | None = None) -> Iterator[Callable[[], SparkSession]]:
             return ended.enter_context(local_spark.local_spark(scratch / "spark", log or scratch / "log"))
 
         yield session
+
+
+@contextlib.contextmanager
+def kept_if_needed(log: Path) -> Iterator[None]:
+    """Remove a log at the end, unless there is an error that does not say enough itself."""
+    try:
+        yield
+    except (TablestreamError, KeyboardInterrupt):
+        log.unlink(missing_ok=True)
+        raise
+    log.unlink(missing_ok=True)
