@@ -48,7 +48,7 @@ def test_the_page_shows_what_the_commands_print(tmp_path: Path, monkeypatch: pyt
         return result.stdout
 
     command, _, shown = block("$ tablestream run").partition("\n")
-    changes = shown[shown.index("per_sku, ") : shown.index("batch 0:")]
+    changes = shown[shown.index("per_sku, ") : shown.index("\nbatch 0:") + 1]
     assert comparable(printed(command, "--once")) == comparable(changes)
     command, _, shown = block("$ tablestream state out/checkpoint\n").partition("\n")
     assert comparable(printed(command)) == comparable(shown)
