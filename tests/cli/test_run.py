@@ -116,11 +116,12 @@ def test_outputs_and_queries_say_themselves_where_they_are_written(pipeline: Pip
 @pytest.mark.usefixtures("spark")
 def test_a_query_that_fails_says_why_and_how_to_go_on(pipeline: Pipeline) -> None:
     pipeline.add(7, "cup")
-    failed = run(pipeline, "half", "--checkpoint", "out/checkpoint", "--once")
+    checkpoint = str(pipeline.directory / "checkpoint")
+    failed = run(pipeline, "half", "--checkpoint", checkpoint, "--once")
     assert failed.exit_code == ExitCode.QUERY_FAILED
     error = failed.stderr[failed.stderr.index("Error ") :]
     assert "no half of 7" in error
-    assert f"Go on with: tablestream run {pipeline.named('half')} --checkpoint out/checkpoint --once" in error
+    assert f"Go on with: tablestream run {pipeline.named('half')} --checkpoint {checkpoint} --once" in error
     assert "Traceback" not in failed.output
     assert "\tat " not in failed.output
 
