@@ -42,8 +42,8 @@ def may_import_spark(folder: str) -> bool:
 
 
 def may_import_bridge(folder: str, module: str) -> bool:
-    """Say whether a module may import ``tablestream.spark``: the handles, the bridge itself, and the test driver."""
-    return folder in {"spark", "testing"} or (folder == "" and module not in NOT_HANDLES)
+    """Say whether a module may import ``tablestream.spark``: handles, the bridge, the test driver, commands."""
+    return folder in {"spark", "testing", "cli"} or (folder == "" and module not in NOT_HANDLES)
 
 
 def violations(package: Path) -> list[str]:

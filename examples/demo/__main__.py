@@ -13,7 +13,8 @@ import typer
 from examples.demo.display import Display, JsonDisplay, TextDisplay
 from examples.demo.run import DemoOptions, run_demos
 from examples.demo.scenarios import SCENARIOS
-from tablestream.cli import Debug, Json, clear_errors
+from tablestream.cli.failures import clear_errors
+from tablestream.cli.options import Debug, Json
 
 EXIT_DIFFERENT, EXIT_INTERRUPTED = 1, 130
 FIRST_SHOWN = ["flights", "weather"]

@@ -12,7 +12,7 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
-from tablestream.cli import console, table_of_rows
+from tablestream.cli.display import console, table_of_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from examples.demo.progress import MicroBatchReport
 
 _REFRESHES_PER_S = 4
+#: The width of lines if the output is not a terminal: the samples of joined rows have many columns.
+_LINE_WIDTH = 140
 
 
 class Progress(Protocol):
@@ -61,7 +63,7 @@ class TextDisplay:
     """
 
     def __init__(self, file: IO[str] | None = None) -> None:
-        self._console = console(file)
+        self._console = console(file, width=_LINE_WIDTH)
 
     def say(self, text: str) -> None:
         """Write a line."""

@@ -11,7 +11,7 @@ from pyspark.sql.types import TimestampType
 
 from tablestream import start, table
 from tablestream.connectors import files as module
-from tablestream.connectors.files import from_files, to_files
+from tablestream.connectors.files import from_files, small_lines, to_files
 from tablestream.errors import ArgumentError, PlanError, ReservedNameError
 from tests.connectors.changes import START, changes
 
@@ -161,3 +161,17 @@ def test_arguments_that_are_refused() -> None:
         to_files("out", "csv")  # type: ignore[arg-type]
     with pytest.raises(ArgumentError, match="empty"):
         to_files("")
+
+
+def test_small_files_of_this_machine_are_read_as_spark_reads_them(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, text in {"b/part-1": "two\nthree\n", "a/part-0": "one\ntwo\n", "a/other": "four\n"}.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    patterns = ["*/part-*", "a/part-0", "a/none-*", "c/part-0"]
+    theirs = [small_lines(spark, f"{tmp_path}/{one}") for one in patterns]
+    monkeypatch.setattr(type(spark), "read", None)
+    mine = [small_lines(spark, f"file:{tmp_path}/{one}") for one in patterns]
+    assert mine == [["one", "two", "three"], ["one", "two"], [], []]
+    assert [sorted(lines) for lines in theirs] == [sorted(lines) for lines in mine]

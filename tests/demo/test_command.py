@@ -120,7 +120,7 @@ def test_any_other_error_is_named_and_says_how_to_see_more(monkeypatch: pytest.M
     demos_that(monkeypatch, OSError("No space left on device\nmore"))
     result = run()
     assert result.exit_code == 2
-    assert result.stderr.startswith("Error OSError: No space left on device\n")
+    assert result.stderr.startswith("Error OSError: No space left on device (test_command.py:")
     assert "--debug" in result.stderr
     assert "Traceback" not in result.stderr
 

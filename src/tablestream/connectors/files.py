@@ -6,7 +6,10 @@ The notes of `from_files` say how Spark 4.2 treats malformed rows, as tested for
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass, field, replace
+from glob import glob
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 
 from pyspark.errors import AnalysisException, ParseException
@@ -14,6 +17,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
 from tablestream.calling import user_line
+from tablestream.connectors.place import Place
 from tablestream.connectors.sink import checked_path, quoted
 from tablestream.connectors.workers import use_driver_python
 from tablestream.errors import ArgumentError, PlanError, ReservedNameError
@@ -413,9 +417,14 @@ def first_line(spark: SparkSession, pattern: str) -> str | None:
 def small_lines(spark: SparkSession, pattern: str) -> list[str]:
     """Read the different lines of small texts in the order in which they are first found; none if no file exists.
 
-    The pattern is given twice: for a single path, Spark looks for the log of its own file sink, and warns with a
-    stack trace if there is none.
+    A ``file:`` path of a local session is read here, in a hundredth of the time of Spark's job. For others the pattern
+    is given twice: for a single path, Spark looks for the log of its own file sink, and warns with a stack trace if
+    there is none.
     """
+    place = Place.of(pattern)
+    if place.scheme == "file" and _is_local(spark):
+        texts = (_text(Path(one)) for one in sorted(glob(place.path)))  # noqa: PTH207 - all of it is a pattern
+        return list(dict.fromkeys(line for text in texts for line in text.splitlines()))
     try:
         rows = spark.read.text([pattern] * 2).collect()
     except AnalysisException as error:
@@ -423,3 +432,18 @@ def small_lines(spark: SparkSession, pattern: str) -> list[str]:
             return []
         raise
     return list(dict.fromkeys(row[0] for row in rows))
+
+
+def _is_local(spark: SparkSession) -> bool:
+    """Whether the driver and the executors are this machine's."""
+    if type(spark).__module__.startswith("pyspark.sql.connect"):
+        return False
+    return re.fullmatch(r"local(\[.*\])?", str(spark.sparkContext.master)) is not None
+
+
+def _text(path: Path) -> str:
+    """Return the text of a file; empty if it was removed meanwhile."""
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except FileNotFoundError:
+        return ""

@@ -7,10 +7,8 @@ their clocks.
 
 from __future__ import annotations
 
-import json
 import os
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -20,25 +18,15 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from tablestream.calling import user_line
-from tablestream.connectors.files import first_line
 from tablestream.connectors.sink import checked_path
 from tablestream.connectors.workers import prepare_workers
-from tablestream.errors import ArgumentError, StateError
-from tablestream.planner.catalogue import StoredTable, StoredTables, decode
+from tablestream.errors import ArgumentError
+from tablestream.planner.catalogue import StoredTable
 from tablestream.spark import blobs
-from tablestream.spark.births import stored_births
 from tablestream.spark.relocation import check_place
-from tablestream.spark.store import TABLES, variables
 from tablestream.spark.stored_rows import StoredRows, check_history, chosen, moment_of, shown
+from tablestream.spark.stored_state import StoredState, store_of
 from tablestream.spark.unpacking import by_batches
-from tablestream.state.births import Births, shard_gone
-from tablestream.state.sealed import unseal
-from tablestream.state.shard import manifest_missing
-from tablestream.state.store import MemoryStore
-
-_MANIFEST = re.compile(variables(0)[0].replace("0", r"(\d+)"))
-#: The place of a chunk; null for a manifest.
-_PLACE = {"trace": "int", "run": "bigint", "chunk": "int"}
 
 
 def read_state(
@@ -106,114 +94,19 @@ def read_state(
     checkpoint = checked_path(checkpoint, "the checkpoint")
     prepare_workers(spark)
     check_place(spark, checkpoint)
-    state = _State.of(spark, checkpoint, batch_id)
+    state = StoredState.of(spark, checkpoint, batch_id)
     found = chosen(state.tables(), table)
-    moment_us = None if as_of is None else moment_of(spark, found, as_of)
-    if moment_us is not None:
-        heads = [bytes(row.data) for row in state.manifests(found.round).collect()]
-        check_history(spark, found, moment_us, heads)
-    return _rows(state, found, moment_us)
+    return rows_of(state, found, time_of(state, found, as_of))
 
 
-@dataclass(frozen=True)
-class _State:
-    """The state of a query after a micro-batch, with the number of Spark's operator for each round."""
-
-    spark: SparkSession
-    checkpoint: str
-    micro_batch: int
-    operators: Mapping[int, int]
-    births: Births
-
-    @classmethod
-    def of(cls, spark: SparkSession, checkpoint: str, wanted: int | None) -> _State:
-        """Find the rounds of a query, and check that the state after a micro-batch exists.
-
-        Raises
-        ------
-        StateError
-            It does not exist.
-        """
-        metadata = first_line(spark, f"{checkpoint}/metadata")
-        if metadata is None:
-            raise StateError(
-                f"{checkpoint} is not the checkpoint of a query.",
-                hint="Give the directory that the query was started with, as checkpoint= of ts.start.",
-                where=user_line(),
-            )
-        # The reader asks this coordinator for the places of state stores; without queries, nothing else starts it.
-        _ = spark.streams.active
-        operators, kept = {}, (0, -1)
-        for row in spark.read.format("state-metadata").load(checkpoint).collect():
-            properties = json.loads(row.operatorProperties or "{}")
-            names = {one["stateName"] for one in properties.get("stateVariables", [])}
-            for number in filter(None, map(_MANIFEST.fullmatch, names)):
-                operators[int(number.group(1))] = row.operatorId
-                kept = row.minBatchId, row.maxBatchId
-        micro_batch = kept[1] if wanted is None else wanted
-        if not operators or kept[1] < 0:
-            raise StateError(
-                f"The checkpoint {checkpoint} has no state of tables.",
-                hint="Wait until the query has completed a micro-batch. A plan without joins and groups has no state.",
-                where=user_line(),
-            )
-        if not kept[0] <= micro_batch <= kept[1]:
-            raise StateError(
-                f"The checkpoint {checkpoint} has the state after the micro-batches {kept[0]} to {kept[1]},"
-                f" not that after {micro_batch}.",
-                hint="Give batch_id= one of these; spark.sql.streaming.minBatchesToRetain says how many are kept.",
-                where=user_line(),
-            )
-        births = stored_births(spark, checkpoint, json.loads(metadata)["id"])
-        return cls(spark, checkpoint, micro_batch, operators, births)
-
-    def manifests(self, work: int) -> DataFrame:
-        """Return the manifests of a round, by shard."""
-        places = (F.lit(None).cast(kind).alias(name) for name, kind in _PLACE.items())
-        rows = self._read(work, variables(work)[0])
-        return rows.select(f"key.{blobs.SHARD}", *places, F.col("value.manifest").alias("data"))
-
-    def shards(self, work: int) -> DataFrame:
-        """Return the shards of a round that must have a manifest, in the same columns, without data."""
-        born = self.births.before(self.micro_batch + 1)
-        rows = [(shard, None, None, None, None) for number, shard in born if number == work]
-        columns = ", ".join(f"{name} {kind}" for name, kind in _PLACE.items())
-        return self.spark.createDataFrame(rows, f"{blobs.SHARD} int, {columns}, data binary")
-
-    def chunks(self, work: int) -> DataFrame:
-        """Return the chunks of a round, by shard and place, in the same columns."""
-        rows = self._read(work, variables(work)[1])
-        places = (f"user_map_key.{name}" for name in _PLACE)
-        return rows.select(f"key.{blobs.SHARD}", *places, F.col("user_map_value.chunk").alias("data"))
-
-    def tables(self) -> StoredTables:
-        """Return the list of tables in the state. Every shard of every round has the same list.
-
-        Raises
-        ------
-        StateError
-            There is no shard yet.
-        DamagedStateError
-            There is no shard any more.
-        """
-        trace, run, chunk = TABLES
-        for work in sorted(self.operators):
-            here = (F.col("trace") == trace) & (F.col("run") == run) & (F.col("chunk") == chunk)
-            row = self.chunks(work).where(here).select("data").first()
-            if row is not None:
-                return decode(unseal(bytes(row[0]).decode(errors="replace"), "tables"))
-        for place, micro_batch in self.births.before(self.micro_batch + 1).items():
-            raise shard_gone(place, micro_batch)
-        raise StateError(
-            f"The checkpoint {self.checkpoint} has no rows of any table yet.",
-            hint="Wait until records have arrived.",
-            where=user_line(),
-        )
-
-    def _read(self, work: int, variable: str) -> DataFrame:
-        reader = self.spark.read.format("statestore").option("operatorId", self.operators[work])
-        reader = reader.option("batchId", self.micro_batch).option("stateVarName", variable)
-        return reader.load(self.checkpoint)
+def time_of(state: StoredState, table: StoredTable, as_of: str | datetime | None) -> int | None:
+    """Return a time in microseconds since 1970; raise as `read_state` if the table's history does not have it."""
+    if as_of is None:
+        return None
+    moment_us = moment_of(state.spark, table, as_of)
+    heads = [bytes(row.data) for row in state.manifests(table.round).collect()]
+    check_history(state.spark, table, moment_us, heads)
+    return moment_us
 
 
 @dataclass(frozen=True)
@@ -224,20 +117,11 @@ class _ShardReader:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the rows, a bounded number at a time."""
-        store = MemoryStore()
-        for batch in batches:
-            columns = (batch[name].to_pylist() for name in (*_PLACE, "data"))
-            for trace, run, chunk, data in zip(*columns, strict=True):
-                if trace is None:
-                    store.manifest = store.manifest if data is None else data
-                else:
-                    store.chunks[trace, run, chunk] = data
-        if store.manifest is None:  # then there are chunks, or the shard is listed
-            raise manifest_missing()
+        store = store_of(batches)
         yield from self.rows.of(store)
 
 
-def _rows(state: _State, table: StoredTable, as_of_us: int | None) -> DataFrame:
+def rows_of(state: StoredState, table: StoredTable, as_of_us: int | None) -> DataFrame:
     """Return the rows of a table as users see them."""
     stored = StoredRows.of_table(table, as_of_us)
     reader = _ShardReader(stored)

@@ -1,0 +1,31 @@
+"""The command line: ``tablestream run``, ``explain``, ``state``, ``relocate`` and ``demo``.
+
+Each command has its own module, `commands` puts them together, and `exit_codes` has the exit codes of all of them:
+
+====  =============================================================================================================
+code  meaning
+====  =============================================================================================================
+0     success; a query ended by itself (``--once``), or was stopped by Ctrl-C after its micro-batch
+2     the command could not run: wrong use, an error in the user's module, a checkpoint that does not fit
+3     a query ended with an error
+130   interrupted at once: Ctrl-C twice, or while no query was running
+====  =============================================================================================================
+
+Results go to standard output, progress and errors to standard error. With ``--json`` both are JSON lines. Only
+``--debug`` shows tracebacks.
+"""
+
+import sys
+
+try:
+    import rich as _rich  # noqa: F401 - imported to see whether it is there
+    import typer as _typer  # noqa: F401 - the same
+except ModuleNotFoundError as missing:
+    sys.stderr.write(
+        f"The command line needs {missing.name}. Install it with: pip install 'tablestream[cli]'\n"
+    )
+    raise SystemExit(2) from missing
+
+from tablestream.cli.commands import app, main
+
+__all__ = ["app", "main"]

@@ -1,0 +1,39 @@
+"""``tablestream explain`` prints a plan."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+from typing import Any
+
+import typer
+
+from tablestream.cli.failures import clear_errors
+from tablestream.cli.options import Debug, Json
+from tablestream.cli.sessions import sessions
+from tablestream.cli.target import Target, load
+from tablestream.errors import ArgumentError
+from tablestream.spark.runner import OutputRequest, plan_text
+
+
+def explain(target: Target, as_json: Json = False, debug: Debug = False) -> None:
+    """Print the plan of a table: its rounds, and what each of them remembers.
+
+    The module is imported, so its code runs: put code that starts a query under if __name__ == "__main__".
+    """
+    with clear_errors(debug=debug, as_json=as_json), sessions() as session:
+        text = _plan(load(target, {"spark": session}), target)
+        typer.echo(json.dumps({"object": target, "plan": text}) if as_json else text)
+
+
+def _plan(found: Any, target: str) -> str:
+    outputs = [found] if isinstance(found, OutputRequest) else found
+    if isinstance(outputs, list | tuple) and all(isinstance(one, OutputRequest) for one in outputs):
+        return plan_text(*outputs)
+    if not hasattr(found, "explain"):
+        raise ArgumentError(f"{target} is a {type(found).__name__}, which has no plan.", hint="Name a table.")
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        found.explain()
+    return printed.getvalue().rstrip("\n")

@@ -1,0 +1,131 @@
+"""Turns an error into one message with a code and a hint, and into an exit code."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import re
+import sysconfig
+import traceback
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+from pyspark.errors import StreamingQueryException
+from pyspark.logger import PySparkLogger
+from rich.console import Console
+from rich.text import Text
+
+import tablestream
+from tablestream.cli.exit_codes import ExitCode
+from tablestream.errors import TablestreamError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_CODE = re.compile(r"\[(TABLESTREAM_[A-Z_]+)\] ([^\n]*)")
+#: How Spark begins the message of a query that failed.
+_ENDED = re.compile(r"^\[STREAM_FAILED\] .*?terminated with exception: ", re.DOTALL)
+#: The last line of a Python traceback in a message of Spark.
+_RAISED = re.compile(r"^(?P<kind>[A-Za-z_][\w.]*(?:Error|Exception|Interrupt)): (?P<text>.*)$", re.MULTILINE)
+_INSTALLED = (
+    sysconfig.get_path("purelib"),
+    sysconfig.get_path("stdlib"),
+    str(Path(tablestream.__file__).parent),
+)
+
+
+@contextlib.contextmanager
+def clear_errors(
+    *, debug: bool, as_json: bool, log: Path | None = None, go_on: str | None = None
+) -> Iterator[None]:
+    """Turn an error into one message on standard error and an exit code, unless ``debug`` is set.
+
+    Parameters
+    ----------
+    debug
+        Let the error pass, with its traceback.
+    as_json
+        Write the message as a JSON object.
+    log
+        Where Spark's own messages are, for the hint.
+    go_on
+        The command that starts a failed query again.
+    """
+    if not debug:
+        _keep_spark_quiet()
+    try:
+        yield
+    except (typer.Exit, typer.Abort):
+        raise
+    except KeyboardInterrupt:
+        if debug:
+            raise
+        _say({"code": "INTERRUPTED", "message": "Interrupted.", "hint": ""}, as_json=as_json)
+        raise typer.Exit(ExitCode.INTERRUPTED) from None
+    except (Exception, SystemExit) as error:
+        if debug:
+            raise
+        failed = isinstance(error, StreamingQueryException)
+        facts = _facts(error, log if log is not None and log.exists() else None)
+        if failed and go_on is not None:
+            facts |= {"hint": f"{facts['hint']} Go on with: {go_on}".strip(), "go_on": go_on}
+        _say(facts, as_json=as_json)
+        raise typer.Exit(ExitCode.QUERY_FAILED if failed else ExitCode.COULD_NOT_RUN) from None
+
+
+def _say(facts: dict[str, str], *, as_json: bool) -> None:
+    if as_json:
+        typer.echo(json.dumps({"event": "error", **facts}), err=True)
+        return
+    lines = [f"Error {facts['code']}: {facts['message']}", facts["hint"]]
+    Console(stderr=True, highlight=False).print(Text("\n".join(filter(None, lines))), soft_wrap=True)
+
+
+def _keep_spark_quiet() -> None:
+    """Keep PySpark from writing refused columns and failed calls to standard error, with stack traces."""
+    for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
+        PySparkLogger.getLogger(name).setLevel(logging.CRITICAL)
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
+
+
+def _facts(error: BaseException, log: Path | None) -> dict[str, str]:
+    """Return the code of an error, its message, and what to do."""
+    if isinstance(error, TablestreamError):
+        return {"code": error.code, "message": error.reason, "hint": error.hint}
+    hint = "Run it with --debug for the traceback."
+    if log is not None:
+        hint = f"Run it with --debug for the traceback; Spark's own messages are in {log}."
+    # The library's error in a worker arrives as the text of a Spark error.
+    inner = _CODE.search(str(error))
+    if inner:
+        return {"code": inner.group(1), "message": inner.group(2), "hint": hint}
+    if isinstance(error, StreamingQueryException):
+        return {**_of_query(str(error)), "hint": hint}
+    message = f"{_first_line(str(error))}{_users_line(error)}"
+    return {"code": type(error).__name__, "message": message, "hint": hint}
+
+
+def _first_line(text: str) -> str:
+    """Return the first line that says something; that of Py4J only names a Java method."""
+    lines = [line for line in text.splitlines() if not line.startswith("An error occurred while calling")]
+    return lines[0].removeprefix(": ") if lines else "no message"
+
+
+def _of_query(text: str) -> dict[str, str]:
+    """Return the error of a query: what Python raised in it, or Spark's first line."""
+    raised = _RAISED.findall(text) if "Traceback (most recent call last)" in text else []
+    if raised:
+        kind, message = raised[-1]
+        return {"code": kind.rpartition(".")[2], "message": message}
+    return {"code": "STREAM_FAILED", "message": _ENDED.sub("", text).partition("\n")[0]}
+
+
+def _users_line(error: BaseException) -> str:
+    """Return the last line of the user's own files that an error passed; empty if there is none."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [one for one in frames if not one.filename.startswith((*_INSTALLED, "<"))]
+    if isinstance(error, SyntaxError) and error.filename:
+        return f" ({Path(error.filename).name}:{error.lineno})"
+    return f" ({Path(own[-1].filename).name}:{own[-1].lineno})" if own else ""

@@ -1,0 +1,9 @@
+"""Options and arguments that several commands have."""
+
+from typing import Annotated
+
+import typer
+
+Json = Annotated[bool, typer.Option("--json", help="Write JSON lines for programs.")]
+Debug = Annotated[bool, typer.Option("--debug", help="Show the full traceback of an error.")]
+Checkpoint = Annotated[str, typer.Argument(help="The checkpoint directory of the query.")]

@@ -1,0 +1,114 @@
+"""Where ``tablestream run`` writes: changes to standard output, progress to standard error, or JSON lines."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Mapping
+from threading import RLock
+from typing import TYPE_CHECKING, Any, Protocol
+
+from rich.text import Text
+
+from tablestream.cli.display import console, print_rows
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from tablestream.cli.progress import MicroBatch
+
+_ERASE = "\r\x1b[2K"
+
+
+class Screen(Protocol):
+    """What is shown while a query runs."""
+
+    def say(self, text: str, event: Mapping[str, Any]) -> None:
+        """Tell people a text, and programs an event."""
+
+    def micro_batch(self, done: MicroBatch) -> None:
+        """Show that a micro-batch has ended."""
+
+    def changes(self, title: str, rows: pl.DataFrame, lines: Callable[[], list[str]]) -> None:
+        """Show changes: as rows to people, as JSON to programs."""
+
+    def close(self) -> None:
+        """Leave the terminal as it was."""
+
+
+class TextScreen:
+    """For people. A terminal gets one line that is updated, anything else a line per micro-batch."""
+
+    def __init__(self) -> None:
+        self._out, self._err = console(), console(stderr=True)
+        self._updates = self._err.is_terminal and not self._err.is_dumb_terminal
+        self._status = ""
+        self._lock = RLock()  # Spark writes the changes in a thread of its own
+
+    def say(self, text: str, event: Mapping[str, Any]) -> None:  # noqa: ARG002 - for programs
+        """Write a line of text."""
+        with self._lock:
+            self._erase()
+            self._err.print(Text(text), soft_wrap=True)
+            self._draw()
+
+    def micro_batch(self, done: MicroBatch) -> None:
+        """Write a line, or replace it."""
+        with self._lock:
+            if self._updates:
+                self._status = str(done)
+                self._draw()
+            else:
+                self._err.print(Text(str(done)), soft_wrap=True)
+
+    def changes(self, title: str, rows: pl.DataFrame, lines: Callable[[], list[str]]) -> None:  # noqa: ARG002 - the same
+        """Write a table."""
+        with self._lock:
+            self._erase()
+            print_rows(self._out, title, rows)
+            sys.stdout.flush()
+            self._draw()
+
+    def close(self) -> None:
+        """Keep the last state of the line that was updated."""
+        with self._lock:
+            if self._status:
+                sys.stderr.write("\n")
+                self._status = ""
+
+    def _erase(self) -> None:
+        if self._status:
+            sys.stderr.write(_ERASE)
+            sys.stderr.flush()
+
+    def _draw(self) -> None:
+        if self._status:
+            sys.stderr.write(_ERASE + self._status[: self._err.width - 1])
+            sys.stderr.flush()
+
+
+class JsonScreen:
+    """For programs: JSON lines on standard output."""
+
+    def __init__(self) -> None:
+        self._lock = RLock()
+
+    def say(self, text: str, event: Mapping[str, Any]) -> None:  # noqa: ARG002 - for people
+        """Write the event."""
+        self._write([json.dumps(event)])
+
+    def micro_batch(self, done: MicroBatch) -> None:
+        """Write the figures."""
+        self._write([json.dumps(done.as_json())])
+
+    def changes(self, title: str, rows: pl.DataFrame, lines: Callable[[], list[str]]) -> None:  # noqa: ARG002 - the same
+        """Write the changes."""
+        self._write(lines())
+
+    def close(self) -> None:
+        """Do nothing."""
+
+    def _write(self, lines: list[str]) -> None:
+        with self._lock:
+            sys.stdout.write("".join(f"{line}\n" for line in lines))
+            sys.stdout.flush()

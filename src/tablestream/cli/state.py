@@ -1,0 +1,173 @@
+"""``tablestream state`` lists the tables in a query's state, and prints their rows."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, cast
+
+import polars as pl
+import typer
+from pyspark.sql import functions as F
+
+from tablestream.cli.display import console, print_rows, size_text
+from tablestream.cli.failures import clear_errors
+from tablestream.cli.options import Checkpoint, Debug, Json
+from tablestream.cli.sessions import sessions
+from tablestream.connectors.files import JSON_OPTIONS
+from tablestream.connectors.place import Place
+from tablestream.errors import ArgumentError
+from tablestream.planner import catalogue
+from tablestream.spark.state_key import read_key
+from tablestream.spark.state_reader import read_state
+from tablestream.spark.state_tables import StateSummary, summary
+from tablestream.state import manifest
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+def state(
+    checkpoint: Checkpoint,
+    table: Annotated[
+        str | None,
+        typer.Argument(help="A table whose rows are in the state. Without it, the tables are listed."),
+    ] = None,
+    *,
+    key: Annotated[
+        str | None,
+        typer.Option(metavar="JSON", help='Only the row with this key, such as \'{"ticker": "A"}\'.'),
+    ] = None,
+    as_of: Annotated[
+        str | None,
+        typer.Option(help="For a versioned table: the rows valid at this time, in UTC if it has no zone."),
+    ] = None,
+    batch_id: Annotated[
+        int | None, typer.Option(min=0, help="The state after this micro-batch; by default the last one.")
+    ] = None,
+    limit: Annotated[int, typer.Option(min=1, help="How many rows to print.")] = 20,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """List the tables in the state of a query, or print the rows of one. The query may be running."""
+    with clear_errors(debug=debug, as_json=as_json):
+        wanted = None if key is None else _parsed(key)
+        if table is None and (wanted is not None or as_of is not None):
+            raise ArgumentError("--key and --as-of need a table.", hint="Name it after the checkpoint.")
+        place = _checked(checkpoint)
+        with sessions() as session:
+            if table is None:
+                _print_tables(checkpoint, summary(session(), place, batch_id), as_json=as_json)
+            elif wanted is None:
+                rows = read_state(session(), place, table, batch_id, as_of)
+                _print_rows(rows, table, limit, as_json=as_json)
+            else:
+                rows = read_key(session(), place, table, wanted, batch_id, as_of)
+                _print_rows(rows, table, limit, as_json=as_json)
+
+
+def _parsed(key: str) -> dict[str, Any]:
+    try:
+        found = json.loads(key)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise ArgumentError(
+            f"--key {key} is not a JSON object.",
+            hint='Write it as \'{"ticker": "A"}\', with the quotes of your shell.',
+        )
+    return found
+
+
+def _checked(checkpoint: str) -> str:
+    """Return the directory, with its scheme if it is on this machine, where the library reads small files itself.
+
+    Raises
+    ------
+    ArgumentError
+        It is on this machine, and does not exist or cannot be read.
+    """
+    path = Place.of(checkpoint).local_path
+    if path is None or not (checkpoint.startswith("file:") or _is_local_default()):
+        return checkpoint
+    if not Path(path).is_dir():
+        raise ArgumentError(
+            f"There is no directory {checkpoint}.", hint="Give the directory of a query's checkpoint."
+        )
+    if not os.access(path, os.R_OK | os.X_OK):
+        raise ArgumentError(f"{checkpoint} cannot be read.", hint="Run it as a user who may read it.")
+    return f"file:{path}"
+
+
+def _is_local_default() -> bool:
+    """Whether a path without a scheme is on this machine: yes for a local session, unknown for others."""
+    return not any(name in os.environ for name in ("PYSPARK_GATEWAY_PORT", "SPARK_REMOTE", "HADOOP_CONF_DIR"))
+
+
+def _print_tables(checkpoint: str, found: StateSummary, *, as_json: bool) -> None:
+    """Print a line about the state, and one for each table."""
+    disk = _bytes_on_disk(checkpoint)
+    if as_json:
+        typer.echo(
+            json.dumps(
+                {
+                    "checkpoint": checkpoint,
+                    "micro_batch": found.micro_batch,
+                    "oldest_micro_batch": found.oldest,
+                    "bytes_on_disk": disk,
+                    "state_format": manifest.FORMAT_VERSION,
+                    "tables_format": catalogue.FORMAT_VERSION,
+                    "without_rows": list(found.others),
+                }
+            )
+        )
+        for one in found.tables:
+            facts = {"table": one.name, "key": list(one.key), "versioned": one.is_versioned}
+            typer.echo(json.dumps({**facts, "rows": one.rows, "bytes": one.size_bytes}))
+        return
+    out = console()
+    out.print(f"After micro-batch {found.micro_batch}; the state goes back to micro-batch {found.oldest}.")
+    formats = f"state {manifest.FORMAT_VERSION}, tables {catalogue.FORMAT_VERSION}"
+    out.print(f"Formats: {formats}. On disk: {'unknown' if disk is None else size_text(disk)}.")
+    kinds = ["versioned" if one.is_versioned else "latest rows" for one in found.tables]
+    rows = {
+        "table": [one.name for one in found.tables],
+        "key": [", ".join(one.key) for one in found.tables],
+        "keeps": kinds,
+        "rows": [f"{one.rows:,}" for one in found.tables],
+        "size": [size_text(one.size_bytes) for one in found.tables],
+    }
+    print_rows(out, "Tables in the state", pl.DataFrame(rows, schema=dict.fromkeys(rows, pl.String)))
+    out.print("Rows include tombstones, and rows that a merge will remove.")
+    if found.others:
+        out.print(f"Without rows in the state: {', '.join(found.others)}.")
+
+
+def _bytes_on_disk(checkpoint: str) -> int | None:
+    """Return the size of a checkpoint on this machine. A running query removes files meanwhile."""
+    path = Place.of(checkpoint).local_path
+    if path is None or not Path(path).is_dir():
+        return None
+    total = 0
+    for directory, _, names in os.walk(path):
+        for name in names:
+            try:
+                total += (Path(directory) / name).stat().st_size
+            except FileNotFoundError:
+                continue
+    return total
+
+
+def _print_rows(rows: DataFrame, title: str, limit: int, *, as_json: bool) -> None:
+    """Print some rows; the title says whether there are more."""
+    if as_json:
+        lines = rows.limit(limit).select(F.to_json(F.struct("*"), JSON_OPTIONS)).collect()
+        for (line,) in lines:
+            typer.echo(line)
+        return
+    found = cast("pl.DataFrame", pl.from_arrow(rows.limit(limit + 1).toArrow()))
+    more = (
+        f"the first {limit} rows" if found.height > limit else f"{found.height} row{'s'[: found.height != 1]}"
+    )
+    print_rows(console(), f"{title}: {more}", found.head(limit))

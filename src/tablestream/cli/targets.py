@@ -1,0 +1,66 @@
+"""Where ``tablestream run`` writes the changes of a table: ``--to FORMAT:DIRECTORY``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from tablestream.cli.console_sink import ConsoleSink
+from tablestream.connectors.delta import to_delta
+from tablestream.connectors.files import to_files
+from tablestream.connectors.sink import Sink
+from tablestream.errors import ArgumentError
+from tablestream.spark.runner import OutputRequest
+
+if TYPE_CHECKING:
+    from tablestream.cli.screen import Screen
+
+CONSOLE = "console"
+_SINKS: dict[str, Callable[[str], Sink]] = {
+    "parquet": to_files,
+    "json": lambda directory: to_files(directory, "json"),
+    "delta": to_delta,
+}
+
+
+def sink_of(text: str, screen: Screen, limit: int) -> Sink:
+    """Return the sink that a text names.
+
+    Raises
+    ------
+    ArgumentError
+        It names none.
+    """
+    if text == CONSOLE:
+        return ConsoleSink(screen, limit)
+    kind, _, directory = text.partition(":")
+    if kind not in _SINKS or not directory:
+        raise ArgumentError(
+            f"--to {text} names no target.",
+            hint=f"Write {CONSOLE}, {', '.join(f'{one}:DIRECTORY' for one in _SINKS)}. For others return outputs,"
+            " such as table.to(ts.to_kafka(...)).",
+        )
+    return _SINKS[kind](directory)
+
+
+def outputs_of(found: Any, to: Sequence[str], screen: Screen, limit: int) -> list[OutputRequest] | None:
+    """Return the outputs of a table or a stream, or the outputs themselves; None if it is neither.
+
+    Raises
+    ------
+    ArgumentError
+        Outputs that have sinks already are to be written elsewhere.
+    """
+    given = [found] if isinstance(found, OutputRequest) else found
+    if isinstance(given, list | tuple) and given and all(isinstance(one, OutputRequest) for one in given):
+        if to:
+            raise ArgumentError(
+                "The outputs say themselves where they are written.", hint="Omit --to, or return the table."
+            )
+        return list(given)
+    if not hasattr(found, "to") or not hasattr(found, "changes"):
+        return None
+    sinks = [sink_of(text, screen, limit) for text in to or [CONSOLE]]
+    first, *others = sinks
+    name = found.to(first).name
+    return [found.to(first), *(found.to(one, name=f"{name}_{n}") for n, one in enumerate(others, start=2))]

@@ -1,0 +1,95 @@
+"""Lists the tables in the state of a query, with their sizes: only manifests are read, no rows."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pyspark.sql import SparkSession
+
+from tablestream.connectors.sink import checked_path
+from tablestream.planner.catalogue import StoredTable
+from tablestream.spark.relocation import check_place
+from tablestream.spark.stored_state import StoredState
+from tablestream.state import manifest as manifests
+from tablestream.state.manifest import Manifest
+from tablestream.state.shard import TraceSize
+
+
+@dataclass(frozen=True)
+class TableSize:
+    """A table in the state.
+
+    Attributes
+    ----------
+    name, key
+        The table, and its key columns.
+    is_versioned
+        Whether the state has its versions.
+    rows, size_bytes
+        What is stored, in all shards: rows, including tombstones and rows that a merge will remove, and their
+        compressed bytes. Every shard has all rows of a global table; they count once.
+    """
+
+    name: str
+    key: tuple[str, ...]
+    is_versioned: bool
+    rows: int
+    size_bytes: int
+
+
+@dataclass(frozen=True)
+class StateSummary:
+    """The tables that can be read, and those that the state does not keep, after a micro-batch.
+
+    Attributes
+    ----------
+    micro_batch, oldest
+        The micro-batch, and the first one whose state can still be read.
+    tables, others
+        The tables that can be read, and the names of those whose rows the state does not keep.
+    """
+
+    micro_batch: int
+    oldest: int
+    tables: tuple[TableSize, ...]
+    others: tuple[str, ...]
+
+
+def summary(
+    spark: SparkSession, checkpoint: str | os.PathLike[str], batch_id: int | None = None
+) -> StateSummary:
+    """List the tables in the state.
+
+    Raises
+    ------
+    StateError
+        The directory is not the checkpoint of such a query, has no state yet, or was written by another version.
+    CheckpointMovedError
+        The checkpoint was moved or copied.
+    """
+    path = checked_path(checkpoint, "the checkpoint")
+    check_place(spark, path)
+    state = StoredState.of(spark, path, batch_id)
+    stored = state.tables()
+    heads = {
+        number: [manifests.decode(bytes(row.data)) for row in state.manifests(number).collect()]
+        for number in sorted({table.round for table in stored.tables})
+    }
+    sizes = tuple(_size(table, heads[table.round]) for table in stored.tables)
+    return StateSummary(state.micro_batch, state.oldest, sizes, stored.others)
+
+
+def _size(table: StoredTable, heads: Sequence[Manifest]) -> TableSize:
+    """Add up the runs of a table. The trace with its keys has its rows."""
+    of_keys = table.traces[0].name
+    rows = [TraceSize.of(head.runs(of_keys)).rows for head in heads]
+    sizes = [TraceSize.of(head.runs(spec.name)).size_bytes for head in heads for spec in table.traces]
+    return TableSize(
+        table.name,
+        tuple(one.name for one in table.key),
+        table.history is not None,
+        max(rows, default=0) if table.copied else sum(rows),
+        sum(sizes),
+    )

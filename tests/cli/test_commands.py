@@ -1,0 +1,180 @@
+"""The command line: help, exit codes, and errors as one message."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from tablestream import cli
+from tablestream.cli import app
+from tablestream.cli.exit_codes import ExitCode
+from tablestream.spark import local_spark
+
+COMMANDS = ["run", "explain", "state", "relocate", "demo"]
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(app, list(arguments))
+
+
+def test_the_version() -> None:
+    result = run("--version")
+    assert result.exit_code == 0
+    assert result.output == f"tablestream {version('tablestream')}\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--help",), ("run", "explain", "state", "relocate", "demo", "--version", "Exit codes: 0")),
+        *(((name, "--help"), ("--json", "--debug")) for name in COMMANDS),
+    ],
+)
+def test_help_names_every_choice(arguments: tuple[str, ...], words: tuple[str, ...]) -> None:
+    result = CliRunner(env={"COLUMNS": "160", "NO_COLOR": "1", "TERM": "dumb"}).invoke(app, list(arguments))
+    assert result.exit_code == 0
+    assert all(word in result.output for word in words)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("nothing",),
+        ("explain",),
+    ],
+)
+def test_wrong_use_is_refused(arguments: tuple[str, ...]) -> None:
+    assert run(*arguments).exit_code == 2
+
+
+@pytest.fixture
+def plans(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "plans_of_mine.py").write_text(
+        "class Table:\n"
+        "    def explain(self):\n"
+        "        print('round 1\\n  join')\n"
+        "table = Table()\n"
+        "def make():\n"
+        "    return Table()\n"
+        "def strange(cluster):\n"
+        "    return Table()\n"
+        "number = 7\n"
+    )
+    (tmp_path / "plans_that_fail.py").write_text("import no_such_package_anywhere\n")
+    (tmp_path / "plans_that_divide.py").write_text("def make():\n    return 1 / 0\n")
+    (tmp_path / "plans_misspelt.py").write_text("def make(:\n")
+    (tmp_path / "plans_that_exit.py").write_text("raise SystemExit('no data today')\n")
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.usefixtures("plans")
+@pytest.mark.parametrize("target", ["plans_of_mine:table", "plans_of_mine:make"])
+def test_explain_prints_the_plan_of_a_table_and_of_a_function_that_makes_one(target: str) -> None:
+    result = run("explain", target)
+    assert result.exit_code == 0
+    assert result.stdout == "round 1\n  join\n"
+
+
+@pytest.mark.usefixtures("plans")
+def test_explain_for_programs() -> None:
+    answer: dict[str, Any] = json.loads(run("explain", "plans_of_mine:table", "--json").stdout)
+    assert answer == {"object": "plans_of_mine:table", "plan": "round 1\n  join"}
+
+
+@pytest.mark.usefixtures("plans")
+@pytest.mark.parametrize(
+    ("target", "said"),
+    [
+        ("plans_of_mine", "TABLESTREAM_ARGUMENT: plans_of_mine does not name an object."),
+        ("plans_of_mine:nothing", "TABLESTREAM_ARGUMENT: plans_of_mine has no nothing."),
+        ("plans_of_mine:number", "TABLESTREAM_ARGUMENT: plans_of_mine:number is a int, which has no plan."),
+        ("no_such_module_here:table", "TABLESTREAM_ARGUMENT: There is no module no_such_module_here."),
+        (
+            "plans_that_fail:table",
+            "ModuleNotFoundError: No module named 'no_such_package_anywhere' (plans_that_fail.py:1)",
+        ),
+        ("plans_that_divide:make", "ZeroDivisionError: division by zero (plans_that_divide.py:2)"),
+        ("plans_misspelt:make", "SyntaxError: invalid syntax (plans_misspelt.py, line 1)"),
+        ("plans_that_exit:make", "SystemExit: no data today (plans_that_exit.py:1)"),
+        ("plans_of_mine:strange", "TABLESTREAM_ARGUMENT: plans_of_mine:strange needs an argument cluster"),
+    ],
+)
+@pytest.mark.parametrize("command", ["explain", "run"])
+def test_a_command_says_what_is_wrong_with_its_target(command: str, target: str, said: str) -> None:
+    result = run(command, target)
+    assert result.exit_code == ExitCode.COULD_NOT_RUN
+    if command == "run":
+        said = said.replace("which has no plan", "which cannot run")
+    assert said in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+@pytest.mark.usefixtures("plans")
+def test_a_user_s_mistake_shows_no_traceback_in_a_process_of_its_own() -> None:
+    command = [sys.executable, "-m", "tablestream", "run", "plans_that_divide:make", "--checkpoint", "out"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == ExitCode.COULD_NOT_RUN
+    assert done.stderr.startswith("Error ZeroDivisionError: division by zero (plans_that_divide.py:2)\n")
+    assert "Traceback" not in done.stderr
+    shown = subprocess.run([*command, "--debug"], capture_output=True, text=True, check=False)
+    assert "Traceback" in shown.stderr
+
+
+def test_the_exit_codes_are_documented() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "command-line.md").read_text(encoding="utf-8")
+    codes = [str(code.value) for code in ExitCode]
+    assert re.findall(r"^\| (\d+) \|", page, re.MULTILINE) == codes
+    assert re.findall(r"^(\d+)  ", cli.__doc__ or "", re.MULTILINE) == codes
+    assert re.findall(r"\b(\d+) ", app.info.epilog or "") == codes
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("missing",), "TABLESTREAM_ARGUMENT: There is no directory missing."),
+        ((".", "t", "--key", "{ticker: A}"), "TABLESTREAM_ARGUMENT: --key {ticker: A} is not a JSON object."),
+        ((".", "t", "--key", "7"), "TABLESTREAM_ARGUMENT: --key 7 is not a JSON object."),
+        ((".", "--key", "{}"), "TABLESTREAM_ARGUMENT: --key and --as-of need a table."),
+        ((".", "--as-of", "2024-01-01"), "TABLESTREAM_ARGUMENT: --key and --as-of need a table."),
+    ],
+)
+def test_state_refuses_what_cannot_be_right_before_spark_starts(
+    arguments: tuple[str, ...], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(local_spark, "local_spark", None)
+    result = run("state", *arguments)
+    assert result.exit_code == ExitCode.COULD_NOT_RUN
+    assert said in result.stderr
+
+
+def test_state_refuses_a_directory_that_may_not_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    result = run("state", str(tmp_path))
+    assert result.exit_code == ExitCode.COULD_NOT_RUN
+    assert f"{tmp_path} cannot be read." in result.stderr
+
+
+def test_the_module_runs_as_a_program() -> None:
+    command = [sys.executable, "-m", "tablestream", "--version"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("tablestream ")
+
+
+def test_without_typer_the_program_says_what_to_install() -> None:
+    code = "import sys; sys.modules['typer'] = None; import tablestream.cli"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "pip install 'tablestream[cli]'" in done.stderr
+    assert "Traceback" not in done.stderr

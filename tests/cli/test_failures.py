@@ -1,0 +1,122 @@
+"""Errors become one message with a code, and an exit code."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+import typer
+from pyspark.errors import StreamingQueryException
+
+from tablestream.cli.exit_codes import ExitCode
+from tablestream.cli.failures import clear_errors
+from tablestream.cli.sessions import kept_if_needed
+from tablestream.errors import StateError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+ENDED = "[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: "
+IN_A_WORKER = (
+    f"{ENDED}[FOREACH_BATCH_USER_FUNCTION_ERROR] An error occurred in the user provided function. Reason: "
+    "Traceback (most recent call last):\n"
+    '  File "a.py", line 1\n'
+    "tablestream.errors.PlanError: [TABLESTREAM_PLAN] The directory is another query's. Write elsewhere.\n"
+    "\tat org.apache.spark.Everything\n"
+)
+OF_A_USER = (
+    f"{ENDED}Traceback (most recent call last):\n  File\nValueError: not a price: 'x'\n\tat org.apache\n"
+)
+GO_ON = "Run it with --debug for the traceback. Go on with: tablestream run a:b\n"
+OF_JAVA = "An error occurred while calling None.JavaSparkContext.\n: java.net.BindException: no such address\n\tat x"
+
+
+def failed(message: str) -> StreamingQueryException:
+    return StreamingQueryException(message=message)
+
+
+def ended(error: BaseException, *, as_json: bool = False, log: Path | None = None) -> int:
+    with (
+        pytest.raises(typer.Exit) as end,
+        clear_errors(debug=False, as_json=as_json, log=log, go_on="tablestream run a:b"),
+    ):
+        raise error
+    return end.value.exit_code
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "said"),
+    [
+        (
+            StateError("Another version wrote it.", hint="Use that one."),
+            ExitCode.COULD_NOT_RUN,
+            "Error TABLESTREAM_STATE: Another version wrote it.\nUse that one.\n",
+        ),
+        (
+            failed(IN_A_WORKER),
+            ExitCode.QUERY_FAILED,
+            "Error TABLESTREAM_PLAN: The directory is another query's. Write elsewhere.\n" + GO_ON,
+        ),
+        (
+            failed(OF_A_USER),
+            ExitCode.QUERY_FAILED,
+            "Error ValueError: not a price: 'x'\n" + GO_ON,
+        ),
+        (
+            failed(f"{ENDED}Out of disk\n\tat org.apache"),
+            ExitCode.QUERY_FAILED,
+            "Error STREAM_FAILED: Out of disk\n" + GO_ON,
+        ),
+        (KeyboardInterrupt(), ExitCode.INTERRUPTED, "Error INTERRUPTED: Interrupted.\n"),
+    ],
+)
+def test_an_error_is_one_message_and_an_exit_code(
+    error: BaseException, code: ExitCode, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert ended(error) == code
+    assert capsys.readouterr().err == said
+
+
+def test_an_error_of_java_says_what_java_says(capsys: pytest.CaptureFixture[str]) -> None:
+    assert ended(RuntimeError(OF_JAVA)) == ExitCode.COULD_NOT_RUN
+    assert capsys.readouterr().err.startswith(
+        "Error RuntimeError: java.net.BindException: no such address (test_failures.py:"
+    )
+
+
+def test_programs_get_an_object(capsys: pytest.CaptureFixture[str]) -> None:
+    ended(failed(IN_A_WORKER), as_json=True)
+    facts = json.loads(capsys.readouterr().err)
+    assert (facts["event"], facts["code"], facts["go_on"]) == (
+        "error", "TABLESTREAM_PLAN", "tablestream run a:b",
+    )  # fmt: skip
+
+
+def test_the_log_of_spark_is_named_if_it_is_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log = tmp_path / "spark.log"
+    ended(RuntimeError("no"), log=log)
+    assert "spark.log" not in capsys.readouterr().err
+    log.touch()
+    ended(RuntimeError("no"), log=log)
+    assert f"Spark's own messages are in {log}." in capsys.readouterr().err
+
+
+def test_debug_lets_an_error_pass() -> None:
+    with pytest.raises(StateError), clear_errors(debug=True, as_json=False):
+        raise StateError("no")
+
+
+@pytest.mark.parametrize(
+    ("error", "stays"), [(None, False), (StateError("no"), False), (ValueError("no"), True)]
+)
+def test_the_log_stays_only_if_the_error_does_not_say_enough(
+    error: Exception | None, stays: bool, tmp_path: Path
+) -> None:
+    log = tmp_path / "spark.log"
+    log.touch()
+    with contextlib.suppress(StateError, ValueError), kept_if_needed(log):
+        if error is not None:
+            raise error
+    assert log.exists() == stays

@@ -1,0 +1,175 @@
+"""``tablestream run``: tables, outputs and queries run, go on from a checkpoint, and end cleanly."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+import pytest
+from typer.testing import CliRunner, Result
+
+from tablestream.cli import app
+from tablestream.cli.exit_codes import ExitCode
+from tests.cli.pipelines import Pipeline
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def pipeline(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> Iterator[Pipeline]:
+    monkeypatch.chdir(tmp_path)
+    name = f"pipeline_of_{request.node.name}"
+    yield Pipeline(tmp_path, name)
+    sys.modules.pop(name, None)
+
+
+def run(pipeline: Pipeline, thing: str, *options: str) -> Result:
+    command = ["run", pipeline.named(thing), *options]
+    return CliRunner().invoke(app, command)
+
+
+def events(text: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in text.splitlines()]
+
+
+@pytest.mark.usefixtures("spark")
+def test_a_table_runs_on_the_console_and_into_files_and_goes_on_from_its_checkpoint(
+    pipeline: Pipeline,
+) -> None:
+    options = ("--checkpoint", str(pipeline.directory / "checkpoint"), "--once")
+    files = str(pipeline.directory / "changes")
+    pipeline.add(1, "cup")
+    pipeline.add(None, "pot")
+    first = run(pipeline, "per_sku", *options, "--to", "console", "--to", f"parquet:{files}")
+    assert first.exit_code == ExitCode.OK, first.output
+    assert first.stdout.startswith("per_sku, micro-batch 0: 1 change\n")
+    assert "cup" in first.stdout
+    assert max(map(len, first.output.splitlines())) <= 80
+    said = first.stderr.splitlines()
+    assert said[0] == "The query runs; Ctrl-C stops it."
+    assert said[1].startswith("batch 0: in 1 (")
+    assert ", dropped 1" in said[2]
+    assert said[-1] == "Ended after micro-batch 1."
+
+    pipeline.add(3, "cup")
+    second = run(pipeline, "per_sku", *options, "--to", "console", "--to", f"parquet:{files}", "--json")
+    assert second.exit_code == ExitCode.OK, second.output
+    told = events(second.stdout)
+    assert [one["event"] for one in told] == ["started", "change", "micro_batch", "ended"]
+    assert (told[1]["output"], told[1]["row"]["sku"], told[1]["row"]["count"]) == ("per_sku", "cup", 2)
+    assert (told[2]["micro_batch"], told[2]["records_in"], told[2]["changes_out"]) == (
+        2,
+        1,
+        2,
+    )  # of two outputs
+    assert second.stderr == ""
+    written = pl.read_parquet(f"{files}/*/*.parquet", hive_partitioning=True)
+    assert written.sort("micro_batch").select("micro_batch", "count").rows() == [(0, 1), (2, 2)]
+
+    changed = run(pipeline, "orders", *options)
+    assert changed.exit_code == ExitCode.COULD_NOT_RUN
+    assert changed.stderr.startswith("Error TABLESTREAM_PLAN_CHANGED: The plan is not the one")
+    assert "Traceback" not in changed.output
+
+
+@pytest.mark.usefixtures("spark")
+def test_outputs_and_queries_say_themselves_where_they_are_written(pipeline: Pipeline) -> None:
+    pipeline.add(1, "cup")
+    checkpoint = ("--checkpoint", str(pipeline.directory / "checkpoint"))
+    for thing, options, why in (
+        ("outputs", ("--to", "console", *checkpoint), "The outputs say themselves where they are written."),
+        ("outputs", (), "The query needs a checkpoint"),
+        ("query", (), "The query needs a checkpoint"),
+        ("per_sku", ("--to", "cement:out", *checkpoint), "--to cement:out names no target."),
+        ("per_sku", ("--to", "parquet", *checkpoint), "--to parquet names no target."),
+        ("HERE", checkpoint, "is a str, which cannot run."),
+    ):
+        refused = run(pipeline, thing, *options)
+        assert refused.exit_code == ExitCode.COULD_NOT_RUN
+        assert f"Error TABLESTREAM_ARGUMENT: {why}" in refused.stderr.replace(
+            pipeline.named(thing) + " is", "is"
+        )
+    done = run(pipeline, "outputs", *checkpoint, "--once")
+    assert done.exit_code == ExitCode.OK, done.output
+    assert done.stdout == ""
+    pipeline.add(2, "cup")
+    followed = run(pipeline, "query", *checkpoint, "--json")
+    assert followed.exit_code == ExitCode.OK, followed.output
+    assert [one["event"] for one in events(followed.stdout)] == ["started", "micro_batch", "ended"]
+    late = run(pipeline, "query", *checkpoint, "--once")
+    assert late.exit_code == ExitCode.COULD_NOT_RUN
+    assert "so --once comes too late" in late.stderr
+
+
+@pytest.mark.usefixtures("spark")
+def test_a_query_that_fails_says_why_and_how_to_go_on(pipeline: Pipeline) -> None:
+    pipeline.add(7, "cup")
+    checkpoint = str(pipeline.directory / "checkpoint")
+    failed = run(pipeline, "half", "--checkpoint", checkpoint, "--once")
+    assert failed.exit_code == ExitCode.QUERY_FAILED
+    error = failed.stderr[failed.stderr.index("Error ") :]
+    assert "no half of 7" in error
+    assert f"Go on with: tablestream run {pipeline.named('half')} --checkpoint {checkpoint} --once" in error
+    assert "Traceback" not in failed.output
+    assert "\tat " not in failed.output
+
+
+@pytest.mark.usefixtures("spark")
+def test_explain_knows_what_run_runs(pipeline: Pipeline) -> None:
+    for thing in ("per_sku", "outputs"):
+        result = CliRunner().invoke(app, ["explain", pipeline.named(thing)])
+        assert result.exit_code == ExitCode.OK, result.output
+        assert "Round 1: shuffle by shard" in result.stdout
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_ctrl_c_ends_a_run_cleanly_and_the_same_command_goes_on(pipeline: Pipeline) -> None:
+    """With a Spark of its own, and all processes of the terminal get the signal."""
+    pipeline.add(1, "cup")
+    command = [
+        sys.executable,
+        "-m",
+        "tablestream",
+        "run",
+        pipeline.named("per_sku"),
+        "--checkpoint",
+        "out",
+        "--json",
+    ]
+    running = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    assert running.stdout is not None
+    told = []
+    for line in running.stdout:
+        told.append(json.loads(line))
+        if told[-1]["event"] == "micro_batch":
+            os.killpg(running.pid, signal.SIGINT)
+            break
+    rest, errors = running.communicate()
+    told += events(rest)
+    assert [one["event"] for one in told] == ["started", "change", "micro_batch", "stopping", "stopped"], (
+        errors
+    )
+    assert told[-1]["go_on"] == f"tablestream run {pipeline.named('per_sku')} --checkpoint out --json"
+    assert (running.returncode, errors) == (ExitCode.OK, "")
+
+    pipeline.add(2, "cup")
+    again = subprocess.run([*command, "--once"], capture_output=True, text=True, check=True)
+    assert [
+        (one["micro_batch"], one["row"]["count"]) for one in events(again.stdout) if one["event"] == "change"
+    ] == [(1, 2)]
+    assert again.stderr == ""
