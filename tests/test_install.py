@@ -35,8 +35,8 @@ NEEDED = {"pyspark", "polars", "pyarrow", "pandas", "numpy", "protobuf"}
 #: Modules that are imported only where their extra is there, and what they need.
 BEHIND_AN_EXTRA = {
     "tablestream.pictures.plot": "matplotlib",
-    "tablestream.__main__": "typer",
-    "tablestream.cli": "typer",
+    "tablestream.__main__": "rich",
+    "tablestream.cli": "rich",
     "tablestream.connectors.debezium": "msgspec",
     "tablestream.operators.reduce.sketched": "datasketches",
 }
@@ -95,7 +95,7 @@ def _nested(extra: str) -> set[str]:
 
 
 IMPORT_ALL = """
-import json, pkgutil, sys
+import json, pathlib, sys
 
 class Blocked:
     def find_spec(self, name, path=None, target=None):
@@ -107,12 +107,16 @@ sys.meta_path.insert(0, Blocked())
 import tablestream, tablestream.testing
 
 failed = {}
-for module in pkgutil.walk_packages(tablestream.__path__, "tablestream."):
+root = pathlib.Path(tablestream.__file__).parent
+modules = [".".join(path.relative_to(root.parent).with_suffix("").parts) for path in root.rglob("*.py")]
+for name in sorted(name.removesuffix(".__init__") for name in modules):
+    if name.rpartition(".")[0] in failed:
+        continue
     try:
-        __import__(module.name)
+        __import__(name)
     except (ModuleNotFoundError, SystemExit) as problem:
         missing = problem if isinstance(problem, ModuleNotFoundError) else problem.__cause__
-        failed[module.name] = missing.name
+        failed[name] = missing.name
 print(json.dumps(failed))
 """
 

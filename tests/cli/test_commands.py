@@ -19,7 +19,7 @@ from tablestream.cli import app
 from tablestream.cli.exit_codes import ExitCode
 from tablestream.spark import local_spark
 
-COMMANDS = ["run", "explain", "state", "relocate", "demo"]
+COMMANDS = ["run", "explain", "diagram", "state", "relocate", "demo"]
 
 
 def run(*arguments: str) -> Result:
@@ -35,7 +35,7 @@ def test_the_version() -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("--help",), ("run", "explain", "state", "relocate", "demo", "--version", "Exit codes: 0")),
+        (("--help",), (*COMMANDS, "--version", "Exit codes: 0")),
         *(((name, "--help"), ("--json", "--debug")) for name in COMMANDS),
     ],
 )
@@ -62,6 +62,9 @@ def plans(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         "class Table:\n"
         "    def explain(self):\n"
         "        print('round 1\\n  join')\n"
+        "    def diagram(self):\n"
+        "        from tablestream.pictures.diagram import Diagram\n"
+        "        return Diagram('flowchart LR', '<svg/>')\n"
         "table = Table()\n"
         "def make():\n"
         "    return Table()\n"
@@ -88,6 +91,18 @@ def test_explain_prints_the_plan_of_a_table_and_of_a_function_that_makes_one(tar
 def test_explain_for_programs() -> None:
     answer: dict[str, Any] = json.loads(run("explain", "plans_of_mine:table", "--json").stdout)
     assert answer == {"object": "plans_of_mine:table", "plan": "round 1\n  join"}
+
+
+@pytest.mark.usefixtures("plans")
+def test_diagram_prints_mermaid_or_writes_a_file() -> None:
+    assert run("diagram", "plans_of_mine:make").stdout == "flowchart LR\n"
+    assert run("diagram", "plans_of_mine:table", "--to", "plan.svg").stdout == "Wrote plan.svg.\n"
+    assert Path("plan.svg").read_text(encoding="utf-8") == "<svg/>"
+    answer = json.loads(run("diagram", "plans_of_mine:table", "--json").stdout)
+    assert answer == {"object": "plans_of_mine:table", "mermaid": "flowchart LR"}
+    for wrong in (("plans_of_mine:number",), ("plans_of_mine:table", "--to", "plan.png")):
+        refused = run("diagram", *wrong)
+        assert (refused.exit_code, "TABLESTREAM_ARGUMENT" in refused.output) == (ExitCode.COULD_NOT_RUN, True)
 
 
 @pytest.mark.usefixtures("plans")

@@ -1,4 +1,4 @@
-"""The command line: ``tablestream run``, ``explain``, ``state``, ``relocate`` and ``demo``.
+"""The command line: ``tablestream run``, ``explain``, ``diagram``, ``state``, ``relocate`` and ``demo``.
 
 Each command has its own module, `commands` puts them together, and `exit_codes` has the exit codes of all of them:
 

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from tablestream.cli import demo, explain, relocate, run, state
+from tablestream.cli import demo, diagram, explain, relocate, run, state
 
 app = typer.Typer(
     help="Maintained tables on Spark Structured Streaming.",
@@ -22,6 +22,7 @@ app = typer.Typer(
 )
 app.command()(run.run)
 app.command()(explain.explain)
+app.command()(diagram.diagram)
 app.command()(state.state)
 app.command()(relocate.relocate)
 app.command()(demo.demo)

@@ -12,9 +12,9 @@ import typer
 from tablestream.cli.failures import clear_errors
 from tablestream.cli.options import Debug, Json
 from tablestream.cli.sessions import sessions
-from tablestream.cli.target import Target, load
+from tablestream.cli.target import Target, load, outputs_of
 from tablestream.errors import ArgumentError
-from tablestream.spark.runner import OutputRequest, plan_text
+from tablestream.spark.runner import plan_text
 
 
 def explain(target: Target, as_json: Json = False, debug: Debug = False) -> None:
@@ -28,8 +28,8 @@ def explain(target: Target, as_json: Json = False, debug: Debug = False) -> None
 
 
 def _plan(found: Any, target: str) -> str:
-    outputs = [found] if isinstance(found, OutputRequest) else found
-    if isinstance(outputs, list | tuple) and all(isinstance(one, OutputRequest) for one in outputs):
+    outputs = outputs_of(found)
+    if outputs:
         return plan_text(*outputs)
     if not hasattr(found, "explain"):
         raise ArgumentError(f"{target} is a {type(found).__name__}, which has no plan.", hint="Name a table.")

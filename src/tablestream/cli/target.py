@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tablestream.errors import ArgumentError
+from tablestream.spark.runner import OutputRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -51,6 +52,12 @@ def load(target: str, given: Mapping[str, Callable[[], Any]]) -> Any:
         found = getattr(found, part)
     is_maker = callable(found) and not hasattr(found, "to") and not hasattr(found, "explain")
     return found(**_arguments(found, target, given)) if is_maker else found
+
+
+def outputs_of(found: Any) -> list[OutputRequest]:
+    """Return the outputs if an object is one or several; an empty list for anything else."""
+    outputs = list(found) if isinstance(found, list | tuple) else [found]
+    return outputs if all(isinstance(one, OutputRequest) for one in outputs) else []
 
 
 def _imported(name: str) -> Any:

@@ -1,0 +1,49 @@
+"""``tablestream diagram`` draws a plan."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tablestream.cli.failures import clear_errors
+from tablestream.cli.options import Debug, Json
+from tablestream.cli.sessions import sessions
+from tablestream.cli.target import Target, load, outputs_of
+from tablestream.errors import ArgumentError
+from tablestream.spark.runner import diagram as drawn_together
+
+if TYPE_CHECKING:
+    from tablestream.pictures.diagram import Diagram
+
+To = Annotated[
+    Path | None, typer.Option(help="A file that ends in .svg or .mmd; without it, Mermaid is printed.")
+]
+
+
+def diagram(target: Target, to: To = None, as_json: Json = False, debug: Debug = False) -> None:
+    """Draw the plan of a table, as SVG or Mermaid: sources, operators, rounds and what each remembers."""
+    with clear_errors(debug=debug, as_json=as_json), sessions() as session:
+        picture = _drawn(load(target, {"spark": session}), target)
+        if to is not None:
+            picture.save(to)
+        if as_json:
+            typer.echo(
+                json.dumps(
+                    {"object": target} | ({"mermaid": str(picture)} if to is None else {"file": str(to)})
+                )
+            )
+        else:
+            typer.echo(picture if to is None else f"Wrote {to}.")
+
+
+def _drawn(found: Any, target: str) -> Diagram:
+    outputs = outputs_of(found)
+    if outputs:
+        return drawn_together(*outputs)
+    if not hasattr(found, "diagram"):
+        raise ArgumentError(f"{target} is a {type(found).__name__}, which has no plan.", hint="Name a table.")
+    picture: Diagram = found.diagram()
+    return picture
