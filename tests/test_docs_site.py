@@ -62,6 +62,7 @@ def test_the_site_has_a_page_for_a_source_that_a_page_links_to(site: Path) -> No
     ) in text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", ["[a](nowhere.md)", "[a](index.md#nowhere)", "::: tablestream.nowhere"])
 def test_a_fault_ends_the_strict_build(tmp_path: Path, fault: str) -> None:
     pytest.importorskip("zensical", reason="the extra `docs` is not installed")

@@ -81,7 +81,7 @@ def test_every_record_has_the_version_of_its_time_whenever_that_came(
 
 @inner_and_left
 @pytest.mark.parametrize("grace", [None, Grace(4), Grace(4, table_advances=True)], ids=str)
-@pytest.mark.parametrize("copied", [False, True], ids=["distributed", "global"])
+@pytest.mark.parametrize("copied", quick_first([False, True]), ids=["distributed", "global"])
 @pytest.mark.parametrize("history", quick_first([5, 10_000]))
 def test_cuts_and_restarts_do_not_show_in_corrections(
     how: str, grace: Grace | None, history: int, *, copied: bool

@@ -10,7 +10,7 @@ from tablestream.operators.joins.foreign_key_answer import ForeignKeyAnswer
 from tablestream.operators.joins.foreign_key_subscribe import ForeignKeySubscribe
 from tablestream.operators.joins.key_join import KeyJoin
 from tablestream.operators.upsert import Upsert
-from tests.marks import quick_first
+from tests.marks import quick_each, quick_first
 from tests.plans.catalogue import COMPOSED, SINGLE, has_a, without_b
 from tests.plans.comparing import sources_of
 from tests.plans.engine import Engine, Output, Step
@@ -130,7 +130,7 @@ def operators(engine: Engine) -> list[type]:
 
 
 @both_modes
-@pytest.mark.parametrize("plan", NATIVE)
+@pytest.mark.parametrize("plan", quick_each(NATIVE))
 def test_final_changes_of_operators_that_leave_the_others_out(plan: str, *, compat: bool) -> None:
     engine = check(lambda node: [Output(node, final=True)], plan, compat=compat)
     assert Upsert not in operators(engine)
@@ -145,7 +145,7 @@ def test_final_changes_through_a_memory_of_the_output(plan: str, *, compat: bool
 
 
 @both_modes
-@pytest.mark.parametrize("plan", WITH_BEFORE)
+@pytest.mark.parametrize("plan", quick_each(WITH_BEFORE))
 def test_the_row_before_and_minimal_tombstones(plan: str, *, compat: bool) -> None:
     check(
         lambda node: [

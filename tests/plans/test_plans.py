@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.marks import quick_first
+from tests.marks import quick_each, quick_first
 from tests.plans.catalogue import COMPOSED, SINGLE
 from tests.plans.comparing import assert_like_twin, sources_of
 from tests.plans.logs import random_cuts, random_log
@@ -29,7 +29,7 @@ def same_for_all(key: Sequence[Value]) -> int:
 
 
 @both_modes
-@pytest.mark.parametrize("name", SINGLE | COMPOSED)
+@pytest.mark.parametrize("name", quick_each(SINGLE | COMPOSED))
 def test_a_plan_gives_what_its_reference_operators_give(name: str, *, compat: bool) -> None:
     nodes = (SINGLE | COMPOSED)[name]()
     log = random_log(sources_of(nodes), seed=len(name), size=SIZE)

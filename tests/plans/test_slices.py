@@ -7,12 +7,13 @@ import pytest
 
 from tablestream.runtime import run_round
 from tablestream.runtime.order import slices
+from tests.marks import quick_each
 from tests.plans.catalogue import SINGLE
 from tests.plans.comparing import assert_like_twin, sources_of
 from tests.plans.logs import random_log
 
 
-@pytest.mark.parametrize("name", sorted(SINGLE))
+@pytest.mark.parametrize("name", quick_each(sorted(SINGLE)))
 def test_slices_do_not_show(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_round, "SLICE_ROWS", 5)
     nodes = SINGLE[name]()

@@ -94,7 +94,7 @@ def rows_of(steps: Sequence[Step]) -> dict[Key, Value]:
 
 
 @both_modes
-@pytest.mark.parametrize("copied", [False, True], ids=["distributed", "global"])
+@pytest.mark.parametrize("copied", quick_first([False, True]), ids=["distributed", "global"])
 @pytest.mark.parametrize(
     "hows", [("left", "left", "left"), ("inner", "left", "inner")], ids=["left", "mixed"]
 )

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.marks import quick_each
 from tests.plans.catalogue import KEPT, Plan, by_letter, has_a, marked, without_b
 from tests.plans.comparing import assert_like_twin, sources_of
 from tests.plans.logs import random_cuts, random_log
@@ -140,7 +141,7 @@ for _how in KEPT:
 
 
 @both_modes
-@pytest.mark.parametrize("name", PLANS)
+@pytest.mark.parametrize("name", quick_each(PLANS))
 def test_a_plan_with_streams_gives_what_its_reference_operators_give(name: str, *, compat: bool) -> None:
     for seed in (1, 2):
         nodes = PLANS[name]()

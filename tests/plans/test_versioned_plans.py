@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tablestream.topology.streams import Grace
-from tests.marks import quick_first
+from tests.marks import quick_each, quick_first
 from tests.plans.catalogue import HOWS, KEPT, Plan, by_key, by_letter, has_a, marked, without_b
 from tests.plans.comparing import assert_like_twin, sources_of
 from tests.plans.logs import random_cuts, random_log
@@ -153,7 +153,7 @@ for one_how in KEPT:
 
 @both_modes
 @pytest.mark.parametrize("cut", quick_first([True, False]), ids=["cut", "whole"])
-@pytest.mark.parametrize("name", PLANS)
+@pytest.mark.parametrize("name", quick_each(PLANS))
 def test_a_plan_of_versions_gives_what_its_reference_operators_give(
     name: str, *, cut: bool, compat: bool
 ) -> None:
