@@ -59,7 +59,10 @@ def _differences(what: str, found: set[str], expected: set[str]) -> list[str]:
 
 
 def build(directory: Path) -> tuple[Path, Path]:
-    """Build into an empty directory; return the sdist and the wheel, which is built from it."""
+    """Build into a directory, which has nothing but what an earlier build left; return the sdist and the wheel."""
+    others = [one.name for one in directory.glob("*") if not one.name.endswith((".whl", ".tar.gz"))]
+    if others:
+        raise SystemExit(f"{directory} has other files than an earlier build's: {', '.join(sorted(others))}.")
     shutil.rmtree(directory, ignore_errors=True)
     _run(sys.executable, "-m", "build", "--outdir", directory, ROOT)
     (sdist,), (wheel,) = directory.glob("*.tar.gz"), directory.glob("*.whl")
@@ -110,6 +113,8 @@ def _run(*command: str | Path, cwd: Path | None = None) -> str:
 
 def main() -> None:
     """Build, look and run."""
+    if len(sys.argv) != 2:
+        sys.exit("Give the directory to build into: python -m scripts.dist dist")
     sdist, wheel = build(Path(sys.argv[1]).resolve())
     problems = problems_of_sdist(sdist) + problems_of_wheel(wheel)
     if problems:

@@ -21,6 +21,7 @@ import sys
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from itertools import product
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
@@ -209,7 +210,7 @@ def write_table() -> None:
 
 
 def table(results: Iterable[Result]) -> str:
-    r"""Return the results as a table of Markdown, with a line for each Python that has none.
+    r"""Return the results as a table of Markdown, with a line for each environment that has none.
 
     Examples
     --------
@@ -218,18 +219,23 @@ def table(results: Iterable[Result]) -> str:
     | Python | PySpark | classic | Connect | Java | other packages | run on |
     |---|---|---|---|---|---|---|
     | 3.12.1 | 4.3.0 | passed | failed | 17 | polars 2.1.0 | 2026-01-02 |
-    | 3.11 | | not run | not run | | | |
-    | 3.13 | | not run | not run | | | |
-    | 3.14 | | not run | not run | | | |
+    | 3.11 | 4.2 | not run | not run | | | |
+    | 3.11 | 4.3 | not run | not run | | | |
+    | 3.12 | 4.2 | not run | not run | | | |
+    | 3.13 | 4.2 | not run | not run | | | |
+    | 3.13 | 4.3 | not run | not run | | | |
+    | 3.14 | 4.2 | not run | not run | | | |
+    | 3.14 | 4.3 | not run | not run | | | |
     """
     lines = ["| Python | PySpark | classic | Connect | Java | other packages | run on |", f"|{'---|' * 7}"]
     done = set()
     for one in results:
-        done.add(minor(one.python))
+        done.add((minor(one.python), minor(one.pyspark)))
         packages = ", ".join(f"{name} {version}" for name, version in one.packages.items())
         cells = (one.python, one.pyspark, one.classic, one.connect, one.java, packages, one.date)
         lines.append(f"| {' | '.join(cells)} |")
-    lines += [f"| {one} | | not run | not run | | | |" for one in PYTHONS if minor(one) not in done]
+    missing = [pair for pair in product(PYTHONS, SPARKS) if tuple(map(minor, pair)) not in done]
+    lines += [f"| {python} | {spark} | not run | not run | | | |" for python, spark in missing]
     return "\n".join(["", *lines, "", ""])
 
 

@@ -66,3 +66,21 @@ def test_in_an_unversioned_table_a_late_row_is_followed_by_later_ones() -> None:
     known = moments(changes([5, 3, 4], versioned=False))
     assert [one.is_correction for one in known] == [False, True, False]
     assert [(one.begin, one.value) for one in known[-1].spans] == [(at(3), "1"), (at(4), "2")]
+
+
+@given(st.lists(st.integers(0, 12), min_size=1, max_size=12), st.booleans(), st.integers(1, 5))
+def test_the_last_moments_have_the_newest_of_their_spans(
+    times: list[int], versioned: bool, last: int
+) -> None:
+    given_changes = changes(times, versioned=versioned)
+    since = min(change.time for change in given_changes[-last:])
+    for whole, cut in zip(moments(given_changes)[-last:], moments(given_changes, last)[-last:], strict=True):
+        assert (cut.change, cut.is_correction) == (whole.change, whole.is_correction)
+        assert cut.spans == whole.spans[len(whole.spans) - len(cut.spans) :]
+        assert cut.spans[cut.written] == whole.spans[whole.written]
+        assert all(span in cut.spans for span in whole.spans if span.end is None or span.end > since)
+
+
+def test_ten_thousand_changes_take_no_more_spans_than_are_shown() -> None:
+    known = moments(changes(list(range(10_000)), versioned=True), last=40)
+    assert sum(len(one.spans) for one in known) <= 40 * 41

@@ -76,9 +76,6 @@ class Diagram:
             )
         Path(path).write_text(text, encoding="utf-8")
 
-    def _repr_svg_(self) -> str:
-        return self.svg
-
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
         """What notebooks show: the image, or the Mermaid text where there are no images."""
         del include, exclude  # the caller chooses among them

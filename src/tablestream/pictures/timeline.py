@@ -103,7 +103,7 @@ def timeline(
         ) from missing
     if type(last) is not int or last < 1:
         raise _refused(f"last={last!r} is no number of changes.", "Give a whole number of at least 1.")
-    known = moments(_changes_of(changes, key, value))
+    known = moments(_changes_of(changes, key, value), last)
     name = ", ".join(f"{column} = {one}" for column, one in key.items())
     return Timeline(plotted(name, known, last))
 

@@ -45,7 +45,7 @@ class Span:
 
 @dataclass(frozen=True)
 class Moment:
-    """What is known after a change: all spans, which of them it wrote, and whether it corrects an earlier change."""
+    """What is known after a change: spans, which of them it wrote, and whether it corrects an earlier change."""
 
     change: Change
     spans: tuple[Span, ...]
@@ -53,13 +53,16 @@ class Moment:
     is_correction: bool
 
 
-def moments(changes: Sequence[Change]) -> list[Moment]:
+def moments(changes: Sequence[Change], last: int | None = None) -> list[Moment]:
     """Return what is known after each change of a key.
 
     Parameters
     ----------
     changes
         The changes in the order of their emission.
+    last
+        How many moments get spans: the last ones, from the span on that their earliest change is in. Default: all
+        moments get all spans, of which there are as many as the square of the changes.
 
     Examples
     --------
@@ -71,12 +74,16 @@ def moments(changes: Sequence[Change]) -> list[Moment]:
     times: list[datetime] = []
     values: list[str | None] = []
     found = []
-    for change in changes:
+    without = 0 if last is None else max(0, len(changes) - last)
+    since = min((change.time for change in changes[without:]), default=None)
+    for number, change in enumerate(changes):
         is_correction = bool(times) and change.time <= times[-1]
         at = bisect_left(times, change.time)
         until = len(times) if change.is_latest is None else bisect_right(times, change.time)
         times[at:until], values[at:until] = [change.time], [change.value]
-        found.append(Moment(change, _spans(times, values), at, is_correction))
+        first = 0 if last is None or since is None else max(0, bisect_left(times, since) - 1)
+        spans = _spans(times[first:], values[first:]) if number >= without else ()
+        found.append(Moment(change, spans, at - first, is_correction))
     return found
 
 
