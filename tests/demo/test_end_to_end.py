@@ -95,15 +95,7 @@ def test_readings_that_come_after_the_grace_are_missing_and_that_is_told(
 
 @pytest.mark.spark
 def test_ctrl_c_stops_the_query_and_ends_with_130(tmp_path: Path) -> None:
-    arguments = [
-        "--scale",
-        "0.005",
-        "--micro-batches",
-        "40",
-        "--output",
-        str(tmp_path / "demo"),
-        "--json",
-    ]
+    arguments = ["--scale", "0.002", "--micro-batches", "20", "--output", str(tmp_path / "demo"), "--json"]
     with subprocess.Popen(
         [sys.executable, "-m", "examples.demo", *arguments],
         stdout=subprocess.PIPE,
