@@ -30,12 +30,19 @@ JARS = sorted(str(jar) for jar in (Path(__file__).parent.parent / ".jars").glob(
 
 #: In a run of minutes the second compiler costs more than it wins: it took 27 of the JVM's first 67 CPU seconds.
 QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+#: With one compiler Java keeps 48 MB of compiled code. A session of hundreds of queries fills them, and sweeping took a
+#: sixth of its CPU time. Larger room for young objects and for classes saves most collections.
+LONG_SESSION = f"{QUICK_JAVA} -XX:ReservedCodeCacheSize=240m -XX:NewSize=512m -XX:MetaspaceSize=256m"
 
 SPARK_SETTINGS = {
     "spark.driver.extraJavaOptions": QUICK_JAVA,
     # Spark gives a Python worker 15 s to call back, which a loaded machine exceeds.
     "spark.python.authenticate.socketTimeout": "120s",
     "spark.ui.enabled": "false",
+    # What the user interface would show of old queries fills the heap.
+    "spark.sql.ui.retainedExecutions": "20",
+    "spark.ui.retainedJobs": "50",
+    "spark.ui.retainedStages": "50",
     "spark.ui.showConsoleProgress": "false",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
@@ -121,7 +128,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         pytest.fail("a test started a Spark session without asking for the fixture `spark`")
     builder = SparkSession.builder.master("local[2]").appName("tablestream tests")
     builder = builder.config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse")))
-    for name, value in (SPARK_SETTINGS | (DELTA_SETTINGS if JARS else {})).items():
+    long = {"spark.driver.extraJavaOptions": LONG_SESSION}
+    for name, value in (SPARK_SETTINGS | long | (DELTA_SETTINGS if JARS else {})).items():
         builder = builder.config(name, value)
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
