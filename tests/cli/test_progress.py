@@ -1,4 +1,4 @@
-"""What a run says about micro-batches: within 80 columns, without colours, one line that is updated on a terminal."""
+"""What a run says about micro-batches: usually within 80 columns, without colours, one line that is updated on a terminal."""
 
 from __future__ import annotations
 
@@ -47,13 +47,16 @@ def test_a_line_has_what_is_known() -> None:
     assert str(of(Progress({}, {"maxOffsetsBehindLatest": "9"}, {"maxOffsetsBehindLatest": "40"}), None)) == (
         "batch 7: in 30 (15/s), 2.0 s, behind 40"
     )
+    assert str(MicroBatch(7, 2.0, 30, state_rows=1, state_bytes=999_960)) == (
+        "batch 7: in 30 (15/s), 2.0 s, state 1 rows 1.0 MB"
+    )
 
 
-def test_a_line_of_large_figures_fits_80_columns() -> None:
+def test_a_usual_line_fits_80_columns_and_one_of_large_figures_120() -> None:
     largest = MicroBatch(
         99_999, 1.0, 9_999_999, 99_999_999, {"t": 99_999}, 999_999_999, 999_999_999_999, 99_999_999
     )
-    assert len(str(largest)) <= 140
+    assert len(str(largest)) <= 120
     usual = MicroBatch(12, 3.2, 1_234_567, 1_234_567, {}, 12_345_678, 1_234_567_890)
     assert len(str(usual)) <= 80
 

@@ -11,13 +11,14 @@ import polars as pl
 import typer
 from pyspark.sql import functions as F
 
-from tablestream.cli.display import console, print_rows, size_text
+from tablestream.cli.display import console, print_rows
 from tablestream.cli.failures import clear_errors
 from tablestream.cli.options import Checkpoint, Debug, Json
 from tablestream.cli.sessions import sessions
 from tablestream.connectors.files import JSON_OPTIONS
 from tablestream.connectors.place import Place
 from tablestream.errors import ArgumentError
+from tablestream.pictures.figures import size
 from tablestream.planner import catalogue
 from tablestream.spark.state_key import read_key
 from tablestream.spark.state_reader import read_state
@@ -129,14 +130,14 @@ def _print_tables(checkpoint: str, found: StateSummary, *, as_json: bool) -> Non
     out = console()
     out.print(f"After micro-batch {found.micro_batch}; the state goes back to micro-batch {found.oldest}.")
     formats = f"state {manifest.FORMAT_VERSION}, tables {catalogue.FORMAT_VERSION}"
-    out.print(f"Formats: {formats}. On disk: {'unknown' if disk is None else size_text(disk)}.")
+    out.print(f"Formats: {formats}. On disk: {'unknown' if disk is None else size(disk)}.")
     kinds = ["versioned" if one.is_versioned else "latest rows" for one in found.tables]
     rows = {
         "table": [one.name for one in found.tables],
         "key": [", ".join(one.key) for one in found.tables],
         "keeps": kinds,
         "rows": [f"{one.rows:,}" for one in found.tables],
-        "size": [size_text(one.size_bytes) for one in found.tables],
+        "size": [size(one.size_bytes) for one in found.tables],
     }
     print_rows(out, "Tables in the state", pl.DataFrame(rows, schema=dict.fromkeys(rows, pl.String)))
     out.print("Rows include tombstones, and rows that a merge will remove.")
