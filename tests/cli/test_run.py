@@ -121,9 +121,9 @@ def test_programs_get_every_change_unless_they_set_a_limit(pipeline: Pipeline) -
 
     def counted(*options: str) -> Counter[str]:
         name = f"checkpoint{len(list(pipeline.directory.glob('checkpoint*')))}"
-        done = run(pipeline, "orders", "--once", "--checkpoint", str(pipeline.directory / name), *options)
-        assert done.exit_code == ExitCode.OK, done.output
-        told.append(events(done.stdout) if "--json" in options else [])
+        ended = run(pipeline, "orders", "--once", "--checkpoint", str(pipeline.directory / name), *options)
+        assert ended.exit_code == ExitCode.OK, ended.output
+        told.append(events(ended.stdout))
         return Counter(one["event"] for one in told[-1])
 
     told: list[list[dict[str, Any]]] = []
@@ -133,6 +133,10 @@ def test_programs_get_every_change_unless_they_set_a_limit(pipeline: Pipeline) -
     assert (some["change"], some["omitted"]) == (22, 1)
     (omitted,) = [one for one in told[-1] if one["event"] == "omitted"]
     assert omitted == {"event": "omitted", "output": "orders", "micro_batch": 0, "changes": 3}
+    people = run(
+        pipeline, "orders", "--once", "--checkpoint", str(pipeline.directory / "checkpoint of people")
+    )
+    assert people.stdout.startswith("orders, micro-batch 0: the first 20 of 25 changes\n")
 
 
 @pytest.mark.usefixtures("spark")
