@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
 import sys
 from importlib.metadata import version
 from pathlib import Path
@@ -15,9 +14,10 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from tablestream import cli
-from tablestream.cli import app
+from tablestream.cli import app, main, relocate
 from tablestream.cli.exit_codes import ExitCode
 from tablestream.spark import local_spark
+from tests.cli.programs import done as program_done
 
 COMMANDS = ["run", "explain", "diagram", "state", "relocate", "demo"]
 
@@ -56,6 +56,57 @@ def test_wrong_use_is_refused(arguments: tuple[str, ...]) -> None:
     assert run(*arguments).exit_code == 2
 
 
+@pytest.mark.parametrize(
+    ("arguments", "why", "hint"),
+    [
+        (("explain",), "Missing argument 'MODULE:OBJECT'.", "tablestream explain --help"),
+        (("nothing",), "No such command 'nothing'.", "tablestream --help"),
+        (("state", "out", "--limit", "0"), "Invalid value for '--limit': ", "tablestream state --help"),
+        (("run", "a:b", "--twice"), "No such option: --twice", "tablestream run --help"),
+    ],
+)
+def test_wrong_use_is_told_as_any_error(
+    arguments: tuple[str, ...],
+    why: str,
+    hint: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def errors(*options: str) -> str:
+        monkeypatch.setattr(sys, "argv", ["tablestream", *arguments, *options])
+        with pytest.raises(SystemExit) as end:
+            main()
+        assert end.value.code == ExitCode.COULD_NOT_RUN
+        said = capsys.readouterr()
+        assert said.out == ""
+        return said.err
+
+    assert errors().startswith(f"Error USAGE: {why}")
+    assert errors().splitlines()[1:] == [f"{hint} has all options."]
+    fact = json.loads(errors("--json"))
+    assert (fact["event"], fact["code"], fact["hint"]) == ("error", "USAGE", f"{hint} has all options.")
+    assert fact["message"].startswith(why)
+
+
+@pytest.mark.parametrize(("argument", "code"), [("--version", 0), ("--help", 0), (None, 2)])
+def test_the_program_exits_with_the_code_of_its_command(
+    argument: str | None, code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["tablestream", *filter(None, [argument])])
+    with pytest.raises(SystemExit) as end:
+        main()
+    assert end.value.code == code
+    said = capsys.readouterr()
+    assert "tablestream" in (said.out + said.err)
+    assert "Error" not in (said.out + said.err)
+
+
+def test_one_file_that_was_rewritten_is_one_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    for count, said in ((1, "Rewrote 1 file: "), (2, "Rewrote 2 files: ")):
+        monkeypatch.setattr(relocate, "relocate_checkpoint", lambda _, count=count: count)
+        assert run("relocate", "out").stdout.startswith(said)
+
+
 @pytest.fixture
 def plans(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "plans_of_mine.py").write_text(
@@ -70,6 +121,10 @@ def plans(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         "    return Table()\n"
         "def strange(cluster):\n"
         "    return Table()\n"
+        "def started(checkpoint):\n"
+        "    return Table()\n"
+        "def named(checkpoint='out/cp'):\n"
+        "    raise ValueError(checkpoint)\n"
         "number = 7\n"
     )
     (tmp_path / "plans_that_fail.py").write_text("import no_such_package_anywhere\n")
@@ -111,7 +166,10 @@ def test_diagram_prints_mermaid_or_writes_a_file() -> None:
     [
         ("plans_of_mine", "TABLESTREAM_ARGUMENT: plans_of_mine does not name an object."),
         ("plans_of_mine:nothing", "TABLESTREAM_ARGUMENT: plans_of_mine has no nothing."),
-        ("plans_of_mine:number", "TABLESTREAM_ARGUMENT: plans_of_mine:number is a int, which has no plan."),
+        (
+            "plans_of_mine:number",
+            "TABLESTREAM_ARGUMENT: plans_of_mine:number is of type int; it has no plan.",
+        ),
         ("no_such_module_here:table", "TABLESTREAM_ARGUMENT: There is no module no_such_module_here."),
         (
             "plans_that_fail:table",
@@ -128,20 +186,39 @@ def test_a_command_says_what_is_wrong_with_its_target(command: str, target: str,
     result = run(command, target)
     assert result.exit_code == ExitCode.COULD_NOT_RUN
     if command == "run":
-        said = said.replace("which has no plan", "which cannot run")
+        said = said.replace("has no plan", "cannot run")
     assert said in result.stderr
     assert "Traceback" not in result.stderr
 
 
 @pytest.mark.usefixtures("plans")
+def test_a_function_keeps_its_own_default_if_the_user_gives_no_checkpoint() -> None:
+    for command in ("run", "explain", "diagram"):
+        assert "Error ValueError: out/cp (" in run(command, "plans_of_mine:named").stderr
+    given = run("run", "plans_of_mine:named", "--checkpoint", "other")
+    assert "Error ValueError: other (" in given.stderr
+
+
+@pytest.mark.usefixtures("plans")
+@pytest.mark.parametrize("command", ["explain", "diagram"])
+def test_a_plan_of_a_function_that_needs_a_checkpoint_cannot_be_shown(command: str) -> None:
+    refused = run(command, "plans_of_mine:started")
+    assert refused.exit_code == ExitCode.COULD_NOT_RUN
+    assert "needs an argument checkpoint, which this command does not have.\n" in refused.stderr
+    assert "This command starts no query and has no checkpoint." in refused.stderr
+
+
+@pytest.mark.usefixtures("plans")
 def test_a_user_s_mistake_shows_no_traceback_in_a_process_of_its_own() -> None:
-    command = [sys.executable, "-m", "tablestream", "run", "plans_that_divide:make", "--checkpoint", "out"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    command = ["-m", "tablestream", "run", "plans_that_divide:make", "--checkpoint", "out"]
+    done = program_done(*command)
     assert done.returncode == ExitCode.COULD_NOT_RUN
     assert done.stderr.startswith("Error ZeroDivisionError: division by zero (plans_that_divide.py:2)\n")
     assert "Traceback" not in done.stderr
-    shown = subprocess.run([*command, "--debug"], capture_output=True, text=True, check=False)
-    assert "Traceback" in shown.stderr
+    shown = program_done(*command, "--debug")
+    assert shown.returncode == ExitCode.COULD_NOT_RUN
+    assert shown.stderr.startswith("Traceback")
+    assert shown.stderr.endswith("Error ZeroDivisionError: division by zero (plans_that_divide.py:2)\n")
 
 
 def test_the_exit_codes_are_documented() -> None:
@@ -182,14 +259,14 @@ def test_state_refuses_a_directory_that_may_not_be_read(
 
 
 def test_the_module_runs_as_a_program() -> None:
-    command = [sys.executable, "-m", "tablestream", "--version"]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    done = program_done("-m", "tablestream", "--version")
+    assert done.returncode == ExitCode.OK
     assert done.stdout.startswith("tablestream ")
 
 
 def test_without_typer_the_program_says_what_to_install() -> None:
     code = "import sys; sys.modules['typer'] = None; import tablestream.cli"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    done = program_done("-c", code)
     assert done.returncode == 2
     assert "pip install 'tablestream[cli]'" in done.stderr
     assert "Traceback" not in done.stderr

@@ -37,10 +37,12 @@ def failed(message: str) -> StreamingQueryException:
     return StreamingQueryException(message=message)
 
 
-def ended(error: BaseException, *, as_json: bool = False, log: Path | None = None) -> int:
+def ended(
+    error: BaseException, *, as_json: bool = False, log: Path | None = None, debug: bool = False
+) -> int:
     with (
         pytest.raises(typer.Exit) as end,
-        clear_errors(debug=False, as_json=as_json, log=log, go_on="tablestream run a:b"),
+        clear_errors(debug=debug, as_json=as_json, log=log, go_on="tablestream run a:b"),
     ):
         raise error
     return end.value.exit_code
@@ -103,9 +105,30 @@ def test_the_log_of_spark_is_named_if_it_is_there(tmp_path: Path, capsys: pytest
     assert f"Spark's own messages are in {log}." in capsys.readouterr().err
 
 
-def test_debug_lets_an_error_pass() -> None:
-    with pytest.raises(StateError), clear_errors(debug=True, as_json=False):
-        raise StateError("no")
+@pytest.mark.parametrize(
+    ("error", "code", "hint"),
+    [
+        (StateError("no", hint="Go."), ExitCode.COULD_NOT_RUN, "Go."),
+        (ValueError("no"), ExitCode.COULD_NOT_RUN, ""),
+        (SystemExit("no"), ExitCode.COULD_NOT_RUN, ""),
+        (failed(IN_A_WORKER), ExitCode.QUERY_FAILED, "Go on with: tablestream run a:b"),
+        (KeyboardInterrupt(), ExitCode.INTERRUPTED, ""),
+    ],
+)
+def test_debug_adds_the_traceback_and_keeps_the_exit_code(
+    error: BaseException, code: ExitCode, hint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert ended(error, debug=True) == code
+    said = capsys.readouterr().err
+    assert said.startswith("Traceback (most recent call last):\n")
+    assert "in ended\n    raise error\n" in said
+    message = said[said.rindex("\nError ") :]
+    assert message.endswith(f"\n{hint}\n" if hint else "\n")
+    assert "--debug" not in message
+    assert ended(error, debug=True, as_json=True) == code
+    facts = json.loads(capsys.readouterr().err)
+    assert facts["traceback"].startswith("Traceback (most recent call last):\n")
+    assert facts["hint"] == hint
 
 
 @pytest.mark.parametrize(

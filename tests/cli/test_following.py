@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import threading
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,7 +11,7 @@ import pytest
 
 from tablestream.cli import following
 from tablestream.cli.exit_codes import ExitCode
-from tablestream.cli.following import follow, stop_after_micro_batch, stop_signals
+from tablestream.cli.following import Stop, follow, stop_after_micro_batch, stop_signals
 
 
 class Progress:
@@ -76,27 +75,40 @@ def test_a_query_without_data_is_stopped_at_once() -> None:
 
 
 def test_the_micro_batch_that_ends_last_is_shown() -> None:
-    query, stop = Query(busy=True), threading.Event()
-    stop.set()
-    assert [done.number for done in follow(query, stop)] == [0, 1]  # type: ignore[arg-type]
+    query, said = Query(busy=True), []
+    shown = follow(query, Stop(wanted=True), lambda: said.append(query.isActive))  # type: ignore[arg-type]
+    assert [done.number for done in shown] == [0, 1]
+    assert said == [True]  # once, and before the query is stopped
+
+
+def test_a_query_that_nobody_stops_ends_without_a_word() -> None:
+    query = Query(busy=False)
+    query.isActive = False
+    assert [done.number for done in follow(query, Stop(), not_called)] == [0]  # type: ignore[arg-type]
+
+
+def not_called() -> None:
+    pytest.fail("It was called.")
 
 
 def test_the_first_ctrl_c_asks_and_the_second_ends_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    said: list[Any] = []
+    order: list[str] = []
 
     def leave(code: int) -> None:
+        order.append(f"exit {code}")
         raise SystemExit(code)
+
+    def remove() -> None:
+        order.append("remove")
+        raise OSError("busy")  # it ends all the same
 
     monkeypatch.setattr(os, "_exit", leave)
     before = signal.getsignal(signal.SIGINT)
-    with stop_signals(lambda text, event: said.append((text, event))) as stop:
-        assert not stop.is_set()
+    with stop_signals(remove) as stop:
+        assert not stop.wanted
         signal.raise_signal(signal.SIGINT)
-        assert stop.is_set()
-        with pytest.raises(SystemExit) as end:
+        assert (stop.wanted, order) == (True, [])
+        with pytest.raises(SystemExit):
             signal.raise_signal(signal.SIGTERM)
-    assert end.value.code == ExitCode.INTERRUPTED
-    assert said == [
-        ("Stopping after this micro-batch. Ctrl-C once more ends at once.", {"event": "stopping"})
-    ]
+    assert order == ["remove", f"exit {ExitCode.INTERRUPTED}"]
     assert signal.getsignal(signal.SIGINT) is before

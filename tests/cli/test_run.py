@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,9 +17,10 @@ from typer.testing import CliRunner, Result
 from tablestream.cli import app
 from tablestream.cli.exit_codes import ExitCode
 from tests.cli.pipelines import Pipeline
+from tests.cli.programs import DEADLINE_S, done, program
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 
 ROOT = Path(__file__).parents[2]
@@ -94,7 +95,7 @@ def test_outputs_and_queries_say_themselves_where_they_are_written(pipeline: Pip
         ("query", (), "The query needs a checkpoint"),
         ("per_sku", ("--to", "cement:out", *checkpoint), "--to cement:out names no target."),
         ("per_sku", ("--to", "parquet", *checkpoint), "--to parquet names no target."),
-        ("HERE", checkpoint, "is a str, which cannot run."),
+        ("HERE", checkpoint, "is of type str; it cannot run."),
     ):
         refused = run(pipeline, thing, *options)
         assert refused.exit_code == ExitCode.COULD_NOT_RUN
@@ -108,9 +109,34 @@ def test_outputs_and_queries_say_themselves_where_they_are_written(pipeline: Pip
     followed = run(pipeline, "query", *checkpoint, "--json")
     assert followed.exit_code == ExitCode.OK, followed.output
     assert [one["event"] for one in events(followed.stdout)] == ["started", "micro_batch", "ended"]
-    late = run(pipeline, "query", *checkpoint, "--once")
-    assert late.exit_code == ExitCode.COULD_NOT_RUN
-    assert "so --once comes too late" in late.stderr
+    for option, *values in (["--once"], ["--to", "json:elsewhere"]):
+        late = run(pipeline, "query", *checkpoint, option, *values)
+        assert late.exit_code == ExitCode.COULD_NOT_RUN
+        assert f"so {option} comes too late" in late.stderr
+
+
+@pytest.mark.usefixtures("spark")
+def test_programs_get_every_change_unless_they_set_a_limit(pipeline: Pipeline) -> None:
+    pipeline.log.add([{"id": n, "sku": "cup", "amount": n, "at": "2024-01-02T09:00:00Z"} for n in range(25)])
+
+    def counted(*options: str) -> Counter[str]:
+        name = f"checkpoint{len(list(pipeline.directory.glob('checkpoint*')))}"
+        ended = run(pipeline, "orders", "--once", "--checkpoint", str(pipeline.directory / name), *options)
+        assert ended.exit_code == ExitCode.OK, ended.output
+        told.append(events(ended.stdout))
+        return Counter(one["event"] for one in told[-1])
+
+    told: list[list[dict[str, Any]]] = []
+    assert (counted("--json")["change"], counted("--json", "--limit", "25")["omitted"]) == (25, 0)
+    assert [one["row"]["id"] for one in told[0] if one["event"] == "change"] == list(range(25))
+    some = counted("--json", "--limit", "22")
+    assert (some["change"], some["omitted"]) == (22, 1)
+    (omitted,) = [one for one in told[-1] if one["event"] == "omitted"]
+    assert omitted == {"event": "omitted", "output": "orders", "micro_batch": 0, "changes": 3}
+    people = run(
+        pipeline, "orders", "--once", "--checkpoint", str(pipeline.directory / "checkpoint of people")
+    )
+    assert people.stdout.startswith("orders, micro-batch 0: the first 20 of 25 changes\n")
 
 
 @pytest.mark.usefixtures("spark")
@@ -134,32 +160,30 @@ def test_explain_knows_what_run_runs(pipeline: Pipeline) -> None:
         assert "Round 1: shuffle by shard" in result.stdout
 
 
+def command_of(pipeline: Pipeline) -> list[str]:
+    return ["-m", "tablestream", "run", pipeline.named("per_sku"), "--checkpoint", "out", "--json"]
+
+
+def until_micro_batch(lines: Iterable[str]) -> list[dict[str, Any]]:
+    """Read events up to the first micro-batch that has ended."""
+    told: list[dict[str, Any]] = []
+    for line in lines:
+        told.append(json.loads(line))
+        if told[-1]["event"] == "micro_batch":
+            break
+    return told
+
+
 @pytest.mark.spark
 @pytest.mark.slow
 def test_ctrl_c_ends_a_run_cleanly_and_the_same_command_goes_on(pipeline: Pipeline) -> None:
     """With a Spark of its own, and all processes of the terminal get the signal."""
     pipeline.add(1, "cup")
-    command = [
-        sys.executable,
-        "-m",
-        "tablestream",
-        "run",
-        pipeline.named("per_sku"),
-        "--checkpoint",
-        "out",
-        "--json",
-    ]
-    running = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
-    )
-    assert running.stdout is not None
-    told = []
-    for line in running.stdout:
-        told.append(json.loads(line))
-        if told[-1]["event"] == "micro_batch":
-            os.killpg(running.pid, signal.SIGINT)
-            break
-    rest, errors = running.communicate()
+    with program(*command_of(pipeline)) as running:
+        assert running.stdout is not None
+        told = until_micro_batch(running.stdout)
+        os.killpg(running.pid, signal.SIGINT)
+        rest, errors = running.communicate(timeout=DEADLINE_S)
     told += events(rest)
     assert [one["event"] for one in told] == ["started", "change", "micro_batch", "stopping", "stopped"], (
         errors
@@ -168,8 +192,28 @@ def test_ctrl_c_ends_a_run_cleanly_and_the_same_command_goes_on(pipeline: Pipeli
     assert (running.returncode, errors) == (ExitCode.OK, "")
 
     pipeline.add(2, "cup")
-    again = subprocess.run([*command, "--once"], capture_output=True, text=True, check=True)
+    again = done(*command_of(pipeline), "--once")
     assert [
         (one["micro_batch"], one["row"]["count"]) for one in events(again.stdout) if one["event"] == "change"
     ] == [(1, 2)]
-    assert again.stderr == ""
+    assert (again.returncode, again.stderr) == (ExitCode.OK, "")
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_ctrl_c_twice_ends_a_run_at_once_and_leaves_no_files(pipeline: Pipeline, tmp_path: Path) -> None:
+    pipeline.add(1, "cup")
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    variables = {"TMPDIR": str(scratch), "TABLESTREAM_CACHE_DIR": str(tmp_path / "cache")}
+    with program(*command_of(pipeline), variables=variables) as running:
+        assert running.stdout is not None
+        until_micro_batch(running.stdout)
+        assert len(list(scratch.glob("tablestream-*"))) == 2  # a directory, and Spark's log
+        os.kill(running.pid, signal.SIGSTOP)  # both signals are there when it goes on
+        os.kill(running.pid, signal.SIGINT)
+        os.kill(running.pid, signal.SIGTERM)
+        os.kill(running.pid, signal.SIGCONT)
+        running.communicate(timeout=DEADLINE_S)
+    assert running.returncode == ExitCode.INTERRUPTED
+    assert list(scratch.glob("tablestream-*")) == []

@@ -14,7 +14,7 @@ from tablestream import functions as tf
 from tablestream.cli import app
 from tablestream.cli.exit_codes import ExitCode
 from tablestream.planner.catalogue import decode
-from tablestream.spark import state_key, stored_state
+from tablestream.spark import stored_state
 from tests.spark.change_logs import START, ChangeLog, run
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ def test_one_key_s_row(checkpoint: Path) -> None:
     assert [one["n"] for one in keyed(checkpoint, "versions", {"k": "a"}, *as_of)] == [0]
 
 
-def test_a_table_that_is_kept_by_another_key_than_its_own_is_searched_in_all_shards(checkpoint: Path) -> None:
+def test_a_key_is_found_in_a_table_that_is_kept_by_another(checkpoint: Path) -> None:
     best = [json.loads(line) for line in said(checkpoint, "best", "--json").splitlines()]
     assert len(best) == 4
     for one in best:
@@ -119,11 +119,18 @@ def test_a_table_that_is_kept_by_another_key_than_its_own_is_searched_in_all_sha
         assert keyed(checkpoint, "best", key) == [one]
 
 
-def test_the_driver_reads_one_shard_and_starts_no_worker(
-    checkpoint: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(state_key, "rows_of", None)
-    assert len(keyed(checkpoint, "rows", {"k": "h"})) == 1
+def test_programs_get_all_rows_unless_they_set_a_limit(spark: SparkSession, tmp_path: Path) -> None:
+    log = ChangeLog(tmp_path / "log", SCHEMA)
+    log.add([row(f"k{n:02}", n, 1.0, n) for n in range(25)])
+    table = ts.table(log.read(spark), "k", timestamp=F.timestamp_seconds("at"), name="many")
+    run(table.materialize(name="kept").to(ts.to_memory("many rows")), checkpoint=tmp_path / "checkpoint")
+    place = tmp_path / "checkpoint"
+    assert len(said(place, "kept", "--json").splitlines()) == 25
+    assert said(place, "kept").startswith("kept: the first 20 rows\n")
+    assert "omitted" not in said(place, "kept", "--json", "--limit", "25")
+    some = CliRunner().invoke(app, ["state", str(place), "kept", "--json", "--limit", "24"])
+    assert len(some.stdout.splitlines()) == 24
+    assert json.loads(some.stderr) == {"event": "omitted", "table": "kept", "limit": 24}
 
 
 @pytest.mark.parametrize(

@@ -166,12 +166,28 @@ def test_arguments_that_are_refused() -> None:
 def test_small_files_of_this_machine_are_read_as_spark_reads_them(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name, text in {"b/part-1": "two\nthree\n", "a/part-0": "one\ntwo\n", "a/other": "four\n"}.items():
+    texts = {
+        "b/part-1": "two\nthree\n",
+        "a/part-0": "one\ntwo\n",
+        "a/other": "four\n",
+        "a/ends": "five\r\nsix\rseven\n\neight",
+        "a/within": "nine\u2028ten\u0085eleven\x0btwelve\x1cthirteen\n",
+        "a/empty": "",
+    }
+    for name, text in texts.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text(text)
-    patterns = ["*/part-*", "a/part-0", "a/none-*", "c/part-0"]
+        (tmp_path / name).write_bytes(text.encode())
+    patterns = ["*/part-*", "a/part-0", "a/none-*", "c/part-0", "a/ends", "a/within", "a/empty"]
     theirs = [small_lines(spark, f"{tmp_path}/{one}") for one in patterns]
     monkeypatch.setattr(type(spark), "read", None)
     mine = [small_lines(spark, f"file:{tmp_path}/{one}") for one in patterns]
-    assert mine == [["one", "two", "three"], ["one", "two"], [], []]
+    assert mine == [
+        ["one", "two", "three"],
+        ["one", "two"],
+        [],
+        [],
+        ["five", "six", "seven", "", "eight"],
+        [texts["a/within"].rstrip("\n")],
+        [],
+    ]
     assert [sorted(lines) for lines in theirs] == [sorted(lines) for lines in mine]

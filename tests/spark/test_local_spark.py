@@ -1,14 +1,16 @@
-"""The check for Java says what is missing and what to install; Spark itself is not started here."""
+"""Java: what is missing and what to install, and how Spark starts it. Spark itself is not started here."""
 
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
 
 from tablestream.spark.local_spark import JavaError, _stderr_into, check_java
+from tests.cli.programs import done
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -57,6 +59,52 @@ def test_a_good_java(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, version: s
     fake_java(tmp_path, version)
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     assert check_java() == major
+
+
+STARTS = """
+import sys
+from pathlib import Path
+from tablestream.spark.local_spark import local_spark
+with local_spark(Path("scratch"), Path("log"), is_long=sys.argv[1] == "long"):
+    pass
+"""
+
+
+@pytest.mark.parametrize(
+    ("length", "variables", "heap"),
+    [
+        ("short", {}, "2g"),
+        ("long", {}, "2g"),
+        ("long", {"SPARK_DRIVER_MEMORY": "3g"}, "3g"),
+        ("short", {"PYSPARK_SUBMIT_ARGS": "--driver-memory 4g pyspark-shell"}, "4g"),
+        ("long", {"SPARK_CONF_DIR": "conf"}, "5g"),
+    ],
+)
+def test_java_has_the_memory_that_the_user_says_and_both_compilers_for_long_runs(
+    length: str, variables: dict[str, str], heap: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A java that writes down how Spark is started, and does not start it."""
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf" / "spark-defaults.conf").write_text("spark.driver.memory 5g\n")
+    home = os.environ.get("JAVA_HOME")
+    real = f"{home}/bin/java" if home else shutil.which("java")
+    java = tmp_path / "java" / "bin" / "java"
+    java.parent.mkdir(parents=True)
+    java.write_text(
+        '#!/bin/sh\ncase "$*" in\n'
+        f'*launcher.Main*|*-version*) exec {real} "$@" ;;\n'
+        f'*) echo "$*" > {tmp_path}/started; exit 1 ;;\nesac\n'
+    )
+    java.chmod(0o755)
+    monkeypatch.chdir(tmp_path)
+    for name in ("SPARK_DRIVER_MEMORY", "PYSPARK_SUBMIT_ARGS", "SPARK_CONF_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    ended = done("-c", STARTS, length, variables={"JAVA_HOME": str(tmp_path / "java"), **variables})
+    assert "JAVA_GATEWAY_EXITED" in ended.stderr, ended.stderr
+    started = (tmp_path / "started").read_text().split()
+    assert [word for word in started if word.startswith("-Xmx")] == [f"-Xmx{heap}"]
+    assert ("-XX:TieredStopAtLevel=1" in started) == (length == "short")
+    assert any(word.startswith("-Dlog4j2.configurationFile=") for word in started)
 
 
 def test_child_processes_write_to_the_log_and_this_one_does_not(tmp_path: Path) -> None:

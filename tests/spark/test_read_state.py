@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import subprocess
-import sys
 from datetime import UTC, datetime
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
@@ -24,11 +22,11 @@ from tablestream.errors import (
     StateError,
 )
 from tablestream.spark import local_spark
+from tests.cli.programs import done as program_done
 from tests.spark.change_logs import ALL, START, ChangeLog, run
 from tests.spark.test_types import COLUMNS, KEYS, VALUES, canonical, shown, stream
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
@@ -261,7 +259,7 @@ def test_what_is_no_state_is_told_from_what_is_not_there_any_more(query: Query, 
 def test_the_command_prints_a_table(query: Query, monkeypatch: pytest.MonkeyPatch) -> None:
     query.log.add([at("T", key, time, time) for time, key in enumerate("abc")])
     query.run(query.table("T", "table", history="1 hour"))
-    monkeypatch.setattr(local_spark, "local_spark", lambda *_: contextlib.nullcontext(query.spark))
+    monkeypatch.setattr(local_spark, "local_spark", lambda *_, **__: contextlib.nullcontext(query.spark))
 
     def said(*options: str) -> list[str]:
         result = CliRunner().invoke(app, ["state", str(query.checkpoint), "table", *options])
@@ -286,14 +284,6 @@ def test_the_command_prints_a_table(query: Query, monkeypatch: pytest.MonkeyPatc
 def test_the_command_starts_a_spark_of_its_own(query: Query) -> None:
     query.log.add([at("T", "a", 1, 1)])
     query.run(query.table("T", "table").materialize(name="kept"))
-    command: Sequence[str] = [
-        sys.executable,
-        "-m",
-        "tablestream",
-        "state",
-        str(query.checkpoint),
-        "kept",
-        "--json",
-    ]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    done = program_done("-m", "tablestream", "state", str(query.checkpoint), "kept", "--json")
+    assert done.returncode == 0, done.stderr
     assert [json.loads(line)["k"] for line in done.stdout.splitlines()] == ["a"]

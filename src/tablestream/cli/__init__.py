@@ -12,7 +12,7 @@ code  meaning
 ====  =============================================================================================================
 
 Results go to standard output, progress and errors to standard error. With ``--json`` both are JSON lines. Only
-``--debug`` shows tracebacks.
+``--debug`` shows tracebacks; it does not change the exit code.
 """
 
 import sys

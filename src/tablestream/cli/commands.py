@@ -5,12 +5,14 @@ A new command is a module of this package with a function, and a line here.
 
 from __future__ import annotations
 
+import sys
 from importlib.metadata import version
 from typing import Annotated
 
 import typer
 
 from tablestream.cli import demo, diagram, explain, relocate, run, state
+from tablestream.cli.wrong_use import UsageError, say_wrong_use
 
 app = typer.Typer(
     help="Maintained tables on Spark Structured Streaming.",
@@ -29,8 +31,12 @@ app.command()(demo.demo)
 
 
 def main() -> None:
-    """Run the command line."""
-    app()
+    """Run the command line, and exit with its code."""
+    try:
+        code = app(prog_name="tablestream", standalone_mode=False)
+    except UsageError as error:
+        code = say_wrong_use(error, as_json="--json" in sys.argv[1:])
+    sys.exit(code)
 
 
 def _show_version(wanted: bool) -> None:

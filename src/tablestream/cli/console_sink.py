@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Self, cast
+from typing import TYPE_CHECKING, Any, Self, cast
 
 import polars as pl
 from pyspark.sql import functions as F
@@ -28,11 +29,11 @@ class ConsoleSink:
     screen
         Where to show them.
     limit
-        How many of a micro-batch.
+        How many of a micro-batch; None for all.
     """
 
     screen: Screen = field(repr=False)
-    limit: int
+    limit: int | None
     key_columns: tuple[str, ...] = ()
 
     @property
@@ -62,14 +63,24 @@ class ConsoleSink:
         count = changes.count()
         if not count:
             return
-        shown = changes.orderBy(ORDER).drop(ORDER).limit(self.limit)
-        some = f"the first {self.limit} of {count:,}" if count > self.limit else f"{count:,}"
+        left_out = 0 if self.limit is None else max(0, count - self.limit)
+        some = f"the first {self.limit} of {count:,}" if left_out else f"{count:,}"
         title = f"{output_name}, micro-batch {micro_batch_id}: {some} change{'s'[: count != 1]}"
+        place = {"output": output_name, "micro_batch": micro_batch_id}
+        ordered = changes.orderBy(ORDER).drop(ORDER)
+        shown = ordered.limit(self.limit) if self.limit is not None and left_out else ordered
+        self.screen.changes(title, lambda: _rows(shown), lambda: _lines(shown, place, left_out))
 
-        def lines() -> list[str]:
-            event = {"event": "change", "output": output_name, "micro_batch": micro_batch_id}
-            facts = [F.lit(value).alias(name) for name, value in event.items()]
-            row = F.struct(*facts, F.struct("*").alias("row"))
-            return [str(line) for (line,) in shown.select(F.to_json(row, JSON_OPTIONS)).collect()]
 
-        self.screen.changes(title, cast("pl.DataFrame", pl.from_arrow(shown.toArrow())), lines)
+def _rows(shown: DataFrame) -> pl.DataFrame:
+    return cast("pl.DataFrame", pl.from_arrow(shown.toArrow()))
+
+
+def _lines(shown: DataFrame, place: Mapping[str, Any], left_out: int) -> Iterator[str]:
+    """Yield an event for each change, and one that says how many are left out, if any."""
+    facts = [F.lit(value).alias(name) for name, value in {"event": "change", **place}.items()]
+    row = F.struct(*facts, F.struct("*").alias("row"))
+    for (line,) in shown.select(F.to_json(row, JSON_OPTIONS)).toLocalIterator():
+        yield str(line)
+    if left_out:
+        yield json.dumps({"event": "omitted", **place, "changes": left_out})

@@ -11,8 +11,7 @@ import typer
 from tablestream.cli.failures import clear_errors
 from tablestream.cli.options import Debug, Json
 from tablestream.cli.sessions import sessions
-from tablestream.cli.target import Target, load, outputs_of
-from tablestream.errors import ArgumentError
+from tablestream.cli.target import Target, load, no_plan, outputs_of
 from tablestream.spark.runner import diagram as drawn_together
 
 if TYPE_CHECKING:
@@ -44,6 +43,6 @@ def _drawn(found: Any, target: str) -> Diagram:
     if outputs:
         return drawn_together(*outputs)
     if not hasattr(found, "diagram"):
-        raise ArgumentError(f"{target} is a {type(found).__name__}, which has no plan.", hint="Name a table.")
+        raise no_plan(target, found)
     picture: Diagram = found.diagram()
     return picture

@@ -46,20 +46,6 @@ def table_of_rows(title: str | None, rows: pl.DataFrame) -> Table:
     return table
 
 
-def size_text(size_bytes: int) -> str:
-    """Return a size with a unit.
-
-    Examples
-    --------
-    >>> size_text(999), size_text(41_200), size_text(7_340_032)
-    ('999 B', '41.2 kB', '7.3 MB')
-    """
-    figure, units = float(size_bytes), ["B", "kB", "MB", "GB", "TB"]
-    while figure >= 1000 and len(units) > 1:
-        figure, units = figure / 1000, units[1:]
-    return f"{figure:.0f} {units[0]}" if units[0] == "B" else f"{figure:.1f} {units[0]}"
-
-
 def _shown(value: object) -> str:
     """Return a value as text; a time is one of the session's time zone, as where Spark shows it."""
     if isinstance(value, datetime):

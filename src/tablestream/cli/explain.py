@@ -12,8 +12,7 @@ import typer
 from tablestream.cli.failures import clear_errors
 from tablestream.cli.options import Debug, Json
 from tablestream.cli.sessions import sessions
-from tablestream.cli.target import Target, load, outputs_of
-from tablestream.errors import ArgumentError
+from tablestream.cli.target import Target, load, no_plan, outputs_of
 from tablestream.spark.runner import plan_text
 
 
@@ -32,7 +31,7 @@ def _plan(found: Any, target: str) -> str:
     if outputs:
         return plan_text(*outputs)
     if not hasattr(found, "explain"):
-        raise ArgumentError(f"{target} is a {type(found).__name__}, which has no plan.", hint="Name a table.")
+        raise no_plan(target, found)
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
         found.explain()

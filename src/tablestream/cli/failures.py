@@ -22,7 +22,7 @@ from tablestream.cli.exit_codes import ExitCode
 from tablestream.errors import TablestreamError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
 _CODE = re.compile(r"\[(TABLESTREAM_[A-Z_]+)\] ([^\n]*)")
 #: How Spark begins the message of a query that failed.
@@ -40,12 +40,12 @@ _INSTALLED = (
 def clear_errors(
     *, debug: bool, as_json: bool, log: Path | None = None, go_on: str | None = None
 ) -> Iterator[None]:
-    """Turn an error into one message on standard error and an exit code, unless ``debug`` is set.
+    """Turn an error into one message on standard error and an exit code.
 
     Parameters
     ----------
     debug
-        Let the error pass, with its traceback.
+        Write the traceback as well.
     as_json
         Write the message as a JSON object.
     log
@@ -60,27 +60,37 @@ def clear_errors(
     except (typer.Exit, typer.Abort):
         raise
     except KeyboardInterrupt:
-        if debug:
-            raise
-        _say({"code": "INTERRUPTED", "message": "Interrupted.", "hint": ""}, as_json=as_json)
+        facts = {"code": "INTERRUPTED", "message": "Interrupted.", "hint": ""}
+        say_error(facts | _traceback(debug=debug), as_json=as_json)
         raise typer.Exit(ExitCode.INTERRUPTED) from None
-    except (Exception, SystemExit) as error:
-        if debug:
-            raise
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - each becomes a message
         failed = isinstance(error, StreamingQueryException)
-        facts = _facts(error, log if log is not None and log.exists() else None)
+        facts = _facts(error, _hint(log if log is not None and log.exists() else None, debug=debug))
         if failed and go_on is not None:
             facts |= {"hint": f"{facts['hint']} Go on with: {go_on}".strip(), "go_on": go_on}
-        _say(facts, as_json=as_json)
+        say_error(facts | _traceback(debug=debug), as_json=as_json)
         raise typer.Exit(ExitCode.QUERY_FAILED if failed else ExitCode.COULD_NOT_RUN) from None
 
 
-def _say(facts: dict[str, str], *, as_json: bool) -> None:
+def say_error(facts: Mapping[str, str], *, as_json: bool) -> None:
+    """Write an error to standard error: as one JSON object, or as its traceback, its code and message, and its hint."""
     if as_json:
         typer.echo(json.dumps({"event": "error", **facts}), err=True)
         return
-    lines = [f"Error {facts['code']}: {facts['message']}", facts["hint"]]
+    lines = [facts.get("traceback"), f"Error {facts['code']}: {facts['message']}", facts["hint"]]
     Console(stderr=True, highlight=False).print(Text("\n".join(filter(None, lines))), soft_wrap=True)
+
+
+def _traceback(*, debug: bool) -> dict[str, str]:
+    return {"traceback": traceback.format_exc().rstrip()} if debug else {}
+
+
+def _hint(log: Path | None, *, debug: bool) -> str:
+    """Say where more is found about an error that does not say enough itself."""
+    parts = [] if debug else ["run it with --debug for the traceback"]
+    parts += [] if log is None else [f"Spark's own messages are in {log}"]
+    text = "; ".join(parts)
+    return f"{text[:1].upper()}{text[1:]}." if text else ""
 
 
 def _keep_spark_quiet() -> None:
@@ -90,13 +100,10 @@ def _keep_spark_quiet() -> None:
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
 
 
-def _facts(error: BaseException, log: Path | None) -> dict[str, str]:
-    """Return the code of an error, its message, and what to do."""
+def _facts(error: BaseException, hint: str) -> dict[str, str]:
+    """Return the code of an error, its message, and what to do; `hint` if the error itself does not say it."""
     if isinstance(error, TablestreamError):
         return {"code": error.code, "message": error.reason, "hint": error.hint}
-    hint = "Run it with --debug for the traceback."
-    if log is not None:
-        hint = f"Run it with --debug for the traceback; Spark's own messages are in {log}."
     # The library's error in a worker arrives as the text of a Spark error.
     inner = _CODE.search(str(error))
     if inner:

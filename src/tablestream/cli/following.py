@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import threading
 import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tablestream.cli.exit_codes import ExitCode
@@ -14,7 +14,7 @@ from tablestream.cli.progress import MicroBatch
 from tablestream.metrics.query_metrics import MetricsReader
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator
     from types import FrameType
 
     from pyspark.sql.streaming.query import StreamingQuery
@@ -24,33 +24,48 @@ _STOP_POLL_S = 0.05
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
+@dataclass
+class Stop:
+    """Whether the user wants the query to stop."""
+
+    wanted: bool = False
+
+
 @contextlib.contextmanager
-def stop_signals(say: Callable[[str, Mapping[str, Any]], None]) -> Iterator[threading.Event]:
-    """Yield an event that Ctrl-C sets, or the signal TERM; a second one ends this process at once.
+def stop_signals(at_once: Callable[[], None]) -> Iterator[Stop]:
+    """Yield what Ctrl-C sets, or the signal TERM; a second one ends this process at once.
+
+    A signal is handled between any two steps of the main thread, which may hold the lock of a screen or of an event.
+    So its handler takes no lock, and prints nothing.
 
     Spark's own handler of Ctrl-C cancels all jobs, which would fail the running micro-batch. So this comes after the
     session was made.
+
+    Parameters
+    ----------
+    at_once
+        What to do before this process ends at once. It takes no lock.
     """
-    wanted = threading.Event()
+    stop = Stop()
 
-    def stop(_number: int, _frame: FrameType | None) -> None:
-        if wanted.is_set():
+    def handle(_number: int, _frame: FrameType | None) -> None:
+        if not stop.wanted:
+            stop.wanted = True
+            return
+        try:
+            at_once()
+        finally:
             os._exit(ExitCode.INTERRUPTED)  # Spark's Java ends with this process
-        wanted.set()
-        say(
-            "Stopping after this micro-batch. Ctrl-C once more ends at once.",
-            {"event": "stopping"},
-        )
 
-    before = {number: signal.signal(number, stop) for number in _SIGNALS}
+    before = {number: signal.signal(number, handle) for number in _SIGNALS}
     try:
-        yield wanted
+        yield stop
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
 
 
-def follow(query: StreamingQuery, stop: threading.Event) -> Iterator[MicroBatch]:
+def follow(query: StreamingQuery, stop: Stop, stopping: Callable[[], None]) -> Iterator[MicroBatch]:
     """Yield the micro-batches of a query as they end, until it ends.
 
     Parameters
@@ -59,6 +74,8 @@ def follow(query: StreamingQuery, stop: threading.Event) -> Iterator[MicroBatch]
         A running query.
     stop
         Stops the query after its micro-batch.
+    stopping
+        Tells the user that it is being stopped.
 
     Raises
     ------
@@ -67,7 +84,9 @@ def follow(query: StreamingQuery, stop: threading.Event) -> Iterator[MicroBatch]
     """
     reader, seen, is_active = MetricsReader(), -1, True
     while is_active:
-        if stop.wait(_POLL_S):
+        time.sleep(_POLL_S)
+        if stop.wanted:
+            stopping()
             stop_after_micro_batch(query)
         is_active = query.isActive  # asked before the progress, so that the last of it is not missed
         for progress in _since(query, seen):

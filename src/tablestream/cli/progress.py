@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from tablestream.cli.display import size_text
+from tablestream.pictures.figures import size
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.listener import StreamingQueryProgress
@@ -83,7 +83,7 @@ class MicroBatch:
             parts.append(f"out {short(self.changes_out)} ({short(self.per_s(self.changes_out))}/s)")
         parts.append(f"{self.duration_s:.1f} s")
         if self.state_rows is not None and self.state_bytes is not None:
-            parts.append(f"state {short(self.state_rows)} rows {size_text(self.state_bytes)}")
+            parts.append(f"state {short(self.state_rows)} rows {size(self.state_bytes)}")
         if self.dropped:
             parts.append(f"dropped {short(sum(self.dropped.values()))}")
         if self.behind:

@@ -23,6 +23,6 @@ def relocate(
         if as_json:
             typer.echo(json.dumps({"checkpoint": checkpoint, "rewritten": rewritten}))
         elif rewritten:
-            typer.echo(f"Rewrote {rewritten} files: queries can start on {checkpoint}.")
+            typer.echo(f"Rewrote {rewritten} file{'s'[: rewritten != 1]}: queries can start on {checkpoint}.")
         else:
             typer.echo(f"{checkpoint} is where its files say: nothing to do.")

@@ -9,23 +9,28 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from pyspark.sql.streaming.query import StreamingQuery
 
 from tablestream.cli.failures import clear_errors
 from tablestream.cli.following import follow, stop_signals
-from tablestream.cli.options import Debug, Json
+from tablestream.cli.options import ROWS_FOR_PEOPLE, Debug, Json
 from tablestream.cli.screen import JsonScreen, Screen, TextScreen
 from tablestream.cli.sessions import kept_if_needed, sessions
-from tablestream.cli.target import Target, load
-from tablestream.cli.targets import outputs_of
+from tablestream.cli.sinks import written_to
+from tablestream.cli.target import Target, load, wrong_type
 from tablestream.errors import ArgumentError
 from tablestream.spark.runner import start
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
+
+    from pyspark.sql.streaming.query import StreamingQuery
 
 
-_LIMIT = 20
+#: Options that say how to start a query, and what to do if the user's function has started it.
+_TOO_LATE = {
+    "--once": 'Return the outputs instead, or start it with trigger={"availableNow": True}.',
+    "--to": "Return the table instead, or omit --to.",
+}
 
 
 def run(
@@ -45,8 +50,12 @@ def run(
     *,
     once: Annotated[bool, typer.Option("--once", help="Read what is there, and end.")] = False,
     limit: Annotated[
-        int, typer.Option(min=1, help="How many changes of a micro-batch the console shows.")
-    ] = _LIMIT,
+        int | None,
+        typer.Option(
+            min=1,
+            help="How many changes of a micro-batch the console shows. Default: 20; with --json all.",
+        ),
+    ] = None,
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
@@ -61,32 +70,35 @@ def run(
     with (
         clear_errors(debug=debug, as_json=as_json, log=log, go_on=go_on),
         kept_if_needed(log),
-        sessions(log) as session,
+        sessions(log, is_long=True) as session,
     ):
-        found = load(target, {"spark": session, "checkpoint": lambda: _needed(checkpoint)})
-        query = _query(found, target, checkpoint, outputs_of(found, to or [], screen, limit), once=once)
-        _follow(query, screen, go_on)
+        given: dict[str, Callable[[], Any]] = {"spark": session, "checkpoint": lambda: _needed(checkpoint)}
+        found = load(target, given, absent=["checkpoint"] if checkpoint is None else [])
+        outputs = written_to(found, to or [], screen, limit if as_json else limit or ROWS_FOR_PEOPLE)
+        if outputs is None:
+            query = _started(found, target, [*(["--once"] if once else []), *(["--to"] if to else [])])
+        else:
+            trigger = {"availableNow": True} if once else None
+            query = start(*outputs, checkpoint=_needed(checkpoint), trigger=trigger)
+        _follow(query, screen, go_on, session.remove_files)
 
 
-def _query(
-    found: Any, target: str, checkpoint: str | None, outputs: Sequence[Any] | None, *, once: bool
-) -> StreamingQuery:
-    """Return the user's query, or start one for the outputs."""
-    if outputs is not None:
-        trigger = {"availableNow": True} if once else None
-        return start(*outputs, checkpoint=_needed(checkpoint), trigger=trigger)
+def _started(found: Any, target: str, too_late: Sequence[str]) -> StreamingQuery:
+    """Return the query that the user's function started; refuse options that it cannot have any more."""
     if not hasattr(found, "recentProgress"):
-        raise ArgumentError(
-            f"{target} is a {type(found).__name__}, which cannot run.",
-            hint="Name a table, a stream, outputs such as table.to(sink), a query, or a function that returns one.",
-        )
-    if once:
-        found.stop()
-        raise ArgumentError(
-            f"{target} started its query itself, so --once comes too late.",
-            hint='Return the outputs instead, or start it with trigger={"availableNow": True}.',
+        raise wrong_type(
+            target,
+            found,
+            "cannot run",
+            "Name a table, a stream, outputs such as table.to(sink), a query, or a function that returns one.",
         )
     query: StreamingQuery = found
+    if too_late:
+        query.stop()
+        option = too_late[0]
+        raise ArgumentError(
+            f"{target} started its query itself, so {option} comes too late.", hint=_TOO_LATE[option]
+        )
     return query
 
 
@@ -99,33 +111,37 @@ def _needed(checkpoint: str | None) -> str:
     return checkpoint
 
 
-def _follow(query: StreamingQuery, screen: Screen, go_on: str) -> None:
+def _follow(query: StreamingQuery, screen: Screen, go_on: str, at_once: Callable[[], None]) -> None:
     """Show the micro-batches until the end."""
+
+    def stopping() -> None:
+        screen.say("Stopping after this micro-batch. Ctrl-C once more ends at once.", {"event": "stopping"})
+
     last = -1
-    with stop_signals(screen.say) as stop:
+    with stop_signals(at_once) as stop:
         screen.say("The query runs; Ctrl-C stops it.", {"event": "started", "query_id": str(query.id)})
         try:
-            for done in follow(query, stop):
+            for done in follow(query, stop, stopping):
                 screen.micro_batch(done)
                 last = done.number
         finally:
             screen.close()
     end = f"after micro-batch {last}" if last >= 0 else "before its first micro-batch"
-    event = {"event": "stopped" if stop.is_set() else "ended", "micro_batch": last if last >= 0 else None}
-    if stop.is_set():
+    event = {"event": "stopped" if stop.wanted else "ended", "micro_batch": last if last >= 0 else None}
+    if stop.wanted:
         screen.say(f"Stopped {end}. Go on with:\n  {go_on}", {**event, "go_on": go_on})
     else:
         screen.say(f"Ended {end}.", event)
 
 
 def _command(
-    target: str, checkpoint: str | None, to: Sequence[str], *, once: bool, limit: int, as_json: bool
+    target: str, checkpoint: str | None, to: Sequence[str], *, once: bool, limit: int | None, as_json: bool
 ) -> str:
     """Return the command that goes on where a query stopped: the same one."""
     words = ["tablestream", "run", target]
     words += [] if checkpoint is None else ["--checkpoint", checkpoint]
     words += [word for one in to for word in ("--to", one)]
     words += ["--once"] if once else []
-    words += [] if limit == _LIMIT else ["--limit", str(limit)]
+    words += [] if limit is None else ["--limit", str(limit)]
     words += ["--json"] if as_json else []
     return shlex.join(words)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from threading import RLock
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     import polars as pl
 
     from tablestream.cli.progress import MicroBatch
+
+    Rows = Callable[[], pl.DataFrame]
+    Lines = Callable[[], Iterable[str]]
 
 _ERASE = "\r\x1b[2K"
 
@@ -29,8 +32,8 @@ class Screen(Protocol):
     def micro_batch(self, done: MicroBatch) -> None:
         """Show that a micro-batch has ended."""
 
-    def changes(self, title: str, rows: pl.DataFrame, lines: Callable[[], list[str]]) -> None:
-        """Show changes: as rows to people, as JSON to programs."""
+    def changes(self, title: str, rows: Rows, lines: Lines) -> None:
+        """Show changes. Each of `rows` and `lines` reads them: a screen calls the one that it needs."""
 
     def close(self) -> None:
         """Leave the terminal as it was."""
@@ -61,11 +64,12 @@ class TextScreen:
             else:
                 self._err.print(Text(str(done)), soft_wrap=True)
 
-    def changes(self, title: str, rows: pl.DataFrame, lines: Callable[[], list[str]]) -> None:  # noqa: ARG002 - the same
+    def changes(self, title: str, rows: Rows, lines: Lines) -> None:  # noqa: ARG002 - the same
         """Write a table."""
+        found = rows()
         with self._lock:
             self._erase()
-            print_rows(self._out, title, rows)
+            print_rows(self._out, title, found)
             sys.stdout.flush()
             self._draw()
 
@@ -101,14 +105,15 @@ class JsonScreen:
         """Write the figures."""
         self._write([json.dumps(done.as_json())])
 
-    def changes(self, title: str, rows: pl.DataFrame, lines: Callable[[], list[str]]) -> None:  # noqa: ARG002 - the same
+    def changes(self, title: str, rows: Rows, lines: Lines) -> None:  # noqa: ARG002 - the same
         """Write the changes."""
         self._write(lines())
 
     def close(self) -> None:
         """Do nothing."""
 
-    def _write(self, lines: list[str]) -> None:
+    def _write(self, lines: Iterable[str]) -> None:
         with self._lock:
-            sys.stdout.write("".join(f"{line}\n" for line in lines))
+            for line in lines:
+                sys.stdout.write(f"{line}\n")
             sys.stdout.flush()

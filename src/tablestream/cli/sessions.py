@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,15 +16,51 @@ from tablestream.errors import TablestreamError
 from tablestream.spark import local_spark
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
 #: The variables by which spark-submit and Spark Connect tell a program of the session that it should have.
 _GIVEN = ("PYSPARK_GATEWAY_PORT", "SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED")
 
 
+def session_is_given() -> bool:
+    """Whether the environment says which session a program has. Otherwise it starts a local one."""
+    return any(name in os.environ for name in _GIVEN)
+
+
+@dataclass
+class Sessions:
+    """Returns the session of a command, and starts a local one if there is none."""
+
+    _ended: contextlib.ExitStack
+    _log: Path | None
+    _is_long: bool
+    _scratch: Path | None = None
+
+    def __call__(self) -> SparkSession:
+        """Return the session."""
+        active = SparkSession.getActiveSession()
+        if active is not None:
+            return active
+        if session_is_given():
+            return SparkSession.builder.getOrCreate()
+        scratch = Path(self._ended.enter_context(tempfile.TemporaryDirectory(prefix="tablestream-")))
+        self._scratch = scratch
+        log = self._log or scratch / "log"
+        return self._ended.enter_context(
+            local_spark.local_spark(scratch / "spark", log, is_long=self._is_long)
+        )
+
+    def remove_files(self) -> None:
+        """Remove what a local session leaves if its process ends at once."""
+        if self._scratch is not None:
+            shutil.rmtree(self._scratch, ignore_errors=True)
+        if self._log is not None:
+            self._log.unlink(missing_ok=True)
+
+
 @contextlib.contextmanager
-def sessions(log: Path | None = None) -> Iterator[Callable[[], SparkSession]]:
-    """Yield a function that returns the session of the command, and starts a local one if there is none.
+def sessions(log: Path | None = None, *, is_long: bool = False) -> Iterator[Sessions]:
+    """Yield what returns the session of the command.
 
     A local session ends with the context. A session that somebody else started stays.
 
@@ -30,19 +68,11 @@ def sessions(log: Path | None = None) -> Iterator[Callable[[], SparkSession]]:
     ----------
     log
         A file for the messages of a local session's processes. By default they are removed at the end.
+    is_long
+        Whether a local session is for a program that runs for long.
     """
     with contextlib.ExitStack() as ended:
-
-        def session() -> SparkSession:
-            active = SparkSession.getActiveSession()
-            if active is not None:
-                return active
-            if any(name in os.environ for name in _GIVEN):
-                return SparkSession.builder.getOrCreate()
-            scratch = Path(ended.enter_context(tempfile.TemporaryDirectory(prefix="tablestream-")))
-            return ended.enter_context(local_spark.local_spark(scratch / "spark", log or scratch / "log"))
-
-        yield session
+        yield Sessions(ended, log, is_long)
 
 
 @contextlib.contextmanager

@@ -5,21 +5,22 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, cast
 
 import polars as pl
 import typer
 from pyspark.sql import functions as F
 
-from tablestream.cli.display import console, print_rows, size_text
+from tablestream.cli.display import console, print_rows
 from tablestream.cli.failures import clear_errors
-from tablestream.cli.options import Checkpoint, Debug, Json
-from tablestream.cli.sessions import sessions
+from tablestream.cli.options import ROWS_FOR_PEOPLE, Checkpoint, Debug, Json
+from tablestream.cli.sessions import session_is_given, sessions
+from tablestream.cli.state_key import parsed_key, read_key
 from tablestream.connectors.files import JSON_OPTIONS
 from tablestream.connectors.place import Place
 from tablestream.errors import ArgumentError
+from tablestream.pictures.figures import size
 from tablestream.planner import catalogue
-from tablestream.spark.state_key import read_key
 from tablestream.spark.state_reader import read_state
 from tablestream.spark.state_tables import StateSummary, summary
 from tablestream.state import manifest
@@ -41,43 +42,38 @@ def state(
     ] = None,
     as_of: Annotated[
         str | None,
-        typer.Option(help="For a versioned table: the rows valid at this time, in UTC if it has no zone."),
+        typer.Option(
+            help="For a versioned table: the rows valid at this time, in the session's time zone if it has none"
+            " itself (UTC in a local session)."
+        ),
     ] = None,
     batch_id: Annotated[
         int | None, typer.Option(min=0, help="The state after this micro-batch; by default the last one.")
     ] = None,
-    limit: Annotated[int, typer.Option(min=1, help="How many rows to print.")] = 20,
+    limit: Annotated[
+        int | None, typer.Option(min=1, help="How many rows to print. Default: 20; with --json all.")
+    ] = None,
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
     """List the tables in the state of a query, or print the rows of one. The query may be running."""
     with clear_errors(debug=debug, as_json=as_json):
-        wanted = None if key is None else _parsed(key)
+        wanted = None if key is None else parsed_key(key)
         if table is None and (wanted is not None or as_of is not None):
             raise ArgumentError("--key and --as-of need a table.", hint="Name it after the checkpoint.")
         place = _checked(checkpoint)
         with sessions() as session:
             if table is None:
                 _print_tables(checkpoint, summary(session(), place, batch_id), as_json=as_json)
-            elif wanted is None:
+                return
+            if wanted is None:
                 rows = read_state(session(), place, table, batch_id, as_of)
-                _print_rows(rows, table, limit, as_json=as_json)
             else:
                 rows = read_key(session(), place, table, wanted, batch_id, as_of)
-                _print_rows(rows, table, limit, as_json=as_json)
-
-
-def _parsed(key: str) -> dict[str, Any]:
-    try:
-        found = json.loads(key)
-    except ValueError:
-        found = None
-    if not isinstance(found, dict):
-        raise ArgumentError(
-            f"--key {key} is not a JSON object.",
-            hint='Write it as \'{"ticker": "A"}\', with the quotes of your shell.',
-        )
-    return found
+            if as_json:
+                _print_lines(rows, table, limit)
+            else:
+                _print_rows(rows, table, limit or ROWS_FOR_PEOPLE)
 
 
 def _checked(checkpoint: str) -> str:
@@ -102,7 +98,7 @@ def _checked(checkpoint: str) -> str:
 
 def _is_local_default() -> bool:
     """Whether a path without a scheme is on this machine: yes for a local session, unknown for others."""
-    return not any(name in os.environ for name in ("PYSPARK_GATEWAY_PORT", "SPARK_REMOTE", "HADOOP_CONF_DIR"))
+    return not session_is_given() and "HADOOP_CONF_DIR" not in os.environ
 
 
 def _print_tables(checkpoint: str, found: StateSummary, *, as_json: bool) -> None:
@@ -129,14 +125,14 @@ def _print_tables(checkpoint: str, found: StateSummary, *, as_json: bool) -> Non
     out = console()
     out.print(f"After micro-batch {found.micro_batch}; the state goes back to micro-batch {found.oldest}.")
     formats = f"state {manifest.FORMAT_VERSION}, tables {catalogue.FORMAT_VERSION}"
-    out.print(f"Formats: {formats}. On disk: {'unknown' if disk is None else size_text(disk)}.")
+    out.print(f"Formats: {formats}. On disk: {'unknown' if disk is None else size(disk)}.")
     kinds = ["versioned" if one.is_versioned else "latest rows" for one in found.tables]
     rows = {
         "table": [one.name for one in found.tables],
         "key": [", ".join(one.key) for one in found.tables],
         "keeps": kinds,
         "rows": [f"{one.rows:,}" for one in found.tables],
-        "size": [size_text(one.size_bytes) for one in found.tables],
+        "size": [size(one.size_bytes) for one in found.tables],
     }
     print_rows(out, "Tables in the state", pl.DataFrame(rows, schema=dict.fromkeys(rows, pl.String)))
     out.print("Rows include tombstones, and rows that a merge will remove.")
@@ -159,15 +155,21 @@ def _bytes_on_disk(checkpoint: str) -> int | None:
     return total
 
 
-def _print_rows(rows: DataFrame, title: str, limit: int, *, as_json: bool) -> None:
-    """Print some rows; the title says whether there are more."""
-    if as_json:
-        lines = rows.limit(limit).select(F.to_json(F.struct("*"), JSON_OPTIONS)).collect()
-        for (line,) in lines:
+def _print_lines(rows: DataFrame, table: str, limit: int | None) -> None:
+    """Print rows for programs; standard error says whether there are more."""
+    lines = rows.select(F.to_json(F.struct("*"), JSON_OPTIONS))
+    some = lines if limit is None else lines.limit(limit + 1)
+    for number, (line,) in enumerate(some.toLocalIterator()):
+        if number == limit:
+            typer.echo(json.dumps({"event": "omitted", "table": table, "limit": limit}), err=True)
+        else:
             typer.echo(line)
-        return
+
+
+def _print_rows(rows: DataFrame, table: str, limit: int) -> None:
+    """Print rows for people; the title says whether there are more."""
     found = cast("pl.DataFrame", pl.from_arrow(rows.limit(limit + 1).toArrow()))
     more = (
         f"the first {limit} rows" if found.height > limit else f"{found.height} row{'s'[: found.height != 1]}"
     )
-    print_rows(console(), f"{title}: {more}", found.head(limit))
+    print_rows(console(), f"{table}: {more}", found.head(limit))

@@ -14,7 +14,7 @@ from tablestream.errors import ArgumentError
 from tablestream.spark.runner import OutputRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
 Target = Annotated[
     str,
@@ -25,9 +25,12 @@ Target = Annotated[
     ),
 ]
 _FORM = "Write the target as module:object."
+_NO_CHECKPOINT = (
+    "This command starts no query and has no checkpoint. Name a function that returns the table or outputs."
+)
 
 
-def load(target: str, given: Mapping[str, Callable[[], Any]]) -> Any:
+def load(target: str, given: Mapping[str, Callable[[], Any]], absent: Collection[str] = ()) -> Any:
     """Return the object that `target` names, or what it returns if it is a function.
 
     Parameters
@@ -36,6 +39,8 @@ def load(target: str, given: Mapping[str, Callable[[], Any]]) -> Any:
         ``module:object``. The module is searched in the current directory first.
     given
         What a function gets for a parameter of this name.
+    absent
+        Those of `given` that the user has not chosen: a function's own default comes first.
 
     Raises
     ------
@@ -51,13 +56,25 @@ def load(target: str, given: Mapping[str, Callable[[], Any]]) -> Any:
             raise ArgumentError(f"{module_name} has no {path}.", hint=_FORM)
         found = getattr(found, part)
     is_maker = callable(found) and not hasattr(found, "to") and not hasattr(found, "explain")
-    return found(**_arguments(found, target, given)) if is_maker else found
+    return found(**_arguments(found, target, given, absent)) if is_maker else found
 
 
 def outputs_of(found: Any) -> list[OutputRequest]:
     """Return the outputs if an object is one or several; an empty list for anything else."""
     outputs = list(found) if isinstance(found, list | tuple) else [found]
     return outputs if all(isinstance(one, OutputRequest) for one in outputs) else []
+
+
+def wrong_type(target: str, found: Any, lack: str, hint: str) -> ArgumentError:
+    """Return the error for an object of which a command can make nothing."""
+    return ArgumentError(f"{target} is of type {type(found).__name__}; it {lack}.", hint=hint)
+
+
+def no_plan(target: str, found: Any) -> ArgumentError:
+    """Return the error for an object without a plan."""
+    return wrong_type(
+        target, found, "has no plan", "Name a table, a stream, or outputs such as table.to(sink)."
+    )
 
 
 def _imported(name: str) -> Any:
@@ -74,7 +91,9 @@ def _imported(name: str) -> Any:
         ) from error
 
 
-def _arguments(function: Any, target: str, given: Mapping[str, Callable[[], Any]]) -> dict[str, Any]:
+def _arguments(
+    function: Any, target: str, given: Mapping[str, Callable[[], Any]], absent: Collection[str]
+) -> dict[str, Any]:
     """Return the arguments of a user's function. What it does not ask for is not made."""
     parameters = inspect.signature(function).parameters.values()
     needed = [
@@ -86,6 +105,9 @@ def _arguments(function: Any, target: str, given: Mapping[str, Callable[[], Any]
     if unknown:
         raise ArgumentError(
             f"{target} needs an argument {unknown[0]}, which this command does not have.",
-            hint=f"It may have the parameters {' and '.join(given)}. Give others a default.",
+            hint=_NO_CHECKPOINT
+            if unknown[0] == "checkpoint"
+            else f"It may have the parameters {' and '.join(given)}. Give others a default.",
         )
-    return {one.name: given[one.name]() for one in parameters if one.name in given}
+    taken = [one.name for one in parameters if one in needed or one.name in given.keys() - absent]
+    return {name: given[name]() for name in taken}

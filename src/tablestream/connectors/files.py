@@ -6,7 +6,6 @@ The notes of `from_files` say how Spark 4.2 treats malformed rows, as tested for
 from __future__ import annotations
 
 import os
-import re
 from dataclasses import dataclass, field, replace
 from glob import glob
 from pathlib import Path
@@ -18,6 +17,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from tablestream.calling import user_line
 from tablestream.connectors.place import Place
+from tablestream.connectors.shipping import has_context, is_local
 from tablestream.connectors.sink import checked_path, quoted
 from tablestream.connectors.workers import use_driver_python
 from tablestream.errors import ArgumentError, PlanError, ReservedNameError
@@ -422,9 +422,9 @@ def small_lines(spark: SparkSession, pattern: str) -> list[str]:
     there is none.
     """
     place = Place.of(pattern)
-    if place.scheme == "file" and _is_local(spark):
+    if place.scheme == "file" and has_context(spark) and is_local(spark):
         texts = (_text(Path(one)) for one in sorted(glob(place.path)))  # noqa: PTH207 - all of it is a pattern
-        return list(dict.fromkeys(line for text in texts for line in text.splitlines()))
+        return list(dict.fromkeys(line for text in texts for line in _lines(text)))
     try:
         rows = spark.read.text([pattern] * 2).collect()
     except AnalysisException as error:
@@ -434,16 +434,15 @@ def small_lines(spark: SparkSession, pattern: str) -> list[str]:
     return list(dict.fromkeys(row[0] for row in rows))
 
 
-def _is_local(spark: SparkSession) -> bool:
-    """Whether the driver and the executors are this machine's."""
-    if type(spark).__module__.startswith("pyspark.sql.connect"):
-        return False
-    return re.fullmatch(r"local(\[.*\])?", str(spark.sparkContext.master)) is not None
-
-
 def _text(path: Path) -> str:
-    """Return the text of a file; empty if it was removed meanwhile."""
+    """Return the text of a file, with each end of a line as a newline; empty if it was removed meanwhile."""
     try:
         return path.read_text(encoding="utf-8", errors="replace")
     except FileNotFoundError:
         return ""
+
+
+def _lines(text: str) -> list[str]:
+    """Cut a text where Spark does. `str.splitlines` also cuts at characters such as U+2028, which JSON may hold."""
+    lines = text.split("\n")
+    return lines if lines[-1] else lines[:-1]

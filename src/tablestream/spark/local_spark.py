@@ -1,4 +1,4 @@
-"""A local Spark for the command line: checks for Java, and settings for one small computer."""
+"""A local Spark for the command line: checks for Java, and settings for one computer."""
 
 from __future__ import annotations
 
@@ -24,6 +24,8 @@ _JAVA_TIMEOUT_S = 60
 # The second compiler takes longer than a run of minutes can win back: 40 of 90 seconds of the JVM's processor time
 # in a small demo.
 _QUICK_START = "-XX:TieredStopAtLevel=1"
+# Spark reads this variable only if neither its configuration nor its arguments say how much memory the driver has.
+_MEMORY, _MEMORY_DEFAULT = "SPARK_DRIVER_MEMORY", "2g"
 _INSTALL = (
     "Install a full Java 17 or newer (Debian, Ubuntu: apt-get install openjdk-17-jre-headless; "
     "macOS: brew install openjdk@17; or https://adoptium.net), or point JAVA_HOME at one."
@@ -62,8 +64,10 @@ def check_java() -> int:
 
 
 @contextlib.contextmanager
-def local_spark(scratch: Path, log: Path) -> Iterator[SparkSession]:
+def local_spark(scratch: Path, log: Path, *, is_long: bool = False) -> Iterator[SparkSession]:
     """Start a quiet local session, and stop it at the end.
+
+    Its Java has 2 GB, unless the user's environment or Spark's configuration says how much.
 
     Parameters
     ----------
@@ -71,11 +75,13 @@ def local_spark(scratch: Path, log: Path) -> Iterator[SparkSession]:
         A directory for Spark's temporary files; created here, and removed at the end.
     log
         A file for the standard error of Spark's processes, so that it does not disturb the progress display.
+    is_long
+        Whether it runs for long, so that Java's second compiler is worth its time.
     """
     check_java()
     scratch.mkdir(parents=True, exist_ok=True)
-    with _stderr_into(log):
-        spark = _session(scratch)
+    with _stderr_into(log), _memory_by_default():
+        spark = _session(scratch, is_long=is_long)
     try:
         yield spark
     finally:
@@ -83,15 +89,14 @@ def local_spark(scratch: Path, log: Path) -> Iterator[SparkSession]:
         shutil.rmtree(scratch, ignore_errors=True)
 
 
-def _session(scratch: Path) -> SparkSession:
+def _session(scratch: Path, *, is_long: bool) -> SparkSession:
     from pyspark.sql import SparkSession
 
     logging = resources.files("tablestream.spark") / "log4j2.properties"
     settings = {
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
-        "spark.driver.memory": "2g",
-        "spark.driver.extraJavaOptions": f"{_QUICK_START} -Dlog4j2.configurationFile=file:{logging}",
+        "spark.driver.extraJavaOptions": f"{'' if is_long else _QUICK_START} -Dlog4j2.configurationFile=file:{logging}",
         "spark.executorEnv.POLARS_MAX_THREADS": "1",
         "spark.local.dir": str(scratch / "spark"),
         "spark.ui.enabled": "false",
@@ -104,6 +109,20 @@ def _session(scratch: Path) -> SparkSession:
     for name, value in settings.items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
+
+
+@contextlib.contextmanager
+def _memory_by_default() -> Iterator[None]:
+    """Let Spark's Java have the default memory if the user has not chosen one."""
+    chosen = os.environ.get(_MEMORY)
+    os.environ[_MEMORY] = chosen or _MEMORY_DEFAULT
+    try:
+        yield
+    finally:
+        if chosen is None:
+            del os.environ[_MEMORY]
+        else:
+            os.environ[_MEMORY] = chosen
 
 
 @contextlib.contextmanager

@@ -96,10 +96,10 @@ def read_state(
     check_place(spark, checkpoint)
     state = StoredState.of(spark, checkpoint, batch_id)
     found = chosen(state.tables(), table)
-    return rows_of(state, found, time_of(state, found, as_of))
+    return _rows(state, found, _time(state, found, as_of))
 
 
-def time_of(state: StoredState, table: StoredTable, as_of: str | datetime | None) -> int | None:
+def _time(state: StoredState, table: StoredTable, as_of: str | datetime | None) -> int | None:
     """Return a time in microseconds since 1970; raise as `read_state` if the table's history does not have it."""
     if as_of is None:
         return None
@@ -121,7 +121,7 @@ class _ShardReader:
         yield from self.rows.of(store)
 
 
-def rows_of(state: StoredState, table: StoredTable, as_of_us: int | None) -> DataFrame:
+def _rows(state: StoredState, table: StoredTable, as_of_us: int | None) -> DataFrame:
     """Return the rows of a table as users see them."""
     stored = StoredRows.of_table(table, as_of_us)
     reader = _ShardReader(stored)

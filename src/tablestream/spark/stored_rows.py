@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-import polars as pl
 import pyarrow as pa
 from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
@@ -57,13 +56,12 @@ class StoredRows:
         layout = _layout(table)
         return cls(table, as_of_us, layout.opened(0), T.StructType(layout.in_frame(0)))
 
-    def of(self, store: MemoryStore, keys: pl.DataFrame | None = None) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a shard, a bounded number at a time; with `keys`, only those with one of these keys."""
+    def of(self, store: MemoryStore) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a shard, a bounded number at a time."""
         state = ShardState(store, MemoryCache(), self.table.traces, self.table.fingerprint)
         kinds = {one.name: one.type for one in self.opened.fields}
         for frame in self.table.frames(state, polars_types, self.as_of_us):
-            wanted = frame if keys is None else frame.join(keys, on=keys.columns, how="semi")
-            for part in self.opened.record_batches(wanted):
+            for part in self.opened.record_batches(frame):
                 yield wide(kinds, len(next(iter(part.values()))), part)
 
 

@@ -6,14 +6,15 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tablestream.cli.console_sink import ConsoleSink
+from tablestream.cli.target import outputs_of
 from tablestream.connectors.delta import to_delta
 from tablestream.connectors.files import to_files
 from tablestream.connectors.sink import Sink
 from tablestream.errors import ArgumentError
-from tablestream.spark.runner import OutputRequest
 
 if TYPE_CHECKING:
     from tablestream.cli.screen import Screen
+    from tablestream.spark.runner import OutputRequest
 
 CONSOLE = "console"
 _SINKS: dict[str, Callable[[str], Sink]] = {
@@ -23,7 +24,7 @@ _SINKS: dict[str, Callable[[str], Sink]] = {
 }
 
 
-def sink_of(text: str, screen: Screen, limit: int) -> Sink:
+def sink_of(text: str, screen: Screen, limit: int | None) -> Sink:
     """Return the sink that a text names.
 
     Raises
@@ -43,21 +44,23 @@ def sink_of(text: str, screen: Screen, limit: int) -> Sink:
     return _SINKS[kind](directory)
 
 
-def outputs_of(found: Any, to: Sequence[str], screen: Screen, limit: int) -> list[OutputRequest] | None:
-    """Return the outputs of a table or a stream, or the outputs themselves; None if it is neither.
+def written_to(
+    found: Any, to: Sequence[str], screen: Screen, limit: int | None
+) -> list[OutputRequest] | None:
+    """Return outputs, or a table or a stream as outputs to what the user names; None for anything else.
 
     Raises
     ------
     ArgumentError
         Outputs that have sinks already are to be written elsewhere.
     """
-    given = [found] if isinstance(found, OutputRequest) else found
-    if isinstance(given, list | tuple) and given and all(isinstance(one, OutputRequest) for one in given):
+    given = outputs_of(found)
+    if given:
         if to:
             raise ArgumentError(
                 "The outputs say themselves where they are written.", hint="Omit --to, or return the table."
             )
-        return list(given)
+        return given
     if not hasattr(found, "to") or not hasattr(found, "changes"):
         return None
     sinks = [sink_of(text, screen, limit) for text in to or [CONSOLE]]

@@ -1,0 +1,83 @@
+"""Reads the row of one key, for ``tablestream state --key``."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from tablestream.connectors.files import JSON_OPTIONS
+from tablestream.connectors.sink import checked_path, quoted
+from tablestream.errors import ArgumentError
+from tablestream.spark.state_reader import read_state
+from tablestream.spark.stored_state import StoredState
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+
+def parsed_key(text: str) -> dict[str, Any]:
+    """Return the key that a text has as a JSON object.
+
+    Raises
+    ------
+    ArgumentError
+        It is something else.
+    """
+    try:
+        found = json.loads(text)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise ArgumentError(
+            f"--key {text} is not a JSON object.",
+            hint='Write it as \'{"ticker": "A"}\', with the quotes of your shell.',
+        )
+    return found
+
+
+def read_key(
+    spark: SparkSession,
+    checkpoint: str,
+    table: str,
+    key: Mapping[str, Any],
+    batch_id: int | None = None,
+    as_of: str | None = None,
+) -> DataFrame:
+    """Return the rows of a key, as `read_state` does: one row, or the versions of a versioned table.
+
+    Raises
+    ------
+    ArgumentError
+        The key has other columns, or a value is null or does not fit its column's type; or as `read_state`.
+    """
+    rows = read_state(spark, checkpoint, table, batch_id, as_of)
+    state = StoredState.of(spark, checked_path(checkpoint, "the checkpoint"), batch_id)
+    names = [one.name for one in state.tables().by_name[table].key]
+    if sorted(key) != sorted(names):
+        raise ArgumentError(
+            f"The key of '{table}' has the columns {', '.join(names)}, not {', '.join(key) or 'none'}.",
+            hint=f"Write it as {json.dumps(dict.fromkeys(names, '...'))}.",
+        )
+    for name, value in zip(names, _values(spark, key, rows.schema.fields[: len(names)]), strict=True):
+        rows = rows.where(F.col(quoted(name)).eqNullSafe(value))
+    return rows
+
+
+def _values(spark: SparkSession, key: Mapping[str, Any], fields: Sequence[T.StructField]) -> list[Column]:
+    """Return the values of a key as Spark's literals, in the order of its columns."""
+    row = F.from_json(F.lit(json.dumps(dict(key))), T.StructType([*fields]), JSON_OPTIONS)
+    values = [row[field.name] for field in fields]
+    (missing,) = spark.sql("VALUES (1)").select(*(value.isNull() for value in values)).collect()
+    for field, is_missing in zip(fields, missing, strict=True):
+        if is_missing:
+            kind = field.dataType.simpleString()
+            raise ArgumentError(
+                f"The value of the key column {field.name} is null, or not of its type, {kind}.",
+                hint="Give a value of that type; times as text, such as 2024-01-02T09:00:00Z.",
+            )
+    return values
