@@ -17,6 +17,7 @@ from tablestream import cli
 from tablestream.cli import app, main, relocate
 from tablestream.cli.exit_codes import ExitCode
 from tablestream.spark import local_spark
+from tests.cli.programs import DEADLINE_S, program
 from tests.cli.programs import done as program_done
 
 COMMANDS = ["run", "explain", "diagram", "state", "relocate", "demo"]
@@ -140,6 +141,16 @@ def test_explain_prints_the_plan_of_a_table_and_of_a_function_that_makes_one(tar
     result = run("explain", target)
     assert result.exit_code == 0
     assert result.stdout == "round 1\n  join\n"
+
+
+@pytest.mark.usefixtures("plans")
+def test_a_reader_who_has_enough_ends_a_command_in_silence() -> None:
+    with program("-m", "tablestream", "explain", "plans_of_mine:table") as running:
+        assert running.stdout is not None
+        assert running.stderr is not None
+        running.stdout.close()
+        assert running.stderr.read() == ""
+        assert running.wait(DEADLINE_S) == ExitCode.OK
 
 
 @pytest.mark.usefixtures("plans")

@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import os
 import re
+import sys
 import sysconfig
 import traceback
 from pathlib import Path
@@ -59,6 +61,9 @@ def clear_errors(
         yield
     except (typer.Exit, typer.Abort):
         raise
+    except BrokenPipeError:  # who read the output has enough, as `head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left goes nowhere
+        raise typer.Exit(ExitCode.OK) from None
     except KeyboardInterrupt:
         facts = {"code": "INTERRUPTED", "message": "Interrupted.", "hint": ""}
         say_error(facts | _traceback(debug=debug), as_json=as_json)
