@@ -125,8 +125,9 @@ def test_any_other_error_is_named_and_says_how_to_see_more(monkeypatch: pytest.M
     assert "Traceback" not in result.stderr
 
 
-def test_debug_shows_the_error_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_debug_shows_the_traceback_and_keeps_the_exit_code(monkeypatch: pytest.MonkeyPatch) -> None:
     demos_that(monkeypatch, OSError("No space left on device"))
     result = run("--debug")
-    assert isinstance(result.exception, OSError)
-    assert result.exit_code == 1
+    assert "Traceback (most recent call last)" in result.stderr
+    assert "OSError: No space left on device" in result.stderr
+    assert result.exit_code == 2
