@@ -62,7 +62,6 @@ def _names(root: griffe.Object, module: griffe.Object) -> Iterator[tuple[str, gr
         yield from sorted((name, one) for name, one in own if isinstance(one, kinds))
         return
     for name in sorted(map(str, module.exports)):
-        # A submodule can have the name of a function that is imported: the function is what users get.
         path = module.imports.get(name, f"{module.path}.{name}")
         yield name, _real(root[path.removeprefix(f"{root.path}.")])
 

@@ -76,7 +76,7 @@ def test_spark_is_imported_only_where_it_may_be() -> None:
         ("operators/x.py", "from tablestream.spark import pack", True),
         ("connectors/x.py", "from tablestream import spark", True),
         ("errors.py", "import tablestream.spark.runner", True),
-        ("table.py", "from tablestream.spark.runner import run", False),
+        ("tables.py", "from tablestream.spark.runner import run", False),
         ("spark/x.py", "from tablestream.spark import pack", False),
         ("testing/x.py", "from tablestream.spark import pack", False),
     ],

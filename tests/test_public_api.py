@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import importlib
+import pkgutil
 import re
+import subprocess
+import sys
 import textwrap
 from pathlib import Path
 
@@ -21,7 +24,6 @@ def test_the_public_api_is_the_recorded_one() -> None:
 
 
 def test_the_record_has_every_public_name_and_no_other() -> None:
-    """By import, which sees a function where a module has the same name."""
     names = set(re.findall(r"^(?:def|class) (\w+)", RECORD, re.MULTILINE))
     assert names == set(tablestream.__all__)
     modules = {name for name in names if f"class {name}:  # a module\n" in RECORD}
@@ -31,6 +33,36 @@ def test_the_record_has_every_public_name_and_no_other() -> None:
         inside, *_ = re.split(r"^(?=\S)", behind, maxsplit=1, flags=re.MULTILINE)
         for member in re.findall(r"^    (?:def|class) (\w+)", inside, re.MULTILINE):
             assert hasattr(importlib.import_module(f"tablestream.{name}"), member)
+
+
+def test_every_public_name_is_imported_when_it_is_used_and_not_before() -> None:
+    """Spark's workers import the package for one module of a stage."""
+    ran = subprocess.run([sys.executable, "-c", LAZY], capture_output=True, text=True, check=True)
+    before, *names = ran.stdout.splitlines()
+    assert before == "tablestream"
+    assert names == sorted(tablestream.__all__)
+
+
+LAZY = """
+import sys
+import tablestream as ts
+print(*(name for name in sys.modules if name.startswith("tablestream")))
+for name in ts.__all__:
+    found = getattr(ts, name)
+    assert name in dir(ts)
+    print(getattr(found, "__name__", type(found).__name__).removeprefix("tablestream."))
+"""
+
+
+def test_a_submodule_has_no_name_of_the_api_unless_it_is_one() -> None:
+    """An import of the submodule would put it in the place of the function or class."""
+    modules = {one.name for one in pkgutil.iter_modules(tablestream.__path__)}
+    assert modules & set(tablestream.__all__) == {"errors", "functions", "testing"}
+
+
+def test_another_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="module 'tablestream' has no attribute 'tabel'"):
+        _ = tablestream.tabel  # type: ignore[attr-defined]
 
 
 def test_every_line_of_the_record_is_python() -> None:

@@ -1,19 +1,14 @@
-"""Maintained tables on Spark Structured Streaming."""
+"""Maintained tables on Spark Structured Streaming.
+
+Each name is imported when it is first used. Spark's workers import this package for one module of a stage, and all
+public names would take half of the time in which such a process starts.
+"""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from tablestream.spark.quiet import only_declares_state
-
-# A process that only declares a stage's state uses no public name. Each query starts such processes one after the
-# other, and all of this would take three quarters of their time.
 if TYPE_CHECKING:
-    from tablestream import testing
-    from tablestream.pictures.diagram import Diagram
-    from tablestream.pictures.timeline import Timeline, timeline
-
-if TYPE_CHECKING or not only_declares_state():
-    from tablestream import errors, functions
+    from tablestream import errors, functions, testing
     from tablestream.change_feed import from_change_feed
     from tablestream.connectors.avro import avro, confluent_avro
     from tablestream.connectors.delta import to_delta
@@ -28,6 +23,8 @@ if TYPE_CHECKING or not only_declares_state():
     from tablestream.metrics.listener import MetricsListener
     from tablestream.metrics.opentelemetry import OpenTelemetryExporter
     from tablestream.metrics.query_metrics import OperatorMetrics, QueryMetrics
+    from tablestream.pictures.diagram import Diagram
+    from tablestream.pictures.timeline import Timeline, timeline
     from tablestream.relation import Rejected
     from tablestream.row import Row
     from tablestream.sources import global_table, stream, table
@@ -36,8 +33,8 @@ if TYPE_CHECKING or not only_declares_state():
     from tablestream.spark.session import configure
     from tablestream.spark.state_reader import read_state
     from tablestream.star import Lookup, lookup
-    from tablestream.stream import Stream
-    from tablestream.table import GlobalTable, Table
+    from tablestream.streams import Stream
+    from tablestream.tables import GlobalTable, Table
 
 __all__ = [
     "Debezium",
@@ -85,19 +82,51 @@ __all__ = [
 ]
 __version__ = "0.1.0"
 
-
-#: What programs seldom need is imported when it is first used: the module of each such name.
-_LATER = {
-    "Diagram": "tablestream.pictures.diagram",
-    "Timeline": "tablestream.pictures.timeline",
-    "testing": "tablestream.testing",
-    "timeline": "tablestream.pictures.timeline",
+_SUBMODULES = ("errors", "functions", "testing")
+#: The modules that define the public names.
+_DEFINED_IN = {
+    "tablestream.change_feed": ("from_change_feed",),
+    "tablestream.connectors.avro": ("avro", "confluent_avro"),
+    "tablestream.connectors.delta": ("to_delta",),
+    "tablestream.connectors.files": ("from_files", "to_files"),
+    "tablestream.connectors.kafka": ("from_kafka",),
+    "tablestream.connectors.kafka_sink": ("to_kafka",),
+    "tablestream.connectors.memory": ("to_memory",),
+    "tablestream.connectors.postgres": ("to_postgres",),
+    "tablestream.connectors.sink": ("Sink",),
+    "tablestream.debezium": ("Debezium", "from_debezium"),
+    "tablestream.grouped": ("GroupedStream", "GroupedTable"),
+    "tablestream.metrics.listener": ("MetricsListener",),
+    "tablestream.metrics.opentelemetry": ("OpenTelemetryExporter",),
+    "tablestream.metrics.query_metrics": ("OperatorMetrics", "QueryMetrics"),
+    "tablestream.pictures.diagram": ("Diagram",),
+    "tablestream.pictures.timeline": ("Timeline", "timeline"),
+    "tablestream.relation": ("Rejected",),
+    "tablestream.row": ("Row",),
+    "tablestream.sources": ("global_table", "stream", "table"),
+    "tablestream.spark.relocation": ("relocate_checkpoint",),
+    "tablestream.spark.runner": ("OutputRequest", "diagram", "plan_text", "start"),
+    "tablestream.spark.session": ("configure",),
+    "tablestream.spark.state_reader": ("read_state",),
+    "tablestream.star": ("Lookup", "lookup"),
+    "tablestream.streams": ("Stream",),
+    "tablestream.tables": ("GlobalTable", "Table"),
 }
+_MODULES = {name: module for module, names in _DEFINED_IN.items() for name in names}
 
 
-def __getattr__(name: str) -> Any:
-    """Import a name that is seldom needed."""
-    if name not in _LATER:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module = import_module(_LATER[name])
-    return module if name == "testing" else getattr(module, name)
+if not TYPE_CHECKING:  # or type checkers would take every name
+
+    def __getattr__(name: str) -> Any:
+        """Import a public name."""
+        if name in _SUBMODULES:
+            return import_module(f"{__name__}.{name}")
+        if name not in _MODULES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        globals()[name] = found = getattr(import_module(_MODULES[name]), name)
+        return found
+
+
+def __dir__() -> list[str]:
+    """Return the public names, also those that were not used yet."""
+    return sorted({*globals(), *__all__})

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
-import pandas as pd
 from pyspark.errors import ParseException
 from pyspark.sql import Column
 from pyspark.sql import functions as F
@@ -113,6 +112,8 @@ def checked_name(name: Any) -> str | None:
 
 def microseconds(given: object) -> int | None:
     """A duration in microseconds. None if it is not a duration, has no unit, or is shorter than one microsecond."""
+    import pandas as pd  # takes a fifth of a second
+
     if not isinstance(given, str | timedelta) or (
         isinstance(given, str) and not re.search("[a-zA-Z:]", given)
     ):

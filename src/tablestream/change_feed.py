@@ -15,7 +15,7 @@ from tablestream.connectors.change_feed_frame import CHANGE_FEED, TIMESTAMP, TYP
 from tablestream.errors import ArgumentError
 from tablestream.relation import versioned
 from tablestream.sources import Said, source_of
-from tablestream.table import Table
+from tablestream.tables import Table
 from tablestream.topology.graph import CAPTURED, shown_name
 from tablestream.topology.nodes import Captured
 

@@ -22,7 +22,7 @@ from tablestream.connectors.kafka import Offsets, OnError, check_on_error, first
 from tablestream.errors import ArgumentError
 from tablestream.relation import versioned
 from tablestream.sources import Said, source_of
-from tablestream.table import Table
+from tablestream.tables import Table
 from tablestream.topology.graph import CAPTURED
 from tablestream.topology.nodes import Captured, Transactions
 

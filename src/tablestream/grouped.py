@@ -25,7 +25,7 @@ from tablestream.topology.nodes import Aggregate, Field, Fields, Measure, Named,
 from tablestream.values import carried, check_names, checked_value
 
 if TYPE_CHECKING:
-    from tablestream.table import Table
+    from tablestream.tables import Table
 
 _UNORDERED = (T.ArrayType, T.MapType, T.StructType, T.BinaryType, T.BooleanType)
 

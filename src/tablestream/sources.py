@@ -23,8 +23,8 @@ from tablestream.errors import ArgumentError
 from tablestream.relation import versioned
 from tablestream.spark.analysis import Analysed
 from tablestream.spark.sources import Description, SourceFrame, describe
-from tablestream.stream import Stream
-from tablestream.table import GlobalTable, Table
+from tablestream.streams import Stream
+from tablestream.tables import GlobalTable, Table
 from tablestream.topology.graph import DEDUPLICATED, REORDERED, SEQUENCED, shown_name
 from tablestream.topology.nodes import Deduplicate, Node, Reorder, SequenceBy, Source
 

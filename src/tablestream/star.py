@@ -28,7 +28,7 @@ from tablestream.topology.nodes import (
 )
 
 if TYPE_CHECKING:
-    from tablestream.table import Table
+    from tablestream.tables import Table
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from examples.demo.scenario import Scenario
-    from tablestream.table import Table
+    from tablestream.tables import Table
 
 NO_SPARK = cast("SparkSession", object())
 

@@ -64,9 +64,8 @@ def test_pictures_are_imported_when_they_are_used() -> None:
         [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=600
     )
     assert done.stdout == "[] Diagram timeline Timeline False\n"
-    assert set(ts.__all__) - set(dir(ts)) <= {"Diagram", "Timeline", "testing", "timeline"}
     with pytest.raises(AttributeError, match="has no attribute 'pictogram'"):
-        ts.pictogram  # noqa: B018
+        ts.pictogram  # type: ignore[attr-defined]  # noqa: B018
 
 
 def test_the_diagram_of_a_table_takes_the_options_of_explain(spark: SparkSession) -> None:

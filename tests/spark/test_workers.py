@@ -117,7 +117,7 @@ sys.modules["__main__"].__spec__ = types.SimpleNamespace(
     name="pyspark.sql.streaming.transform_with_state_driver_worker"
 )
 import tablestream.spark.processor
-print(*{"pandas", "polars", "pyarrow", "tablestream.table"}.intersection(sys.modules))
+print(*{"pandas", "polars", "pyarrow", "tablestream.tables"}.intersection(sys.modules))
 """
 
 

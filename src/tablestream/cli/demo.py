@@ -21,7 +21,7 @@ from tablestream.spark.runner import start
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from tablestream.table import Table
+    from tablestream.tables import Table
 
 _LOGS = {
     "positions": """\

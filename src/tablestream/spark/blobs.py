@@ -15,10 +15,9 @@ import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from itertools import pairwise
-from typing import NamedTuple, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
-import pandas as pd
 import polars as pl
 import pyarrow as pa
 from pyspark.sql import types as T
@@ -27,6 +26,9 @@ from tablestream.errors import DamagedMessagesError
 from tablestream.runtime.rounds import EVERY_SHARD, METRICS, Port
 from tablestream.state.births import NewShard
 from tablestream.state.changes import KEY_HASH, PARTITION
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 # Users' columns stand beside these between two rounds. PySpark renames columns that begin with an underscore.
 COLUMNS = SHARD, PORT, ROWS, BLOB = tuple(f"tablestream_{name}" for name in ("shard", "port", "rows", "blob"))
@@ -270,6 +272,8 @@ def _record_batch(blobs: list[Blob]) -> pa.RecordBatch:
 
 def data_frame(blobs: Iterable[Blob]) -> pd.DataFrame:
     """Put blobs into a pandas frame for a stateful stage."""
+    import pandas as pd  # other stages do without, and start sooner
+
     columns = zip(*blobs, strict=True)
     kinds = zip(COLUMNS, ("int32", "int32", "int64", "object"), strict=True)
     return pd.DataFrame(

@@ -97,7 +97,7 @@ class SparkExchange:
 
     def pack(self, frame: DataFrame, packer: Batches) -> DataFrame:
         """See `Exchange`."""
-        return frame.mapInArrow(packer.__call__, blobs.SCHEMA)
+        return frame.mapInArrow(by_batches(packer), blobs.SCHEMA)
 
     def union(self, streams: Sequence[DataFrame]) -> DataFrame:
         """See `Exchange`."""
@@ -113,7 +113,7 @@ class SparkExchange:
 
     def unpack(self, stream: DataFrame, unpacker: Batches, schema: T.StructType) -> DataFrame:
         """See `Exchange`."""
-        return stream.mapInArrow(unpacker.__call__, schema)
+        return stream.mapInArrow(by_batches(unpacker), schema)
 
     def finish(
         self, stream: DataFrame, unpacker: OutputUnpacker, schema: T.StructType, observations: Observations

@@ -17,6 +17,7 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor, Stateful
 
 from tablestream.spark.quiet import quieten
 from tablestream.spark.store import SparkStore
+from tablestream.spark.worker_process import begin_task
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -52,6 +53,7 @@ class RoundProcessor(StatefulProcessor):
         timerValues: Any,  # noqa: N803 - Spark's name
     ) -> Iterator[pd.DataFrame]:
         """Run the round for the messages of one shard."""
+        begin_task()
         yield from self.worker.run(int(key[0]), rows, self.store, self._handle, timerValues)
 
     def handleExpiredTimer(  # noqa: N802 - Spark's name

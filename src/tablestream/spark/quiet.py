@@ -9,10 +9,9 @@ from __future__ import annotations
 import sys
 from typing import TextIO
 
-_DECLARES_STATE = "pyspark.sql.streaming.transform_with_state_driver_worker"
 #: What these processes begin their lines with, by the module that each of them runs.
 _BEGINNINGS = {
-    _DECLARES_STATE: "Streaming TransformWithState",
+    "pyspark.sql.streaming.transform_with_state_driver_worker": "Streaming TransformWithState",
     "pyspark.sql.connect.streaming.worker.foreach_batch_worker": "Streaming ForeachBatch worker",
 }
 
@@ -36,11 +35,6 @@ def quieten() -> None:
     beginning = _BEGINNINGS.get(_main())
     if beginning is not None and not isinstance(sys.stdout, _Quiet):
         sys.stdout = _Quiet(sys.stdout, beginning)
-
-
-def only_declares_state() -> bool:
-    """Whether this is a process that Spark starts only for a stage of a query to declare its state."""
-    return _main() == _DECLARES_STATE
 
 
 def _main() -> str:

@@ -17,6 +17,7 @@ from pyspark import TaskContext
 from tablestream.connectors.sink import NUMBER
 from tablestream.runtime.order import in_order
 from tablestream.spark import blobs
+from tablestream.spark.worker_process import begin_task
 from tablestream.state.changes import PARTITION, POSITION, ROW_TS, TIME, hop_columns
 
 #: The most rows of one Arrow record batch, and the most values in it.
@@ -208,12 +209,13 @@ def micro_batch_id() -> int:
 def by_batches(
     function: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]],
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Give a function the annotations that tell Spark to call it batch by batch."""
+    """Make a function one that Spark's workers call; its annotations tell Spark to pass batch by batch."""
 
-    def unpack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        begin_task()
         yield from function(batches)
 
-    return unpack
+    return run
 
 
 def wide(kinds: dict[str, pa.DataType], rows: int, columns: dict[str, pa.Array]) -> pa.RecordBatch:

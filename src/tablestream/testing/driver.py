@@ -26,8 +26,8 @@ from tablestream.spark.runner import OutputRequest
 from tablestream.spark.stored_rows import StoredRows, check_history, chosen, moment_of, shown
 from tablestream.state.cache import MemoryCache
 from tablestream.state.sealed import unseal
-from tablestream.stream import Stream
-from tablestream.table import GlobalTable, Table
+from tablestream.streams import Stream
+from tablestream.tables import GlobalTable, Table
 from tablestream.testing.exchange import InProcess, State, frame_of
 from tablestream.testing.piped import Piped
 from tablestream.testing.results import Results

@@ -32,7 +32,7 @@ from tablestream.topology.streams import ToStream
 if TYPE_CHECKING:
     from tablestream.metrics.query_metrics import QueryMetrics
     from tablestream.pictures.diagram import Diagram
-    from tablestream.stream import Stream
+    from tablestream.streams import Stream
 
 
 class Table(Relation):
@@ -428,7 +428,7 @@ class Table(Relation):
         ----------
         Kafka Streams ``KTable.toStream``.
         """
-        from tablestream.stream import Stream
+        from tablestream.streams import Stream
 
         node = ToStream(
             name=checked_name(name) or f"{self.name}_stream",

@@ -29,7 +29,7 @@ from tablestream.spark.analysis import folding
 from tablestream.spark.columns import spark_type
 from tablestream.spark.plan import changes_of, diagram_of, plan_of
 from tablestream.spark.runner import OutputRequest, request
-from tablestream.table import GlobalTable, Table
+from tablestream.tables import GlobalTable, Table
 from tablestream.topology.graph import history_of, shown_name
 from tablestream.topology.nodes import Field, Fields, Named, Node, Select, ToTable
 from tablestream.topology.streams import FlatMap, Grace, Merge, SelectKey, StreamJoin
