@@ -241,6 +241,7 @@ ALLOWED = (
     "tablestream.errors",
     "tablestream.operators",
     "tablestream.state.changes",
+    "tablestream.state.positions",
     "tablestream.state.trace",
 )
 IMPURE_NAMES = {"open", "print", "hash", "id", "globals", "exec", "eval"}

@@ -9,7 +9,7 @@ from unittest import mock
 
 from tablestream.operators.joins import foreign_key_answer
 from tablestream.runtime.run_round import SLICE_ROWS
-from tablestream.state import cache, trace
+from tablestream.state import cache, positions, trace
 from tablestream.state.run import CHUNK_SIZE_BYTES
 from tests.simulation.world import Tuning
 
@@ -50,10 +50,10 @@ _REPLACED: dict[Tuning, list[tuple[object, str, object]]] = {
     Tuning.NEVER_MERGE: [(trace, "runs_to_merge", lambda rows: min(1, len(rows)))],
     Tuning.SMALL_CACHE: [(cache, "_MAPPED_FILES", 1), (cache, "_REMEMBERED_CHECKS", 1)],
     Tuning.SMALL_FAN_OUT: [(foreign_key_answer, "FAN_OUT_ROWS", 1)],
-    Tuning.SEARCH: [(trace, "_ROWS_PER_KEY_TO_SEARCH", 0)],
+    Tuning.SORTS: [(positions, "_FEW", 0)],
 }
 #: The tunings that do not change which runs and chunks a state has.
-SAME_RUNS = frozenset({Tuning.SMALL_CACHE, Tuning.NO_DISK, Tuning.SMALL_FAN_OUT, Tuning.SEARCH})
+SAME_RUNS = frozenset({Tuning.SMALL_CACHE, Tuning.NO_DISK, Tuning.SMALL_FAN_OUT, Tuning.SORTS})
 
 
 @contextmanager

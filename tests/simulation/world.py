@@ -60,7 +60,7 @@ class Tuning(StrEnum):
     NO_DISK = "no disk for the cache"
     SMALL_SLICES = "slices of three rows"
     SMALL_FAN_OUT = "fan-outs of one row"
-    SEARCH = "lookups by search"
+    SORTS = "sorts as of many rows"
 
 
 class Fault(NamedTuple):

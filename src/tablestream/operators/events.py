@@ -15,7 +15,8 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from tablestream.state.changes import LIVE, ROW_TS, SEQ, STEP, TS, last_by
+from tablestream.state.changes import LIVE, ROW_TS, SEQ, STEP, TS, in_hash_order, last_places
+from tablestream.state.positions import gather, stable_order
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -37,14 +38,6 @@ def bools(column: pl.Series) -> Bools:
     return column.to_numpy()
 
 
-def gather(column: pl.Series, positions: Ints) -> pl.Series:
-    """Take the rows at some positions; null where the position is negative."""
-    index = pl.Series(positions, dtype=pl.Int64)
-    if len(positions) and positions.min() < 0:
-        index = pl.select(pl.when(index >= 0).then(index)).to_series()
-    return column.gather(index)
-
-
 def pick(values: npt.NDArray[_T], positions: Ints, default: _T) -> npt.NDArray[_T]:
     """Take the values at some positions; `default` where the position is negative."""
     if not len(values):
@@ -58,8 +51,14 @@ def ranks(rows: pl.DataFrame, keys: Sequence[str]) -> list[int]:
 
 
 def touched_keys(frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
-    """Return the distinct rows of some frames."""
-    return pl.concat(frames).unique(keep="any")
+    """Return the distinct keys of some frames, whose columns are the hash and the key's columns."""
+    every = pl.concat(frames)
+    hashes, *keys = every.columns
+    in_order = in_hash_order(every, hashes, keys)
+    if in_order is None:
+        return every.unique(keep="any")
+    order, first = in_order
+    return every[pl.Series(order[first])]
 
 
 def with_state(stored: pl.DataFrame, arrived: pl.DataFrame) -> pl.DataFrame:
@@ -70,15 +69,19 @@ def with_state(stored: pl.DataFrame, arrived: pl.DataFrame) -> pl.DataFrame:
     if ROW_TS in arrived.columns:
         stored = stored.with_columns(pl.col(TS).alias(ROW_TS))
         arrived = arrived.with_columns(pl.coalesce(ROW_TS, TS).alias(ROW_TS))
-    zeros = [pl.lit(0, pl.Int64).alias(name) for name in (SEQ, STEP, TS) if name not in stored.columns]
-    return pl.concat([stored.with_columns(zeros).select(arrived.columns), arrived], rechunk=False)
+    zeros = np.zeros(stored.height, dtype=np.int64)
+    stored = stored.hstack([pl.Series(name, zeros) for name in (SEQ, STEP, TS) if name not in stored.columns])
+    return pl.concat([stored[arrived.columns], arrived], rechunk=False)
 
 
 def newest(rows: pl.DataFrame, kid: pl.Series, schema: pl.Schema) -> pl.DataFrame:
     """Take the last row of each key that changed, at the row's own time: what `with_state` reads next time."""
-    if ROW_TS in rows.columns:
-        rows = rows.drop(TS).rename({ROW_TS: TS})
-    return last_by(rows, kid).filter(pl.col(SEQ) > 0).select(list(schema))
+    wanted = [ROW_TS if name == TS and ROW_TS in rows.columns else name for name in schema]
+    last = last_places(kid)
+    last = last[ints(rows[SEQ])[last] > 0]
+    found = rows[wanted][pl.Series(last)]
+    found.columns = list(schema)
+    return found
 
 
 def chunks(low: Ints, high: Ints, rows: int) -> Iterator[tuple[Ints, Ints]]:
@@ -141,7 +144,7 @@ def running(moves: Ints, start: Bools) -> Ints:
 
 def by_key(kid: Ints, place: Ints) -> Ints:
     """Return the positions sorted by key and place; places are not negative and differ within a key."""
-    return np.argsort(kid * (int(place.max(initial=0)) + 1) + place)
+    return stable_order(kid * (int(place.max(initial=0)) + 1) + place)
 
 
 def same_rows(rows: pl.DataFrame, one: Ints, other: Ints) -> Bools:
@@ -165,10 +168,11 @@ def left_and_reached(place: Ints, leaves: Bools, reaches: Bools) -> tuple[Ints, 
     >>> changes.tolist(), reached.tolist()
     ([1, 1, 0], [False, True, True])
     """
-    change = np.concatenate([np.flatnonzero(leaves), np.flatnonzero(reaches)])
-    reached = np.arange(len(change)) >= np.count_nonzero(leaves)
-    in_order = np.argsort(place[change] * 2 + reached)
-    return change[in_order], reached[in_order]
+    entries = np.full(2 * (int(place.max(initial=-1)) + 1), -1, dtype=np.int64)
+    entries[2 * place[leaves]] = np.flatnonzero(leaves)
+    entries[2 * place[reaches] + 1] = np.flatnonzero(reaches)
+    at = np.flatnonzero(entries >= 0)
+    return entries[at], at % 2 == 1
 
 
 @dataclass(frozen=True)

@@ -21,9 +21,10 @@ import numpy as np
 import polars as pl
 
 from tablestream.operators.deltas import Deltas, Turn
-from tablestream.operators.events import gather, newest, same_rows, touched_keys, with_state
+from tablestream.operators.events import newest, same_rows, touched_keys, with_state
 from tablestream.operators.operator import PARENT, Context, Emission, Operator, rows_trace
 from tablestream.state.changes import KEY_HASH, LIVE, ROW_TS, SEQ, TS, number_keys
+from tablestream.state.positions import gather
 from tablestream.state.trace import TraceSpec
 
 OLD = "old"

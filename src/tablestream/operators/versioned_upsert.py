@@ -29,11 +29,12 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from tablestream.operators.events import gather, ints
+from tablestream.operators.events import ints
 from tablestream.operators.operator import NUMBER, PARENT, Context, Emission, Operator, keyed_changes
 from tablestream.operators.upsert import OLD
 from tablestream.operators.versions import OpenVersions, Versions, columns_of
 from tablestream.state.changes import KEY_HASH, LATEST, LIVE, SEQ, TS
+from tablestream.state.positions import gather
 from tablestream.state.trace import TraceSpec
 
 #: An emission: its change, its number there, its time, the places of its row and the row before, whether it is latest.

@@ -30,8 +30,9 @@ from typing import Any
 
 import polars as pl
 
-from tablestream.operators.events import gather, ints, touched_keys
+from tablestream.operators.events import ints, touched_keys
 from tablestream.state.changes import LIVE, number_keys
+from tablestream.state.positions import gather
 from tablestream.state.trace import Trace, TraceSpec
 
 #: How many records `columns_of` holds at a time.

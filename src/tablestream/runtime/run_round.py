@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
+import numpy as np
 import polars as pl
 
 from tablestream.errors import TablestreamError
@@ -30,6 +31,7 @@ from tablestream.state.changes import (
     TIME,
     hop_columns,
 )
+from tablestream.state.positions import stable_order
 from tablestream.state.shard import ShardState
 
 #: The most messages of one shard that are processed together.
@@ -84,10 +86,11 @@ def run_round(
     arrived = {
         port: _concat(inbox.get(port, ()), schema, places, time) for port, schema in work.schemas.items()
     }
-    order, numbers = number_messages([arrived[port].select(places) for port in arrived], hops)
+    order, numbers = number_messages([arrived[port][places] for port in arrived], hops)
     for (port, frame), number in zip(arrived.items(), numbers, strict=True):
-        numbered = frame.drop(places).hstack(number)
-        arrived[port] = numbered if number[SEQ].is_sorted() else numbered.sort(SEQ)
+        numbered = frame[list(work.schemas[port])].hstack(number)
+        in_order = number[SEQ].is_sorted()
+        arrived[port] = numbered if in_order else numbered[pl.Series(stable_order(ints(number[SEQ])))]
     sliced = sum(frame.height for frame in arrived.values()) > slice_rows and not work.is_final
     parts = slices([frame[STEP] for frame in arrived.values()], slice_rows) if sliced else [(0, len(order))]
     if clock is not None:
@@ -168,13 +171,15 @@ def _run(
         if emission.rows.is_empty():
             continue
         counts.rows_out[placed.name] += emission.rows.height
-        rows = emission.rows if NUMBER in emission.rows.columns else emission.rows.with_columns(_zero(NUMBER))
-        place = order[ints(rows[PARENT]) - 1]
+        rows = emission.rows
+        number = ints(rows[NUMBER]) if NUMBER in rows.columns else np.zeros(rows.height, dtype=np.int64)
+        place = order[pl.Series(ints(rows[PARENT]) - 1)]
         if placed.operator.splits_steps:
             place = place.with_columns(pl.lit(hop + 1, pl.Int64).alias(STEP_HOPS))
+        carried = [column for column in rows.get_columns() if column.name not in {PARENT, NUMBER}]
         for port in placed.targets[emission.output]:
-            last = (rows[NUMBER] * RANKS + port.rank).alias(f"_h{hop}")
-            yield port, place.with_columns(last).hstack(rows.drop(PARENT, NUMBER))
+            last = pl.Series(f"_h{hop}", number * RANKS + port.rank)
+            yield port, place.hstack([last, *carried])
     for of_input, reason, rows in rejected or ():
         yield from _rejections(placed, of_input, reason, rows, order, hop)
     if context.observed is not None and context.observed != observed:
@@ -216,11 +221,7 @@ def _concat(
     UTC.
     """
     columns, hops = [*places, *schema], places[len(ROOT) :]
-    absent = {ROW_TS: pl.lit(None, pl.Int64).alias(ROW_TS), **{hop: _zero(hop) for hop in hops}}
-    filled = [
-        frame.select(absent.get(name, name) if name not in frame.columns else name for name in columns)
-        for frame in frames
-    ]
+    filled = [_filled(frame, hops)[columns] for frame in frames]
     types: dict[str, pl.DataType] = {TIME: time, PARTITION: pl.String(), POSITION: pl.Int64()}
     types |= {**dict.fromkeys(hops, pl.Int64()), **schema}
     if not filled:
@@ -230,5 +231,10 @@ def _concat(
     )
 
 
-def _zero(name: str) -> pl.Expr:
-    return pl.lit(0, pl.Int64).alias(name)
+def _filled(frame: pl.DataFrame, hops: Sequence[str]) -> pl.DataFrame:
+    """Add the columns that a message may lack."""
+    zeros = np.zeros(frame.height, dtype=np.int64)
+    added = [pl.Series(hop, zeros) for hop in hops if hop not in frame.columns]
+    if ROW_TS not in frame.columns:
+        added.append(pl.Series(ROW_TS, [None], dtype=pl.Int64).new_from_index(0, frame.height))
+    return frame.hstack(added)

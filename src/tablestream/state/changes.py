@@ -36,7 +36,10 @@ import hashlib
 from collections.abc import Sequence
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
+
+from tablestream.state.positions import all_same, stable_order
 
 TIME, PARTITION, POSITION = "_t", "_p", "_o"
 ROOT = (TIME, PARTITION, POSITION)
@@ -51,6 +54,8 @@ KEY_HASH, FOREIGN_HASH = "_kh", "_fh"
 NOTHING = "__nothing"
 
 Keys = tuple[str, ...]
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
 
 
 def hop_columns(hops: int) -> list[str]:
@@ -103,7 +108,7 @@ def number_keys(hashes: str, keys: Sequence[str], frames: Sequence[pl.DataFrame]
     >>> number_keys("_kh", ["_k0"], [one])[0].n_unique()
     3
     """
-    every = pl.concat([frame.select(hashes, *keys) for frame in frames])
+    every = pl.concat([frame[[hashes, *keys]] for frame in frames])
     ids = _by_hash(every, hashes, keys)
     ends, start = [], 0
     for frame in frames:
@@ -114,21 +119,34 @@ def number_keys(hashes: str, keys: Sequence[str], frames: Sequence[pl.DataFrame]
 
 def _by_hash(every: pl.DataFrame, hashes: str, keys: Sequence[str]) -> pl.Series:
     """Number keys by their hash, or, where two keys share a hash, by the keys themselves."""
-    order = every.get_column(hashes).arg_sort()
-    ordered = every[order]
-    starts = ordered.select(
-        start=pl.col(hashes).ne_missing(pl.col(hashes).shift(1)),
-        other=pl.any_horizontal(pl.col(key).ne_missing(pl.col(key).shift(1)) for key in keys),
-    )
-    if starts.select((pl.col("other") & ~pl.col("start")).any()).item():
+    in_order = in_hash_order(every, hashes, keys)
+    if in_order is None:
         distinct = every.select(keys).unique(keep="first", maintain_order=True).with_row_index("_kid")
         joined = every.select(keys).join(
             distinct, on=list(keys), how="left", nulls_equal=True, maintain_order="left"
         )
         return joined.get_column("_kid").cast(pl.Int64)
+    order, first = in_order
     ids = np.empty(len(order), dtype=np.int64)
-    ids[order.to_numpy()] = np.cumsum(starts.get_column("start").to_numpy())
-    return pl.Series("_kid", ids, dtype=pl.Int64)
+    ids[order] = np.cumsum(first) - 1
+    return pl.Series("_kid", ids)
+
+
+def in_hash_order(every: pl.DataFrame, hashes: str, keys: Sequence[str]) -> tuple[Ints, Bools] | None:
+    """Sort keys by their hash, and mark the first of each; None if two different keys share a hash.
+
+    Returns
+    -------
+    order, first
+        The positions of the keys, sorted by hash, and whether each is the first of its key.
+    """
+    column = every.get_column(hashes)
+    numbers = (column.fill_null(0) if column.has_nulls() else column).to_numpy()
+    order = stable_order(numbers)
+    numbers = numbers[order]
+    first = np.append(True, numbers[1:] != numbers[:-1])[: len(order)]
+    again = np.flatnonzero(~first)
+    return (order, first) if all_same(every, keys, order[again], order[again - 1]) else None
 
 
 def last_by(frame: pl.DataFrame, group: pl.Series, also: Sequence[str] = ()) -> pl.DataFrame:
@@ -139,8 +157,13 @@ def last_by(frame: pl.DataFrame, group: pl.Series, also: Sequence[str] = ()) -> 
     if also:
         columns = frame.select(*also, group.alias("_group")).with_columns(pl.int_range(pl.len()).alias("_at"))
         return frame[columns.group_by("_group", *also).agg(pl.col("_at").last())["_at"].sort()]
+    return frame[pl.Series(last_places(group))]
+
+
+def last_places(group: pl.Series) -> Ints:
+    """Return the position of the last row of every group, in rising order. Groups are dense numbers."""
     numbers = group.to_numpy()
     last = np.full(int(numbers.max(initial=-1)) + 1, -1, dtype=np.int64)
     # If a number appears several times, the last assignment wins.
     last[numbers] = np.arange(len(numbers))
-    return frame[np.sort(last[last >= 0])]
+    return np.sort(last[last >= 0])

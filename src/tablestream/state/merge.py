@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
 import polars as pl
 
+from tablestream.state.positions import all_same, stable_order
 from tablestream.state.run import LIVE
 
 if TYPE_CHECKING:
@@ -14,9 +16,8 @@ if TYPE_CHECKING:
 
     from tablestream.state.trace import TraceSpec
 
-_MIX = (
-    -7046029254386353131
-)  # an odd constant (2**64 over the golden ratio) that spreads one hash before another is added
+#: An odd constant (2**64 over the golden ratio) that spreads one hash before another is added.
+_MIX = np.int64(-7046029254386353131)
 
 
 def runs_to_merge(rows: Sequence[int]) -> int:
@@ -120,7 +121,7 @@ class _Cursor:
             piece = self._pieces[self._index]
             frame = piece.load()
             if piece.max_hash > end:
-                stop = int(frame[self._hash].search_sorted(end, side="right"))
+                stop = int(np.searchsorted(frame[self._hash].to_numpy(), end, side="right"))
                 yield frame[self._row : stop]
                 self._row = stop
                 return
@@ -132,39 +133,27 @@ def newest_rows(frames: Sequence[pl.DataFrame], spec: TraceSpec) -> pl.DataFrame
     """From frames, newest first, keep the first version of every row, sorted by hash."""
     stacked = pl.concat(frames, rechunk=True)
     kept = _first_by_hash(stacked, spec)
-    if kept is None:
-        kept = _first_by_columns(stacked, spec)
-    return stacked[kept]
+    return stacked[_first_by_columns(stacked, spec) if kept is None else kept]
 
 
 def _first_by_hash(stacked: pl.DataFrame, spec: TraceSpec) -> pl.Series | None:
     """Find the row numbers of first versions by hash alone; None if hashes do not suffice."""
     if spec.unique and spec.unique_hash is None:
         return None
-    identity = pl.col(spec.hash)
-    if spec.unique_hash is not None:
-        identity = (identity * _MIX) ^ pl.col(spec.unique_hash)
-    hashes = stacked.select(identity.alias("hash"))["hash"]
-    order = _stable_order(hashes)
-    hashes = hashes.gather(order)
-    repeated = (hashes == hashes.shift(1)).fill_null(False)
-    later = repeated.arg_true()
+    hashes = stacked[spec.hash].to_numpy()
+    identity = hashes if spec.unique_hash is None else (hashes * _MIX) ^ stacked[spec.unique_hash].to_numpy()
+    order = stable_order(identity)
+    identity = identity[order]
+    repeated = np.append(False, identity[1:] == identity[:-1])[: len(order)]
+    later = np.flatnonzero(repeated)
     # Versions of a row are adjacent in `order`. If all neighbours of equal hash are versions of one row,
     # then all rows of that hash are; otherwise two different rows of one hash are neighbours somewhere.
-    if not _same_rows(stacked.select(spec.identity), order.gather(later), order.gather(later - 1)):
+    if not all_same(stacked, spec.identity, order[later], order[later - 1]):
         return None
-    kept = order.filter(~repeated)
-    if spec.unique_hash is None:
-        return kept
-    return kept.gather(_stable_order(stacked[spec.hash].gather(kept)))
-
-
-def _stable_order(values: pl.Series) -> pl.Series:
-    return values.to_frame("value").select(pl.arg_sort_by("value", maintain_order=True))["value"]
-
-
-def _same_rows(identities: pl.DataFrame, some: pl.Series, others: pl.Series) -> bool:
-    return all(column.gather(some).eq_missing(column.gather(others)).all() for column in identities)
+    kept = order[~repeated]
+    if spec.unique_hash is not None:
+        kept = kept[stable_order(hashes[kept])]
+    return pl.Series(kept)
 
 
 def _first_by_columns(stacked: pl.DataFrame, spec: TraceSpec) -> pl.Series:

@@ -55,7 +55,6 @@ from tablestream.operators.captured.captured_rows import AT, NAMED, UNKNOWN, Row
 from tablestream.operators.events import (
     Bools,
     bools,
-    gather,
     run_start,
     starts,
     touched_keys,
@@ -63,6 +62,7 @@ from tablestream.operators.events import (
 from tablestream.operators.operator import NUMBER, PARENT, Context, Emission, Operator, keyed_rows
 from tablestream.operators.reasons import ADDED_COLUMN, REPEATED, UNKNOWN_VALUE
 from tablestream.state.changes import FOREIGN_HASH, KEY_HASH, LIVE, SEQ, TS, number_keys
+from tablestream.state.positions import gather
 from tablestream.state.trace import Trace, TraceSpec
 
 #: What `MovedRows` reads of a message: whether a row was ever moved to its key; of a move, both keys and the

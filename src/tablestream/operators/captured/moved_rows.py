@@ -34,10 +34,11 @@ from tablestream.operators.captured.captured_table import (
     MOVED,
     changes_of_captured,
 )
-from tablestream.operators.events import gather, touched_keys
+from tablestream.operators.events import touched_keys
 from tablestream.operators.operator import NUMBER, PARENT, Context, Emission, Operator, keyed_rows
 from tablestream.operators.reasons import UNKNOWN_VALUE
 from tablestream.state.changes import KEY_HASH, LIVE, SEQ, STEP, TS, number_keys
+from tablestream.state.positions import gather
 from tablestream.state.trace import TraceSpec
 
 _ROWS, _LEAVING, _WAITING = "rows", "leaving", "waiting"

@@ -48,7 +48,6 @@ from tablestream.operators.events import (
     Ints,
     bools,
     chunks,
-    gather,
     ints,
     never,
     newest,
@@ -80,6 +79,7 @@ from tablestream.state.changes import (
     TS,
     last_by,
 )
+from tablestream.state.positions import gather
 from tablestream.state.trace import TraceSpec
 
 #: Emission number of an answer to a left message: after the fan-out of a right change.
@@ -192,7 +192,7 @@ class ForeignKeyAnswer(HasFinal):
     def run(self, inputs: Sequence[pl.DataFrame], context: Context) -> Iterator[Emission]:
         """Answer the left messages, fan out the right changes, and remember both."""
         left, right = inputs
-        touched = touched_keys([left.select(self._foreign), right.select(self._foreign)])
+        touched = touched_keys([left[self._foreign], right[self._foreign]])
         rights = with_state(context.trace("right rows").lookup(touched), right)
         merged = MergedOrder.of(
             left, rights, list(self.foreign_keys), atomic=self.atomic, minimal_right=self.minimal_right
@@ -262,9 +262,10 @@ class ForeignKeyAnswer(HasFinal):
         changes = merged.right_changes(last_only=self.final)
         if not len(changes):
             return
-        foreign = rights.select(self._foreign).with_columns(pl.Series("_kid", merged.right_id))[changes]
-        foreign = foreign.unique("_kid", keep="any")
-        found = context.trace("subscriptions").find(foreign.drop("_kid"))
+        first = changes[np.unique(merged.right_id[changes], return_index=True)[1]]
+        foreign = rights[self._foreign][pl.Series(first)]
+        found = context.trace("subscriptions").find(foreign)
+        foreign = foreign.hstack([pl.Series("_kid", merged.right_id[first])])
         values = found.column("v")
         subscriptions = Subscriptions.of(
             left, found.rows, foreign, len(values), list(self.keys), list(self.foreign_keys), merged

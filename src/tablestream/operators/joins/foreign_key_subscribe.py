@@ -49,7 +49,6 @@ from tablestream.operators.events import (
     Bools,
     Ints,
     bools,
-    gather,
     ints,
     left_and_reached,
     newest,
@@ -61,6 +60,7 @@ from tablestream.operators.events import (
 from tablestream.operators.operator import NUMBER, PARENT, Context, Emission, HasFinal, keyed_rows
 from tablestream.operators.reasons import NULL_FOREIGN_KEY
 from tablestream.state.changes import FOREIGN_HASH, KEY_HASH, LIVE, SEQ, TS, number_keys
+from tablestream.state.positions import gather
 from tablestream.state.trace import TraceSpec
 
 
@@ -182,8 +182,8 @@ class ForeignKeySubscribe(HasFinal):
         """Send messages for the micro-batch's changes to the foreign keys concerned."""
         (arrived,) = inputs
         trace = context.trace(self._trace.name)
-        stored = trace.lookup(touched_keys([arrived.select(KEY_HASH, *self.keys)]))
-        rows = with_state(stored, arrived.select(SEQ, *self._trace.schema))
+        stored = trace.lookup(touched_keys([arrived[[KEY_HASH, *self.keys]]]))
+        rows = with_state(stored, arrived[[SEQ, *self._trace.schema]])
         (kid,) = number_keys(KEY_HASH, list(self.keys), [rows])
         moves = self._moves(rows, kid, stored.height)
         if self.rules is not Rules.LEFT:
@@ -198,7 +198,7 @@ class ForeignKeySubscribe(HasFinal):
         turn = Turn.MICRO_BATCH if self.final else Turn.MESSAGE
         deltas = Deltas.of(rows, kid, turn, minimal=True)
         points = bools(rows[FOREIGN_HASH].is_not_null() & rows[LIVE])
-        foreign = rows.select(FOREIGN_HASH, *self.foreign_keys)
+        foreign = rows[[FOREIGN_HASH, *self.foreign_keys]]
         return _Moves(
             deltas=deltas,
             message=deltas.now - stored,
@@ -213,7 +213,7 @@ class ForeignKeySubscribe(HasFinal):
         coming, come_kind = moves.coming(self.rules)
         now, before = moves.deltas.now, moves.deltas.before
         move, comes = left_and_reached(now, leaving, coming)
-        foreign = moves.deltas.rows.select(FOREIGN_HASH, *self.foreign_keys)
+        foreign = moves.deltas.rows[[FOREIGN_HASH, *self.foreign_keys]]
         address = foreign[np.where(comes, now[move], before[move])]
         message = moves.message[move]
         change = arrived.select(pl.col(SEQ).alias(PARENT), KEY_HASH, *self.keys, TS)[message]

@@ -27,7 +27,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from tablestream.operators.events import gather, ints, ranks, touched_keys
+from tablestream.operators.events import ints, ranks, touched_keys
 from tablestream.operators.joins.history_changes import BOUND, INPUT, POSITION, changes_in_time
 from tablestream.operators.joins.history_subscribe import ASKS
 from tablestream.operators.joins.result_history import END, piece_schema
@@ -35,6 +35,7 @@ from tablestream.operators.operator import NUMBER, PARENT, Context, Emission, Op
 from tablestream.operators.reasons import EXPIRED
 from tablestream.operators.versions import OpenVersions, Versions, columns_of
 from tablestream.state.changes import FOREIGN_HASH, KEY_HASH, LATEST, LIVE, SEQ, TS, last_by
+from tablestream.state.positions import gather
 from tablestream.state.trace import TraceSpec
 
 #: The number of the input.

@@ -31,7 +31,7 @@ from itertools import groupby
 import numpy as np
 import polars as pl
 
-from tablestream.operators.events import gather, ints
+from tablestream.operators.events import ints
 from tablestream.operators.joins.history_changes import BOUND, INPUT, POSITION, changes_in_time
 from tablestream.operators.joins.key_join import How, exists
 from tablestream.operators.joins.result_history import END, ResultHistory
@@ -39,6 +39,7 @@ from tablestream.operators.operator import Context, Emission, Operator, keyed_ch
 from tablestream.operators.reasons import EXPIRED
 from tablestream.operators.versions import OpenVersions, Versions, columns_of
 from tablestream.state.changes import KEY_HASH, LATEST, LIVE, SEQ, STEP, TS
+from tablestream.state.positions import gather
 from tablestream.state.trace import TraceSpec
 
 #: A piece of the result: the change that causes it, its time span, and the places of both rows; -1: none.

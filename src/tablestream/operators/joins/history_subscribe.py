@@ -26,13 +26,14 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from tablestream.operators.events import gather, ints
+from tablestream.operators.events import ints
 from tablestream.operators.joins.history_changes import BOUND, POSITION, changes_in_time
 from tablestream.operators.joins.result_history import END, piece_schema
 from tablestream.operators.operator import NUMBER, PARENT, Context, Emission, Operator, keyed_rows
 from tablestream.operators.reasons import EXPIRED, NULL_FOREIGN_KEY
 from tablestream.operators.versions import OpenVersions, Versions, columns_of
 from tablestream.state.changes import FOREIGN_HASH, KEY_HASH, LATEST, LIVE, SEQ, TS
+from tablestream.state.positions import gather
 from tablestream.state.trace import TraceSpec
 
 #: Whether a subscription is new and asks for its right rows.

@@ -41,7 +41,6 @@ from tablestream.operators.events import (
     Bools,
     Events,
     Ints,
-    gather,
     never,
     newest,
     pick,
@@ -50,6 +49,7 @@ from tablestream.operators.events import (
 )
 from tablestream.operators.operator import PARENT, Context, Emission, HasFinal, keyed_rows, rows_trace
 from tablestream.state.changes import KEY_HASH, LIVE, ROW_TS, TS, number_keys
+from tablestream.state.positions import gather
 from tablestream.state.trace import TraceSpec
 
 How = Literal["inner", "left", "right", "outer"]

@@ -29,11 +29,12 @@ from typing import NamedTuple
 
 import polars as pl
 
-from tablestream.operators.events import gather, ints
+from tablestream.operators.events import ints
 from tablestream.operators.operator import NUMBER, PARENT, Context, Emission, Operator, keyed_rows
 from tablestream.operators.reasons import EXPIRED
 from tablestream.operators.versions import History, OpenVersions, Versions, columns_of
 from tablestream.state.changes import KEY_HASH, LATEST, LIVE, SEQ, STEP, TS
+from tablestream.state.positions import gather
 from tablestream.state.trace import TraceSpec
 
 #: Where a piece ends; null: it is open.

@@ -23,7 +23,6 @@ import polars as pl
 from tablestream.operators.events import (
     Ints,
     ends,
-    gather,
     ints,
     latest,
     never,
@@ -36,6 +35,7 @@ from tablestream.operators.joins.foreign_key_subscribe import KIND, NEW, Kind
 from tablestream.operators.joins.merged_order import MergedOrder
 from tablestream.operators.operator import PARENT
 from tablestream.state.changes import FOREIGN_HASH, LIVE, ROW_TS, SEQ, STEP, TS
+from tablestream.state.positions import gather
 from tablestream.state.trace import Trace, TraceSpec
 
 COUNT = "_count"

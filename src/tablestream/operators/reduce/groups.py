@@ -27,7 +27,6 @@ from tablestream.operators.events import (
     bools,
     by_key,
     ends,
-    gather,
     ints,
     never,
     previous,
@@ -47,6 +46,7 @@ from tablestream.state.changes import (
     key_columns,
     number_keys,
 )
+from tablestream.state.positions import gather
 from tablestream.state.trace import Trace, TraceSpec
 
 #: How many rows a group has.

@@ -32,7 +32,6 @@ import polars as pl
 from tablestream.operators.deltas import Deltas, Turn
 from tablestream.operators.events import (
     bools,
-    gather,
     ints,
     left_and_reached,
     newest,
@@ -43,6 +42,7 @@ from tablestream.operators.events import (
 )
 from tablestream.operators.operator import NUMBER, PARENT, Context, Emission, Operator, keyed_rows
 from tablestream.state.changes import FOREIGN_HASH, KEY_HASH, LIVE, SEQ, STEP, TS, number_keys
+from tablestream.state.positions import gather
 from tablestream.state.trace import TraceSpec
 
 #: Columns of a message: the old row, and whether the message has an old row and a new one.

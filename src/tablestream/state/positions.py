@@ -1,0 +1,57 @@
+"""Rows by their positions: sorted, compared and gathered in ways that are fast for few rows and for many.
+
+A micro-batch often has a handful of rows per shard. An expression of Polars costs 30 to 150 microseconds however few
+rows it gets, so these functions use NumPy, or what Polars does without an expression.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+import pyarrow as pa
+
+# Nanoseconds a value, NumPy and Polars. 1,000 random values: 13 and 218; 100,000: 64 and 34; 1,000,000: 90 and 40.
+# Sorted runs one after the other: 4 and 188, 7 and 8, 8 and 9.
+_FEW = 10_000
+
+
+def stable_order(values: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Return the positions of the values in rising order; equal values keep their order.
+
+    Examples
+    --------
+    >>> stable_order(np.array([5, 3, 5, 1])).tolist()
+    [3, 1, 0, 2]
+    """
+    if len(values) < _FEW:
+        return np.argsort(values, kind="stable")
+    order = pl.DataFrame({"value": values}).select(pl.arg_sort_by("value", maintain_order=True))
+    return order.get_column("value").cast(pl.Int64).to_numpy()
+
+
+def all_same(
+    rows: pl.DataFrame, columns: Sequence[str], some: npt.NDArray[np.int64], others: npt.NDArray[np.int64]
+) -> bool:
+    """Whether rows at some positions equal those at others; nulls are equal, and so are NaNs."""
+    if not len(some):
+        return True
+    one, other = pl.Series(some), pl.Series(others)
+    return all(rows[name][one].equals(rows[name][other], null_equal=True) for name in columns)
+
+
+def gather(column: pl.Series, positions: npt.NDArray[np.int64]) -> pl.Series:
+    """Take the rows at some positions; null where the position is negative.
+
+    Examples
+    --------
+    >>> gather(pl.Series(["a", "b"]), np.array([1, -1])).to_list()
+    ['b', None]
+    """
+    absent = positions < 0
+    if absent.all():
+        return column.clear(len(positions))
+    index = pl.Series(pa.array(positions, mask=absent)) if absent.any() else pl.Series(positions)
+    return column[index]
