@@ -5,18 +5,17 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import TYPE_CHECKING, Annotated
 
 import polars as pl
 import typer
-from pyspark.sql import functions as F
 
 from tablestream.cli.display import console, print_rows
 from tablestream.cli.failures import clear_errors
 from tablestream.cli.options import ROWS_FOR_PEOPLE, Checkpoint, Debug, Json
+from tablestream.cli.reading import json_lines, polars_rows
 from tablestream.cli.sessions import session_is_given, sessions
 from tablestream.cli.state_key import parsed_key, read_key
-from tablestream.connectors.files import JSON_OPTIONS
 from tablestream.connectors.place import Place
 from tablestream.errors import ArgumentError
 from tablestream.pictures.figures import size
@@ -157,9 +156,8 @@ def _bytes_on_disk(checkpoint: str) -> int | None:
 
 def _print_lines(rows: DataFrame, table: str, limit: int | None) -> None:
     """Print rows for programs; standard error says whether there are more."""
-    lines = rows.select(F.to_json(F.struct("*"), JSON_OPTIONS))
-    some = lines if limit is None else lines.limit(limit + 1)
-    for number, (line,) in enumerate(some.toLocalIterator()):
+    some = rows if limit is None else rows.limit(limit + 1)
+    for number, line in enumerate(json_lines(some)):
         if number == limit:
             typer.echo(json.dumps({"event": "omitted", "table": table, "limit": limit}), err=True)
         else:
@@ -168,7 +166,7 @@ def _print_lines(rows: DataFrame, table: str, limit: int | None) -> None:
 
 def _print_rows(rows: DataFrame, table: str, limit: int) -> None:
     """Print rows for people; the title says whether there are more."""
-    found = cast("pl.DataFrame", pl.from_arrow(rows.limit(limit + 1).toArrow()))
+    found = polars_rows(rows.limit(limit + 1))
     more = (
         f"the first {limit} rows" if found.height > limit else f"{found.height} row{'s'[: found.height != 1]}"
     )
