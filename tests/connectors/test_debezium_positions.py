@@ -114,6 +114,7 @@ def test_a_flattened_row_without_its_connector_is_recognised_by_its_fields(conne
         ("sqlserver", lsn("0000002a:00000101"), "commit_lsn"),
         ("oracle", {"commit_scn": "1e9"}, "commit_scn"),
         ("oracle", {"commit_scn": "1" * 21}, "commit_scn"),
+        ("oracle", {"scn": "1e9", "snapshot": "true"}, "scn"),
     ],
 )
 def test_a_field_that_is_no_position_is_named(connector: str, place: Place, field: str) -> None:
