@@ -20,6 +20,7 @@ from tablestream.errors import ArgumentError
 pytest.importorskip("matplotlib", reason="the extra `plot` is not installed")
 
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.cbook import is_math_text
 from matplotlib.dates import num2date
 from matplotlib.patches import Rectangle
 
@@ -188,6 +189,19 @@ def test_no_text_is_cut_or_over_another() -> None:
     assert [
         (one, other) for at, one in enumerate(areas) for other in areas[at + 1 :] if one.overlaps(other)
     ] == []
+
+
+def test_dollar_signs_are_no_mathematics() -> None:
+    prices = [change(at, at, 1.0, latest=None) | {"id": "$x$", "currency": "$y$"} for at in (1, 2)]
+    shown = ts.timeline(pl.DataFrame(prices), key={"id": "$x$"}, value="currency")
+    texts = [axes_of(shown).get_title(loc="left"), *labels(shown)]
+    assert texts == [r"id = \$x\$: 2 changes, 0 corrections", r"0: \$y\$", r"1: \$y\$"]
+    assert not any(map(is_math_text, texts))
+
+
+def test_changes_go_from_above_to_below() -> None:
+    lower, upper = axes_of(ts.timeline(pl.DataFrame(CHANGES), key={"id": 1})).get_ylim()
+    assert (lower > 3, upper < 0) == (True, True)
 
 
 def test_a_notebook_shows_it_and_it_is_saved(tmp_path: Path) -> None:
