@@ -213,6 +213,12 @@ def test_a_command_says_what_is_wrong_with_its_target(command: str, target: str,
 
 
 @pytest.mark.usefixtures("plans")
+def test_the_place_of_a_syntax_error_is_said_once() -> None:
+    message, *_ = run("explain", "plans_misspelt:make").stderr.splitlines()
+    assert message == "Error SyntaxError: invalid syntax (plans_misspelt.py, line 1)"
+
+
+@pytest.mark.usefixtures("plans")
 def test_a_function_keeps_its_own_default_if_the_user_gives_no_checkpoint() -> None:
     for command in ("run", "explain", "diagram"):
         assert "Error ValueError: out/cp (" in run(command, "plans_of_mine:named").stderr
