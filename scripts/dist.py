@@ -34,7 +34,7 @@ DATA = {"py.typed", "spark/log4j2.properties"}
 
 
 def problems_of_wheel(wheel: Path, package: Path = ROOT / "src" / "tablestream") -> list[str]:
-    """Say what a wheel has too much and what it lacks."""
+    """Return a line for each file that a wheel should not have, or lacks."""
     sources = {path.relative_to(package).as_posix() for path in package.rglob("*.py")} | DATA
     with zipfile.ZipFile(wheel) as opened:
         names = set(opened.namelist())
@@ -45,7 +45,7 @@ def problems_of_wheel(wheel: Path, package: Path = ROOT / "src" / "tablestream")
 
 
 def problems_of_sdist(sdist: Path) -> list[str]:
-    """Say what an sdist has too much and what it lacks, at its top."""
+    """Return a line for each name at the top of an sdist that it should not have, or lacks."""
     with tarfile.open(sdist) as opened:
         paths = [PurePosixPath(name) for name in opened.getnames()]
     found = _differences("the sdist", {path.parts[1] for path in paths if len(path.parts) > 1}, SDIST)

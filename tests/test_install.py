@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from email.message import Message
 from importlib.metadata import packages_distributions
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from typing import Any
 import pytest
 from packaging.requirements import Requirement
 
-from scripts.licences import NOT_FOR_USERS, UNKNOWN, closure, needed, normalized, page
+from scripts.licences import HEAD, NOT_FOR_USERS, UNKNOWN, closure, licence, needed, normalized
 
 ROOT = Path(__file__).parent.parent
 SOURCES = ROOT / "src" / "tablestream"
@@ -153,11 +154,37 @@ def test_the_page_shows_the_packages_of_the_core() -> None:
     assert set(re.findall(r"`([\w-]+)`", row)) == CORE
 
 
+def text_of_page() -> str:
+    return (ROOT / "docs" / "licences.md").read_text(encoding="utf-8")
+
+
 def licences() -> dict[str, tuple[str, str]]:
     """Return the page's licences and who needs them, by package."""
-    text = (ROOT / "docs" / "licences.md").read_text(encoding="utf-8")
-    rows: list[Any] = re.findall(r"^\| ([a-z][\w-]*) \| (.+) \| (.+) \|$", text, re.MULTILINE)
-    return {name: (licence, by) for name, licence, by in rows if name != "package"}
+    rows: list[Any] = re.findall(r"^\| ([a-z][\w-]*) \| (.+) \| (.+) \|$", text_of_page(), re.MULTILINE)
+    return {name: (said, by) for name, said, by in rows if name != "package"}
+
+
+@pytest.mark.parametrize(
+    ("facts", "said"),
+    [
+        ([("License-Expression", "MIT"), ("License", "BSD License")], "MIT"),
+        ([("Classifier", "License :: OSI Approved :: MIT License")], "MIT"),
+        ([("Classifier", "License :: OSI Approved"), ("License", "BSD License\nAll of it.")], "BSD"),
+        (
+            [("Classifier", f"License :: OSI Approved :: {one} License") for one in ("MIT", "BSD")],
+            "MIT OR BSD",
+        ),
+        ([("Classifier", "Programming Language :: Python")], UNKNOWN),
+    ],
+)
+def test_a_licence_is_what_a_package_says_in_one_of_three_places(
+    facts: list[tuple[str, str]], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = Message()
+    for name, value in facts:
+        package.add_header(name, value)
+    monkeypatch.setattr("scripts.licences.metadata", lambda _: package)
+    assert licence("any") == said
 
 
 def test_every_dependency_has_its_licence_on_the_page() -> None:
@@ -172,5 +199,5 @@ def test_every_licence_on_the_page_is_known_and_of_a_package_that_is_locked() ->
     pins = (ROOT / "requirements" / "dev.txt").read_text(encoding="utf-8").splitlines()
     locked = {normalized(line.partition("==")[0]) for line in pins}
     assert set(licences()) - locked == set()
-    assert [name for name, (licence, _) in licences().items() if UNKNOWN in licence.lower()] == []
-    assert page(needed()).startswith("# Licences")
+    assert [name for name, (said, _) in licences().items() if UNKNOWN in said.lower()] == []
+    assert text_of_page().partition("| package |")[0] == HEAD

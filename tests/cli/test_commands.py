@@ -127,6 +127,16 @@ def plans(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         "def named(checkpoint='out/cp'):\n"
         "    raise ValueError(checkpoint)\n"
         "number = 7\n"
+        "class Frame:\n"
+        "    def explain(self):\n"
+        "        print('== Physical Plan ==')\n"
+        "class Query(Frame):\n"
+        "    recentProgress = ()\n"
+        "    def stop(self):\n"
+        "        print('stopped')\n"
+        "def start():\n"
+        "    return Query()\n"
+        "frame = Frame()\n"
     )
     (tmp_path / "plans_that_fail.py").write_text("import no_such_package_anywhere\n")
     (tmp_path / "plans_that_divide.py").write_text("def make():\n    return 1 / 0\n")
@@ -203,6 +213,12 @@ def test_a_command_says_what_is_wrong_with_its_target(command: str, target: str,
 
 
 @pytest.mark.usefixtures("plans")
+def test_the_place_of_a_syntax_error_is_said_once() -> None:
+    message, *_ = run("explain", "plans_misspelt:make").stderr.splitlines()
+    assert message == "Error SyntaxError: invalid syntax (plans_misspelt.py, line 1)"
+
+
+@pytest.mark.usefixtures("plans")
 def test_a_function_keeps_its_own_default_if_the_user_gives_no_checkpoint() -> None:
     for command in ("run", "explain", "diagram"):
         assert "Error ValueError: out/cp (" in run(command, "plans_of_mine:named").stderr
@@ -217,6 +233,27 @@ def test_a_plan_of_a_function_that_needs_a_checkpoint_cannot_be_shown(command: s
     assert refused.exit_code == ExitCode.COULD_NOT_RUN
     assert "needs an argument checkpoint, which this command does not have.\n" in refused.stderr
     assert "This command starts no query and has no checkpoint." in refused.stderr
+
+
+@pytest.mark.usefixtures("plans")
+@pytest.mark.parametrize("command", ["explain", "diagram"])
+def test_a_function_that_starts_its_query_shows_no_plan_and_the_query_is_stopped(command: str) -> None:
+    refused = run(command, "plans_of_mine:start")
+    assert (refused.exit_code, refused.stdout) == (ExitCode.COULD_NOT_RUN, "stopped\n")
+    assert refused.stderr.startswith(
+        "Error TABLESTREAM_ARGUMENT: plans_of_mine:start started its query itself; this command only shows plans.\n"
+    )
+    of_spark = run(command, "plans_of_mine:frame")
+    assert (of_spark.exit_code, of_spark.stdout) == (ExitCode.COULD_NOT_RUN, "")
+    assert "plans_of_mine:frame is of type Frame; it has no plan." in of_spark.stderr
+
+
+@pytest.mark.usefixtures("plans")
+def test_a_checkpoint_that_the_started_query_does_not_have_is_refused() -> None:
+    refused = run("run", "plans_of_mine:start", "--checkpoint", "out")
+    assert (refused.exit_code, refused.stdout) == (ExitCode.COULD_NOT_RUN, "stopped\n")
+    assert "plans_of_mine:start started its query itself, so --checkpoint comes too late.\n" in refused.stderr
+    assert "Give the function a parameter checkpoint" in refused.stderr
 
 
 @pytest.mark.usefixtures("plans")

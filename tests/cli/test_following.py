@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -79,6 +80,18 @@ def test_the_micro_batch_that_ends_last_is_shown() -> None:
     shown = follow(query, Stop(wanted=True), lambda: said.append(query.isActive))  # type: ignore[arg-type]
     assert [done.number for done in shown] == [0, 1]
     assert said == [True]  # once, and before the query is stopped
+
+
+def test_each_micro_batch_is_shown_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    query = Query(busy=True)
+
+    def wait(_seconds: float) -> None:
+        query.recentProgress.append(Progress(len(query.recentProgress)))
+        query.isActive = len(query.recentProgress) < 4
+
+    monkeypatch.setattr(time, "sleep", wait)
+    shown = follow(query, Stop(), not_called)  # type: ignore[arg-type]
+    assert [done.number for done in shown] == [0, 1, 2, 3]
 
 
 def test_a_query_that_nobody_stops_ends_without_a_word() -> None:

@@ -5,15 +5,20 @@ from __future__ import annotations
 import io
 import json
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import polars as pl
 import pytest
 
+from tablestream.cli.console_sink import ConsoleSink
 from tablestream.cli.display import console, print_rows
 from tablestream.cli.progress import MicroBatch
 from tablestream.cli.screen import JsonScreen, TextScreen
+from tablestream.errors import PlanError
 from tablestream.metrics.query_metrics import OperatorMetrics, QueryMetrics
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 PROGRESS: dict[str, Any] = {"batchId": 7, "batchDuration": 2000, "numInputRows": 30}
 
@@ -125,6 +130,12 @@ def test_json_lines_are_all_that_programs_get(capsys: pytest.CaptureFixture[str]
         "started", "micro_batch", "change",
     ]  # fmt: skip
     assert said.err == ""
+
+
+def test_changes_are_not_shown_on_the_console_of_a_server_of_spark_connect() -> None:
+    sink = ConsoleSink(JsonScreen(), None)
+    with pytest.raises(PlanError, match="under Spark Connect: the server would show them"):
+        sink.check(cast("SparkSession", object()), ())  # it has no SparkContext
 
 
 def shown(rows: pl.DataFrame) -> str:

@@ -15,6 +15,7 @@ from tablestream.cli import app
 from tablestream.cli.exit_codes import ExitCode
 from tablestream.planner.catalogue import decode
 from tablestream.spark import stored_state
+from tablestream.spark.stored_state import StoredState
 from tests.spark.change_logs import START, ChangeLog, run
 
 if TYPE_CHECKING:
@@ -109,6 +110,19 @@ def test_one_key_s_row(checkpoint: Path) -> None:
     assert sorted(one["n"] for one in versions) == [0, 9]
     as_of = ("--as-of", "2023-11-14 22:13:25")
     assert [one["n"] for one in keyed(checkpoint, "versions", {"k": "a"}, *as_of)] == [0]
+
+
+def test_the_state_is_opened_once_for_a_key(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[int | None] = []
+
+    def of(spark: SparkSession, place: str, wanted: int | None) -> StoredState:
+        opened.append(wanted)
+        return found(spark, place, wanted)
+
+    found = StoredState.of
+    monkeypatch.setattr(StoredState, "of", of)
+    assert [one["n"] for one in keyed(checkpoint, "rows", {"k": "a"}, "--batch-id", "0")] == [0]
+    assert opened == [0]
 
 
 def test_a_key_is_found_in_a_table_that_is_kept_by_another(checkpoint: Path) -> None:

@@ -97,6 +97,10 @@ def test_positions_sort_in_commit_order(connector: str) -> None:
     assert all(first.pop() < next(iter(second)) for first, second in pairwise(found))
 
 
+def test_a_commit_lsn_that_is_not_known_yet_is_before_all_others() -> None:
+    assert position("sqlserver", lsn("NULL")) < position("sqlserver", lsn("00000000:00000000:0001"))
+
+
 @pytest.mark.parametrize("connector", ["mysql", "sqlserver"])
 def test_a_flattened_row_without_its_connector_is_recognised_by_its_fields(connector: str) -> None:
     for place in ORDERS[connector][1]:
@@ -114,6 +118,7 @@ def test_a_flattened_row_without_its_connector_is_recognised_by_its_fields(conne
         ("sqlserver", lsn("0000002a:00000101"), "commit_lsn"),
         ("oracle", {"commit_scn": "1e9"}, "commit_scn"),
         ("oracle", {"commit_scn": "1" * 21}, "commit_scn"),
+        ("oracle", {"scn": "1e9", "snapshot": "true"}, "scn"),
     ],
 )
 def test_a_field_that_is_no_position_is_named(connector: str, place: Place, field: str) -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import pytest
 from pyspark.sql import functions as F
 
 from tablestream.connectors.memory import MemorySink, to_memory
-from tablestream.errors import ArgumentError
+from tablestream.errors import ArgumentError, PlanError
 from tests.connectors.changes import KEY, changes
 
 if TYPE_CHECKING:
@@ -58,6 +58,11 @@ def test_another_query_starts_afresh(spark: SparkSession, sink: MemorySink) -> N
     sink.write(changes(spark, 0, (1, "a", "x")), 0, "query", "out")
     sink.write(changes(spark, 0, (1, "a", "y")), 3, "another", "out")
     assert values(sink) == ["y"]
+
+
+def test_a_session_of_spark_connect_is_refused(sink: MemorySink) -> None:
+    with pytest.raises(PlanError, match="cannot be read under Spark Connect"):
+        sink.check(cast("SparkSession", object()), KEY)  # it has no SparkContext
 
 
 def test_clear_forgets(spark: SparkSession, sink: MemorySink) -> None:

@@ -48,6 +48,18 @@ def test_an_arrow_passes_a_lane_full_of_boxes_without_crossing_one() -> None:
     assert len(shown.arrows) == 16
 
 
+def test_arrows_of_dropped_records_start_elsewhere_and_are_dashed() -> None:
+    lanes = (Lane("a", boxes(1, Kind.SOURCE)), Lane("b", boxes(1, Kind.OUTPUT), "s"))
+    arrows = (Arrow("source0", "output0"), Arrow("source0", "output0", dropped=True))
+    shown = Drawn(svg_of(Picture(("p",), lanes, arrows)))
+    assert len({points[0] for points in shown.arrows}) == 2
+    ways = [one for one in shown.elements if one.tag.endswith("path")]
+    assert [(one.get("stroke") == DROPPED, "stroke-dasharray" in one.attrib) for one in ways] == [
+        (False, False),
+        (True, True),
+    ]
+
+
 def random_picture(random: Random) -> Picture:
     """Lanes of some boxes with some lines, and arrows to any later lane."""
     lanes = []

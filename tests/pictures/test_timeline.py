@@ -20,6 +20,7 @@ from tablestream.errors import ArgumentError
 pytest.importorskip("matplotlib", reason="the extra `plot` is not installed")
 
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.cbook import is_math_text
 from matplotlib.dates import num2date
 from matplotlib.patches import Rectangle
 
@@ -111,7 +112,7 @@ def labels(shown: ts.Timeline) -> list[str]:
 @pytest.mark.parametrize("kind", KINDS)
 def test_corrections_are_visible(kind: str) -> None:
     shown = ts.timeline(KINDS[kind](CHANGES), key={"id": 1}, value="price")
-    assert labels(shown) == ["10.5  0", "11.0  1", "10.75  2", "deleted  3"]
+    assert labels(shown) == ["0: 10.5", "1: 11.0", "2: 10.75", "3: deleted"]
     assert bars(shown, written=True) == [(0, 0, END), (1, 10, END), (2, 4, 10), (3, 20, END)]
     assert bars(shown, written=False) == [
         (1, 0, 10),
@@ -142,9 +143,17 @@ def test_a_value_has_one_colour_wherever_it_is() -> None:
 def test_a_late_row_of_a_table_without_versions_holds_from_its_time_on() -> None:
     late = [change(1, 10, 1.0, latest=None), change(2, 5, 2.0, latest=None)]
     shown = ts.timeline(pd.DataFrame(late), key={"id": 1})
-    assert labels(shown) == ["price=1.0, currency=EUR  0", "price=2.0, currency=EUR  1"]
+    assert labels(shown) == ["0: price=1.0, currency=EUR", "1: price=2.0, currency=EUR"]
     assert bars(shown, written=True) == [(0, 10, END), (1, 5, END)]
     assert bars(shown, written=False) == []
+
+
+def test_a_column_whose_name_has_an_equals_sign_is_shown_as_any_other() -> None:
+    prices = pl.DataFrame([change(1, 0, 1.5, latest=None), change(2, 1, None, latest=None)]).rename(
+        {"price": "a=b"}
+    )
+    assert labels(ts.timeline(prices, key={"id": 1}, value="a=b")) == ["0: 1.5", "1: deleted"]
+    assert labels(ts.timeline(prices, key={"id": 1}))[0] == "0: a=b=1.5, currency=EUR"
 
 
 def test_rows_before_a_change_are_not_changes() -> None:
@@ -155,12 +164,12 @@ def test_rows_before_a_change_are_not_changes() -> None:
         change(4, 2, 2.0, latest=None, kind="delete"),
     ]
     shown = ts.timeline(pa.Table.from_pylist(images), key={"id": 1}, value=["price"])
-    assert labels(shown) == ["1.0  0", "2.0  1", "deleted  2"]
+    assert labels(shown) == ["0: 1.0", "1: 2.0", "2: deleted"]
 
 
 def test_the_last_changes_are_shown_with_what_earlier_ones_said() -> None:
     shown = ts.timeline(pl.DataFrame(CHANGES), key={"id": 1}, value="price", last=2)
-    assert labels(shown) == ["10.75  2", "deleted  3"]
+    assert labels(shown) == ["2: 10.75", "3: deleted"]
     assert bars(shown, written=False)[0] == (2, 0, 4)
     assert axes_of(shown).get_title(loc="left") == "id = 1: 4 changes, 1 correction"
 
@@ -180,6 +189,19 @@ def test_no_text_is_cut_or_over_another() -> None:
     assert [
         (one, other) for at, one in enumerate(areas) for other in areas[at + 1 :] if one.overlaps(other)
     ] == []
+
+
+def test_dollar_signs_are_no_mathematics() -> None:
+    prices = [change(at, at, 1.0, latest=None) | {"id": "$x$", "currency": "$y$"} for at in (1, 2)]
+    shown = ts.timeline(pl.DataFrame(prices), key={"id": "$x$"}, value="currency")
+    texts = [axes_of(shown).get_title(loc="left"), *labels(shown)]
+    assert texts == [r"id = \$x\$: 2 changes, 0 corrections", r"0: \$y\$", r"1: \$y\$"]
+    assert not any(map(is_math_text, texts))
+
+
+def test_changes_go_from_above_to_below() -> None:
+    lower, upper = axes_of(ts.timeline(pl.DataFrame(CHANGES), key={"id": 1})).get_ylim()
+    assert (lower > 3, upper < 0) == (True, True)
 
 
 def test_a_notebook_shows_it_and_it_is_saved(tmp_path: Path) -> None:
@@ -228,7 +250,7 @@ def test_changes_that_spark_reads(spark: SparkSession) -> None:
     order = "struct<micro_batch: bigint, partition: string, position: bigint>"
     frame = spark.createDataFrame(rows(CHANGES), f"{fields}, _order {order}, micro_batch bigint")
     shown = ts.timeline(frame, key={"id": 1}, value="price")
-    assert labels(shown) == ["10.5  0", "11.0  1", "10.75  2", "deleted  3"]
+    assert labels(shown) == ["0: 10.5", "1: 11.0", "2: 10.75", "3: deleted"]
     assert bars(shown, written=True) == [(0, 0, END), (1, 10, END), (2, 4, 10), (3, 20, END)]
     with pytest.raises(ArgumentError, match="streaming DataFrame has no rows"):
         ts.timeline(spark.readStream.format("rate").load(), key={"id": 1})
@@ -243,5 +265,5 @@ def test_late_versions_of_a_driver_are_corrections(spark: SparkSession) -> None:
         driver.pipe("prices", [{"id": 1, "price": price, "at": f"2024-01-02 {time}:00"}])
         driver.run()
     shown = ts.timeline(driver.changes(), key={"id": 1})
-    assert labels(shown) == ["10.5  0", "11.0  1", "10.75  2"]
+    assert labels(shown) == ["0: 10.5", "1: 11.0", "2: 10.75"]
     assert bars(shown, written=True) == [(0, 0, END), (1, 10, END), (2, 4, 10)]

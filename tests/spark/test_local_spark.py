@@ -70,6 +70,30 @@ with local_spark(Path("scratch"), Path("log"), is_long=sys.argv[1] == "long"):
 """
 
 
+def arguments_of_java(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, length: str, variables: dict[str, str], defaults: str
+) -> list[str]:
+    """Start a session with a java that writes down how Spark is started, and does not start it."""
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf" / "spark-defaults.conf").write_text(f"{defaults}\n")
+    home = os.environ.get("JAVA_HOME")
+    real = f"{home}/bin/java" if home else shutil.which("java")
+    java = tmp_path / "java" / "bin" / "java"
+    java.parent.mkdir(parents=True)
+    java.write_text(
+        '#!/bin/sh\ncase "$*" in\n'
+        f'*launcher.Main*|*-version*) exec {real} "$@" ;;\n'
+        f'*) echo "$*" > {tmp_path}/started; exit 1 ;;\nesac\n'
+    )
+    java.chmod(0o755)
+    monkeypatch.chdir(tmp_path)
+    for name in ("SPARK_DRIVER_MEMORY", "PYSPARK_SUBMIT_ARGS", "SPARK_CONF_DIR", "SPARK_SUBMIT_OPTS"):
+        monkeypatch.delenv(name, raising=False)
+    ended = done("-c", STARTS, length, variables={"JAVA_HOME": str(tmp_path / "java"), **variables})
+    assert "JAVA_GATEWAY_EXITED" in ended.stderr, ended.stderr
+    return (tmp_path / "started").read_text().split()
+
+
 @pytest.mark.parametrize(
     ("length", "variables", "heap"),
     [
@@ -83,28 +107,30 @@ with local_spark(Path("scratch"), Path("log"), is_long=sys.argv[1] == "long"):
 def test_java_has_the_memory_that_the_user_says_and_both_compilers_for_long_runs(
     length: str, variables: dict[str, str], heap: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A java that writes down how Spark is started, and does not start it."""
-    (tmp_path / "conf").mkdir()
-    (tmp_path / "conf" / "spark-defaults.conf").write_text("spark.driver.memory 5g\n")
-    home = os.environ.get("JAVA_HOME")
-    real = f"{home}/bin/java" if home else shutil.which("java")
-    java = tmp_path / "java" / "bin" / "java"
-    java.parent.mkdir(parents=True)
-    java.write_text(
-        '#!/bin/sh\ncase "$*" in\n'
-        f'*launcher.Main*|*-version*) exec {real} "$@" ;;\n'
-        f'*) echo "$*" > {tmp_path}/started; exit 1 ;;\nesac\n'
-    )
-    java.chmod(0o755)
-    monkeypatch.chdir(tmp_path)
-    for name in ("SPARK_DRIVER_MEMORY", "PYSPARK_SUBMIT_ARGS", "SPARK_CONF_DIR"):
-        monkeypatch.delenv(name, raising=False)
-    ended = done("-c", STARTS, length, variables={"JAVA_HOME": str(tmp_path / "java"), **variables})
-    assert "JAVA_GATEWAY_EXITED" in ended.stderr, ended.stderr
-    started = (tmp_path / "started").read_text().split()
+    started = arguments_of_java(tmp_path, monkeypatch, length, variables, "spark.driver.memory 5g")
     assert [word for word in started if word.startswith("-Xmx")] == [f"-Xmx{heap}"]
     assert ("-XX:TieredStopAtLevel=1" in started) == (length == "short")
     assert any(word.startswith("-Dlog4j2.configurationFile=") for word in started)
+
+
+@pytest.mark.parametrize(
+    ("variables", "place"),
+    [
+        ({"SPARK_CONF_DIR": "conf"}, "defaults"),
+        ({"PYSPARK_SUBMIT_ARGS": "--driver-java-options -Dmine=arguments pyspark-shell"}, "arguments"),
+        ({"SPARK_SUBMIT_OPTS": "-Dmine=environment"}, "environment"),
+    ],
+)
+def test_the_user_s_options_of_java_come_after_those_of_the_command_line(
+    variables: dict[str, str], place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    defaults = "spark.driver.extraJavaOptions -Dmine=defaults"
+    started = arguments_of_java(tmp_path, monkeypatch, "short", variables, defaults)
+    names = [word.partition("=")[0] for word in started]
+    assert [word for word in started if word.startswith("-Dmine=")] == [f"-Dmine={place}"]
+    for own in ("-XX:TieredStopAtLevel", "-Dlog4j2.configurationFile"):
+        assert names.count(own) == 1
+        assert names.index(own) < names.index("-Dmine")
 
 
 def test_child_processes_write_to_the_log_and_this_one_does_not(tmp_path: Path) -> None:

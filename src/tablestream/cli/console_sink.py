@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Self, cast
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
-import polars as pl
 from pyspark.sql import functions as F
 
-from tablestream.connectors.files import JSON_OPTIONS
-from tablestream.connectors.sink import ORDER
+from tablestream.cli.reading import json_lines, polars_rows
+from tablestream.connectors.shipping import has_context
+from tablestream.connectors.sink import ORDER, KeyedSink
 from tablestream.errors import PlanError
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class ConsoleSink:
+class ConsoleSink(KeyedSink):
     """Shows the first changes of each micro-batch, in order. A micro-batch that is done again is shown again.
 
     Attributes
@@ -34,7 +34,6 @@ class ConsoleSink:
 
     screen: Screen = field(repr=False)
     limit: int | None
-    key_columns: tuple[str, ...] = ()
 
     @property
     def target(self) -> str:
@@ -46,13 +45,9 @@ class ConsoleSink:
         """Every change is shown."""
         return False
 
-    def keyed_by(self, names: Sequence[str]) -> Self:
-        """Return the same sink with the key columns."""
-        return replace(self, key_columns=tuple(names))
-
     def check(self, spark: SparkSession, columns: Sequence[str]) -> None:  # noqa: ARG002 (the contract's)
         """Refuse Spark Connect: the server would show the changes."""
-        if type(spark).__module__.startswith("pyspark.sql.connect"):
+        if not has_context(spark):
             raise PlanError(
                 "Changes cannot be shown on the console under Spark Connect: the server would show them.",
                 hint="Write them to files, such as --to parquet:out/changes.",
@@ -69,18 +64,12 @@ class ConsoleSink:
         place = {"output": output_name, "micro_batch": micro_batch_id}
         ordered = changes.orderBy(ORDER).drop(ORDER)
         shown = ordered.limit(self.limit) if self.limit is not None and left_out else ordered
-        self.screen.changes(title, lambda: _rows(shown), lambda: _lines(shown, place, left_out))
-
-
-def _rows(shown: DataFrame) -> pl.DataFrame:
-    return cast("pl.DataFrame", pl.from_arrow(shown.toArrow()))
+        self.screen.changes(title, lambda: polars_rows(shown), lambda: _lines(shown, place, left_out))
 
 
 def _lines(shown: DataFrame, place: Mapping[str, Any], left_out: int) -> Iterator[str]:
     """Yield an event for each change, and one that says how many are left out, if any."""
     facts = [F.lit(value).alias(name) for name, value in {"event": "change", **place}.items()]
-    row = F.struct(*facts, F.struct("*").alias("row"))
-    for (line,) in shown.select(F.to_json(row, JSON_OPTIONS)).toLocalIterator():
-        yield str(line)
+    yield from json_lines(shown.select(*facts, F.struct("*").alias("row")))
     if left_out:
         yield json.dumps({"event": "omitted", **place, "changes": left_out})

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import polars as pl
 import typer
-from pyspark.sql import functions as F
 
 from tablestream.cli.display import console, print_rows
 from tablestream.cli.failures import clear_errors
 from tablestream.cli.options import Debug, Json
+from tablestream.cli.reading import json_lines, polars_rows
 from tablestream.cli.sessions import sessions
-from tablestream.connectors.files import JSON_OPTIONS, from_files, to_files
+from tablestream.connectors.files import from_files, to_files
 from tablestream.sources import table
 from tablestream.spark.runner import start
 
@@ -59,13 +59,12 @@ def demo(as_json: Json = False, debug: Debug = False) -> None:
     ):
         changes = _changes(session(), Path(place))
         if as_json:
-            for (line,) in changes.select(F.to_json(F.struct("*"), JSON_OPTIONS)).collect():
+            for line in json_lines(changes):
                 typer.echo(line)
             return
         typer.echo(_BEFORE)
-        rows = cast("pl.DataFrame", pl.from_arrow(changes.toArrow()))
-        times = pl.col("_timestamp").dt.strftime("%H:%M:%S")
-        print_rows(console(), 'positions.join(tickers, on="ticker", how="left")', rows.with_columns(times))
+        rows = polars_rows(changes).with_columns(pl.col("_timestamp").dt.strftime("%H:%M:%S"))
+        print_rows(console(), 'positions.join(tickers, on="ticker", how="left")', rows)
         typer.echo(_AFTER)
 
 

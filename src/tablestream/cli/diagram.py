@@ -11,7 +11,7 @@ import typer
 from tablestream.cli.failures import clear_errors
 from tablestream.cli.options import Debug, Json
 from tablestream.cli.sessions import sessions
-from tablestream.cli.target import Target, load, no_plan, outputs_of
+from tablestream.cli.target import Target, load, outputs_of, with_plan
 from tablestream.spark.runner import diagram as drawn_together
 
 if TYPE_CHECKING:
@@ -29,11 +29,8 @@ def diagram(target: Target, to: To = None, as_json: Json = False, debug: Debug =
         if to is not None:
             picture.save(to)
         if as_json:
-            typer.echo(
-                json.dumps(
-                    {"object": target} | ({"mermaid": str(picture)} if to is None else {"file": str(to)})
-                )
-            )
+            told = {"mermaid": str(picture)} if to is None else {"file": str(to)}
+            typer.echo(json.dumps({"object": target, **told}))
         else:
             typer.echo(picture if to is None else f"Wrote {to}.")
 
@@ -42,7 +39,5 @@ def _drawn(found: Any, target: str) -> Diagram:
     outputs = outputs_of(found)
     if outputs:
         return drawn_together(*outputs)
-    if not hasattr(found, "diagram"):
-        raise no_plan(target, found)
-    picture: Diagram = found.diagram()
+    picture: Diagram = with_plan(target, found).diagram()
     return picture

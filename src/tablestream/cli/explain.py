@@ -12,7 +12,7 @@ import typer
 from tablestream.cli.failures import clear_errors
 from tablestream.cli.options import Debug, Json
 from tablestream.cli.sessions import sessions
-from tablestream.cli.target import Target, load, no_plan, outputs_of
+from tablestream.cli.target import Target, load, outputs_of, with_plan
 from tablestream.spark.runner import plan_text
 
 
@@ -30,9 +30,8 @@ def _plan(found: Any, target: str) -> str:
     outputs = outputs_of(found)
     if outputs:
         return plan_text(*outputs)
-    if not hasattr(found, "explain"):
-        raise no_plan(target, found)
+    relation = with_plan(target, found)
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
-        found.explain()
+        relation.explain()
     return printed.getvalue().rstrip("\n")

@@ -138,6 +138,4 @@ def _users_line(error: BaseException) -> str:
     """Return the last line of the user's own files that an error passed; empty if there is none."""
     frames = traceback.extract_tb(error.__traceback__)
     own = [one for one in frames if not one.filename.startswith((*_INSTALLED, "<"))]
-    if isinstance(error, SyntaxError) and error.filename:
-        return f" ({Path(error.filename).name}:{error.lineno})"
     return f" ({Path(own[-1].filename).name}:{own[-1].lineno})" if own else ""

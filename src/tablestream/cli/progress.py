@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from tablestream.pictures.figures import size
@@ -61,15 +61,8 @@ class MicroBatch:
         sizes = [(one.state_rows, one.state_bytes) for one in metrics.operators.values()]
         rows, size_bytes = (_sum(figures) for figures in zip(*sizes, strict=True)) if sizes else (0, 0)
         dropped = {f"{place}: {reason}": count for (place, reason), count in metrics.dropped.items() if count}
-        return MicroBatch(
-            self.number,
-            self.duration_s,
-            self.records_in,
-            metrics.changes_out,
-            dropped,
-            rows,
-            size_bytes,
-            self.behind,
+        return replace(
+            self, changes_out=metrics.changes_out, dropped=dropped, state_rows=rows, state_bytes=size_bytes
         )
 
     def per_s(self, count: int) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,7 +17,7 @@ from tablestream.cli.options import ROWS_FOR_PEOPLE, Debug, Json
 from tablestream.cli.screen import JsonScreen, Screen, TextScreen
 from tablestream.cli.sessions import kept_if_needed, sessions
 from tablestream.cli.sinks import written_to
-from tablestream.cli.target import Target, load, wrong_type
+from tablestream.cli.target import Target, is_query, load, wrong_type
 from tablestream.errors import ArgumentError
 from tablestream.spark.runner import start
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 _TOO_LATE = {
     "--once": 'Return the outputs instead, or start it with trigger={"availableNow": True}.',
     "--to": "Return the table instead, or omit --to.",
+    "--checkpoint": "Give the function a parameter checkpoint, or omit --checkpoint.",
 }
 
 
@@ -72,20 +74,22 @@ def run(
         kept_if_needed(log),
         sessions(log, is_long=True) as session,
     ):
-        given: dict[str, Callable[[], Any]] = {"spark": session, "checkpoint": lambda: _needed(checkpoint)}
+        directory = _Checkpoint(checkpoint)
+        given: dict[str, Callable[[], Any]] = {"spark": session, "checkpoint": directory.take}
         found = load(target, given, absent=["checkpoint"] if checkpoint is None else [])
         outputs = written_to(found, to or [], screen, limit if as_json else limit or ROWS_FOR_PEOPLE)
         if outputs is None:
-            query = _started(found, target, [*(["--once"] if once else []), *(["--to"] if to else [])])
+            options = {"--once": once, "--to": bool(to), "--checkpoint": directory.is_left}
+            query = _started(found, target, [name for name, is_given in options.items() if is_given])
         else:
             trigger = {"availableNow": True} if once else None
-            query = start(*outputs, checkpoint=_needed(checkpoint), trigger=trigger)
+            query = start(*outputs, checkpoint=directory.take(), trigger=trigger)
         _follow(query, screen, go_on, session.remove_files)
 
 
 def _started(found: Any, target: str, too_late: Sequence[str]) -> StreamingQuery:
     """Return the query that the user's function started; refuse options that it cannot have any more."""
-    if not hasattr(found, "recentProgress"):
+    if not is_query(found):
         raise wrong_type(
             target,
             found,
@@ -102,13 +106,27 @@ def _started(found: Any, target: str, too_late: Sequence[str]) -> StreamingQuery
     return query
 
 
-def _needed(checkpoint: str | None) -> str:
-    if checkpoint is None:
-        raise ArgumentError(
-            "The query needs a checkpoint, the directory with its state.",
-            hint="Give one, such as --checkpoint out/checkpoint.",
-        )
-    return checkpoint
+@dataclass
+class _Checkpoint:
+    """The checkpoint of the command line, and whether a query got it."""
+
+    given: str | None
+    is_taken: bool = False
+
+    def take(self) -> str:
+        """Return the directory; raise if the user has not named one."""
+        if self.given is None:
+            raise ArgumentError(
+                "The query needs a checkpoint, the directory with its state.",
+                hint="Give one, such as --checkpoint out/checkpoint.",
+            )
+        self.is_taken = True
+        return self.given
+
+    @property
+    def is_left(self) -> bool:
+        """Whether the user has named one, and nothing uses it."""
+        return self.given is not None and not self.is_taken
 
 
 def _follow(query: StreamingQuery, screen: Screen, go_on: str, at_once: Callable[[], None]) -> None:

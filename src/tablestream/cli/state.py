@@ -5,27 +5,28 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import TYPE_CHECKING, Annotated, Any
 
 import polars as pl
 import typer
-from pyspark.sql import functions as F
 
 from tablestream.cli.display import console, print_rows
 from tablestream.cli.failures import clear_errors
 from tablestream.cli.options import ROWS_FOR_PEOPLE, Checkpoint, Debug, Json
+from tablestream.cli.reading import json_lines, polars_rows
 from tablestream.cli.sessions import session_is_given, sessions
 from tablestream.cli.state_key import parsed_key, read_key
-from tablestream.connectors.files import JSON_OPTIONS
 from tablestream.connectors.place import Place
 from tablestream.errors import ArgumentError
 from tablestream.pictures.figures import size
 from tablestream.planner import catalogue
 from tablestream.spark.state_reader import read_state
-from tablestream.spark.state_tables import StateSummary, summary
+from tablestream.spark.state_tables import StateSummary, TableSize, summary
 from tablestream.state import manifest
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
     from pyspark.sql import DataFrame
 
 
@@ -105,39 +106,50 @@ def _print_tables(checkpoint: str, found: StateSummary, *, as_json: bool) -> Non
     """Print a line about the state, and one for each table."""
     disk = _bytes_on_disk(checkpoint)
     if as_json:
-        typer.echo(
-            json.dumps(
-                {
-                    "checkpoint": checkpoint,
-                    "micro_batch": found.micro_batch,
-                    "oldest_micro_batch": found.oldest,
-                    "bytes_on_disk": disk,
-                    "state_format": manifest.FORMAT_VERSION,
-                    "tables_format": catalogue.FORMAT_VERSION,
-                    "without_rows": list(found.others),
-                }
-            )
-        )
-        for one in found.tables:
-            facts = {"table": one.name, "key": list(one.key), "versioned": one.is_versioned}
-            typer.echo(json.dumps({**facts, "rows": one.rows, "bytes": one.size_bytes}))
+        for line in _facts(checkpoint, found, disk):
+            typer.echo(json.dumps(line))
         return
     out = console()
     out.print(f"After micro-batch {found.micro_batch}; the state goes back to micro-batch {found.oldest}.")
     formats = f"state {manifest.FORMAT_VERSION}, tables {catalogue.FORMAT_VERSION}"
     out.print(f"Formats: {formats}. On disk: {'unknown' if disk is None else size(disk)}.")
-    kinds = ["versioned" if one.is_versioned else "latest rows" for one in found.tables]
-    rows = {
-        "table": [one.name for one in found.tables],
-        "key": [", ".join(one.key) for one in found.tables],
-        "keeps": kinds,
-        "rows": [f"{one.rows:,}" for one in found.tables],
-        "size": [size(one.size_bytes) for one in found.tables],
-    }
-    print_rows(out, "Tables in the state", pl.DataFrame(rows, schema=dict.fromkeys(rows, pl.String)))
+    print_rows(out, "Tables in the state", _table_of(found.tables))
     out.print("Rows include tombstones, and rows that a merge will remove.")
     if found.others:
         out.print(f"Without rows in the state: {', '.join(found.others)}.")
+
+
+def _facts(checkpoint: str, found: StateSummary, disk: int | None) -> Iterator[dict[str, Any]]:
+    """Yield what programs get: an object about the state, and one for each table."""
+    yield {
+        "checkpoint": checkpoint,
+        "micro_batch": found.micro_batch,
+        "oldest_micro_batch": found.oldest,
+        "bytes_on_disk": disk,
+        "state_format": manifest.FORMAT_VERSION,
+        "tables_format": catalogue.FORMAT_VERSION,
+        "without_rows": list(found.others),
+    }
+    for one in found.tables:
+        facts = {"table": one.name, "key": list(one.key), "versioned": one.is_versioned}
+        yield {**facts, "rows": one.rows, "bytes": one.size_bytes}
+
+
+def _table_of(tables: Iterable[TableSize]) -> pl.DataFrame:
+    """Return a row of texts for each table."""
+    rows = [
+        (
+            one.name,
+            ", ".join(one.key),
+            "versioned" if one.is_versioned else "latest rows",
+            f"{one.rows:,}",
+            size(one.size_bytes),
+        )
+        for one in tables
+    ]
+    return pl.DataFrame(
+        rows, dict.fromkeys(("table", "key", "keeps", "rows", "size"), pl.String), orient="row"
+    )
 
 
 def _bytes_on_disk(checkpoint: str) -> int | None:
@@ -157,9 +169,8 @@ def _bytes_on_disk(checkpoint: str) -> int | None:
 
 def _print_lines(rows: DataFrame, table: str, limit: int | None) -> None:
     """Print rows for programs; standard error says whether there are more."""
-    lines = rows.select(F.to_json(F.struct("*"), JSON_OPTIONS))
-    some = lines if limit is None else lines.limit(limit + 1)
-    for number, (line,) in enumerate(some.toLocalIterator()):
+    some = rows if limit is None else rows.limit(limit + 1)
+    for number, line in enumerate(json_lines(some)):
         if number == limit:
             typer.echo(json.dumps({"event": "omitted", "table": table, "limit": limit}), err=True)
         else:
@@ -168,7 +179,7 @@ def _print_lines(rows: DataFrame, table: str, limit: int | None) -> None:
 
 def _print_rows(rows: DataFrame, table: str, limit: int) -> None:
     """Print rows for people; the title says whether there are more."""
-    found = cast("pl.DataFrame", pl.from_arrow(rows.limit(limit + 1).toArrow()))
+    found = polars_rows(rows.limit(limit + 1))
     more = (
         f"the first {limit} rows" if found.height > limit else f"{found.height} row{'s'[: found.height != 1]}"
     )

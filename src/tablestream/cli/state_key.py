@@ -9,10 +9,9 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from tablestream.connectors.files import JSON_OPTIONS
-from tablestream.connectors.sink import checked_path, quoted
+from tablestream.connectors.sink import quoted
 from tablestream.errors import ArgumentError
-from tablestream.spark.state_reader import read_state
-from tablestream.spark.stored_state import StoredState
+from tablestream.spark.state_reader import read_stored
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -55,9 +54,8 @@ def read_key(
     ArgumentError
         The key has other columns, or a value is null or does not fit its column's type; or as `read_state`.
     """
-    rows = read_state(spark, checkpoint, table, batch_id, as_of)
-    state = StoredState.of(spark, checked_path(checkpoint, "the checkpoint"), batch_id)
-    names = [one.name for one in state.tables().by_name[table].key]
+    stored, rows = read_stored(spark, checkpoint, table, batch_id, as_of)
+    names = [one.name for one in stored.key]
     if sorted(key) != sorted(names):
         raise ArgumentError(
             f"The key of '{table}' has the columns {', '.join(names)}, not {', '.join(key) or 'none'}.",

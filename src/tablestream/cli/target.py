@@ -70,11 +70,30 @@ def wrong_type(target: str, found: Any, lack: str, hint: str) -> ArgumentError:
     return ArgumentError(f"{target} is of type {type(found).__name__}; it {lack}.", hint=hint)
 
 
-def no_plan(target: str, found: Any) -> ArgumentError:
-    """Return the error for an object without a plan."""
-    return wrong_type(
-        target, found, "has no plan", "Name a table, a stream, or outputs such as table.to(sink)."
-    )
+def is_query(found: Any) -> bool:
+    """Whether an object is a query that runs or has run."""
+    return hasattr(found, "recentProgress")
+
+
+def with_plan(target: str, found: Any) -> Any:
+    """Return a table or a stream; stop a query, which the user's function has started.
+
+    Raises
+    ------
+    ArgumentError
+        It is a query, or another object without a plan.
+    """
+    if is_query(found):
+        found.stop()
+        raise ArgumentError(
+            f"{target} started its query itself; this command only shows plans.",
+            hint="Name a function that returns the table or outputs.",
+        )
+    if not hasattr(found, "diagram"):
+        raise wrong_type(
+            target, found, "has no plan", "Name a table, a stream, or outputs such as table.to(sink)."
+        )
+    return found
 
 
 def _imported(name: str) -> Any:

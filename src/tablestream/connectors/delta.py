@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal, Self
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import Window
 from pyspark.sql import functions as F
 
-from tablestream.connectors.sink import CHANGE_COLUMNS, CHANGE_TYPE, ORDER, checked_path, quoted
+from tablestream.connectors.sink import CHANGE_COLUMNS, CHANGE_TYPE, ORDER, KeyedSink, checked_path, quoted
 from tablestream.errors import ArgumentError, PlanError, SessionSettingError
 
 if TYPE_CHECKING:
@@ -35,12 +35,11 @@ _RANK = "_tablestream_rank"
 
 
 @dataclass(frozen=True, slots=True)
-class DeltaSink:
+class DeltaSink(KeyedSink):
     """A Delta table as a sink; made by `to_delta`."""
 
     path: str
     mode: DeltaMode = "table"
-    key_columns: tuple[str, ...] = ()
 
     @property
     def target(self) -> str:
@@ -51,10 +50,6 @@ class DeltaSink:
     def needs_final(self) -> bool:
         """A maintained table needs the last change per key, a log needs all changes."""
         return self.mode == "table"
-
-    def keyed_by(self, names: Sequence[str]) -> Self:
-        """Return the same sink with the key columns."""
-        return replace(self, key_columns=tuple(names))
 
     def check(self, spark: SparkSession, columns: Sequence[str]) -> None:  # noqa: ARG002 (the contract's)
         """Refuse a session that is not set up for Delta Lake."""

@@ -6,10 +6,10 @@ The notes of `from_files` say how Spark 4.2 treats malformed rows, as tested for
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from glob import glob
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import functions as F
@@ -18,7 +18,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 from tablestream.calling import user_line
 from tablestream.connectors.place import Place
 from tablestream.connectors.shipping import has_context, is_local
-from tablestream.connectors.sink import checked_path, quoted
+from tablestream.connectors.sink import KeyedSink, checked_path, quoted
 from tablestream.connectors.workers import use_driver_python
 from tablestream.errors import ArgumentError, PlanError, ReservedNameError
 
@@ -292,13 +292,12 @@ def _corrupt_record(columns: StructType) -> Column:
 
 
 @dataclass(frozen=True, slots=True)
-class FileSink:
+class FileSink(KeyedSink):
     """A directory of changelogs as a sink; made by `to_files`."""
 
     path: str
     format: WriteFormat = "parquet"
     options: Mapping[str, Option] = field(default_factory=dict, repr=False)
-    key_columns: tuple[str, ...] = ()
 
     @property
     def target(self) -> str:
@@ -309,10 +308,6 @@ class FileSink:
     def needs_final(self) -> bool:
         """A log takes every change."""
         return False
-
-    def keyed_by(self, names: Sequence[str]) -> Self:
-        """Return the same sink with the key columns."""
-        return replace(self, key_columns=tuple(names))
 
     def check(self, spark: SparkSession, columns: Sequence[str]) -> None:  # noqa: ARG002 (every session will do)
         """Refuse a column with the name of the directories: readers would use their number for it."""

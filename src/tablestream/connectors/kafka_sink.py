@@ -22,7 +22,7 @@ from tablestream.connectors.kafka_options import (
     checked_options,
     checked_servers,
 )
-from tablestream.connectors.sink import CHANGE_TYPE, LATEST, NUMBER, ORDER, TIMESTAMP, quoted
+from tablestream.connectors.sink import CHANGE_TYPE, LATEST, NUMBER, ORDER, TIMESTAMP, KeyedSink, quoted
 from tablestream.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class _Written:
 
 
 @dataclass(frozen=True)
-class KafkaSink:
+class KafkaSink(KeyedSink):
     """A topic as a sink; made by `to_kafka`."""
 
     topic: str
@@ -69,7 +69,6 @@ class KafkaSink:
     key: Format
     value: Format
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
-    key_columns: tuple[str, ...] = ()
     written: _Written | None = field(default=None, repr=False)
 
     @property
@@ -81,10 +80,6 @@ class KafkaSink:
     def needs_final(self) -> bool:
         """A topic takes every change."""
         return False
-
-    def keyed_by(self, names: Sequence[str]) -> Self:
-        """Return the same sink with the key columns."""
-        return replace(self, key_columns=tuple(names))
 
     def check(self, spark: SparkSession, columns: Sequence[str]) -> None:  # noqa: ARG002 (the contract's)
         """Refuse a session without Spark's Kafka connector, or one that would show a password."""

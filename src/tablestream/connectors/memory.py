@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Self
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
-from tablestream.connectors.sink import ORDER
+from tablestream.connectors.shipping import has_context
+from tablestream.connectors.sink import ORDER, KeyedSink
 from tablestream.errors import ArgumentError, PlanError
 
 if TYPE_CHECKING:
@@ -26,11 +27,10 @@ _LOGS: dict[str, _Log] = {}
 
 
 @dataclass(frozen=True, slots=True)
-class MemorySink:
+class MemorySink(KeyedSink):
     """Rows by name in this process; made by `to_memory`."""
 
     name: str
-    key_columns: tuple[str, ...] = ()
 
     @property
     def target(self) -> str:
@@ -42,13 +42,9 @@ class MemorySink:
         """Every change is kept."""
         return False
 
-    def keyed_by(self, names: Sequence[str]) -> Self:
-        """Return the same sink with the key columns."""
-        return replace(self, key_columns=tuple(names))
-
     def check(self, spark: SparkSession, columns: Sequence[str]) -> None:  # noqa: ARG002 (the contract's)
         """Refuse Spark Connect: the rows would stay in a worker of the server."""
-        if type(spark).__module__.startswith("pyspark.sql.connect"):
+        if not has_context(spark):
             raise _no_connect()
 
     def write(self, changes: DataFrame, micro_batch_id: int, query_id: str, output_name: str) -> None:  # noqa: ARG002 (the contract's)

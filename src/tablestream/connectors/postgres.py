@@ -47,7 +47,7 @@ from tablestream.connectors.postgres_sql import (
 )
 from tablestream.connectors.postgres_staging import RESULT, Task, staged
 from tablestream.connectors.postgres_table import described, fitted, look_at, no_table
-from tablestream.connectors.sink import CHANGE_TYPE, LATEST, NUMBER, ORDER, TIMESTAMP
+from tablestream.connectors.sink import CHANGE_TYPE, LATEST, NUMBER, ORDER, TIMESTAMP, KeyedSink
 from tablestream.connectors.sink import quoted as spark_quoted
 from tablestream.errors import ArgumentError, DatabaseError, PlanError
 
@@ -65,7 +65,7 @@ WHERE n.nspname = %s AND starts_with(c.relname::text, %s) AND c.relkind = 'r'
 
 
 @dataclass(frozen=True)
-class PostgresSink:
+class PostgresSink(KeyedSink):
     """A PostgreSQL table as a sink; made by `to_postgres`."""
 
     table: TableName
@@ -73,7 +73,6 @@ class PostgresSink:
     marks_schema: str
     create: bool = False
     soft_delete: str | None = None
-    key_columns: tuple[str, ...] = ()
     kinds: StructType | None = field(default=None, repr=False)
     statements: Statements | None = field(default=None, repr=False)
     inline_bytes: int = field(default=INLINE_BYTES, repr=False)
@@ -87,10 +86,6 @@ class PostgresSink:
     def needs_final(self) -> bool:
         """The table needs the last change per key."""
         return True
-
-    def keyed_by(self, names: Sequence[str]) -> Self:
-        """Return the same sink with the key columns."""
-        return replace(self, key_columns=tuple(names))
 
     def check(self, spark: SparkSession, columns: Sequence[str]) -> None:  # noqa: ARG002 (every session will do)
         """Refuse names that PostgreSQL cannot have."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol, Self, runtime_checkable
 
 from tablestream.calling import user_line
@@ -116,6 +117,17 @@ class RecordSink(Sink, Protocol):
             Whether the changes are a stream's records, whose keys may be null.
         """
         ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyedSink:
+    """What the library's own sinks share: the key columns, which the runner sets."""
+
+    key_columns: tuple[str, ...] = ()
+
+    def keyed_by(self, names: Sequence[str]) -> Self:
+        """Return the same sink with the key columns."""
+        return replace(self, key_columns=tuple(names))
 
 
 def quoted(name: str) -> str:

@@ -140,13 +140,13 @@ class _Drawing:
     def _waiting(self, alignment: Alignment) -> Box:
         idle = "" if alignment.idle_us is None else f" (idle_us={alignment.idle_us})"
         lines = [Line(f"every source waits for the others{idle}"), *_remembered(["lanes", "waiting"])]
-        lines += self._work(ALIGNMENT, has_state=True)
+        lines += self._activity(ALIGNMENT, has_state=True)
         return Box(self._operators[ALIGNMENT], Kind.OPERATOR, ALIGNMENT, lines=tuple(lines))
 
     def _operator(self, placed: Placed) -> Box:
         name, operator = self._operators[placed.name], placed.operator
         lines = [Line(described(operator)), *_remembered(spec.name for spec in operator.traces)]
-        lines += self._work(placed.name, has_state=bool(operator.traces))
+        lines += self._activity(placed.name, has_state=bool(operator.traces))
         inputs = tuple(self._arriving[number] for number in placed.inputs)
         return Box(name, Kind.OPERATOR, placed.name, inputs, (*lines, *self._drops(name)))
 
@@ -157,7 +157,7 @@ class _Drawing:
 
     # Figures
 
-    def _work(self, operator: str, *, has_state: bool) -> Iterator[Line]:
+    def _activity(self, operator: str, *, has_state: bool) -> Iterator[Line]:
         """What an operator received and emitted, and the size of its state."""
         if self._figures is None:
             return

@@ -58,9 +58,9 @@ class Box:
 
 @dataclass(frozen=True)
 class Lane:
-    """What is beside each other in the flow: the sources, a round, the outputs.
+    """A column of boxes: the sources, a round, or the outputs.
 
-    `shuffle`: what the shuffle before it is called; empty for the sources.
+    `shuffle`: the name of the shuffle before it; empty for the sources.
     """
 
     title: str

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime, timedelta, tzinfo
 
 from matplotlib.axes import Axes
 from matplotlib.dates import AutoDateLocator, ConciseDateFormatter, date2num
@@ -24,6 +24,7 @@ def plotted(name: str, known: Sequence[Moment], last: int) -> Figure:
     figure = Figure(figsize=(10, 1.6 + 0.26 * (len(known) - first)), layout="constrained")
     axes = figure.subplots()
     _draw(axes, known[first:], first)
+    _style(axes, known[-1].change.time.tzinfo)
     corrections = sum(one.is_correction for one in known)
     title = f"{name}: {_count(len(known), 'change')}, {_count(corrections, 'correction')}"
     axes.set_title(_plain(title), loc="left", fontsize=10)
@@ -31,7 +32,7 @@ def plotted(name: str, known: Sequence[Moment], last: int) -> Figure:
 
 
 def _draw(axes: Axes, shown: Sequence[Moment], first: int) -> None:
-    """Draw a line for each moment; `first` is the number of the first one."""
+    """Draw a line for each moment, over time; `first` is the number of the first one."""
     times = [span.begin for moment in shown for span in moment.spans]
     margin = max((max(times) - min(times)) * 0.12, timedelta(seconds=1))
     end = max(times) + margin
@@ -41,12 +42,17 @@ def _draw(axes: Axes, shown: Sequence[Moment], first: int) -> None:
         for at, span in enumerate(moment.spans):
             _draw_span(axes, y, span, end, inks, written=at == moment.written)
         _mark(axes, y, moment)
-    locator = AutoDateLocator(times[0].tzinfo)  # type: ignore[no-untyped-call]
-    axes.xaxis.set_major_locator(locator)
-    axes.xaxis.set_major_formatter(ConciseDateFormatter(locator, times[0].tzinfo))  # type: ignore[no-untyped-call]
     axes.set_xlim(_at(min(times) - margin / 2), _at(end))
     axes.set_ylim(first + len(shown) - 0.4, first - 0.6)
     axes.set_yticks(range(first, first + len(shown)), [_label(y, one) for y, one in enumerate(shown, first)])
+    _draw_micro_batches(axes, shown, first)
+
+
+def _style(axes: Axes, zone: tzinfo | None) -> None:
+    """Set what every plot has: how times are written, the names of the axes, and a grid."""
+    locator = AutoDateLocator(zone)  # type: ignore[no-untyped-call]
+    axes.xaxis.set_major_locator(locator)
+    axes.xaxis.set_major_formatter(ConciseDateFormatter(locator, zone))  # type: ignore[no-untyped-call]
     axes.tick_params(axis="y", length=0, labelsize=9)
     axes.set_xlabel("valid from (◆ a correction)", fontsize=9)
     axes.set_ylabel("emitted, in order", fontsize=9)
@@ -54,7 +60,6 @@ def _draw(axes: Axes, shown: Sequence[Moment], first: int) -> None:
     axes.set_axisbelow(True)
     for side in ("top", "right", "left"):
         axes.spines[side].set_visible(False)
-    _draw_micro_batches(axes, shown, first)
 
 
 def _draw_span(
@@ -78,7 +83,7 @@ def _mark(axes: Axes, y: int, moment: Moment) -> None:
 def _label(number: int, moment: Moment) -> str:
     text = "deleted" if moment.change.value is None else moment.change.value
     text = text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
-    return f"{_plain(text)}  {number}"
+    return f"{number}: {_plain(text)}"
 
 
 def _draw_micro_batches(axes: Axes, shown: Sequence[Moment], first: int) -> None:

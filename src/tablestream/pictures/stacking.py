@@ -88,12 +88,12 @@ class Stacks:
     def _order(self) -> None:
         """Sort each lane by its neighbours on the left, then on the right, until that settles."""
         for lane in self._lanes:
-            _count(lane)
+            _set_places(lane)
         for sweep in range(_SWEEPS):
             lanes, neighbours = (self._lanes, _left) if sweep % 2 == 0 else (self._lanes[::-1], _right)
             for lane in lanes:
                 lane.sort(key=lambda item: fmean([one.place for one in neighbours(item)] or [item.place]))
-                _count(lane)
+                _set_places(lane)
 
     def _place(self) -> None:
         """Stack the lanes, and move each item towards its neighbours."""
@@ -123,7 +123,7 @@ def _joined(left: _Item, right: _Item) -> _Item:
     return right
 
 
-def _count(lane: Sequence[_Item]) -> None:
+def _set_places(lane: Sequence[_Item]) -> None:
     for at, item in enumerate(lane):
         item.place = at / max(1, len(lane) - 1)
 

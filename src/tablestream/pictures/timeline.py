@@ -12,14 +12,14 @@ import pyarrow as pa
 
 from tablestream.calling import user_line
 from tablestream.connectors.memory import sortable
-from tablestream.connectors.sink import CHANGE_COLUMNS, CHANGE_TYPE, ORDER, TIMESTAMP, quoted
+from tablestream.connectors.sink import CHANGE_COLUMNS, CHANGE_TYPE, LATEST, ORDER, TIMESTAMP, quoted
 from tablestream.errors import ArgumentError
 from tablestream.pictures.validity import Change, moments
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_LATEST, _MICRO_BATCH, _PREIMAGE = "_is_latest", "micro_batch", "update_preimage"
+_MICRO_BATCH, _PREIMAGE = "micro_batch", "update_preimage"
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ def _changes_of(changes: Any, key: Any, value: str | Sequence[str] | None) -> li
             "Give the changes as a sink keeps them, such as tablestream.to_files.",
         )
     if shown is None:
-        own = {*CHANGE_COLUMNS, *key, _LATEST, _MICRO_BATCH}
+        own = {*CHANGE_COLUMNS, *key, LATEST, _MICRO_BATCH}
         shown = [name for name in columns if name not in own]
     rows = [row for row in _rows_of(changes, key) if row[CHANGE_TYPE] != _PREIMAGE]
     if not rows:
@@ -167,12 +167,12 @@ def _rows_of(changes: Any, key: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 def _change(row: Mapping[str, Any], shown: Sequence[str]) -> Change:
     """A row as a change. A deleted row may still have values: those that it had."""
-    texts = [f"{name}={'NULL' if row[name] is None else row[name]}" for name in shown]
-    text = ", ".join(texts) if len(shown) != 1 else texts[0].partition("=")[2]
+    texts = {name: "NULL" if row[name] is None else str(row[name]) for name in shown}
+    text = texts[shown[0]] if len(shown) == 1 else ", ".join(f"{name}={one}" for name, one in texts.items())
     exists = row[CHANGE_TYPE] != "delete"
     order = row[ORDER]
     micro_batch = order.get(_MICRO_BATCH) if isinstance(order, Mapping) else None
-    return Change(row[TIMESTAMP], text if exists else None, row.get(_LATEST), micro_batch)
+    return Change(row[TIMESTAMP], text if exists else None, row.get(LATEST), micro_batch)
 
 
 def _refused(reason: str, hint: str) -> ArgumentError:

@@ -74,15 +74,15 @@ def moments(changes: Sequence[Change], last: int | None = None) -> list[Moment]:
     times: list[datetime] = []
     values: list[str | None] = []
     found = []
-    without = 0 if last is None else max(0, len(changes) - last)
-    since = min((change.time for change in changes[without:]), default=None)
+    first_shown = 0 if last is None else max(0, len(changes) - last)
+    since = min((change.time for change in changes[first_shown:]), default=None)
     for number, change in enumerate(changes):
         is_correction = bool(times) and change.time <= times[-1]
         at = bisect_left(times, change.time)
         until = len(times) if change.is_latest is None else bisect_right(times, change.time)
         times[at:until], values[at:until] = [change.time], [change.value]
         first = 0 if last is None or since is None else max(0, bisect_left(times, since) - 1)
-        spans = _spans(times[first:], values[first:]) if number >= without else ()
+        spans = _spans(times[first:], values[first:]) if number >= first_shown else ()
         found.append(Moment(change, spans, at - first, is_correction))
     return found
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from tablestream.errors import TablestreamError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from pyspark.sql import SparkSession
 
@@ -26,6 +26,8 @@ _JAVA_TIMEOUT_S = 60
 _QUICK_START = "-XX:TieredStopAtLevel=1"
 # Spark reads this variable only if neither its configuration nor its arguments say how much memory the driver has.
 _MEMORY, _MEMORY_DEFAULT = "SPARK_DRIVER_MEMORY", "2g"
+# Spark puts these before the driver's options of its configuration, which a setting of the session would replace.
+_JAVA_OPTIONS = "SPARK_SUBMIT_OPTS"
 _INSTALL = (
     "Install a full Java 17 or newer (Debian, Ubuntu: apt-get install openjdk-17-jre-headless; "
     "macOS: brew install openjdk@17; or https://adoptium.net), or point JAVA_HOME at one."
@@ -67,7 +69,8 @@ def check_java() -> int:
 def local_spark(scratch: Path, log: Path, *, is_long: bool = False) -> Iterator[SparkSession]:
     """Start a quiet local session, and stop it at the end.
 
-    Its Java has 2 GB, unless the user's environment or Spark's configuration says how much.
+    Its Java has 2 GB, unless the user's environment or Spark's configuration says how much. The user's own options of
+    Java come after those of this function, so that they win.
 
     Parameters
     ----------
@@ -80,8 +83,8 @@ def local_spark(scratch: Path, log: Path, *, is_long: bool = False) -> Iterator[
     """
     check_java()
     scratch.mkdir(parents=True, exist_ok=True)
-    with _stderr_into(log), _memory_by_default():
-        spark = _session(scratch, is_long=is_long)
+    with _stderr_into(log), _variables(_memory() | _java_options(is_long=is_long)):
+        spark = _session(scratch)
     try:
         yield spark
     finally:
@@ -89,14 +92,12 @@ def local_spark(scratch: Path, log: Path, *, is_long: bool = False) -> Iterator[
         shutil.rmtree(scratch, ignore_errors=True)
 
 
-def _session(scratch: Path, *, is_long: bool) -> SparkSession:
+def _session(scratch: Path) -> SparkSession:
     from pyspark.sql import SparkSession
 
-    logging = resources.files("tablestream.spark") / "log4j2.properties"
     settings = {
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
-        "spark.driver.extraJavaOptions": f"{'' if is_long else _QUICK_START} -Dlog4j2.configurationFile=file:{logging}",
         "spark.executorEnv.POLARS_MAX_THREADS": "1",
         "spark.local.dir": str(scratch / "spark"),
         "spark.ui.enabled": "false",
@@ -111,18 +112,31 @@ def _session(scratch: Path, *, is_long: bool) -> SparkSession:
     return builder.getOrCreate()
 
 
+def _memory() -> dict[str, str]:
+    """Return the variable for the memory of Spark's Java: as the user says, or the default."""
+    return {_MEMORY: os.environ.get(_MEMORY) or _MEMORY_DEFAULT}
+
+
+def _java_options(*, is_long: bool) -> dict[str, str]:
+    """Return the variable for the options of Spark's Java, with the user's own after the others."""
+    logging = f"-Dlog4j2.configurationFile=file:{resources.files('tablestream.spark') / 'log4j2.properties'}"
+    options = [*([] if is_long else [_QUICK_START]), logging, os.environ.get(_JAVA_OPTIONS, "")]
+    return {_JAVA_OPTIONS: " ".join(filter(None, options))}
+
+
 @contextlib.contextmanager
-def _memory_by_default() -> Iterator[None]:
-    """Let Spark's Java have the default memory if the user has not chosen one."""
-    chosen = os.environ.get(_MEMORY)
-    os.environ[_MEMORY] = chosen or _MEMORY_DEFAULT
+def _variables(values: Mapping[str, str]) -> Iterator[None]:
+    """Let child processes inherit some environment variables."""
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
     try:
         yield
     finally:
-        if chosen is None:
-            del os.environ[_MEMORY]
-        else:
-            os.environ[_MEMORY] = chosen
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
 
 
 @contextlib.contextmanager

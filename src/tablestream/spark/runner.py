@@ -112,7 +112,7 @@ def start(
     afterwards. While the query starts, other threads see these settings in the session, and another `start` waits. A
     checkpoint keeps the number of partitions that it was started with.
     """
-    _check_outputs(outputs)
+    wanted = _wanted(outputs)
     _check_kinds(checkpoint, trigger)
     checkpoint = checked_path(checkpoint, "the checkpoint")
     spark = outputs[0].spark
@@ -122,7 +122,7 @@ def start(
             hint="Create all of them from frames of one session.",
             where=user_line(),
         )
-    plan = lowered([(output.node, output.spec) for output in outputs], compat, shards, align)
+    plan = lowered(wanted, compat, shards, align)
     prepare_workers(spark)
     clocked = any(work.needs_clock for work in plan.rounds)
     if clocked and {"availableNow", "once"} & set(trigger or {}):
@@ -173,8 +173,7 @@ def plan_text(
     ArgumentError
         There is no output, or an argument has the wrong type.
     """
-    _check_outputs(outputs)
-    return plan_of([(output.node, output.spec) for output in outputs], compat, shards, align)
+    return plan_of(_wanted(outputs), compat, shards, align)
 
 
 def diagram(
@@ -215,8 +214,7 @@ def diagram(
     >>> query = ts.start(*outputs, checkpoint="out/checkpoint")  # doctest: +SKIP
     >>> ts.diagram(*outputs, metrics=heard).save("plan.svg")  # doctest: +SKIP
     """
-    _check_outputs(outputs)
-    return diagram_of([(output.node, output.spec) for output in outputs], compat, shards, align, metrics)
+    return diagram_of(_wanted(outputs), compat, shards, align, metrics)
 
 
 def request(
@@ -254,8 +252,8 @@ def request(
     return OutputRequest(node, spark, sink, spec, name)
 
 
-def _check_outputs(outputs: Sequence[Any]) -> None:
-    """Raise unless there is at least one output and nothing else."""
+def _wanted(outputs: Sequence[Any]) -> list[tuple[Node, OutputSpec]]:
+    """Return each output's table and options; raise unless there is at least one output and nothing else."""
     others = [one for one in outputs if not isinstance(one, OutputRequest)]
     if others or not outputs:
         raise ArgumentError(
@@ -263,6 +261,7 @@ def _check_outputs(outputs: Sequence[Any]) -> None:
             hint="Give it what table.to(sink) returns.",
             where=user_line(),
         )
+    return [(output.node, output.spec) for output in outputs]
 
 
 def _check_kinds(checkpoint: Any, trigger: Any) -> None:

@@ -91,12 +91,24 @@ def read_state(
     >>> noon = ts.read_state(spark, "out/checkpoint", "prices", as_of="2024-01-02 12:00")  # doctest: +SKIP
     """
     _check_kinds(checkpoint, table, batch_id)
-    checkpoint = checked_path(checkpoint, "the checkpoint")
+    _, rows = read_stored(spark, checkpoint, table, batch_id, as_of)
+    return rows
+
+
+def read_stored(
+    spark: SparkSession,
+    checkpoint: str | os.PathLike[str],
+    table: str,
+    batch_id: int | None,
+    as_of: str | datetime | None,
+) -> tuple[StoredTable, DataFrame]:
+    """Return a table in the state, and its rows as `read_state` does; it raises the same errors."""
+    path = checked_path(checkpoint, "the checkpoint")
     prepare_workers(spark)
-    check_place(spark, checkpoint)
-    state = StoredState.of(spark, checkpoint, batch_id)
+    check_place(spark, path)
+    state = StoredState.of(spark, path, batch_id)
     found = chosen(state.tables(), table)
-    return _rows(state, found, _time(state, found, as_of))
+    return found, _rows(state, found, _time(state, found, as_of))
 
 
 def _time(state: StoredState, table: StoredTable, as_of: str | datetime | None) -> int | None:

@@ -88,8 +88,8 @@ class Placeholder:
 
     def _encoded(self) -> list[str]:
         """Its bytes in each mode, each text once: a value that is found twice would count twice."""
-        both = (base64.b64encode(self.raw).decode(), base64.urlsafe_b64encode(self.raw).decode())
-        return [*dict.fromkeys(both), self.raw.hex()]
+        base = (base64.b64encode(self.raw), base64.urlsafe_b64encode(self.raw))
+        return list(dict.fromkeys((*(one.decode() for one in base), self.raw.hex())))
 
 
 def _hstore(text: str) -> str:

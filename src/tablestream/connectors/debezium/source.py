@@ -198,12 +198,20 @@ def _mysql(source: Source) -> str | None:
 
 
 def _sqlserver(source: Source) -> str | None:
-    return None if source.get("commit_lsn") is None else _lsn(source, "commit_lsn")
+    value = source.get("commit_lsn")
+    if value is None:
+        return None
+    if value == "NULL":
+        return "00000000:00000000:0000"
+    found = _LSN.fullmatch(value) if isinstance(value, str) else None
+    if found is None:
+        raise BadSourceError("the field 'source.commit_lsn' is not a position")
+    return f"{found[1].zfill(8)}:{found[2].zfill(8)}:{found[3].zfill(4)}".lower()
 
 
 def _oracle(source: Source) -> str | None:
-    found = source.get("commit_scn") or source.get("scn")
-    return None if found is None else _padded(found, "commit_scn")
+    name = "commit_scn" if source.get("commit_scn") else "scn"
+    return None if source.get(name) is None else _padded(source[name], name)
 
 
 _PLACES: dict[str, Callable[[Source], str | None]] = {
@@ -234,13 +242,3 @@ def _padded(value: Any, name: str) -> str:
         if len(text) <= 20:
             return text.zfill(20)
     raise BadSourceError(f"the field 'source.{name}' is not a position")
-
-
-def _lsn(source: Source, name: str) -> str:
-    value = source.get(name)
-    if value is None or value == "NULL":
-        return "00000000:00000000:0000"
-    found = _LSN.fullmatch(value) if isinstance(value, str) else None
-    if found is None:
-        raise BadSourceError(f"the field 'source.{name}' is not a position")
-    return f"{found[1].zfill(8)}:{found[2].zfill(8)}:{found[3].zfill(4)}".lower()
