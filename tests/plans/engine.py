@@ -433,13 +433,13 @@ class Engine:
         columns = {(name, frame.schema[name]) for name in names}
         assert self._seen.setdefault(port.number, columns) == columns
         order = self._random.sample(range(frame.height), frame.height)
-        mixed = frame[order]
+        mixed = frame[pl.Series(order, dtype=pl.Int64)]
         copied = port.route == EVERY_SHARD
         shards = pl.Series([None] * frame.height) if copied else _route(mixed, port) % self.shards
-        for shard in range(self.shards) if copied else shards.unique():
+        for shard in range(self.shards) if copied else sorted(set(shards)):
             boxes = inbox.setdefault((port.round, shard), {}).setdefault(port.number, [])
             boxes.insert(
-                self._random.randint(0, len(boxes)), mixed if copied else mixed.filter(shards == shard)
+                self._random.randint(0, len(boxes)), mixed if copied else mixed[(shards == shard).arg_true()]
             )
 
     def _frames(self, port: Port, inbox: Inbox) -> list[pl.DataFrame]:

@@ -14,6 +14,7 @@ import polars as pl
 from tablestream.operators.events import Ints, ints
 from tablestream.runtime.rounds import RANKS
 from tablestream.state.changes import BOOTSTRAP, PARTITION, POSITION, ROOT, SEQ, STEP, STEP_HOPS, TIME
+from tablestream.state.positions import differs
 
 
 def sorted_positions(places: pl.DataFrame, hops: Sequence[str]) -> Ints:
@@ -33,7 +34,7 @@ def sorted_positions(places: pl.DataFrame, hops: Sequence[str]) -> Ints:
     tied = np.flatnonzero(np.append(same, False) | np.append(False, same)) if len(time) else positions
     if len(tied):
         at = positions[tied]
-        time, partitions = time[tied], places[PARTITION].gather(at)
+        time, partitions = time[tied], places[PARTITION][pl.Series(at)]
         rest = [ints(places[name])[at] for name in (POSITION, *hops)]
         if _differ_within(time, partitions) or not _are_sorted([time, *rest]):
             keys = [time, _partition_numbers(partitions), *rest]
@@ -43,16 +44,15 @@ def sorted_positions(places: pl.DataFrame, hops: Sequence[str]) -> Ints:
 
 def _differ_within(time: Ints, partitions: pl.Series) -> bool:
     """Whether two source partitions have records with the same time."""
-    same = partitions.eq_missing(partitions.shift(1)).to_numpy()[1:]
-    return bool((~same & (time[1:] == time[:-1])).any())
+    return bool((differs(partitions) & (time[1:] == time[:-1])).any())
 
 
 def _partition_numbers(partitions: pl.Series) -> Ints:
     """Number source partitions in their order."""
-    distinct = partitions.unique().sort()
-    if len(distinct) == 1:
-        return np.zeros(len(partitions), dtype=np.int64)
-    return ints(partitions.replace_strict(distinct, range(len(distinct)), return_dtype=pl.Int64))
+    changes = np.append(True, differs(partitions))
+    runs = partitions[pl.Series(np.flatnonzero(changes))].to_list()
+    numbers = {name: number for number, name in enumerate(sorted(set(runs)))}
+    return np.repeat([numbers[name] for name in runs], np.diff(np.flatnonzero(changes), append=len(changes)))
 
 
 def _are_sorted(keys: Sequence[Ints]) -> bool:
@@ -85,16 +85,15 @@ def number_messages(
     """
     every = pl.concat(places)
     positions = sorted_positions(every, hops)
-    order = every[positions]
-    parts = [*(pl.col(name) for name in ROOT), *_hops_of_step(order, hops)]
-    row = pl.int_range(pl.len())
-    fresh = order.select(
-        (row == 0)
-        | pl.any_horizontal(part.ne_missing(part.shift(1)) for part in parts) & (row >= _bootstrapped(order))
-    )
+    order = every[pl.Series(positions)]
+    fresh = np.zeros(len(positions), dtype=bool)
+    for column in (*(order[name] for name in ROOT), *_hops_of_step(order, hops)):
+        fresh[1:] |= differs(column)
+    fresh[: _bootstrapped(order)] = False
+    fresh[:1] = True
     seq, step = np.empty(len(positions), dtype=np.int64), np.empty(len(positions), dtype=np.int64)
     seq[positions] = np.arange(1, len(positions) + 1)
-    step[positions] = np.cumsum(fresh.to_series().to_numpy())
+    step[positions] = np.cumsum(fresh)
     numbers, start = [], 0
     for frame in places:
         end = start + frame.height
@@ -110,13 +109,13 @@ def _bootstrapped(order: pl.DataFrame) -> int:
     return int((order[PARTITION] == BOOTSTRAP).sum())
 
 
-def _hops_of_step(order: pl.DataFrame, hops: Sequence[str]) -> list[pl.Expr]:
+def _hops_of_step(order: pl.DataFrame, hops: Sequence[str]) -> list[pl.Series]:
     """The hops that are part of a step, and 0 for the others; of the last one only the emission number, not the port.
 
     The emission number of the first hop is always part of it: it is the number of a record among those of one root.
     """
     if STEP_HOPS not in order.columns:
-        return [pl.col(hop) // RANKS for hop in hops[:1]]
+        return [order[hop] // RANKS for hop in hops[:1]]
     depth = pl.col(STEP_HOPS)
     own = [
         pl.when(depth > number + 1)
@@ -126,7 +125,9 @@ def _hops_of_step(order: pl.DataFrame, hops: Sequence[str]) -> list[pl.Expr]:
         .otherwise(0)
         for number, hop in enumerate(hops)
     ]
-    return [depth, *own]
+    return order.select(
+        depth.alias("depth"), *(one.alias(hop) for one, hop in zip(own, hops, strict=True))
+    ).get_columns()
 
 
 def in_order(frames: Sequence[pl.DataFrame], hops: Sequence[str]) -> pl.DataFrame:

@@ -95,7 +95,13 @@ def merge(
         merged = newest_rows(parts, spec) if len(sources) > 1 else pl.concat(parts)
         if expired_before is not None and spec.expires is not None:
             merged = _expired(merged, spec, expired_before)
-        yield merged.filter(pl.col(LIVE)) if drop_tombstones and not merged[LIVE].all() else merged
+        yield without_tombstones(merged) if drop_tombstones else merged
+
+
+def without_tombstones(rows: pl.DataFrame) -> pl.DataFrame:
+    """Leave out tombstones."""
+    live = rows[LIVE].to_numpy()
+    return rows if live.all() else rows[pl.Series(np.flatnonzero(live))]
 
 
 def _expired(rows: pl.DataFrame, spec: TraceSpec, before: int) -> pl.DataFrame:

@@ -55,3 +55,16 @@ def gather(column: pl.Series, positions: npt.NDArray[np.int64]) -> pl.Series:
         return column.clear(len(positions))
     index = pl.Series(pa.array(positions, mask=absent)) if absent.any() else pl.Series(positions)
     return column[index]
+
+
+def differs(column: pl.Series) -> npt.NDArray[np.bool_]:
+    """Return whether each row but the first differs from the row before it; nulls are equal.
+
+    Examples
+    --------
+    >>> differs(pl.Series(["a", "a", "b"])).tolist()
+    [False, True]
+    """
+    if column.dtype.is_nested() or column.has_nulls():
+        return column[1:].ne_missing(column[:-1]).to_numpy()
+    return (column[1:] != column[:-1]).to_numpy()

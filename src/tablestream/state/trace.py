@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from tablestream.state.merge import Piece, merge, newest_rows, runs_to_merge
+from tablestream.state.merge import Piece, merge, newest_rows, runs_to_merge, without_tombstones
 from tablestream.state.positions import stable_order
 from tablestream.state.run import LIVE, RunInfo, RunStorage, compact
 
@@ -226,7 +226,7 @@ class Trace:
             schema=pl.Schema({**{name: self.spec.schema[name] for name in columns}, _ROW: pl.Int64()}),
         )
         rows = newest_rows(places, light) if len(places) > 1 else pl.concat(places or [_nothing(light)])
-        found = _without_tombstones(rows)[[name for name in light.schema if name != LIVE]]
+        found = without_tombstones(rows)[[name for name in light.schema if name != LIVE]]
         return Found(found, tuple(chunks), self.spec)
 
     def _search(
@@ -299,7 +299,7 @@ class Trace:
         if not found:
             return pl.DataFrame(schema=self.spec.schema)
         rows = pl.concat(found) if settled or len(found) == 1 else newest_rows(found, self.spec)
-        return compact(_without_tombstones(rows))
+        return compact(without_tombstones(rows))
 
     def insert(self, rows: pl.DataFrame, *, expired_before: int | None = None) -> None:
         """Add versions of rows as a new run, and merge runs if needed.
@@ -362,10 +362,6 @@ def _by_hash(rows: pl.DataFrame, spec: TraceSpec) -> pl.DataFrame:
     """Sort rows by hash."""
     hashes = rows[spec.hash].to_numpy()
     return rows if (hashes[1:] >= hashes[:-1]).all() else rows[pl.Series(stable_order(hashes))]
-
-
-def _without_tombstones(rows: pl.DataFrame) -> pl.DataFrame:
-    return rows if rows[LIVE].all() else rows.filter(pl.col(LIVE))
 
 
 def _hashes_differ(hashes: pl.Series) -> bool:

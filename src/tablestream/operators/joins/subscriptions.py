@@ -11,7 +11,7 @@ import polars as pl
 from tablestream.operators.events import Bools, Ints, bools, ints, pick
 from tablestream.operators.joins.foreign_key_subscribe import CHANGED, KIND, Kind
 from tablestream.operators.joins.merged_order import OPEN, MergedOrder
-from tablestream.state.changes import FOREIGN_HASH, KEY_HASH, STEP
+from tablestream.state.changes import FOREIGN_HASH, KEY_HASH, STEP, number_keys
 
 
 @dataclass(frozen=True)
@@ -71,16 +71,19 @@ class Subscriptions:
         )
         wanted[ints(stored_foreign["_kid"])] = True
         mine = np.flatnonzero(wanted[merged.left_id])
-        on = [FOREIGN_HASH, *foreign_keys]
-        old = stored.join(stored_foreign, on=on, how="inner", nulls_equal=True).select(
-            "_kid", KEY_HASH, *keys, pl.lit(0, pl.Int64).alias("_at"), pl.col("_row").cast(pl.Int64)
+        ids, known = number_keys(FOREIGN_HASH, list(foreign_keys), [stored_foreign, stored])
+        kids = np.empty(len(ids), dtype=np.int64)
+        kids[ints(ids)] = ints(stored_foreign["_kid"])
+        key = [KEY_HASH, *keys]
+        old = stored[[*key, "_row"]].hstack(
+            [pl.Series("_kid", kids[ints(known)]), pl.Series("_at", np.zeros(stored.height, dtype=np.int64))]
         )
-        new = left.select(KEY_HASH, *keys)[mine].select(
-            pl.Series("_kid", merged.left_id[mine], dtype=pl.Int64),
-            KEY_HASH,
-            *keys,
-            pl.Series("_at", merged.left_at[mine], dtype=pl.Int64),
-            pl.Series("_row", mine + stored_rows, dtype=pl.Int64),
+        new = left[key][pl.Series(mine)].hstack(
+            [
+                pl.Series("_row", mine + stored_rows),
+                pl.Series("_kid", merged.left_id[mine]),
+                pl.Series("_at", merged.left_at[mine]),
+            ]
         )
         every = pl.concat([old, new]).sort("_kid", *keys, "_at")
         return cls._between(every, keys, left, stored_rows)
