@@ -247,6 +247,18 @@ def test_a_lookup_in_a_run_of_many_chunks_reads_those_that_can_hold_the_key() ->
     assert store.reads - before <= 2
 
 
+def test_a_null_hash_has_no_rows_and_hides_none() -> None:
+    """A record that points at nothing asks with such a hash."""
+    trace = open_state(MemoryStore(), chunk_size_bytes=3000).trace("left")
+    fill(trace, 500)
+    nothing = pl.DataFrame({"_kh": [None], "_k0": [None]}, keys([]).schema)
+    asked = pl.concat([keys(f"k{n}" for n in range(0, 500, 7)), nothing])
+    assert versions(trace.lookup(asked)) == versions(trace.lookup(asked[:-1]))
+    assert len(versions(trace.lookup(asked))) == 72
+    assert trace.lookup(nothing).is_empty()
+    assert trace.find(nothing).rows.is_empty()
+
+
 def test_a_retried_micro_batch_writes_the_same_state() -> None:
     store = MemoryStore()
     state = open_state(store)

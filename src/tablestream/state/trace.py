@@ -136,7 +136,8 @@ class Trace:
         Parameters
         ----------
         keys
-            The hash column and the key columns; distinct rows. Null key parts and NaN equal themselves.
+            The hash column and the key columns; distinct rows. Null key parts and NaN equal themselves. A null hash
+            has no rows.
 
         Returns
         -------
@@ -234,6 +235,8 @@ class Trace:
     ) -> Iterator[tuple[RunInfo, int, pl.DataFrame, Ints]]:
         """Search the chunks, newest run first, for the rows of some keys: `columns`, and their places in the chunk."""
         keys = _conform(keys, {name: self.spec.schema[name] for name in (self.spec.hash, *self.spec.key)})
+        if keys[self.spec.hash].has_nulls():  # records that point at nothing; no stored row has a null hash
+            keys = keys.filter(pl.col(self.spec.hash).is_not_null())
         keys = _by_hash(keys, self.spec)
         hashes = keys[self.spec.hash].to_numpy()
         distinct = bool((hashes[1:] != hashes[:-1]).all())
