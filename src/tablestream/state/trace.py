@@ -240,22 +240,19 @@ class Trace:
         keys = _by_hash(keys, self.spec)
         hashes = keys[self.spec.hash].to_numpy()
         distinct = bool((hashes[1:] != hashes[:-1]).all())
+        find = self._find if distinct else self._find_slowly
         for run in reversed(self._runs):
             for index in range(len(run.chunks)):
                 if not keys.height:
                     return
-                if not distinct:
-                    found = self._find_slowly(run, index, keys, columns)
-                else:
-                    found = self._find(run, index, keys, columns)
+                found = find(run, index, keys, columns)
                 if found is None:
                     continue
                 rows, places, of_key = found
                 yield run, index, rows, places
-                if (
-                    distinct and not self.spec.unique
-                ):  # a key has one row: older runs need not be searched for it
-                    keys = keys[np.setdiff1d(np.arange(keys.height), of_key, assume_unique=True)]
+                if not self.spec.unique:  # a key has one row: older runs need not be searched for it
+                    rest = np.setdiff1d(np.arange(keys.height), of_key, assume_unique=True)
+                    keys = keys[pl.Series(rest)]
 
     def _find(
         self, run: RunInfo, index: int, keys: pl.DataFrame, columns: Sequence[str]
@@ -290,7 +287,7 @@ class Trace:
     def _find_slowly(
         self, run: RunInfo, index: int, keys: pl.DataFrame, columns: Sequence[str]
     ) -> tuple[pl.DataFrame, Ints, Ints] | None:
-        """Do the same if two of the keys share a hash, which almost never happens; return no key numbers."""
+        """Do the same if two of the keys share a hash, which almost never happens; name no keys as found."""
         stored = self._storage.read(run, index).with_row_index(_ROW)
         rows = stored.join(keys, on=list(self.spec.key), how="semi", nulls_equal=True)
         places = rows[_ROW].cast(pl.Int64).to_numpy()
