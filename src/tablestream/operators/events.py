@@ -16,10 +16,8 @@ import numpy.typing as npt
 import polars as pl
 
 from tablestream.state.changes import LIVE, ROW_TS, SEQ, STEP, TS, in_hash_order, last_places
-from tablestream.state.positions import gather, stable_order
+from tablestream.state.positions import Bools, Ints, gather, stable_order
 
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 _T = TypeVar("_T", np.int64, np.bool_)
 
 
@@ -54,10 +52,10 @@ def touched_keys(frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
     """Return the distinct keys of some frames, whose columns are the hash and the key's columns."""
     every = pl.concat(frames)
     hashes, *keys = every.columns
-    in_order = in_hash_order(every, hashes, keys)
-    if in_order is None:
+    sorted_keys = in_hash_order(every, hashes, keys)
+    if sorted_keys is None:
         return every.unique(keep="any")
-    order, first = in_order
+    order, first = sorted_keys
     return every[pl.Series(order[first])]
 
 
@@ -155,6 +153,8 @@ def same_rows(rows: pl.DataFrame, one: Ints, other: Ints) -> Bools:
 
 def left_and_reached(place: Ints, leaves: Bools, reaches: Bools) -> tuple[Ints, Bools]:
     """List, change by change in the order of their places, what each leaves and then what it reaches.
+
+    Places are positions of rows, of which no two changes share one: memory grows with the largest.
 
     Returns
     -------

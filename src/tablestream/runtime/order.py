@@ -11,10 +11,10 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import polars as pl
 
-from tablestream.operators.events import Ints, ints
+from tablestream.operators.events import ints
 from tablestream.runtime.rounds import RANKS
 from tablestream.state.changes import BOOTSTRAP, PARTITION, POSITION, ROOT, SEQ, STEP, STEP_HOPS, TIME
-from tablestream.state.positions import differs
+from tablestream.state.positions import Ints, differs
 
 
 def sorted_positions(places: pl.DataFrame, hops: Sequence[str]) -> Ints:

@@ -18,7 +18,7 @@ from pyspark import TaskContext
 
 from tablestream.errors import MalformedRecordError, OrderError
 from tablestream.operators.deduplicate import NUMBER
-from tablestream.operators.events import Ints, ints
+from tablestream.operators.events import ints
 from tablestream.operators.reasons import MALFORMED, NULL_KEY, NULL_TIME, OUT_OF_ORDER
 from tablestream.runtime.alignment import progress_of
 from tablestream.runtime.rejections import Shown
@@ -36,6 +36,7 @@ from tablestream.state.changes import (
     TS,
     hop_columns,
 )
+from tablestream.state.positions import Ints
 
 #: Rows that are packed together: blobs should be large, whatever the size of the session's Arrow record batches.
 ROWS = 100_000

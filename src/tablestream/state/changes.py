@@ -36,10 +36,9 @@ import hashlib
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
-from tablestream.state.positions import all_same, stable_order
+from tablestream.state.positions import Bools, Ints, all_same, stable_order
 
 TIME, PARTITION, POSITION = "_t", "_p", "_o"
 ROOT = (TIME, PARTITION, POSITION)
@@ -54,8 +53,6 @@ KEY_HASH, FOREIGN_HASH = "_kh", "_fh"
 NOTHING = "__nothing"
 
 Keys = tuple[str, ...]
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 
 
 def hop_columns(hops: int) -> list[str]:
@@ -109,7 +106,7 @@ def number_keys(hashes: str, keys: Sequence[str], frames: Sequence[pl.DataFrame]
     3
     """
     every = pl.concat([frame[[hashes, *keys]] for frame in frames])
-    ids = _by_hash(every, hashes, keys)
+    ids = _numbers(every, hashes, keys)
     ends, start = [], 0
     for frame in frames:
         ends.append(ids.slice(start, frame.height))
@@ -117,16 +114,15 @@ def number_keys(hashes: str, keys: Sequence[str], frames: Sequence[pl.DataFrame]
     return ends
 
 
-def _by_hash(every: pl.DataFrame, hashes: str, keys: Sequence[str]) -> pl.Series:
+def _numbers(every: pl.DataFrame, hashes: str, keys: Sequence[str]) -> pl.Series:
     """Number keys by their hash, or, where two keys share a hash, by the keys themselves."""
-    in_order = in_hash_order(every, hashes, keys)
-    if in_order is None:
-        distinct = every.select(keys).unique(keep="first", maintain_order=True).with_row_index("_kid")
-        joined = every.select(keys).join(
-            distinct, on=list(keys), how="left", nulls_equal=True, maintain_order="left"
-        )
+    sorted_keys = in_hash_order(every, hashes, keys)
+    if sorted_keys is None:
+        distinct = every.unique(subset=keys, keep="first", maintain_order=True).with_row_index("_kid")
+        # Joined on the hash as well: Polars does not find NaN in a single column that it knows to be sorted.
+        joined = every.join(distinct, on=[hashes, *keys], how="left", nulls_equal=True, maintain_order="left")
         return joined.get_column("_kid").cast(pl.Int64)
-    order, first = in_order
+    order, first = sorted_keys
     ids = np.empty(len(order), dtype=np.int64)
     ids[order] = np.cumsum(first) - 1
     return pl.Series("_kid", ids)
@@ -140,6 +136,7 @@ def in_hash_order(every: pl.DataFrame, hashes: str, keys: Sequence[str]) -> tupl
     order, first
         The positions of the keys, sorted by hash, and whether each is the first of its key.
     """
+    # A null hash counts as 0. If there is a key with this hash as well, the comparison of keys tells them apart.
     column = every.get_column(hashes)
     numbers = (column.fill_null(0) if column.has_nulls() else column).to_numpy()
     order = stable_order(numbers)

@@ -12,19 +12,16 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from tablestream.state.merge import Piece, merge, newest_rows, runs_to_merge, without_tombstones
-from tablestream.state.positions import stable_order
+from tablestream.state.positions import Ints, stable_order
 from tablestream.state.run import LIVE, RunInfo, RunStorage, compact
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
 _ROW = "_row"
-
-Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -237,7 +234,7 @@ class Trace:
         keys = _conform(keys, {name: self.spec.schema[name] for name in (self.spec.hash, *self.spec.key)})
         if keys[self.spec.hash].has_nulls():  # records that point at nothing; no stored row has a null hash
             keys = keys.filter(pl.col(self.spec.hash).is_not_null())
-        keys = _by_hash(keys, self.spec)
+        keys = _sorted_by_hash(keys, self.spec)
         hashes = keys[self.spec.hash].to_numpy()
         distinct = bool((hashes[1:] != hashes[:-1]).all())
         find = self._find if distinct else self._find_slowly
@@ -275,13 +272,11 @@ class Trace:
         if not len(place):
             return None
         rows = stored[list(columns)][pl.Series(place)]
-        asked = pl.Series(of_key)
         for name in self.spec.key:  # equal hashes do not imply equal keys
-            wanted = keys[name][asked]
+            wanted = keys[name][pl.Series(of_key)]
             if not rows[name].equals(wanted, null_equal=True):
                 equal = rows[name].eq_missing(wanted)
                 rows, place, of_key = rows.filter(equal), place[equal.to_numpy()], of_key[equal.to_numpy()]
-                asked = pl.Series(of_key)
         return (rows, place, of_key) if len(place) else None
 
     def _find_slowly(
@@ -319,7 +314,7 @@ class Trace:
         """
         if not rows.height:
             return
-        rows = _by_hash(_conform(rows, self.spec.schema), self.spec)
+        rows = _sorted_by_hash(_conform(rows, self.spec.schema), self.spec)
         merged = runs_to_merge([*(run.rows for run in self._runs), rows.height]) - 1
         kept, taken = self._runs[: len(self._runs) - merged], self._runs[len(self._runs) - merged :]
         hashes = rows[self.spec.hash]
@@ -358,7 +353,7 @@ def _conform(frame: pl.DataFrame, schema: Mapping[str, pl.DataType]) -> pl.DataF
     return frame if frame.schema == schema else frame.cast(pl.Schema(schema))
 
 
-def _by_hash(rows: pl.DataFrame, spec: TraceSpec) -> pl.DataFrame:
+def _sorted_by_hash(rows: pl.DataFrame, spec: TraceSpec) -> pl.DataFrame:
     """Sort rows by hash."""
     hashes = rows[spec.hash].to_numpy()
     return rows if (hashes[1:] >= hashes[:-1]).all() else rows[pl.Series(stable_order(hashes))]

@@ -56,13 +56,13 @@ from tablestream.operators.buffer.waiting import (
     overdue,
     with_waiting,
 )
-from tablestream.operators.events import Ints, ints, touched_keys
+from tablestream.operators.events import ints, touched_keys
 from tablestream.operators.joins.stream_table_join import joinable, last_places, stream_table_inputs
 from tablestream.operators.operator import NUMBER, PARENT, Context, Emission, Operator, keyed_rows
 from tablestream.operators.reasons import LATE, NULL_KEY_OR_VALUE
 from tablestream.operators.versions import OpenVersions, Versions
 from tablestream.state.changes import FOREIGN_HASH, KEY_HASH, LATEST, LIVE, SEQ, STEP, TS, key_columns
-from tablestream.state.positions import gather
+from tablestream.state.positions import Ints, gather
 from tablestream.state.trace import TraceSpec
 
 OBSERVED, BUFFERED, NEWEST = "observed", "buffered", "newest"

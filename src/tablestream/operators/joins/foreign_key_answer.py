@@ -43,18 +43,7 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from tablestream.operators.events import (
-    Bools,
-    Ints,
-    bools,
-    chunks,
-    ints,
-    never,
-    newest,
-    pick,
-    touched_keys,
-    with_state,
-)
+from tablestream.operators.events import bools, chunks, ints, never, newest, pick, touched_keys, with_state
 from tablestream.operators.joins.foreign_key_subscribe import CHANGED, KIND, NEW, Kind, answer_schema
 from tablestream.operators.joins.merged_order import OPEN, MergedOrder
 from tablestream.operators.joins.subscriptions import Subscriptions
@@ -79,7 +68,7 @@ from tablestream.state.changes import (
     TS,
     last_by,
 )
-from tablestream.state.positions import gather
+from tablestream.state.positions import Bools, Ints, gather
 from tablestream.state.trace import TraceSpec
 
 #: Emission number of an answer to a left message: after the fan-out of a right change.

@@ -46,8 +46,6 @@ import polars as pl
 
 from tablestream.operators.deltas import Deltas, Turn
 from tablestream.operators.events import (
-    Bools,
-    Ints,
     bools,
     ints,
     left_and_reached,
@@ -60,7 +58,7 @@ from tablestream.operators.events import (
 from tablestream.operators.operator import NUMBER, PARENT, Context, Emission, HasFinal, keyed_rows
 from tablestream.operators.reasons import NULL_FOREIGN_KEY
 from tablestream.state.changes import FOREIGN_HASH, KEY_HASH, LIVE, SEQ, TS, number_keys
-from tablestream.state.positions import gather
+from tablestream.state.positions import Bools, Ints, gather
 from tablestream.state.trace import TraceSpec
 
 

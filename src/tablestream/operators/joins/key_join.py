@@ -37,19 +37,10 @@ from typing import Literal
 import numpy as np
 import polars as pl
 
-from tablestream.operators.events import (
-    Bools,
-    Events,
-    Ints,
-    never,
-    newest,
-    pick,
-    touched_keys,
-    with_state,
-)
+from tablestream.operators.events import Events, never, newest, pick, touched_keys, with_state
 from tablestream.operators.operator import PARENT, Context, Emission, HasFinal, keyed_rows, rows_trace
 from tablestream.state.changes import KEY_HASH, LIVE, ROW_TS, TS, number_keys
-from tablestream.state.positions import gather
+from tablestream.state.positions import Bools, Ints, gather
 from tablestream.state.trace import TraceSpec
 
 How = Literal["inner", "left", "right", "outer"]

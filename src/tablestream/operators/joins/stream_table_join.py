@@ -28,7 +28,7 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from tablestream.operators.events import Events, Ints, ints, newest, pick, touched_keys, with_state
+from tablestream.operators.events import Events, ints, newest, pick, touched_keys, with_state
 from tablestream.operators.operator import PARENT, Context, Emission, Operator, keyed_rows, rows_trace
 from tablestream.operators.reasons import NULL_KEY_OR_VALUE
 from tablestream.state.changes import (
@@ -41,7 +41,7 @@ from tablestream.state.changes import (
     TS,
     number_keys,
 )
-from tablestream.state.positions import gather
+from tablestream.state.positions import Ints, gather
 from tablestream.state.trace import TraceSpec
 
 _TABLE, _STREAM = 0, 1

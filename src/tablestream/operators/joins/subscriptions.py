@@ -8,10 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from tablestream.operators.events import Bools, Ints, bools, ints, pick
+from tablestream.operators.events import bools, ints, pick
 from tablestream.operators.joins.foreign_key_subscribe import CHANGED, KIND, Kind
 from tablestream.operators.joins.merged_order import OPEN, MergedOrder
 from tablestream.state.changes import FOREIGN_HASH, KEY_HASH, STEP, number_keys
+from tablestream.state.positions import Bools, Ints
 
 
 @dataclass(frozen=True)

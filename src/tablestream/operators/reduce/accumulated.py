@@ -21,10 +21,10 @@ import polars as pl
 
 from tablestream.operators.cells import cells
 from tablestream.operators.cells import column as column_of
-from tablestream.operators.events import Ints
 from tablestream.operators.reduce.collected import Kind, comparable, hashable
 from tablestream.operators.reduce.groups import GroupEvents
 from tablestream.operators.reduce.totals import Function, Totals
+from tablestream.state.positions import Ints
 
 
 @dataclass(frozen=True)

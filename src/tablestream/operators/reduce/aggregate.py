@@ -21,7 +21,6 @@ from dataclasses import dataclass, replace
 
 import polars as pl
 
-from tablestream.operators.events import Ints
 from tablestream.operators.operator import Context, Emission, HasFinal
 from tablestream.operators.reduce.collected import Collected, Kind
 from tablestream.operators.reduce.distinct import Distinct
@@ -30,6 +29,7 @@ from tablestream.operators.reduce.members import Members
 from tablestream.operators.reduce.regroup import message_schema
 from tablestream.operators.reduce.totals import Function
 from tablestream.state.changes import FOREIGN_HASH, LIVE, TS
+from tablestream.state.positions import Ints
 from tablestream.state.trace import Trace, TraceSpec
 
 

@@ -30,12 +30,12 @@ import numpy as np
 import polars as pl
 
 from tablestream.operators.cells import cells, column, dtype
-from tablestream.operators.events import Bools
 from tablestream.operators.operator import Context, Emission, HasFinal
 from tablestream.operators.reduce.groups import GroupEvents, groups_changes, groups_trace
 from tablestream.operators.reduce.regroup import OLD, message_schema
 from tablestream.operators.reduce.user_values import DELETES, IS_NULL, misfit, reader, writer
 from tablestream.state.changes import NOTHING
+from tablestream.state.positions import Bools
 from tablestream.state.trace import TraceSpec
 
 AGGREGATE = "aggregate"

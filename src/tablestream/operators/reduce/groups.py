@@ -22,8 +22,6 @@ import polars as pl
 
 from tablestream.operators.cells import as_json, cells
 from tablestream.operators.events import (
-    Bools,
-    Ints,
     bools,
     by_key,
     ends,
@@ -46,7 +44,7 @@ from tablestream.state.changes import (
     key_columns,
     number_keys,
 )
-from tablestream.state.positions import gather
+from tablestream.state.positions import Bools, Ints, gather
 from tablestream.state.trace import Trace, TraceSpec
 
 #: How many rows a group has.

@@ -39,14 +39,14 @@ import numpy as np
 import polars as pl
 
 from tablestream.operators.cells import cells, column
-from tablestream.operators.events import Bools, Ints, bools, ints
+from tablestream.operators.events import bools, ints
 from tablestream.operators.reduce.collected import Collected, Kind, collected
 from tablestream.operators.reduce.groups import ROWS, GroupEvents
 from tablestream.operators.reduce.ranking import Order, Ranking
 from tablestream.operators.reduce.regroup import IS
 from tablestream.operators.reduce.row_versions import TURN, RowVersions, group_numbers
 from tablestream.state.changes import FOREIGN_HASH, KEY_HASH, LIVE, SEQ, last_by
-from tablestream.state.positions import gather
+from tablestream.state.positions import Bools, Ints, gather
 from tablestream.state.trace import Trace, TraceSpec
 
 #: A group with more rows than `SMALL_GROUP` has heads, at least `LEAST_HEADS` of them.

@@ -105,7 +105,7 @@ class Regroup(Operator):
         has, had = counts[now], pick(counts, before, np.False_)
         stays = has & had & same_rows(rows.select(FOREIGN_HASH, *self.group_keys), now, before)
         cause = ints(rows[SEQ])[deltas.first]
-        turn, new = left_and_reached(cause, had & ~stays, has)
+        turn, new = left_and_reached(deltas.first, had & ~stays, has)
         was = ~new | stays[turn]
         group = rows.select(FOREIGN_HASH, *self.group_keys)[np.where(new, now[turn], before[turn])]
         change = rows.select(KEY_HASH, *self.keys, TS)[now[turn]]

@@ -25,11 +25,11 @@ from typing import Any
 import datasketches
 import polars as pl
 
-from tablestream.operators.events import Ints
 from tablestream.operators.reduce.accumulated import Taking, one_by_one, results_of
 from tablestream.operators.reduce.collected import hashable
 from tablestream.operators.reduce.groups import GroupEvents
 from tablestream.operators.reduce.totals import Function, Totals
+from tablestream.state.positions import Ints
 
 #: The resolution of a t-digest. Unlike other quantile sketches it draws no random numbers, so replays agree.
 _COMPRESSION = 200

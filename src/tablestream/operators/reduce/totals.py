@@ -31,9 +31,10 @@ import numpy.typing as npt
 import polars as pl
 
 from tablestream.errors import TotalOverflowError
-from tablestream.operators.events import Ints, ints
+from tablestream.operators.events import ints
 from tablestream.operators.reduce.groups import GroupEvents
 from tablestream.operators.reduce.user_values import type_name
+from tablestream.state.positions import Ints
 
 Objects = npt.NDArray[np.object_]
 
