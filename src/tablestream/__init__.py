@@ -129,4 +129,4 @@ if not TYPE_CHECKING:  # or type checkers would take every name
 
 def __dir__() -> list[str]:
     """Return the public names, also those that were not used yet."""
-    return sorted({*globals(), *__all__})
+    return [*__all__, "__version__"]
