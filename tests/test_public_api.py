@@ -44,8 +44,9 @@ def test_every_public_name_is_imported_when_it_is_used_and_not_before() -> None:
 
 
 LAZY = """
-import sys
+import os, sys
 import tablestream as ts
+assert os.environ["PYSPARK_DRIVER_PYTHON"]  # read by a Spark Connect server that the program starts next
 print(*(name for name in sys.modules if name.startswith("tablestream")))
 for name in ts.__all__:
     found = getattr(ts, name)

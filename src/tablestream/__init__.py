@@ -4,8 +4,15 @@ Each name is imported when it is first used. Spark's workers import this package
 public names would take half of the time in which such a process starts.
 """
 
+import os
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+# A Spark Connect server that this process starts reads it where PYSPARK_PYTHON is not set. Other sessions' workers
+# do not depend on it. It must be there before the session, so importing this package sets it.
+if sys.executable:
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
 
 if TYPE_CHECKING:
     from tablestream import errors, functions, testing

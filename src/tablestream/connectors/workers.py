@@ -2,7 +2,8 @@
 
 PySpark runs ``python3`` of the workers' PATH unless ``PYSPARK_PYTHON`` names another. On one machine that is often
 not the driver's Python, which has this package. So on a local master workers run the driver's Python, unless the
-user named one. On a cluster the driver's path means nothing, so one job asks the workers what they have.
+user named one; for a Spark Connect server that this process starts, importing the package says so. On a cluster
+the driver's path means nothing, so one job asks the workers what they have.
 """
 
 from __future__ import annotations
@@ -27,11 +28,6 @@ _PYTHON, _SETTING = "PYSPARK_PYTHON", "spark.pyspark.python"
 _NO_START = re.compile(r'Cannot run program "[^"]*"|port number from pyspark\.daemon')
 _OTHER_VERSION = re.compile(r"Python in worker has different version: ([\d.]+)")
 _checked: WeakSet[SparkSession] = WeakSet()
-
-# A Spark Connect server that this process starts reads it where PYSPARK_PYTHON is not set. Other sessions' workers
-# do not depend on it.
-if sys.executable:
-    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
 
 
 def use_driver_python(spark: SparkSession) -> None:
