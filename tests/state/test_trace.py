@@ -257,6 +257,11 @@ def test_a_null_hash_has_no_rows_and_hides_none() -> None:
     assert len(versions(trace.lookup(asked))) == 72
     assert trace.lookup(nothing).is_empty()
     assert trace.find(nothing).rows.is_empty()
+    store = MemoryStore()
+    trace = open_state(store).trace("left")
+    fill(trace, 8)
+    assert trace.lookup(nothing).is_empty()
+    assert store.reads == 2  # the manifest, and the plan that would tell of a lost one: no chunk
 
 
 def test_a_retried_micro_batch_writes_the_same_state() -> None:

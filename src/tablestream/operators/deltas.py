@@ -22,9 +22,9 @@ from functools import cached_property
 import numpy as np
 import polars as pl
 
-from tablestream.operators.events import bools, by_key, ints, pick, previous, starts
+from tablestream.operators.events import bools, by_key, ints, pick, previous
 from tablestream.state.changes import LIVE, SEQ, STEP
-from tablestream.state.positions import Bools, Ints
+from tablestream.state.positions import Bools, Ints, starts
 
 
 class Turn(Enum):

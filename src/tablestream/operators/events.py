@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from tablestream.state.changes import LIVE, ROW_TS, SEQ, STEP, TS, in_hash_order, last_places
-from tablestream.state.positions import Bools, Ints, gather, stable_order
+from tablestream.state.changes import LIVE, ROW_TS, SEQ, STEP, TS, in_hash_order, last_rows
+from tablestream.state.positions import Bools, Ints, gather, stable_order, starts
 
 _T = TypeVar("_T", np.int64, np.bool_)
 
@@ -75,7 +75,7 @@ def with_state(stored: pl.DataFrame, arrived: pl.DataFrame) -> pl.DataFrame:
 def newest(rows: pl.DataFrame, kid: pl.Series, schema: pl.Schema) -> pl.DataFrame:
     """Take the last row of each key that changed, at the row's own time: what `with_state` reads next time."""
     wanted = [ROW_TS if name == TS and ROW_TS in rows.columns else name for name in schema]
-    last = last_places(kid)
+    last = last_rows(kid)
     last = last[ints(rows[SEQ])[last] > 0]
     found = rows[wanted][pl.Series(last)]
     found.columns = list(schema)
@@ -101,15 +101,6 @@ def chunks(low: Ints, high: Ints, rows: int) -> Iterator[tuple[Ints, Ints]]:
         number = np.arange(begin, min(begin + rows, total), dtype=np.int64)
         owner = np.searchsorted(ends, number, "right")
         yield owner, np.asarray(number - (ends[owner] - high[owner]), dtype=np.int64)
-
-
-def starts(*columns: Ints) -> Bools:
-    """Return whether each row differs from the row before it; the first row always does."""
-    changed = np.zeros(len(columns[0]), dtype=bool)
-    changed[:1] = True
-    for column in columns:
-        changed[1:] |= column[1:] != column[:-1]
-    return changed
 
 
 def ends(*columns: Ints) -> Bools:

@@ -125,9 +125,8 @@ def _hops_of_step(order: pl.DataFrame, hops: Sequence[str]) -> list[pl.Series]:
         .otherwise(0)
         for number, hop in enumerate(hops)
     ]
-    return order.select(
-        depth.alias("depth"), *(one.alias(hop) for one, hop in zip(own, hops, strict=True))
-    ).get_columns()
+    named = (one.alias(hop) for one, hop in zip(own, hops, strict=True))
+    return order.select(depth, *named).get_columns()
 
 
 def in_order(frames: Sequence[pl.DataFrame], hops: Sequence[str]) -> pl.DataFrame:

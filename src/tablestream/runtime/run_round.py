@@ -236,5 +236,5 @@ def _filled(frame: pl.DataFrame, hops: Sequence[str]) -> pl.DataFrame:
     zeros = np.zeros(frame.height, dtype=np.int64)
     added = [pl.Series(hop, zeros) for hop in hops if hop not in frame.columns]
     if ROW_TS not in frame.columns:
-        added.append(pl.Series(ROW_TS, [None], dtype=pl.Int64).new_from_index(0, frame.height))
+        added.append(pl.Series(ROW_TS, [], dtype=pl.Int64).clear(frame.height))
     return frame.hstack(added)

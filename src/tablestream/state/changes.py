@@ -38,7 +38,7 @@ from collections.abc import Sequence
 import numpy as np
 import polars as pl
 
-from tablestream.state.positions import Bools, Ints, all_same, stable_order
+from tablestream.state.positions import Bools, Ints, all_same, stable_order, starts
 
 TIME, PARTITION, POSITION = "_t", "_p", "_o"
 ROOT = (TIME, PARTITION, POSITION)
@@ -140,8 +140,7 @@ def in_hash_order(every: pl.DataFrame, hashes: str, keys: Sequence[str]) -> tupl
     column = every.get_column(hashes)
     numbers = (column.fill_null(0) if column.has_nulls() else column).to_numpy()
     order = stable_order(numbers)
-    numbers = numbers[order]
-    first = np.append(True, numbers[1:] != numbers[:-1])[: len(order)]
+    first = starts(numbers[order])
     again = np.flatnonzero(~first)
     return (order, first) if all_same(every, keys, order[again], order[again - 1]) else None
 
@@ -154,10 +153,10 @@ def last_by(frame: pl.DataFrame, group: pl.Series, also: Sequence[str] = ()) -> 
     if also:
         columns = frame.select(*also, group.alias("_group")).with_columns(pl.int_range(pl.len()).alias("_at"))
         return frame[columns.group_by("_group", *also).agg(pl.col("_at").last())["_at"].sort()]
-    return frame[pl.Series(last_places(group))]
+    return frame[pl.Series(last_rows(group))]
 
 
-def last_places(group: pl.Series) -> Ints:
+def last_rows(group: pl.Series) -> Ints:
     """Return the position of the last row of every group, in rising order. Groups are dense numbers."""
     numbers = group.to_numpy()
     last = np.full(int(numbers.max(initial=-1)) + 1, -1, dtype=np.int64)

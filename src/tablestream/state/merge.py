@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
-from tablestream.state.positions import all_same, stable_order
+from tablestream.state.positions import all_same, stable_order, starts
 from tablestream.state.run import LIVE
 
 if TYPE_CHECKING:
@@ -149,14 +149,13 @@ def _first_by_hash(stacked: pl.DataFrame, spec: TraceSpec) -> pl.Series | None:
     hashes = stacked[spec.hash].to_numpy()
     identity = hashes if spec.unique_hash is None else (hashes * _MIX) ^ stacked[spec.unique_hash].to_numpy()
     order = stable_order(identity)
-    identity = identity[order]
-    repeated = np.append(False, identity[1:] == identity[:-1])[: len(order)]
-    later = np.flatnonzero(repeated)
+    first = starts(identity[order])
+    later = np.flatnonzero(~first)
     # Versions of a row are adjacent in `order`. If all neighbours of equal hash are versions of one row,
     # then all rows of that hash are; otherwise two different rows of one hash are neighbours somewhere.
     if not all_same(stacked, spec.identity, order[later], order[later - 1]):
         return None
-    kept = order[~repeated]
+    kept = order[first]
     if spec.unique_hash is not None:
         kept = kept[stable_order(hashes[kept])]
     return pl.Series(kept)

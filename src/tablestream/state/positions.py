@@ -71,3 +71,12 @@ def differs(column: pl.Series) -> Bools:
     if column.dtype.is_nested() or column.has_nulls():
         return column[1:].ne_missing(column[:-1]).to_numpy()
     return (column[1:] != column[:-1]).to_numpy()
+
+
+def starts(*columns: Ints) -> Bools:
+    """Return whether each row differs from the row before it; the first row always does."""
+    changed = np.zeros(len(columns[0]), dtype=bool)
+    changed[:1] = True
+    for column in columns:
+        changed[1:] |= column[1:] != column[:-1]
+    return changed

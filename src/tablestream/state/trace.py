@@ -15,7 +15,7 @@ import numpy as np
 import polars as pl
 
 from tablestream.state.merge import Piece, merge, newest_rows, runs_to_merge, without_tombstones
-from tablestream.state.positions import Ints, stable_order
+from tablestream.state.positions import Ints, stable_order, starts
 from tablestream.state.run import LIVE, RunInfo, RunStorage, compact
 
 if TYPE_CHECKING:
@@ -146,8 +146,9 @@ class Trace:
         The cost grows with the keys and the rows found, and with the logarithm of the rows stored. Columns are
         gathered only for the rows found. Chunks whose range of hashes excludes all keys are not read.
         """
-        found = [rows for _, _, rows, _ in self._search(keys, list(self.spec.schema))]
-        return self._live(found, settled=not self.spec.unique and _hashes_differ(keys[self.spec.hash]))
+        asked, distinct = self._asked(keys)
+        found = [rows for _, _, rows, _ in self._search(asked, list(self.spec.schema), distinct=distinct)]
+        return self._live(found, settled=distinct and not self.spec.unique)
 
     def between(self, low: int, high: int) -> pl.DataFrame:
         """Find the live rows whose hash lies between two values, both included.
@@ -214,7 +215,8 @@ class Trace:
         places: list[pl.DataFrame] = []
         chunks: list[pl.DataFrame] = []
         start: dict[tuple[int, int], int] = {}
-        for run, index, rows, places_in_chunk in self._search(keys, columns):
+        asked, distinct = self._asked(keys)
+        for run, index, rows, places_in_chunk in self._search(asked, columns, distinct=distinct):
             if (run.number, index) not in start:
                 start[run.number, index] = sum(chunk.height for chunk in chunks)
                 chunks.append(self._storage.read(run, index))
@@ -227,16 +229,18 @@ class Trace:
         found = without_tombstones(rows)[[name for name in light.schema if name != LIVE]]
         return Found(found, tuple(chunks), self.spec)
 
-    def _search(
-        self, keys: pl.DataFrame, columns: Sequence[str]
-    ) -> Iterator[tuple[RunInfo, int, pl.DataFrame, Ints]]:
-        """Search the chunks, newest run first, for the rows of some keys: `columns`, and their places in the chunk."""
+    def _asked(self, keys: pl.DataFrame) -> tuple[pl.DataFrame, bool]:
+        """The keys to search for, sorted by hash, and whether no two of them share a hash."""
         keys = _conform(keys, {name: self.spec.schema[name] for name in (self.spec.hash, *self.spec.key)})
         if keys[self.spec.hash].has_nulls():  # records that point at nothing; no stored row has a null hash
             keys = keys.filter(pl.col(self.spec.hash).is_not_null())
         keys = _sorted_by_hash(keys, self.spec)
-        hashes = keys[self.spec.hash].to_numpy()
-        distinct = bool((hashes[1:] != hashes[:-1]).all())
+        return keys, bool(starts(keys[self.spec.hash].to_numpy()).all())
+
+    def _search(
+        self, keys: pl.DataFrame, columns: Sequence[str], *, distinct: bool
+    ) -> Iterator[tuple[RunInfo, int, pl.DataFrame, Ints]]:
+        """Search the chunks, newest run first, for the rows of some keys: `columns`, and their places in the chunk."""
         find = self._find if distinct else self._find_slowly
         for run in reversed(self._runs):
             for index in range(len(run.chunks)):
@@ -357,11 +361,6 @@ def _sorted_by_hash(rows: pl.DataFrame, spec: TraceSpec) -> pl.DataFrame:
     """Sort rows by hash."""
     hashes = rows[spec.hash].to_numpy()
     return rows if (hashes[1:] >= hashes[:-1]).all() else rows[pl.Series(stable_order(hashes))]
-
-
-def _hashes_differ(hashes: pl.Series) -> bool:
-    """Whether no two keys share a hash."""
-    return hashes.n_unique() == hashes.len()
 
 
 def _nothing(spec: TraceSpec) -> pl.DataFrame:

@@ -16,11 +16,11 @@ from tablestream.operators.captured.capture import (
     is_known,
     snapshot_place,
 )
-from tablestream.operators.events import bools, ints, previous, run_start, starts
+from tablestream.operators.events import bools, ints, previous, run_start
 from tablestream.operators.operator import Context
 from tablestream.operators.reasons import UNKNOWN_VALUE
 from tablestream.state.changes import KEY_HASH, LIVE, SEQ, STEP, TS, last_by, number_keys
-from tablestream.state.positions import Bools, Ints, gather
+from tablestream.state.positions import Bools, Ints, gather, starts
 
 #: The columns of a row that are not known; when the log said so; the snapshot that named the row last.
 UNKNOWN, AT, NAMED = "_unknown", "_at", "_named"

@@ -52,11 +52,11 @@ from tablestream.operators.captured.capture import (
     snapshot_place,
 )
 from tablestream.operators.captured.captured_rows import AT, NAMED, UNKNOWN, Rows, filled
-from tablestream.operators.events import bools, run_start, starts, touched_keys
+from tablestream.operators.events import bools, run_start, touched_keys
 from tablestream.operators.operator import NUMBER, PARENT, Context, Emission, Operator, keyed_rows
 from tablestream.operators.reasons import ADDED_COLUMN, REPEATED, UNKNOWN_VALUE
 from tablestream.state.changes import FOREIGN_HASH, KEY_HASH, LIVE, SEQ, TS, number_keys
-from tablestream.state.positions import Bools, gather
+from tablestream.state.positions import Bools, gather, starts
 from tablestream.state.trace import Trace, TraceSpec
 
 #: What `MovedRows` reads of a message: whether a row was ever moved to its key; of a move, both keys and the

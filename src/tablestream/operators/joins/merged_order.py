@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from tablestream.operators.events import bools, by_key, ints, latest, pick, previous, starts
+from tablestream.operators.events import bools, by_key, ints, latest, pick, previous
 from tablestream.state.changes import FOREIGN_HASH, LIVE, SEQ, STEP, number_keys
-from tablestream.state.positions import Bools, Ints
+from tablestream.state.positions import Bools, Ints, starts
 
 #: The place after all places.
 OPEN = np.iinfo(np.int64).max

@@ -20,12 +20,12 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from tablestream.operators.events import ends, ints, latest, never, pick, running, starts, touched_keys
+from tablestream.operators.events import ends, ints, latest, never, pick, running, touched_keys
 from tablestream.operators.joins.foreign_key_subscribe import KIND, NEW, Kind
 from tablestream.operators.joins.merged_order import MergedOrder
 from tablestream.operators.operator import PARENT
 from tablestream.state.changes import FOREIGN_HASH, LIVE, ROW_TS, SEQ, STEP, TS
-from tablestream.state.positions import Ints, gather
+from tablestream.state.positions import Ints, gather, starts
 from tablestream.state.trace import Trace, TraceSpec
 
 COUNT = "_count"

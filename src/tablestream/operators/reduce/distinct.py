@@ -24,11 +24,11 @@ import numpy as np
 import polars as pl
 
 from tablestream.operators.cells import cells
-from tablestream.operators.events import bools, ends, ints, running, starts
+from tablestream.operators.events import bools, ends, ints, running
 from tablestream.operators.reduce.collected import hashable
 from tablestream.operators.reduce.groups import GroupEvents
 from tablestream.state.changes import FOREIGN_HASH, LIVE, number_keys, stable_hash
-from tablestream.state.positions import Bools, Ints
+from tablestream.state.positions import Bools, Ints, starts
 from tablestream.state.trace import Trace, TraceSpec
 
 _VALUE_HASH, _VALUE, _COUNT = "_vh", "_value", "_count"

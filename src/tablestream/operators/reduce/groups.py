@@ -21,17 +21,7 @@ import numpy as np
 import polars as pl
 
 from tablestream.operators.cells import as_json, cells
-from tablestream.operators.events import (
-    bools,
-    by_key,
-    ends,
-    ints,
-    never,
-    previous,
-    running,
-    starts,
-    touched_keys,
-)
+from tablestream.operators.events import bools, by_key, ends, ints, never, previous, running, touched_keys
 from tablestream.operators.operator import PARENT, keyed_rows
 from tablestream.operators.reduce.regroup import IS, OLD, WAS
 from tablestream.state.changes import (
@@ -44,7 +34,7 @@ from tablestream.state.changes import (
     key_columns,
     number_keys,
 )
-from tablestream.state.positions import Bools, Ints, gather
+from tablestream.state.positions import Bools, Ints, gather, starts
 from tablestream.state.trace import Trace, TraceSpec
 
 #: How many rows a group has.

@@ -30,10 +30,10 @@ from typing import TypeAlias
 import numpy as np
 import polars as pl
 
-from tablestream.operators.events import ints, pick, run_start, starts
+from tablestream.operators.events import ints, pick, run_start
 from tablestream.operators.reduce.groups import GroupEvents
 from tablestream.operators.reduce.row_versions import TURN, RowVersions
-from tablestream.state.positions import Bools, Ints
+from tablestream.state.positions import Bools, Ints, starts
 
 #: The rank after all others.
 _END = 1 << 62

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from tablestream.operators.events import bools, ints, previous, starts
+from tablestream.operators.events import bools, ints, previous
 from tablestream.operators.reduce.groups import GroupEvents
 from tablestream.state.changes import FOREIGN_HASH, KEY_HASH, number_keys
-from tablestream.state.positions import Bools, Ints
+from tablestream.state.positions import Bools, Ints, starts
 
 #: When a row arrived: it rises within a group. A row that changes gets a new number.
 TURN = "_turn"

@@ -27,14 +27,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 import polars as pl
 
-from tablestream.operators.events import ends, run_start, same_rows, starts
+from tablestream.operators.events import ends, run_start, same_rows
 from tablestream.operators.operator import NUMBER, Context, Emission, HasFinal, keyed_rows
 from tablestream.operators.reduce.groups import ROWS, GroupEvents, groups_trace
 from tablestream.operators.reduce.members import GroupRows, GroupWork, Pass
 from tablestream.operators.reduce.ranking import Moves, Order
 from tablestream.operators.reduce.regroup import message_schema
 from tablestream.state.changes import FOREIGN_HASH, LIVE, TS, key_columns
-from tablestream.state.positions import Bools, gather
+from tablestream.state.positions import Bools, gather, starts
 from tablestream.state.trace import Trace, TraceSpec
 
 #: The rank, where ranks are read from the state.
