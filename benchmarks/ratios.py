@@ -55,6 +55,21 @@ def ratios_of(runs: dict[str, Run]) -> list[Ratio]:
     ratio.add("as-of join of a stream / foreign-key join", ("as-of", "rate"), ("every", "rate"), 0.6)
     small = ("every", "small_seconds"), ("empty", "small_seconds")
     ratio.add("small micro-batch / empty query, seconds", *small, 1.5, at_most=True)
+    for target, name, least in (
+        ("files", "into Parquet files", 0.8),
+        ("delta-log", "into a Delta log", 0.8),
+        ("delta-table", "into a Delta table", 0.6),
+    ):
+        ratio.add(f"{name} / into nothing, steady", (target, "steady_rate"), steady, least)
+    by_hand = ("delta-merges", "steady_rate"), ("delta-merges", "small_seconds")
+    ratio.add("Delta table / MERGE by hand, steady", ("delta-table", "steady_rate"), by_hand[0], 2.0)
+    ratio.add(
+        "Delta table / MERGE by hand, small micro-batch, seconds",
+        ("delta-table", "small_seconds"),
+        by_hand[1],
+        0.5,
+        at_most=True,
+    )
     ratio.add(
         "into Delta, Debezium's topics / plain topics", ("debezium", "rate"), ("kafka-delta", "rate"), 0.0
     )

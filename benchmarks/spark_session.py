@@ -30,7 +30,7 @@ SETTINGS = {
 }
 #: For the contestants that write a Delta table.
 DELTA_SETTINGS = {"spark.sql.extensions": EXTENSION, "spark.sql.catalog.spark_catalog": CATALOG}
-_DELTA = {"kafka-delta", "debezium"}
+_DELTA = {"delta-log", "delta-table", "delta-merges", "kafka-delta", "debezium"}
 
 
 def spark_session(task: Task) -> SparkSession:

@@ -8,14 +8,12 @@ from typing import TYPE_CHECKING
 import pytest
 from pyspark.sql import functions as F
 
-from tablestream.connectors.delta import TXN_APP_ID, TXN_VERSION, to_delta
+from tablestream.connectors.delta import TXN_APP_ID, TXN_VERSION, DeltaSink, to_delta
 from tablestream.errors import ArgumentError, PlanError, SessionSettingError
 from tests.connectors.changes import KEY, changes
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-    from tablestream.connectors.delta import DeltaSink
 
 
 class Target:
@@ -170,6 +168,37 @@ def test_arguments_that_are_refused() -> None:
 def test_only_a_maintained_table_needs_no_more_than_the_last_change() -> None:
     assert to_delta("out").needs_final
     assert not to_delta("out", mode="changes").needs_final
+
+
+@pytest.mark.parametrize(
+    ("shuffles", "chosen", "expected"), [("3", None, "3"), ("200", None, "50"), ("3", "7", "7")]
+)
+def test_delta_lists_files_in_as_many_tasks_as_a_shuffle_has(
+    delta_spark: SparkSession,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    shuffles: str,
+    chosen: str | None,
+    expected: str,
+) -> None:
+    listing = "spark.databricks.delta.snapshotPartitions"
+    session = delta_spark.newSession()
+    session.conf.set("spark.sql.shuffle.partitions", shuffles)
+    session.conf.unset(listing)
+    if chosen is not None:
+        session.conf.set(listing, chosen)
+    seen = []
+    append = DeltaSink._append
+
+    def spy(self: DeltaSink, rows: DataFrame, app_id: str, version: int) -> None:
+        seen.append(session.conf.get(listing))
+        append(self, rows, app_id, version)
+
+    monkeypatch.setattr(DeltaSink, "_append", spy)
+    table = Target(session, to_delta(tmp_path / "table"))
+    table.write(changes(session, 0, (1, "a", "x")), 0)
+    assert seen == [expected]
+    assert session.conf.get(listing, None) == chosen
 
 
 def test_session_without_delta_is_refused(delta_spark: SparkSession) -> None:

@@ -32,6 +32,10 @@ NO_TABLE = (
     "DELTA_MISSING_DELTA_TABLE",
 )
 _RANK = "_tablestream_rank"
+#: How many tasks list a table's files, which Delta does before each commit. Its default suits tables of many files.
+_LISTING_TASKS = "spark.databricks.delta.snapshotPartitions"
+_MOST_LISTING_TASKS = 50
+_SHUFFLE_TASKS = "spark.sql.shuffle.partitions"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,10 +68,12 @@ class DeltaSink(KeyedSink):
     def write(self, changes: DataFrame, micro_batch_id: int, query_id: str, output_name: str) -> None:  # noqa: ARG002 (it may change; the target may not)
         """Write one micro-batch in one Delta transaction that carries its id."""
         app_id = f"tablestream/{query_id}"
-        if self.mode == "changes":
-            self._append(changes, app_id, micro_batch_id)
-        else:
-            self._maintain(changes, app_id, micro_batch_id)
+        spark = changes.sparkSession
+        with _settings(spark, _listing(spark)):
+            if self.mode == "changes":
+                self._append(changes, app_id, micro_batch_id)
+            else:
+                self._maintain(changes, app_id, micro_batch_id)
 
     def _append(self, rows: DataFrame, app_id: str, version: int) -> None:
         marked = rows.write.format("delta").option("txnAppId", app_id).option("txnVersion", version)
@@ -113,7 +119,8 @@ class DeltaSink(KeyedSink):
 
     def _merge(self, table: DataFrame, changes: DataFrame, app_id: str, version: int) -> None:
         spark = changes.sparkSession
-        with _transaction(spark, app_id, version):
+        # Delta marks the writes of this session, and skips them if the mark already exists.
+        with _settings(spark, {TXN_APP_ID: app_id, TXN_VERSION: str(version)}):
             spark.sql(_merge_statement(changes.columns, self.key_columns), target=table, changes=changes)
 
 
@@ -151,6 +158,9 @@ def to_delta(path: str | os.PathLike[str], *, mode: DeltaMode = "table") -> Delt
     merged into, or appended to, the existing table.
 
     A micro-batch without changes commits nothing once the table exists.
+
+    Before each commit Delta lists the table's files, in 50 tasks by default. Here it takes as many as the query's
+    shuffles have, and never more than 50. ``spark.databricks.delta.snapshotPartitions`` in the session overrides this.
 
     Examples
     --------
@@ -191,13 +201,23 @@ def _merge_statement(columns: Sequence[str], key_columns: Sequence[str]) -> str:
     )
 
 
+def _listing(spark: SparkSession) -> dict[str, str]:
+    """Let as many tasks list the table's files as the query's shuffles have, unless the user chose a number.
+
+    Delta takes 50, and on two cores a micro-batch of a hundred rows then waits for them longer than for all else.
+    """
+    if spark.conf.get(_LISTING_TASKS, None) is not None:
+        return {}
+    return {_LISTING_TASKS: str(min(int(spark.conf.get(_SHUFFLE_TASKS) or 1), _MOST_LISTING_TASKS))}
+
+
 @contextmanager
-def _transaction(spark: SparkSession, app_id: str, version: int) -> Iterator[None]:
-    """Let Delta mark the writes inside, and skip them if the mark already exists."""
-    spark.conf.set(TXN_APP_ID, app_id)
-    spark.conf.set(TXN_VERSION, str(version))
+def _settings(spark: SparkSession, settings: dict[str, str]) -> Iterator[None]:
+    """Set what is not set in the session, while it is needed."""
+    for name, value in settings.items():
+        spark.conf.set(name, value)
     try:
         yield
     finally:
-        spark.conf.unset(TXN_APP_ID)
-        spark.conf.unset(TXN_VERSION)
+        for name in settings:
+            spark.conf.unset(name)
