@@ -10,7 +10,9 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import pyspark
 import pytest
+from pyspark.sql import SparkSession
 from typer.testing import CliRunner, Result
 
 from tablestream import cli
@@ -136,6 +138,8 @@ def plans(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         "        print('stopped')\n"
         "def start():\n"
         "    return Query()\n"
+        "def with_session(spark):\n"
+        "    return Table()\n"
         "frame = Frame()\n"
     )
     (tmp_path / "plans_that_fail.py").write_text("import no_such_package_anywhere\n")
@@ -254,6 +258,26 @@ def test_a_checkpoint_that_the_started_query_does_not_have_is_refused() -> None:
     assert (refused.exit_code, refused.stdout) == (ExitCode.COULD_NOT_RUN, "stopped\n")
     assert "plans_of_mine:start started its query itself, so --checkpoint comes too late.\n" in refused.stderr
     assert "Give the function a parameter checkpoint" in refused.stderr
+
+
+@pytest.mark.usefixtures("plans")
+def test_run_says_what_it_starts_before_a_local_spark_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_spark(*_: object, **__: object) -> None:
+        raise OSError("no Spark today")
+
+    monkeypatch.setattr(local_spark, "local_spark", no_spark)
+    monkeypatch.setattr(SparkSession, "getActiveSession", lambda: None)
+    target, version = "plans_of_mine:with_session", pyspark.__version__
+    said = run("run", target)
+    starting, error, *_ = said.stderr.splitlines()
+    assert starting == f"Starting {target} with a local Spark {version} (local[*]), which takes some seconds."
+    assert (error.startswith("Error OSError: no Spark today"), said.stdout) == (True, "")
+    told = run("run", target, "--json")
+    assert [json.loads(line) for line in told.stdout.splitlines()] == [
+        {"event": "starting", "target": target, "spark": version, "master": "local[*]"}
+    ]
+    monkeypatch.setattr(SparkSession, "getActiveSession", lambda: "a session of the user's")
+    assert "Starting" not in run("run", target).output
 
 
 @pytest.mark.usefixtures("plans")
