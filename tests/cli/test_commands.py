@@ -217,6 +217,12 @@ def test_a_command_says_what_is_wrong_with_its_target(command: str, target: str,
 
 
 @pytest.mark.usefixtures("plans")
+def test_a_missing_module_is_said_with_the_directory_of_the_search() -> None:
+    _, hint = run("explain", "no_such_module_here:table").stderr.splitlines()
+    assert hint == f"The search starts in the current directory, {Path.cwd()}."
+
+
+@pytest.mark.usefixtures("plans")
 def test_the_place_of_a_syntax_error_is_said_once() -> None:
     message, *_ = run("explain", "plans_misspelt:make").stderr.splitlines()
     assert message == "Error SyntaxError: invalid syntax (plans_misspelt.py, line 1)"
@@ -304,7 +310,7 @@ def test_the_exit_codes_are_documented() -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("missing",), "TABLESTREAM_ARGUMENT: There is no directory missing."),
+        (("missing",), "TABLESTREAM_ARGUMENT: There is no directory missing ({here}/missing)."),
         ((".", "t", "--key", "{ticker: A}"), "TABLESTREAM_ARGUMENT: --key {ticker: A} is not a JSON object."),
         ((".", "t", "--key", "7"), "TABLESTREAM_ARGUMENT: --key 7 is not a JSON object."),
         ((".", "--key", "{}"), "TABLESTREAM_ARGUMENT: --key and --as-of need a table."),
@@ -318,7 +324,7 @@ def test_state_refuses_what_cannot_be_right_before_spark_starts(
     monkeypatch.setattr(local_spark, "local_spark", None)
     result = run("state", *arguments)
     assert result.exit_code == ExitCode.COULD_NOT_RUN
-    assert said in result.stderr
+    assert said.replace("{here}", str(tmp_path)) in result.stderr
 
 
 def test_state_refuses_a_directory_that_may_not_be_read(

@@ -106,7 +106,7 @@ def _imported(name: str) -> Any:
         if error.name is None or not f"{name}.".startswith(f"{error.name}."):
             raise
         raise ArgumentError(
-            f"There is no module {error.name}.", hint="The search starts in the current directory."
+            f"There is no module {error.name}.", hint=f"The search starts in the current directory, {here}."
         ) from error
 
 
