@@ -18,6 +18,7 @@ from typer.testing import CliRunner, Result
 from tablestream import cli
 from tablestream.cli import app, main, relocate
 from tablestream.cli.exit_codes import ExitCode
+from tablestream.extras import install_hint
 from tablestream.spark import local_spark
 from tests.cli.programs import DEADLINE_S, program
 from tests.cli.programs import done as program_done
@@ -346,5 +347,5 @@ def test_without_typer_the_program_says_what_to_install() -> None:
     code = "import sys; sys.modules['typer'] = None; import tablestream.cli"
     done = program_done("-c", code)
     assert done.returncode == 2
-    assert "pip install 'tablestream[cli]'" in done.stderr
+    assert done.stderr == f"The command line needs typer. {install_hint('cli')}\n"
     assert "Traceback" not in done.stderr
