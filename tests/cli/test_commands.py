@@ -139,6 +139,8 @@ def plans(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         "        print('stopped')\n"
         "def start():\n"
         "    return Query()\n"
+        "def forgets():\n"
+        "    Query()\n"
         "def with_session(spark):\n"
         "    return Table()\n"
         "frame = Frame()\n"
@@ -257,6 +259,16 @@ def test_a_function_that_starts_its_query_shows_no_plan_and_the_query_is_stopped
     of_spark = run(command, "plans_of_mine:frame")
     assert (of_spark.exit_code, of_spark.stdout) == (ExitCode.COULD_NOT_RUN, "")
     assert "plans_of_mine:frame is of type Frame; it has no plan." in of_spark.stderr
+
+
+@pytest.mark.usefixtures("plans")
+@pytest.mark.parametrize("command", ["explain", "diagram", "run"])
+def test_a_function_that_returns_nothing_is_told_to_return_what_the_command_takes(command: str) -> None:
+    refused = run(command, "plans_of_mine:forgets")
+    assert (refused.exit_code, refused.stdout) == (ExitCode.COULD_NOT_RUN, "")
+    error, hint = refused.stderr.splitlines()
+    assert error == "Error TABLESTREAM_ARGUMENT: plans_of_mine:forgets is None, or returns nothing."
+    assert hint.startswith("End a function with a return. Name or return a table, a stream, ")
 
 
 @pytest.mark.usefixtures("plans")

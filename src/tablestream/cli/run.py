@@ -105,7 +105,7 @@ def _started(found: Any, target: str, too_late: Sequence[str]) -> StreamingQuery
             target,
             found,
             "cannot run",
-            "Name a table, a stream, outputs such as table.to(sink), a query, or a function that returns one.",
+            "Name or return a table, a stream, outputs such as [table.to(sink)], or a query.",
         )
     query: StreamingQuery = found
     if too_late:
