@@ -39,7 +39,10 @@ def state(
     *,
     key: Annotated[
         str | None,
-        typer.Option(metavar="JSON", help='Only the row with this key, such as \'{"ticker": "A"}\'.'),
+        typer.Option(
+            metavar="JSON",
+            help='Only the row with this key, such as \'{"ticker": "A"}\'. A group may have null.',
+        ),
     ] = None,
     as_of: Annotated[
         str | None,
