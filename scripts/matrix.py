@@ -5,8 +5,9 @@ This writes the support matrix. Each environment is made empty, gets the wheel w
 and the table of ``docs/compatibility.md`` is written from them. Environments that a run leaves out keep their older
 results.
 
-``--python 3.12`` and ``--spark 4.3`` choose some of them, and ``--table`` only writes the table again. It needs the
-standard library only.
+``--python 3.12`` and ``--spark 4.3`` choose some of them, and ``--table`` only writes the table again. An environment
+whose Python this machine does not have is listed. The exit code is 1 if nothing ran, or an environment did not pass. It
+needs the standard library only.
 """
 
 from __future__ import annotations
@@ -239,8 +240,40 @@ def table(results: Iterable[Result]) -> str:
     return "\n".join(["", *lines, "", ""])
 
 
+def run_all(pairs: Iterable[tuple[str, str]]) -> str | None:
+    """Run the environments for which this machine has a Python, and list the others.
+
+    Returns
+    -------
+    str or None
+        Why the run is no success; None if at least one environment ran, and all that ran have passed.
+    """
+    found = [(version, spark, find_python(version)) for version, spark in pairs]
+    runnable = [(python, spark) for _, spark, python in found if python is not None]
+    failed = run_some(runnable) if runnable else 0
+    for version, spark, python in found:
+        if python is None:
+            print(
+                f"Not run: Python {version} with PySpark {spark}. There is no Python {version} on this machine."
+            )
+    if not runnable:
+        return "Nothing was run. Install a Python of these versions, on the path or with pyenv, or choose another."
+    return f"{failed} of {len(runnable)} environments did not pass." if failed else None
+
+
+def run_some(environments: Iterable[tuple[Path, str]]) -> int:
+    """Run environments, and record each result; return how many have not passed."""
+    wheel, failed = build_wheel(), 0
+    for python, spark in environments:
+        result = try_environment(python, spark, wheel)
+        print(result)
+        write_results([result])
+        failed += not result.has_passed
+    return failed
+
+
 def main() -> None:
-    """Run the environments for which this machine has a Python."""
+    """Run the environments that the user chose, or write the table."""
     parser = argparse.ArgumentParser(description="Run a program on each Python and PySpark.")
     parser.add_argument(
         "--python", action="append", choices=PYTHONS, help="only this Python; may be repeated"
@@ -251,18 +284,7 @@ def main() -> None:
     if options.table:
         write_table()
         return
-    wheel, failed = build_wheel(), 0
-    for version in options.python or PYTHONS:
-        python = find_python(version)
-        if python is None:
-            print(f"There is no Python {version} on this machine: it is not run.")
-            continue
-        for spark in options.spark or SPARKS:
-            result = try_environment(python, spark, wheel)
-            print(result)
-            write_results([result])
-            failed += not result.has_passed
-    sys.exit(f"{failed} environments did not pass." if failed else 0)
+    sys.exit(run_all(product(options.python or PYTHONS, options.spark or SPARKS)))
 
 
 if __name__ == "__main__":

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+import sys
 import tomllib
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from scripts import matrix
 from scripts.matrix import PLACE, PYTHONS, SPARKS, Result, minor, outcomes, read_results, table
 from tablestream.planner import catalogue
 from tablestream.state import manifest
@@ -65,6 +67,53 @@ def test_an_environment_that_did_not_run_is_in_the_table() -> None:
 def test_only_two_passed_tests_are_a_passed_environment() -> None:
     assert RESULT.has_passed
     assert not any(replace(RESULT, connect=one).has_passed for one in ("failed", "skipped", "not installed"))
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> list[Result]:
+    """A machine that has Python 3.12 only, and where PySpark 4.3 fails; return what it has recorded."""
+    recorded: list[Result] = []
+
+    def tried(_python: Path, spark: str, _wheel: Path) -> Result:
+        return replace(RESULT, pyspark=f"{spark}.0", connect="failed" if spark == "4.3" else "passed")
+
+    monkeypatch.setattr(matrix, "find_python", lambda version: Path("python") if version == "3.12" else None)
+    monkeypatch.setattr(matrix, "build_wheel", lambda: Path("wheel"))
+    monkeypatch.setattr(matrix, "try_environment", tried)
+    monkeypatch.setattr(matrix, "write_results", recorded.extend)
+    return recorded
+
+
+@pytest.mark.parametrize(
+    ("chosen", "ran", "left", "end"),
+    [
+        (["--python", "3.14"], [], ["3.14 with PySpark 4.2", "3.14 with PySpark 4.3"], "Nothing was run."),
+        (["--python", "3.14", "--spark", "4.3"], [], ["3.14 with PySpark 4.3"], "Nothing was run."),
+        (
+            ["--python", "3.11", "--python", "3.12", "--spark", "4.2"],
+            ["4.2.0"],
+            ["3.11 with PySpark 4.2"],
+            None,
+        ),
+        (["--python", "3.12"], ["4.2.0", "4.3.0"], [], "1 of 2 environments did not pass."),
+    ],
+)
+def test_a_matrix_of_which_nothing_ran_is_no_success_and_lists_what_was_left_out(
+    chosen: list[str],
+    ran: list[str],
+    left: list[str],
+    end: str | None,
+    machine: list[Result],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["matrix", *chosen])
+    with pytest.raises(SystemExit) as ended:
+        matrix.main()
+    assert str(ended.value.code or "").startswith(end) if end else ended.value.code is None
+    assert [one.pyspark for one in machine] == ran
+    said = capsys.readouterr().out
+    assert re.findall(r"^Not run: Python (.+?)\. There is no Python", said, re.MULTILINE) == left
 
 
 def test_the_outcomes_of_pytest_s_report_are_read() -> None:

@@ -141,6 +141,18 @@ def test_only_what_belongs_to_an_extra_needs_its_packages() -> None:
     assert without(blocked) == BEHIND_AN_EXTRA
 
 
+def test_every_message_and_page_says_in_one_way_how_an_extra_is_installed() -> None:
+    """The name alone is right for an index only, and none has the package."""
+    sources = {path: path.read_text(encoding="utf-8") for path in SOURCES.rglob("*.py")}
+    assert {path.name for path, text in sources.items() if "pip install" in text} == {"extras.py"}
+    pattern = r"install_hint\([\"'](\w+)[\"']\)"
+    asked = {name for text in sources.values() for name in re.findall(pattern, text)}
+    assert "cli" in asked
+    assert asked <= set(FOR_USERS)
+    pages = [*(ROOT / "docs").glob("*.md"), ROOT / "README.md", ROOT / "CHANGELOG.md"]
+    assert [page.name for page in pages if "install 'tablestream[" in page.read_text(encoding="utf-8")] == []
+
+
 @pytest.mark.parametrize("extra", sorted(FOR_USERS))
 def test_the_page_shows_what_an_extra_is_for_and_what_it_brings(extra: str) -> None:
     text = (ROOT / "docs" / "install.md").read_text(encoding="utf-8")

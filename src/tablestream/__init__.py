@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from tablestream import errors, functions, testing
     from tablestream.change_feed import from_change_feed
     from tablestream.connectors.avro import avro, confluent_avro
+    from tablestream.connectors.console import to_console
     from tablestream.connectors.delta import to_delta
     from tablestream.connectors.files import from_files, to_files
     from tablestream.connectors.kafka import from_kafka
@@ -81,6 +82,7 @@ __all__ = [
     "table",
     "testing",
     "timeline",
+    "to_console",
     "to_delta",
     "to_files",
     "to_kafka",
@@ -94,6 +96,7 @@ _SUBMODULES = ("errors", "functions", "testing")
 _DEFINED_IN = {
     "tablestream.change_feed": ("from_change_feed",),
     "tablestream.connectors.avro": ("avro", "confluent_avro"),
+    "tablestream.connectors.console": ("to_console",),
     "tablestream.connectors.delta": ("to_delta",),
     "tablestream.connectors.files": ("from_files", "to_files"),
     "tablestream.connectors.kafka": ("from_kafka",),

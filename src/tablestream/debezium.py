@@ -20,6 +20,7 @@ from tablestream.connectors.debezium_frame import decoded, transaction_ends
 from tablestream.connectors.files import Option
 from tablestream.connectors.kafka import Offsets, OnError, check_on_error, first_records, raw_records
 from tablestream.errors import ArgumentError
+from tablestream.extras import install_hint
 from tablestream.relation import versioned
 from tablestream.sources import Said, source_of
 from tablestream.tables import Table
@@ -362,7 +363,7 @@ def _check_package(where: str) -> None:
     if find_spec("msgspec") is None:
         raise ArgumentError(
             "from_debezium needs the package msgspec, which is not installed.",
-            hint="pip install 'tablestream[debezium]'",
+            hint=install_hint("debezium"),
             where=where,
         )
 

@@ -14,6 +14,7 @@ from pyspark.sql import types as T
 from tablestream.arguments import ColumnLike, as_column, checked_name, listed, sql_text
 from tablestream.calling import user_line
 from tablestream.errors import ArgumentError, PlanError, UnsupportedTypeError
+from tablestream.extras import install_hint
 from tablestream.functions import SPARK, AggregateFunction
 from tablestream.functions import count as count_rows
 from tablestream.operators.reduce.fold import UserFunctions
@@ -133,7 +134,7 @@ class _Grouped:
         if find_spec("datasketches") is None:
             raise ArgumentError(
                 f"{name} = {function.name}(...) needs the package datasketches.",
-                hint="Install it with: pip install 'tablestream[sketches]'.",
+                hint=install_hint("sketches"),
                 operator=operator,
                 where=where,
             )

@@ -41,6 +41,10 @@ def query(spark, checkpoint):
     return ts.start(*outputs(spark), checkpoint=checkpoint, trigger={"availableNow": True})
 
 
+def started(spark, checkpoint=f"{HERE}/started"):
+    return ts.start(*outputs(spark), checkpoint=checkpoint)
+
+
 def half(spark):
     halved = orders(spark).with_columns(half="cast(raise_error(concat('no half of ', amount)) as int)")
     return halved.to(ts.to_files(f"{HERE}/out/half"))

@@ -10,12 +10,15 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import pyspark
 import pytest
+from pyspark.sql import SparkSession
 from typer.testing import CliRunner, Result
 
 from tablestream import cli
 from tablestream.cli import app, main, relocate
 from tablestream.cli.exit_codes import ExitCode
+from tablestream.extras import install_hint
 from tablestream.spark import local_spark
 from tests.cli.programs import DEADLINE_S, program
 from tests.cli.programs import done as program_done
@@ -136,6 +139,10 @@ def plans(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         "        print('stopped')\n"
         "def start():\n"
         "    return Query()\n"
+        "def forgets():\n"
+        "    Query()\n"
+        "def with_session(spark):\n"
+        "    return Table()\n"
         "frame = Frame()\n"
     )
     (tmp_path / "plans_that_fail.py").write_text("import no_such_package_anywhere\n")
@@ -213,6 +220,12 @@ def test_a_command_says_what_is_wrong_with_its_target(command: str, target: str,
 
 
 @pytest.mark.usefixtures("plans")
+def test_a_missing_module_is_said_with_the_directory_of_the_search() -> None:
+    _, hint = run("explain", "no_such_module_here:table").stderr.splitlines()
+    assert hint == f"The search starts in the current directory, {Path.cwd()}."
+
+
+@pytest.mark.usefixtures("plans")
 def test_the_place_of_a_syntax_error_is_said_once() -> None:
     message, *_ = run("explain", "plans_misspelt:make").stderr.splitlines()
     assert message == "Error SyntaxError: invalid syntax (plans_misspelt.py, line 1)"
@@ -249,11 +262,41 @@ def test_a_function_that_starts_its_query_shows_no_plan_and_the_query_is_stopped
 
 
 @pytest.mark.usefixtures("plans")
+@pytest.mark.parametrize("command", ["explain", "diagram", "run"])
+def test_a_function_that_returns_nothing_is_told_to_return_what_the_command_takes(command: str) -> None:
+    refused = run(command, "plans_of_mine:forgets")
+    assert (refused.exit_code, refused.stdout) == (ExitCode.COULD_NOT_RUN, "")
+    error, hint = refused.stderr.splitlines()
+    assert error == "Error TABLESTREAM_ARGUMENT: plans_of_mine:forgets is None, or returns nothing."
+    assert hint.startswith("End a function with a return. Name or return a table, a stream, ")
+
+
+@pytest.mark.usefixtures("plans")
 def test_a_checkpoint_that_the_started_query_does_not_have_is_refused() -> None:
     refused = run("run", "plans_of_mine:start", "--checkpoint", "out")
     assert (refused.exit_code, refused.stdout) == (ExitCode.COULD_NOT_RUN, "stopped\n")
     assert "plans_of_mine:start started its query itself, so --checkpoint comes too late.\n" in refused.stderr
     assert "Give the function a parameter checkpoint" in refused.stderr
+
+
+@pytest.mark.usefixtures("plans")
+def test_run_says_what_it_starts_before_a_local_spark_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_spark(*_: object, **__: object) -> None:
+        raise OSError("no Spark today")
+
+    monkeypatch.setattr(local_spark, "local_spark", no_spark)
+    monkeypatch.setattr(SparkSession, "getActiveSession", lambda: None)
+    target, version = "plans_of_mine:with_session", pyspark.__version__
+    said = run("run", target)
+    starting, error, *_ = said.stderr.splitlines()
+    assert starting == f"Starting {target} with a local Spark {version} (local[*]), which takes some seconds."
+    assert (error.startswith("Error OSError: no Spark today"), said.stdout) == (True, "")
+    told = run("run", target, "--json")
+    assert [json.loads(line) for line in told.stdout.splitlines()] == [
+        {"event": "starting", "target": target, "spark": version, "master": "local[*]"}
+    ]
+    monkeypatch.setattr(SparkSession, "getActiveSession", lambda: "a session of the user's")
+    assert "Starting" not in run("run", target).output
 
 
 @pytest.mark.usefixtures("plans")
@@ -280,7 +323,7 @@ def test_the_exit_codes_are_documented() -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("missing",), "TABLESTREAM_ARGUMENT: There is no directory missing."),
+        (("missing",), "TABLESTREAM_ARGUMENT: There is no directory missing ({here}/missing)."),
         ((".", "t", "--key", "{ticker: A}"), "TABLESTREAM_ARGUMENT: --key {ticker: A} is not a JSON object."),
         ((".", "t", "--key", "7"), "TABLESTREAM_ARGUMENT: --key 7 is not a JSON object."),
         ((".", "--key", "{}"), "TABLESTREAM_ARGUMENT: --key and --as-of need a table."),
@@ -294,7 +337,7 @@ def test_state_refuses_what_cannot_be_right_before_spark_starts(
     monkeypatch.setattr(local_spark, "local_spark", None)
     result = run("state", *arguments)
     assert result.exit_code == ExitCode.COULD_NOT_RUN
-    assert said in result.stderr
+    assert said.replace("{here}", str(tmp_path)) in result.stderr
 
 
 def test_state_refuses_a_directory_that_may_not_be_read(
@@ -316,5 +359,5 @@ def test_without_typer_the_program_says_what_to_install() -> None:
     code = "import sys; sys.modules['typer'] = None; import tablestream.cli"
     done = program_done("-c", code)
     assert done.returncode == 2
-    assert "pip install 'tablestream[cli]'" in done.stderr
+    assert done.stderr == f"The command line needs typer. {install_hint('cli')}\n"
     assert "Traceback" not in done.stderr

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, cast
 import polars as pl
 import pytest
 
-from tablestream.cli.console_sink import ConsoleSink
 from tablestream.cli.display import console, print_rows
 from tablestream.cli.progress import MicroBatch
 from tablestream.cli.screen import JsonScreen, TextScreen
+from tablestream.cli.screen_sink import ScreenSink
 from tablestream.errors import PlanError
 from tablestream.metrics.query_metrics import OperatorMetrics, QueryMetrics
 
@@ -133,7 +133,7 @@ def test_json_lines_are_all_that_programs_get(capsys: pytest.CaptureFixture[str]
 
 
 def test_changes_are_not_shown_on_the_console_of_a_server_of_spark_connect() -> None:
-    sink = ConsoleSink(JsonScreen(), None)
+    sink = ScreenSink(JsonScreen(), None)
     with pytest.raises(PlanError, match="under Spark Connect: the server would show them"):
         sink.check(cast("SparkSession", object()), ())  # it has no SparkContext
 

@@ -22,6 +22,7 @@ from tests.cli.programs import DEADLINE_S, done, program
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from pyspark.sql import SparkSession
 
 ROOT = Path(__file__).parents[2]
 
@@ -152,12 +153,19 @@ def test_a_query_that_fails_says_why_and_how_to_go_on(pipeline: Pipeline) -> Non
     assert "\tat " not in failed.output
 
 
-@pytest.mark.usefixtures("spark")
-def test_explain_knows_what_run_runs(pipeline: Pipeline) -> None:
+def test_explain_knows_what_run_runs(pipeline: Pipeline, spark: SparkSession) -> None:
     for thing in ("per_sku", "outputs"):
         result = CliRunner().invoke(app, ["explain", pipeline.named(thing)])
         assert result.exit_code == ExitCode.OK, result.output
         assert "Round 1: shuffle by shard" in result.stdout
+    refused = CliRunner().invoke(app, ["explain", pipeline.named("started")])
+    assert (refused.exit_code, refused.stdout) == (ExitCode.COULD_NOT_RUN, "")  # and no plan of Spark's
+    error, hint = refused.stderr.splitlines()
+    assert error.endswith(":started started its query itself; this command only shows plans.")
+    assert hint.endswith(
+        "Name or return a table, a stream, or outputs such as [table.to(sink)], as for ts.start."
+    )
+    assert [one for one in spark.streams.active if one.lastProgress is None or one.isActive] == []
 
 
 def command_of(pipeline: Pipeline) -> list[str]:
@@ -185,9 +193,8 @@ def test_ctrl_c_ends_a_run_cleanly_and_the_same_command_goes_on(pipeline: Pipeli
         os.killpg(running.pid, signal.SIGINT)
         rest, errors = running.communicate(timeout=DEADLINE_S)
     told += events(rest)
-    assert [one["event"] for one in told] == ["started", "change", "micro_batch", "stopping", "stopped"], (
-        errors
-    )
+    happened = ["starting", "started", "change", "micro_batch", "stopping", "stopped"]
+    assert [one["event"] for one in told] == happened, errors
     assert told[-1]["go_on"] == f"tablestream run {pipeline.named('per_sku')} --checkpoint out --json"
     assert (running.returncode, errors) == (ExitCode.OK, "")
 

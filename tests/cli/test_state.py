@@ -50,6 +50,7 @@ def checkpoint(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) ->
     outputs = [
         base.group_by((F.col("n") % 2).alias("odd")).agg(n=tf.count(), name="groups"),
         base.group_by((F.col("n") % 2).alias("odd")).top(2, "n", name="best"),
+        base.group_by(F.when(F.col("n") > 4, "many").alias("size")).count(name="sizes"),
         base.materialize(name="rows"),
         base.join(small, on="k", suffixes=("", "_s"), name="joined"),
         pairs.materialize(name="kept"),
@@ -112,6 +113,13 @@ def test_one_key_s_row(checkpoint: Path) -> None:
     assert [one["n"] for one in keyed(checkpoint, "versions", {"k": "a"}, *as_of)] == [0]
 
 
+def test_null_is_the_key_of_a_group_and_of_no_other_table(checkpoint: Path) -> None:
+    (group,) = keyed(checkpoint, "sizes", {"size": None})
+    assert (group["size"], group["count"]) == (None, 3)
+    assert [one["count"] for one in keyed(checkpoint, "sizes", {"size": "many"})] == [4]
+    assert keyed(checkpoint, "rows", {"k": None}) == []
+
+
 def test_the_state_is_opened_once_for_a_key(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[int | None] = []
 
@@ -153,8 +161,8 @@ def test_programs_get_all_rows_unless_they_set_a_limit(spark: SparkSession, tmp_
         ("rows", '{"n": 1}', "The key of 'rows' has the columns k, not n."),
         ("rows", "{}", "The key of 'rows' has the columns k, not none."),
         ("kept", '{"k": "a"}', "The key of 'kept' has the columns k, n, not k."),
-        ("kept", '{"k": "a", "n": "one"}', "The value of the key column n is null, or not of its type, int."),
-        ("rows", '{"k": null}', "The value of the key column k is null, or not of its type, string."),
+        ("kept", '{"k": "a", "n": "one"}', "The value of the key column n is not of its type, int."),
+        ("groups", '{"odd": "one"}', "The value of the key column odd is not of its type, int."),
         ("raws", '{"k": "a"}', "The plan has no table 'raws'."),
         ("joined", '{"k": "a"}', "The state does not have the rows of 'joined'"),
     ],

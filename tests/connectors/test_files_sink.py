@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 import duckdb
@@ -144,6 +145,9 @@ def test_log_of_another_query_is_not_mixed_in(
     sink.write(changes(spark, 0, (1, "a", "x")), 0, "query", "out")
     with pytest.raises(PlanError, match=r"another query \(query\)"):
         sink.write(changes(spark, 0, (2, "b", "y")), 0, "another", "out")
+    relative = os.path.relpath(tmp_path / "log")
+    with pytest.raises(PlanError, match=rf" {relative} \(file:{tmp_path}/log\) holds the changelog"):
+        to_files(relative).write(changes(spark, 0, (2, "b", "y")), 0, "another", "out")
     monkeypatch.setattr(module, "_OWNERS", {})  # as after a restart of the process
     sink.write(changes(spark, 1, (3, "c", "z")), 1, "query", "renamed")
     assert sorted(row.k1 for row in spark.read.parquet(sink.path).collect()) == [1, 3]

@@ -40,6 +40,13 @@ def test_one_place_written_in_two_ways_is_one_target(other: str) -> None:
         check_outputs(outputs)
 
 
+def test_a_message_says_where_a_relative_path_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert Place.of("./out//x").in_full == f"out/x ({tmp_path}/out/x)"
+    for complete in ("/out/x", "file:/out/x", "s3a://bucket/x"):
+        assert Place.of(complete).in_full == complete
+
+
 def test_two_places_are_two_targets() -> None:
     check_outputs([Output("a", ts.to_delta("out/x")), Output("b", ts.to_delta("out/y"))])
     check_outputs([Output("a", ts.to_memory("x")), Output("b", ts.to_memory("y"))])

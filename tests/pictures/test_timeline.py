@@ -16,6 +16,7 @@ from pyspark.sql import Row
 
 import tablestream as ts
 from tablestream.errors import ArgumentError
+from tablestream.extras import install_hint
 
 pytest.importorskip("matplotlib", reason="the extra `plot` is not installed")
 
@@ -240,7 +241,7 @@ def test_without_matplotlib_an_error_says_what_to_install(monkeypatch: pytest.Mo
         monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(ArgumentError, match="needs Matplotlib") as refused:
         ts.timeline(pl.DataFrame(CHANGES), key={"id": 1})
-    assert "tablestream[plot]" in refused.value.hint
+    assert refused.value.hint == install_hint("plot")
 
 
 def test_changes_that_spark_reads(spark: SparkSession) -> None:

@@ -233,6 +233,7 @@ def test_what_is_no_state_is_told_from_what_is_not_there_any_more(query: Query, 
     (tmp_path / "empty").mkdir()
     for nothing in ("missing", "empty"):
         refused("is not the checkpoint of a query.*Give the directory", tmp_path / nothing)
+    refused(r" no/where \(file:/.+/no/where\) is not the checkpoint of a query.", "no/where")
     table = query.table("T", "table")
     query.log.add([at("X", "a", 1, 1)])
     plain = (

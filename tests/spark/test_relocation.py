@@ -59,9 +59,12 @@ def test_the_command_says_what_it_did(checkpoint: Path) -> None:
     assert json.loads(told.output) == {"checkpoint": str(checkpoint), "rewritten": 0}
 
 
-def test_what_is_no_checkpoint_is_refused(tmp_path: Path) -> None:
+def test_what_is_no_checkpoint_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ArgumentError, match="is not a checkpoint with state"):
         relocate_checkpoint(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ArgumentError, match=rf" out \({tmp_path}/out\) is not a checkpoint with state"):
+        relocate_checkpoint("out")
     assert CliRunner().invoke(app, ["relocate", str(tmp_path)]).exit_code == 2
 
 

@@ -17,13 +17,13 @@ Results go to standard output, progress and errors to standard error. With ``--j
 
 import sys
 
+from tablestream.extras import install_hint
+
 try:
     import rich as _rich  # noqa: F401 - imported to see whether it is there
     import typer as _typer  # noqa: F401 - the same
 except ModuleNotFoundError as missing:
-    sys.stderr.write(
-        f"The command line needs {missing.name}. Install it with: pip install 'tablestream[cli]'\n"
-    )
+    sys.stderr.write(f"The command line needs {missing.name}. {install_hint('cli')}\n")
     raise SystemExit(2) from missing
 
 from tablestream.cli.commands import app, main

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import pyspark
 import typer
 
 from tablestream.cli.failures import clear_errors
@@ -19,6 +20,7 @@ from tablestream.cli.sessions import kept_if_needed, sessions
 from tablestream.cli.sinks import written_to
 from tablestream.cli.target import Target, is_query, load, wrong_type
 from tablestream.errors import ArgumentError
+from tablestream.spark.local_spark import MASTER
 from tablestream.spark.runner import start
 
 if TYPE_CHECKING:
@@ -72,7 +74,7 @@ def run(
     with (
         clear_errors(debug=debug, as_json=as_json, log=log, go_on=go_on),
         kept_if_needed(log),
-        sessions(log, is_long=True) as session,
+        sessions(log, is_long=True, starting=lambda: _say_starting(screen, target)) as session,
     ):
         directory = _Checkpoint(checkpoint)
         given: dict[str, Callable[[], Any]] = {"spark": session, "checkpoint": directory.take}
@@ -87,6 +89,15 @@ def run(
         _follow(query, screen, go_on, session.remove_files)
 
 
+def _say_starting(screen: Screen, target: str) -> None:
+    """Tell the user what takes the first seconds."""
+    version = pyspark.__version__
+    screen.say(
+        f"Starting {target} with a local Spark {version} ({MASTER}), which takes some seconds.",
+        {"event": "starting", "target": target, "spark": version, "master": MASTER},
+    )
+
+
 def _started(found: Any, target: str, too_late: Sequence[str]) -> StreamingQuery:
     """Return the query that the user's function started; refuse options that it cannot have any more."""
     if not is_query(found):
@@ -94,7 +105,7 @@ def _started(found: Any, target: str, too_late: Sequence[str]) -> StreamingQuery
             target,
             found,
             "cannot run",
-            "Name a table, a stream, outputs such as table.to(sink), a query, or a function that returns one.",
+            "Name or return a table, a stream, outputs such as [table.to(sink)], or a query.",
         )
     query: StreamingQuery = found
     if too_late:

@@ -16,7 +16,7 @@ from tablestream.errors import TablestreamError
 from tablestream.spark import local_spark
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 #: The variables by which spark-submit and Spark Connect tell a program of the session that it should have.
 _GIVEN = ("PYSPARK_GATEWAY_PORT", "SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED")
@@ -34,6 +34,7 @@ class Sessions:
     _ended: contextlib.ExitStack
     _log: Path | None
     _is_long: bool
+    _starting: Callable[[], None]
     _scratch: Path | None = None
 
     def __call__(self) -> SparkSession:
@@ -43,6 +44,7 @@ class Sessions:
             return active
         if session_is_given():
             return SparkSession.builder.getOrCreate()
+        self._starting()
         scratch = Path(self._ended.enter_context(tempfile.TemporaryDirectory(prefix="tablestream-")))
         self._scratch = scratch
         log = self._log or scratch / "log"
@@ -59,7 +61,9 @@ class Sessions:
 
 
 @contextlib.contextmanager
-def sessions(log: Path | None = None, *, is_long: bool = False) -> Iterator[Sessions]:
+def sessions(
+    log: Path | None = None, *, is_long: bool = False, starting: Callable[[], None] = lambda: None
+) -> Iterator[Sessions]:
     """Yield what returns the session of the command.
 
     A local session ends with the context. A session that somebody else started stays.
@@ -70,9 +74,11 @@ def sessions(log: Path | None = None, *, is_long: bool = False) -> Iterator[Sess
         A file for the messages of a local session's processes. By default they are removed at the end.
     is_long
         Whether a local session is for a program that runs for long.
+    starting
+        Called before a local session starts, which takes seconds in which nothing else is shown.
     """
     with contextlib.ExitStack() as ended:
-        yield Sessions(ended, log, is_long)
+        yield Sessions(ended, log, is_long, starting)
 
 
 @contextlib.contextmanager

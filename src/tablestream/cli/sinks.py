@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tablestream.cli.console_sink import ConsoleSink
+from tablestream.cli.screen_sink import ScreenSink
 from tablestream.cli.target import outputs_of
 from tablestream.connectors.delta import to_delta
 from tablestream.connectors.files import to_files
@@ -33,7 +33,7 @@ def sink_of(text: str, screen: Screen, limit: int | None) -> Sink:
         It names none.
     """
     if text == CONSOLE:
-        return ConsoleSink(screen, limit)
+        return ScreenSink(screen, limit)
     kind, _, directory = text.partition(":")
     if kind not in _SINKS or not directory:
         raise ArgumentError(

@@ -39,7 +39,10 @@ def state(
     *,
     key: Annotated[
         str | None,
-        typer.Option(metavar="JSON", help='Only the row with this key, such as \'{"ticker": "A"}\'.'),
+        typer.Option(
+            metavar="JSON",
+            help='Only the row with this key, such as \'{"ticker": "A"}\'. A group may have null.',
+        ),
     ] = None,
     as_of: Annotated[
         str | None,
@@ -85,15 +88,16 @@ def _checked(checkpoint: str) -> str:
     ArgumentError
         It is on this machine, and does not exist or cannot be read.
     """
-    path = Place.of(checkpoint).local_path
+    place = Place.of(checkpoint)
+    path = place.local_path
     if path is None or not (checkpoint.startswith("file:") or _is_local_default()):
         return checkpoint
     if not Path(path).is_dir():
         raise ArgumentError(
-            f"There is no directory {checkpoint}.", hint="Give the directory of a query's checkpoint."
+            f"There is no directory {place.in_full}.", hint="Give the directory of a query's checkpoint."
         )
     if not os.access(path, os.R_OK | os.X_OK):
-        raise ArgumentError(f"{checkpoint} cannot be read.", hint="Run it as a user who may read it.")
+        raise ArgumentError(f"{place.in_full} cannot be read.", hint="Run it as a user who may read it.")
     return f"file:{path}"
 
 

@@ -52,7 +52,11 @@ def read_key(
     Raises
     ------
     ArgumentError
-        The key has other columns, or a value is null or does not fit its column's type; or as `read_state`.
+        The key has other columns, or a value does not fit its column's type; or as `read_state`.
+
+    Notes
+    -----
+    Only groups have keys with nulls: other tables drop such records.
     """
     stored, rows = read_stored(spark, checkpoint, table, batch_id, as_of)
     names = [one.name for one in stored.key]
@@ -67,15 +71,18 @@ def read_key(
 
 
 def _values(spark: SparkSession, key: Mapping[str, Any], fields: Sequence[T.StructField]) -> list[Column]:
-    """Return the values of a key as Spark's literals, in the order of its columns."""
+    """Return the values of a key as Spark's literals, in the order of its columns.
+
+    Spark reads a value that does not fit its column's type as null.
+    """
     row = F.from_json(F.lit(json.dumps(dict(key))), T.StructType([*fields]), JSON_OPTIONS)
     values = [row[field.name] for field in fields]
-    (missing,) = spark.sql("VALUES (1)").select(*(value.isNull() for value in values)).collect()
-    for field, is_missing in zip(fields, missing, strict=True):
-        if is_missing:
+    (nulls,) = spark.sql("VALUES (1)").select(*(value.isNull() for value in values)).collect()
+    for field, is_null in zip(fields, nulls, strict=True):
+        if is_null and key[field.name] is not None:
             kind = field.dataType.simpleString()
             raise ArgumentError(
-                f"The value of the key column {field.name} is null, or not of its type, {kind}.",
-                hint="Give a value of that type; times as text, such as 2024-01-02T09:00:00Z.",
+                f"The value of the key column {field.name} is not of its type, {kind}.",
+                hint="Give a value of that type, or null; times as text, such as 2024-01-02T09:00:00Z.",
             )
     return values

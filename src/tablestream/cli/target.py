@@ -25,6 +25,7 @@ Target = Annotated[
     ),
 ]
 _FORM = "Write the target as module:object."
+_WITH_PLAN = "Name or return a table, a stream, or outputs such as [table.to(sink)], as for ts.start."
 _NO_CHECKPOINT = (
     "This command starts no query and has no checkpoint. Name a function that returns the table or outputs."
 )
@@ -67,6 +68,10 @@ def outputs_of(found: Any) -> list[OutputRequest]:
 
 def wrong_type(target: str, found: Any, lack: str, hint: str) -> ArgumentError:
     """Return the error for an object of which a command can make nothing."""
+    if found is None:
+        return ArgumentError(
+            f"{target} is None, or returns nothing.", hint=f"End a function with a return. {hint}"
+        )
     return ArgumentError(f"{target} is of type {type(found).__name__}; it {lack}.", hint=hint)
 
 
@@ -87,12 +92,10 @@ def with_plan(target: str, found: Any) -> Any:
         found.stop()
         raise ArgumentError(
             f"{target} started its query itself; this command only shows plans.",
-            hint="Name a function that returns the table or outputs.",
+            hint=f"Do not start it in this function. {_WITH_PLAN}",
         )
     if not hasattr(found, "diagram"):
-        raise wrong_type(
-            target, found, "has no plan", "Name a table, a stream, or outputs such as table.to(sink)."
-        )
+        raise wrong_type(target, found, "has no plan", _WITH_PLAN)
     return found
 
 
@@ -106,7 +109,7 @@ def _imported(name: str) -> Any:
         if error.name is None or not f"{name}.".startswith(f"{error.name}."):
             raise
         raise ArgumentError(
-            f"There is no module {error.name}.", hint="The search starts in the current directory."
+            f"There is no module {error.name}.", hint=f"The search starts in the current directory, {here}."
         ) from error
 
 

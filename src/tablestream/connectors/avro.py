@@ -20,6 +20,7 @@ from tablestream.connectors.avro_registry import Registry
 from tablestream.connectors.avro_schema import AvroSchema, columns_of
 from tablestream.connectors.formats import Decoder, Encoder, Part
 from tablestream.errors import ArgumentError
+from tablestream.extras import install_hint
 
 Schema = str | Mapping[str, Any] | Sequence[Any]
 
@@ -174,7 +175,7 @@ def _check_package() -> None:
 def _missing(package: str, extra: str) -> ArgumentError:
     return ArgumentError(
         f"This format needs the package {package}.",
-        hint=f"Install it with: pip install 'tablestream[{extra}]'.",
+        hint=install_hint(extra),
         where=user_line(),
     )
 

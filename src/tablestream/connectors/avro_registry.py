@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from tablestream.connectors.avro_schema import AvroSchema
 from tablestream.errors import ArgumentError, RegistryError
+from tablestream.extras import install_hint
 
 if TYPE_CHECKING:
     from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
@@ -78,7 +79,7 @@ def _client(registry: Registry) -> SchemaRegistryClient:
     except ImportError as error:
         raise ArgumentError(
             "Confluent's Avro needs the package confluent-kafka.",
-            hint="Install it with: pip install 'tablestream[registry]'.",
+            hint=install_hint("registry"),
         ) from error
     try:
         return SchemaRegistryClient(json.loads(registry.settings))

@@ -11,6 +11,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import Window
 from pyspark.sql import functions as F
 
+from tablestream.connectors.files import in_full
 from tablestream.connectors.sink import CHANGE_COLUMNS, CHANGE_TYPE, ORDER, KeyedSink, checked_path, quoted
 from tablestream.errors import ArgumentError, PlanError, SessionSettingError
 
@@ -113,7 +114,8 @@ class DeltaSink(KeyedSink):
         missing = [name for name in changes.columns if name not in {*table.columns, *CHANGE_COLUMNS}]
         if missing:
             raise PlanError(
-                f"The Delta table at {self.path} has no column {', '.join(map(repr, missing))}.",
+                f"The Delta table at {in_full(changes.sparkSession, self.path)} has no column"
+                f" {', '.join(map(repr, missing))}.",
                 hint="Add it with ALTER TABLE, exclude it with select(...), or write to another path.",
             )
 

@@ -36,6 +36,8 @@ CORRUPT_RECORD = "_corrupt_record"
 _METADATA = "tablestream"
 ON_MALFORMED = "on_malformed"
 OWNER = "_tablestream_owner"
+#: The name of a file that does not exist.
+_NOWHERE = "_tablestream_nowhere"
 #: The name of a log's directories, and of the column that readers make of it.
 MICRO_BATCH = "micro_batch"
 
@@ -273,7 +275,8 @@ def _load(
         if error.getCondition() != "PATH_NOT_FOUND":
             raise
         raise PlanError(
-            f"There is no directory {path} to read.", hint="Create it first; it may be empty."
+            f"There is no directory {in_full(spark, path)} to read.",
+            hint="Create it first; it may be empty.",
         ) from error
     return frame
 
@@ -340,7 +343,7 @@ class FileSink(KeyedSink):
             spark.createDataFrame([(owner,)], "value string").coalesce(1).write.mode("overwrite").text(mark)
         elif found.partition("/")[0] != owner:  # older versions added the output's name
             raise PlanError(
-                f"The directory {self.path} holds the changelog of another query ({found}).",
+                f"The directory {in_full(spark, self.path)} holds the changelog of another query ({found}).",
                 hint="A new checkpoint is a new query: write to another path, or delete the old log.",
             )
         _OWNERS[self.path] = owner
@@ -427,6 +430,23 @@ def small_lines(spark: SparkSession, pattern: str) -> list[str]:
             return []
         raise
     return list(dict.fromkeys(row[0] for row in rows))
+
+
+def in_full(spark: SparkSession, path: str) -> str:
+    """Return a path for a message: a relative one with the place where Spark looks for it.
+
+    Only Spark knows that place. Its file system may be another than this machine's, and its directory is the one in
+    which its Java started. It says the place of what does not exist.
+    """
+    if not Place.of(path).is_relative:
+        return path
+    try:
+        _ = spark.read.text(f"{path}/{_NOWHERE}").schema
+    except AnalysisException as error:
+        full = (error.getMessageParameters() or {}).get("path", "")
+        if full.endswith(f"/{_NOWHERE}"):
+            return f"{path} ({full.removesuffix(f'/{_NOWHERE}')})"
+    return path
 
 
 def _text(path: Path) -> str:

@@ -50,6 +50,19 @@ class Place:
         return f"{self.scheme}:{host}{self.path}" if self.scheme else f"{host}{self.path}"
 
     @property
+    def is_relative(self) -> bool:
+        """Whether the place depends on a directory, and on the session's default file system."""
+        return not self.scheme and not self.host and not self.path.startswith("/")
+
+    @property
+    def in_full(self) -> str:
+        """The path for a message about a place where this process looked: a relative one with the absolute path.
+
+        `tablestream.connectors.files.in_full` is for a place where Spark looked.
+        """
+        return f"{self} ({self.local_path})" if self.is_relative else str(self)
+
+    @property
     def local_path(self) -> str | None:
         """The absolute path, if the place is or may be on this machine; None for other file systems."""
         return os.path.abspath(self.path) if self.scheme in ("", "file") else None  # noqa: PTH100 - as for Spark

@@ -247,7 +247,7 @@ def to_postgres(
     Raises
     ------
     ArgumentError
-        A name or the connection string is invalid, or psycopg is missing (``pip install 'tablestream[postgres]'``).
+        A name or the connection string is invalid, or psycopg is missing (the extra ``postgres``).
     PlanError
         When the query starts: the table does not exist, or does not fit. The message has a CREATE TABLE that does.
     UnsupportedTypeError

@@ -25,11 +25,11 @@ from typing import TYPE_CHECKING, Any
 
 from tablestream.calling import user_line
 from tablestream.errors import ArgumentError, DatabaseError
+from tablestream.extras import install_hint
 
 if TYPE_CHECKING:
     import psycopg
 
-_EXTRA = "Install it with: pip install 'tablestream[postgres]'."
 _SECRETS = ("password", "sslpassword", "oauth_client_secret")
 #: For libpq, where the user says nothing: a server that is gone is noticed after about a minute.
 _USUAL = {
@@ -148,7 +148,7 @@ def _import() -> None:
     except ImportError as error:
         raise ArgumentError(
             "Writing to PostgreSQL needs the package psycopg, in the driver and in Spark's workers.",
-            hint=_EXTRA,
+            hint=install_hint("postgres"),
             where=user_line(),
         ) from error
 

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING
 
 from tablestream.calling import user_line
 from tablestream.errors import ArgumentError
+from tablestream.extras import install_hint
 
 if TYPE_CHECKING:
     from opentelemetry.metrics import Meter
@@ -102,7 +103,7 @@ def _global_meter() -> Meter:
     except ImportError as missing:
         raise ArgumentError(
             "An OpenTelemetryExporter needs opentelemetry-api, which is not installed.",
-            hint="Install it with: pip install 'tablestream[opentelemetry]'.",
+            hint=install_hint("opentelemetry"),
             where=user_line(),
         ) from missing
     return get_meter("tablestream")

@@ -14,6 +14,7 @@ from tablestream.calling import user_line
 from tablestream.connectors.memory import sortable
 from tablestream.connectors.sink import CHANGE_COLUMNS, CHANGE_TYPE, LATEST, ORDER, TIMESTAMP, quoted
 from tablestream.errors import ArgumentError
+from tablestream.extras import install_hint
 from tablestream.pictures.validity import Change, moments
 
 if TYPE_CHECKING:
@@ -98,8 +99,7 @@ def timeline(
         from tablestream.pictures.plot import plotted
     except ImportError as missing:
         raise _refused(
-            "A timeline needs Matplotlib, which is not installed.",
-            "Install it with: pip install 'tablestream[plot]'.",
+            "A timeline needs Matplotlib, which is not installed.", install_hint("plot")
         ) from missing
     if type(last) is not int or last < 1:
         raise _refused(f"last={last!r} is no number of changes.", "Give a whole number of at least 1.")

@@ -130,7 +130,7 @@ def _check_keys(rows: DataFrame, source: Source) -> None:
 def _hashable(name: str, kind: T.DataType) -> Column:
     """A column of the key, to be hashed. Spark's hash passes over nulls inside a value, so that is hashed as text."""
     nested = isinstance(kind, T.StructType | T.ArrayType | T.MapType)
-    return F.to_json(F.struct(name), JSON_OPTIONS | {"ignoreNullFields": "false"}) if nested else F.col(name)
+    return _as_json([F.col(name)]) if nested else F.col(name)
 
 
 def _refuse_several(rows: DataFrame, source: Source) -> None:

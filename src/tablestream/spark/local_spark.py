@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 MINIMUM_JAVA = 17
+#: All cores of this machine.
+MASTER = "local[*]"
 _JAVA_TIMEOUT_S = 60
 # The second compiler takes longer than a run of minutes can win back: 40 of 90 seconds of the JVM's processor time
 # in a small demo.
@@ -106,7 +108,7 @@ def _session(scratch: Path) -> SparkSession:
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),
         "spark.sql.streaming.numRecentProgressUpdates": "1000",
     }
-    builder = SparkSession.builder.master("local[*]").appName("tablestream")
+    builder = SparkSession.builder.master(MASTER).appName("tablestream")
     for name, value in settings.items():
         builder = builder.config(name, value)
     return builder.getOrCreate()

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from pyspark.storagelevel import StorageLevel
 
 from tablestream.calling import user_line
+from tablestream.connectors.console import ConsoleSink
 from tablestream.connectors.place import Place
 from tablestream.connectors.sink import RecordSink
 from tablestream.errors import ArgumentError
@@ -35,9 +36,10 @@ def check_outputs(outputs: Sequence[Output]) -> None:
     Raises
     ------
     ArgumentError
-        When two share a name or a target (by which a replay is recognised).
+        When two share a name or a target (by which a replay is recognised). They may share the console.
     """
-    names, targets = [output.name for output in outputs], [output.sink.target for output in outputs]
+    names = [output.name for output in outputs]
+    targets = [output.sink.target for output in outputs if not isinstance(output.sink, ConsoleSink)]
     for what, values, keys in (("name", names, names), ("target", targets, list(map(_place, targets)))):
         twice = sorted({value for value, key in zip(values, keys, strict=True) if keys.count(key) > 1})
         if twice:

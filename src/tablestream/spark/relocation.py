@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from pyarrow import fs
 
 from tablestream.calling import user_line
-from tablestream.connectors.files import small_lines
+from tablestream.connectors.files import in_full, small_lines
 from tablestream.connectors.place import Place
 from tablestream.connectors.sink import checked_path
 from tablestream.errors import ArgumentError, CheckpointMovedError
@@ -81,7 +81,7 @@ def relocate_checkpoint(checkpoint: str | os.PathLike[str]) -> int:
             rewritten += 1
     if not found:
         raise ArgumentError(
-            f"{place} is not a checkpoint with state.",
+            f"{place.in_full} is not a checkpoint with state.",
             hint="Give the directory at its new place, as checkpoint= of ts.start.",
             where=user_line(),
         )
@@ -100,8 +100,8 @@ def check_place(spark: SparkSession, checkpoint: str) -> None:
         before = path.rpartition("/state/")[0]
         if not is_same_place(before, checkpoint):
             raise CheckpointMovedError(
-                f"The checkpoint {checkpoint} was moved or copied from {before}, where Spark would still look for"
-                " files.",
+                f"The checkpoint {in_full(spark, checkpoint)} was moved or copied from {before}, where Spark would"
+                " still look for files.",
                 hint=f"Run `tablestream relocate {checkpoint}` or call ts.relocate_checkpoint once.",
                 where=user_line(),
             )

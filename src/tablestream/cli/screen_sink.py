@@ -1,4 +1,4 @@
-"""A sink that shows changes on the console."""
+"""A sink that shows changes on the screen of ``tablestream run``."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as F
 
 from tablestream.cli.reading import json_lines, polars_rows
-from tablestream.connectors.shipping import has_context
-from tablestream.connectors.sink import ORDER, KeyedSink
-from tablestream.errors import PlanError
+from tablestream.connectors.console import FirstChanges, refuse_connect
+from tablestream.connectors.sink import KeyedSink
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class ConsoleSink(KeyedSink):
+class ScreenSink(KeyedSink):
     """Shows the first changes of each micro-batch, in order. A micro-batch that is done again is shown again.
 
     Attributes
@@ -47,29 +46,20 @@ class ConsoleSink(KeyedSink):
 
     def check(self, spark: SparkSession, columns: Sequence[str]) -> None:  # noqa: ARG002 (the contract's)
         """Refuse Spark Connect: the server would show the changes."""
-        if not has_context(spark):
-            raise PlanError(
-                "Changes cannot be shown on the console under Spark Connect: the server would show them.",
-                hint="Write them to files, such as --to parquet:out/changes.",
-            )
+        refuse_connect(spark)
 
     def write(self, changes: DataFrame, micro_batch_id: int, query_id: str, output_name: str) -> None:  # noqa: ARG002 (the contract's)
         """Show the changes of one micro-batch, if there are any."""
-        count = changes.count()
-        if not count:
+        first = FirstChanges.of(changes, self.limit, output_name, micro_batch_id)
+        if first is None:
             return
-        left_out = 0 if self.limit is None else max(0, count - self.limit)
-        some = f"the first {self.limit} of {count:,}" if left_out else f"{count:,}"
-        title = f"{output_name}, micro-batch {micro_batch_id}: {some} change{'s'[: count != 1]}"
         place = {"output": output_name, "micro_batch": micro_batch_id}
-        ordered = changes.orderBy(ORDER).drop(ORDER)
-        shown = ordered.limit(self.limit) if self.limit is not None and left_out else ordered
-        self.screen.changes(title, lambda: polars_rows(shown), lambda: _lines(shown, place, left_out))
+        self.screen.changes(first.title, lambda: polars_rows(first.rows), lambda: _lines(first, place))
 
 
-def _lines(shown: DataFrame, place: Mapping[str, Any], left_out: int) -> Iterator[str]:
+def _lines(first: FirstChanges, place: Mapping[str, Any]) -> Iterator[str]:
     """Yield an event for each change, and one that says how many are left out, if any."""
     facts = [F.lit(value).alias(name) for name, value in {"event": "change", **place}.items()]
-    yield from json_lines(shown.select(*facts, F.struct("*").alias("row")))
-    if left_out:
-        yield json.dumps({"event": "omitted", **place, "changes": left_out})
+    yield from json_lines(first.rows.select(*facts, F.struct("*").alias("row")))
+    if first.left_out:
+        yield json.dumps({"event": "omitted", **place, "changes": first.left_out})

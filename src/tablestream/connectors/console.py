@@ -1,0 +1,155 @@
+"""Outputs printed by this process: the first changes of each micro-batch, in order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tablestream.calling import user_line
+from tablestream.connectors.shipping import has_context
+from tablestream.connectors.sink import ORDER, KeyedSink
+from tablestream.errors import ArgumentError, PlanError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+
+
+@dataclass(frozen=True, slots=True)
+class FirstChanges:
+    """The first changes of a micro-batch.
+
+    Attributes
+    ----------
+    title
+        The output, the micro-batch, and how many changes it has.
+    rows
+        The changes, sorted by ``_order`` and without it.
+    left_out
+        How many changes follow.
+    """
+
+    title: str
+    rows: DataFrame
+    left_out: int
+
+    @classmethod
+    def of(
+        cls, changes: DataFrame, limit: int | None, output_name: str, micro_batch_id: int
+    ) -> FirstChanges | None:
+        """Find the first `limit` changes, or all; None if there is no change."""
+        count = changes.count()
+        if not count:
+            return None
+        left_out = 0 if limit is None else max(0, count - limit)
+        some = f"the first {limit} of {count:,}" if left_out else f"{count:,}"
+        title = f"{output_name}, micro-batch {micro_batch_id}: {some} change{'s'[: count != 1]}"
+        ordered = changes.orderBy(ORDER).drop(ORDER)
+        return cls(title, ordered.limit(limit) if limit is not None and left_out else ordered, left_out)
+
+
+@dataclass(frozen=True, slots=True)
+class ConsoleSink(KeyedSink):
+    """The standard output of this process; made by `to_console`."""
+
+    n_rows: int = 20
+    truncate: bool | int = True
+
+    @property
+    def target(self) -> str:
+        """There is one console. Several outputs of a query may share it."""
+        return "console"
+
+    @property
+    def needs_final(self) -> bool:
+        """Every change is shown."""
+        return False
+
+    def check(self, spark: SparkSession, columns: Sequence[str]) -> None:  # noqa: ARG002 (the contract's)
+        """Refuse Spark Connect: the server would print the changes."""
+        refuse_connect(spark)
+
+    def write(self, changes: DataFrame, micro_batch_id: int, query_id: str, output_name: str) -> None:  # noqa: ARG002 (the contract's)
+        """Print the first changes of one micro-batch, if there are any."""
+        first = FirstChanges.of(changes, self.n_rows, output_name, micro_batch_id)
+        if first is None:
+            return
+        print(first.title)  # noqa: T201 - that is what it is for
+        first.rows.show(self.n_rows, self.truncate)
+        if first.left_out:
+            print(f"... and {first.left_out:,} more\n", flush=True)  # noqa: T201 - the same
+
+
+def to_console(*, n_rows: int = 20, truncate: bool | int = True) -> ConsoleSink:
+    """Print the changes of an output, to look at them while a query runs, also beside other outputs.
+
+    Each micro-batch with changes prints its first ones, in their order (``_order``) and as ``DataFrame.show`` does,
+    and how many more there are.
+
+    Parameters
+    ----------
+    n_rows
+        The largest number of changes per micro-batch.
+    truncate
+        As for ``DataFrame.show``: whether values are cut to 20 characters, or to how many.
+
+    Returns
+    -------
+    ConsoleSink
+        For ``table.to(...)``. Several outputs of a query may have one: the lines begin with the output's name.
+
+    Raises
+    ------
+    ArgumentError
+        An argument is not such a number.
+    PlanError
+        When the query starts under Spark Connect, where the server would print the changes.
+
+    Notes
+    -----
+    A micro-batch that is done again, after a failure or a restart, is printed again. It sorts its changes, so it costs
+    more than the rows that it prints.
+
+    Examples
+    --------
+    >>> changes = spark.sql("SELECT id, 'upsert' AS _change_type, struct(id) AS _order FROM range(3)")
+    >>> to_console(n_rows=2).write(changes, 0, "a query", "positions")
+    positions, micro-batch 0: the first 2 of 3 changes
+    +---+------------+
+    | id|_change_type|
+    +---+------------+
+    |  0|      upsert|
+    |  1|      upsert|
+    +---+------------+
+    <BLANKLINE>
+    ... and 1 more
+    <BLANKLINE>
+    """
+    _check_kinds(n_rows, truncate)
+    return ConsoleSink(n_rows, truncate)
+
+
+def refuse_connect(spark: SparkSession) -> None:
+    """Raise under Spark Connect, where another process calls ``foreachBatch``."""
+    if not has_context(spark):
+        raise PlanError(
+            "Changes cannot be shown on the console under Spark Connect: the server would show them.",
+            hint="Write them to files, and read those.",
+        )
+
+
+def _check_kinds(n_rows: Any, truncate: Any) -> None:
+    """Check the types of arguments, and that they are not too small."""
+    if type(n_rows) is not int or n_rows < 1:
+        raise ArgumentError(
+            f"n_rows={n_rows!r} is no number of changes.",
+            hint="Give a whole number of at least 1.",
+            where=user_line(),
+        )
+    if not isinstance(truncate, int) or truncate < 0:
+        raise ArgumentError(
+            f"truncate={truncate!r} is neither a bool nor a number of characters.",
+            hint="Give False for whole values, or the number of characters.",
+            where=user_line(),
+        )
