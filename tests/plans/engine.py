@@ -326,7 +326,15 @@ class Engine:
 
     def _round(self, work: Round, shard: int, mine: dict[int, list[pl.DataFrame]], inbox: Inbox) -> None:
         store = self.stores.setdefault((work.number, shard), MemoryStore())
-        state = ShardState(store, self.cache, work.traces, work.fingerprint, work.text, tables=work.tables)
+        state = ShardState(
+            store,
+            self.cache,
+            work.traces,
+            work.fingerprint,
+            work.text,
+            tables=work.tables,
+            older_fingerprint=work.older_fingerprint,
+        )
         clock = WallClock(self.now) if work.needs_clock else None
         place = (shard, self.shards)
         counts = Counts(self.dropped)

@@ -102,6 +102,7 @@ class Attempt:
             work.fingerprint,
             work.text,
             tables=work.tables,
+            older_fingerprint=work.older_fingerprint,
             chunk_size_bytes=self.sizes.chunk_bytes,
         )
         clock = WallClock(self.now_us) if work.needs_clock else None

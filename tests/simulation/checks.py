@@ -16,16 +16,20 @@ from tablestream.runtime.measures import ROWS_IN, ROWS_OUT
 from tablestream.state import manifest as manifests
 from tablestream.state.cache import NoCache
 from tablestream.state.run import decode
+from tablestream.state.sealed import unseal
 from tablestream.state.shard import ShardState
 from tablestream.state.store import MemoryStore
 from tablestream.state.trace import TraceSpec
 from tests.plans.comparing import by_step_and_key, sources_of
 from tests.plans.engine import Engine, Step
 from tests.plans.model import Model
-from tests.simulation.driver import Committed, Driver, SimulationError, hasher
+from tests.simulation.driver import Committed, Driver, hasher
+from tests.simulation.happened import SimulationError
+from tests.simulation.setup import used_variants
 from tests.simulation.shadow import Shadow
 from tests.simulation.store import Place, listed_chunks
 from tests.simulation.tuning import SAME_RUNS
+from tests.simulation.variants import variants
 from tests.simulation.world import Tuning, World
 
 Outputs = list[list[Step]]
@@ -39,31 +43,40 @@ class Undisturbed:
     engine
         Has the state at the end.
     outputs, counts
-        What came of each micro-batch.
+        By variant of the plan, what came of each micro-batch.
     """
 
     def __init__(self, world: World) -> None:
-        outputs = world.case.outputs()
-        self.engine = Engine(
-            outputs, world.compat, world.shards, hasher=hasher(world), align=world.case.align
-        )
-        self.outputs: list[Outputs] = []
-        self.counts: list[Committed] = []
+        self.outputs: dict[int, list[Outputs]] = {}
+        self.counts: dict[int, list[Committed]] = {}
         self.shadow = Shadow()
-        self._model = _model(world, self.engine)
+        self._variants = variants(world.case)
         with self.shadow.watching():
-            self._run(world)
+            self.engine = self._run(world, 0)
         _check_traces(self)
+        for number in used_variants(world) - {0}:
+            self._run(world, number)
 
-    def _run(self, world: World) -> None:
-        sources = sources_of([output.node for output in self.engine.outputs])
+    def _run(self, world: World, variant: int) -> Engine:
+        """Run a variant from the start. No state depends on it: so it is what the query gives that changes to it."""
+        engine = Engine(
+            self._variants[variant].outputs,
+            world.compat,
+            world.shards,
+            hasher=hasher(world),
+            align=world.case.align,
+        )
+        model = _model(world, engine) if variant == 0 else None
+        sources = sources_of([output.node for output in engine.outputs])
+        outputs, counts = self.outputs.setdefault(variant, []), self.counts.setdefault(variant, [])
         for number in range(len(world.micro_batches)):
             records = world.records(sources, number)
-            self.engine.dropped = Counter()
-            self.outputs.append(self.engine.steps(records, world.times_us[number]))
-            self.counts.append(Committed(self.engine.dropped, self.engine.measures))
-            if self._model is not None:
-                _same_as_model(number, self.outputs[-1], self._model.steps(records))
+            engine.dropped = Counter()
+            outputs.append(engine.steps(records, world.times_us[number]))
+            counts.append(Committed(engine.dropped, engine.measures))
+            if model is not None:
+                _same_as_model(number, outputs[-1], model.steps(records))
+        return engine
 
 
 def _model(world: World, engine: Engine) -> Model | None:
@@ -99,21 +112,28 @@ def check(world: World, disturbed: Driver, undisturbed: Undisturbed) -> None:
 
 def _check_outputs(disturbed: Driver, undisturbed: Undisturbed) -> None:
     """Each sink holds each micro-batch once, with the same changes in the same order."""
-    for output, sink in enumerate(disturbed.sinks):
-        stored = sink.read()
-        for number, outputs in enumerate(undisturbed.outputs):
-            if stored.get(number) != outputs[output]:
+    for target, sink in disturbed.sinks.items():
+        for number, got in sink.read().items():
+            variant = disturbed.written[target][number]
+            output = disturbed.variants[variant].targets.index(target)
+            wanted = undisturbed.outputs[variant][number][output]
+            if got != wanted:
                 raise SimulationError(
-                    f"Micro-batch {number}, output {output}: the sink has {stored.get(number)},"
-                    f" the undisturbed run gives {outputs[output]}."
+                    f"Micro-batch {number}, {target}: the sink has {got}, the undisturbed run gives {wanted}."
                 )
-        if len(stored) != len(undisturbed.outputs):
-            raise SimulationError(f"Output {output}: the sink has the micro-batches {list(stored)}.")
+    for number, committed in enumerate(disturbed.commits):
+        for target in disturbed.variants[committed.variant].targets:
+            if number not in disturbed.sinks[target].marks:
+                raise SimulationError(f"Micro-batch {number} was committed, and {target} lacks it.")
+    for target, sink in disturbed.sinks.items():
+        if too_many := sink.marks - set(range(len(disturbed.commits))):
+            raise SimulationError(f"{target}: the sink has the micro-batches {too_many}.")
 
 
 def _check_counts(world: World, disturbed: Driver, undisturbed: Undisturbed) -> None:
     """What operators dropped and counted is the same."""
-    for number, (mine, his) in enumerate(zip(disturbed.commits, undisturbed.counts, strict=True)):
+    for number, mine in enumerate(disturbed.commits):
+        his = undisturbed.counts[mine.variant][number]
         if +mine.dropped != +his.dropped:
             raise SimulationError(f"Micro-batch {number}: dropped {+mine.dropped} instead of {+his.dropped}.")
         if _rows(mine) != _rows(his) and not world.case.has_clock:
@@ -139,14 +159,14 @@ def _check_state(world: World, disturbed: Driver, undisturbed: Undisturbed) -> N
             spec.name: undisturbed.shadow.bound(undisturbed.engine.stores.get(place), spec)
             for spec in disturbed.engine.plan.rounds[place[0] - 1].traces
         }
-        content, wanted = (_content(disturbed.engine, place, store, world, bounds) for store in (mine, his))
+        content, wanted = (_content(disturbed, place, store, world, bounds) for store in (mine, his))
         for name in wanted:
             if content[name] != wanted[name]:
                 extra, lacking = content[name] - wanted[name], wanted[name] - content[name]
                 raise SimulationError(
                     f"Round and shard {place}: in {name} the state has {sorted(extra)} instead of {sorted(lacking)}."
                 )
-        if _runs_are_same(world) and not _same_runs(mine, his):
+        if _runs_are_same(world, disturbed.tunings) and not _same_runs(mine, his):
             raise SimulationError(
                 f"Round and shard {place}: the manifest is {mine.manifest!r} instead of {his.manifest!r}."
             )
@@ -168,10 +188,10 @@ def _same_runs(mine: MemoryStore, his: MemoryStore) -> bool:
     )
 
 
-def _runs_are_same(world: World) -> bool:
+def _runs_are_same(world: World, tunings: set[Tuning]) -> bool:
     """Whether the runs have to be the same, and not only their content."""
     case = world.case
-    return case.align is None and not case.has_clock and SAME_RUNS.issuperset(world.tunings)
+    return case.align is None and not case.has_clock and tunings <= SAME_RUNS
 
 
 def _check_chunks(disturbed: Driver, place: Place, store: MemoryStore) -> None:
@@ -196,29 +216,34 @@ def _scanned(engine: Engine, place: Place, store: MemoryStore) -> Iterator[tuple
 
 
 def _content(
-    engine: Engine, place: Place, store: MemoryStore, world: World, bounds: Mapping[str, int | None]
+    disturbed: Driver, place: Place, store: MemoryStore, world: World, bounds: Mapping[str, int | None]
 ) -> dict[str, Counter[str]]:
     """The live rows of every trace, the marks and the plan, as text."""
+    tunings = disturbed.tunings
     found = {
-        spec.name: Counter(map(repr, _lasting(rows, spec, world, bounds[spec.name]).rows()))
-        for spec, rows in _scanned(engine, place, store)
+        spec.name: Counter(map(repr, _lasting(rows, spec, world, tunings, bounds[spec.name]).rows()))
+        for spec, rows in _scanned(disturbed.engine, place, store)
     }
     if not world.case.has_clock:
         marks = {} if store.manifest is None else manifests.decode(store.manifest).clocks
-        found["marks"] = Counter(f"{name} {value}" for name, value in marks.items() if _is_exact(name, world))
-        found["plan"] = Counter([store.plan or ""])
+        found["marks"] = Counter(
+            f"{name} {value}" for name, value in marks.items() if _is_exact(name, tunings)
+        )
+        found["plan"] = Counter([unseal(store.plan or "[]", "plan")])
     return found
 
 
-def _is_exact(mark: str, world: World) -> bool:
+def _is_exact(mark: str, tunings: set[Tuning]) -> bool:
     """Whether a mark does not depend on slices: the start of a time index may be too early."""
-    return Tuning.SMALL_SLICES not in world.tunings or mark.rsplit("/", maxsplit=1)[-1] not in {
+    return Tuning.SMALL_SLICES not in tunings or mark.rsplit("/", maxsplit=1)[-1] not in {
         WAITING,
         BY_ARRIVAL,
     }
 
 
-def _lasting(rows: pl.DataFrame, spec: TraceSpec, world: World, bound: int | None) -> pl.DataFrame:
+def _lasting(
+    rows: pl.DataFrame, spec: TraceSpec, world: World, tunings: set[Tuning], bound: int | None
+) -> pl.DataFrame:
     """Leave out what depends on the order of arrival, on slices, or on when runs are merged.
 
     An expired row goes with the next merge. So does an expired tombstone of a versioned table, which would become
@@ -226,9 +251,9 @@ def _lasting(rows: pl.DataFrame, spec: TraceSpec, world: World, bound: int | Non
     """
     if world.case.align is not None:
         rows = rows.drop(_ARRIVAL, strict=False)
-    if Tuning.SMALL_SLICES in world.tunings:
+    if Tuning.SMALL_SLICES in tunings:
         rows = rows.drop(TURN, strict=False)
-    if bound is not None and spec.expires is not None and not _runs_are_same(world):
+    if bound is not None and spec.expires is not None and not _runs_are_same(world, tunings):
         rows = rows.filter((pl.col(spec.expires) >= bound).fill_null(value=True))
         rows = rows.filter(EXISTS) if EXISTS in rows.columns else rows
     return rows

@@ -8,14 +8,15 @@ from pathlib import Path
 
 import polars as pl
 
-from tablestream.errors import DamagedStateError
+from tablestream.errors import StateError
 from tablestream.runtime.rounds import Round
 from tests.simulation.attempt import Attempt
 from tests.simulation.executors import CACHE_KINDS, damage_cache, flipped, make_executors
 from tests.simulation.happened import Happened
 from tests.simulation.neighbour import Neighbour
 from tests.simulation.order import BEGINS, FAILS, Event
-from tests.simulation.store import AttemptFailed, StateOfRecord
+from tests.simulation.setup import Setup
+from tests.simulation.store import AttemptFailed, Place, StateOfRecord
 from tests.simulation.tuning import Sizes
 from tests.simulation.world import Fault, Kind, World
 
@@ -43,50 +44,62 @@ class Cluster:
 
     Attributes
     ----------
+    setup
+        What the query was started with.
     version
         The version of the state that the current micro-batch starts from, which is its number.
     turn
         How many tasks of the micro-batch were run.
     attempts
         How many attempts of tasks there were.
+    published
+        The shards whose next version this run of the micro-batch wrote.
     """
 
     world: World
     directory: Path
     happened: Happened
+    setup: Setup
     version: int = 0
     turn: int = 0
     attempts: int = 0
     state: StateOfRecord = field(default_factory=StateOfRecord)
     zombies: list[Attempt] = field(default_factory=list)
+    published: set[Place] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         """Start the executors."""
-        self.sizes = Sizes.of(self.world.tunings)
-        self.executors = make_executors(self.world, self.directory, self.sizes)
         self._neighbour: Neighbour | None = None
+        self.restart(self.setup)
 
     def begin(self, micro_batch: int) -> None:
         """Begin a micro-batch; stored files may be damaged meanwhile."""
         self.version, self.turn = micro_batch, 0
+        self.published.clear()
         self.happened.micro_batches += 1
         for fault in self.happened.take(_STATE_KINDS, micro_batch):
             self._damage_state(fault)
 
-    def restart(self) -> None:
+    def restart(self, setup: Setup) -> None:
         """Start all executors anew."""
-        for executor in self.executors:
-            executor.restart()
+        self.setup, self.sizes = setup, Sizes.of(setup.tunings)
+        self.executors = make_executors(setup, self.directory, self.sizes)
 
-    def run(self, work: Round, inboxes: Inboxes, now_us: int) -> Attempt:
+    def commit(self) -> None:
+        """Forget what a run that ended wrote for the micro-batch: in Spark, each partition writes its version again."""
+        self.state.forget(self.version + 1, kept=self.published)
+
+    def run(self, work: Round, shards: int, inboxes: Inboxes, now_us: int) -> Attempt:
         """Run a task, in as many attempts as it takes, and return the one that counts."""
         self._meanwhile()
         for fault in self.happened.take(_ATTEMPT_KINDS, self.version, self.turn):
-            self._fail(fault, self._attempt(work, inboxes, now_us, fault.where))
+            self._fail(fault, self._attempt(work, shards, inboxes, now_us, fault.where))
         races = self.happened.take([Kind.SPECULATION], self.version, self.turn)
-        attempt = self._attempt(work, inboxes, now_us, self.turn)
+        attempt = self._attempt(work, shards, inboxes, now_us, self.turn)
         if races:
-            attempt = self._race(races[0], attempt, self._attempt(work, inboxes, now_us, races[0].where))
+            attempt = self._race(
+                races[0], attempt, self._attempt(work, shards, inboxes, now_us, races[0].where)
+            )
         attempt.advance()
         self._publish(attempt)
         self.turn += 1
@@ -99,21 +112,23 @@ class Cluster:
 
     # Attempts
 
-    def _attempt(self, work: Round, inboxes: Inboxes, now_us: int, where: int) -> Attempt:
+    def _attempt(self, work: Round, shards: int, inboxes: Inboxes, now_us: int, where: int) -> Attempt:
         """Prepare an attempt on one of the executors."""
         number = self.world.rng("executor", self.version, self.turn, where).randrange(len(self.executors))
         stores = {shard: self.state.open((work.number, shard), self.version) for shard in inboxes}
         cache = self.executors[number].cache
         self.attempts += 1
-        task = min(inboxes) % self.world.tasks
+        task = min(inboxes) % self.setup.tasks
         place = Event(BEGINS, self.version, work.number, task, self.attempts)
-        attempt = Attempt(work, self.world.shards, inboxes, stores, cache, self.sizes, now_us)
+        attempt = Attempt(work, shards, inboxes, stores, cache, self.sizes, now_us)
         attempt.tell = lambda what: self.happened.order.append(place._replace(what=what))
         return attempt
 
     def _publish(self, attempt: Attempt) -> None:
         for shard, store in attempt.stores.items():
-            self.state.publish((attempt.work.number, shard), self.version + 1, store)
+            place = attempt.work.number, shard
+            self.state.publish(place, self.version + 1, store)
+            self.published.add(place)
 
     def _fail(self, fault: Fault, attempt: Attempt) -> None:
         """Run an attempt until it fails."""
@@ -183,7 +198,7 @@ class Cluster:
         """Let an attempt go on that nobody waits for; what it meets does not matter to the query."""
         try:
             zombie.advance(1)
-        except (AttemptFailed, DamagedStateError) as problem:
+        except (AttemptFailed, StateError) as problem:
             zombie.tell(FAILS)
             zombie.is_over = True
             self.happened.note(f"a zombie ended with {type(problem).__name__}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -12,26 +13,26 @@ from typing import Any
 import polars as pl
 
 from tablestream.errors import DamagedStateError
+from tablestream.planner.physical_plan import Align
 from tablestream.runtime.rounds import Round
 from tablestream.spark.outputs import Output as WrittenOutput
 from tablestream.spark.outputs import write_outputs
 from tablestream.state.births import Births, NewShard, decode, encode
 from tests.plans.comparing import sources_of
-from tests.plans.engine import Engine, Hasher, Inbox, Output, stable_hash
+from tests.plans.engine import Engine, Hasher, Inbox, Output, Step, stable_hash
 from tests.simulation.cluster import Cluster
-from tests.simulation.happened import Happened
+from tests.simulation.happened import DriverDied, Happened, SimulationError
 from tests.simulation.order import COMMITTED, STARTS, WRITES, WRITTEN, Event
+from tests.simulation.restart import made_older, refuse
+from tests.simulation.setup import Setup
 from tests.simulation.sink import Frame, MarkingSink, SinkFailed
 from tests.simulation.store import Place
-from tests.simulation.world import Kind, World
+from tests.simulation.tuning import tuned
+from tests.simulation.variants import Variant, variants
+from tests.simulation.world import REFUSALS, RESTARTS, Fault, Kind, Tuning, World
 
-
-class DriverDied(Exception):  # noqa: N818 - an event of the simulation
-    """The driver's process ends."""
-
-
-class SimulationError(AssertionError):
-    """A rule of the engine does not hold in a world."""
+#: Where in a micro-batch the query ends if something is different when it starts again, by `Fault.turn`.
+ENDS = {"before the micro-batch": 0, "after the rounds": 1, "after the sinks": 2}
 
 
 @dataclass
@@ -44,15 +45,18 @@ class SimulatedEngine(Engine):
         Runs the tasks. It has the state of record.
     new
         The shards that found no state in the micro-batch.
+    touched
+        The shards that had something to do in the micro-batch.
     """
 
     cluster: Cluster | None = None
     new: list[NewShard] = field(default_factory=list)
+    touched: set[Place] = field(default_factory=set)
 
     def _work(self, work: Round, inbox: Inbox) -> None:
         assert self.cluster is not None
         for task in self._tasks(work, inbox):
-            attempt = self.cluster.run(work, task, self.now)
+            attempt = self.cluster.run(work, self.shards, task, self.now)
             self.dropped.update(attempt.dropped)
             self.measures.update(attempt.measures)
             self.new += attempt.new
@@ -68,7 +72,8 @@ class SimulatedEngine(Engine):
         for shard in range(self.shards):
             messages = inbox.pop((work.number, shard), {})
             if messages or cluster.has_timer((work.number, shard), self.now):
-                tasks.setdefault(shard % world.tasks, {})[shard] = messages
+                self.touched.add((work.number, shard))
+                tasks.setdefault(shard % cluster.setup.tasks, {})[shard] = messages
         rng = world.rng("order", cluster.version, work.number, len(cluster.happened.events))
         return rng.sample(list(tasks.values()), len(tasks))
 
@@ -82,10 +87,11 @@ def _die(cluster: Cluster, kind: Kind, event: str, turn: int | None = None) -> N
 
 @dataclass
 class Committed:
-    """What one micro-batch counted."""
+    """What one micro-batch counted, and the variant of the plan that had the outputs."""
 
     dropped: Counter[tuple[str, str]]
     measures: Counter[tuple[str, str]]
+    variant: int = 0
 
 
 @dataclass
@@ -100,8 +106,14 @@ class Driver:
         The list of births, as the checkpoint has it.
     commits
         The commit log.
+    plan
+        The text of the plan that the checkpoint was started with.
     sinks
-        One for each output.
+        All that the query was ever started with, by their targets.
+    written
+        By target, which variant of the plan each micro-batch in the sink comes from.
+    tunings
+        All that the query was ever started with.
     """
 
     world: World
@@ -110,20 +122,29 @@ class Driver:
     offsets: list[int] = field(default_factory=list)
     births: list[str] = field(default_factory=list)
     commits: list[Committed] = field(default_factory=list)
-    sinks: list[MarkingSink] = field(default_factory=list)
+    plan: str = ""
+    sinks: dict[str, MarkingSink] = field(default_factory=dict)
+    written: dict[str, dict[int, int]] = field(default_factory=dict)
+    tunings: set[Tuning] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         """Start the query."""
-        self.outputs: Sequence[Output] = self.world.case.outputs()
-        self._sources = sources_of([output.node for output in self.outputs])
-        self.cluster = Cluster(self.world, self.directory, self.happened)
-        self.sinks = [
-            MarkingSink(f"memory {n}", partial(self._sink_fails, n)) for n in range(len(self.outputs))
-        ]
-        self.engine = self._start()
+        self.variants = variants(self.world.case)
+        self.setup = Setup.of(self.world)
+        self._running = ExitStack()
+        with self._running:
+            self._tune()
+            self.cluster = Cluster(self.world, self.directory, self.happened, self.setup)
+            self.engine = self._start()
+            self._running = self._running.pop_all()
 
     def run(self) -> None:
         """Run all micro-batches, and start again whenever the query ends too early."""
+        with self._running:
+            self._run()
+        self.cluster.state.restore()
+
+    def _run(self) -> None:
         while len(self.commits) < len(self.world.micro_batches):
             try:
                 self._micro_batch(len(self.commits))
@@ -134,47 +155,99 @@ class Driver:
                     raise SimulationError(f"The state is intact, and the query ends with: {error}") from error
                 self.happened.note("the query ended with damaged state; the good copy is back")
                 self._restart()
-        self.cluster.state.restore()
+
+    @property
+    def variant(self) -> Variant:
+        """The outputs that the query was started with."""
+        return self.variants[self.setup.variant]
+
+    def _tune(self) -> None:
+        """Give the processes that start now their sizes."""
+        self._running.close()
+        self._running.enter_context(tuned(self.setup.tunings))
+        self.tunings.update(self.setup.tunings)
 
     def _start(self) -> SimulatedEngine:
+        """Start the query as `ts.start` does: it stores the plan, or compares it with the stored one."""
         world = self.world
+        engine = self.engine_of(self.variant.outputs, world.compat, world.shards, world.case.align)
+        self.plan = self.plan or engine.plan.text
+        engine.plan.check_same(self.plan)
         self.happened.order.append(Event(STARTS))
+        for target in self.variant.targets:
+            self.sinks.setdefault(target, MarkingSink(target, partial(self._sink_fails, target)))
+        return engine
+
+    def engine_of(
+        self, outputs: Sequence[Output], compat: bool, shards: int, align: Align | None
+    ) -> SimulatedEngine:
+        """Lower a plan for the cluster."""
         engine = SimulatedEngine(
-            self.outputs,
-            world.compat,
-            world.shards,
-            hasher=hasher(world),
-            align=world.case.align,
-            cluster=self.cluster,
+            outputs, compat, shards, hasher=hasher(self.world), align=align, cluster=self.cluster
         )
-        engine._random = world.rng("delivery", len(self.happened.events))
+        engine._random = self.world.rng("delivery", len(self.happened.events))
         return engine
 
     def _restart(self) -> None:
-        self.happened.note(f"restart at micro-batch {len(self.commits)}")
-        self.cluster.restart()
+        number = len(self.commits)
+        self.happened.note(f"restart at micro-batch {number}")
+        for fault in self.happened.take(RESTARTS, number):
+            if fault.kind in REFUSALS:
+                refuse(self, fault)
+            else:
+                self._change(fault)
+        self._tune()
+        self.cluster.restart(self.setup)
         self.engine = self._start()
 
-    def _micro_batch(self, number: int) -> None:
-        records = self.world.records(self._sources, number)
-        self.cluster.begin(number)
+    def _change(self, fault: Fault) -> None:
+        """Let the query go on with something else."""
+        if fault.kind is Kind.OLDER_CHECKPOINT:
+            made_older(self)
+            self.happened.count(fault, "texts without checksums")
+            return
+        before, self.setup = self.setup, self.setup.changed(fault, self.world)
+        if self.setup != before:
+            what = self.variant.name if fault.kind is Kind.OTHER_OUTPUTS else str(self.setup)
+            self.happened.count(fault, what)
+
+    def _ends(self, number: int, turn: int) -> None:
+        """Let the query end where something is different when it starts again."""
+        if self.happened.expects(RESTARTS, number, turn):
+            raise DriverDied
+
+    def begin(self, engine: SimulatedEngine, number: int) -> list[list[Step]]:
+        """Begin a micro-batch, and compute its changes."""
         if number == len(self.offsets):
             self.offsets.append(sum(map(len, self.world.micro_batches[:number])))
         _die(self.cluster, Kind.DIES_AFTER_OFFSETS, "")
-        self.engine.position, self.engine.dropped = self.offsets[number], Counter()
-        self.engine.new = []
-        steps = self.engine.steps(records, self.world.times_us[number])
+        engine.position, engine.dropped, engine.new = self.offsets[number], Counter(), []
+        sources = sources_of([output.node for output in engine.outputs])
+        return engine.steps(self.world.records(sources, number), self.world.times_us[number])
+
+    def _micro_batch(self, number: int) -> None:
+        self._ends(number, ENDS["before the micro-batch"])
+        self.cluster.begin(number)
+        steps = self.begin(self.engine, number)
+        self._ends(number, ENDS["after the rounds"])
         self.happened.order.append(Event(WRITES, number))
         self._write(Frame(steps), number)
         self.happened.order.append(Event(WRITTEN, number))
+        self._ends(number, ENDS["after the sinks"])
         _die(self.cluster, Kind.DIES_BEFORE_COMMIT, "")
-        self.commits.append(Committed(self.engine.dropped, self.engine.measures))
+        self.cluster.commit()
+        self.commits.append(Committed(self.engine.dropped, self.engine.measures, self.setup.variant))
         self.happened.order.append(Event(COMMITTED, number))
         _die(self.cluster, Kind.DIES_AFTER_COMMIT, "")
 
     def _write(self, frame: Frame, number: int) -> None:
         """Write the outputs as the runner does."""
-        outputs: Any = [WrittenOutput(f"output {n}", sink) for n, sink in enumerate(self.sinks)]  # type: ignore[arg-type]
+        outputs: Any = []
+        for target in self.variant.targets:
+            if number not in self.sinks[target].marks:
+                self.written.setdefault(target, {})[number] = self.setup.variant
+            name: Any = f"{self.variant.name}: {target}"
+            outputs.append(WrittenOutput(name, self.sinks[target]))  # type: ignore[arg-type]
         watch: Any = self
         write_outputs(frame, number, outputs, query_id="query", split=_output, watch=watch)  # type: ignore[arg-type]
 
@@ -186,9 +259,10 @@ class Driver:
         record = births.record(number, self.engine.new)
         self.births += [] if record is None else [encode(record)]
 
-    def _sink_fails(self, output: int, micro_batch: int, kind: Kind) -> None:
+    def _sink_fails(self, target: str, micro_batch: int, kind: Kind) -> None:
         """Let one of the sinks fail; the ones before it have their mark then."""
-        for fault in self.happened.take([kind], micro_batch, of=(output, len(self.sinks))):
+        output = self.variant.targets.index(target)
+        for fault in self.happened.take([kind], micro_batch, of=(output, len(self.variant.targets))):
             self.happened.count(fault, f"output {output}")
             raise SinkFailed
 

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tablestream.state.cache import RunCache
+from tests.simulation.setup import Setup
 from tests.simulation.tuning import Sizes
-from tests.simulation.world import Kind, World
+from tests.simulation.world import Kind
 
 #: What happens to the files of a cache.
 CACHE_KINDS = (
@@ -39,12 +40,12 @@ class Executor:
         self.cache = RunCache(self.directory, max_bytes=self.sizes.cache_bytes)
 
 
-def make_executors(world: World, directory: Path, sizes: Sizes) -> list[Executor]:
-    """Start the executors of a world."""
+def make_executors(setup: Setup, directory: Path, sizes: Sizes) -> list[Executor]:
+    """Start the executors of a query; they find the caches of earlier ones."""
     if not sizes.has_disk:  # a file stands where the directory should be
         (directory / "none").write_bytes(b"")
-        return [Executor(number, directory / "none", sizes) for number in range(world.executors)]
-    names = ["cache" if world.shares_directory else f"cache{number}" for number in range(world.executors)]
+        return [Executor(number, directory / "none", sizes) for number in range(setup.executors)]
+    names = ["cache" if setup.shares_directory else f"cache{number}" for number in range(setup.executors)]
     return [Executor(number, directory / name, sizes) for number, name in enumerate(names)]
 
 

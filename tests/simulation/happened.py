@@ -10,6 +10,14 @@ from tests.simulation.order import Event
 from tests.simulation.world import Fault, Kind
 
 
+class DriverDied(Exception):  # noqa: N818 - an event of the simulation
+    """The driver's process ends."""
+
+
+class SimulationError(AssertionError):
+    """A rule of the engine does not hold in a world."""
+
+
 @dataclass
 class Happened:
     """The faults that are still to come, and what happened.
@@ -61,6 +69,14 @@ class Happened:
         ]
         self.pending = [fault for fault in self.pending if fault not in due]
         return due
+
+    def expects(self, kinds: Iterable[Kind], micro_batch: int, turn: int) -> bool:
+        """Whether a fault is due, without taking it."""
+        wanted = set(kinds)
+        return any(
+            fault.kind in wanted and (fault.micro_batch, fault.turn) == (micro_batch, turn)
+            for fault in self.pending
+        )
 
     def note(self, event: str) -> None:
         """Note an event."""

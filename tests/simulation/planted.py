@@ -10,10 +10,13 @@ from unittest import mock
 
 import polars as pl
 
+from tablestream.planner import lower
+from tablestream.planner.physical_plan import PhysicalPlan
 from tablestream.runtime import run_round
 from tablestream.spark import round_worker
-from tablestream.state import births, cache, merge, run, trace
+from tablestream.state import births, cache, manifest, merge, run, trace
 from tablestream.state.run import RunInfo, RunStorage, checksum
+from tablestream.state.shard import ShardState
 from tablestream.state.store import MemoryStore
 from tests.simulation.sink import MarkingSink
 from tests.simulation.store import AttemptStore, Place, StateOfRecord
@@ -142,6 +145,61 @@ def _retention_off_by_one() -> AbstractContextManager[Any]:
     return mock.patch.object(merge, "_expired", lambda rows, spec, before: expired(rows, spec, before + 1))
 
 
+def _plans_not_compared_at_the_start() -> AbstractContextManager[Any]:
+    """`ts.start` takes any plan for the one of the checkpoint."""
+    return mock.patch.object(PhysicalPlan, "check_same")
+
+
+def _plans_not_compared_by_workers() -> AbstractContextManager[Any]:
+    """All plans have the same fingerprint."""
+    begun = ShardState.__init__
+
+    def begin(state: ShardState, *arguments: Any, **options: Any) -> None:
+        store, cache, specs, _, *others = arguments
+        begun(state, store, cache, specs, "any", *others, **options)
+
+    return mock.patch.object(ShardState, "__init__", begin)
+
+
+def _shards_not_compared() -> AbstractContextManager[Any]:
+    """The number of shards is not part of a plan's description."""
+    described = lower._Finishing._description
+
+    def without(finishing: Any, drafts: Any) -> tuple[str, ...]:
+        return tuple(line for line in described(finishing, drafts) if not line.startswith("shards"))
+
+    return mock.patch.object(lower._Finishing, "_description", without)
+
+
+def _waiting_not_compared() -> AbstractContextManager[Any]:
+    """What waits for outputs is not part of a plan's description."""
+    return mock.patch.object(lower._Finishing, "_waiting", return_value=())
+
+
+def _format_not_looked_at() -> AbstractContextManager[Any]:
+    """A manifest is read in whatever version it is."""
+    decode = manifest.decode
+
+    def decoded(data: bytes) -> manifest.Manifest:
+        head = b'"version":%d'
+        return decode(data.replace(head % 2, head % manifest.FORMAT_VERSION, 1))
+
+    return mock.patch.object(manifest, "decode", decoded)
+
+
+def _sink_goes_by_names() -> AbstractContextManager[Any]:
+    """A sink recognises a micro-batch by the name of the output that wrote it."""
+    names: dict[tuple[int, int], str] = {}
+
+    def write(sink: MarkingSink, changes: Any, micro_batch_id: int, _: str, output_name: str) -> None:
+        if names.get((id(sink), micro_batch_id)) != output_name:
+            sink.put(changes, micro_batch_id)
+            sink.mark(micro_batch_id)
+            names[id(sink), micro_batch_id] = output_name
+
+    return mock.patch.object(MarkingSink, "write", write)
+
+
 PLANTED = {
     "an older run wins": Planted(_older_run_wins, 0, needs_faults=False),
     "a tombstone is dropped too early": Planted(_tombstone_dropped_too_early, 0, needs_faults=False),
@@ -156,6 +214,12 @@ PLANTED = {
     "a shard is forgotten at a restart": Planted(_shard_forgotten, 0, Kind.MANIFEST_MISSING),
     "a lost shard counts as new": Planted(_lost_shard_counts_as_new, 0, Kind.SHARD_GONE),
     "a birth counts before its commit": Planted(_birth_counts_at_once, 1, Kind.DIES_BEFORE_COMMIT),
+    "a start does not compare plans": Planted(_plans_not_compared_at_the_start, 0, Kind.REFUSED_PLAN),
+    "workers do not compare plans": Planted(_plans_not_compared_by_workers, 0, Kind.REFUSED_PLAN),
+    "the number of shards is not compared": Planted(_shards_not_compared, 0, Kind.REFUSED_SHARDS),
+    "what waits for outputs is not compared": Planted(_waiting_not_compared, 24, Kind.REFUSED_PLAN),
+    "the format of a manifest is not looked at": Planted(_format_not_looked_at, 0, Kind.REFUSED_FORMAT),
+    "a sink goes by the names of outputs": Planted(_sink_goes_by_names, 5, Kind.OTHER_OUTPUTS),
     "an emission is numbered twice": Planted(_emission_numbered_twice, 3, needs_faults=False),
     "a retention bound is off by one": Planted(_retention_off_by_one, 12, needs_faults=False),
 }

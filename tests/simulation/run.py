@@ -17,7 +17,6 @@ from tests.simulation.driver import Driver
 from tests.simulation.happened import Happened
 from tests.simulation.order import Event
 from tests.simulation.points import counted
-from tests.simulation.tuning import tuned
 from tests.simulation.world import Entry, Kind, World, make_world
 
 #: Memory, where there is such a directory.
@@ -60,7 +59,7 @@ def run_world(world: World) -> Result:
     problem = None
     try:
         undisturbed = Undisturbed(world)
-        with tuned(world.tunings), counted(points), _quiet():
+        with counted(points), _quiet():
             disturbed = Driver(world, directory, happened)
             disturbed.run()
         check(world, disturbed, undisturbed)

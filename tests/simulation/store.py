@@ -117,6 +117,12 @@ class StateOfRecord:
         for number in sorted(known)[:-_KEPT_VERSIONS]:
             del known[number]
 
+    def forget(self, version: int, kept: set[Place]) -> None:
+        """Forget a version of all shards but some."""
+        for place, known in self.versions.items():
+            if place not in kept:
+                known.pop(version, None)
+
     def restore(self) -> bool:
         """Bring the good copy of all damaged files back; say whether there was damage."""
         damaged = False

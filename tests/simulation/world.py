@@ -48,6 +48,30 @@ class Kind(StrEnum):
     MANIFEST_MISSING = "manifest missing"
     MANIFEST_FLIPPED = "manifest flipped"
     SHARD_GONE = "whole state of a shard gone"
+    OTHER_TASKS = "restart with other tasks"
+    OTHER_EXECUTORS = "restart with other executors"
+    OTHER_SIZES = "restart with other sizes"
+    OTHER_OUTPUTS = "restart with other outputs"
+    OLDER_CHECKPOINT = "restart on an older version's checkpoint"
+    REFUSED_SHARDS = "another number of shards is refused"
+    REFUSED_PLAN = "another plan is refused"
+    REFUSED_FORMAT = "another format of the state is refused"
+
+
+#: What is different when the query starts again: it goes on with it.
+CHANGES = (
+    Kind.OTHER_TASKS,
+    Kind.OTHER_EXECUTORS,
+    Kind.OTHER_SIZES,
+    Kind.OTHER_OUTPUTS,
+    Kind.OLDER_CHECKPOINT,
+)
+#: With what a start is refused; the next one is as before.
+REFUSALS = (Kind.REFUSED_SHARDS, Kind.REFUSED_PLAN, Kind.REFUSED_FORMAT)
+#: What happens at a restart.
+RESTARTS = (*CHANGES, *REFUSALS)
+#: What happens at any time.
+FAULTS = tuple(kind for kind in Kind if kind not in RESTARTS)
 
 
 class Tuning(StrEnum):
@@ -66,7 +90,8 @@ class Tuning(StrEnum):
 class Fault(NamedTuple):
     """A fault: in which micro-batch, at which of its tasks, and where there.
 
-    `turn` and `where` are numbers from which the simulator takes what fits: the third chunk of five, say.
+    `turn` and `where` are numbers from which the simulator takes what fits: the third chunk of five, say. For what
+    happens at a restart, `turn` says where in the micro-batch the query ends: see `driver.ENDS`.
     """
 
     kind: Kind
@@ -164,7 +189,8 @@ def make_world(
     count = max(3, rng.randint(micro_batches - 4, micro_batches + 4))
     shards = rng.choice((1, 1, 1, 2, 2, 4))
     cut = _input(rng, case, count)
-    kinds = [kind] if kind is not None else _some(rng, list(Kind), most=8)
+    kinds = [kind] if kind is not None else _some(rng, FAULTS, most=8)
+    restarts = () if kind is not None else _restarts(seed, cut)
     return World(
         seed=seed,
         plan=plan,
@@ -174,19 +200,30 @@ def make_world(
         tasks=rng.randint(1, shards),
         executors=rng.randint(1, 3),
         shares_directory=rng.random() < 0.5,
-        tunings=_tunings(rng),
+        tunings=random_tunings(rng),
         micro_batches=cut,
         times_us=_times(rng, count),
-        faults=_faults(rng, kinds, cut),
+        faults=_in_order((*_faults(rng, kinds, cut, rng.randint(4, 8)), *restarts)),
     )
 
 
-def _some(rng: random.Random, kinds: list[Kind], most: int) -> list[Kind]:
+def _restarts(seed: int, micro_batches: tuple[tuple[Entry, ...], ...]) -> tuple[Fault, ...]:
+    """Let something be different at restarts in half of the worlds.
+
+    They have a source of chance of their own: without them, the world of a seed is what it was before there were any.
+    """
+    rng = random.Random(f"{seed} restarts")
+    if rng.random() < 0.5:
+        return ()
+    return _faults(rng, _some(rng, RESTARTS, most=4), micro_batches, rng.randint(1, 4))
+
+
+def _some(rng: random.Random, kinds: Sequence[Kind], most: int) -> list[Kind]:
     """Switch on a random part of the kinds: all at once hide what few of them show."""
     return rng.sample(kinds, rng.randint(1, most))
 
 
-def _tunings(rng: random.Random) -> tuple[Tuning, ...]:
+def random_tunings(rng: random.Random) -> tuple[Tuning, ...]:
     """Choose none in half of the worlds, else some."""
     if rng.random() < 0.5:
         return ()
@@ -237,12 +274,15 @@ def _times(rng: random.Random, count: int) -> tuple[int, ...]:
 
 
 def _faults(
-    rng: random.Random, kinds: list[Kind], micro_batches: tuple[tuple[Entry, ...], ...]
+    rng: random.Random, kinds: list[Kind], micro_batches: tuple[tuple[Entry, ...], ...], count: int
 ) -> tuple[Fault, ...]:
     """Spread faults over the micro-batches that have records."""
     busy = [number for number, records in enumerate(micro_batches) if records]
-    made = [
+    return tuple(
         Fault(rng.choice(kinds), rng.choice(busy), rng.choice((0, 0, 0, 0, 1, 2)), rng.randrange(1000))
-        for _ in range(rng.randint(4, 8))
-    ]
-    return tuple(sorted(made, key=lambda fault: fault.micro_batch))
+        for _ in range(count)
+    )
+
+
+def _in_order(faults: Sequence[Fault]) -> tuple[Fault, ...]:
+    return tuple(sorted(faults, key=lambda fault: fault.micro_batch))

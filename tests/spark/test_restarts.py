@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from typing import TYPE_CHECKING, Any
 
@@ -84,6 +85,29 @@ def test_what_holds_no_state_may_change(spark: SparkSession, log: ChangeLog, tmp
     changed = joined(log, spark).select((F.col("v") + 1).alias("more"))
     run(changed.to(other, name="other"), checkpoint=tmp_path / "checkpoint")
     assert {row.id: row.more for row in other.rows()} == {n: n * 3 + 1 for n in range(5)}
+
+
+def test_what_waits_for_an_output_is_part_of_the_plan(
+    spark: SparkSession, log: ChangeLog, tmp_path: Path
+) -> None:
+    """Records wait as a view computed them, so another view is refused. Older versions did not store what it was."""
+    table = ts.table(log.read(spark), "id", timestamp=F.timestamp_seconds("ts"), name="rows")
+    sink, checkpoint = ts.to_memory("restarts waiting"), tmp_path / "checkpoint"
+
+    def start(view: str) -> None:
+        run(table.select(F.expr(view).alias("w")).to(sink), checkpoint=checkpoint, align=True)
+
+    start("v + 1")
+    with pytest.raises(PlanChangedError, match=r"select w = [^\n]*2"):
+        start("v + 2")
+    (note,) = (checkpoint / "tablestream").glob("part-*")
+    text = json.loads(note.read_text())["value"]
+    lines = [line for line in text.split("\n") if not line.startswith("  rows")]
+    (note.parent / f".{note.name}.crc").unlink()
+    note.write_text(json.dumps({"value": "\n".join(lines)}) + "\n")
+    start("v + 1")
+    (note,) = (checkpoint / "tablestream").glob("part-*")
+    assert json.loads(note.read_text())["value"] == text != "\n".join(lines)
 
 
 def test_a_plan_that_never_ran_binds_nobody(spark: SparkSession, log: ChangeLog, tmp_path: Path) -> None:

@@ -264,10 +264,12 @@ class _Finishing:
         for number in range(1, self.last + 1):
             drafts = [draft for draft in self.lowering.drafts if draft.round == number]
             placed = tuple(self._placed(draft, ports, between, reading) for draft in drafts)
-            aligning, description = None, self._description(drafts)
+            description = self._description(drafts)
             if alignment is not None and number == 1:
-                aligning, description = alignment, (*description, *alignment.description)
-            made.append(Round(number, placed, description, aligning))
+                description = (*description, *alignment.description)
+                made.append(Round(number, placed, description, alignment, waiting=self._waiting()))
+            else:
+                made.append(Round(number, placed, description))
         tables = encode(stored_tables(self.lowering.drafts, made, self.lowering.names))
         return tuple(replace(work, tables=tables) for work in made)
 
@@ -298,17 +300,29 @@ class _Finishing:
 
     def _description(self, drafts: Sequence[Draft]) -> tuple[str, ...]:
         """What the state of a round means: its operators, and every node that they depend on."""
-        mode, names = self.lowering.mode, self.lowering.names
+        mode = self.lowering.mode
         lines = [f"shards: {mode.shards}", f"compat: {'kafka-streams' if mode.compat else 'none'}"]
         # Spark identifies the streams of a checkpoint by their position, and the order breaks ties by it.
-        lines.append(f"sources: {', '.join(names[source] for source in self._sources())}")
+        lines.append(f"sources: {', '.join(self.lowering.names[source] for source in self._sources())}")
         for draft in drafts:
             lines.append(f"operator {draft.name}: {type(draft.operator).__name__}")
             lines += [f"  remembers {spec.name}: {', '.join(spec.schema)}" for spec in draft.operator.traces]
             roots = [draft.base] if draft.base is not None else []
             roots += [end.output.node for end in self.endings if end.base is draft]
-            for node in ancestors(*roots):
-                of = f" of {', '.join(names[parent] for parent in node.parents)}" if node.parents else ""
-                known = "; knows old rows" if mode.compat and node in self.lowering.knowing else ""
-                lines.append(f"  {names[node]}{of}: {node.meaning}{known}")
+            lines += self._meanings(roots)
         return tuple(lines)
+
+    def _waiting(self) -> tuple[str, ...]:
+        """What waits for outputs: sources, and views of them. What waits for operators is in their rounds."""
+        views = [end.output.node for end in self.endings if end.base is None and end.result is not None]
+        return tuple(self._meanings([view for view in views if isinstance(base_of(view), Source | Merge)]))
+
+    def _meanings(self, nodes: Sequence[Node]) -> list[str]:
+        """What nodes mean, with every node that they depend on."""
+        mode, names = self.lowering.mode, self.lowering.names
+        lines = []
+        for node in ancestors(*nodes):
+            of = f" of {', '.join(names[parent] for parent in node.parents)}" if node.parents else ""
+            known = "; knows old rows" if mode.compat and node in self.lowering.knowing else ""
+            lines.append(f"  {names[node]}{of}: {node.meaning}{known}")
+        return lines

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -12,6 +12,7 @@ from tablestream.planner.result import Pointer, Result
 from tablestream.runtime.rejections import Shown
 from tablestream.runtime.rounds import Port, Round
 from tablestream.state.changes import KEY_HASH, ROW_TS, foreign_columns, key_columns
+from tablestream.state.shard import plan_changed
 from tablestream.topology.graph import ancestors, history_of
 from tablestream.topology.nodes import Expression, Fields, Node, Source
 
@@ -185,6 +186,30 @@ class PhysicalPlan:
         """The sources that start with a bootstrap, in the order of their declaration."""
         found = (source for source in self.sources if source.bootstrapped)
         return tuple(sorted(found, key=lambda one: one.serial))
+
+    @property
+    def text(self) -> str:
+        """What its state means, one fact a line. A restart compares it; it does not name outputs without state."""
+        return self._text([work.facts for work in self.rounds])
+
+    def check_same(self, stored: str) -> None:
+        """Compare the plan with the text of the one that made a checkpoint.
+
+        Raises
+        ------
+        PlanChangedError
+            It is another plan.
+        """
+        older = self._text([work.description for work in self.rounds])
+        if stored not in {self.text, older}:
+            raise plan_changed(stored, self.text)
+
+    def _text(self, described: Sequence[Sequence[str]]) -> str:
+        rounds = zip(self.rounds, described, strict=True)
+        facts = [fact for work, lines in rounds for fact in (f"round {work.number}", *lines)]
+        # What no operator depends on has no other facts, and its rows are never written again.
+        facts += [f"bootstrap {source.name}: {source.meaning}" for source in self.bootstrapped]
+        return "\n".join(facts)
 
     def bootstrap_readers(self, source: Source) -> tuple[Reader, ...]:
         """The readers of the rows that a source starts with. These rows do not wait for records."""

@@ -104,6 +104,9 @@ class Round:
         In the round in which records wait for each other: how they do.
     tables
         The tables that the plan's state holds, as text (see `planner.catalogue`).
+    waiting
+        What the messages that wait for outputs were computed from, one line per node. A restart compares it, too. Older
+        versions did not: they left it out.
     """
 
     number: int
@@ -111,6 +114,7 @@ class Round:
     description: tuple[str, ...]
     alignment: Alignment | None = None
     tables: str = ""
+    waiting: tuple[str, ...] = ()
 
     @cached_property
     def traces(self) -> tuple[TraceSpec, ...]:
@@ -144,14 +148,32 @@ class Round:
         return any(placed.operator.final for placed in self.operators)
 
     @property
+    def facts(self) -> tuple[str, ...]:
+        """What a restart compares."""
+        return (*self.description, *self.waiting)
+
+    @property
     def fingerprint(self) -> str:
-        """A digest of the description."""
-        return hashlib.blake2b(self.text.encode(), digest_size=16).hexdigest()
+        """A digest of what a restart compares."""
+        return _digest(self.text)
+
+    @property
+    def older_fingerprint(self) -> str:
+        """The fingerprint in states of older versions."""
+        return _digest(_text(self.description))
 
     @property
     def text(self) -> str:
-        """The description as one text."""
-        return json.dumps(self.description, indent=0)
+        """What a restart compares, as one text."""
+        return _text(self.facts)
+
+
+def _text(facts: tuple[str, ...]) -> str:
+    return json.dumps(facts, indent=0)
+
+
+def _digest(text: str) -> str:
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
 def copied_name(operator: str) -> str:

@@ -112,7 +112,15 @@ class RoundWorker:
     ) -> Iterator[pd.DataFrame]:
         """Run the operators over unpacked messages, and commit their state."""
         work = self.work
-        state = ShardState(store, self.cache, work.traces, work.fingerprint, work.text, tables=work.tables)
+        state = ShardState(
+            store,
+            self.cache,
+            work.traces,
+            work.fingerprint,
+            work.text,
+            tables=work.tables,
+            older_fingerprint=work.older_fingerprint,
+        )
         counts = Counts()
         clock = WallClock(timer_values.getCurrentProcessingTimeInMs() * 1000) if work.needs_clock else None
         held: list[blobs.Blob] = []

@@ -27,7 +27,6 @@ from tablestream.spark.plan import diagram_of, lowered, numbered, plan_of, query
 from tablestream.spark.quiet import quieten
 from tablestream.spark.relocation import check_place
 from tablestream.spark.session import configured
-from tablestream.state.shard import plan_changed
 from tablestream.topology.graph import history_of
 from tablestream.topology.nodes import Node
 
@@ -341,18 +340,13 @@ def _query_id(spark: SparkSession, checkpoint: str) -> str | None:
 def _check_plan(spark: SparkSession, checkpoint: str, plan: PhysicalPlan, *, started: bool) -> None:
     """Compare plan and place with those that the checkpoint was started with, or store the plan if it is the first.
 
-    If the query then does not start, the stored plan is not binding.
+    If the query then does not start, the stored plan is not binding. The text of an older version is replaced.
     """
     path = f"{checkpoint}/{_PLAN}"
-    facts = [fact for work in plan.rounds for fact in (f"round {work.number}", *work.description)]
-    # What no operator depends on has no other facts, and its rows are never written again.
-    facts += [f"bootstrap {source.name}: {source.meaning}" for source in plan.bootstrapped]
-    text = "\n".join(facts)
     noted = first_line(spark, f"{path}/part-*") if started else None
-    if noted is None:
-        spark.createDataFrame([(text,)], "value string").coalesce(1).write.mode("overwrite").json(path)
-        return
-    check_place(spark, checkpoint)
-    stored = json.loads(noted)["value"]
-    if stored != text:
-        raise plan_changed(stored, text)
+    stored = None if noted is None else json.loads(noted)["value"]
+    if stored is not None:
+        check_place(spark, checkpoint)
+        plan.check_same(stored)
+    if stored != plan.text:
+        spark.createDataFrame([(plan.text,)], "value string").coalesce(1).write.mode("overwrite").json(path)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tablestream.errors import DamagedStateError, PlanChangedError
@@ -54,6 +54,8 @@ class ShardState:
         The plan as text, to report what changed if the fingerprint differs.
     tables
         The tables that the plan's state holds, as text, for readers outside the query.
+    older_fingerprint
+        The one that older versions gave the same plan: it is replaced with the next commit.
     chunk_size_bytes
         The largest size of a chunk; smaller in tests.
 
@@ -81,6 +83,7 @@ class ShardState:
         plan_text: str = "",
         *,
         tables: str = "",
+        older_fingerprint: str | None = None,
         chunk_size_bytes: int = CHUNK_SIZE_BYTES,
     ) -> None:
         self._store = store
@@ -88,7 +91,7 @@ class ShardState:
         if not len(self._specs) == len({spec.number for spec in specs}) == len(specs):
             raise ValueError("two traces of a shard share a name or a number")
         self._storages = {spec.name: RunStorage(spec, store, cache, chunk_size_bytes) for spec in specs}
-        self._fingerprint = fingerprint
+        self._fingerprint, self._older_fingerprint = fingerprint, older_fingerprint
         self._plan_text, self._tables = plan_text, tables
         self._traces: dict[str, Trace] = {}
         self._is_new = False  # nothing in the store yet
@@ -166,10 +169,11 @@ class ShardState:
             if data is None and self._store.read_plan() is not None:
                 raise manifest_missing()
             manifest = self._current if data is None else manifests.decode(data)
-            if manifest.fingerprint != self._fingerprint:
+            if manifest.fingerprint not in {self._fingerprint, self._older_fingerprint}:
                 old = self._store.read_plan()
                 raise plan_changed("" if old is None else unseal(old, "plan"), self._plan_text)
-            self._committed, self._current, self._is_new = manifest, manifest, data is None
+            self._committed, self._is_new = manifest, data is None
+            self._current = replace(manifest, fingerprint=self._fingerprint)
         return self._current
 
 
