@@ -281,7 +281,8 @@ class GroupWork:
         self._arrived = self._with_turns()
         self._groups = events.messages[events.first].select(FOREIGN_HASH, *rows.group_keys)
         self._rows = events.rows[events.last]
-        spare = np.maximum(LEAST_HEADS, np.sqrt(self._rows).astype(np.int64))
+        # With Kafka Streams' defects a group may count fewer than no rows.
+        spare = np.maximum(LEAST_HEADS, np.sqrt(np.maximum(self._rows, 0)).astype(np.int64))
         self._most = spare + (rows.shown or 1) - 1
         self._passes: Sequence[Pass[Any]] = ()
 
