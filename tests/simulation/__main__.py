@@ -20,6 +20,8 @@ from tests.simulation.world import make_world
 
 #: So many seeds go to a process at a time.
 _PART = 10
+#: So many seeds have one line of progress.
+_TOLD = 100
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -29,10 +31,14 @@ def main(arguments: list[str] | None = None) -> int:
         return _replay(options.seed)
     report, began = Report(), monotonic()
     seeds = _seeds(options.first, options.seeds, None if options.seconds is None else began + options.seconds)
-    for seed, result in _results(seeds, options.processes):
-        report.add(seed, result)
-        if result.problem is not None:
-            _explain(seed)
+    try:
+        for seed, result in _results(seeds, options.processes):
+            report.add(seed, result)
+            _say_progress(report, monotonic() - began)
+            if result.problem is not None:
+                _explain(seed)
+    except KeyboardInterrupt:
+        print("Interrupted.", file=sys.stderr)  # noqa: T201 - what was done is printed as always
     print(report.text(monotonic() - began))  # noqa: T201 - a command prints
     return 1 if report.failed else 0
 
@@ -66,6 +72,12 @@ def _results(seeds: Iterator[int], processes: int) -> Iterator[tuple[int, Result
     with ProcessPoolExecutor(processes, get_context("spawn")) as pool:
         while part := list(islice(seeds, _PART * processes)):
             yield from zip(part, pool.map(run_seed, part), strict=True)
+
+
+def _say_progress(report: Report, seconds: float) -> None:
+    """Tell, now and then, how far it has come."""
+    if report.seeds % _TOLD == 0:
+        print(f"{report.seeds:,} seeds in {seconds:,.0f} s, {len(report.failed)} failed", file=sys.stderr)  # noqa: T201 - the same
 
 
 def _replay(seed: int) -> int:
