@@ -177,3 +177,45 @@ def test_another_path_to_the_same_checkpoint_is_no_move(
     log.add(rows(3))
     run(joined(log, spark).to(sink), checkpoint=tmp_path / "link", **SHARDS)
     assert {row["_order"]["micro_batch"] for row in sink.rows()} == {0, 1, 2}
+
+
+@pytest.mark.parametrize("kind", ["files", "delta"])
+@pytest.mark.parametrize("is_written", [False, True], ids=["while it writes", "after it wrote"])
+def test_a_sink_that_gets_rows_while_they_are_computed_has_them_once(
+    delta_spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, is_written: bool
+) -> None:
+    """The second micro-batch after a start fails once; the third query does nothing more."""
+    log = ChangeLog(tmp_path / "log", SCHEMA)
+    log.add(rows(1), rows(2), rows(3))
+    target = tmp_path / "target"
+    sink = ts.to_files(target) if kind == "files" else ts.to_delta(target, mode="changes")
+    write, persisted, fails = type(sink).write, [], [True]
+    cache = delta_spark._jsparkSession.sharedState().cacheManager()
+
+    def failing(self: Any, changes: Any, micro_batch_id: int, *further: str) -> None:
+        persisted.append(not cache.isEmpty())
+        is_failing = micro_batch_id == 1 and fails and fails.pop()
+        if is_failing and not is_written:
+            changes = changes.withColumn("v", F.raise_error("the disk is full").cast("int"))
+        write(self, changes, micro_batch_id, *further)
+        if is_failing:
+            raise OSError("the disk is full")
+
+    monkeypatch.setattr(type(sink), "write", failing)
+
+    def outputs() -> Any:
+        return joined(log, delta_spark).to(sink)
+
+    with pytest.raises(StreamingQueryException, match="the disk is full"):
+        run(outputs(), checkpoint=tmp_path / "checkpoint", shards=1)
+    run(outputs(), checkpoint=tmp_path / "checkpoint", shards=1)
+    run(outputs(), checkpoint=tmp_path / "checkpoint", shards=1)
+    monkeypatch.undo()
+    assert persisted == [True, False, True, False]
+    memory = ts.to_memory(f"once_{kind}_{is_written}")
+    run(joined(log, delta_spark).to(memory), checkpoint=tmp_path / "undisturbed", shards=1)
+    found = delta_spark.read.format("delta" if kind == "delta" else "parquet").load(str(target))
+    order = ["id", "_change_type", "v", "found", "_order"]
+    rows_of = {tuple(map(str, row)) for row in found.select(*order).collect()}
+    assert rows_of == {tuple(str(row[name]) for name in order) for row in memory.rows()}
+    assert found.count() == len(memory.rows())
