@@ -295,6 +295,9 @@ def test_run_says_what_it_starts_before_a_local_spark_starts(monkeypatch: pytest
     assert [json.loads(line) for line in told.stdout.splitlines()] == [
         {"event": "starting", "target": target, "spark": version, "master": "local[*]"}
     ]
+    for short in ("explain", "diagram"):
+        first, *_ = run(short, target, "--json").stderr.splitlines()
+        assert first == f"Starting a local Spark {version} (local[*]), which takes some seconds."
     monkeypatch.setattr(SparkSession, "getActiveSession", lambda: "a session of the user's")
     assert "Starting" not in run("run", target).output
 

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pyspark
+import typer
 from pyspark.sql import SparkSession
 
 from tablestream.errors import TablestreamError
@@ -60,9 +62,16 @@ class Sessions:
             self._log.unlink(missing_ok=True)
 
 
+def _say_starting() -> None:
+    version = pyspark.__version__
+    typer.echo(
+        f"Starting a local Spark {version} ({local_spark.MASTER}), which takes some seconds.", err=True
+    )
+
+
 @contextlib.contextmanager
 def sessions(
-    log: Path | None = None, *, is_long: bool = False, starting: Callable[[], None] = lambda: None
+    log: Path | None = None, *, is_long: bool = False, starting: Callable[[], None] = _say_starting
 ) -> Iterator[Sessions]:
     """Yield what returns the session of the command.
 
@@ -75,7 +84,8 @@ def sessions(
     is_long
         Whether a local session is for a program that runs for long.
     starting
-        Called before a local session starts, which takes seconds in which nothing else is shown.
+        Called before a local session starts, which takes seconds in which nothing else is shown. By default it says so
+        on standard error.
     """
     with contextlib.ExitStack() as ended:
         yield Sessions(ended, log, is_long, starting)
