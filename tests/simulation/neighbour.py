@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from unittest import mock
+
+from tablestream.state import manifest as manifests
 from tests.plans.comparing import sources_of
 from tests.plans.engine import Engine
 from tests.plans.logs import random_log
@@ -10,6 +13,8 @@ from tests.simulation.world import World
 
 #: So many records has each of its micro-batches.
 _RECORDS = 3
+#: The format of its state, also while the simulated query is started as a version with another one.
+_FORMAT = manifests.FORMAT_VERSION
 
 
 class Neighbour:
@@ -25,5 +30,6 @@ class Neighbour:
         self._engine.cache = executor.cache
         first = self._engine.position
         records = self._log[first : first + _RECORDS]
-        self._engine.steps(records, now=first * 1000)
+        with mock.patch.object(manifests, "FORMAT_VERSION", _FORMAT):
+            self._engine.steps(records, now=first * 1000)
         return f"executor {executor.number}: {len(records)} records"
