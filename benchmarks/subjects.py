@@ -22,7 +22,9 @@ from tablestream.operators.operator import keyed_changes
 from tablestream.operators.reduce.aggregate import Aggregate
 from tablestream.operators.reduce.collected import Collected, Kind
 from tablestream.operators.reduce.fold import Fold, UserFunctions
+from tablestream.operators.reduce.ranking import Order
 from tablestream.operators.reduce.regroup import Regroup
+from tablestream.operators.reduce.top import Top
 from tablestream.operators.reduce.totals import Count, Sum
 from tablestream.operators.versioned_table import VersionedTable
 from tablestream.runtime.alignment import Alignment, Held, progress_of
@@ -52,6 +54,7 @@ CHANGES_PER_KEY, ROWS_PER_TARGET, ROWS_PER_GROUP, VERSIONS_PER_KEY = 6, 10, 50, 
 
 #: Between two versions of a key in `versions_at`.
 STEP_US = 1_000_000
+_TOP = "top 3"
 
 KEYS, FOREIGN_KEYS = pl.Schema({"_k0": pl.Int64()}), pl.Schema({"_f0": pl.Int64()})
 ITEM = pl.Struct({"c0": pl.String(), "c1": pl.Float64()})
@@ -180,11 +183,11 @@ class Grouped:
 def large_group(rows: int) -> list[Grouped]:
     """Return a group of so many rows with each function, and queues of which the first row goes each time."""
     drawn, queued = _Group(rows, 1, queue=False), _Group(rows, 1, queue=True)
-    functions = _group_functions()
-    queues = {f"queue: {name}": functions[name] for name in ("count", "min", "first", "count_distinct")}
+    reducers = _reducers()
+    queues = {f"queue: {name}": reducers[name] for name in ("count", "min", "first", "count_distinct", _TOP)}
     return [
-        *(Grouped(name, _groups(INTEGER, (one,)), rows, drawn) for name, one in functions.items()),
-        *(Grouped(name, _groups(INTEGER, (one,)), rows, queued) for name, one in queues.items()),
+        *(Grouped(name, _grouped(one), rows, drawn) for name, one in reducers.items()),
+        *(Grouped(name, _grouped(one), rows, queued) for name, one in queues.items()),
     ]
 
 
@@ -192,18 +195,24 @@ def small_groups(groups: int, rows: int) -> list[Grouped]:
     """Return so many groups of so many rows with each function."""
     log = _Group(groups * rows, groups, queue=False)
     return [
-        Grouped(f"small groups: {name}", _groups(INTEGER, (one,)), groups * rows, log)
-        for name, one in _group_functions().items()
+        Grouped(f"small groups: {name}", _grouped(one), groups * rows, log)
+        for name, one in _reducers().items()
     ]
 
 
 # Operators
 
 
-def _group_functions() -> dict[str, Function | Collected]:
+def _reducers() -> dict[str, Operator]:
+    """What a group is reduced to: the result of one function, or its three largest rows."""
     kinds = Kind.MIN, Kind.MAX, Kind.FIRST, Kind.LAST, Kind.COUNT_DISTINCT
-    sums: dict[str, Function | Collected] = {"count": Count(), "sum": Sum("c0", pl.Int64(), pl.Int64())}
-    return sums | {kind.value: Collected(kind, "c0", pl.Int64()) for kind in kinds}
+    functions: dict[str, Function | Collected] = {"count": Count(), "sum": Sum("c0", pl.Int64(), pl.Int64())}
+    functions |= {kind.value: Collected(kind, "c0", pl.Int64()) for kind in kinds}
+    reducers: dict[str, Operator] = {
+        name: Aggregate(KEYS, FOREIGN_KEYS, INTEGER, (one,)) for name, one in functions.items()
+    }
+    largest = Order(("c0",), (True,), newest_first=False, keeps_nulls=True)
+    return reducers | {_TOP: Top(KEYS, FOREIGN_KEYS, INTEGER, INTEGER, largest, 3)}
 
 
 def _join() -> tuple[Round, ...]:
@@ -213,8 +222,11 @@ def _join() -> tuple[Round, ...]:
 
 
 def _groups(value: pl.Struct, functions: tuple[Function | Collected, ...]) -> tuple[Round, ...]:
-    regroup = Regroup(KEYS, FOREIGN_KEYS, value)
-    return two_rounds(regroup, Aggregate(KEYS, FOREIGN_KEYS, value, functions), (), answers=False)
+    return _grouped(Aggregate(KEYS, FOREIGN_KEYS, value, functions), value)
+
+
+def _grouped(reducer: Operator, value: pl.Struct = INTEGER) -> tuple[Round, ...]:
+    return two_rounds(Regroup(KEYS, FOREIGN_KEYS, value), reducer, (), answers=False)
 
 
 def _folded() -> tuple[Round, ...]:
