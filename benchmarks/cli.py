@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from benchmarks.contestants import CONTESTANTS
 from benchmarks.launch import Task, run_contestant
+from benchmarks.nexmark.events import BLOCK, Events, prepare_events
 from benchmarks.ratios import ratios_of
 from benchmarks.report import conclusion_lines, machine, run_lines
 from benchmarks.workload import Workload, prepare
@@ -32,7 +33,10 @@ def main(arguments: list[str] | None = None) -> int:
     int
         0, also when a target is missed; 1 when a contestant failed, 130 when the user interrupted.
     """
-    options = _parser().parse_args(arguments)
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    if options.events < BLOCK * options.micro_batches:
+        parser.error(f"--events: give at least {BLOCK} for each micro-batch")
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # ended from outside is ended cleanly too
     names = options.contestants or list(CONTESTANTS)
     facts = machine()
@@ -62,7 +66,7 @@ def _run_all(names: list[str], options: argparse.Namespace, work: Path) -> dict[
         workload = _workload(name, options)
         task = Task(
             contestant=name,
-            folder=str(prepare(workload, options.data)),
+            folder=str(_folder(name, workload, options)),
             work=str(work / name),
             jars=str(options.jars),
             micro_batches=workload.micro_batches,
@@ -75,6 +79,12 @@ def _run_all(names: list[str], options: argparse.Namespace, work: Path) -> dict[
             shutil.rmtree(task.work, ignore_errors=True)
     print()
     return runs
+
+
+def _folder(name: str, workload: Workload, options: argparse.Namespace) -> Path:
+    if name.startswith("nexmark-"):
+        return prepare_events(Events(options.events, options.micro_batches), options.data)
+    return prepare(workload, options.data)
 
 
 def _workload(name: str, options: argparse.Namespace) -> Workload:
@@ -114,7 +124,7 @@ def _write_json(options: argparse.Namespace, facts: dict[str, str], runs: dict[s
 
 
 def _parser() -> argparse.ArgumentParser:
-    titles = "\n".join(f"  {name:14}{title}" for name, (_, _, title) in CONTESTANTS.items())
+    titles = "\n".join(f"  {name:20}{title}" for name, (_, _, title) in CONTESTANTS.items())
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks",
         description="Left foreign-key join of two change logs: rates, memory, and ratios to other ways.",
@@ -142,6 +152,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--star-changes", type=int, default=330_000, metavar="N", help="330,000 for star and chain"
     )
+    parser.add_argument("--events", type=int, default=200_000, metavar="N", help="200,000 of Nexmark")
     parser.add_argument("--driver-memory", default="6g", help="heap of the JVM, 6g by default")
     parser.add_argument("--profile", action="store_true", help="print all observed metrics and durations")
     parser.add_argument("--verify", action="store_true", help="compare values of result changes too (slower)")

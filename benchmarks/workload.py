@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import shutil
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     Numbers = np.ndarray[tuple[int], np.dtype[np.int64]]
@@ -86,9 +88,14 @@ def prepare(workload: Workload, directory: Path) -> Path:
         The folder that holds ``items``, ``customers``, ``small-items`` and ``small-customers``.
     """
     folder = directory / "-".join(str(int(n)) for n in asdict(workload).values())
+    return made_once(folder, partial(_write_logs, workload))
+
+
+def made_once(folder: Path, write: Callable[[Path], None]) -> Path:
+    """Let a function fill a folder unless it is there, so that no unfinished one is ever read; return it."""
     if not folder.exists():
         unfinished = folder.with_suffix(f".{os.getpid()}")
-        _write_logs(workload, unfinished)
+        write(unfinished)
         unfinished.rename(folder)
     return folder
 
@@ -108,10 +115,11 @@ def _write_logs(w: Workload, folder: Path) -> None:
             (folder / f"{prefix}{side}").mkdir(parents=True)
         for number, (start, end) in enumerate(pairwise(cuts.tolist())):
             prefix = "small-" if number >= w.micro_batches else ""
-            _write(folder / f"{prefix}{side}", number, log[start:end])
+            write_file(folder / f"{prefix}{side}", number, log[start:end])
 
 
-def _write(folder: Path, number: int, rows: pa.Table) -> None:
+def write_file(folder: Path, number: int, rows: pa.Table) -> None:
+    """Write the rows of a log's micro-batch."""
     file = folder / f"{number:04d}.parquet"
     pq.write_table(rows, file, row_group_size=ROW_GROUP_ROWS, compression="snappy")
     time_s = START_US // 1_000_000 + number  # the order in which Spark reads files
@@ -126,15 +134,15 @@ def _customer_times(w: Workload) -> Numbers:
 
 
 def _items(w: Workload, times: Numbers) -> pa.Table:
-    item_ids = _drawn(0).integers(0, w.left_keys, len(times))
-    customer_ids = _drawn(1).integers(0, w.right_keys, len(times))
+    item_ids = drawn(0).integers(0, w.left_keys, len(times))
+    customer_ids = drawn(1).integers(0, w.right_keys, len(times))
     return pa.table(
         {
             "item_id": item_ids,
             "customer_id": customer_ids if w.items_move else item_ids % w.right_keys,
             "item": _numbered("item-", len(times)),
-            "amount": _drawn(2).random(len(times)) * 100,
-            "ts": _timestamps(2 * times),
+            "amount": drawn(2).random(len(times)) * 100,
+            "ts": timestamps(2 * times),
         }
     )
 
@@ -142,15 +150,15 @@ def _items(w: Workload, times: Numbers) -> pa.Table:
 def _customers(w: Workload, times: Numbers) -> pa.Table:
     return pa.table(
         {
-            "customer_id": _drawn(3).integers(0, w.right_keys, len(times)),
+            "customer_id": drawn(3).integers(0, w.right_keys, len(times)),
             "customer": _numbered("customer-", len(times)),
-            "score": _drawn(4).random(len(times)) * 100,
-            "ts": _timestamps(2 * times + 1),
+            "score": drawn(4).random(len(times)) * 100,
+            "ts": timestamps(2 * times + 1),
         }
     )
 
 
-def _drawn(column: int) -> np.random.Generator:
+def drawn(column: int) -> np.random.Generator:
     """Return the randomness of one column; a longer log begins with the rows of a shorter one."""
     return np.random.default_rng((SEED, column))
 
@@ -159,7 +167,8 @@ def _numbered(prefix: str, count: int) -> pa.Array:
     return pc.binary_join_element_wise(prefix, pc.cast(pa.array(np.arange(count)), pa.string()), "")
 
 
-def _timestamps(offsets_us: Numbers) -> pa.Array:
+def timestamps(offsets_us: Numbers) -> pa.Array:
+    """Return the times so many microseconds after the start."""
     return pc.cast(pa.array(START_US + offsets_us), pa.timestamp("us", tz="UTC"))
 
 

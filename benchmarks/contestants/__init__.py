@@ -39,6 +39,15 @@ CONTESTANTS = {
     "kafka-delta": ("database", "from_kafka", "tablestream, the join as a Delta table, from plain topics"),
     "debezium": ("database", "from_debezium", "tablestream, the same from Debezium's topics"),
     "memory": ("maintained_join", "many_micro_batches", "tablestream, every change, more micro-batches"),
+    "nexmark-q3": ("nexmark", "q3", "tablestream, Nexmark q3: local items (reads no bids)"),
+    "nexmark-q4": ("nexmark", "q4", "tablestream, Nexmark q4: average of the winning prices by category"),
+    "nexmark-q9": ("nexmark", "q9", "tablestream, Nexmark q9: winning bids"),
+    "nexmark-q20": ("nexmark", "q20", "tablestream, Nexmark q20: bids with their auctions"),
+    "nexmark-q20-stream": (
+        "nexmark",
+        "q20_stream",
+        "tablestream, q20 as a lookup of auctions that are there",
+    ),
 }
 """Name on the command line: module, function and title."""
 

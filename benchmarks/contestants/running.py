@@ -31,18 +31,18 @@ def counters(task: Task, timestamp: str) -> list[Column]:
 
 
 def run_to_end(
-    result: DataFrame, task: Task, timestamp: str, output_mode: str = "append"
+    result: DataFrame, task: Task, timestamp: str, output_mode: str = "append", into: Path | None = None
 ) -> tuple[float, list[MicroBatch]]:
-    """Write a streaming result to the noop sink until its input ends; return seconds and micro-batches.
+    """Write a streaming result until its input ends; return seconds and micro-batches.
 
-    Started again in the same working directory, it goes on where it ended.
+    It goes to the noop sink, or as Parquet files into a directory. Started again in the same working directory, it
+    goes on where it ended.
     """
-    counted = result.observe(OBSERVATION, *counters(task, timestamp))
+    writer = result.observe(OBSERVATION, *counters(task, timestamp)).writeStream.outputMode(output_mode)
+    to_sink = writer.format("noop") if into is None else writer.format("parquet").option("path", str(into))
     start = time.perf_counter()
     query = (
-        counted.writeStream.format("noop")
-        .outputMode(output_mode)
-        .option("checkpointLocation", str(Path(task.work) / "checkpoint"))
+        to_sink.option("checkpointLocation", str(Path(task.work) / "checkpoint"))
         .trigger(availableNow=True)
         .start()
     )
