@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.stateful_processor import StatefulProcessorHandle
+    from pyspark.sql.types import StructType
 
 
 @dataclass
@@ -47,10 +48,11 @@ class Idle:
             raise OSError("the disk is full")
 
 
-class OnePass(Idle):
-    """The same, in one pass."""
+class Records(Idle):
+    """The same, of records."""
 
-    in_one_pass = True
+    def shaped(self, key: StructType, value: StructType, *, records: bool) -> Self:  # noqa: ARG002 (the protocol's)
+        return self
 
 
 class Counting(StatefulProcessor):
@@ -100,14 +102,12 @@ def test_sinks_are_called_with_persisted_rows_also_when_there_are_none(spark: Sp
     assert sink.calls == [(7, "query", "out", True)]
 
 
-def test_rows_are_not_persisted_for_one_sink_in_one_pass_but_for_two_and_in_the_first_micro_batch(
-    spark: SparkSession,
-) -> None:
-    frame, sinks = changes(spark, 0), [OnePass(), OnePass()]
+def test_rows_are_persisted_for_no_sink_of_records_but_for_two(spark: SparkSession) -> None:
+    frame, sinks = changes(spark, 0), [Records(), Records()]
     outputs = [Output(str(number), sink) for number, sink in enumerate(sinks)]
-    for some, is_first in ((outputs[:1], True), (outputs[:1], False), (outputs, False)):
-        write_outputs(frame, 7, some, query_id="query", split=lambda rows, _: rows, is_first=is_first)
-    assert [[call[-1] for call in sink.calls] for sink in sinks] == [[True, False, True], [True]]
+    for some in (outputs[:1], outputs):
+        write_outputs(frame, 7, some, query_id="query", split=lambda rows, _: rows)
+    assert [[call[-1] for call in sink.calls] for sink in sinks] == [[False, True], [True]]
 
 
 def test_rows_are_let_go_when_a_sink_fails(spark: SparkSession) -> None:
@@ -119,10 +119,10 @@ def test_rows_are_let_go_when_a_sink_fails(spark: SparkSession) -> None:
     assert late.calls == []
 
 
-@pytest.mark.parametrize(("alone", "is_first"), [(False, True), (True, True), (True, False)])
+@pytest.mark.parametrize("alone", [False, True], ids=["three sinks", "files alone"])
 @pytest.mark.parametrize("value", [1, -1])
 def test_stateful_stage_runs_once_for_sinks_that_look_once_twice_or_not_at_all(
-    spark: SparkSession, tmp_path: Path, value: int, alone: bool, is_first: bool
+    spark: SparkSession, tmp_path: Path, value: int, alone: bool
 ) -> None:
     """With rows that come out of the stage and without."""
     runs = tmp_path / "runs"
@@ -141,7 +141,7 @@ def test_stateful_stage_runs_once_for_sinks_that_look_once_twice_or_not_at_all(
         outputs = [Output("idle", Idle()), Output("once", looking), *outputs]
 
     def write(frame: DataFrame, number: int) -> None:
-        write_outputs(frame, number, outputs, query_id="query", split=lambda rows, _: rows, is_first=is_first)
+        write_outputs(frame, number, outputs, query_id="query", split=lambda rows, _: rows)
 
     writer = stage.writeStream.foreachBatch(write).option("checkpointLocation", str(tmp_path / "checkpoint"))
     writer.trigger(availableNow=True).start().awaitTermination()

@@ -56,11 +56,6 @@ class DeltaSink(KeyedSink):
         """A maintained table needs the last change per key, a log needs all changes."""
         return self.mode == "table"
 
-    @property
-    def in_one_pass(self) -> bool:
-        """A MERGE reads its rows several times, an append once."""
-        return self.mode == "changes"
-
     def check(self, spark: SparkSession, columns: Sequence[str]) -> None:  # noqa: ARG002 (the contract's)
         """Refuse a session that is not set up for Delta Lake."""
         wanted = {"spark.sql.extensions": EXTENSION, "spark.sql.catalog.spark_catalog": CATALOG}

@@ -312,11 +312,6 @@ class FileSink(KeyedSink):
         """A log takes every change."""
         return False
 
-    @property
-    def in_one_pass(self) -> bool:
-        """Every row is written once."""
-        return True
-
     def check(self, spark: SparkSession, columns: Sequence[str]) -> None:  # noqa: ARG002 (every session will do)
         """Refuse a column with the name of the directories: readers would use their number for it."""
         taken = [name for name in columns if name.lower() == MICRO_BATCH]

@@ -81,11 +81,6 @@ class KafkaSink(KeyedSink):
         """A topic takes every change."""
         return False
 
-    @property
-    def in_one_pass(self) -> bool:
-        """Every record is sent once."""
-        return True
-
     def check(self, spark: SparkSession, columns: Sequence[str]) -> None:  # noqa: ARG002 (the contract's)
         """Refuse a session without Spark's Kafka connector, or one that would show a password."""
         check_connector(spark)

@@ -82,7 +82,7 @@ class Sink(Protocol):
         ----------
         changes
             Rows in the shape of ``Table.changes()``, in order per key within a partition, persisted and already
-            computed: reading them twice is cheap and runs no operator again. For a `OnePassSink` see there.
+            computed: reading them twice is cheap and runs no operator again. For a `RecordSink` see there.
         micro_batch_id
             Counts up from 0 within a checkpoint.
         query_id
@@ -96,27 +96,14 @@ class Sink(Protocol):
 
 
 @runtime_checkable
-class OnePassSink(Sink, Protocol):
-    """A sink that may get changes while they are computed, so that nothing is persisted.
-
-    It does if `in_one_pass` and it is the only output of a query, except in the first micro-batch after a start.
-
-    Attributes
-    ----------
-    in_one_pass : bool
-        Whether `write` runs one Spark job over all changes. For a micro-batch that it has already, it may run none.
-    """
-
-    @property
-    def in_one_pass(self) -> bool: ...
-
-
-@runtime_checkable
 class RecordSink(Sink, Protocol):
     """A sink that turns changes into its own records, which have to fit, and whose duplicates must be recognisable.
 
     The ``_order`` of its changes ends with a field ``number``: 0, 1, ... for the changes of each key in the
     micro-batch. A micro-batch that is written again has the same numbers.
+
+    `write` always runs one Spark job over all changes and deletes nothing beforehand. So if it is the only output of a
+    query, it gets the changes while they are computed, and nothing is persisted.
     """
 
     def shaped(self, key: StructType, value: StructType, *, records: bool) -> Self:

@@ -10,7 +10,7 @@ from pyspark.storagelevel import StorageLevel
 from tablestream.calling import user_line
 from tablestream.connectors.console import ConsoleSink
 from tablestream.connectors.place import Place
-from tablestream.connectors.sink import OnePassSink
+from tablestream.connectors.sink import RecordSink
 from tablestream.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -65,13 +65,11 @@ def write_outputs(
     query_id: str,
     split: Callable[[DataFrame, int], DataFrame],
     watch: ShardWatch | None = None,
-    is_first: bool = True,
 ) -> None:
     """Write all outputs of one micro-batch.
 
-    If the only sink writes them in one pass, it gets the rows while they are computed, once `watch` is settled. The
-    first micro-batch may have been written before the start, and such a sink then reads nothing. Otherwise the rows are
-    persisted and all computed before any sink gets them. Without persisting, each sink's actions would run
+    If the only sink makes records, it gets the rows while they are computed, once `watch` is settled. Otherwise the
+    rows are persisted and all computed before any sink gets them. Without persisting, each sink's actions would run
     every stateful operator again. Without computing all, a sink that reads only some rows would leave partitions
     uncomputed, and Spark fails a micro-batch whose state was not committed everywhere. This also holds for an empty
     micro-batch, so sinks are called even then and can create their target.
@@ -91,8 +89,6 @@ def write_outputs(
         order: no shuffle.
     watch
         Looks at the shards of the micro-batch, if it has any.
-    is_first
-        Whether it is the first micro-batch after a start.
 
     Raises
     ------
@@ -109,9 +105,8 @@ def write_outputs(
         output = outputs[index]
         output.sink.write(split(micro_batch, index), micro_batch_id, query_id, output.name)
 
-    sink = outputs[0].sink
-    in_one_pass = len(outputs) == 1 and isinstance(sink, OnePassSink) and sink.in_one_pass
-    if in_one_pass and not is_first and (watch is None or watch.is_settled):
+    is_alone = len(outputs) == 1 and isinstance(outputs[0].sink, RecordSink)
+    if is_alone and (watch is None or watch.is_settled):
         write(0)
         return
     micro_batch.persist(StorageLevel.MEMORY_AND_DISK_DESER)

@@ -315,8 +315,7 @@ def _micro_batch_writer(
 
     def write(micro_batch: DataFrame, number: int) -> None:
         quieten()
-        is_first = "query" not in known
-        if is_first:
+        if "query" not in known:
             query_id = _query_id(micro_batch.sparkSession, checkpoint)
             assert query_id is not None  # noqa: S101 - Spark wrote it before it called this
             known["query"] = query_id
@@ -327,7 +326,6 @@ def _micro_batch_writer(
             query_id=known["query"],
             split=lambda frame, index: numbered(split(frame, endings[index]), number),
             watch=watch,
-            is_first=is_first,
         )
 
     return write
