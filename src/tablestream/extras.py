@@ -12,10 +12,10 @@ def install_hint(extra: str) -> str:
     Examples
     --------
     >>> print(install_hint("avro"))  # doctest: +NORMALIZE_WHITESPACE
-    Install the extra 'avro' with: pip install 'FROM[avro]', where FROM is what you installed tablestream from: .
-    (a clone), the path of a wheel, or the name tablestream (a package index).
+    Install the extra 'avro': pip install '.[avro]' in a clone, pip install 'PATH.whl[avro]' with the path of a wheel,
+    or pip install 'tablestream[avro]' if it came from a package index.
     """
     return (
-        f"Install the extra '{extra}' with: pip install 'FROM[{extra}]', where FROM is what you installed tablestream"
-        " from: . (a clone), the path of a wheel, or the name tablestream (a package index)."
+        f"Install the extra '{extra}': pip install '.[{extra}]' in a clone, pip install 'PATH.whl[{extra}]' with the"
+        f" path of a wheel, or pip install 'tablestream[{extra}]' if it came from a package index."
     )

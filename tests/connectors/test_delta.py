@@ -173,7 +173,7 @@ def test_only_a_maintained_table_needs_no_more_than_the_last_change() -> None:
 @pytest.mark.parametrize(
     ("shuffles", "chosen", "expected"), [("3", None, "3"), ("200", None, "50"), ("3", "7", "7")]
 )
-def test_delta_lists_files_in_as_many_tasks_as_a_shuffle_has(
+def test_the_setting_for_the_tasks_that_list_files_is_that_of_shuffles(
     delta_spark: SparkSession,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

@@ -89,8 +89,9 @@ def test_a_state_of_an_older_version_is_read_and_then_belongs_to_its_plan() -> N
     assert then(new) == [Change(("k",), "a!", 1)]
     assert fingerprint(new) == work.fingerprint
     other.stores = new.stores
-    with pytest.raises(PlanChangedError):
+    with pytest.raises(PlanChangedError) as refused:
         then(other)
+    assert all(f"select v = {word}" in str(refused.value) for word in ("shout", "whisper"))
 
 
 def fingerprint(engine: Engine) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -90,7 +91,7 @@ def test_what_holds_no_state_may_change(spark: SparkSession, log: ChangeLog, tmp
 def test_what_waits_for_an_output_is_part_of_the_plan(
     spark: SparkSession, log: ChangeLog, tmp_path: Path
 ) -> None:
-    """Records wait as a view computed them, so another view is refused. Older versions did not store what it was."""
+    """Records wait as a view computed them, so another is refused. Older versions' checkpoints lack it; shards add it."""
     table = ts.table(log.read(spark), "id", timestamp=F.timestamp_seconds("ts"), name="rows")
     sink, checkpoint = ts.to_memory("restarts waiting"), tmp_path / "checkpoint"
 
@@ -106,8 +107,10 @@ def test_what_waits_for_an_output_is_part_of_the_plan(
     (note.parent / f".{note.name}.crc").unlink()
     note.write_text(json.dumps({"value": "\n".join(lines)}) + "\n")
     start("v + 1")
-    (note,) = (checkpoint / "tablestream").glob("part-*")
-    assert json.loads(note.read_text())["value"] == text != "\n".join(lines)
+    assert json.loads(note.read_text())["value"] == "\n".join(lines) != text
+    log.add(rows(3))
+    with pytest.raises(StreamingQueryException, match="TABLESTREAM_PLAN_CHANGED"):
+        start("v + 2")  # by the workers
 
 
 def test_a_plan_that_never_ran_binds_nobody(spark: SparkSession, log: ChangeLog, tmp_path: Path) -> None:
@@ -177,3 +180,37 @@ def test_another_path_to_the_same_checkpoint_is_no_move(
     log.add(rows(3))
     run(joined(log, spark).to(sink), checkpoint=tmp_path / "link", **SHARDS)
     assert {row["_order"]["micro_batch"] for row in sink.rows()} == {0, 1, 2}
+
+
+@pytest.mark.parametrize("kind", ["files", "delta"])
+def test_a_query_goes_on_from_a_backup_of_its_checkpoint(
+    delta_spark: SparkSession, tmp_path: Path, kind: str
+) -> None:
+    """The target has micro-batches that the checkpoint has not: they are done again, and are there once."""
+    log, checkpoint, target = (
+        ChangeLog(tmp_path / "log", SCHEMA),
+        tmp_path / "checkpoint",
+        tmp_path / "target",
+    )
+    sink = ts.to_files(target) if kind == "files" else ts.to_delta(target, mode="changes")
+
+    def work_off() -> None:
+        run(joined(log, delta_spark).to(sink), checkpoint=checkpoint, shards=1)
+
+    log.add(rows(1))
+    work_off()
+    shutil.copytree(checkpoint, tmp_path / "backup")
+    log.add(rows(2), rows(3), rows(4))
+    work_off()
+    read = delta_spark.read.format("delta" if kind == "delta" else "parquet")
+    before = read.load(str(target)).drop("micro_batch").collect()
+    shutil.rmtree(checkpoint)
+    shutil.copytree(tmp_path / "backup", checkpoint)
+    work_off()
+    log.add(rows(5))
+    work_off()
+    after = read.load(str(target)).drop("micro_batch").collect()
+    again = [row for row in after if row["_order"]["micro_batch"] < 4]
+    assert len(before) > 15
+    assert Counter(map(str, again)) == Counter(map(str, before))
+    assert len(after) > len(before)

@@ -16,7 +16,7 @@ from tablestream.cli.failures import clear_errors
 from tablestream.cli.following import follow, stop_signals
 from tablestream.cli.options import ROWS_FOR_PEOPLE, Debug, Json
 from tablestream.cli.screen import JsonScreen, Screen, TextScreen
-from tablestream.cli.sessions import kept_if_needed, sessions
+from tablestream.cli.sessions import kept_if_needed, sessions, starting_text
 from tablestream.cli.sinks import written_to
 from tablestream.cli.target import Target, is_query, load, wrong_type
 from tablestream.errors import ArgumentError
@@ -90,12 +90,8 @@ def run(
 
 
 def _say_starting(screen: Screen, target: str) -> None:
-    """Tell the user what takes the first seconds."""
-    version = pyspark.__version__
-    screen.say(
-        f"Starting {target} with a local Spark {version} ({MASTER}), which takes some seconds.",
-        {"event": "starting", "target": target, "spark": version, "master": MASTER},
-    )
+    event = {"event": "starting", "target": target, "spark": pyspark.__version__, "master": MASTER}
+    screen.say(starting_text(target), event)
 
 
 def _started(found: Any, target: str, too_late: Sequence[str]) -> StreamingQuery:

@@ -46,7 +46,7 @@ class ScreenSink(KeyedSink):
 
     def check(self, spark: SparkSession, columns: Sequence[str]) -> None:  # noqa: ARG002 (the contract's)
         """Refuse Spark Connect: the server would show the changes."""
-        refuse_connect(spark)
+        refuse_connect(spark, "Write them to files, such as --to parquet:out/changes.")
 
     def write(self, changes: DataFrame, micro_batch_id: int, query_id: str, output_name: str) -> None:  # noqa: ARG002 (the contract's)
         """Show the changes of one micro-batch, if there are any."""

@@ -62,11 +62,14 @@ class Sessions:
             self._log.unlink(missing_ok=True)
 
 
+def starting_text(target: str | None = None) -> str:
+    """Return the line that says what takes the first seconds."""
+    what = "" if target is None else f"{target} with "
+    return f"Starting {what}a local Spark {pyspark.__version__} ({local_spark.MASTER}), which takes some seconds."
+
+
 def _say_starting() -> None:
-    version = pyspark.__version__
-    typer.echo(
-        f"Starting a local Spark {version} ({local_spark.MASTER}), which takes some seconds.", err=True
-    )
+    typer.echo(starting_text(), err=True)
 
 
 @contextlib.contextmanager

@@ -41,7 +41,7 @@ def state(
         str | None,
         typer.Option(
             metavar="JSON",
-            help='Only the row with this key, such as \'{"ticker": "A"}\'. A group may have null.',
+            help='Only the row with this key, such as \'{"ticker": "A"}\'. A part may be null.',
         ),
     ] = None,
     as_of: Annotated[

@@ -56,7 +56,7 @@ def read_key(
 
     Notes
     -----
-    Only groups have keys with nulls: other tables drop such records.
+    A part of a key may be null in groups and in outer foreign-key joins. Other tables drop such records.
     """
     stored, rows = read_stored(spark, checkpoint, table, batch_id, as_of)
     names = [one.name for one in stored.key]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -68,7 +69,7 @@ class ConsoleSink(KeyedSink):
 
     def check(self, spark: SparkSession, columns: Sequence[str]) -> None:  # noqa: ARG002 (the contract's)
         """Refuse Spark Connect: the server would print the changes."""
-        refuse_connect(spark)
+        refuse_connect(spark, "Write them to files, and read those.")
 
     def write(self, changes: DataFrame, micro_batch_id: int, query_id: str, output_name: str) -> None:  # noqa: ARG002 (the contract's)
         """Print the first changes of one micro-batch, if there are any."""
@@ -78,7 +79,8 @@ class ConsoleSink(KeyedSink):
         print(first.title)  # noqa: T201 - that is what it is for
         first.rows.show(self.n_rows, self.truncate)
         if first.left_out:
-            print(f"... and {first.left_out:,} more\n", flush=True)  # noqa: T201 - the same
+            print(f"... and {first.left_out:,} more\n")  # noqa: T201 - the same
+        sys.stdout.flush()  # also into a pipe or a file, micro-batch by micro-batch
 
 
 def to_console(*, n_rows: int = 20, truncate: bool | int = True) -> ConsoleSink:
@@ -130,12 +132,12 @@ def to_console(*, n_rows: int = 20, truncate: bool | int = True) -> ConsoleSink:
     return ConsoleSink(n_rows, truncate)
 
 
-def refuse_connect(spark: SparkSession) -> None:
+def refuse_connect(spark: SparkSession, hint: str) -> None:
     """Raise under Spark Connect, where another process calls ``foreachBatch``."""
     if not has_context(spark):
         raise PlanError(
             "Changes cannot be shown on the console under Spark Connect: the server would show them.",
-            hint="Write them to files, and read those.",
+            hint=hint,
         )
 
 

@@ -210,12 +210,13 @@ def _listing(spark: SparkSession) -> dict[str, str]:
     """
     if spark.conf.get(_LISTING_TASKS, None) is not None:
         return {}
-    return {_LISTING_TASKS: str(min(int(spark.conf.get(_SHUFFLE_TASKS) or 1), _MOST_LISTING_TASKS))}
+    tasks = spark.conf.get(_SHUFFLE_TASKS) or ""
+    return {_LISTING_TASKS: str(min(int(tasks), _MOST_LISTING_TASKS))} if tasks.isdecimal() else {}
 
 
 @contextmanager
 def _settings(spark: SparkSession, settings: dict[str, str]) -> Iterator[None]:
-    """Set what is not set in the session, while it is needed."""
+    """Set what only the writes inside need; none of it is set outside."""
     for name, value in settings.items():
         spark.conf.set(name, value)
     try:

@@ -104,8 +104,8 @@ def start(
 
     Notes
     -----
-    Every output is written once per micro-batch, whatever fails and is repeated: sinks know which micro-batches
-    they have.
+    Files and tables have every micro-batch once, whatever fails and is repeated: these sinks know which ones they have.
+    A Kafka topic may have some changes twice (`to_kafka`), and the console shows a repeated micro-batch again.
 
     The session needs no settings. The query gets what it needs, as `configure` sets it, and the session is restored
     afterwards. While the query starts, other threads see these settings in the session, and another `start` waits. A
@@ -340,13 +340,13 @@ def _query_id(spark: SparkSession, checkpoint: str) -> str | None:
 def _check_plan(spark: SparkSession, checkpoint: str, plan: PhysicalPlan, *, started: bool) -> None:
     """Compare plan and place with those that the checkpoint was started with, or store the plan if it is the first.
 
-    If the query then does not start, the stored plan is not binding. The text of an older version is replaced.
+    If the query then does not start, the stored plan is not binding. The text of an older version stays: it lacks what
+    waits for outputs, which the shards compare.
     """
     path = f"{checkpoint}/{_PLAN}"
     noted = first_line(spark, f"{path}/part-*") if started else None
-    stored = None if noted is None else json.loads(noted)["value"]
-    if stored is not None:
-        check_place(spark, checkpoint)
-        plan.check_same(stored)
-    if stored != plan.text:
+    if noted is None:
         spark.createDataFrame([(plan.text,)], "value string").coalesce(1).write.mode("overwrite").json(path)
+        return
+    check_place(spark, checkpoint)
+    plan.check_same(json.loads(noted)["value"])

@@ -145,7 +145,7 @@ class ShardState:
         for name, trace in self._traces.items():
             manifest = manifest.with_runs(name, trace.runs)
         if manifest != self._committed:
-            if self._is_new:
+            if self._is_new or manifest.fingerprint != self._committed.fingerprint:
                 self._store.write_plan(seal(self._plan_text))
                 self._store.write_tables(seal(self._tables))
             self._store.write_manifest(manifests.encode(manifest))
