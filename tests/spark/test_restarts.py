@@ -91,7 +91,7 @@ def test_what_holds_no_state_may_change(spark: SparkSession, log: ChangeLog, tmp
 def test_what_waits_for_an_output_is_part_of_the_plan(
     spark: SparkSession, log: ChangeLog, tmp_path: Path
 ) -> None:
-    """Records wait as a view computed them, so another is refused. Older versions' checkpoints lack it; shards add it."""
+    """Records wait as a view computed them, so another is refused. Older checkpoints lack it; shards add it."""
     table = ts.table(log.read(spark), "id", timestamp=F.timestamp_seconds("ts"), name="rows")
     sink, checkpoint = ts.to_memory("restarts waiting"), tmp_path / "checkpoint"
 
