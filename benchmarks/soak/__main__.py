@@ -4,68 +4,38 @@ from __future__ import annotations
 
 import argparse
 import os
-import random
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
-import threading
 import time
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
 
 from confluent_kafka.admin import AdminClient, NewTopic
 
-import tablestream as ts
-from benchmarks.processes import Watch, descendants
+from benchmarks.processes import Watch
 from benchmarks.soak.checks import check
+from benchmarks.soak.faults import Faults, kinds
 from benchmarks.soak.load import CUSTOMERS, ITEMS
-from benchmarks.soak.query import JOINED, changes_written, read_back, session, start
-from benchmarks.soak.samples import Sample, Samples, flatness
+from benchmarks.soak.query import JOINED, done, over, samples_of, session
+from benchmarks.soak.reading import changes_written, read_back
+from benchmarks.soak.samples import Sample, flatness, read_samples
 from tests.broker.kafka_broker import KafkaBroker
+from tests.broker.kept import Kept
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from collections.abc import Sequence
 
 _ROOT = Path(__file__).resolve().parent.parent.parent
 _PARTITIONS = 2
-_EXECUTOR = b"CoarseGrainedExecutorBackend"
-_RESTARTS = 20
-
-
-class Killer(threading.Thread):
-    """Kills an executor every so many seconds."""
-
-    def __init__(self, every_s: float, start_s: float) -> None:
-        super().__init__(name="killer", daemon=True)
-        self.kills_s: list[float] = []
-        self._every_s, self._start_s = every_s, start_s
-        self._stopped, self._rng = threading.Event(), random.Random(7)
-
-    def run(self) -> None:
-        """Kill until it is stopped."""
-        while not self._stopped.wait(self._every_s):
-            executors = [pid for pid in descendants(os.getpid()) if _EXECUTOR in _command(pid)]
-            if executors:
-                with suppress(ProcessLookupError):
-                    os.kill(self._rng.choice(executors), signal.SIGKILL)
-                    self.kills_s.append(time.time() - self._start_s)
-                    print(f"{self.kills_s[-1]:6.0f} s: an executor is killed", flush=True)
-
-    def stop(self) -> None:
-        """Kill no more."""
-        self._stopped.set()
-        self.join()
-
-
-def _command(pid: int) -> bytes:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes()
-    except OSError:
-        return b""
+#: The query is given up when it ends so often without a micro-batch in between.
+_STARTS_WITHOUT_PROGRESS = 5
+#: And when it says nothing of a micro-batch for so long.
+_PATIENCE_S = 900.0
 
 
 def main() -> int:
@@ -97,40 +67,43 @@ def _soak(options: argparse.Namespace, work: Path) -> int:
         broker = stack.enter_context(KafkaBroker(options.jars / "broker", work / "broker"))
         servers = broker.bootstrap_servers
         _make_topics(servers)
-        spark = session(options.jars, work)
-        stack.callback(spark.stop)
+        query = Kept("The query", work, work / "query.log")
+        stack.callback(query.kill)
+        program = (sys.executable, "-m", "benchmarks.soak.query", str(work), servers, str(options.jars))
+        query.start(program)
         start_s = time.time()
-        samples = Samples(start_s)
-        spark.streams.addListener(ts.MetricsListener(samples))
         load = subprocess.Popen(
             [sys.executable, "-m", "benchmarks.soak.load", servers, str(options.seconds), str(options.rate)],
             stdout=subprocess.PIPE,
             text=True,
         )
+        stack.callback(load.wait)
         stack.callback(load.kill)
-        watch, killer = Watch(os.getpid()), Killer(options.kill_every, start_s)
+        watch = Watch(os.getpid())
+        faults = Faults(options.fault_every, start_s, kinds(broker, work / "cache"))
         watch.start()
         stack.callback(watch.stop)
-        killer.start()
-        stack.callback(killer.stop)
-        restarts, last = _run(spark, servers, work, load, killer)
-        samples.wait_for(last)
+        faults.start()
+        stack.callback(faults.stop)
+        restarts = _run(query, program, work, load, faults)
         watch.stop()
         behind_s, _ = load.communicate()
         if load.returncode:
             raise SystemExit("The load failed: nothing can be said of the query.")
-        made = samples.all
-        print(f"The load ended {behind_s.strip()} s late; the query was restarted {restarts} times.")
+        made = read_samples(samples_of(work))
+        print(f"The load ended {behind_s.strip()} s late; the query was started again {restarts} times.")
         print("Reading the topic back ...", flush=True)
+        spark = session(options.jars, work)
+        stack.callback(spark.stop)
         changes = changes_written(spark, servers)
         records, repeated = read_back(spark, servers, work)
     verdict = check(records, options.seconds, options.rate, changes)
-    _report(made, watch, killer)
+    _report(made, watch, faults)
     print(f"{repeated:,} repeats were left out. {verdict}")
     if options.plot:
         from benchmarks.soak.plot import plot
 
-        plot(options.plot, made, watch.samples, killer.kills_s, start_s)
+        plot(options.plot, made, watch.samples, faults.done, start_s)
         print(f"plot: {options.plot}")
     return 0 if verdict.ok else 1
 
@@ -142,48 +115,60 @@ def _make_topics(servers: str) -> None:
         made.result(60)
 
 
-def _run(
-    spark: SparkSession, servers: str, work: Path, load: subprocess.Popen[str], killer: Killer
-) -> tuple[int, int]:
-    """Run the query, and start it again when it fails, until all of the load is worked off.
+def _run(query: Kept, program: Sequence[str], work: Path, load: subprocess.Popen[str], faults: Faults) -> int:
+    """Start the query again whenever it ends, until all of the load is worked off; return how often.
 
-    Returns
-    -------
-    int, int
-        How often it was started again, and the number of its last micro-batch.
+    Executors of a driver that was killed may work on for a while, beside the next ones, and so may a driver whose query
+    failed: a supervisor on another machine would not wait for them either.
     """
-    restarts = 0
+    restarts, in_vain, micro_batches = 0, 0, 0
     while True:
-        try:
-            query = start(spark, servers, work)
-            while load.poll() is None and query.isActive:
-                time.sleep(0.5)
-            if query.isActive:
-                killer.stop()
-                query.processAllAvailable()
-                query.stop()
-                progress = query.lastProgress
-                return restarts, 0 if progress is None else progress.batchId
-            query.awaitTermination()
-        except Exception as error:
-            restarts += 1
-            print(f"the query ended: {str(error).splitlines()[0]}", flush=True)
-            if restarts > _RESTARTS:
-                raise
+        while query.runs:
+            time.sleep(0.5)
+            faults.check()
+            _check_progress(query, work)
+            if load.poll() is not None and not over(work).exists():
+                faults.stop()
+                over(work).touch()
+        if done(work).exists():
+            return restarts
+        before, micro_batches = micro_batches, len(read_samples(samples_of(work)))
+        in_vain = in_vain + 1 if micro_batches == before else 0
+        print(
+            f"{(query.said().strip() or 'the query ended').splitlines()[-1][:200]}; it starts again",
+            flush=True,
+        )
+        if in_vain == _STARTS_WITHOUT_PROGRESS:
+            raise SystemExit(
+                f"The query ended {in_vain} times without a micro-batch in between:\n{query.said()}"
+            )
+        query.stop()
+        query.start(program)
+        restarts += 1
 
 
-def _report(made: list[Sample], watch: Watch, killer: Killer) -> None:
+def _check_progress(query: Kept, work: Path) -> None:
+    """End the soak if the query hangs."""
+    last_s = max(
+        (path.stat().st_mtime for path in (samples_of(work), work / "query.log") if path.exists()),
+        default=0.0,
+    )
+    if time.time() - last_s > _PATIENCE_S:
+        raise SystemExit(f"The query has said nothing for {_PATIENCE_S:.0f} seconds:\n{query.said()}")
+
+
+def _report(made: list[Sample], watch: Watch, faults: Faults) -> None:
     print(
         f"{len(made)} micro-batches, {sum(one.rows_in for one in made):,} changes in,"
-        f" {sum(one.changes_out for one in made):,} out, as the query counted;"
-        f" {len(killer.kills_s)} executors killed"
+        f" {sum(one.changes_out for one in made):,} out, as the query counted"
     )
+    print(faults)
     figures = {
         "seconds of a micro-batch": [one.seconds for one in made],
         "rows in the state": [float(one.state_rows) for one in made if one.state_rows is not None],
         "bytes of the state": [float(one.state_bytes) for one in made if one.state_bytes is not None],
     }
-    # An executor that was killed starts again from nothing: of memory the peaks can be compared.
+    # A process that was killed starts again from nothing: of memory the peaks can be compared.
     memory = {
         "private memory of the Python workers, MiB": [one.workers_private_mib for one in watch.samples],
         "memory of the JVMs, MiB": [one.jvm_mib for one in watch.samples],
@@ -198,12 +183,17 @@ def _report(made: list[Sample], watch: Watch, killer: Killer) -> None:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.soak",
-        description="A foreign-key join from topics to a topic under a steady load, while executors are killed.",
+        description="A foreign-key join from topics to a topic under a steady load. Executors, the driver and the"
+        " broker are killed meanwhile, and files of the cache deleted.",
     )
-    parser.add_argument("--seconds", type=int, default=600, help="how long the load lasts; 600 by default")
-    parser.add_argument("--rate", type=int, default=10_000, help="changes a second; 10,000 by default")
+    length = parser.add_mutually_exclusive_group()
+    length.add_argument("--seconds", type=int, default=600, help="how long the load lasts; 600 by default")
+    length.add_argument(
+        "--hours", type=_seconds_of_hours, dest="seconds", metavar="H", help="the same in hours"
+    )
+    parser.add_argument("--rate", type=int, default=4_000, help="changes a second; 4,000 by default")
     parser.add_argument(
-        "--kill-every", type=float, default=60.0, metavar="S", help="seconds between kills; 60 by default"
+        "--fault-every", type=float, default=17.0, metavar="S", help="seconds between faults; 17 by default"
     )
     parser.add_argument("--plot", type=Path, metavar="FILE", help="draw the run into an SVG file")
     parser.add_argument(
@@ -213,6 +203,10 @@ def _parser() -> argparse.ArgumentParser:
         "--data", type=Path, default=_ROOT / "build" / "soak", metavar="DIR", help="where to work"
     )
     return parser
+
+
+def _seconds_of_hours(text: str) -> int:
+    return round(float(text) * 3600)
 
 
 if __name__ == "__main__":

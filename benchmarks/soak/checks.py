@@ -10,7 +10,6 @@ import polars as pl
 from benchmarks.soak.load import CUSTOMERS, changes_of_second
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
 
@@ -101,13 +100,11 @@ def check(records: Path, seconds: int, per_s: int, changes_out: int) -> Verdict:
 
 def _sent(seconds: int, per_s: int) -> tuple[pl.DataFrame, pl.DataFrame]:
     """The versions of items and of customers, in their order."""
-
-    def rows() -> Iterator[tuple[str, str, int, str | None]]:
-        for second in range(seconds):
-            yield from changes_of_second(second, per_s)
-
     schema = {"topic": pl.String, "key": pl.String, "number": pl.Int64, "customer": pl.String}
-    sent = pl.DataFrame(list(rows()), schema=schema, orient="row")
+    sent = pl.concat(
+        pl.DataFrame(changes_of_second(second, per_s), schema=schema, orient="row")
+        for second in range(seconds)
+    )
     is_customer = pl.col("topic") == CUSTOMERS
     customers = sent.filter(is_customer).select(
         pl.col("key").alias("customer"), pl.concat_str(pl.lit("name "), pl.col("number")).alias("name")

@@ -19,6 +19,8 @@ ITEM_KEYS, CUSTOMER_KEYS = 100_000, 5_000
 CUSTOMER_SHARE, DELETED_SHARE = 0.01, 0.04
 _SEED = 20_261_121
 _PARTS_OF_A_SECOND = 20
+_MAX_WAITING = 5_000_000
+_PATIENCE_S = 120.0
 
 
 class Change(NamedTuple):
@@ -59,7 +61,14 @@ def changes_of_second(second: int, per_s: int) -> list[Change]:
 def send(servers: str, seconds: int, per_s: int) -> None:
     """Send all changes, each second's in parts; say how far behind the clock the end was."""
     producer = Producer(
-        {"bootstrap.servers": servers, "enable.idempotence": True, "linger.ms": 20, "log_level": 0}
+        {
+            "bootstrap.servers": servers,
+            "enable.idempotence": True,
+            "linger.ms": 20,
+            "log_level": 0,
+            # What is sent while there is no broker waits.
+            "queue.buffering.max.messages": _MAX_WAITING,
+        }
     )
     start = time.monotonic()
     for second in range(seconds):
@@ -71,7 +80,7 @@ def send(servers: str, seconds: int, per_s: int) -> None:
             producer.poll(0)
             due = start + second + (part + 1) / _PARTS_OF_A_SECOND
             time.sleep(max(0.0, due - time.monotonic()))
-    if producer.flush(60):
+    if producer.flush(_PATIENCE_S):
         raise RuntimeError("the broker did not take all of the load")
     print(f"{time.monotonic() - start - seconds:.1f}", flush=True)
 

@@ -1,19 +1,24 @@
-"""The query under test, its session, and who reads its topic afterwards."""
+"""The query under test, as a program: ``python -m benchmarks.soak.query WORK SERVERS JARS``.
+
+It goes on from the checkpoint in ``WORK``, adds a line to ``WORK/samples.jsonl`` for every micro-batch, and ends when
+there is a file ``WORK/over`` and all is worked off; then it makes ``WORK/done``. Whoever kills it starts it again.
+"""
 
 from __future__ import annotations
 
+import sys
+import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import SparkSession
-from pyspark.sql import functions as F
 
 import tablestream as ts
 from benchmarks.soak.load import CUSTOMERS, ITEMS
+from benchmarks.soak.samples import SampleFile
 from benchmarks.spark_session import SETTINGS
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from pyspark.sql.streaming.query import StreamingQuery
 
 JOINED = "joined"
@@ -41,7 +46,51 @@ def session(jars: Path, work: Path) -> SparkSession:
     return spark
 
 
-def start(spark: SparkSession, servers: str, work: Path) -> StreamingQuery:
+def over(work: Path) -> Path:
+    """The file that says that the load is over."""
+    return work / "over"
+
+
+def done(work: Path) -> Path:
+    """The file that says that all is worked off."""
+    return work / "done"
+
+
+def samples_of(work: Path) -> Path:
+    """The file that has a line for every micro-batch."""
+    return work / "samples.jsonl"
+
+
+def main() -> int:
+    """Run the query until the load is over; 1 if it ended before."""
+    work, servers, jars = Path(sys.argv[1]), sys.argv[2], Path(sys.argv[3])
+    try:
+        _run(session(jars, work), work, servers)
+    except Exception as error:  # noqa: BLE001 - whoever started this reads why, and starts it again
+        print(f"the query ended: {str(error).splitlines()[0]}", flush=True)
+        return 1
+    return 0
+
+
+def _run(spark: SparkSession, work: Path, servers: str) -> None:
+    samples = SampleFile(samples_of(work))
+    spark.streams.addListener(ts.MetricsListener(samples))
+    query = _start(spark, servers, work)
+    while query.isActive and not over(work).exists():
+        time.sleep(0.5)
+    if not query.isActive:
+        query.awaitTermination()
+        raise RuntimeError("it was stopped")
+    query.processAllAvailable()
+    query.stop()
+    progress = query.lastProgress
+    if progress is not None:
+        samples.wait_for(progress.batchId)
+    done(work).touch()
+    spark.stop()
+
+
+def _start(spark: SparkSession, servers: str, work: Path) -> StreamingQuery:
     """Start the join, from where its checkpoint has it."""
     kafka: dict[str, Any] = {
         "bootstrap_servers": servers,
@@ -56,26 +105,5 @@ def start(spark: SparkSession, servers: str, work: Path) -> StreamingQuery:
     return ts.start(joined.to(sink), checkpoint=work / "checkpoint", name=JOINED)
 
 
-def changes_written(spark: SparkSession, servers: str) -> int:
-    """Count the changes in the topic by their headers, which a repeat has in common with what it repeats."""
-    options = {"kafka.bootstrap.servers": servers, "subscribe": JOINED, "includeHeaders": "true"}
-    records = spark.read.format("kafka").options(**options).load()
-    return int(records.select("key", F.col("headers")[0]["value"]).distinct().count())
-
-
-def read_back(spark: SparkSession, servers: str, work: Path) -> tuple[Path, int]:
-    """Read the topic without its repeats into Parquet files; return where they are, and how many repeats there were."""
-    value = "customer string, number bigint, name string"
-    frame = ts.from_kafka(
-        spark, JOINED, key="string", value=value, bootstrap_servers=servers, deduplicate=True
-    )
-    records = ts.stream(frame, "key", name=JOINED)
-    query = ts.start(
-        records.to(ts.to_files(work / "read back")),
-        checkpoint=work / "read back checkpoint",
-        trigger={"availableNow": True},
-    )
-    query.awaitTermination()
-    repeated = f"{JOINED}/deduplicated: repeated"
-    counts = [progress.observedMetrics["tablestream"].asDict() for progress in query.recentProgress]
-    return work / "read back", sum(count[repeated] for count in counts)
+if __name__ == "__main__":
+    sys.exit(main())

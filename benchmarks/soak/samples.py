@@ -1,15 +1,17 @@
-"""What is seen of the query while it runs: a line for every micro-batch, and the memory of its processes."""
+"""What is seen of the query while it runs: a line for every micro-batch in a file that outlives the query's process."""
 
 from __future__ import annotations
 
+import json
 import threading
 import time
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from statistics import median
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from tablestream import QueryMetrics
 
@@ -18,7 +20,7 @@ _PATIENCE_S = 60.0
 
 @dataclass(frozen=True)
 class Sample:
-    """A micro-batch: when it was heard of, since the start; its size, and what the operators hold."""
+    """A micro-batch: when it was heard of, in seconds since 1970; its size, and what the operators hold."""
 
     at_s: float
     micro_batch: int
@@ -30,11 +32,11 @@ class Sample:
 
 
 @dataclass
-class Samples:
-    """Collects them, as a `MetricsListener`'s function; a micro-batch that is told again counts once."""
+class SampleFile:
+    """Adds a line for every micro-batch, as a `MetricsListener`'s function."""
 
-    start_s: float
-    of_micro_batch: dict[int, Sample] = field(default_factory=dict)
+    path: Path
+    _seen: set[int] = field(default_factory=set, repr=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     def __call__(self, metrics: QueryMetrics) -> None:
@@ -42,7 +44,7 @@ class Samples:
         rows = [one.state_rows for one in metrics.operators.values()]
         sizes = [one.state_bytes for one in metrics.operators.values()]
         sample = Sample(
-            at_s=time.time() - self.start_s,
+            at_s=time.time(),
             micro_batch=metrics.micro_batch,
             seconds=metrics.duration_ms / 1000,
             rows_in=metrics.rows_in,
@@ -50,20 +52,30 @@ class Samples:
             state_rows=None if None in rows else sum(row for row in rows if row is not None),
             state_bytes=None if None in sizes else sum(size for size in sizes if size is not None),
         )
-        with self._lock:
-            self.of_micro_batch[metrics.micro_batch] = sample
+        with self._lock, self.path.open("a") as file:
+            file.write(json.dumps(asdict(sample)) + "\n")
+            self._seen.add(sample.micro_batch)
 
     def wait_for(self, micro_batch: int) -> None:
         """Wait until a micro-batch was heard of: Spark tells its listeners in its own time."""
         end_s = time.monotonic() + _PATIENCE_S
-        while micro_batch not in self.of_micro_batch and time.monotonic() < end_s:
+        while micro_batch not in self._seen and time.monotonic() < end_s:
             time.sleep(0.1)
 
-    @property
-    def all(self) -> list[Sample]:
-        """All of them that had something to do, in order."""
-        with self._lock:
-            return [one for _, one in sorted(self.of_micro_batch.items()) if one.rows_in]
+
+def read_samples(path: Path) -> list[Sample]:
+    """Read the micro-batches that had something to do, in order; the last line of one that was done twice counts.
+
+    A process that is killed may leave a line that is cut off; it is left out.
+    """
+    samples = dict[int, Sample]()
+    for line in path.read_text().splitlines() if path.exists() else ():
+        try:
+            sample = Sample(**json.loads(line))
+        except ValueError:
+            continue
+        samples[sample.micro_batch] = sample
+    return [one for _, one in sorted(samples.items()) if one.rows_in]
 
 
 def flatness(figures: list[float], of: Callable[[list[float]], float] = median) -> float | None:

@@ -1,20 +1,27 @@
-"""The soak's load is what its check makes again, and the check sees what is lost, doubled, moved or wrong."""
+"""The soak: its load can be made again, its check sees what is lost, doubled, moved or wrong, its faults hit."""
 
 from __future__ import annotations
 
+import json
+import random
+import time
+from dataclasses import asdict, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import polars as pl
 import pytest
 
 from benchmarks.soak.checks import Verdict, check
+from benchmarks.soak.faults import CACHE, SHARES, Faults, kinds
 from benchmarks.soak.load import CUSTOMERS, changes_of_second
-from benchmarks.soak.samples import flatness
+from benchmarks.soak.samples import Sample, flatness, read_samples
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+
+    from tests.broker.kafka_broker import KafkaBroker
 
 SECONDS, PER_S = 3, 2000
 
@@ -125,3 +132,62 @@ def test_flat_is_one_and_growth_is_more() -> None:
     assert flatness([1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 2.0, 2.0, 2.0]) == 2.0
     assert flatness([1.0, 1.0, 1.0, 1.0, 4.0, 1.0, 1.0, 1.0, 2.0], max) == 0.5
     assert flatness([1.0]) is None
+
+
+SAMPLE = Sample(1.0, micro_batch=3, seconds=0.5, rows_in=10, changes_out=12, state_rows=None, state_bytes=7)
+
+
+def test_of_a_micro_batch_that_was_done_twice_the_last_line_counts_and_a_cut_line_does_not(
+    tmp_path: Path,
+) -> None:
+    again, empty, next_one = (
+        replace(SAMPLE, at_s=2.0),
+        replace(SAMPLE, micro_batch=4, rows_in=0),
+        replace(SAMPLE, micro_batch=5),
+    )
+    lines = [json.dumps(asdict(one)) for one in (SAMPLE, next_one, again, empty)]
+    file = tmp_path / "samples.jsonl"
+    assert read_samples(file) == []
+    file.write_text("\n".join([*lines, lines[0][:20]]))
+    assert read_samples(file) == [again, next_one]
+
+
+def test_every_kind_of_fault_is_dealt_out_and_what_hit_nothing_is_not_counted() -> None:
+    calls: list[str] = []
+
+    def of(kind: str) -> Callable[[random.Random], bool]:
+        def harm(_: random.Random) -> bool:
+            calls.append(kind)
+            return kind != CACHE
+
+        return harm
+
+    faults = Faults(0.001, time.time(), {kind: of(kind) for kind in SHARES})
+    faults.start()
+    end = time.monotonic() + 60
+    while set(calls) != set(SHARES) and time.monotonic() < end:
+        time.sleep(0.01)
+    faults.stop()
+    assert [fault.kind for fault in faults.done] == [kind for kind in calls if kind != CACHE]
+
+
+def test_a_fault_that_fails_itself_ends_the_soak() -> None:
+    def harm(_: random.Random) -> bool:
+        raise RuntimeError("the broker does not start")
+
+    faults = Faults(0.001, time.time(), dict.fromkeys(SHARES, harm))
+    faults.start()
+    faults.join(60)
+    with pytest.raises(SystemExit, match="no more faults: the broker does not start"):
+        faults.check()
+
+
+def test_half_of_the_cache_goes(tmp_path: Path) -> None:
+    directory = tmp_path / "cache" / "shard"
+    directory.mkdir(parents=True)
+    for number in range(40):
+        (directory / str(number)).touch()
+    delete = kinds(cast("KafkaBroker", None), tmp_path / "cache")[CACHE]
+    assert delete(random.Random(1))
+    assert 10 < len(list(directory.iterdir())) < 30
+    assert not kinds(cast("KafkaBroker", None), tmp_path / "none")[CACHE](random.Random(1))
