@@ -19,7 +19,7 @@ from tests.simulation.run import Result, described, run_seed, run_world, shrunk
 from tests.simulation.world import make_world
 
 #: So many seeds go to a process at a time.
-_PART = 10
+_PART = 100
 #: So many seeds have one line of progress.
 _TOLD = 100
 

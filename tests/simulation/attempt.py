@@ -16,7 +16,6 @@ from tablestream.runtime.run_round import run_round
 from tablestream.spark import round_worker
 from tablestream.state.births import NewShard
 from tablestream.state.cache import ChunkCache
-from tablestream.state.shard import ShardState
 from tests.simulation.order import BEGINS, ENDS, FAILS
 from tests.simulation.store import AttemptStore
 from tests.simulation.tuning import Sizes
@@ -95,16 +94,7 @@ class Attempt:
     def _shard(self, shard: int, inbox: Mapping[int, list[pl.DataFrame]]) -> Iterator[str]:
         """Do what `RoundWorker.run_round` does, with messages that are not packed."""
         work, store = self.work, self.stores[shard]
-        state = ShardState(
-            store,
-            self.cache,
-            work.traces,
-            work.fingerprint,
-            work.text,
-            tables=work.tables,
-            older_fingerprint=work.older_fingerprint,
-            chunk_size_bytes=self.sizes.chunk_bytes,
-        )
+        state = work.open_state(store, self.cache, chunk_size_bytes=self.sizes.chunk_bytes)
         clock = WallClock(self.now_us) if work.needs_clock else None
         counts = Counts(self.dropped)
         place = (shard, self.shards)

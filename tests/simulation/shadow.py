@@ -38,7 +38,7 @@ class Shadow:
 
     def _note(self, key: tuple[int, str], spec: TraceSpec, rows: pl.DataFrame, bound: int | None) -> None:
         known = self._rows.setdefault(key, {})
-        for row in rows.select(spec.schema.keys()).to_dicts():
+        for row in rows[list(spec.schema)].to_dicts():
             known[tuple(row[name] for name in spec.identity)] = row
         if bound is not None:
             self._bounds[key] = max(bound, self._bounds.get(key, bound))
