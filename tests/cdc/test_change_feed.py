@@ -6,11 +6,14 @@ import random
 from collections import Counter
 
 import polars as pl
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tablestream.operators.captured.capture import CAPTURE, DELETE, FIELDS, UPSERT
+from tablestream.errors import CaptureError
+from tablestream.operators.captured.capture import CAPTURE, DELETE, FIELDS, PREIMAGE, UPSERT
 from tablestream.operators.captured.captured_table import CapturedTable
+from tablestream.operators.captured.preimages import checked
 from tablestream.operators.operator import NUMBER, PARENT
 from tablestream.state.changes import KEY_HASH, LIVE, SEQ, STEP, TS
 from tests.cdc.operators import Shard
@@ -23,15 +26,20 @@ Change = tuple[int, int, int, int]
 
 
 class Feed:
-    """A table that follows a change feed."""
+    """A table that follows a change feed, and may check its preimages."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, checks: bool = False) -> None:
         self.shard = Shard(TABLE)
         self.rows: Rows = {}
+        self.checks = checks
 
     def run(self, changes: list[Change]) -> list[tuple[int, int | None]]:
         """Process a micro-batch; return the changes of the table."""
-        messages = [self._message(number, *one) for number, one in enumerate(sorted(changes), start=1)]
+        ordered = sorted(changes)
+        if self.checks:
+            preimages = [(version, -1, key, value) for version, rank, key, value in changes if rank == 0]
+            ordered = sorted([*changes, *preimages])
+        messages = [self._message(number, *one) for number, one in enumerate(ordered, start=1)]
         capture = {SEQ: pl.Int64(), STEP: pl.Int64(), **TABLE.inputs[0]}
         control = {SEQ: pl.Int64(), STEP: pl.Int64(), **TABLE.inputs[1]}
         inputs = [pl.DataFrame(messages, schema=capture), pl.DataFrame(schema=control)]
@@ -49,7 +57,7 @@ class Feed:
     def _message(self, number: int, version: int, rank: int, key: int, value: int) -> dict[str, object]:
         position = f"{version:020d}:{0:020d}"
         said = dict.fromkeys(FIELDS) | {
-            "op": UPSERT if rank else DELETE,
+            "op": (DELETE, UPSERT, PREIMAGE)[rank],
             "position": position,
             "partition": 0,
         }
@@ -97,14 +105,93 @@ def test_a_version_that_comes_again_is_dropped() -> None:
     assert feed.run([(1, 1, 7, 70)]) == []
 
 
+def test_a_preimage_that_is_the_row_of_the_table_changes_nothing() -> None:
+    feed = Feed(checks=True)
+    feed.run([(1, 1, 7, 70)])
+    # Stored, of the version before, and of a row that comes back.
+    assert feed.run([(2, 0, 7, 70), (2, 1, 7, 71), (3, 0, 7, 71), (4, 1, 7, 72)]) == [
+        (7, 71),
+        (7, None),
+        (7, 72),
+    ]
+    assert feed.run([(5, 0, 7, 72)]) == [(7, None)]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            [(2, 0, 7, 71), (2, 1, 7, 72)],
+            r"Version 2 .* key 7, .*: n was 71 in the feed and is 70 in the table",
+        ),
+        ([(2, 0, 8, 70)], r"Version 2 .* key 8, .*: the table has no row with this key"),
+        ([(2, 0, 7, 70), (3, 0, 7, 70)], r"Version 3 .* key 7, .*: the table has no row"),
+        (
+            [(2, 1, 7, 71), (3, 0, 7, 70), (3, 1, 7, 73)],
+            "Version 3 .*: n was 70 in the feed and is 71 in the",
+        ),
+    ],
+)
+def test_a_preimage_that_is_not_the_row_of_the_table_is_an_error(changes: list[Change], message: str) -> None:
+    feed = Feed(checks=True)
+    feed.run([(1, 1, 7, 70), (1, 1, 6, 60)])
+    with pytest.raises(CaptureError, match=message):
+        feed.run(changes)
+
+
+def test_of_several_wrong_preimages_the_first_is_named() -> None:
+    for wrong, other in ((7, 3), (3, 7)):
+        feed = Feed(checks=True)
+        feed.run([(1, 1, 3, 30), (1, 1, 7, 70)])
+        with pytest.raises(CaptureError, match=f"Version 2 .* key {wrong},"):
+            feed.run([(2, 0, wrong, 1), (9, 0, other, 1)])
+
+
+def test_the_message_names_only_columns_that_differ() -> None:
+    keys, value = pl.Schema({"_k0": pl.Int64()}), pl.Struct({"c0": pl.Float64(), "c1": pl.String()})
+    row = {SEQ: 1, KEY_HASH: 7, "_k0": 7, LIVE: True, CAPTURE: {"op": PREIMAGE, "position": "2:0"}}
+    said = pl.Struct({"op": pl.String(), "position": pl.String()})
+    schema = {SEQ: pl.Int64(), KEY_HASH: pl.Int64(), **keys, LIVE: pl.Boolean(), CAPTURE: said, "v": value}
+    changes = pl.DataFrame([{**row, "v": {"c0": float("nan"), "c1": "b" * 200}}], schema=schema)
+    stored = changes.with_columns(v=pl.struct(pl.lit(float("nan")).alias("c0"), pl.lit("a").alias("c1")))
+    with pytest.raises(
+        CaptureError, match=r"table: y was 'b{79}\.\.\. in the feed and is 'a' in the table\."
+    ):
+        checked(changes, ["_k0"], ["x", "y"], lambda _: stored)
+    same = stored.with_columns(pl.col("v"))
+    assert checked(same, ["_k0"], ["x", "y"], lambda _: stored).is_empty()
+
+
+def test_the_last_version_again_is_an_error_with_the_check_and_nothing_without() -> None:
+    last = [(2, 0, 7, 70), (2, 1, 7, 71)]
+    for checks in (False, True):
+        feed = Feed(checks=checks)
+        feed.run([(1, 1, 7, 70), *last])
+        if not checks:
+            assert feed.run(last) == []
+            continue
+        with pytest.raises(CaptureError, match="Version 2"):
+            feed.run(last)
+
+
+def test_the_preimages_of_a_version_that_comes_again_are_not_checked() -> None:
+    feed = Feed(checks=True)
+    feed.run([(1, 1, 7, 70), (2, 0, 7, 70), (2, 1, 7, 71), (3, 0, 7, 71)])
+    assert feed.run([(2, 0, 7, 70), (2, 1, 7, 71)]) == []
+
+
 _TABLES = st.dictionaries(st.integers(0, 4), st.integers(0, 2))
 
 
 @given(
-    st.lists(st.tuples(_TABLES, st.frozensets(st.integers(0, 4))), min_size=1, max_size=8), st.integers(0, 99)
+    st.lists(st.tuples(_TABLES, st.frozensets(st.integers(0, 4))), min_size=1, max_size=8),
+    st.integers(0, 99),
+    st.booleans(),
 )
-def test_the_table_is_that_of_each_version(versions: list[tuple[Rows, frozenset[int]]], seed: int) -> None:
-    feed, order, before, waiting = Feed(), random.Random(seed), dict[int, int](), list[Change]()
+def test_the_table_is_that_of_each_version(
+    versions: list[tuple[Rows, frozenset[int]]], seed: int, checks: bool
+) -> None:
+    feed, order, before, waiting = Feed(checks=checks), random.Random(seed), dict[int, int](), list[Change]()
     for number, (after, touched) in enumerate(versions, start=1):
         waiting += changes_between(number, before, after, touched)
         before = after

@@ -9,6 +9,9 @@ any other                               an error
 ======================================  ============================================================================
 
 The last change of a key in a version counts. So a preimage is a delete only of a key that the update took away.
+
+To check the preimages, each row that was there before the version is in the frame twice: as a preimage, with its
+values, and behind that as the delete.
 """
 
 from __future__ import annotations
@@ -19,21 +22,24 @@ from pyspark.sql import functions as F
 from tablestream.connectors.capture_column import capture_column
 from tablestream.connectors.files import with_note
 from tablestream.connectors.sink import quoted
-from tablestream.operators.captured.capture import DELETE, UPSERT
+from tablestream.operators.captured.capture import DELETE, PREIMAGE, UPSERT
 
 CHANGE_FEED = "_change_feed"
 TYPE, VERSION, TIMESTAMP = "_change_type", "_commit_version", "_commit_timestamp"
 _NEW, _OLD = ("insert", "update_postimage"), ("delete", "update_preimage")
 _DIGITS = 20
+_OP = "__tablestream_op"
 
 
-def of_feed(feed: DataFrame) -> DataFrame:
+def of_feed(feed: DataFrame, *, check_preimages: bool = False) -> DataFrame:
     """Put what the feed says of each change into one column.
 
     Parameters
     ----------
     feed
         The columns of the table, ``_change_type``, ``_commit_version`` and ``_commit_timestamp``.
+    check_preimages
+        Whether the frame has the rows that were there before a version as preimages, too.
 
     Returns
     -------
@@ -41,26 +47,32 @@ def of_feed(feed: DataFrame) -> DataFrame:
         The columns of the table, and ``_change_feed``.
     """
     columns = [name for name in feed.columns if name not in {TYPE, VERSION, TIMESTAMP}]
-    frame = feed.select(*(F.col(quoted(name)) for name in columns), _said().alias(CHANGE_FEED))
+    op = F.when(F.col(TYPE).isin(*_NEW), UPSERT).when(F.col(TYPE).isin(*_OLD), DELETE)
+    if check_preimages:
+        op = F.explode(F.when(op == DELETE, F.array(F.lit(PREIMAGE), F.lit(DELETE))).otherwise(F.array(op)))
+    frame = feed.select("*", op.alias(_OP))
+    frame = frame.select(*(F.col(quoted(name)) for name in columns), _said().alias(CHANGE_FEED))
     return with_note(frame, CHANGE_FEED, CHANGE_FEED, note=True)
 
 
 def _said() -> Column:
     """What the feed says of a change."""
-    kind = F.col(TYPE)
+    kind, op = F.col(TYPE), F.col(_OP)
     version = F.lpad(F.col(VERSION).cast("string"), _DIGITS, "0")
     capture = capture_column(
-        op=F.when(kind.isin(*_NEW), F.lit(UPSERT)).when(kind.isin(*_OLD), F.lit(DELETE)),
+        op=op,
         position=F.concat_ws(":", version, F.lit("0" * _DIGITS)),
         partition=F.lit(0),
         added=F.lit(False),
     )
-    unknown = ~kind.isin(*_NEW, *_OLD) | kind.isNull() | F.col(VERSION).isNull()
+    unknown = op.isNull() | F.col(VERSION).isNull()
     problem = F.concat_ws(
         " ", F.lit("_change_type:"), kind, F.lit("_commit_version:"), F.col(VERSION).cast("string")
     )
     return F.struct(
-        F.concat_ws(":", version, F.when(kind.isin(*_NEW), "1").otherwise("0")).alias("order"),
+        F.concat_ws(":", version, F.when(op == PREIMAGE, "").when(op == DELETE, "0").otherwise("1")).alias(
+            "order"
+        ),
         F.col(TIMESTAMP).cast("timestamp").alias("timestamp"),
         F.when(unknown, problem).alias("unknown"),
         capture.alias("capture"),

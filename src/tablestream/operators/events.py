@@ -16,7 +16,7 @@ import numpy.typing as npt
 import polars as pl
 
 from tablestream.state.changes import LIVE, ROW_TS, SEQ, STEP, TS, in_hash_order, last_rows
-from tablestream.state.positions import Bools, Ints, gather, stable_order, starts
+from tablestream.state.positions import Bools, Ints, gather, stable_order, stacked, starts
 
 _T = TypeVar("_T", np.int64, np.bool_)
 
@@ -50,7 +50,7 @@ def ranks(rows: pl.DataFrame, keys: Sequence[str]) -> list[int]:
 
 def touched_keys(frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
     """Return the distinct keys of some frames, whose columns are the hash and the key's columns."""
-    every = pl.concat(frames)
+    every = stacked(frames)
     hashes, *keys = every.columns
     sorted_keys = in_hash_order(every, hashes, keys)
     if sorted_keys is None:

@@ -3,8 +3,8 @@
 ==============  ============  ===================================================================================
 field           dtype         meaning
 ==============  ============  ===================================================================================
-``op``          String        ``upsert``, ``delete``, ``read`` (a row of a snapshot), ``truncate``; any other is
-                              not a change of the table
+``op``          String        ``upsert``, ``delete``, ``read`` (a row of a snapshot), ``truncate``; ``preimage`` (a
+                              row as it was before the change behind it); any other is not a change of the table
 ``position``    String        the place in the database's log; text that sorts in the order of commits
 ``snapshot``    String        which row of a snapshot it is: ``first``, ``last``, ``incremental``, ...; null: none
 ``partition``   Int64         the topic partition
@@ -24,7 +24,9 @@ import polars as pl
 
 #: The columns of messages: the changes of rows, and what concerns all rows.
 CAPTURE, CONTROL = "_capture", "_control"
-UPSERT, DELETE, READ, TRUNCATE = "upsert", "delete", "read", "truncate"
+UPSERT, DELETE, READ, TRUNCATE, PREIMAGE = "upsert", "delete", "read", "truncate", "preimage"
+#: What concerns one row.
+OF_ROWS = (UPSERT, DELETE, READ, PREIMAGE)
 INCREMENTAL = "incremental"
 #: The rows of a snapshot that end it, for one table or for all.
 LAST = ("last", "last_in_data_collection")
