@@ -31,6 +31,11 @@ CONTESTANTS = {
     "chain": ("star", "chain", "tablestream, the same as a chain of four joins"),
     "as-of": ("as_of", "as_of_join", "tablestream, a stream joined with the versions of a table"),
     "wide": ("wide", "build", "tablestream, a plan of 30 outputs with 200 columns each, built and started"),
+    "bootstrap": (
+        "bootstrap",
+        "bootstrap",
+        "tablestream, a table that starts from a batch of 2,000,000 rows",
+    ),
     "files": ("targets", "files", "tablestream, every change, as Parquet files"),
     "delta-log": ("targets", "delta_log", "tablestream, every change, as a Delta log"),
     "delta-table": ("targets", "delta_table", "tablestream, the join as a Delta table"),

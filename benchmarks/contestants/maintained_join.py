@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def every_change(spark: SparkSession, task: Task) -> Run:
     """Run with every change, then, from the same checkpoint, the small micro-batches on the filled tables."""
     run = _filled(spark, task, "every")
-    copy_log(Path(task.folder), _logs(task), prefix="small-")
+    copy_log(Path(task.folder), logs_of(task), prefix="small-")
     _, run.small_micro_batches = run_to_end(_changes(spark, task, "every"), task, "_timestamp")
     return run
 
@@ -37,21 +37,27 @@ def many_micro_batches(spark: SparkSession, task: Task) -> Run:
 
 
 def _filled(spark: SparkSession, task: Task, emit: Emit) -> Run:
-    copy_log(Path(task.folder), _logs(task))
+    copy_log(Path(task.folder), logs_of(task))
     wall_s, micro_batches = run_to_end(_changes(spark, task, emit), task, "_timestamp")
     return Run(task.contestant, wall_s, micro_batches)
 
 
 def _changes(spark: SparkSession, task: Task, emit: Emit) -> DataFrame:
+    return joined(spark, task).changes(emit=emit)
+
+
+def joined(spark: SparkSession, task: Task) -> ts.Table:
+    """Join the items that are in the run's own folder with their customers."""
     items = _table(spark, task, "items", ITEM_SCHEMA, key="item_id")
     customers = _table(spark, task, "customers", CUSTOMER_SCHEMA, key="customer_id")
-    return items.join(customers, on="customer_id", how="left").changes(emit=emit)
+    return items.join(customers, on="customer_id", how="left")
 
 
 def _table(spark: SparkSession, task: Task, name: str, schema: str, key: str) -> ts.Table:
-    log = from_files(spark, _logs(task) / name, "parquet", schema, max_files_per_trigger=1)
+    log = from_files(spark, logs_of(task) / name, "parquet", schema, max_files_per_trigger=1)
     return ts.table(log, key, timestamp="ts", except_columns=["ts"], name=name)
 
 
-def _logs(task: Task) -> Path:
+def logs_of(task: Task) -> Path:
+    """The run's own folder for both logs."""
     return Path(task.work) / "logs"

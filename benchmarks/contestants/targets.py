@@ -15,9 +15,10 @@ from pyspark.sql import functions as F
 
 import tablestream as ts
 from benchmarks.contestants.kafka import counted
+from benchmarks.contestants.maintained_join import joined, logs_of
 from benchmarks.contestants.running import RESULT_COLUMNS
 from benchmarks.results import MicroBatch, Run, micro_batches_of
-from benchmarks.workload import CUSTOMER_SCHEMA, ITEM_SCHEMA, SMALL_ITEM_CHANGES, copy_log
+from benchmarks.workload import SMALL_ITEM_CHANGES, copy_log
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -88,33 +89,23 @@ def _median_s(write: Callable[[], object]) -> float:
 
 def _kept(spark: SparkSession, task: Task, sink: Sink) -> Run:
     """Run to the end of the logs; then, from the same checkpoint, the small micro-batches."""
-    copy_log(Path(task.folder), _logs(task))
+    copy_log(Path(task.folder), logs_of(task))
     wall_s, micro_batches = _run_to_end(spark, task, sink)
     run = Run(task.contestant, wall_s, micro_batches)
-    copy_log(Path(task.folder), _logs(task), prefix="small-")
+    copy_log(Path(task.folder), logs_of(task), prefix="small-")
     _, run.small_micro_batches = _run_to_end(spark, task, sink)
     return run
 
 
 def _run_to_end(spark: SparkSession, task: Task, sink: Sink) -> tuple[float, list[MicroBatch]]:
-    items = _table(spark, task, "items", ITEM_SCHEMA, key="item_id")
-    customers = _table(spark, task, "customers", CUSTOMER_SCHEMA, key="customer_id")
-    joined = items.join(customers, on="customer_id", how="left", name="joined")
     start = time.perf_counter()
     query = ts.start(
-        joined.to(sink), checkpoint=Path(task.work) / "checkpoint", trigger={"availableNow": True}
+        joined(spark, task).to(sink),
+        checkpoint=Path(task.work) / "checkpoint",
+        trigger={"availableNow": True},
     )
     query.awaitTermination()
     return time.perf_counter() - start, [counted(one) for one in micro_batches_of(query)]
-
-
-def _table(spark: SparkSession, task: Task, name: str, schema: str, key: str) -> ts.Table:
-    log = ts.from_files(spark, _logs(task) / name, "parquet", schema, max_files_per_trigger=1)
-    return ts.table(log, key, timestamp="ts", except_columns=["ts"], name=name)
-
-
-def _logs(task: Task) -> Path:
-    return Path(task.work) / "logs"
 
 
 def target_of(task: Task) -> Path:
