@@ -19,7 +19,7 @@ TOOK    = @echo "make $@ took $$(( $$(date +%s) - $(BEGAN) )) s."
 
 .DEFAULT_GOAL := help
 .PHONY: help run demo-kafka demo-cdc database check test simulate newest lowest matrix lint bench soak broker docs docs-build \
-    pages format api api-record dist audit tools licences lock clean env java postgres jars connector
+    pages format api api-record dist audit tools licences lock clean env java postgres browser mermaid jars connector
 
 help: ## Show the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -37,7 +37,7 @@ check: env java lint ## Lint, types, import layers, and the quick tests that fin
 	HYPOTHESIS_PROFILE=check $(PYTEST) -m "$(FAST)" $(ARGS)
 	$(TOOK)
 
-test: env java postgres jars connector lint ## Lint, types, import layers, and all tests
+test: env java postgres jars connector browser mermaid lint ## Lint, types, import layers, and all tests
 	$(PYTEST) $(ARGS)
 	$(TOOK)
 
@@ -72,7 +72,7 @@ lint: env ## Only the checks that run no code
 bench: env java jars ## Run the benchmark and print its ratios
 	$(BIN)/python -m benchmarks $(ARGS)
 
-soak: env java jars ## Ten minutes of load through topics while executors are killed; checks that all is there once
+soak: env java jars ## A join under load while executors, driver and broker are killed: ARGS="--hours 1"
 	$(BIN)/python -m benchmarks.soak $(ARGS)
 
 broker: env java jars ## Run a Kafka broker on this machine until Ctrl-C
@@ -87,7 +87,7 @@ docs: env pages ## Serve the documentation site on this machine until Ctrl-C; st
 docs-build: env pages ## Build the documentation site in build/docs/site; every warning is an error
 	$(BIN)/zensical build --clean --strict
 
-pages: env
+pages: env mermaid
 	$(BIN)/python -m scripts.docs_pages build/docs/pages
 
 format: env ## Format the code and apply the safe fixes
@@ -138,6 +138,13 @@ java: ## Look for a Java that Spark can use
 
 postgres: ## Look for the PostgreSQL server that tests start
 	@scripts/ensure_postgres.sh
+
+browser: ## Look for Chromium, in which a test looks at the documentation site
+	@scripts/ensure_browser.sh
+
+# The script that draws the site's diagrams: without it they need another host.
+mermaid: env
+	@$(BIN)/python -m scripts.fetch_mermaid build/mermaid
 
 # Jars of Delta Lake, of Spark's Kafka connector and of a Kafka broker, which Spark does not ship.
 jars: .jars/.stamp ## Fetch the jars of Delta Lake and Kafka

@@ -14,7 +14,8 @@ a directory           ``repository/x/index.md``, which lists its files
 an image              the image
 ====================  =========================================================
 
-It needs the standard library only, and changes nothing outside the directory that it is given.
+A page with a diagram in Mermaid's language gets the script that draws it, if `scripts.fetch_mermaid` fetched it. This
+script needs the standard library only, and changes nothing outside the directory that it is given.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
+MERMAID = ROOT / "build" / "mermaid" / "mermaid.min.js"
 CODE = re.compile(r"^(```+|~~~+).*?^\1$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"(?<=\]\()([^)\s]+)(?=\))")
 IMAGES = {".svg", ".png"}
@@ -103,6 +105,14 @@ def page(root: Path, path: str) -> str:
     return code_page(root, path)
 
 
+def with_mermaid(page: str, text: str) -> str:
+    """Let a page load the script that draws its diagrams; the theme looks for one that is loaded before its own."""
+    if not re.search(r"^```mermaid$", text, re.MULTILINE):
+        return text
+    script = posixpath.relpath(MERMAID.name, posixpath.dirname(page) or ".")
+    return f'{text}\n<script src="{script}"></script>\n'
+
+
 def linked(root: Path, path: str) -> set[str]:
     """Return what a file or directory of the repository links to."""
     if (root / path).is_dir():
@@ -115,6 +125,10 @@ def linked(root: Path, path: str) -> set[str]:
 def write_pages(root: Path, into: Path) -> None:
     """Write the pages of all documents, and of all files that they link to, into an empty directory."""
     shutil.rmtree(into, ignore_errors=True)
+    into.mkdir(parents=True)
+    draws = MERMAID.exists()
+    for file in [*(root / "docs").glob("*.css"), *([MERMAID] if draws else [])]:
+        shutil.copy(file, into)
     waiting = {path.relative_to(root).as_posix() for path in (root / "docs").rglob("*.md")} | {
         "docs/decisions"
     }
@@ -127,7 +141,9 @@ def write_pages(root: Path, into: Path) -> None:
         if Path(path).suffix in IMAGES:
             shutil.copy(root / path, target)
         else:
-            target.write_text(page(root, path), encoding="utf-8")
+            text = page(root, path)
+            text = with_mermaid(on_site(root, path), text) if draws else text
+            target.write_text(text, encoding="utf-8")
         waiting |= linked(root, path) - written
 
 

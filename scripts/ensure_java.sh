@@ -2,6 +2,7 @@
 # Check for a Java that Spark starts with: 17 or newer, with the module jdk.incubator.vector, which trimmed runtimes lack.
 # As root on Debian or Ubuntu a missing one is installed; elsewhere the message says what to install.
 set -euo pipefail
+. "$(dirname "$0")/by_apt.sh"
 
 problem() {
     local java=${JAVA_HOME:+$JAVA_HOME/bin/}java version
@@ -14,15 +15,8 @@ problem() {
 found=$(problem)
 [ -n "$found" ] || exit 0
 
-if [ -z "${JAVA_HOME:-}" ] && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
-    echo "Spark needs Java 17 or newer, and $found; installing one."
-    apt-get update -q || true
-    for package in openjdk-17-jre-headless openjdk-21-jre-headless; do
-        if apt-cache show "$package" >/dev/null 2>&1; then
-            DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "$package" || true
-            break
-        fi
-    done
+if [ -z "${JAVA_HOME:-}" ]; then
+    by_apt "Spark needs Java 17 or newer, and $found; installing one." openjdk-17-jre-headless openjdk-21-jre-headless
     found=$(problem)
     [ -n "$found" ] || exit 0
 fi

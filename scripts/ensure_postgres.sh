@@ -2,6 +2,7 @@
 # Check for PostgreSQL's server programs, which the tests of its sink start.
 # As root on Debian or Ubuntu missing ones are installed; elsewhere the message says what to install, and the tests are skipped.
 set -euo pipefail
+. "$(dirname "$0")/by_apt.sh"
 
 found() {
     local directory
@@ -13,12 +14,8 @@ found() {
 
 found && exit 0
 
-if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
-    echo "The tests need PostgreSQL's server programs; installing them."
-    apt-get update -q || true
-    DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends postgresql || true
-    found && exit 0
-fi
+by_apt "The tests need PostgreSQL's server programs; installing them." postgresql
+found && exit 0
 
 cat >&2 <<TEXT
 PostgreSQL's server programs (initdb, postgres) are missing, so tests that need a server cannot run.

@@ -1,4 +1,4 @@
-"""The documentation site builds strictly, shows every public name, and its links into the repository lead to pages."""
+"""The site builds strictly, has every public name, its links lead somewhere, and a browser shows it without faults."""
 
 from __future__ import annotations
 
@@ -6,13 +6,16 @@ import re
 import subprocess
 import sys
 import tomllib
+from os.path import normpath
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import pytest
 
 import tablestream
-from scripts.docs_pages import write_pages
+from scripts.docs_pages import MERMAID, with_mermaid, write_pages
+from tests.look.browser import faults_of, needed_browser
 
 ROOT = Path(__file__).parent.parent
 CONFIG = (ROOT / "zensical.toml").read_text(encoding="utf-8")
@@ -62,6 +65,49 @@ def test_the_site_has_a_page_for_a_source_that_a_page_links_to(site: Path) -> No
     ) in text
 
 
+def broken_links(site: Path) -> list[str]:
+    """Return the links, pictures and scripts of a site's pages that lead nowhere in it."""
+    texts = {page: page.read_text(encoding="utf-8") for page in site.rglob("*.html")}
+    anchors = {page: set(re.findall(r'\b(?:id|name)="([^"]+)"', text)) for page, text in texts.items()}
+    broken = []
+    for page, text in texts.items():
+        for link in set(re.findall(r'\b(?:href|src)="([^"]*)"', text)):
+            if re.match(r"\w+:", link):
+                continue
+            file, _, anchor = unquote(link).partition("#")
+            base = site if file.startswith("/") else page.parent
+            target = Path(normpath(base / file.lstrip("/"))) if file else page
+            if not target.exists() or (anchor and anchor not in anchors.get(target, set())):
+                broken.append(f"{page.relative_to(site)}: {link}")
+    return broken
+
+
+def test_every_link_of_the_site_leads_somewhere(site: Path) -> None:
+    assert broken_links(site) == []
+
+
+def test_a_link_that_leads_nowhere_is_found(tmp_path: Path) -> None:
+    (tmp_path / "a.html").write_text(
+        '<p id="one"><a href="#one"><a href="#two"><a href="b.html"><a href="a.html#two"><img src="c.png">'
+        '<a href="https://x.example/#y"><a href="a.html"><a href="/a.html#one">'
+    )
+    found = broken_links(tmp_path)
+    assert sorted(found) == [f"a.html: {link}" for link in ("#two", "a.html#two", "b.html", "c.png")]
+
+
+def test_no_page_of_the_site_has_a_fault(site: Path) -> None:
+    """But those that only show a file of the repository: they are all alike, and one is enough."""
+    program = needed_browser()
+    if not MERMAID.exists():
+        pytest.skip("the script that draws diagrams is missing: `make mermaid` fetches it")
+    pages = sorted(page.relative_to(site).as_posix() for page in site.rglob("*.html"))
+    files = [page for page in pages if page.startswith("repository/")]
+    looked_at = sorted(set(pages) - set(files)) + files[:1]
+    found = faults_of(site, looked_at, program)
+    assert set(found) == set(looked_at)
+    assert {page: faults for page, faults in found.items() if faults} == {}
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", ["[a](nowhere.md)", "[a](index.md#nowhere)", "::: tablestream.nowhere"])
 def test_a_fault_ends_the_strict_build(tmp_path: Path, fault: str) -> None:
@@ -105,3 +151,10 @@ def test_links_lead_to_pages_and_code_is_left_alone(tmp_path: Path) -> None:
     assert (pages / "decisions" / "001-one.md").read_text() == "# 001: One\n\n[back](../a.md#two)\n"
     assert "# src/b.py\n\n````python\n" in (pages / "repository" / "src" / "b.py.md").read_text()
     assert (pages / "f.svg").exists()
+
+
+def test_a_page_with_a_diagram_loads_the_script_that_draws_it() -> None:
+    text = "# A\n\n```mermaid\nflowchart TD\n```\n"
+    assert with_mermaid("a.md", text) == text + '\n<script src="mermaid.min.js"></script>\n'
+    assert 'src="../../mermaid.min.js"' in with_mermaid("repository/src/a.md", text)
+    assert with_mermaid("a.md", "# A\n") == "# A\n"

@@ -133,6 +133,7 @@ def without(packages: set[str]) -> dict[str, str]:
     return found
 
 
+@pytest.mark.slow
 def test_only_what_belongs_to_an_extra_needs_its_packages() -> None:
     """The library and its test driver are imported without any package of an extra."""
     extras = set().union(*FOR_USERS.values()) - CORE

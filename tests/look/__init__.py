@@ -1,0 +1,1 @@
+"""Looks at the documentation site in a real browser."""
