@@ -76,8 +76,9 @@ settings.register_profile("check", settings.get_profile("ci"), max_examples=10)
 settings.register_profile("thorough", settings.get_profile("ci"), max_examples=2000, derandomize=False)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
-#: The fixtures from which a mark follows. Tests that start Spark or a broker themselves carry the mark in their file.
-FIXTURES = {"spark": {"spark"}, "broker": {"broker", "secured", "postgres"}}
+#: The fixtures from which a mark follows: `site` builds the documentation. Tests that start Spark or a broker
+#: themselves carry the mark in their file.
+FIXTURES = {"spark": {"spark"}, "broker": {"broker", "secured", "postgres"}, "slow": {"site"}}
 FAULTS, DEMO = Path(__file__).parent / "faults", Path(__file__).parent / "demo"
 
 

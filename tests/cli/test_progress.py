@@ -133,7 +133,7 @@ def test_json_lines_are_all_that_programs_get(capsys: pytest.CaptureFixture[str]
 
 
 def test_changes_are_not_shown_on_the_console_of_a_server_of_spark_connect() -> None:
-    sink = ScreenSink(JsonScreen(), None)
+    sink = ScreenSink(screen=JsonScreen(), limit=None)
     with pytest.raises(PlanError, match="under Spark Connect: the server would show them"):
         sink.check(cast("SparkSession", object()), ())  # it has no SparkContext
 

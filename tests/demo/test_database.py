@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import os
 import signal
 import subprocess
 import sys
@@ -20,8 +19,8 @@ from examples.database.query import start
 from examples.database.run import KILLS, Demo, Options
 from examples.database.servers import MissingError, Servers, check_requirements
 from examples.demo.display import TextDisplay
-from tests.broker.postgres_server import programs
 from tests.faults.processes import below
+from tests.postgres.database import needs_server
 from tests.test_readme import BLOCK, ROOT
 
 if TYPE_CHECKING:
@@ -36,8 +35,7 @@ FULL = [pytest.mark.broker, pytest.mark.spark, pytest.mark.faults, pytest.mark.s
 @pytest.fixture
 def connector() -> None:
     """Skip where a user has not fetched what the servers need; `make test` fetches all of it."""
-    if programs() is None and os.geteuid() != 0:
-        pytest.skip("PostgreSQL's server programs are not installed; `make postgres` says how")
+    needs_server()
     if not any(JARS.glob("connect/*/debezium-connector-postgres-*.jar")):
         pytest.skip("Debezium's connector is not in .jars/connect; fetch it with `make connector`")
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
+import numpy as np
 import polars as pl
 
 from tablestream.operators.deduplicate import MICRO_BATCH, NUMBER, RECORD_KEY, WRITER, WRITER_HASH
@@ -326,15 +327,7 @@ class Engine:
 
     def _round(self, work: Round, shard: int, mine: dict[int, list[pl.DataFrame]], inbox: Inbox) -> None:
         store = self.stores.setdefault((work.number, shard), MemoryStore())
-        state = ShardState(
-            store,
-            self.cache,
-            work.traces,
-            work.fingerprint,
-            work.text,
-            tables=work.tables,
-            older_fingerprint=work.older_fingerprint,
-        )
+        state = work.open_state(store, self.cache)
         clock = WallClock(self.now) if work.needs_clock else None
         place = (shard, self.shards)
         counts = Counts(self.dropped)
@@ -437,18 +430,21 @@ class Engine:
         """Shuffle messages: to their shards, in no order."""
         # Whatever an operator emits to a port has the same columns, whichever way it went.
         # (A row's own time may be missing where it is that of the change.)
-        names = [name for name in frame.columns if not name.startswith("_h") and name != ROW_TS]
-        columns = {(name, frame.schema[name]) for name in names}
+        schema = frame.schema
+        columns = {
+            (name, kind) for name, kind in schema.items() if not name.startswith("_h") and name != ROW_TS
+        }
         assert self._seen.setdefault(port.number, columns) == columns
-        order = self._random.sample(range(frame.height), frame.height)
-        mixed = frame[pl.Series(order, dtype=pl.Int64)]
-        copied = port.route == EVERY_SHARD
-        shards = pl.Series([None] * frame.height) if copied else _route(mixed, port) % self.shards
-        for shard in range(self.shards) if copied else sorted(set(shards)):
+        order = np.array(self._random.sample(range(frame.height), frame.height), dtype=np.int64)
+        if port.route == EVERY_SHARD:
+            mixed = frame[pl.Series(order)]
+            parts = dict.fromkeys(range(self.shards), mixed)
+        else:
+            shards = _route(frame, port).to_numpy()[order] % self.shards
+            parts = {int(one): frame[pl.Series(order[shards == one])] for one in np.unique(shards)}
+        for shard, part in parts.items():
             boxes = inbox.setdefault((port.round, shard), {}).setdefault(port.number, [])
-            boxes.insert(
-                self._random.randint(0, len(boxes)), mixed if copied else mixed[(shards == shard).arg_true()]
-            )
+            boxes.insert(self._random.randint(0, len(boxes)), part)
 
     def _frames(self, port: Port, inbox: Inbox) -> list[pl.DataFrame]:
         boxes = (inbox.get((port.round, shard), {}) for shard in range(self.shards))

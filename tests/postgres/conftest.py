@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import itertools
-import os
 from typing import TYPE_CHECKING
 
 import psycopg
 import pytest
 
-from tests.broker.postgres_server import PostgresServer, programs
-from tests.postgres.database import Database
+from tests.broker.postgres_server import PostgresServer
+from tests.postgres.database import Database, needs_server
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,8 +18,7 @@ if TYPE_CHECKING:
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[PostgresServer]:
     """A server without data; skipped where a user has none, and an error where `make postgres` installs one."""
-    if programs() is None and os.geteuid() != 0:
-        pytest.skip("PostgreSQL's server programs are not installed; `make postgres` says how")
+    needs_server()
     with PostgresServer() as running:
         yield running
 

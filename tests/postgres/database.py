@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from typing import Any
 
 import psycopg
+import pytest
+
+from tests.broker.postgres_server import programs
+
+
+def needs_server() -> None:
+    """Skip a test where a user has no server; an error where `make postgres` installs one."""
+    if programs() is None and os.geteuid() != 0:
+        pytest.skip("PostgreSQL's server programs are not installed; `make postgres` says how")
 
 
 @dataclass(frozen=True)

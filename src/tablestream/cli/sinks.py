@@ -33,7 +33,7 @@ def sink_of(text: str, screen: Screen, limit: int | None) -> Sink:
         It names none.
     """
     if text == CONSOLE:
-        return ScreenSink(screen, limit)
+        return ScreenSink(screen=screen, limit=limit)
     kind, _, directory = text.partition(":")
     if kind not in _SINKS or not directory:
         raise ArgumentError(

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from tablestream.calling import user_line
 from tablestream.connectors.shipping import has_context
@@ -50,12 +51,20 @@ class FirstChanges:
         return cls(title, ordered.limit(limit) if limit is not None and left_out else ordered, left_out)
 
 
-@dataclass(frozen=True, slots=True)
-class ConsoleSink(KeyedSink):
-    """The standard output of this process; made by `to_console`."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FirstChangesSink(KeyedSink, ABC):
+    """Shows the first changes of each micro-batch, in order. A micro-batch that is done again is shown again.
 
-    n_rows: int = 20
-    truncate: bool | int = True
+    Attributes
+    ----------
+    limit
+        How many of a micro-batch; None for all.
+    """
+
+    INSTEAD: ClassVar[str]
+    """What to do under Spark Connect."""
+
+    limit: int | None
 
     @property
     def target(self) -> str:
@@ -68,16 +77,37 @@ class ConsoleSink(KeyedSink):
         return False
 
     def check(self, spark: SparkSession, columns: Sequence[str]) -> None:  # noqa: ARG002 (the contract's)
-        """Refuse Spark Connect: the server would print the changes."""
-        refuse_connect(spark, "Write them to files, and read those.")
+        """Refuse Spark Connect, where another process calls ``foreachBatch``."""
+        if not has_context(spark):
+            raise PlanError(
+                "Changes cannot be shown on the console under Spark Connect: the server would show them.",
+                hint=self.INSTEAD,
+            )
 
     def write(self, changes: DataFrame, micro_batch_id: int, query_id: str, output_name: str) -> None:  # noqa: ARG002 (the contract's)
-        """Print the first changes of one micro-batch, if there are any."""
-        first = FirstChanges.of(changes, self.n_rows, output_name, micro_batch_id)
-        if first is None:
-            return
+        """Show the first changes of one micro-batch, if there are any."""
+        first = FirstChanges.of(changes, self.limit, output_name, micro_batch_id)
+        if first is not None:
+            self.show(first, micro_batch_id, output_name)
+
+    @abstractmethod
+    def show(self, first: FirstChanges, micro_batch_id: int, output_name: str) -> None:
+        """Show the changes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsoleSink(FirstChangesSink):
+    """The standard output of this process; made by `to_console`."""
+
+    INSTEAD = "Write them to files, and read those."
+
+    limit: int
+    truncate: bool | int
+
+    def show(self, first: FirstChanges, micro_batch_id: int, output_name: str) -> None:  # noqa: ARG002 (the title says both)
+        """Print the changes."""
         print(first.title)  # noqa: T201 - that is what it is for
-        first.rows.show(self.n_rows, self.truncate)
+        first.rows.show(self.limit, self.truncate)
         if first.left_out:
             print(f"... and {first.left_out:,} more\n")  # noqa: T201 - the same
         sys.stdout.flush()  # also into a pipe or a file, micro-batch by micro-batch
@@ -129,16 +159,7 @@ def to_console(*, n_rows: int = 20, truncate: bool | int = True) -> ConsoleSink:
     <BLANKLINE>
     """
     _check_kinds(n_rows, truncate)
-    return ConsoleSink(n_rows, truncate)
-
-
-def refuse_connect(spark: SparkSession, hint: str) -> None:
-    """Raise under Spark Connect, where another process calls ``foreachBatch``."""
-    if not has_context(spark):
-        raise PlanError(
-            "Changes cannot be shown on the console under Spark Connect: the server would show them.",
-            hint=hint,
-        )
+    return ConsoleSink(limit=n_rows, truncate=truncate)
 
 
 def _check_kinds(n_rows: Any, truncate: Any) -> None:

@@ -11,7 +11,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import Window
 from pyspark.sql import functions as F
 
-from tablestream.connectors.files import in_full
+from tablestream.connectors.files import seen_by_spark
 from tablestream.connectors.sink import CHANGE_COLUMNS, CHANGE_TYPE, ORDER, KeyedSink, checked_path, quoted
 from tablestream.errors import ArgumentError, PlanError, SessionSettingError
 
@@ -114,7 +114,7 @@ class DeltaSink(KeyedSink):
         missing = [name for name in changes.columns if name not in {*table.columns, *CHANGE_COLUMNS}]
         if missing:
             raise PlanError(
-                f"The Delta table at {in_full(changes.sparkSession, self.path)} has no column"
+                f"The Delta table at {seen_by_spark(changes.sparkSession, self.path)} has no column"
                 f" {', '.join(map(repr, missing))}.",
                 hint="Add it with ALTER TABLE, exclude it with select(...), or write to another path.",
             )

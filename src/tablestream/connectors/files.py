@@ -275,7 +275,7 @@ def _load(
         if error.getCondition() != "PATH_NOT_FOUND":
             raise
         raise PlanError(
-            f"There is no directory {in_full(spark, path)} to read.",
+            f"There is no directory {seen_by_spark(spark, path)} to read.",
             hint="Create it first; it may be empty.",
         ) from error
     return frame
@@ -343,7 +343,7 @@ class FileSink(KeyedSink):
             spark.createDataFrame([(owner,)], "value string").coalesce(1).write.mode("overwrite").text(mark)
         elif found.partition("/")[0] != owner:  # older versions added the output's name
             raise PlanError(
-                f"The directory {in_full(spark, self.path)} holds the changelog of another query ({found}).",
+                f"The directory {seen_by_spark(spark, self.path)} holds the changelog of another query ({found}).",
                 hint="A new checkpoint is a new query: write to another path, or delete the old log.",
             )
         _OWNERS[self.path] = owner
@@ -432,7 +432,7 @@ def small_lines(spark: SparkSession, pattern: str) -> list[str]:
     return list(dict.fromkeys(row[0] for row in rows))
 
 
-def in_full(spark: SparkSession, path: str) -> str:
+def seen_by_spark(spark: SparkSession, path: str) -> str:
     """Return a path for a message: a relative one with the place where Spark looks for it.
 
     Only Spark knows that place. Its file system may be another than this machine's, and its directory is the one in

@@ -14,7 +14,7 @@ import polars as pl
 from tablestream.operators.events import ints
 from tablestream.runtime.rounds import RANKS
 from tablestream.state.changes import BOOTSTRAP, PARTITION, POSITION, ROOT, SEQ, STEP, STEP_HOPS, TIME
-from tablestream.state.positions import Ints, differs
+from tablestream.state.positions import Ints, differs, stacked
 
 
 def sorted_positions(places: pl.DataFrame, hops: Sequence[str]) -> Ints:
@@ -83,7 +83,7 @@ def number_messages(
         Per frame, ``_seq`` (from 1) and ``_step`` (from 1, equal for what one record caused) of its rows. What
         bootstraps caused is the first step.
     """
-    every = pl.concat(places)
+    every = stacked(places)
     positions = sorted_positions(every, hops)
     order = every[pl.Series(positions)]
     fresh = np.zeros(len(positions), dtype=bool)

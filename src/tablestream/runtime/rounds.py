@@ -19,12 +19,17 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from tablestream.state.run import CHUNK_SIZE_BYTES
+from tablestream.state.shard import ShardState
+
 if TYPE_CHECKING:
     import polars as pl
 
     from tablestream.operators.operator import Operator
     from tablestream.runtime.alignment import Alignment
     from tablestream.runtime.rejections import Shown
+    from tablestream.state.cache import ChunkCache
+    from tablestream.state.store import StateStore
     from tablestream.state.trace import TraceSpec
 
 #: The port of counters: what operators dropped, by reason.
@@ -152,20 +157,35 @@ class Round:
         """What a restart compares."""
         return (*self.description, *self.waiting)
 
-    @property
+    @cached_property
     def fingerprint(self) -> str:
         """A digest of what a restart compares."""
         return _digest(self.text)
 
-    @property
+    @cached_property
     def older_fingerprint(self) -> str:
         """The fingerprint in states of older versions."""
         return _digest(_text(self.description))
 
-    @property
+    @cached_property
     def text(self) -> str:
         """What a restart compares, as one text."""
         return _text(self.facts)
+
+    def open_state(
+        self, store: StateStore, cache: ChunkCache, *, chunk_size_bytes: int = CHUNK_SIZE_BYTES
+    ) -> ShardState:
+        """Open the round's state of one shard."""
+        return ShardState(
+            store,
+            cache,
+            self.traces,
+            self.fingerprint,
+            self.text,
+            tables=self.tables,
+            older_fingerprint=self.older_fingerprint,
+            chunk_size_bytes=chunk_size_bytes,
+        )
 
 
 def _text(facts: tuple[str, ...]) -> str:

@@ -221,7 +221,7 @@ def _concat(
     UTC.
     """
     columns, hops = [*places, *schema], places[len(ROOT) :]
-    filled = [_filled(frame, hops)[columns] for frame in frames]
+    filled = [_filled(frame, hops, has_row_ts=ROW_TS in schema)[columns] for frame in frames]
     types: dict[str, pl.DataType] = {TIME: time, PARTITION: pl.String(), POSITION: pl.Int64()}
     types |= {**dict.fromkeys(hops, pl.Int64()), **schema}
     if not filled:
@@ -231,10 +231,10 @@ def _concat(
     )
 
 
-def _filled(frame: pl.DataFrame, hops: Sequence[str]) -> pl.DataFrame:
+def _filled(frame: pl.DataFrame, hops: Sequence[str], *, has_row_ts: bool) -> pl.DataFrame:
     """Add the columns that a message may lack."""
     zeros = np.zeros(frame.height, dtype=np.int64)
     added = [pl.Series(hop, zeros) for hop in hops if hop not in frame.columns]
-    if ROW_TS not in frame.columns:
+    if has_row_ts and ROW_TS not in frame.columns:
         added.append(pl.Series(ROW_TS, [], dtype=pl.Int64).clear(frame.height))
     return frame.hstack(added)

@@ -20,6 +20,7 @@ from tablestream.operators.captured.capture import (
     CONTROL,
     DELETE,
     LAST,
+    OF_ROWS,
     READ,
     TRUNCATE,
     UPSERT,
@@ -543,7 +544,7 @@ def _captured(schema: pl.Schema, exists: Column) -> dict[str, Column]:
             LIVE: F.when(is_event, F.lit(True)),
         }
     if CAPTURE in schema:
-        return {CAPTURE: said, LIVE: F.when(op.isin(UPSERT, DELETE, READ), exists)}
+        return {CAPTURE: said, LIVE: F.when(op.isin(*OF_ROWS), exists)}
     ends = (op == READ) & snapshot.isin(*LAST)
     return {CONTROL: said, FOREIGN_HASH: zero, LIVE: F.when((op == TRUNCATE) | ends, F.lit(True))}
 

@@ -26,7 +26,7 @@ from tablestream.connectors.change_feed_frame import CHANGE_FEED
 from tablestream.connectors.debezium_frame import DEBEZIUM
 from tablestream.connectors.files import CORRUPT_RECORD, noted, on_malformed
 from tablestream.connectors.kafka import KAFKA
-from tablestream.operators.captured.capture import READ, UPSERT
+from tablestream.operators.captured.capture import PREIMAGE, READ, UPSERT
 from tablestream.spark.analysis import unlogged
 from tablestream.spark.columns import quoted
 from tablestream.spark.packing import Malformed
@@ -131,7 +131,7 @@ def _of_debezium(column: str, note: Mapping[str, Any]) -> Origin:
 def _of_change_feed(column: str, _: Any) -> Origin:
     return Origin(
         time=quoted(column, "timestamp"),
-        tombstone=quoted(column, "capture", "op") != UPSERT,
+        tombstone=~quoted(column, "capture", "op").isin(UPSERT, PREIMAGE),
         hidden=(column,),
         malformed=quoted(column, "unknown"),
         remedy=_FEED_REMEDY,

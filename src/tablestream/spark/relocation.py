@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from pyarrow import fs
 
 from tablestream.calling import user_line
-from tablestream.connectors.files import in_full, small_lines
+from tablestream.connectors.files import seen_by_spark, small_lines
 from tablestream.connectors.place import Place
 from tablestream.connectors.sink import checked_path
 from tablestream.errors import ArgumentError, CheckpointMovedError
@@ -100,8 +100,8 @@ def check_place(spark: SparkSession, checkpoint: str) -> None:
         before = path.rpartition("/state/")[0]
         if not is_same_place(before, checkpoint):
             raise CheckpointMovedError(
-                f"The checkpoint {in_full(spark, checkpoint)} was moved or copied from {before}, where Spark would"
-                " still look for files.",
+                f"The checkpoint {seen_by_spark(spark, checkpoint)} was moved or copied from {before}, where"
+                " Spark would still look for files.",
                 hint=f"Run `tablestream relocate {checkpoint}` or call ts.relocate_checkpoint once.",
                 where=user_line(),
             )

@@ -112,15 +112,7 @@ class RoundWorker:
     ) -> Iterator[pd.DataFrame]:
         """Run the operators over unpacked messages, and commit their state."""
         work = self.work
-        state = ShardState(
-            store,
-            self.cache,
-            work.traces,
-            work.fingerprint,
-            work.text,
-            tables=work.tables,
-            older_fingerprint=work.older_fingerprint,
-        )
+        state = work.open_state(store, self.cache)
         counts = Counts()
         clock = WallClock(timer_values.getCurrentProcessingTimeInMs() * 1000) if work.needs_clock else None
         held: list[blobs.Blob] = []

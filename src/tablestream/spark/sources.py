@@ -38,7 +38,7 @@ from pyspark.sql import types as T
 from tablestream.calling import warn
 from tablestream.connectors.files import JSON_OPTIONS
 from tablestream.errors import ArgumentError, ColumnCollisionError, ReservedNameError
-from tablestream.operators.captured.capture import DELETE, READ, UPSERT
+from tablestream.operators.captured.capture import OF_ROWS
 from tablestream.spark import blobs
 from tablestream.spark.analysis import Analysed, analysed, folding
 from tablestream.spark.bootstrap_frame import Bootstrap, Reading, laid_out
@@ -276,7 +276,7 @@ def _null_key(origin: Origin, parts: Sequence[Column]) -> Column:
     null_key = reduce(or_, [part.isNull() for part in parts], F.lit(False))
     if origin.capture is None:
         return null_key
-    return null_key & origin.capture["op"].isin(UPSERT, DELETE, READ)  # others concern all rows
+    return null_key & origin.capture["op"].isin(*OF_ROWS)  # others concern all rows
 
 
 def _live(origin: Origin, deletes: Analysed | None) -> Column:

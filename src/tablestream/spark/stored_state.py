@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from tablestream.calling import user_line
-from tablestream.connectors.files import first_line, in_full
+from tablestream.connectors.files import first_line, seen_by_spark
 from tablestream.errors import StateError
 from tablestream.planner.catalogue import StoredTables, decode
 from tablestream.spark import blobs
@@ -63,7 +63,7 @@ class StoredState:
         metadata = first_line(spark, f"{checkpoint}/metadata")
         if metadata is None:
             raise StateError(
-                f"{in_full(spark, checkpoint)} is not the checkpoint of a query.",
+                f"{seen_by_spark(spark, checkpoint)} is not the checkpoint of a query.",
                 hint="Give the directory that the query was started with, as checkpoint= of ts.start.",
                 where=user_line(),
             )
@@ -79,13 +79,13 @@ class StoredState:
         micro_batch = kept[1] if wanted is None else wanted
         if not operators or kept[1] < 0:
             raise StateError(
-                f"The checkpoint {in_full(spark, checkpoint)} has no state of tables.",
+                f"The checkpoint {seen_by_spark(spark, checkpoint)} has no state of tables.",
                 hint="Wait until the query has completed a micro-batch. A plan without joins and groups has no state.",
                 where=user_line(),
             )
         if not kept[0] <= micro_batch <= kept[1]:
             raise StateError(
-                f"The checkpoint {in_full(spark, checkpoint)} has the state after the micro-batches {kept[0]} to"
+                f"The checkpoint {seen_by_spark(spark, checkpoint)} has the state after the micro-batches {kept[0]} to"
                 f" {kept[1]}, not that after {micro_batch}.",
                 hint="Give batch_id= one of these; spark.sql.streaming.minBatchesToRetain says how many are kept.",
                 where=user_line(),
@@ -131,7 +131,7 @@ class StoredState:
         for place, micro_batch in self.births.before(self.micro_batch + 1).items():
             raise shard_gone(place, micro_batch)
         raise StateError(
-            f"The checkpoint {in_full(self.spark, self.checkpoint)} has no rows of any table yet.",
+            f"The checkpoint {seen_by_spark(self.spark, self.checkpoint)} has no rows of any table yet.",
             hint="Wait until records have arrived.",
             where=user_line(),
         )

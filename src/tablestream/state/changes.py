@@ -38,7 +38,7 @@ from collections.abc import Sequence
 import numpy as np
 import polars as pl
 
-from tablestream.state.positions import Bools, Ints, all_same, stable_order, starts
+from tablestream.state.positions import Bools, Ints, all_same, stable_order, stacked, starts
 
 TIME, PARTITION, POSITION = "_t", "_p", "_o"
 ROOT = (TIME, PARTITION, POSITION)
@@ -105,7 +105,7 @@ def number_keys(hashes: str, keys: Sequence[str], frames: Sequence[pl.DataFrame]
     >>> number_keys("_kh", ["_k0"], [one])[0].n_unique()
     3
     """
-    every = pl.concat([frame[[hashes, *keys]] for frame in frames])
+    every = stacked([frame[[hashes, *keys]] for frame in frames])
     ids = _numbers(every, hashes, keys)
     ends, start = [], 0
     for frame in frames:

@@ -45,6 +45,18 @@ def all_same(rows: pl.DataFrame, columns: Sequence[str], some: Ints, others: Int
     return all(rows[name][one].equals(rows[name][other], null_equal=True) for name in columns)
 
 
+def stacked(frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
+    """Put frames with the same columns one after the other; those without rows cost nothing.
+
+    Examples
+    --------
+    >>> one = pl.DataFrame({"a": [1]})
+    >>> stacked([one.clear(), one, one])["a"].to_list()
+    [1, 1]
+    """
+    return pl.concat([frame for frame in frames if frame.height] or frames[:1], rechunk=False)
+
+
 def gather(column: pl.Series, positions: Ints) -> pl.Series:
     """Take the rows at some positions; null where the position is negative.
 
