@@ -77,6 +77,16 @@ class Attempt:
         self._steps.close()
         self.is_over = True
 
+    @property
+    def outcome(self) -> tuple[Any, ...]:
+        """What it emitted to each port, in any order and however it was sliced, and what it counted."""
+        rows = Counter(
+            (port.number, tuple(sorted((name, repr(value)) for name, value in row.items())))
+            for port, frame in self.emitted
+            for row in frame.to_dicts()
+        )
+        return rows, self.dropped, self.measures, sorted(self.new)
+
     def _run(self) -> Generator[str]:
         """Run the round for shards that have messages, and then where a timer is due, as Spark does."""
         self.has_begun = True

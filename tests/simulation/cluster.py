@@ -12,7 +12,7 @@ from tablestream.errors import StateError
 from tablestream.runtime.rounds import Round
 from tests.simulation.attempt import Attempt
 from tests.simulation.executors import CACHE_KINDS, damage_cache, flipped, make_executors
-from tests.simulation.happened import Happened
+from tests.simulation.happened import Happened, SimulationError
 from tests.simulation.neighbour import Neighbour
 from tests.simulation.order import BEGINS, FAILS, Event
 from tests.simulation.setup import Setup
@@ -54,6 +54,8 @@ class Cluster:
         How many attempts of tasks there were.
     published
         The shards whose next version this run of the micro-batch wrote.
+    done
+        The attempts of the micro-batch whose output counts.
     """
 
     world: World
@@ -66,6 +68,7 @@ class Cluster:
     state: StateOfRecord = field(default_factory=StateOfRecord)
     zombies: list[Attempt] = field(default_factory=list)
     published: set[Place] = field(default_factory=set)
+    done: list[Attempt] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         """Start the executors."""
@@ -76,6 +79,7 @@ class Cluster:
         """Begin a micro-batch; stored files may be damaged meanwhile."""
         self.version, self.turn = micro_batch, 0
         self.published.clear()
+        self.done.clear()
         self.happened.micro_batches += 1
         for fault in self.happened.take(_STATE_KINDS, micro_batch):
             self._damage_state(fault)
@@ -92,6 +96,7 @@ class Cluster:
     def run(self, work: Round, shards: int, inboxes: Inboxes, now_us: int) -> Attempt:
         """Run a task, in as many attempts as it takes, and return the one that counts."""
         self._meanwhile()
+        self.lose_outputs(work)
         for fault in self.happened.take(_ATTEMPT_KINDS, self.version, self.turn):
             self._fail(fault, self._attempt(work, shards, inboxes, now_us, fault.where))
         races = self.happened.take([Kind.SPECULATION], self.version, self.turn)
@@ -102,8 +107,35 @@ class Cluster:
             )
         attempt.advance()
         self._publish(attempt)
+        self.done.append(attempt)
         self.turn += 1
         return attempt
+
+    def lose_outputs(self, reader: Round | None = None) -> None:
+        """Lose outputs with an executor: their tasks run again, give the same, and write the same version.
+
+        Parameters
+        ----------
+        reader
+            The round whose next task was to read them; None: the sinks were.
+        """
+        done = [one for one in self.done if reader is None or one.work.number < reader.number]
+        due = (0, 1) if reader is None else (self.turn % 3, 3)
+        for fault in self.happened.take([Kind.OUTPUT_LOST], self.version, of=due) if done else ():
+            rng = self.world.rng("again", fault)
+            lost = rng.choice(done)
+            inboxes = {
+                shard: {port: rng.sample(frames, len(frames)) for port, frames in inbox.items()}
+                for shard, inbox in lost.inboxes.items()
+            }
+            again = self._attempt(lost.work, lost.shards, inboxes, lost.now_us, fault.where)
+            again.advance()
+            self._note(fault, again, "computed again")
+            if again.outcome != lost.outcome:
+                raise SimulationError(
+                    f"A task of round {lost.work.number} gives something else if it is run again."
+                )
+            self._publish(again)
 
     def has_timer(self, place: tuple[int, int], now_us: int) -> bool:
         """Whether Spark has to call a shard although it has no messages."""

@@ -231,6 +231,7 @@ class Driver:
         steps = self.begin(self.engine, number)
         self._ends(number, ENDS["after the rounds"])
         self.happened.order.append(Event(WRITES, number))
+        self.cluster.lose_outputs()
         self._write(Frame(steps), number)
         self.happened.order.append(Event(WRITTEN, number))
         self._ends(number, ENDS["after the sinks"])

@@ -7,8 +7,9 @@ and the simulator's own against these rules:
 event               comes only if
 ==================  ==============================================================================================
 starts              (always) the query starts, or starts again
-begins M R T A      M is the first micro-batch that is not committed, and is not being written in this run; no task of
-                    a later round of M has begun in this run, and all of earlier rounds that began have ended;
+begins M R T A      M is the first micro-batch that is not committed, and its sinks have not been written in this run;
+                    all tasks of earlier rounds of M that began in this run have ended; if a task of a later round
+                    has begun or the sinks are being written, T has ended: its output is lost, and T runs again;
                     attempt A of task T has not begun before
 ends M R T A        the attempt has begun, and has neither ended nor failed
 fails M R T A       the same
@@ -17,7 +18,8 @@ written M           the sinks are written in this run
 committed M         the sinks were written in this run
 ==================  ==============================================================================================
 
-A task has ended when one of its attempts has. Attempts of an earlier run may still end or fail.
+A task has ended when one of its attempts has, and has not when another attempt began after that. Attempts of an earlier
+run may still end or fail.
 """
 
 from __future__ import annotations
@@ -84,13 +86,15 @@ class Rules:
 
     def _begins(self, event: Event) -> bool:
         """Whether an attempt may begin now."""
-        early = any(work > event.round for work, _ in self.tasks)
+        place = event.round, event.task
+        is_late = self.sinks == WRITES or any(work > event.round for work, _ in self.tasks)
+        early = is_late and not self.tasks.get(place)
         waits = any(work < event.round and not ended for (work, _), ended in self.tasks.items())
         again = (self.runs, event) in self.attempts
         self.attempts.add((self.runs, event))
-        self.tasks.setdefault((event.round, event.task), False)
+        self.tasks[place] = False
         self.open.append(event)
-        return not (early or waits or again or self.sinks)
+        return not (early or waits or again or self.sinks == WRITTEN)
 
     def _ends(self, event: Event) -> bool:
         """Whether an attempt may end or fail now."""

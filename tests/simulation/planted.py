@@ -208,6 +208,7 @@ PLANTED = {
     "a checksum is not looked at": Planted(_checksum_not_looked_at, 0, Kind.CACHE_SWAPPED),
     "a timer is lost": Planted(_timer_lost, 39, needs_faults=False),
     "a repeated micro-batch is merged twice": Planted(_micro_batch_merged_twice, 1),
+    "a task that runs again merges twice": Planted(_micro_batch_merged_twice, 0, Kind.OUTPUT_LOST),
     "an attempt that failed is seen": Planted(_every_attempt_counts, 0, Kind.ATTEMPT_FAILS_EMITTING),
     "an attempt that goes on is seen": Planted(_every_attempt_counts, 0, Kind.ZOMBIE),
     "the loser of two attempts is seen": Planted(_every_attempt_counts, 0, Kind.SPECULATION),

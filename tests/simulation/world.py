@@ -43,6 +43,7 @@ class Kind(StrEnum):
     CACHE_DIRECTORY_LOST = "cache directory lost"
     EXECUTOR_REPLACED = "executor replaced"
     NEIGHBOUR = "another query in the cache"
+    OUTPUT_LOST = "output of a task lost"
     CHUNK_MISSING = "chunk missing"
     CHUNK_FLIPPED = "chunk flipped"
     MANIFEST_MISSING = "manifest missing"
@@ -70,8 +71,8 @@ CHANGES = (
 REFUSALS = (Kind.REFUSED_SHARDS, Kind.REFUSED_PLAN, Kind.REFUSED_FORMAT)
 #: What happens at a restart.
 RESTARTS = (*CHANGES, *REFUSALS)
-#: What happens at any time.
-FAULTS = tuple(kind for kind in Kind if kind not in RESTARTS)
+#: What happens at any time. Lost outputs came later, and have a source of chance of their own.
+FAULTS = tuple(kind for kind in Kind if kind not in {*RESTARTS, Kind.OUTPUT_LOST})
 
 
 class Tuning(StrEnum):
@@ -190,7 +191,7 @@ def make_world(
     shards = rng.choice((1, 1, 1, 2, 2, 4))
     cut = _input(rng, case, count)
     kinds = [kind] if kind is not None else _some(rng, FAULTS, most=8)
-    restarts = () if kind is not None else _restarts(seed, cut)
+    later = () if kind is not None else (*_restarts(seed, cut), *_lost_outputs(seed, cut))
     return World(
         seed=seed,
         plan=plan,
@@ -203,7 +204,7 @@ def make_world(
         tunings=random_tunings(rng),
         micro_batches=cut,
         times_us=_times(rng, count),
-        faults=_in_order((*_faults(rng, kinds, cut, rng.randint(4, 8)), *restarts)),
+        faults=_in_order((*_faults(rng, kinds, cut, rng.randint(4, 8)), *later)),
     )
 
 
@@ -216,6 +217,14 @@ def _restarts(seed: int, micro_batches: tuple[tuple[Entry, ...], ...]) -> tuple[
     if rng.random() < 0.5:
         return ()
     return _faults(rng, _some(rng, RESTARTS, most=4), micro_batches, rng.randint(1, 4))
+
+
+def _lost_outputs(seed: int, micro_batches: tuple[tuple[Entry, ...], ...]) -> tuple[Fault, ...]:
+    """Let an executor take outputs of tasks with it in half of the worlds; see `_restarts` for their chance."""
+    rng = random.Random(f"{seed} lost outputs")
+    if rng.random() < 0.5:
+        return ()
+    return _faults(rng, [Kind.OUTPUT_LOST], micro_batches, rng.randint(1, 3))
 
 
 def _some(rng: random.Random, kinds: Sequence[Kind], most: int) -> list[Kind]:

@@ -60,10 +60,15 @@ def test_it_is_never_changed_in_place() -> None:
     assert (FULL.runs("left")[1].number, FULL.runs("other")) == (8, ())
 
 
+@pytest.mark.parametrize("is_repeated", [True, False])
 @pytest.mark.parametrize("version", [0, 1, "1.5"])
-def test_an_unknown_version_is_refused_by_name(version: object) -> None:
+def test_an_unknown_version_is_refused_by_name(version: object, is_repeated: bool) -> None:
+    """Whether its content repeats the version, or was written before contents did."""
+    content = parts(FULL)[1] | {"version": version}
+    if not is_repeated:
+        del content["version"]
     with pytest.raises(StateError, match="this tablestream reads version 2") as caught:
-        manifests.decode(forged({"version": version}, parts(FULL)[1]))
+        manifests.decode(forged({"version": version}, content))
     assert not isinstance(caught.value, DamagedStateError)
     assert f"format version {version!r}" in str(caught.value)
     assert "the version of tablestream that wrote the checkpoint" in str(caught.value)
@@ -87,12 +92,12 @@ def test_runs_of_another_shape_are_damage(traces: object) -> None:
 
 
 def test_no_flipped_bit_is_believed() -> None:
-    """Of a clock or a number of rows, as little as of what makes it JSON."""
+    """Of a clock or a number of rows, as little as of the version or of what makes it JSON."""
     whole = manifests.encode(FULL)
     for place in range(8 * len(whole)):
         data = bytearray(whole)
         data[place // 8] ^= 1 << place % 8
-        with pytest.raises(StateError):
+        with pytest.raises(DamagedStateError):
             manifests.decode(bytes(data))
 
 

@@ -68,6 +68,7 @@ class Manifest:
 def encode(manifest: Manifest) -> bytes:
     """Encode a manifest; equal manifests give equal bytes."""
     document = {
+        "version": FORMAT_VERSION,  # what the checksum covers: the head's own number could be damaged
         "fingerprint": manifest.fingerprint,
         "next_run": manifest.next_run,
         "traces": {name: [_run_to_list(run) for run in runs] for name, runs in manifest.traces.items()},
@@ -99,6 +100,11 @@ def decode(data: bytes) -> Manifest:
             if head["checksum"] != checksum(content):
                 raise ValueError("its checksum is wrong")  # noqa: TRY301 - as any other damage
             return _from_document(json.loads(content))
+        if (
+            head.get("checksum") == checksum(content)
+            and json.loads(content).get("version", version) != version
+        ):
+            raise ValueError("its version is not that of its content")  # noqa: TRY301 - the same
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as problem:
         raise DamagedStateError(
             f"The manifest in the state of record cannot be read: {problem!r}.",
