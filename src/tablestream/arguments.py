@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 from tablestream.calling import user_line
 from tablestream.connectors.sink import Sink
 from tablestream.errors import ArgumentError, PlanError
+from tablestream.row import Plain, plain
 from tablestream.spark.columns import quoted
 
 ColumnLike = Column | str
@@ -57,6 +58,13 @@ def as_column(given: ColumnLike, columns: Iterable[str]) -> Column:
             hint=f"Columns are: {', '.join(names)}.",
             where=user_line(),
         ) from error
+
+
+def as_plain(given: ColumnLike | Plain, columns: Iterable[str]) -> Column | Plain:
+    """Return what `as_column` does, but a column as it is where a string is exactly its name."""
+    if isinstance(given, Plain):
+        return given
+    return plain(given) if isinstance(given, str) and given in set(columns) else as_column(given, columns)
 
 
 def sql_text(given: object) -> str | None:

@@ -11,9 +11,9 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import types as T
 
-from tablestream.arguments import ColumnLike, as_column, listed
+from tablestream.arguments import ColumnLike, as_column, as_plain, listed
 from tablestream.errors import ArgumentError, ColumnCollisionError, NotVersionedError
-from tablestream.row import LEFT, RIGHT, Row, renamed, side_column
+from tablestream.row import LEFT, RIGHT, Given, Plain, Row, plain, side_column
 from tablestream.spark.analysis import folding, unlogged
 from tablestream.spark.columns import SparkExpression
 from tablestream.spark.types import common_key
@@ -131,14 +131,16 @@ class Joining:
                 operator=self.operator,
                 where=self.where,
             )
+        given: Given = {}
         sides = [*_side_fields(LEFT, self.left), *_side_fields(RIGHT, self.right)]
         frame = empty(self.spark, T.StructType(sides))
         if select is None:
             made: Any = self._all_columns(suffixes, list(keys))
         else:
-            made = select(Row(_names(self.left), LEFT), Row(_names(self.right), RIGHT))
+            made = select(Row(_names(self.left), LEFT, given), Row(_names(self.right), RIGHT, given))
         place = (self.operator, self.where, _HINT)
-        columns = carried(frame, [as_column(one, frame.columns) for one in listed(made)], *place)
+        described = [given[id(one)][1] if id(one) in given else one for one in listed(made)]
+        columns = carried(frame, [as_plain(one, frame.columns) for one in described], *place)
         parts, absent = taken_apart(columns)
         if parts is not None:
             columns = carried(frame, parts, *place)
@@ -146,7 +148,7 @@ class Joining:
         value, named = checked_value(self.spark, columns, keys, self.operator, self.where)
         return value, named, None if gone is None else gone.expression
 
-    def _all_columns(self, suffixes: Suffixes, keys: Sequence[str]) -> list[Column]:
+    def _all_columns(self, suffixes: Suffixes, keys: Sequence[str]) -> list[Column | Plain]:
         """The columns of both sides, each under its own name or with a suffix."""
         if suffixes is not None and [type(one) for one in listed(suffixes)] != [str, str]:
             raise ArgumentError(
@@ -158,7 +160,7 @@ class Joining:
         fold, sides = folding(self.spark), ((LEFT, self.left.value), (RIGHT, self.right.value))
         seen = {fold(name) for name in keys}
         lefts, rights = ({fold(one.name) for one in fields} for _, fields in sides)
-        shared, columns = (lefts & rights) | seen, []
+        shared, columns = (lefts & rights) | seen, list[Column | Plain]()
         for (side, fields), suffix in zip(sides, suffixes or ("", ""), strict=True):
             for one in fields:
                 shown = one.name + suffix if fold(one.name) in shared else one.name
@@ -170,7 +172,7 @@ class Joining:
                         where=self.where,
                     )
                 seen.add(fold(shown))
-                columns.append(renamed(side_column(side, one.name), shown))
+                columns.append(plain(one.name, shown, side))
         return columns
 
     def joint_key(self) -> Fields:

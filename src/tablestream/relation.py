@@ -15,6 +15,7 @@ from pyspark.sql import types as T
 from tablestream.arguments import (
     ColumnLike,
     as_column,
+    as_plain,
     checked_length,
     checked_name,
     checked_sink,
@@ -25,7 +26,7 @@ from tablestream.connectors.sink import Sink
 from tablestream.errors import ArgumentError, MixedPlanError, TablestreamError
 from tablestream.grouped import Grouping
 from tablestream.options import OutputSpec
-from tablestream.row import renamed
+from tablestream.row import Plain, plain
 from tablestream.spark.analysis import Analysed, folding
 from tablestream.spark.columns import SparkExpression, quoted, spark_type
 from tablestream.spark.plan import changes_of, diagram_of
@@ -141,7 +142,7 @@ class Relation:
         Kafka Streams' ``KTable.mapValues``: every change is passed on, even if the value stays the same.
         """
         where = user_line()
-        chosen = self._analysed([as_column(one, self.columns) for one in columns], where)
+        chosen = self._analysed([as_plain(one, self.columns) for one in columns], where)
         parts, absent = taken_apart(chosen)
         if parts is not None:
             chosen = self._analysed(parts, where)
@@ -191,10 +192,10 @@ class Relation:
                 where=where,
             )
         made = {fold(name): (name, as_column(column, self.columns)) for name, column in columns.items()}
-        all_columns = []
+        all_columns: list[Column | Plain] = []
         for one in self._node.value:
             name, column = made.pop(fold(one.name), (one.name, None))
-            all_columns.append(renamed(one.name, one.name) if column is None else column.alias(name))
+            all_columns.append(plain(one.name) if column is None else column.alias(name))
         all_columns += [column.alias(name) for name, column in made.values()]
         chosen = self._analysed(all_columns, where)
         given = [replace(one, text=sql_text(columns.get(one.name)) or one.text) for one in chosen]
@@ -215,7 +216,9 @@ class Relation:
         """The same kind of handle for another node."""
         return type(self)(node, self._spark)
 
-    def _analysed(self, columns: Sequence[Column], where: str, operator: str | None = None) -> list[Analysed]:
+    def _analysed(
+        self, columns: Sequence[Column | Plain], where: str, operator: str | None = None
+    ) -> list[Analysed]:
         """Let Spark analyse columns over a row."""
         return carried(self._empty_rows, columns, operator or self.name, where)
 
@@ -229,7 +232,7 @@ class Relation:
         """The columns of another key: each needs a name and an equality."""
         if not keys:
             raise ArgumentError(f"{method}() has no key.", hint="Name at least one column.", where=where)
-        key = self._analysed([as_column(one, self.columns) for one in keys], where)
+        key = self._analysed([as_plain(one, self.columns) for one in keys], where)
         for one in key:
             check_key_type(one.type, one.name, operator=self.name, where=where)
             if not one.named:
@@ -247,7 +250,7 @@ class Relation:
         fold = folding(self._spark)
         taken = {fold(one.name) for one in key}
         columns = [one.name for one in self._node.value] if value is None else value
-        chosen = self._analysed([as_column(one, self.columns) for one in columns], where)
+        chosen = self._analysed([as_plain(one, self.columns) for one in columns], where)
         values = [one for one in chosen if value is not None or fold(one.name) not in taken]
         return Grouping(self._node, self._empty_rows, tuple(key), tuple(values))
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
@@ -10,6 +13,9 @@ from pyspark.sql import functions as F
 from tablestream.calling import user_line
 from tablestream.connectors.sink import quoted
 from tablestream.errors import ArgumentError
+
+#: A name that Spark's text of the column has as it is.
+_SIMPLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 #: The sides of a join. The left column ``x`` is called ``__left.x``: one name that contains a dot.
 LEFT, RIGHT = "__left", "__right"
@@ -23,6 +29,38 @@ def side_column(side: str, name: str) -> str:
 def renamed(name: str, shown: str) -> Column:
     """Return a column under another name; as SQL it takes a tenth of the time of a column and its alias."""
     return F.expr(f"{quoted(name)} AS {quoted(shown)}")
+
+
+@dataclass(frozen=True)
+class Plain:
+    """A column of a frame as it is. Spark is not asked about it: each question takes several calls of the JVM.
+
+    Attributes
+    ----------
+    name
+        The column's name in the frame.
+    shown
+        Its name in the result.
+    """
+
+    name: str
+    shown: str
+
+    @property
+    def column(self) -> Column:
+        """The Column."""
+        return renamed(self.name, self.shown)
+
+
+def plain(name: str, shown: str | None = None, side: str | None = None) -> Column | Plain:
+    """Return a column as it is, of a side of a join or of the only row; a Column if its text is Spark's secret."""
+    column = name if side is None else side_column(side, name)
+    found = Plain(column, shown or name)
+    return found if _SIMPLE.fullmatch(name) else found.column
+
+
+Given: TypeAlias = dict[int, tuple[Column, Column | Plain]]
+"""What rows have handed out: each Column by its identity, and what is known of it."""
 
 
 class Row:
@@ -42,8 +80,8 @@ class Row:
     tablestream.errors.ArgumentError: [TABLESTREAM_ARGUMENT] There is no ... Columns are: client, amount.
     """
 
-    def __init__(self, names: Sequence[str], side: str | None = None) -> None:
-        self._names, self._side = tuple(names), side
+    def __init__(self, names: Sequence[str], side: str | None = None, given: Given | None = None) -> None:
+        self._names, self._side, self._given = tuple(names), side, given
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -67,5 +105,7 @@ class Row:
                 hint=f"Columns are: {', '.join(self._names)}.",
                 where=user_line(),
             )
-        column = name if self._side is None else side_column(self._side, name)
-        return renamed(column, name)
+        column = renamed(name if self._side is None else side_column(self._side, name), name)
+        if self._given is not None:
+            self._given[id(column)] = column, plain(name, side=self._side)
+        return column

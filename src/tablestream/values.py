@@ -9,6 +9,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import types as T
 
 from tablestream.errors import ArgumentError, ColumnCollisionError, PlanError, ReservedNameError
+from tablestream.row import Plain
 from tablestream.spark.analysis import Analysed, analysed, folding
 from tablestream.spark.columns import spark_type
 from tablestream.spark.sources import is_reserved
@@ -22,7 +23,7 @@ def empty(spark: SparkSession, schema: T.StructType) -> DataFrame:
 
 
 def carried(
-    frame: DataFrame, columns: Sequence[Column], operator: str, where: str, hint: str = ""
+    frame: DataFrame, columns: Sequence[Column | Plain], operator: str, where: str, hint: str = ""
 ) -> list[Analysed]:
     """Let Spark analyse columns, and refuse unsupported types."""
     seen = analysed(frame, columns, operator=operator, where=where, hint=hint)

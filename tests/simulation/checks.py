@@ -252,13 +252,15 @@ def _lasting(
     """Leave out what depends on the order of arrival, on slices, or on when runs are merged.
 
     An expired row goes with the next merge. So does an expired tombstone of a versioned table, which would become
-    the version before the next one.
+    the version before the next one. A version that ends at the bound is seen nowhere: a join of histories forgets it
+    if it knows the bound when the version arrives, and a merge lets it stay.
     """
     if world.case.align is not None:
         rows = rows.drop(_ARRIVAL, strict=False)
     if Tuning.SMALL_SLICES in tunings:
         rows = rows.drop(TURN, strict=False)
     if bound is not None and spec.expires is not None and not _runs_are_same(world, tunings):
-        rows = rows.filter((pl.col(spec.expires) >= bound).fill_null(value=True))
-        rows = rows.filter(EXISTS) if EXISTS in rows.columns else rows
+        is_version = EXISTS in rows.columns
+        rows = rows.filter((pl.col(spec.expires) >= bound + is_version).fill_null(value=True))
+        rows = rows.filter(EXISTS) if is_version else rows
     return rows

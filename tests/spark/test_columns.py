@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from pyspark.sql import functions as F
+from pyspark.sql import types as T
 
 import tablestream as ts
 from tablestream.options import OutputSpec
 from tablestream.planner.result import Pointer
+from tablestream.row import LEFT, Plain, plain, renamed, side_column
+from tablestream.spark.analysis import analysed
 from tablestream.spark.build import Builder
 from tablestream.spark.columns import Scope, TableColumns, quoted
 from tablestream.spark.exchange import Settings, SparkExchange
@@ -97,3 +101,39 @@ def test_a_column_is_shown_whatever_its_name(scope: Scope, name: str) -> None:
     (made,) = scope.add({"__made": quoted(name) + 1}, {name: "__id"})
     assert evaluated(scope, made) == [(1, 2), (2, 3), (3, 4)]
     assert scope.hidden().columns == ["__id", "__n", "__there", "__made"]
+
+
+@pytest.mark.parametrize("name", ["n", "N", "_private", "größe", "a b", "a.b", "a`b", "count", "2n"])
+@pytest.mark.parametrize("side", [None, LEFT])
+def test_what_is_known_of_a_column_is_what_spark_says_of_it(
+    spark: SparkSession, name: str, side: str | None
+) -> None:
+    """Its text is a part of the plan, which a checkpoint keeps."""
+    there = name if side is None else side_column(side, name)
+    frame = spark.createDataFrame([], T.StructType([T.StructField(there, T.ArrayType(T.StringType()))]))
+    asked, known = (
+        analysed(frame, [one], operator="table", where="")
+        for one in (renamed(there, "x"), plain(name, "x", side))
+    )
+    assert [replace(one, given=known[0].given) for one in asked] == known
+    assert frame.select(known[0].column).columns == ["x"]
+    assert isinstance(known[0].given, Plain) == (name in {"n", "N", "_private", "count"})
+
+
+def test_a_column_that_stays_as_it_is_is_not_computed(scope: Scope, table: ts.Table) -> None:
+    before, scope.exact = scope.frame, True
+    made = scope.table(table.select("n", F.col("n").alias("m"))._node)
+    assert made.names[0] == "__n"
+    assert evaluated(scope, made.names[1]) == [(1, 50), (2, None), (3, 1)]
+    narrow = Scope(before, {table._node: scope.tables[table._node]}, exact=True)
+    kept = narrow.table(table.select("n")._node)
+    assert (kept.names, len(narrow.frame.columns)) == (("__n",), len(before.columns) + 1)
+
+
+def test_a_key_column_in_a_value_is_null_where_there_is_no_row(scope: Scope, table: ts.Table) -> None:
+    """The frame has keys in all rows, for deletes."""
+    joined = table.join(
+        table, on="id", select=lambda left, right: [left.id.alias("a"), right.id.alias("b"), right.n]
+    )
+    made = scope.table(joined._node)
+    assert evaluated(scope, *made.names) == [(1, 1, 1, 50), (2, None, None, None), (3, 3, 3, 1)]

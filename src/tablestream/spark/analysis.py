@@ -16,6 +16,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from tablestream.errors import ArgumentError, NondeterministicError, PlanError
+from tablestream.row import Plain
 from tablestream.spark.columns import SparkExpression
 from tablestream.spark.volatile import volatile_parts
 from tablestream.topology.nodes import Field
@@ -45,12 +46,17 @@ class Analysed:
         plans: it numbers the lambdas of a process, and shows a function as an object's address.
     """
 
-    column: Column
+    given: Column | Plain
     name: str
     type: T.DataType
     nullable: bool
     text: str
     named: bool
+
+    @property
+    def column(self) -> Column:
+        """The Column."""
+        return self.expression.column
 
     @property
     def field(self) -> Field:
@@ -60,12 +66,12 @@ class Analysed:
     @property
     def expression(self) -> SparkExpression:
         """The expression of the logical plan."""
-        return SparkExpression(self.column, self.text)
+        return SparkExpression(self.given, self.text)
 
 
 def analysed(
     frame: DataFrame,
-    columns: Sequence[Column],
+    columns: Sequence[Column | Plain],
     *,
     operator: str,
     where: str,
@@ -73,7 +79,7 @@ def analysed(
     deterministic: bool = True,
     allowed: Collection[str] = (),
 ) -> list[Analysed]:
-    """Let Spark analyse columns over a frame.
+    """Let Spark analyse columns over a frame; those that are columns of the frame are known without it.
 
     Parameters
     ----------
@@ -108,6 +114,26 @@ def analysed(
     in a Python function that is marked so), and also aggregates, windows and generators. So analysing a ``count``
     of each expression, without running it, finds all of these.
     """
+    asked = [one for one in columns if not isinstance(one, Plain)]
+    seen = iter(_asked(frame, asked, operator, where, hint, deterministic=deterministic) if asked else ())
+    fields = {one.name: one for one in frame.schema} if len(asked) < len(columns) else {}
+    found = [_known(one, fields[one.name]) if isinstance(one, Plain) else next(seen) for one in columns]
+    if deterministic:
+        for one in found:
+            if not isinstance(one.given, Plain):
+                _check_steady(frame, one, allowed, operator, where)
+    return found
+
+
+def _known(one: Plain, field: T.StructField) -> Analysed:
+    """What Spark says of a column of a frame."""
+    return Analysed(one, one.shown, field.dataType, field.nullable, one.name, named=True)
+
+
+def _asked(
+    frame: DataFrame, columns: Sequence[Column], operator: str, where: str, hint: str, *, deterministic: bool
+) -> list[Analysed]:
+    """Let Spark analyse expressions; raise if it refuses one."""
     try:
         with unlogged():
             schema = frame.select(*columns).schema
@@ -132,16 +158,12 @@ def analysed(
             texts += alone
     fold = folding(frame.sparkSession)
     there = {fold(name) for name in frame.columns}
-    seen = [
+    return [
         Analysed(
             column, one.name, one.dataType, one.nullable, text, one.name != text or fold(one.name) in there
         )
         for column, one, text in zip(columns, schema, texts, strict=True)
     ]
-    if deterministic:
-        for expression in seen:
-            _check_steady(frame, expression, allowed, operator, where)
-    return seen
 
 
 def _counted(frame: DataFrame, columns: Sequence[Column]) -> list[str] | AnalysisException:

@@ -44,6 +44,7 @@ from tablestream.spark.columns import (
     normalised,
     opened_name,
     spark_type,
+    sql_type,
 )
 from tablestream.spark.exchange import Blobs, Exchange
 from tablestream.spark.layout import Layout
@@ -78,19 +79,19 @@ def polars_types(fields: Fields) -> pl.Schema:
 
 @dataclass(frozen=True)
 class OutputColumns:
-    """The columns of one output; `old` and `existed` if it has the row before, `latest` if it is a versioned table.
+    """The columns of one output as SQL: one text takes one call of the JVM, however many columns it names.
 
-    Value columns are given by their names in the DataFrame.
+    `old` and `existed` are there if it has the row before, `latest` if it is a versioned table.
     """
 
-    key: list[Column]
+    key: tuple[str, ...]
     value: tuple[str, ...]
-    exists: Column
+    exists: str
     old: tuple[str, ...] | None
-    existed: Column | None
-    timestamp: Column
-    order: Column
-    latest: Column | None = None
+    existed: str | None
+    timestamp: str
+    order: str
+    latest: str | None = None
 
 
 class Builder(Generic[Blobs]):
@@ -356,28 +357,28 @@ class Builder(Generic[Blobs]):
         assert ending.result is not None  # noqa: S101 - rejected records have `rejected`
         self._lay_out(scope, ending.result, port)
         table = scope.table(node)
-        kinds = [spark_type(one) for one in node.key]
+        key = zip(table.parts, map(spark_type, node.key), strict=True)
         old = self._carried(port, OLD, table.parts, node) if ending.output.before else None
         columns = OutputColumns(
-            key=[column.cast(kind) for column, kind in zip(table.key, kinds, strict=True)],
+            key=tuple(f"CAST({part} AS {sql_type(kind)})" for part, kind in key),
             value=table.names,
-            exists=table.exists,
+            exists=table.there,
             old=None if old is None else old.names,
-            existed=None if old is None else old.exists,
-            timestamp=F.timestamp_micros(self._at(port, TS)),
-            order=self._at(port, ORDER),
-            latest=self._at(port, LATEST) if ending.output.tells_latest else None,
+            existed=None if old is None else old.there,
+            timestamp=f"timestamp_micros({self._name(port, TS)})",
+            order=self._name(port, ORDER),
+            latest=self._name(port, LATEST) if ending.output.tells_latest else None,
         )
         return scope.frame, columns
 
-    def rejected(self, ending: Ending) -> list[Column]:
-        """The columns of an output of rejected records."""
-        port = ending.port.number
-        names = {"_operator": "operator", "_reason": "reason", "_source": "source"}
-        columns = [self._at(port, name).alias(shown) for name, shown in names.items()]
-        time = F.timestamp_micros(self._at(port, TS)).alias("timestamp")
-        texts = [self._at(port, name).alias(name[1:]) for name in ("_key", "_record")]
-        return [*columns, time, *texts, self._at(port, ORDER).alias("_order")]
+    def rejected(self, ending: Ending) -> list[str]:
+        """The columns of an output of rejected records, as SQL."""
+        said, texts = (
+            [f"{self._name(ending.port.number, name)} AS {name[1:]}" for name in names]
+            for names in (("_operator", "_reason", "_source"), ("_key", "_record"))
+        )
+        time = f"timestamp_micros({self._name(ending.port.number, TS)}) AS timestamp"
+        return [*said, time, *texts, f"{self._name(ending.port.number, ORDER)} AS _order"]
 
     def _observed(self) -> list[Column]:
         """The number of output changes, and of drops per operator and reason."""

@@ -17,7 +17,7 @@ rows; their results are discarded where there is no row.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 
@@ -26,7 +26,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from tablestream.connectors import sink
-from tablestream.row import LEFT, RIGHT, side_column
+from tablestream.row import LEFT, RIGHT, Plain, side_column
 from tablestream.spark.types import nullable
 from tablestream.topology.nodes import Expression, Field, Filter, Join, Named, Node, Select
 from tablestream.topology.streams import SelectKey, ToStream
@@ -36,8 +36,13 @@ from tablestream.topology.streams import SelectKey, ToStream
 class SparkExpression:
     """A Column as an expression of the logical plan; its text is the same in every process that builds it."""
 
-    column: Column
+    given: Column | Plain
     text: str
+
+    @property
+    def column(self) -> Column:
+        """The Column."""
+        return self.given.column if isinstance(self.given, Plain) else self.given
 
 
 @lru_cache(maxsize=10_000)
@@ -45,6 +50,18 @@ def spark_type(one: Field) -> T.DataType:
     """Return the Spark type of a field, every part of it nullable: a row may be absent."""
     described = {"type": "struct", "fields": [_field_json(json.loads(one.type))]}
     return nullable(T.StructType.fromJson(described).fields[0].dataType)
+
+
+def sql_type(kind: T.DataType) -> str:
+    """Return a type as SQL, whatever characters the names of its fields contain."""
+    if isinstance(kind, T.ArrayType):
+        return f"array<{sql_type(kind.elementType)}>"
+    if isinstance(kind, T.MapType):
+        return f"map<{sql_type(kind.keyType)}, {sql_type(kind.valueType)}>"
+    if isinstance(kind, T.StructType):
+        fields = (f"{sink.quoted(one.name)}: {sql_type(one.dataType)}" for one in kind.fields)
+        return f"struct<{', '.join(fields)}>"
+    return kind.simpleString()
 
 
 def _field_json(kind: object) -> dict[str, object]:
@@ -150,16 +167,22 @@ class Scope:
     _visible: dict[Node, dict[str, str]] = field(default_factory=dict, init=False)
     _beside: dict[str, str] = field(default_factory=dict, init=False)
 
-    def add(self, columns: dict[str, Column], beside: dict[str, str] | None = None) -> tuple[str, ...]:
+    def add(
+        self, columns: Mapping[str, Column | str], beside: dict[str, str] | None = None
+    ) -> tuple[str, ...]:
         """Add internal columns, while some further columns are visible by their names; return the internal names.
 
-        `beside`: the further columns, as SQL.
+        Strings are SQL over internal columns. `beside`: the further columns, as SQL.
         """
         if beside is not None and beside is not self._beside:
             shown = (f"{column} AS {sink.quoted(name)}" for name, column in beside.items())
             self.frame, self._beside = self.hidden().selectExpr("*", *shown), beside
-        if columns:
-            self.frame = self.frame.withColumns(columns)
+        texts = {name: column for name, column in columns.items() if isinstance(column, str)}
+        if texts and len(texts) == len(columns):  # a string takes one call of the JVM, a Column several
+            self.frame = self.frame.selectExpr("*", *(f"{text} AS {name}" for name, text in texts.items()))
+        elif columns:
+            made = {name: internal(one) if isinstance(one, str) else one for name, one in columns.items()}
+            self.frame = self.frame.withColumns(made)
         return tuple(columns)
 
     def hidden(self) -> DataFrame:
@@ -192,8 +215,9 @@ class Scope:
 
     def _select(self, node: Select) -> TableColumns:
         parent = self.table(node.parent)
+        visible = self.visible(node.parent)
         return self._made(
-            node, parent.there, parent.parts, self.visible(node.parent), node.columns, node.delete_when
+            node, parent.there, parent.parts, visible, (parent,), node.columns, node.delete_when
         )
 
     def _filter(self, node: Filter) -> TableColumns:
@@ -204,10 +228,11 @@ class Scope:
             there = F.when(F.when(parent.exists.isNotNull(), holds), parent.exists)
         else:
             there = F.when(parent.exists, holds).otherwise(F.lit(False))
-        columns = {_internal(node, ""): there}
-        columns |= {_internal(node, n): F.when(there, value) for n, value in enumerate(parent.value)}
-        exists, *names = self.add(columns, self.visible(node.parent))
-        return TableColumns(exists, parent.parts, tuple(names))
+        (exists,) = self.add({_internal(node, ""): there}, self.visible(node.parent))
+        values = {
+            _internal(node, n): f"CASE WHEN {exists} THEN {name} END" for n, name in enumerate(parent.names)
+        }
+        return TableColumns(exists, parent.parts, self.add(values))
 
     def _select_key(self, node: SelectKey) -> TableColumns:
         parent = self.table(node.parent)
@@ -233,7 +258,8 @@ class Scope:
             "outer": f"({left.there} OR {right.there})",
         }[join.how]
         beside = _side_columns(LEFT, join.left, left) | _side_columns(RIGHT, join.right, right)
-        return self._made(join, there, self.keys.get(join, left.parts), beside, join.select, join.delete_when)
+        key = self.keys.get(join, left.parts)
+        return self._made(join, there, key, beside, (left, right), join.select, join.delete_when)
 
     def _made(
         self,
@@ -241,24 +267,56 @@ class Scope:
         row: str,
         key: tuple[str, ...],
         beside: dict[str, str],
+        inputs: Sequence[TableColumns],
         columns: Sequence[Named],
         delete_when: Expression | None,
     ) -> TableColumns:
-        """The columns of a table whose value is computed; `row`: whether there is a row to compute it from."""
+        """The columns of a table whose value is computed.
+
+        Parameters
+        ----------
+        node, key
+            The table, and the columns of its key.
+        row
+            Whether there is a row to compute the value from, as SQL.
+        beside, inputs
+            The columns that the expressions see, as SQL by their names, and the tables that have them.
+        columns, delete_when
+            The expressions.
+        """
         there = internal(row)
         if delete_when is not None:
             there = F.when(there, ~truth(column_of(delete_when))).otherwise(there)
-        made = {_internal(node, ""): there}
+        made: dict[str, Column | str] = {_internal(node, ""): row if delete_when is None else there}
+        names = []
+        # These are null where there is no row, as the result's columns have to be.
+        kept = {name for one in inputs if one.there == row and delete_when is None for name in one.names}
         for number, (one, kind) in enumerate(zip(columns, node.value, strict=True)):
-            made[_internal(node, number)] = F.when(there, self._typed(one.expression, kind))
-        exists, *names = self.add(made, beside)
+            name, plain = _internal(node, number), self._plain(one.expression, kind)
+            if plain is None or delete_when is not None:
+                made[name] = F.when(there, self._typed(one.expression, kind))
+            elif beside[plain] in kept:
+                name = beside[plain]
+            else:
+                made[name] = f"CASE WHEN {row} THEN {beside[plain]} END"
+            names.append(name)
+        exists, *_ = self.add(made, None if all(isinstance(one, str) for one in made.values()) else beside)
         return TableColumns(exists, key, tuple(names))
 
     def _typed(self, expression: Expression, made: Field) -> Column:
-        """An expression in the type of its column; without a cast if it has that type already."""
-        column, kind = column_of(expression), spark_type(made)
-        plain = not isinstance(kind, T.ArrayType | T.MapType | T.StructType)
-        return column if self.exact and plain else column.cast(kind)
+        """An expression in the type of its column."""
+        column = column_of(expression)
+        return column if self._has_type(made) else column.cast(spark_type(made))
+
+    def _plain(self, expression: Expression, made: Field) -> str | None:
+        """The name of the column that an expression is, if it is one and has the type already."""
+        assert isinstance(expression, SparkExpression)  # noqa: S101 - nodes are made by the handles only
+        given = expression.given
+        return given.name if isinstance(given, Plain) and self._has_type(made) else None
+
+    def _has_type(self, made: Field) -> bool:
+        """Whether an expression needs no cast to be of its column's type."""
+        return self.exact and not isinstance(spark_type(made), T.ArrayType | T.MapType | T.StructType)
 
 
 def truth(condition: Column) -> Column:

@@ -60,9 +60,9 @@ def changes_of(
     builder, (ending,) = Builder(plan, SparkExchange(worker_settings())), plan.endings
     frame = builder.build()
     if spec.rejected:
-        return frame.select(*builder.rejected(ending))
+        return frame.selectExpr(*builder.rejected(ending))
     frame, result = builder.result(frame, ending)
-    rows = frame.select(*shape(result, ending), *_before(result, ending))
+    rows = frame.selectExpr(*_shape(result, ending))
     return _with_images(rows, ending) if spec.before else rows
 
 
@@ -198,9 +198,9 @@ def outputs_frame(builder: Builder[Blobs], frame: DataFrame, endings: Sequence[E
             columns = builder.rejected(ending)
         else:
             frame, result = builder.result(frame, ending)
-            columns = [*shape(result, ending), *_before(result, ending)]
+            columns = _shape(result, ending)
         # Drop intermediate columns: another output of the same table has columns of the same names.
-        mine = F.when(F.col("__port") == port, F.struct(*columns)).alias(f"__out{port}")
+        mine = internal(f"CASE WHEN __port = {port} THEN {_struct(columns)} END AS __out{port}")
         frame = frame.select(*kept, mine)
         kept.append(internal(f"__out{port}"))
     return frame.select("__port", *(f"__out{ending.port.number}" for ending in endings))
@@ -219,27 +219,28 @@ def numbered(changes: DataFrame, number: int) -> DataFrame:
     return changes.withColumn(sink.ORDER, order)
 
 
-def shape(result: OutputColumns, ending: Ending) -> list[Column]:
-    """The columns of `Table.changes`."""
+def _shape(result: OutputColumns, ending: Ending) -> list[str]:
+    """The columns of `Table.changes` as SQL, and for `_with_images` ``__old``, the row before."""
     node = ending.output.node
-    key = [column.alias(one.name) for column, one in zip(result.key, node.key, strict=True)]
-    value = _named(result.value, node.value)
-    kind = F.when(result.exists, "upsert").otherwise("delete").alias("_change_type")
-    latest = [] if result.latest is None else [result.latest.alias("_is_latest")]
-    return [*key, *value, kind, result.timestamp.alias("_timestamp"), *latest, result.order.alias("_order")]
+    kind = f"CASE WHEN {result.exists} THEN 'upsert' ELSE 'delete' END AS _change_type"
+    latest = [] if result.latest is None else [f"{result.latest} AS _is_latest"]
+    place = [f"{result.timestamp} AS _timestamp", *latest, f"{result.order} AS _order"]
+    columns = [*_named(result.key, node.key), *_named(result.value, node.value), kind, *place]
+    if result.old is not None:
+        columns.append(
+            f"CASE WHEN {result.existed} THEN {_struct(_named(result.old, node.value))} END AS __old"
+        )
+    return columns
 
 
-def _named(names: Sequence[str], fields: Fields) -> list[Column]:
-    """A data frame's columns, renamed to those of a value."""
-    return [F.expr(f"{name} AS {sink.quoted(one.name)}") for name, one in zip(names, fields, strict=True)]
+def _named(columns: Sequence[str], fields: Fields) -> list[str]:
+    """Columns, as SQL, under the names of a key or a value."""
+    return [f"{column} AS {sink.quoted(one.name)}" for column, one in zip(columns, fields, strict=True)]
 
 
-def _before(result: OutputColumns, ending: Ending) -> list[Column]:
-    """The previous row for `_with_images`: whether it existed, and its columns."""
-    if result.old is None or result.existed is None:
-        return []
-    old = _named(result.old, ending.output.node.value)
-    return [F.when(result.existed, F.struct(*(old or [F.lit(None).alias("__nothing")]))).alias("__old")]
+def _struct(columns: Sequence[str]) -> str:
+    """A struct, as SQL; there is none without columns."""
+    return f"struct({', '.join(columns) or 'NULL AS __nothing'})"
 
 
 def _with_images(rows: DataFrame, ending: Ending) -> DataFrame:
