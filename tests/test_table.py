@@ -702,6 +702,16 @@ def test_the_columns_of_top(flights: ts.Table) -> None:
     assert flights.group_by("plane", value=["id", "at"]).top(1, "at").columns == ["plane", "rank", "id", "at"]
 
 
+@pytest.mark.parametrize("by", ["seats", F.col, "id"])
+def test_top_keeps_a_column_by_which_it_ranks_once(flights: ts.Table, by: Any) -> None:
+    """However it is named: the state has these columns."""
+    named = by if isinstance(by, str) else by("seats")
+    top: Any = flights.group_by("plane").top(1, named)._node
+    assert [one.name for one in top.inputs] == [one.name for one in top.value]
+    top = flights.group_by("plane", value=["seats"]).top(1, "at")._node
+    assert len(top.inputs) == len(top.value) + 1
+
+
 def test_a_session_that_keeps_its_state_elsewhere(
     spark: SparkSession, flights: ts.Table, planes: ts.Table
 ) -> None:

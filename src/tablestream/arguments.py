@@ -64,7 +64,8 @@ def as_plain(given: ColumnLike | Plain, columns: Iterable[str]) -> Column | Plai
     """Return what `as_column` does, but a column as it is where a string is exactly its name."""
     if isinstance(given, Plain):
         return given
-    return plain(given) if isinstance(given, str) and given in set(columns) else as_column(given, columns)
+    known = plain(given) if isinstance(given, str) and given in set(columns) else None
+    return known or as_column(given, columns)
 
 
 def sql_text(given: object) -> str | None:

@@ -13,7 +13,7 @@ from pyspark.sql import types as T
 
 from tablestream.arguments import ColumnLike, as_column, as_plain, listed
 from tablestream.errors import ArgumentError, ColumnCollisionError, NotVersionedError
-from tablestream.row import LEFT, RIGHT, Given, Plain, Row, plain, side_column
+from tablestream.row import LEFT, RIGHT, Given, Plain, Row, plain, renamed, side_column
 from tablestream.spark.analysis import folding, unlogged
 from tablestream.spark.columns import SparkExpression
 from tablestream.spark.types import common_key
@@ -172,7 +172,7 @@ class Joining:
                         where=self.where,
                     )
                 seen.add(fold(shown))
-                columns.append(plain(one.name, shown, side))
+                columns.append(plain(one.name, shown, side) or renamed(side_column(side, one.name), shown))
         return columns
 
     def joint_key(self) -> Fields:

@@ -26,7 +26,7 @@ from tablestream.connectors.sink import Sink
 from tablestream.errors import ArgumentError, MixedPlanError, TablestreamError
 from tablestream.grouped import Grouping
 from tablestream.options import OutputSpec
-from tablestream.row import Plain, plain
+from tablestream.row import Plain, plain, renamed
 from tablestream.spark.analysis import Analysed, folding
 from tablestream.spark.columns import SparkExpression, quoted, spark_type
 from tablestream.spark.plan import changes_of, diagram_of
@@ -195,7 +195,8 @@ class Relation:
         all_columns: list[Column | Plain] = []
         for one in self._node.value:
             name, column = made.pop(fold(one.name), (one.name, None))
-            all_columns.append(plain(one.name) if column is None else column.alias(name))
+            kept = plain(one.name) or renamed(one.name, one.name)
+            all_columns.append(kept if column is None else column.alias(name))
         all_columns += [column.alias(name) for name, column in made.values()]
         chosen = self._analysed(all_columns, where)
         given = [replace(one, text=sql_text(columns.get(one.name)) or one.text) for one in chosen]

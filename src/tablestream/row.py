@@ -49,18 +49,17 @@ class Plain:
     @property
     def column(self) -> Column:
         """The Column."""
-        return renamed(self.name, self.shown)
+        return F.col(quoted(self.name)) if self.name == self.shown else renamed(self.name, self.shown)
 
 
-def plain(name: str, shown: str | None = None, side: str | None = None) -> Column | Plain:
-    """Return a column as it is, of a side of a join or of the only row; a Column if its text is Spark's secret."""
-    column = name if side is None else side_column(side, name)
-    found = Plain(column, shown or name)
-    return found if _SIMPLE.fullmatch(name) else found.column
+def plain(name: str, shown: str | None = None, side: str | None = None) -> Plain | None:
+    """Return a column as it is, of a side of a join or of the only row; None if Spark's text of it is not known."""
+    there = name if side is None else side_column(side, name)
+    return Plain(there, shown or name) if _SIMPLE.fullmatch(name) else None
 
 
 Given: TypeAlias = dict[int, tuple[Column, Column | Plain]]
-"""What rows have handed out: each Column by its identity, and what is known of it."""
+"""What rows have handed out: each Column by its identity, and what is known of it. Columns cannot be compared."""
 
 
 class Row:
@@ -81,17 +80,18 @@ class Row:
     """
 
     def __init__(self, names: Sequence[str], side: str | None = None, given: Given | None = None) -> None:
-        self._names, self._side, self._given = tuple(names), side, given
+        # Two underscores: a column may be called `_names`.
+        self.__names, self.__side, self.__given = tuple(names), side, given
 
     @property
     def names(self) -> tuple[str, ...]:
         """The names of the row's columns."""
-        return self._names
+        return self.__names
 
     @property
     def exists(self) -> Column:
         """Whether the row exists."""
-        return F.lit(True) if self._side is None else F.col(quoted(side_column(self._side, "")))
+        return F.lit(True) if self.__side is None else F.col(quoted(side_column(self.__side, "")))
 
     def __getattr__(self, name: str) -> Column:
         if name.startswith("__"):
@@ -99,13 +99,13 @@ class Row:
         return self[name]
 
     def __getitem__(self, name: str) -> Column:
-        if name not in self._names:
+        if name not in self.__names:
             raise ArgumentError(
                 f"There is no column '{name}'.",
-                hint=f"Columns are: {', '.join(self._names)}.",
+                hint=f"Columns are: {', '.join(self.__names)}.",
                 where=user_line(),
             )
-        column = renamed(name if self._side is None else side_column(self._side, name), name)
-        if self._given is not None:
-            self._given[id(column)] = column, plain(name, side=self._side)
+        column = renamed(name if self.__side is None else side_column(self.__side, name), name)
+        if self.__given is not None:
+            self.__given[id(column)] = column, plain(name, side=self.__side) or column
         return column

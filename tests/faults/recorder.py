@@ -100,8 +100,9 @@ class RecordedProcessor(RoundProcessor):
             note(self._file, self._event(FAILS))
             raise ConnectionError("the first attempt of a task fails")
         if self._how == EXECUTORS:
-            daemon = Path(f"/proc/{os.getppid()}/stat").read_text(encoding="utf-8")
-            os.kill(int(daemon.rpartition(") ")[2].split()[1]), signal.SIGKILL)
+            above = Path(f"/proc/{os.getppid()}/stat").read_text(encoding="utf-8").rpartition(") ")[2]
+            executor = int(above.split()[1])  # the parent of the process that forked this worker
+            os.kill(executor, signal.SIGKILL)
         time.sleep(SECONDS)
 
     def _event(self, what: str) -> Event:

@@ -261,6 +261,8 @@ def _lasting(
         rows = rows.drop(TURN, strict=False)
     if bound is not None and spec.expires is not None and not _runs_are_same(world, tunings):
         is_version = EXISTS in rows.columns
-        rows = rows.filter((pl.col(spec.expires) >= bound + is_version).fill_null(value=True))
+        rows = rows.filter(
+            (pl.col(spec.expires) >= (bound + 1 if is_version else bound)).fill_null(value=True)
+        )
         rows = rows.filter(EXISTS) if is_version else rows
     return rows

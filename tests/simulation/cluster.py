@@ -120,7 +120,9 @@ class Cluster:
             The round whose next task was to read them; None: the sinks were.
         """
         done = [one for one in self.done if reader is None or one.work.number < reader.number]
-        due = (0, 1) if reader is None else (self.turn % 3, 3)
+        due = (
+            (0, 1) if reader is None else (self.turn % 3, 3)
+        )  # a third of the faults at a task, the rest later
         for fault in self.happened.take([Kind.OUTPUT_LOST], self.version, of=due) if done else ():
             rng = self.world.rng("again", fault)
             lost = rng.choice(done)

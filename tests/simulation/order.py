@@ -18,8 +18,8 @@ written M           the sinks are written in this run
 committed M         the sinks were written in this run
 ==================  ==============================================================================================
 
-A task has ended when one of its attempts has, and has not when another attempt began after that. Attempts of an earlier
-run may still end or fail.
+A task has ended when one of its attempts has. If another one begins after that, its end counts, or that of one that
+begins beside it. Attempts of an earlier run may still end or fail.
 """
 
 from __future__ import annotations
@@ -61,14 +61,18 @@ class Rules:
     committed
         How many micro-batches are.
     tasks
-        Which tasks (round, task) of the current micro-batch began in this run of the query, and whether they ended.
+        The tasks (round, task) of the current micro-batch that began in this run of the query: for each the attempts
+        whose end counts; none when it has ended.
+    ended
+        The tasks that have ended once.
     open
         The attempts that began and neither ended nor failed, of all runs.
     """
 
     committed: int = 0
     runs: int = 0
-    tasks: dict[tuple[int, int], bool] = field(default_factory=dict)
+    tasks: dict[tuple[int, int], set[int]] = field(default_factory=dict)
+    ended: set[tuple[int, int]] = field(default_factory=set)
     attempts: set[tuple[int, Event]] = field(default_factory=set)
     open: list[Event] = field(default_factory=list)
     sinks: str = ""
@@ -76,7 +80,8 @@ class Rules:
     def allows(self, event: Event) -> bool:
         """Take the next event; say whether it may come."""
         if event.what == STARTS:
-            self.runs, self.sinks, self.tasks = self.runs + 1, "", {}
+            self.runs += 1
+            self._forget()
             return True
         if event.what in {ENDS, FAILS}:
             return self._ends(event)
@@ -88,11 +93,11 @@ class Rules:
         """Whether an attempt may begin now."""
         place = event.round, event.task
         is_late = self.sinks == WRITES or any(work > event.round for work, _ in self.tasks)
-        early = is_late and not self.tasks.get(place)
-        waits = any(work < event.round and not ended for (work, _), ended in self.tasks.items())
+        early = is_late and place not in self.ended
+        waits = any(work < event.round and going for (work, _), going in self.tasks.items())
         again = (self.runs, event) in self.attempts
         self.attempts.add((self.runs, event))
-        self.tasks[place] = False
+        self.tasks.setdefault(place, set()).add(event.attempt)
         self.open.append(event)
         return not (early or waits or again or self.sinks == WRITTEN)
 
@@ -103,19 +108,26 @@ class Rules:
             return False
         self.open.remove(began)
         place = event.round, event.task
-        if event.what == ENDS and place in self.tasks and event.micro_batch == self.committed:
-            self.tasks[place] = True
+        counts = (self.runs, began) in self.attempts and event.micro_batch == self.committed
+        if event.what == ENDS and counts and event.attempt in self.tasks[place]:
+            self.tasks[place].clear()
+            self.ended.add(place)
         return True
 
     def _writes(self, event: Event) -> bool:
         """Whether the sinks or the commit log may be written now."""
         before = {WRITES: "", WRITTEN: WRITES, COMMITTED: WRITTEN}
-        if event.what not in before or self.sinks != before[event.what] or not all(self.tasks.values()):
+        if event.what not in before or self.sinks != before[event.what] or any(self.tasks.values()):
             return False
         self.sinks = event.what
         if event.what == COMMITTED:
-            self.committed, self.sinks, self.tasks = self.committed + 1, "", {}
+            self.committed += 1
+            self._forget()
         return True
+
+    def _forget(self) -> None:
+        """Begin a micro-batch, or begin it again."""
+        self.sinks, self.tasks, self.ended = "", {}, set()
 
 
 def first_violation(events: Iterable[Event]) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
@@ -181,8 +182,9 @@ def _format_not_looked_at() -> AbstractContextManager[Any]:
     decode = manifest.decode
 
     def decoded(data: bytes) -> manifest.Manifest:
-        head = b'"version":%d'
-        return decode(data.replace(head % 2, head % manifest.FORMAT_VERSION, 1))
+        version = json.loads(data.partition(b"\n")[0])["version"]
+        with mock.patch.object(manifest, "FORMAT_VERSION", version):
+            return decode(data)
 
     return mock.patch.object(manifest, "decode", decoded)
 

@@ -47,9 +47,11 @@ HAPPENINGS = {
 def happenings(events: list[Event]) -> Iterator[str]:
     """Name how tasks come to run more than once in a run of a micro-batch."""
     last: dict[tuple[int, int], str] = {}  # event of each task (round, task)
-    writing = False
+    begun, writing = set[Event](), False
     for event in events:
         task = event.round, event.task
+        if event.what in {ENDS, FAILS} and event._replace(what=BEGINS) not in begun:
+            continue  # an attempt of an earlier run
         if event.what == BEGINS and task in last:
             if last[task] != ENDS:
                 yield RETRIED if last[task] == FAILS else RACED
@@ -59,6 +61,9 @@ def happenings(events: list[Event]) -> Iterator[str]:
                 yield LOST
         if event.what in {STARTS, COMMITTED}:
             last.clear()
+            begun.clear()
+        if event.what == BEGINS:
+            begun.add(event)
         if event.what in {BEGINS, ENDS, FAILS}:
             last[task] = event.what
         else:
@@ -88,6 +93,35 @@ def test_a_simulated_order_follows_the_rules(seed: int) -> None:
     result = run_world(make_world(seed, micro_batches=6))
     assert first_violation(result.order) is None
     assert any(event.what == ENDS for event in result.order)
+
+
+#: Two rounds; the first one has two tasks.
+BOTH_ROUNDS = "starts; begins 0 1 0 1; begins 0 1 1 2; ends 0 1 0 1; ends 0 1 1 2; begins 0 2 0 3; "
+
+
+@pytest.mark.parametrize(
+    ("after", "refused"),
+    [
+        ("begins 0 1 0 4; ends 0 1 0 4; begins 0 2 0 5; ends 0 2 0 5; writes 0", None),
+        ("ends 0 2 0 3; writes 0; begins 0 1 0 4; ends 0 1 0 4; written 0", None),
+        ("begins 0 1 0 4; fails 0 1 0 4; begins 0 1 0 5; ends 0 1 0 5; ends 0 2 0 3; writes 0", None),
+        ("begins 0 1 0 4; begins 0 1 0 5; ends 0 1 0 5; ends 0 2 0 3; writes 0; ends 0 1 0 4", None),
+        ("begins 0 1 0 4; begins 0 2 1 5", "begins 0 2 1 5"),  # the output is not there again
+        ("begins 0 1 0 4; fails 0 1 0 4; begins 0 2 1 5", "begins 0 2 1 5"),
+        ("begins 0 1 2 4", "begins 0 1 2 4"),  # not a task that ran before
+        ("ends 0 2 0 3; writes 0; begins 0 2 1 4", "begins 0 2 1 4"),
+        ("ends 0 2 0 3; writes 0; begins 0 1 0 4; written 0", "written 0"),
+        ("ends 0 2 0 3; writes 0; written 0; begins 0 1 0 4", "begins 0 1 0 4"),
+        (
+            "starts; ends 0 2 0 3; begins 0 1 0 4; ends 0 1 0 4; begins 0 1 1 5; begins 0 2 0 6",
+            "begins 0 2 0 6",
+        ),
+    ],
+)
+def test_lost_outputs_are_computed_again_before_anything_reads_them(after: str, refused: str | None) -> None:
+    lines = (BOTH_ROUNDS + after).split("; ")
+    found = first_violation(map(event_of, lines))
+    assert found == (refused and f"event {lines.index(refused)}: {refused}")
 
 
 def test_other_orders_are_refused() -> None:

@@ -12,12 +12,12 @@ from pyspark.sql import types as T
 import tablestream as ts
 from tablestream.options import OutputSpec
 from tablestream.planner.result import Pointer
-from tablestream.row import LEFT, Plain, plain, renamed, side_column
+from tablestream.row import LEFT, plain, renamed, side_column
 from tablestream.spark.analysis import analysed
 from tablestream.spark.build import Builder
-from tablestream.spark.columns import Scope, TableColumns, quoted
+from tablestream.spark.columns import Scope, TableColumns, quoted, sql_type
 from tablestream.spark.exchange import Settings, SparkExchange
-from tablestream.spark.plan import lowered
+from tablestream.spark.plan import lowered, query_frame
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -96,6 +96,22 @@ def test_a_second_scope_of_a_frame_shows_its_own_columns_under_the_same_names(
     assert found == [(1, 50, 1, 50), (2, None, None, None), (3, None, 3, 1)]
 
 
+@pytest.mark.parametrize("further", ["left", "inner"])
+def test_two_ports_behind_a_round_can_read_one_join(
+    spark: SparkSession, tmp_path: Path, further: Any
+) -> None:
+    a, b, c = (
+        ts.table(ts.from_files(spark, tmp_path, "json", f"id int, {name} int"), "id", name=name)
+        for name in "abc"
+    )
+    both = a.join(b, how="left")
+    all_three = both.join(c, how=further)
+    groups = [table.group_by("b").count(name=name) for name, table in (("two", both), ("three", all_three))]
+    plan = lowered([(one._node, OutputSpec()) for one in (*groups, both)])
+    assert len(plan.between) > 1
+    assert [name for name in query_frame(plan, {}).columns if name != "__port"]
+
+
 @pytest.mark.parametrize("name", ["a.b", "a`b", "A b", "__x", "select", "ä"])
 def test_a_column_is_shown_whatever_its_name(scope: Scope, name: str) -> None:
     (made,) = scope.add({"__made": quoted(name) + 1}, {name: "__id"})
@@ -103,21 +119,57 @@ def test_a_column_is_shown_whatever_its_name(scope: Scope, name: str) -> None:
     assert scope.hidden().columns == ["__id", "__n", "__there", "__made"]
 
 
-@pytest.mark.parametrize("name", ["n", "N", "_private", "größe", "a b", "a.b", "a`b", "count", "2n"])
+@pytest.mark.parametrize("name", ["n", "N", "_private", "count", "null", "select", "end", "current_date"])
+@pytest.mark.parametrize("shown", [None, "x", "a b", "a`b", "x AS y"])
 @pytest.mark.parametrize("side", [None, LEFT])
 def test_what_is_known_of_a_column_is_what_spark_says_of_it(
-    spark: SparkSession, name: str, side: str | None
+    spark: SparkSession, name: str, shown: str | None, side: str | None
 ) -> None:
     """Its text is a part of the plan, which a checkpoint keeps."""
     there = name if side is None else side_column(side, name)
     frame = spark.createDataFrame([], T.StructType([T.StructField(there, T.ArrayType(T.StringType()))]))
-    asked, known = (
-        analysed(frame, [one], operator="table", where="")
-        for one in (renamed(there, "x"), plain(name, "x", side))
-    )
-    assert [replace(one, given=known[0].given) for one in asked] == known
-    assert frame.select(known[0].column).columns == ["x"]
-    assert isinstance(known[0].given, Plain) == (name in {"n", "N", "_private", "count"})
+    given = plain(name, shown, side)
+    assert given is not None
+    column = quoted(name) if shown is side is None else renamed(there, shown or name)
+    (asked,), (known,) = (analysed(frame, [one], operator="table", where="") for one in (column, given))
+    assert replace(asked, given=given) == known
+    assert str(known.column) == str(column)
+    assert frame.select(known.column).columns == [shown or name]
+
+
+@pytest.mark.parametrize("name", ["größe", "a b", "a.b", "a`b", "2n", "x AS y", ""])
+def test_nothing_is_known_of_a_column_whose_name_spark_may_quote(name: str) -> None:
+    assert plain(name) is None
+    assert plain(name, "x", LEFT) is None
+
+
+@pytest.mark.parametrize("zone", ["TIMESTAMP_NTZ", "TIMESTAMP_LTZ"])
+def test_a_key_keeps_its_type_whatever_the_session_calls_a_timestamp(spark: SparkSession, zone: str) -> None:
+    atoms = [
+        "timestamp",
+        "timestamp_ntz",
+        "date",
+        "decimal(38,18)",
+        "interval day to second",
+        "interval year",
+    ]
+    atoms += [
+        "string collate UTF8_LCASE",
+        "binary",
+        "boolean",
+        "tinyint",
+        "double",
+        "interval hour to minute",
+    ]
+    kinds = [spark.sql(f"SELECT CAST(NULL AS {one}) AS x").schema["x"].dataType for one in atoms]
+    fields = [T.StructField(f"a b`{number}", kind) for number, kind in enumerate(kinds)]
+    kinds += [T.StructType(fields), T.ArrayType(T.StructType(fields[:2])), T.ArrayType(T.ArrayType(kinds[0]))]
+    spark.conf.set("spark.sql.timestampType", zone)
+    try:
+        columns = [f"CAST(NULL AS {sql_type(kind)}) AS x{number}" for number, kind in enumerate(kinds)]
+        assert [one.dataType for one in spark.range(1).selectExpr(*columns).schema] == kinds
+    finally:
+        spark.conf.unset("spark.sql.timestampType")
 
 
 def test_a_column_that_stays_as_it_is_is_not_computed(scope: Scope, table: ts.Table) -> None:
@@ -128,6 +180,59 @@ def test_a_column_that_stays_as_it_is_is_not_computed(scope: Scope, table: ts.Ta
     narrow = Scope(before, {table._node: scope.tables[table._node]}, exact=True)
     kept = narrow.table(table.select("n")._node)
     assert (kept.names, len(narrow.frame.columns)) == (("__n",), len(before.columns) + 1)
+
+
+#: Whether there is a left and a right row; the columns of a side are null where it has none, but for its key.
+SIDES = [(True, True, 1, 2), (True, False, 3, None), (False, True, None, 4), (False, False, None, None)]
+
+
+@pytest.mark.parametrize("how", ["inner", "left", "outer"])
+@pytest.mark.parametrize("exact", [True, False])
+def test_columns_of_a_join_that_stay_as_they_are_are_those_that_are_computed(
+    spark: SparkSession, tmp_path: Path, how: Any, exact: bool
+) -> None:
+    left, right = (
+        ts.table(ts.from_files(spark, tmp_path, "json", "id int, n int"), "id", name=name) for name in "lr"
+    )
+    plain = left.join(
+        right, how=how, select=lambda one, other: [one.id.alias("k"), one.n, other.n.alias("m")]
+    )
+    kept = left.join(right, how=how, suffixes=("", "_r"))
+    computed = left.join(
+        right, how=how, select=lambda one, other: [(one.n + 0).alias("n"), (other.n + 0).alias("n_r")]
+    )
+    named = left.join(right, how=how, select=lambda one, other: [one.id, one.n, other["n"].alias("m")])
+    rows = [(n, *one) for n, one in enumerate(SIDES)]
+    frame = spark.createDataFrame(rows, "__id int, l boolean, r boolean, ln int, rn int")
+    tables = {
+        left._node: TableColumns("l", ("__id",), ("ln",)),
+        right._node: TableColumns("r", ("__id",), ("rn",)),
+    }
+    found = []
+    for table in (kept, computed, named, plain):
+        scope = Scope(frame, dict(tables), exact=exact)
+        columns = scope.table(table._node)
+        found.append(evaluated(scope, columns.there, *columns.names))
+    there = [{"inner": a and b, "left": a, "outer": a or b}[how] for a, b, *_ in SIDES]
+    wanted = [
+        (n, is_there, *(one[2:] if is_there else (None, None)))
+        for n, (is_there, one) in enumerate(zip(there, SIDES, strict=True))
+    ]
+    assert found[:3] == [wanted, wanted, wanted]
+    assert found[3] == [
+        (n, is_there, n if is_there and a else None, *values)
+        for (n, is_there, *values), (a, *_) in zip(wanted, SIDES, strict=True)
+    ]
+
+
+def test_scopes_of_one_frame_can_compute_the_same_table(scope: Scope, table: ts.Table) -> None:
+    """Behind a round, two ports can read what one table is computed from."""
+    node = table.select(F.col("n").alias("m"), (F.col("n") + 1).alias("more"))._node
+    first = scope.table(node)
+    other = Scope(scope.hidden(), {table._node: TableColumns("__there", ("__id",), ("__id",))}, name=2)
+    second = other.table(node)
+    found = evaluated(other, *first.names, *second.names)
+    assert found == [(1, 50, 51, 1, 2), (2, None, None, None, None), (3, 1, 2, 3, 4)]
 
 
 def test_a_key_column_in_a_value_is_null_where_there_is_no_row(scope: Scope, table: ts.Table) -> None:

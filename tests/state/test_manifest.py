@@ -74,6 +74,13 @@ def test_an_unknown_version_is_refused_by_name(version: object, is_repeated: boo
     assert "the version of tablestream that wrote the checkpoint" in str(caught.value)
 
 
+def test_a_later_version_under_the_number_of_this_one_is_damage() -> None:
+    """One bit makes a 2 of a 3."""
+    head, content = parts(FULL)
+    with pytest.raises(DamagedStateError, match="its version is not that of its content"):
+        manifests.decode(forged({"version": head["version"]}, content | {"version": 3}))
+
+
 @pytest.mark.parametrize(
     "data",
     [b"", b"\x80\x04", b"[]", b"{}", b"null", b'{"version":2}', manifests.encode(FULL)[:-9], b"[" * 100_000],

@@ -204,7 +204,8 @@ class Builder(Generic[Blobs]):
         frame = self._exchange.unpack(stream, unpacker, T.StructType([*blobs.FIELDS, *columns]))
         consumers: list[Consumer] = []
         for between in behind:
-            scope, port = Scope(frame), between.port.number
+            port = between.port.number
+            scope = Scope(frame, name=port)
             self._lay_out(scope, between.result, port)
             order = [TIME, PARTITION, POSITION, *hop_columns(number + 1), *self._step_hops, TS]
             carried = {name: self._at(port, name) for name in order}

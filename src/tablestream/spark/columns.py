@@ -53,11 +53,11 @@ def spark_type(one: Field) -> T.DataType:
 
 
 def sql_type(kind: T.DataType) -> str:
-    """Return a type as SQL, whatever characters the names of its fields contain."""
+    """Return the type of a key column as SQL, whatever its fields are called and the session calls a timestamp."""
+    if isinstance(kind, T.TimestampType):
+        return "timestamp_ltz"
     if isinstance(kind, T.ArrayType):
         return f"array<{sql_type(kind.elementType)}>"
-    if isinstance(kind, T.MapType):
-        return f"map<{sql_type(kind.keyType)}, {sql_type(kind.valueType)}>"
     if isinstance(kind, T.StructType):
         fields = (f"{sink.quoted(one.name)}: {sql_type(one.dataType)}" for one in kind.fields)
         return f"struct<{', '.join(fields)}>"
@@ -151,6 +151,8 @@ class Scope:
     exact
         Whether every given table has the types of its node. Keys may have a wider type, in which they were
         compared.
+    name
+        Tells its columns from those of other scopes that the frame goes through.
 
     Notes
     -----
@@ -164,6 +166,7 @@ class Scope:
     keys: dict[Node, tuple[str, ...]] = field(default_factory=dict)
     sides: dict[tuple[Node, int], TableColumns] = field(default_factory=dict)
     exact: bool = False
+    name: object = ""
     _visible: dict[Node, dict[str, str]] = field(default_factory=dict, init=False)
     _beside: dict[str, str] = field(default_factory=dict, init=False)
 
@@ -177,13 +180,17 @@ class Scope:
         if beside is not None and beside is not self._beside:
             shown = (f"{column} AS {sink.quoted(name)}" for name, column in beside.items())
             self.frame, self._beside = self.hidden().selectExpr("*", *shown), beside
-        texts = {name: column for name, column in columns.items() if isinstance(column, str)}
-        if texts and len(texts) == len(columns):  # a string takes one call of the JVM, a Column several
-            self.frame = self.frame.selectExpr("*", *(f"{text} AS {name}" for name, text in texts.items()))
-        elif columns:
-            made = {name: internal(one) if isinstance(one, str) else one for name, one in columns.items()}
-            self.frame = self.frame.withColumns(made)
+        if all(isinstance(one, str) for one in columns.values()):  # these take one call of the JVM each
+            made = [f"{text} AS {name}" for name, text in columns.items()]
+            self.frame = self.frame.selectExpr("*", *made) if made else self.frame
+        else:
+            both = {name: internal(one) if isinstance(one, str) else one for name, one in columns.items()}
+            self.frame = self.frame.withColumns(both)
         return tuple(columns)
+
+    def _internal(self, node: Node, part: object) -> str:
+        """The name of a column of a table. A frame can go through several scopes, and two may compute one table."""
+        return f"__table{self.name}_{node.serial}_{part}"
 
     def hidden(self) -> DataFrame:
         """The data frame without the columns that users' expressions see: another scope may show others."""
@@ -228,16 +235,17 @@ class Scope:
             there = F.when(F.when(parent.exists.isNotNull(), holds), parent.exists)
         else:
             there = F.when(parent.exists, holds).otherwise(F.lit(False))
-        (exists,) = self.add({_internal(node, ""): there}, self.visible(node.parent))
+        (exists,) = self.add({self._internal(node, ""): there}, self.visible(node.parent))
         values = {
-            _internal(node, n): f"CASE WHEN {exists} THEN {name} END" for n, name in enumerate(parent.names)
+            self._internal(node, n): f"CASE WHEN {exists} THEN {name} END"
+            for n, name in enumerate(parent.names)
         }
         return TableColumns(exists, parent.parts, self.add(values))
 
     def _select_key(self, node: SelectKey) -> TableColumns:
         parent = self.table(node.parent)
         columns = {
-            _internal(node, n): F.when(parent.exists.isNotNull(), column_of(one.expression))
+            self._internal(node, n): F.when(parent.exists.isNotNull(), column_of(one.expression))
             for n, one in enumerate(node.columns)
         }
         kept = {one.name for one in node.value}
@@ -287,13 +295,14 @@ class Scope:
         there = internal(row)
         if delete_when is not None:
             there = F.when(there, ~truth(column_of(delete_when))).otherwise(there)
-        made: dict[str, Column | str] = {_internal(node, ""): row if delete_when is None else there}
+        stays = delete_when is None
+        made: dict[str, Column | str] = {self._internal(node, ""): row if stays else there}
         names = []
         # These are null where there is no row, as the result's columns have to be.
-        kept = {name for one in inputs if one.there == row and delete_when is None for name in one.names}
+        kept = {name for one in inputs if one.there == row for name in one.names}
         for number, (one, kind) in enumerate(zip(columns, node.value, strict=True)):
-            name, plain = _internal(node, number), self._plain(one.expression, kind)
-            if plain is None or delete_when is not None:
+            name, plain = self._internal(node, number), self._plain(one.expression, kind) if stays else None
+            if plain is None:
                 made[name] = F.when(there, self._typed(one.expression, kind))
             elif beside[plain] in kept:
                 name = beside[plain]
@@ -322,10 +331,6 @@ class Scope:
 def truth(condition: Column) -> Column:
     """A condition in which null is false."""
     return F.coalesce(condition.cast("boolean"), F.lit(False))
-
-
-def _internal(node: Node, part: object) -> str:
-    return f"__table{node.serial}_{part}"
 
 
 def _side_columns(side: str, node: Node, table: TableColumns) -> dict[str, str]:

@@ -1,8 +1,8 @@
 """The manifest: the small part of a shard's state that describes the rest.
 
 It is JSON, never pickle: a checkpoint outlives the code that wrote it, and reading it must run no code. The first line
-has the version and the checksum of the second line. The second line has everything else, including the checksums of
-the chunks.
+has the version and the checksum of the second line. The second line repeats the version, so that the checksum covers
+it, and has everything else, including the checksums of the chunks.
 """
 
 from __future__ import annotations
@@ -96,15 +96,13 @@ def decode(data: bytes) -> Manifest:
     try:
         head = json.loads(first)
         version = head["version"]
+        is_whole = head.get("checksum") == checksum(content)
+        if is_whole and json.loads(content).get("version", version) != version:
+            raise ValueError("its version is not that of its content")  # noqa: TRY301 - as any other damage
         if version == FORMAT_VERSION:
-            if head["checksum"] != checksum(content):
-                raise ValueError("its checksum is wrong")  # noqa: TRY301 - as any other damage
+            if not is_whole:
+                raise ValueError("its checksum is wrong")  # noqa: TRY301 - the same
             return _from_document(json.loads(content))
-        if (
-            head.get("checksum") == checksum(content)
-            and json.loads(content).get("version", version) != version
-        ):
-            raise ValueError("its version is not that of its content")  # noqa: TRY301 - the same
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as problem:
         raise DamagedStateError(
             f"The manifest in the state of record cannot be read: {problem!r}.",
