@@ -60,11 +60,11 @@ def as_column(given: ColumnLike, columns: Iterable[str]) -> Column:
         ) from error
 
 
-def as_plain(given: ColumnLike | Plain, columns: Iterable[str]) -> Column | Plain:
+def as_plain(given: ColumnLike | Plain, columns: Sequence[str]) -> Column | Plain:
     """Return what `as_column` does, but a column as it is where a string is exactly its name."""
     if isinstance(given, Plain):
         return given
-    known = plain(given) if isinstance(given, str) and given in set(columns) else None
+    known = plain(given) if isinstance(given, str) and given in columns else None
     return known or as_column(given, columns)
 
 

@@ -373,9 +373,10 @@ class GroupedTable(_Grouped):
         order = self._order(order_by, descending, shown, where)
         value = self._of_row(rank, shown, where)
         inputs, ranked = list(value), []
+        texts = [str(one.column) for one in value]
         for one, down in order:
-            same = (n for n, other in enumerate(value) if str(other.column) == str(one.column))
-            place = next(same, len(inputs))
+            text = str(one.column)
+            place = texts.index(text) if text in texts else len(inputs)
             inputs += [one] if place == len(inputs) else []
             ranked.append((place, down))
         return self._make(

@@ -11,7 +11,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import types as T
 
-from tablestream.arguments import ColumnLike, as_column, as_plain, listed
+from tablestream.arguments import ColumnLike, as_plain, listed
 from tablestream.errors import ArgumentError, ColumnCollisionError, NotVersionedError
 from tablestream.row import LEFT, RIGHT, Given, Plain, Row, plain, renamed, side_column
 from tablestream.spark.analysis import folding, unlogged
@@ -79,7 +79,7 @@ class Joining:
             on = on(row, Row([one.name for one in self.left.key])) if wants_key else on(row)
         rows = empty(self.spark, schema_of([*self.left.key, *self.left.value]))
         pointers = carried(
-            rows, [as_column(one, rows.columns) for one in listed(on)], self.operator, self.where
+            rows, [as_plain(one, rows.columns) for one in listed(on)], self.operator, self.where
         )
         key = self.right.key
         common = common_key(

@@ -10,6 +10,7 @@ from html import escape
 from typing import Self
 
 from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from tablestream.arguments import (
@@ -153,7 +154,8 @@ class Relation:
     ) -> Self:
         """The table with another value, and without the rows for which one of `gone` holds."""
         conditions = [self._condition(one, "delete_when", where) for one in gone if one is not None]
-        keys = {one: (quoted(one),) for one in self.key_columns}
+        # Spark Connect shows a column as the user wrote it.
+        keys = {one: (quoted(one), *([F.col(one)] if plain(one) else [])) for one in self.key_columns}
         value, named = checked_value(self._spark, columns, keys, self.name, where)
         node = Select(
             name=checked_name(name) or f"{self.name}_select",

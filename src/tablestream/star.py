@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Literal
 
 from tablestream.errors import ArgumentError
 from tablestream.joining import Joining, On, SelectFunction
+from tablestream.row import plain
 from tablestream.spark.columns import SparkExpression, quoted
 from tablestream.topology.graph import shown_name
 from tablestream.topology.nodes import (
@@ -153,7 +154,7 @@ def _looked_up(
         value=(*inner, *right.value),
         parent=right,
         columns=tuple(
-            Named(shown.name, SparkExpression(quoted(one.name), one.name))
+            Named(shown.name, SparkExpression(plain(one.name) or quoted(one.name), one.name))
             for shown, one in zip((*inner, *right.value), fields, strict=True)
         ),
     )

@@ -50,7 +50,10 @@ def joined(spark: SparkSession, directory: Path) -> ts.Table:
         ts.table(ts.from_files(spark, directory / name, "json", schema), key, name=name)
         for (name, schema), key in zip(SCHEMAS.items(), ("id", "ticker"), strict=True)
     )
-    priced = tickers.filter("price IS NOT NULL").select(shown("price").alias("price"))
+    # Key columns, however they are given, stay the key.
+    priced = tickers.filter("price IS NOT NULL").select(
+        "ticker", F.col("ticker"), shown("price").alias("price")
+    )
     return positions.join(priced, on="ticker", how="left", name="joined")
 
 

@@ -14,7 +14,7 @@ from tablestream.options import OutputSpec
 from tablestream.planner.result import Pointer
 from tablestream.row import LEFT, plain, renamed, side_column
 from tablestream.spark.analysis import analysed
-from tablestream.spark.build import Builder
+from tablestream.spark.build import Builder, value_hash
 from tablestream.spark.columns import Scope, TableColumns, quoted, sql_type
 from tablestream.spark.exchange import Settings, SparkExchange
 from tablestream.spark.plan import lowered, query_frame
@@ -194,7 +194,7 @@ def test_columns_of_a_join_that_stay_as_they_are_are_those_that_are_computed(
     left, right = (
         ts.table(ts.from_files(spark, tmp_path, "json", "id int, n int"), "id", name=name) for name in "lr"
     )
-    plain = left.join(
+    keyed = left.join(
         right, how=how, select=lambda one, other: [one.id.alias("k"), one.n, other.n.alias("m")]
     )
     kept = left.join(right, how=how, suffixes=("", "_r"))
@@ -209,7 +209,7 @@ def test_columns_of_a_join_that_stay_as_they_are_are_those_that_are_computed(
         right._node: TableColumns("r", ("__id",), ("rn",)),
     }
     found = []
-    for table in (kept, computed, named, plain):
+    for table in (kept, computed, named, keyed):
         scope = Scope(frame, dict(tables), exact=exact)
         columns = scope.table(table._node)
         found.append(evaluated(scope, columns.there, *columns.names))
@@ -225,11 +225,21 @@ def test_columns_of_a_join_that_stay_as_they_are_are_those_that_are_computed(
     ]
 
 
+def test_the_hash_of_a_value_does_not_depend_on_the_names_of_its_columns(
+    scope: Scope, table: ts.Table
+) -> None:
+    """State keeps it, and after a restart the same table can have other names in the data frame."""
+    made = [scope.table(table.select((F.col("n") + 0).alias("n"))._node) for _ in range(2)]
+    source, one, other = (value_hash(columns).alias("hash") for columns in (scope.tables[table._node], *made))
+    assert evaluated(scope, one) == evaluated(scope, other) == evaluated(scope, source)
+    assert len({value for _, value in evaluated(scope, one)}) == 3
+
+
 def test_scopes_of_one_frame_can_compute_the_same_table(scope: Scope, table: ts.Table) -> None:
     """Behind a round, two ports can read what one table is computed from."""
     node = table.select(F.col("n").alias("m"), (F.col("n") + 1).alias("more"))._node
     first = scope.table(node)
-    other = Scope(scope.hidden(), {table._node: TableColumns("__there", ("__id",), ("__id",))}, name=2)
+    other = Scope(scope.hidden(), {table._node: TableColumns("__there", ("__id",), ("__id",))}, port=2)
     second = other.table(node)
     found = evaluated(other, *first.names, *second.names)
     assert found == [(1, 50, 51, 1, 2), (2, None, None, None, None), (3, 1, 2, 3, 4)]

@@ -39,6 +39,8 @@ class Analysed:
 
     Attributes
     ----------
+    given
+        The Column, or a column of the frame as it is.
     named
         Whether it has a name: an alias, or that of a column. Other columns are called by their text.
     text

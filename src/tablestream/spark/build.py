@@ -81,7 +81,8 @@ def polars_types(fields: Fields) -> pl.Schema:
 class OutputColumns:
     """The columns of one output as SQL: one text takes one call of the JVM, however many columns it names.
 
-    `old` and `existed` are there if it has the row before, `latest` if it is a versioned table.
+    Those of the value and of the row before are names in the DataFrame. `old` and `existed` are there if it has the
+    row before, `latest` if it is a versioned table.
     """
 
     key: tuple[str, ...]
@@ -205,7 +206,7 @@ class Builder(Generic[Blobs]):
         consumers: list[Consumer] = []
         for between in behind:
             port = between.port.number
-            scope = Scope(frame, name=port)
+            scope = Scope(frame, port=port)
             self._lay_out(scope, between.result, port)
             order = [TIME, PARTITION, POSITION, *hop_columns(number + 1), *self._step_hops, TS]
             carried = {name: self._at(port, name) for name in order}
@@ -306,7 +307,7 @@ class Builder(Generic[Blobs]):
             message |= _written()
         message |= _captured(reader.schema, table.exists)
         if VALUE_HASH in reader.schema:
-            message[VALUE_HASH] = F.xxhash64(F.to_json(F.struct(F.lit(1), *table.value), JSON_OPTIONS))
+            message[VALUE_HASH] = value_hash(table)
         reader.check({*message, TS, "v"})
         return message
 
@@ -508,6 +509,12 @@ def _sum(name: str, mine: str) -> Column:
 def spark_type_of_text(text: str) -> T.DataType:
     """A Spark type from its JSON text."""
     return spark_type(Field("x", text))
+
+
+def value_hash(table: TableColumns) -> Column:
+    """The hash of a value, which state keeps: it does not depend on how the columns are called in this data frame."""
+    columns = [internal(f"{name} AS __value_{number}") for number, name in enumerate(table.names)]
+    return F.xxhash64(F.to_json(F.struct(F.lit(1), *columns), JSON_OPTIONS))
 
 
 def _key(columns: Sequence[Column], fields: Fields, names: tuple[str, ...], hashed: str) -> dict[str, Column]:

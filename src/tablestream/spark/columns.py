@@ -151,8 +151,8 @@ class Scope:
     exact
         Whether every given table has the types of its node. Keys may have a wider type, in which they were
         compared.
-    name
-        Tells its columns from those of other scopes that the frame goes through.
+    port
+        Whose messages it opens, if the frame goes through several scopes: their columns have different names.
 
     Notes
     -----
@@ -166,7 +166,7 @@ class Scope:
     keys: dict[Node, tuple[str, ...]] = field(default_factory=dict)
     sides: dict[tuple[Node, int], TableColumns] = field(default_factory=dict)
     exact: bool = False
-    name: object = ""
+    port: int | None = None
     _visible: dict[Node, dict[str, str]] = field(default_factory=dict, init=False)
     _beside: dict[str, str] = field(default_factory=dict, init=False)
 
@@ -190,7 +190,7 @@ class Scope:
 
     def _internal(self, node: Node, part: object) -> str:
         """The name of a column of a table. A frame can go through several scopes, and two may compute one table."""
-        return f"__table{self.name}_{node.serial}_{part}"
+        return f"__table{'' if self.port is None else self.port}_{node.serial}_{part}"
 
     def hidden(self) -> DataFrame:
         """The data frame without the columns that users' expressions see: another scope may show others."""
@@ -295,13 +295,14 @@ class Scope:
         there = internal(row)
         if delete_when is not None:
             there = F.when(there, ~truth(column_of(delete_when))).otherwise(there)
-        stays = delete_when is None
-        made: dict[str, Column | str] = {self._internal(node, ""): row if stays else there}
+        unconditional = delete_when is None
+        made: dict[str, Column | str] = {self._internal(node, ""): row if unconditional else there}
         names = []
         # These are null where there is no row, as the result's columns have to be.
         kept = {name for one in inputs if one.there == row for name in one.names}
         for number, (one, kind) in enumerate(zip(columns, node.value, strict=True)):
-            name, plain = self._internal(node, number), self._plain(one.expression, kind) if stays else None
+            name = self._internal(node, number)
+            plain = self._plain(one.expression, kind) if unconditional else None
             if plain is None:
                 made[name] = F.when(there, self._typed(one.expression, kind))
             elif beside[plain] in kept:

@@ -96,13 +96,13 @@ def decode(data: bytes) -> Manifest:
     try:
         head = json.loads(first)
         version = head["version"]
-        is_whole = head.get("checksum") == checksum(content)
-        if is_whole and json.loads(content).get("version", version) != version:
+        document = json.loads(content) if head.get("checksum") == checksum(content) else None
+        if document is not None and document.get("version", version) != version:
             raise ValueError("its version is not that of its content")  # noqa: TRY301 - as any other damage
         if version == FORMAT_VERSION:
-            if not is_whole:
+            if document is None:
                 raise ValueError("its checksum is wrong")  # noqa: TRY301 - the same
-            return _from_document(json.loads(content))
+            return _from_document(document)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as problem:
         raise DamagedStateError(
             f"The manifest in the state of record cannot be read: {problem!r}.",
