@@ -49,14 +49,17 @@ def without_figures(text: str) -> list[str]:
     ]
 
 
-def printed(capsys: pytest.CaptureFixture[str], lines: int) -> str:
-    """Return what a listener printed: Spark calls it a moment after the micro-batch."""
+def printed(capsys: pytest.CaptureFixture[str], query: str, lines: int) -> str:
+    """Return what a listener printed of a query: Spark calls it a moment after the micro-batch.
+
+    It may be called for the last micro-batch of an earlier test's query before.
+    """
     found, end = "", time.monotonic() + PATIENCE_S
-    while found.count("\n") < lines:
+    while found[found.find(query) :].count("\n") < lines or query not in found:
         assert time.monotonic() < end, found
         found += capsys.readouterr().err
         time.sleep(0.1)
-    return found
+    return found[found.index(query) :]
 
 
 def test_the_programs_about_metrics_print_what_the_page_says(
@@ -81,7 +84,7 @@ def test_the_programs_about_metrics_print_what_the_page_says(
         query.processAllAvailable()
         query.stop()
         *shown, more = said(listener).splitlines()
-        told = printed(capsys, len(shown))
+        told = printed(capsys, "sold, ", len(shown))
     finally:
         streams.remove_all()
     assert more.strip() == "..."
