@@ -105,7 +105,7 @@ def test_a_world_is_the_same_each_time() -> None:
 
 
 def test_later_kinds_of_faults_leave_the_rest_of_a_world_as_it_was() -> None:
-    """Restarts and lost outputs have sources of chance of their own: the worlds of seeds that were found before stay."""
+    """Restarts and lost outputs have a source of chance each: the worlds of seeds that were found before stay."""
     worlds = [make_world(seed) for seed in range(200)]
     some = [world for world in worlds if any(fault.kind in RESTARTS for fault in world.faults)]
     assert 60 < len(some) < 140
