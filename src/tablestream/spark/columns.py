@@ -235,12 +235,11 @@ class Scope:
             there = F.when(F.when(parent.exists.isNotNull(), holds), parent.exists)
         else:
             there = F.when(parent.exists, holds).otherwise(F.lit(False))
-        (exists,) = self.add({self._internal(node, ""): there}, self.visible(node.parent))
-        values = {
-            self._internal(node, n): f"CASE WHEN {exists} THEN {name} END"
-            for n, name in enumerate(parent.names)
-        }
-        return TableColumns(exists, parent.parts, self.add(values))
+        # In one step: Spark would keep two apart, since many columns read the condition.
+        columns = {self._internal(node, ""): there}
+        columns |= {self._internal(node, n): F.when(there, value) for n, value in enumerate(parent.value)}
+        exists, *names = self.add(columns, self.visible(node.parent))
+        return TableColumns(exists, parent.parts, tuple(names))
 
     def _select_key(self, node: SelectKey) -> TableColumns:
         parent = self.table(node.parent)
