@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import re
-from contextlib import redirect_stdout
+from contextlib import chdir, redirect_stdout
 from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tests.test_readme import BLOCK
+from examples import ten_lines
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 DOCS = Path(__file__).parent.parent / "docs"
+BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,15 @@ class Program:
         with redirect_stdout(printed):
             exec(compile(absolute, "program.py", "exec"), self.names)  # noqa: S102 - the page's own lines
         return self.shown(printed.getvalue())
+
+    def run_first_page(self, code: str) -> None:
+        """Write the logs of the README's program, run it, and let its query work off all that is there."""
+        with chdir(self.directory):
+            ten_lines.write_log("positions", ten_lines.POSITIONS)
+            ten_lines.write_log("tickers", ten_lines.TICKERS)
+            self.run(code)
+        self.names["query"].processAllAvailable()
+        self.names["query"].stop()
 
     def shown(self, output: str) -> str:
         """Return an output as a page shows it: paths are relative, and lines end with their last letter."""

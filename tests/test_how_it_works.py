@@ -9,7 +9,6 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import tablestream as ts
-from examples import ten_lines
 from tests.pages import DOCS, Program, examples
 from tests.test_readme import README_CODE
 
@@ -63,11 +62,8 @@ def printed(capsys: pytest.CaptureFixture[str], query: str, lines: int) -> str:
 
 
 def test_the_programs_about_metrics_print_what_the_page_says(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    ten_lines.write_log("positions", ten_lines.POSITIONS)
-    ten_lines.write_log("tickers", ten_lines.TICKERS)
     last, listener, telemetry = (
         part.code for part in examples((DOCS / "how-it-works.md").read_text(encoding="utf-8"))
     )
@@ -79,15 +75,12 @@ def test_the_programs_about_metrics_print_what_the_page_says(
         named = README_CODE.replace("checkpoint=", 'name="sold", checkpoint=')
         named = named.replace('how="left",', 'how="left", name="sold",')
         program = Program(spark, tmp_path)
-        program.run(named)
-        query: Any = program.names["query"]
-        query.processAllAvailable()
-        query.stop()
+        program.run_first_page(named)
         *shown, more = said(listener).splitlines()
         told = printed(capsys, "sold, ", len(shown))
     finally:
         streams.remove_all()
     assert more.strip() == "..."
     assert without_figures(told)[: len(shown)] == without_figures("\n".join(shown))
-    row = repr(eval(last, {"query": query}))  # noqa: S307 - the page's own line
+    row = repr(eval(last, {"query": program.names["query"]}))  # noqa: S307 - the page's own line
     assert row.startswith(said(last).removesuffix("...)"))

@@ -6,16 +6,16 @@ import inspect
 import re
 import textwrap
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from examples import ten_lines
+from tests.pages import BLOCK, Program
 
 if TYPE_CHECKING:
     import pytest
     from pyspark.sql import SparkSession
 
 ROOT = Path(__file__).parent.parent
-BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 def block(document: str, beginning: str, language: str = "") -> str:
@@ -38,21 +38,14 @@ def test_the_readme_shows_the_lines_of_the_example() -> None:
 
 
 def test_the_lines_run_and_give_what_is_shown(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The changes in the README, and the plan in "How it works"."""
-    monkeypatch.chdir(tmp_path)
-    ten_lines.write_log("positions", ten_lines.POSITIONS)
-    ten_lines.write_log("tickers", ten_lines.TICKERS)
-    # Relative paths are Spark's from where it started.
-    code = re.sub(r'"(?=(logs|out)/)', f'"{tmp_path}/', README_CODE)
-    names: dict[str, Any] = {"spark": spark}
-    exec(code, names)  # noqa: S102 - the README's own lines
-    names["query"].processAllAvailable()
-    names["query"].stop()
+    program = Program(spark, tmp_path)
+    program.run_first_page(README_CODE)
 
     changes = spark.read.parquet(str(tmp_path / "out" / "holdings")).orderBy("_order")
     changes.drop("_order", "micro_batch").show(truncate=False)
     assert capsys.readouterr().out.strip() == README_CHANGES.strip()
-    names["holdings"].explain()
+    program.names["holdings"].explain()
     assert capsys.readouterr().out.strip() == block("docs/how-it-works.md", "Plan: ").strip()

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tests.test_readme import BLOCK, ROOT
+from tests.pages import BLOCK
+from tests.test_readme import ROOT
 
 if TYPE_CHECKING:
     import pytest

@@ -60,12 +60,17 @@ def as_column(given: ColumnLike, columns: Iterable[str]) -> Column:
         ) from error
 
 
-def as_plain(given: ColumnLike | Plain, columns: Sequence[str]) -> Column | Plain:
-    """Return what `as_column` does, but a column as it is where a string is exactly its name."""
-    if isinstance(given, Plain):
-        return given
-    known = plain(given) if isinstance(given, str) and given in columns else None
-    return known or as_column(given, columns)
+def as_columns(given: Iterable[ColumnLike | Plain], columns: Sequence[str]) -> list[Column | Plain]:
+    """Return what `as_column` does for each, but a column as it is where a string is exactly its name."""
+    names = set(columns)
+
+    def one_of(one: ColumnLike | Plain) -> Column | Plain:
+        if isinstance(one, Plain):
+            return one
+        known = plain(one) if isinstance(one, str) and one in names else None
+        return known or as_column(one, columns)
+
+    return list(map(one_of, given))
 
 
 def sql_text(given: object) -> str | None:

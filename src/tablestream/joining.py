@@ -11,7 +11,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import types as T
 
-from tablestream.arguments import ColumnLike, as_plain, listed
+from tablestream.arguments import ColumnLike, as_columns, listed
 from tablestream.errors import ArgumentError, ColumnCollisionError, NotVersionedError
 from tablestream.row import LEFT, RIGHT, Given, Plain, Row, plain, renamed, side_column
 from tablestream.spark.analysis import folding, unlogged
@@ -78,9 +78,7 @@ class Joining:
             row, wants_key = Row(_names(self.left)), len(inspect.signature(on).parameters) > 1
             on = on(row, Row([one.name for one in self.left.key])) if wants_key else on(row)
         rows = empty(self.spark, schema_of([*self.left.key, *self.left.value]))
-        pointers = carried(
-            rows, [as_plain(one, rows.columns) for one in listed(on)], self.operator, self.where
-        )
+        pointers = carried(rows, as_columns(listed(on), rows.columns), self.operator, self.where)
         key = self.right.key
         common = common_key(
             [one.type for one in pointers], types_of(key), operator=self.operator, where=self.where
@@ -140,7 +138,7 @@ class Joining:
             made = select(Row(_names(self.left), LEFT, given), Row(_names(self.right), RIGHT, given))
         place = (self.operator, self.where, _HINT)
         described = [given[id(one)][1] if id(one) in given else one for one in listed(made)]
-        columns = carried(frame, [as_plain(one, frame.columns) for one in described], *place)
+        columns = carried(frame, as_columns(described, frame.columns), *place)
         parts, absent = taken_apart(columns)
         if parts is not None:
             columns = carried(frame, parts, *place)

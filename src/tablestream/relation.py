@@ -16,7 +16,7 @@ from pyspark.sql import types as T
 from tablestream.arguments import (
     ColumnLike,
     as_column,
-    as_plain,
+    as_columns,
     checked_length,
     checked_name,
     checked_sink,
@@ -143,7 +143,7 @@ class Relation:
         Kafka Streams' ``KTable.mapValues``: every change is passed on, even if the value stays the same.
         """
         where = user_line()
-        chosen = self._analysed([as_plain(one, self.columns) for one in columns], where)
+        chosen = self._analysed(as_columns(columns, self.columns), where)
         parts, absent = taken_apart(chosen)
         if parts is not None:
             chosen = self._analysed(parts, where)
@@ -235,7 +235,7 @@ class Relation:
         """The columns of another key: each needs a name and an equality."""
         if not keys:
             raise ArgumentError(f"{method}() has no key.", hint="Name at least one column.", where=where)
-        key = self._analysed([as_plain(one, self.columns) for one in keys], where)
+        key = self._analysed(as_columns(keys, self.columns), where)
         for one in key:
             check_key_type(one.type, one.name, operator=self.name, where=where)
             if not one.named:
@@ -253,7 +253,7 @@ class Relation:
         fold = folding(self._spark)
         taken = {fold(one.name) for one in key}
         columns = [one.name for one in self._node.value] if value is None else value
-        chosen = self._analysed([as_plain(one, self.columns) for one in columns], where)
+        chosen = self._analysed(as_columns(columns, self.columns), where)
         values = [one for one in chosen if value is not None or fold(one.name) not in taken]
         return Grouping(self._node, self._empty_rows, tuple(key), tuple(values))
 

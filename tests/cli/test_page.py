@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tablestream.cli import app
-from tests.test_readme import BLOCK
+from tests.pages import BLOCK
 
 PAGE = (Path(__file__).parents[2] / "docs" / "command-line.md").read_text(encoding="utf-8")
 #: Rates, seconds and sizes are those of one machine and moment.

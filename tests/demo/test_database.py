@@ -20,8 +20,9 @@ from examples.database.run import KILLS, Demo, Options
 from examples.database.servers import MissingError, Servers, check_requirements
 from examples.demo.display import TextDisplay
 from tests.faults.processes import below
+from tests.pages import BLOCK
 from tests.postgres.database import needs_server
-from tests.test_readme import BLOCK, ROOT
+from tests.test_readme import ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -23,7 +23,8 @@ from tests.simulation.order import (
 from tests.simulation.run import run_world
 from tests.simulation.world import Kind, make_world
 
-RECORDED = sorted((Path(__file__).parent.parent / "golden" / "orders").glob("*.txt"))
+ORDERS = Path(__file__).parent.parent / "golden" / "orders"
+RECORDED = sorted(ORDERS.glob("*.txt"))
 
 
 def recorded(file: Path) -> list[Event]:
@@ -79,11 +80,19 @@ def test_a_recorded_order_of_spark_is_one_of_the_simulator(file: Path) -> None:
     assert len(repeated) == sum(event.what == STARTS for event in events) == 2
 
 
+def test_each_failed_task_of_a_recorded_run_begins_again() -> None:
+    events = recorded(ORDERS / "retries.txt")
+    places = [event[1:4] for event in events if event.what == BEGINS and event.micro_batch == 1]
+    failed = {event[1:4] for event in events if event.what == FAILS}
+    again = {place for place in places if places.count(place) == 2}
+    assert len(failed) == 2
+    assert failed == again
+
+
 @pytest.mark.parametrize("what", HAPPENINGS)
 def test_what_happens_in_spark_happens_in_the_simulator(what: str) -> None:
     name, kind = HAPPENINGS[what]
-    (file,) = [file for file in RECORDED if file.stem == name]
-    assert what in happenings(recorded(file))
+    assert what in happenings(recorded(ORDERS / f"{name}.txt"))
     worlds = (make_world(seed, plan="foreign key left", kind=kind, micro_batches=6) for seed in range(20))
     assert any(what in happenings(run_world(world).order) for world in worlds)
 
@@ -129,7 +138,7 @@ def test_other_orders_are_refused() -> None:
 
     A failure may be left out, and so may the end of a write before a restart. Tasks of a round may change places.
     """
-    events = recorded(RECORDED[0].with_name("retries.txt"))
+    events = recorded(ORDERS / "retries.txt")
     for number, event in enumerate(events):
         if event.what != STARTS:
             assert first_violation([*events[: number + 1], *events[number:]]), event
