@@ -182,9 +182,9 @@ def test_small_files_of_this_machine_are_read_as_spark_reads_them(
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_bytes(text.encode())
     patterns = ["*/part-*", "a/part-0", "a/none-*", "c/part-0", "a/ends", "a/within", "a/empty"]
-    theirs = [small_lines(spark, f"{tmp_path}/{one}") for one in patterns]
+    theirs = [small_lines(spark, str(tmp_path), one) for one in patterns]
     monkeypatch.setattr(type(spark), "read", None)
-    mine = [small_lines(spark, f"file:{tmp_path}/{one}") for one in patterns]
+    mine = [small_lines(spark, f"file:{tmp_path}", one) for one in patterns]
     assert mine == [
         ["one", "two", "three"],
         ["one", "two"],
@@ -195,3 +195,17 @@ def test_small_files_of_this_machine_are_read_as_spark_reads_them(
         [],
     ]
     assert [sorted(lines) for lines in theirs] == [sorted(lines) for lines in mine]
+
+
+def test_only_the_pattern_of_small_files_is_a_pattern(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A directory of the user may be called `run[1]`, and `what?` is not `what1`."""
+    for number, name in enumerate(("run[1]", "run1", "what?", "what1", "{a,b}", "a", "back\\slash", "*")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "part-0").write_text(f"{number}\n")
+    names = ("run[1]", "what?", "{a,b}", "*")
+    theirs = [small_lines(spark, f"{tmp_path}/{one}", "part-*") for one in names]
+    monkeypatch.setattr(type(spark), "read", None)
+    mine = [small_lines(spark, f"file:{tmp_path}/{one}", "part-*") for one in names]
+    assert mine == theirs == [["0"], ["2"], ["4"], ["7"]]

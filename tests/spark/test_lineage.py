@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import functions as F
 
 import tablestream as ts
-from tablestream.errors import ArgumentError
+from tablestream.errors import ArgumentError, PlanError
 from tablestream.spark import lineage
 from tablestream.spark.lineage import mixed_by
 from tests.conftest import JARS
@@ -208,3 +208,13 @@ def test_each_exploded_row_is_a_record_and_a_step(
         ("a", 1), ("b", 1), ("a", 2), ("a", 3), ("b", 2), ("a", 4),
     ]  # fmt: skip
     assert len(rows) == 60
+
+
+def test_a_plan_whose_text_is_cut_is_refused(spark: SparkSession, log: ChangeLog) -> None:
+    """Nothing would tell a shuffle in it."""
+    spark.conf.set("spark.sql.maxPlanStringLength", "100")
+    try:
+        with pytest.raises(PlanError, match="maxPlanStringLength"):
+            mixed_by(log.read(spark).repartition(4))
+    finally:
+        spark.conf.unset("spark.sql.maxPlanStringLength")

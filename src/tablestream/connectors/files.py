@@ -6,8 +6,8 @@ The notes of `from_files` say how Spark 4.2 treats malformed rows, as tested for
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass, field
-from glob import glob
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -36,6 +36,8 @@ CORRUPT_RECORD = "_corrupt_record"
 _METADATA = "tablestream"
 ON_MALFORMED = "on_malformed"
 OWNER = "_tablestream_owner"
+#: What is a pattern to Hadoop.
+_SIGNS = re.compile(r"[\[\]{}*?\\]")
 #: The name of a file that does not exist.
 _NOWHERE = "_tablestream_nowhere"
 #: The name of a log's directories, and of the column that readers make of it.
@@ -338,7 +340,7 @@ class FileSink(KeyedSink):
         if _OWNERS.get(self.path) == owner:
             return
         mark = f"{self.path}/{OWNER}"
-        found = first_line(spark, f"{mark}/part-*")
+        found = first_line(spark, mark, "part-*")
         if found is None:
             spark.createDataFrame([(owner,)], "value string").coalesce(1).write.mode("overwrite").text(mark)
         elif found.partition("/")[0] != owner:  # older versions added the output's name
@@ -407,29 +409,36 @@ def to_files(
     return FileSink(checked_path(path, "a file sink"), format, dict(options or {}))
 
 
-def first_line(spark: SparkSession, pattern: str) -> str | None:
+def first_line(spark: SparkSession, directory: str, pattern: str) -> str | None:
     """Read the only line of a small text, or return None if the file does not exist."""
-    return next(iter(small_lines(spark, pattern)), None)
+    return next(iter(small_lines(spark, directory, pattern)), None)
 
 
-def small_lines(spark: SparkSession, pattern: str) -> list[str]:
+def small_lines(spark: SparkSession, directory: str, pattern: str) -> list[str]:
     """Read the different lines of small texts in the order in which they are first found; none if no file exists.
+
+    Only `pattern` is a pattern: the name of a directory may contain ``[`` or ``*``.
 
     A ``file:`` path of a local session is read here, in a hundredth of the time of Spark's job. For others the pattern
     is given twice: for a single path, Spark looks for the log of its own file sink, and warns with a stack trace if
     there is none.
     """
-    place = Place.of(pattern)
+    place = Place.of(directory)
     if place.scheme == "file" and has_context(spark) and is_local(spark):
-        texts = (_text(Path(one)) for one in sorted(glob(place.path)))  # noqa: PTH207 - all of it is a pattern
+        texts = map(_text, sorted(Path(place.path).glob(pattern)))
         return list(dict.fromkeys(line for text in texts for line in _lines(text)))
     try:
-        rows = spark.read.text([pattern] * 2).collect()
+        rows = spark.read.text([f"{no_pattern(directory)}/{pattern}"] * 2).collect()
     except AnalysisException as error:
         if error.getCondition() == "PATH_NOT_FOUND":
             return []
         raise
     return list(dict.fromkeys(row[0] for row in rows))
+
+
+def no_pattern(path: str) -> str:
+    """Return a path for Spark's readers, which take it for a pattern: each sign of a pattern stands for itself."""
+    return _SIGNS.sub(r"\\\g<0>", path)
 
 
 def seen_by_spark(spark: SparkSession, path: str) -> str:

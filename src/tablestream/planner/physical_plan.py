@@ -189,8 +189,15 @@ class PhysicalPlan:
 
     @property
     def text(self) -> str:
-        """What its state means, one fact a line. A restart compares it; it does not name outputs without state."""
-        return self._text([work.facts for work in self.rounds])
+        """What its state means, one fact a line. A restart compares it; it does not name outputs without state.
+
+        Spark identifies the streams of a checkpoint by their position. So the order of several sources is a fact even
+        if the plan has no operator.
+        """
+        facts = self._text([work.facts for work in self.rounds])
+        if self.rounds or len(self.sources) == 1:
+            return facts
+        return "\n".join([source.meaning for source in self.sources] + facts.splitlines())
 
     def check_same(self, stored: str) -> None:
         """Compare the plan with the text of the one that made a checkpoint.

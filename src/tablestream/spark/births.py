@@ -38,7 +38,7 @@ def stored_births(spark: SparkSession, checkpoint: str, query_id: str) -> Births
     DamagedStateError
         An entry was altered.
     """
-    lines = small_lines(spark, f"{checkpoint}/{_LIST}/part-*")
+    lines = small_lines(spark, checkpoint, f"{_LIST}/part-*")
     return Births.of((decode(json.loads(line)["value"]) for line in lines), query_id)
 
 

@@ -25,7 +25,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from tablestream.connectors.files import JSON_OPTIONS
+from tablestream.connectors.files import JSON_OPTIONS, no_pattern
 from tablestream.errors import ArgumentError
 from tablestream.planner.physical_plan import PhysicalPlan
 from tablestream.spark.bootstrap_frame import Bootstrap
@@ -95,7 +95,7 @@ def _write(spark: SparkSession, path: str, source: Source, frame: DataFrame) -> 
     """Write the rows, and check them."""
     numbered = _numbered(frame)
     numbered.write.mode("overwrite").option("maxRecordsPerFile", _ROWS_OF_A_FILE).parquet(path)
-    _check_keys(spark.read.schema(_schema(frame)).parquet(path), source)
+    _check_keys(spark.read.schema(_schema(frame)).parquet(no_pattern(path)), source)
 
 
 def _numbered(frame: DataFrame) -> DataFrame:
@@ -153,7 +153,7 @@ def _stream(spark: SparkSession, path: str, source: Source, bootstrap: Bootstrap
     With `fileNameOnly`, files that could not be deleted are not read again in a checkpoint that was moved.
     """
     reader = spark.readStream.schema(_schema(bootstrap.frame))
-    rows = reader.option("cleanSource", "delete").option("fileNameOnly", "true").parquet(path)
+    rows = reader.option("cleanSource", "delete").option("fileNameOnly", "true").parquet(no_pattern(path))
     return _complete(rows, source, bootstrap)
 
 

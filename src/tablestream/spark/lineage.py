@@ -18,7 +18,9 @@ from itertools import takewhile
 
 from pyspark.sql import DataFrame
 
-_ANALYSED = re.compile(r"== Analyzed Logical Plan ==\n(.*?)(?:\n== |\Z)", re.DOTALL)
+from tablestream.errors import PlanError
+
+_ANALYSED = re.compile(r"== Analyzed Logical Plan ==\n(.*?)\n== ", re.DOTALL)
 #: Branches of the tree; ``~`` before a node whose rows stream; the node's name, and what it says of itself.
 _NODE = re.compile(r"^((?:[ :]  )*(?:[+:]- )?)(~?)([A-Z]\w+)(.*)$", re.MULTILINE)
 _BRANCH, _SIBLING = 3, ":- "
@@ -103,7 +105,12 @@ def mixed_by(frame: DataFrame) -> str | None:
     The effect of a Python function on the order is not known. Cost: Spark plans the frame, some 50 ms.
     """
     found = _ANALYSED.search(_explained(frame))
-    nodes = [] if found is None else list(_nodes(found.group(1)))
+    if found is None:
+        raise PlanError(
+            "Spark's text of the frame's plan is cut, so the order of its rows is not known.",
+            hint="Set spark.sql.maxPlanStringLength higher, or unset it.",
+        )
+    nodes = list(_nodes(found.group(1)))
     streaming = [(at, node) for at, node in enumerate(nodes) if node.streams]
     for at, node in streaming:
         if node.mixing is not None:

@@ -109,7 +109,7 @@ def check_place(spark: SparkSession, checkpoint: str) -> None:
 
 def _stored_paths(spark: SparkSession, checkpoint: str) -> list[str]:
     """The paths of schema files in the metadata of all stages; none before the first micro-batch."""
-    lines = small_lines(spark, f"{checkpoint}/state/*/{_METADATA}/[0-9]*")
+    lines = small_lines(spark, checkpoint, f"state/*/{_METADATA}/[0-9]*")
     documents = [json.loads(line) for line in lines if line.startswith("{")]  # other lines are versions
     stores = [store for document in documents for store in document["stateStoreInfo"]]
     return [path for store in stores for path in store.get(_SCHEMAS, [])]

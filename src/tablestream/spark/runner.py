@@ -333,7 +333,7 @@ def _micro_batch_writer(
 
 def _query_id(spark: SparkSession, checkpoint: str) -> str | None:
     """Read the query's id, which lives as long as its checkpoint. None if no query was started yet."""
-    line = first_line(spark, f"{checkpoint}/metadata")
+    line = first_line(spark, checkpoint, "metadata")
     return None if line is None else str(json.loads(line)["id"])
 
 
@@ -344,7 +344,7 @@ def _check_plan(spark: SparkSession, checkpoint: str, plan: PhysicalPlan, *, sta
     waits for outputs, which the shards compare.
     """
     path = f"{checkpoint}/{_PLAN}"
-    noted = first_line(spark, f"{path}/part-*") if started else None
+    noted = first_line(spark, path, "part-*") if started else None
     if noted is None:
         spark.createDataFrame([(plan.text,)], "value string").coalesce(1).write.mode("overwrite").json(path)
         return

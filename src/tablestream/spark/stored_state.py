@@ -60,7 +60,7 @@ class StoredState:
         StateError
             It does not exist.
         """
-        metadata = first_line(spark, f"{checkpoint}/metadata")
+        metadata = first_line(spark, checkpoint, "metadata")
         if metadata is None:
             raise StateError(
                 f"{seen_by_spark(spark, checkpoint)} is not the checkpoint of a query.",
