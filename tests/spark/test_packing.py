@@ -15,7 +15,7 @@ from tablestream.operators.operator import Context
 from tablestream.runtime.order import number_messages
 from tablestream.runtime.rounds import METRICS, RANKS, Port
 from tablestream.spark import blobs, packing
-from tablestream.spark.packing import Consumer, Malformed, SourcePacker, _gathered
+from tablestream.spark.packing import Consumer, Malformed, SourcePacker, _from_arrow, _gathered
 from tablestream.state.cache import NoCache
 from tablestream.state.shard import ShardState
 from tablestream.state.store import MemoryStore
@@ -216,3 +216,23 @@ def test_drop_counts_and_keep_also_tells(mode: Malformed, told: list[str]) -> No
     assert [
         reason for frame in [messages.get(TOLD.number)] if frame is not None for reason in frame["_reason"]
     ] == told
+
+
+@pytest.mark.parametrize("zone", ["GMT+8", "+05:30", "PST", "Z", "America/New_York", "UTC"])
+def test_timestamps_become_utc_whatever_zone_the_session_has(zone: str) -> None:
+    """Also within others, and also where Polars does not know the zone."""
+    time = pa.timestamp("us", zone)
+    kinds = [
+        time,
+        pa.list_(pa.field("element", time, nullable=False)),
+        pa.struct([("at", time), ("local", pa.timestamp("us"))]),
+        pa.map_(time, pa.struct([("at", pa.list_(time))])),
+    ]
+    values: list[Any] = [5, [5, 6], {"at": 5, "local": 6}, [(5, {"at": [6]})]]
+    columns = [pa.array([one, None], kind) for one, kind in zip(values, kinds, strict=True)]
+    frame = _from_arrow(pa.table(columns, names=list("abcd")))
+    utc = pl.Datetime("us", "UTC")
+    assert list(frame.dtypes[:3]) == [utc, pl.List(utc), pl.Struct({"at": utc, "local": pl.Datetime("us")})]
+    assert frame["a"].to_physical().to_list() == [5, None]
+    again = frame.to_arrow(compat_level=pl.CompatLevel.oldest())
+    assert again["d"].type.key_type.tz == again["d"].type.item_type["at"].type.value_type.tz == "UTC"

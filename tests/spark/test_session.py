@@ -91,24 +91,44 @@ def test_a_session_is_restored_whatever_happens() -> None:
 
 
 def test_queries_that_start_at_the_same_time_take_turns() -> None:
-    """Otherwise the second would take the settings of the first for the user's, and restore them."""
+    """Otherwise the second would take the settings of the first for the user's: lack none, and lose them."""
     spark = session()
     before = dict(spark.settings)
     started = threading.Event()
+    found: list[dict[str, str]] = []
 
     def start() -> None:
         started.set()
         with configured(spark, 1):
-            assert spark.settings[PARTITIONS] == "1"
+            found.append(dict(spark.settings))
 
     with configured(spark, 16):
         other = threading.Thread(target=start)
         other.start()
         started.wait()
         other.join(0.2)
-        assert spark.settings[PARTITIONS] == "2"
+        assert spark.settings == before | NEEDED
     other.join()
+    assert found == [before | NEEDED | {PARTITIONS: "1"}]
     assert spark.settings == before
+
+
+def test_a_session_is_not_configured_while_a_query_starts() -> None:
+    """Otherwise the settings that are only the query's would count as the session's."""
+    spark = session()
+    started = threading.Event()
+
+    def configure() -> None:
+        started.set()
+        ts.configure(spark)
+
+    with configured(spark, 16):
+        other = threading.Thread(target=configure)
+        other.start()
+        started.wait()
+        other.join(0.2)
+    other.join()
+    assert spark.settings == {"spark.master": "local[2]", **NEEDED}
 
 
 def test_configure_sets_what_is_missing_once() -> None:

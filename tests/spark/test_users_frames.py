@@ -30,7 +30,7 @@ def log(tmp_path: Path) -> ChangeLog:
     return log
 
 
-@pytest.fixture(params=["UTC", "America/New_York"])
+@pytest.fixture(params=["UTC", "America/New_York", "GMT+8"])
 def zone(spark: SparkSession, request: pytest.FixtureRequest) -> Iterator[str]:
     before = spark.conf.get(_ZONE)
     spark.conf.set(_ZONE, request.param)

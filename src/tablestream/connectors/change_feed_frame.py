@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.types import TimestampType
 
 from tablestream.connectors.capture_column import capture_column
 from tablestream.connectors.files import with_note
@@ -73,7 +74,7 @@ def _said() -> Column:
         F.concat_ws(":", version, F.when(op == PREIMAGE, "").when(op == DELETE, "0").otherwise("1")).alias(
             "order"
         ),
-        F.col(TIMESTAMP).cast("timestamp").alias("timestamp"),
+        F.col(TIMESTAMP).cast(TimestampType()).alias("timestamp"),
         F.when(unknown, problem).alias("unknown"),
         capture.alias("capture"),
     )

@@ -514,7 +514,8 @@ def spark_type_of_text(text: str) -> T.DataType:
 def value_hash(table: TableColumns) -> Column:
     """The hash of a value, which state keeps: it does not depend on how the columns are called in this data frame."""
     columns = [internal(f"{name} AS __value_{number}") for number, name in enumerate(table.names)]
-    return F.xxhash64(F.to_json(F.struct(F.lit(1), *columns), JSON_OPTIONS))
+    # In UTC: the session's time zone may be another one after a restart.
+    return F.xxhash64(F.to_json(F.struct(F.lit(1), *columns), JSON_OPTIONS | {"timeZone": "UTC"}))
 
 
 def _key(columns: Sequence[Column], fields: Fields, names: tuple[str, ...], hashed: str) -> dict[str, Column]:

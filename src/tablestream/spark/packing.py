@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Literal
 
 import numpy as np
@@ -438,6 +439,34 @@ def _gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
 
 
 def _from_arrow(table: pa.Table) -> pl.DataFrame:
-    frame = pl.from_arrow(table)
+    schema = _in_utc(table.schema)
+    frame = pl.from_arrow(table if schema is None else table.cast(schema))
     assert isinstance(frame, pl.DataFrame)  # noqa: S101 - a table never becomes a series
     return frame
+
+
+@lru_cache(maxsize=16)
+def _in_utc(schema: pa.Schema) -> pa.Schema | None:
+    """The schema with timestamps in UTC; none if they are already.
+
+    Spark names the time zone of its session, which Polars may not know. The values are in UTC in any case: only the
+    name changes.
+    """
+    changed = pa.schema([_field_in_utc(one) for one in schema])
+    return None if changed.equals(schema) else changed
+
+
+def _field_in_utc(field: pa.Field) -> pa.Field:
+    return field.with_type(_type_in_utc(field.type))
+
+
+def _type_in_utc(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_timestamp(kind) and kind.tz is not None:
+        return pa.timestamp(kind.unit, "UTC")
+    if pa.types.is_struct(kind):
+        return pa.struct([_field_in_utc(one) for one in kind])
+    if pa.types.is_map(kind):
+        return pa.map_(_field_in_utc(kind.key_field), _field_in_utc(kind.item_field))
+    if pa.types.is_list(kind):
+        return pa.list_(_field_in_utc(kind.value_field))
+    return kind

@@ -76,17 +76,16 @@ def configure(spark: SparkSession) -> SparkSession:
     >>> spark = ts.configure(SparkSession.builder.master("local[2]").getOrCreate())  # doctest: +SKIP
     """
     use_driver_python(spark)
-    wanted = missing_settings(spark, DEFAULT_SHARDS)
     with _changing:
-        _apply(spark, wanted)
+        _apply(spark, missing_settings(spark, DEFAULT_SHARDS))
     return spark
 
 
 @contextmanager
 def configured(spark: SparkSession, shards: int) -> Iterator[None]:
     """Give a session what a query needs while the query starts, and restore it."""
-    wanted = missing_settings(spark, shards)
     with _changing:
+        wanted = missing_settings(spark, shards)  # not earlier: another start may have set them for itself
         before = {name: spark.conf.get(name, None) for name in wanted}
         try:
             _apply(spark, wanted)
