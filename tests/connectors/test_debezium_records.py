@@ -60,6 +60,19 @@ def test_the_prefix_of_metadata_can_be_another() -> None:
     assert (row["op"], row["ts_us"], row["added"]) == ("read", 5000, None)
 
 
+@pytest.mark.parametrize(("text", "op"), [("true", "delete"), ("false", "upsert")])
+def test_the_mark_of_a_deleted_row_has_its_name_with_any_prefix(text: str, op: str) -> None:
+    row = decode({"id": 7, "name": "Ada", "__deleted": text}, prefix="cdc_")
+    assert (row["op"], row["added"]) == (op, None)
+
+
+def test_the_mark_of_a_deleted_row_is_no_column_of_a_table_with_another_prefix() -> None:
+    fields = {"id": {"type": "int32"}, "name": {"type": "string"}, "__deleted": {"type": "string"}}
+    flat = wrapped(fields, {"id": 7, "name": "Ada", "__deleted": "false"})
+    found = infer([(wrapped({"id": {"type": "int32"}}, {"id": 7}), flat)], prefix="cdc_")
+    assert found.value.names == ["name"]
+
+
 def test_a_key_may_be_the_value_of_its_only_column() -> None:
     assert decode(envelope(), b"7")["key"] == {"id": 7}
     wrapped = b'{"schema":{"type":"int32","optional":false},"payload":7}'
@@ -264,6 +277,7 @@ def test_decimals_without_a_schema_have_the_scale_of_their_column_or_their_own()
         {"placeholder": "hex:xyz"},
         {"unchanged": ("nothing",)},
         {"source": ("nothing",)},
+        {"prefix": ""},
         {"columns": Columns(T.StructType([]), KEY)},
         {"columns": Columns(KEY, KEY)},
     ],

@@ -41,7 +41,7 @@ from tablestream.connectors.debezium.batch import META_TYPES, Meta, RecordReader
 from tablestream.connectors.debezium.columns import Columns, Errors, Row, Table
 from tablestream.connectors.debezium.converters import arrow_type
 from tablestream.connectors.debezium.filling import Filling, Part
-from tablestream.connectors.debezium.options import TimeMode, check_columns, check_modes, units
+from tablestream.connectors.debezium.options import TimeMode, check_columns, check_modes, check_prefix, units
 from tablestream.connectors.debezium.placeholder import DEFAULT, Placeholder
 from tablestream.connectors.debezium.records import Reader
 from tablestream.connectors.debezium.scalars import Binary, Decimals, Modes
@@ -112,6 +112,7 @@ class DebeziumDecoder:
 
     def __post_init__(self) -> None:
         check_modes(self.decimals, self.times, self.binary, self.placeholder)
+        check_prefix(self.prefix)
         check_columns(self.columns, self.unchanged, self.source)
 
     def __getstate__(self) -> dict[str, Any]:

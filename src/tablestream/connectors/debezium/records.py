@@ -29,6 +29,8 @@ from tablestream.connectors.debezium.wire import BadSchemaError, Wire, wire_of
 _JSON = msgspec.json.Decoder(float_hook=Decimal).decode
 _OPERATIONS = {"c": "upsert", "u": "upsert", "r": "read", "d": "delete", "t": "truncate", "m": "skip"}
 _ROWS = frozenset(("upsert", "read"))
+#: The mark of a flattened row; ``add.fields.prefix`` does not change its name.
+DELETED = "__deleted"
 _MAX_SCHEMAS = 1000
 
 
@@ -145,11 +147,11 @@ class Reader:
         meta = {name[size:]: value for name, value in found.items() if name.startswith(prefix)}
         given = meta.get("op")
         op = "upsert" if given is None else _operation(given)
-        if meta.get("deleted") in ("true", True):
+        if found.get(DELETED) in ("true", True):
             op = "delete"
         transaction = {"id": meta.get("transaction_id"), "total_order": meta.get("transaction_total_order")}
         row = (
-            {name: value for name, value in found.items() if not name.startswith(prefix)}
+            {name: value for name, value in found.items() if not name.startswith(prefix) and name != DELETED}
             if op in _ROWS
             else None
         )
