@@ -164,8 +164,7 @@ def position(source: Source, of_snapshot: str | None, number: int | None) -> str
     BadSourceError
         A field that gives the position is not what Debezium writes.
     """
-    connector = source.get("connector")
-    place = _PLACES.get(connector) if isinstance(connector, str) else _recognised(source)
+    place = _place(source)
     found = None if place is None else place(source)
     if found is None:
         return None
@@ -231,6 +230,17 @@ _PLACES: dict[str, Callable[[Source], str | None]] = {
 }
 #: Where the event's number tells the changes of one place apart.
 _NUMBERED = frozenset((_postgresql, _sqlserver, _db2))
+
+
+def is_of_mysql(source: Source) -> bool:
+    """Whether a change is of MySQL or MariaDB."""
+    return _place(source) is _mysql
+
+
+def _place(source: Source) -> Callable[[Source], str | None] | None:
+    """Return what reads the position."""
+    connector = source.get("connector")
+    return _PLACES.get(connector) if isinstance(connector, str) else _recognised(source)
 
 
 def _recognised(source: Source) -> Callable[[Source], str | None] | None:
