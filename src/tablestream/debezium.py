@@ -129,6 +129,7 @@ def from_debezium(
         "binary": binary,
         "placeholder": placeholder,
         "prefix": field_prefix,
+        "headers_known": not isinstance(source, DataFrame) or "headers" in source.columns,
     }
     topics = Debezium(source, prefix, bootstrap_servers, starting_offsets, on_error, settings, options)
     if transactions is False:

@@ -329,3 +329,16 @@ def test_a_log_that_was_set_back_is_an_error(size: int) -> None:
     again = Captured(["id"], "id int, n int")
     again.run([record(0, "c", ["500", "510"], "false"), record(1, "r", [None, "600"], "last")])
     assert again.rows == {(1,): (1,)}
+
+
+def test_null_of_an_insert_is_no_unknown_value() -> None:
+    """Only an update leaves out what it did not change."""
+
+    def record(offset: int, op: str) -> Record:
+        value = {"op": op, "after": {"id": offset, "note": None, "n": offset}, "source": {}}
+        return Record("db.s.t", 0, offset, 0, json.dumps({"id": offset}), json.dumps(value), [])
+
+    table = Captured(["id"], "id int, note string, n int", options={"unchanged": ("note",)})
+    table.run([record(1, "r"), record(2, "c"), record(3, "u")])
+    assert table.rows == {(1,): (None, 1), (2,): (None, 2)}
+    assert table.dropped["unknown-value"] == 1

@@ -77,11 +77,16 @@ ORDERS: dict[str, list[list[Place]]] = {
     ],
 }  # fmt: skip
 ORDERS["db2"] = ORDERS["sqlserver"]
+#: Db2 has 16 bytes, with colons after the fourth and the eighth.
+ORDERS["db2 on Linux"] = [
+    [lsn(f"00000000:00000000:{first}", None, None, connector="db2")]
+    for first in ("00000000000c1c5a", "00000000000C1C5B", "00000000ffffffff", "0000000100000000")
+]
 
 
 def position(connector: str, place: Place) -> Any:
     """The position of a change; a flattened record has the same."""
-    source = {name: one for name, one in place.items() if name != "number"} | {"connector": connector}
+    source = {"connector": connector} | {name: one for name, one in place.items() if name != "number"}
     row = decode(envelope(**source) | {"transaction": {"id": "5:6", "total_order": place.get("number")}})
     assert row["error"] is None
     flat = {f"__source_{name}": one for name, one in source.items()}
@@ -99,12 +104,13 @@ def test_positions_sort_in_commit_order(connector: str) -> None:
 
 def test_a_commit_lsn_that_is_not_known_yet_is_before_all_others() -> None:
     assert position("sqlserver", lsn("NULL")) < position("sqlserver", lsn("00000000:00000000:0001"))
+    assert position("db2", lsn("NULL")) < position("db2", lsn("00000000:00000000:00000000000c1c5a"))
 
 
-@pytest.mark.parametrize("connector", ["mysql", "sqlserver"])
+@pytest.mark.parametrize("connector", ["mysql", "sqlserver", "db2 on Linux"])
 def test_a_flattened_row_without_its_connector_is_recognised_by_its_fields(connector: str) -> None:
     for place in ORDERS[connector][1]:
-        given = {name: one for name, one in place.items() if name != "number"}
+        given = {name: one for name, one in place.items() if name not in {"number", "connector"}}
         flat = {f"__source_{name}": one for name, one in given.items()}
         row = decode({"id": 7, "name": "Ada", **flat, "__transaction_total_order": place.get("number")})
         assert row["position"] == position(connector, place)
@@ -116,6 +122,7 @@ def test_a_flattened_row_without_its_connector_is_recognised_by_its_fields(conne
         ("mysql", log("mysql-bin", 4), "file"),
         ("mysql", log("mysql-bin.000001", -4), "pos"),
         ("sqlserver", lsn("0000002a:00000101"), "commit_lsn"),
+        ("db2", lsn("00000000:00000000:000000000000c1c5a"), "commit_lsn"),
         ("oracle", {"commit_scn": "1e9"}, "commit_scn"),
         ("oracle", {"commit_scn": "1" * 21}, "commit_scn"),
         ("oracle", {"scn": "1e9", "snapshot": "true"}, "scn"),

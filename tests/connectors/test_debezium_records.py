@@ -60,6 +60,19 @@ def test_the_prefix_of_metadata_can_be_another() -> None:
     assert (row["op"], row["ts_us"], row["added"]) == ("read", 5000, None)
 
 
+@pytest.mark.parametrize(("text", "op"), [("true", "delete"), ("false", "upsert")])
+def test_the_mark_of_a_deleted_row_has_its_name_with_any_prefix(text: str, op: str) -> None:
+    row = decode({"id": 7, "name": "Ada", "__deleted": text}, prefix="cdc_")
+    assert (row["op"], row["added"]) == (op, None)
+
+
+def test_the_mark_of_a_deleted_row_is_no_column_of_a_table_with_another_prefix() -> None:
+    fields = {"id": {"type": "int32"}, "name": {"type": "string"}, "__deleted": {"type": "string"}}
+    flat = wrapped(fields, {"id": 7, "name": "Ada", "__deleted": "false"})
+    found = infer([(wrapped({"id": {"type": "int32"}}, {"id": 7}), flat)], prefix="cdc_")
+    assert found.value.names == ["name"]
+
+
 def test_a_key_may_be_the_value_of_its_only_column() -> None:
     assert decode(envelope(), b"7")["key"] == {"id": 7}
     wrapped = b'{"schema":{"type":"int32","optional":false},"payload":7}'
@@ -200,6 +213,52 @@ def test_null_of_a_partial_row_means_as_before() -> None:
     assert decode(envelope(after={"id": 7}), columns=columns, unchanged=("name",))["unchanged"] == [0]
 
 
+MOVED = [{"key": "__debezium.oldkey", "value": b'{"id":6}'}]
+
+
+@pytest.mark.parametrize(
+    ("op", "headers", "unchanged"),
+    [("c", None, None), ("r", None, None), ("u", None, [0]), ("c", MOVED, [0])],
+)
+@pytest.mark.parametrize("flat", [True, False])
+def test_null_of_an_insert_is_null(op: str, headers: Any, unchanged: list[int] | None, flat: bool) -> None:
+    row = {"id": 7, "name": None}
+    value = row | {"__op": op} if flat else envelope(op, row)
+    found = decode(value, headers=headers, unchanged=("name",))
+    assert (found["unchanged"], found["value"], found["error"]) == (unchanged, {"name": None}, None)
+
+
+def test_null_of_an_insert_is_refused_in_a_column_that_is_not_nullable() -> None:
+    columns = Columns(KEY, T.StructType([T.StructField("name", T.StringType(), nullable=False)]))
+    row = decode(envelope("c", {"id": 7, "name": None}), columns=columns, unchanged=("name",))
+    assert row["error"] == "the field 'name' is null or missing"
+
+
+def test_without_headers_null_of_an_insert_may_be_that_of_a_row_with_another_key() -> None:
+    options: dict[str, Any] = {"unchanged": ("name",), "headers_known": False}
+    assert decode(envelope("c", {"id": 7, "name": None}), **options)["unchanged"] == [0]
+    assert decode(envelope("r", {"id": 7, "name": None}), **options)["unchanged"] is None
+
+
+@pytest.mark.parametrize(
+    ("connector", "op", "headers", "unchanged"),
+    [
+        ("mysql", "c", None, None),
+        ("mariadb", "c", None, None),
+        ("mysql", "c", MOVED, [0]),
+        ("mysql", "u", None, [0]),
+        ("postgresql", "c", None, [0]),
+    ],
+)
+def test_the_placeholder_in_an_insert_of_mysql_is_null(
+    connector: str, op: str, headers: Any, unchanged: list[int] | None
+) -> None:
+    value = envelope(op, {"id": 7, "name": "?"}, connector=connector)
+    row = decode(value, headers=headers, placeholder="?")
+    assert (row["unchanged"], row["value"]) == (unchanged, {"name": None})
+    assert decode(value, headers=headers, placeholder="?", headers_known=False)["unchanged"] == [0]
+
+
 def test_the_placeholder_can_be_another() -> None:
     row = decode(envelope(after={"id": 7, "name": "?"}), placeholder="?")
     assert (row["unchanged"], row["value"]) == ([0], {"name": None})
@@ -218,6 +277,20 @@ def test_a_header_names_the_key_before_a_change_of_the_key() -> None:
     row = decode(envelope("c"), headers=[{"key": "__debezium.oldkey", "value": b'{"no":6}'}])
     assert "the key lacks 'id'" in row["error"]
     assert decode(envelope("c"), headers=[{"key": "other", "value": b"{"}])["error"] is None
+
+
+def test_a_header_may_have_control_characters_as_they_are() -> None:
+    columns = Columns(T.StructType([T.StructField("id", T.StringType())]), NAMED.value)
+    header = [{"key": "__debezium.oldkey", "value": b'{"id":"a\nb"}'}]
+    row = decode(envelope("c"), b'{"id":"c"}', columns=columns, headers=header)
+    assert (row["moved_from"], row["error"]) == ({"id": "a\nb"}, None)
+
+
+def test_a_header_that_cannot_be_read_names_the_converter_that_can_be() -> None:
+    header = [{"key": "__debezium.oldkey", "value": b'{"id":2020-01-01T00:00:00.000Z}'}]
+    error = decode(envelope("c"), headers=header)["error"]
+    assert "the header __debezium.oldkey cannot be decoded" in error
+    assert "header.converter=org.apache.kafka.connect.json.JsonConverter" in error
 
 
 def test_headers_belong_to_their_own_record() -> None:
@@ -264,6 +337,7 @@ def test_decimals_without_a_schema_have_the_scale_of_their_column_or_their_own()
         {"placeholder": "hex:xyz"},
         {"unchanged": ("nothing",)},
         {"source": ("nothing",)},
+        {"prefix": ""},
         {"columns": Columns(T.StructType([]), KEY)},
         {"columns": Columns(KEY, KEY)},
     ],

@@ -19,6 +19,7 @@ _NO_KEY = (
     "the record has no key: the table has no primary key; give it one, or set REPLICA IDENTITY FULL and a message "
     "key (message.key.columns)"
 )
+_CONVERTER = "set the worker's header.converter=org.apache.kafka.connect.json.JsonConverter"
 OLD_KEY, NEW_KEY = "__debezium.oldkey", "__debezium.newkey"
 #: Connectors that begin a transaction for a truncate, and never end it: nothing may wait for the end.
 _UNENDED_TRUNCATES = frozenset(("mysql", "mariadb"))
@@ -135,6 +136,12 @@ class RecordReader:
         except UnreadableError as error:
             raise UnreadableError(f"the {part} cannot be decoded: {error}") from error
 
+    def _header(self, payload: bytes, name: str) -> Datum:
+        try:
+            return self.reader.header(payload)
+        except UnreadableError as error:
+            raise UnreadableError(f"the header {name} cannot be decoded: {error}; {_CONVERTER}") from error
+
     def _key(self, given: Any, wire: Wire | None) -> tuple[Row, Wire | None]:
         """Check a key: the table's columns, or the value of its only column."""
         names = self.key_names
@@ -153,8 +160,10 @@ class RecordReader:
         for i, payload in _headers(headers, name):
             if payload is None or found.events[i].op not in _KEYED:
                 continue
+            if name == OLD_KEY:
+                found.events[i].whole = False
             try:
-                datum = self._datum(payload, f"header {name}")
+                datum = self._header(payload, name)
                 moved[i] = self._key(datum.value, datum.wire or found.key_wires[i])
             except UnreadableError as error:
                 found.errors.setdefault(i, str(error))

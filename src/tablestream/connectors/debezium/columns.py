@@ -10,7 +10,7 @@ whose value does not fit exactly      the row cannot be decoded
 that is null                          null; if the column is not nullable, the row cannot be decoded
 that the record lacks                 the same: the column did not exist yet, or does not exist any more
 with the placeholder                  null, and the column's position is in ``unchanged``
-null, of a column of partial rows     null, and the column's position is in ``unchanged``
+null, of a column of partial rows     the same, unless `inserts` says that it is null
 without a column                      its name is in ``added``; in a key the row cannot be decoded
 ====================================  =======================================================================
 """
@@ -96,7 +96,7 @@ class Filler:
         if not self.column.nullable and None in values:
             known = set(unchanged)
             missing = (i for i, one in enumerate(values) if one is None and i not in known)
-            errors = dict.fromkeys(missing, f"the field '{self.column.name}' is null or missing")
+            errors = dict.fromkeys(missing, is_missing(self.column))
         return Filled(self._converted(values, self.scalar, errors), unchanged, errors)
 
     def _arrow(self) -> pa.DataType:
@@ -141,6 +141,11 @@ class Filler:
 
     def _type(self) -> str:
         return self.column.dataType.simpleString()
+
+
+def is_missing(column: T.StructField) -> str:
+    """Say that a column which cannot be null has no value."""
+    return f"the field '{column.name}' is null or missing"
 
 
 def _cast(array: pa.Array, arrow: pa.DataType) -> pa.Array:

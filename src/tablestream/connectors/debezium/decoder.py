@@ -41,7 +41,8 @@ from tablestream.connectors.debezium.batch import META_TYPES, Meta, RecordReader
 from tablestream.connectors.debezium.columns import Columns, Errors, Row, Table
 from tablestream.connectors.debezium.converters import arrow_type
 from tablestream.connectors.debezium.filling import Filling, Part
-from tablestream.connectors.debezium.options import TimeMode, check_columns, check_modes, units
+from tablestream.connectors.debezium.inserts import settle
+from tablestream.connectors.debezium.options import TimeMode, check_columns, check_modes, check_prefix, units
 from tablestream.connectors.debezium.placeholder import DEFAULT, Placeholder
 from tablestream.connectors.debezium.records import Reader
 from tablestream.connectors.debezium.scalars import Binary, Decimals, Modes
@@ -72,7 +73,7 @@ class DebeziumDecoder:
     placeholder
         ``unavailable.value.placeholder`` of the connector.
     unchanged
-        Columns of `columns.value` whose null means "as before", for records with partial rows.
+        Columns of `columns.value` whose null means "as before", for records with partial rows; but see `inserts`.
     source
         Fields of ``source`` to add to the value, each as a column ``source_<field>``.
     prefix
@@ -81,6 +82,8 @@ class DebeziumDecoder:
         The signal table as ``schema.table``, if its topic is read as well: its records are skipped.
     avro
         Reads records in Avro, if they are.
+    headers_known
+        Whether records come with their headers, which tell an insert from a change of the key.
 
     Raises
     ------
@@ -109,9 +112,11 @@ class DebeziumDecoder:
     prefix: str = "__"
     signal: str = ""
     avro: AvroReader | None = None
+    headers_known: bool = True
 
     def __post_init__(self) -> None:
         check_modes(self.decimals, self.times, self.binary, self.placeholder)
+        check_prefix(self.prefix)
         check_columns(self.columns, self.unchanged, self.source)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -171,6 +176,7 @@ class DebeziumDecoder:
         rows = [event.row for event in records.events]
         keys = self._keys.fill(records.keys, records.key_wires)
         values = self._values.fill(rows, [event.wire for event in records.events])
+        settle(values, records.events, self.columns.value, headers_known=self.headers_known)
         (froms, before), (tos, after) = (
             self._moved(moved, len(rows)) for moved in (records.moved_from, records.moved_to)
         )

@@ -9,7 +9,7 @@ from pyspark.sql import types as T
 from tablestream.calling import user_line
 from tablestream.connectors.debezium.avro import AvroReader
 from tablestream.connectors.debezium.columns import Columns
-from tablestream.connectors.debezium.records import Event, Reader, UnreadableError
+from tablestream.connectors.debezium.records import DELETED, Event, Reader, UnreadableError
 from tablestream.connectors.debezium.types import column_type
 from tablestream.connectors.debezium.wire import Wire
 from tablestream.errors import ArgumentError
@@ -83,6 +83,6 @@ def _columns(wire: Wire, prefix: str) -> T.StructType:
         [
             T.StructField(name, column_type(one), one.optional)
             for name, one in wire.fields
-            if not (prefix and name.startswith(prefix))
+            if not prefix or not (name.startswith(prefix) or name == DELETED)
         ]
     )

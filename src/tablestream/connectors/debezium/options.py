@@ -58,6 +58,22 @@ def check_modes(
         ) from error
 
 
+def check_prefix(prefix: str) -> None:
+    """Check what begins the names of metadata.
+
+    Raises
+    ------
+    ArgumentError
+        It is empty: then nothing tells metadata from columns.
+    """
+    if not prefix:
+        raise ArgumentError(
+            "field_prefix='' does not tell the metadata of flattened records from their columns.",
+            hint="Set the connector's add.fields.prefix, such as '__', and give field_prefix= the same.",
+            where=user_line(),
+        )
+
+
 def check_columns(columns: Columns, unchanged: tuple[str, ...], source: tuple[str, ...]) -> None:
     """Check the columns and the names that refer to them.
 

@@ -17,7 +17,9 @@ any other object                                              a flattened row: a
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
@@ -29,6 +31,9 @@ from tablestream.connectors.debezium.wire import BadSchemaError, Wire, wire_of
 _JSON = msgspec.json.Decoder(float_hook=Decimal).decode
 _OPERATIONS = {"c": "upsert", "u": "upsert", "r": "read", "d": "delete", "t": "truncate", "m": "skip"}
 _ROWS = frozenset(("upsert", "read"))
+_WHOLE = frozenset(("c", "r"))
+#: The mark of a flattened row; ``add.fields.prefix`` does not change its name.
+DELETED = "__deleted"
 _MAX_SCHEMAS = 1000
 
 
@@ -64,6 +69,8 @@ class Event(msgspec.Struct, gc=False):
         The schema of the row, if the record has one.
     source, transaction
         The blocks of the envelope, or what a flattened row has of them.
+    whole
+        Whether it says that there was no row before: an insert or a row of a snapshot, not a change of the key.
     """
 
     op: str | None
@@ -71,6 +78,7 @@ class Event(msgspec.Struct, gc=False):
     wire: Wire | None = None
     source: Mapping[str, Any] = {}
     transaction: Mapping[str, Any] = {}
+    whole: bool = False
 
 
 @dataclass(frozen=True)
@@ -119,6 +127,21 @@ class Reader:
             raise UnreadableError(str(error)) from error
         return Datum(value, None)
 
+    def header(self, payload: bytes) -> Datum:
+        """Read the key in a header; Connect's own converter writes control characters in it as they are.
+
+        Raises
+        ------
+        UnreadableError
+            As of `datum`.
+        """
+        try:
+            return self.datum(payload)
+        except UnreadableError:
+            with suppress(ValueError, RecursionError, ArithmeticError):
+                return Datum(json.loads(payload, strict=False, parse_float=Decimal), None)
+            raise
+
     def event(self, value: Datum, key: Any) -> Event:
         """Say what a value, not null, means.
 
@@ -145,15 +168,15 @@ class Reader:
         meta = {name[size:]: value for name, value in found.items() if name.startswith(prefix)}
         given = meta.get("op")
         op = "upsert" if given is None else _operation(given)
-        if meta.get("deleted") in ("true", True):
+        if found.get(DELETED) in ("true", True):
             op = "delete"
         transaction = {"id": meta.get("transaction_id"), "total_order": meta.get("transaction_total_order")}
         row = (
-            {name: value for name, value in found.items() if not name.startswith(prefix)}
+            {name: value for name, value in found.items() if not name.startswith(prefix) and name != DELETED}
             if op in _ROWS
             else None
         )
-        return Event(op, row, wire, _flat_source(meta), transaction)
+        return Event(op, row, wire, _flat_source(meta), transaction, given in _WHOLE)
 
 
 def _envelope(found: dict[str, Any], wire: Wire | None) -> Event:
@@ -166,7 +189,8 @@ def _envelope(found: dict[str, Any], wire: Wire | None) -> Event:
     row = found.get("after")
     if type(row) is not dict:
         raise UnreadableError(f"its operation is '{found['op']}' and the field 'after' has no row")
-    return Event(op, row, None if wire is None else wire.field("after"), found["source"], transaction)
+    row_wire = None if wire is None else wire.field("after")
+    return Event(op, row, row_wire, found["source"], transaction, found["op"] in _WHOLE)
 
 
 def _operation(given: Any) -> str:

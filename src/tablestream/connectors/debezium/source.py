@@ -5,7 +5,7 @@ Connector             Position: sorts, as bytes, in commit order                
 ====================  ===========================================================================  ==================
 postgresql            ``sequence``: the last commit before, or 0 if null, and the change's place   yes
 mysql, mariadb        ``file`` with its number padded, ``pos``                                     no
-sqlserver, db2        ``commit_lsn``                                                               yes
+sqlserver, db2        ``commit_lsn``; Db2's has 16 bytes and not 10                                yes
 oracle                ``commit_scn``, or ``scn`` in a snapshot                                     no
 others                none
 ====================  ===========================================================================  ==================
@@ -86,7 +86,7 @@ _SNAPSHOTS = frozenset(
 )
 _AFTER_CHANGES = 10**19
 _FILE = re.compile(r"(.*?)(\d+)")
-_LSN = re.compile(r"([0-9a-fA-F]{1,8}):([0-9a-fA-F]{1,8}):([0-9a-fA-F]{1,4})")
+_LSN = re.compile(r"([0-9a-fA-F]{1,8}):([0-9a-fA-F]{1,8}):([0-9a-fA-F]{1,4}|[0-9a-fA-F]{16})")
 _sequence = msgspec.json.Decoder(tuple[str | None, str | None]).decode
 _USUAL_SEQUENCE = re.compile(r'\["([0-9]{1,20})","([0-9]{1,20})"\]')
 
@@ -164,8 +164,7 @@ def position(source: Source, of_snapshot: str | None, number: int | None) -> str
     BadSourceError
         A field that gives the position is not what Debezium writes.
     """
-    connector = source.get("connector")
-    place = _PLACES.get(connector) if isinstance(connector, str) else _recognised(source)
+    place = _place(source)
     found = None if place is None else place(source)
     if found is None:
         return None
@@ -198,15 +197,22 @@ def _mysql(source: Source) -> str | None:
 
 
 def _sqlserver(source: Source) -> str | None:
+    return _lsn(source, digits=4)
+
+
+def _db2(source: Source) -> str | None:
+    return _lsn(source, digits=16)
+
+
+def _lsn(source: Source, *, digits: int) -> str | None:
+    """Read ``commit_lsn``. Its last part has 4 digits, of Db2 up to 16: its positions have more bytes."""
     value = source.get("commit_lsn")
     if value is None:
         return None
-    if value == "NULL":
-        return "00000000:00000000:0000"
-    found = _LSN.fullmatch(value) if isinstance(value, str) else None
+    found = _LSN.fullmatch("0:0:0" if value == "NULL" else value) if isinstance(value, str) else None
     if found is None:
         raise BadSourceError("the field 'source.commit_lsn' is not a position")
-    return f"{found[1].zfill(8)}:{found[2].zfill(8)}:{found[3].zfill(4)}".lower()
+    return f"{found[1].zfill(8)}:{found[2].zfill(8)}:{found[3].zfill(digits)}".lower()
 
 
 def _oracle(source: Source) -> str | None:
@@ -219,11 +225,22 @@ _PLACES: dict[str, Callable[[Source], str | None]] = {
     "mysql": _mysql,
     "mariadb": _mysql,
     "sqlserver": _sqlserver,
-    "db2": _sqlserver,
+    "db2": _db2,
     "oracle": _oracle,
 }
 #: Where the event's number tells the changes of one place apart.
-_NUMBERED = frozenset((_postgresql, _sqlserver))
+_NUMBERED = frozenset((_postgresql, _sqlserver, _db2))
+
+
+def is_of_mysql(source: Source) -> bool:
+    """Whether a change is of MySQL or MariaDB."""
+    return _place(source) is _mysql
+
+
+def _place(source: Source) -> Callable[[Source], str | None] | None:
+    """Return what reads the position."""
+    connector = source.get("connector")
+    return _PLACES.get(connector) if isinstance(connector, str) else _recognised(source)
 
 
 def _recognised(source: Source) -> Callable[[Source], str | None] | None:
