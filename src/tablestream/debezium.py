@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from tablestream.connectors.debezium.decoder import DebeziumDecoder
 
 Truncates = Literal["auto", "apply", "fail", "drop"]
+Snapshots = Literal["complete", "partial"]
 _RECORDS = ("key", "value", "topic", "partition", "offset")
 #: Types whose values a database may keep apart from the row, and leave out of a change.
 _LARGE = (T.StringType, T.BinaryType, T.ArrayType, T.MapType)
@@ -165,6 +166,7 @@ class Debezium:
         unchanged: str | Sequence[str] = (),
         source: str | Sequence[str] = (),
         truncates: Truncates = "auto",
+        snapshots: Snapshots = "complete",
         follow_moves: bool | None = None,
         history: str | timedelta | None = None,
         topic: str | None = None,
@@ -189,6 +191,10 @@ class Debezium:
             What a truncate of the table does: ``"apply"`` deletes all rows, ``"fail"`` ends the query, ``"drop"``
             ignores it. ``"auto"`` applies it with whole transactions, or if the topic has one partition, and
             fails otherwise: between partitions its order is not known.
+        snapshots
+            Whether the connector's snapshots name every row. ``"complete"``: when a snapshot ends, older rows that it
+            did not name are deleted. ``"partial"``: they stay. Give it if snapshots are filtered, by
+            ``snapshot.select.statement.overrides`` or ``additional-conditions``.
         follow_moves
             Whether a row that was moved to another key takes the values that its record does not have from the row
             under the old key. It takes a round. Default: if the table has a column whose values can be missing,
@@ -219,6 +225,13 @@ class Debezium:
                 operator=name,
                 where=where,
             )
+        if snapshots not in get_args(Snapshots):
+            raise ArgumentError(
+                f"snapshots={snapshots!r} is not known.",
+                hint="One of 'complete', 'partial'.",
+                operator=name,
+                where=where,
+            )
         if key is None and columns is None:
             found = self._inferred(name, topic, where)
         else:
@@ -239,6 +252,7 @@ class Debezium:
             truncates=truncates,
             table=name,
             transactions=self._transactions,
+            snapshots=snapshots,
         )
         return Table(versioned(table, history), frame.sparkSession)
 
