@@ -64,13 +64,14 @@ def from_debezium(
     source
         The session, to read the topics from Kafka. Or a streaming DataFrame that has the records: ``key`` and
         ``value`` (binary or string), ``topic`` (string), ``partition`` (int), ``offset`` (bigint), and if possible
-        ``timestamp`` and ``headers``, as Spark's Kafka source has them.
+        ``timestamp`` and ``headers``, as Spark's Kafka source has them. Without ``timestamp`` a record that has no
+        time of its own has that of its micro-batch.
     prefix
         The connector's ``topic.prefix``: the topic of a table is ``<prefix>.<schema>.<table>``.
     bootstrap_servers
         Kafka's addresses, such as ``"host:9092"``; only with a session.
     starting_offsets
-        As for `from_kafka`.
+        As for `from_kafka`. A topic that given offsets do not name is read from its beginning.
     on_error
         How to handle a record that cannot be decoded: ``"fail"`` ends the query with `MalformedRecordError`,
         ``"drop"`` drops it, counts it (``malformed``), and makes it available in ``Table.rejected()``.
@@ -297,13 +298,15 @@ class Debezium:
     def _records(self, topic: str) -> DataFrame:
         """The records of a topic."""
         if not isinstance(self._source, DataFrame):
-            servers = str(self._servers)
+            servers, offsets = str(self._servers), self._offsets
+            if not isinstance(offsets, str):  # Spark refuses offsets of topics that a source does not read
+                offsets = {topic: offsets[topic]} if topic in offsets else "earliest"
             # The connector makes a topic with its first record: that of a table without rows is not there.
             return raw_records(
                 self._source,
                 [topic],
                 servers,
-                self._offsets,
+                offsets,
                 self._options,
                 "from_debezium",
                 made_later=True,
@@ -311,7 +314,7 @@ class Debezium:
         frame = self._source.where(F.col("topic") == topic)
         frame = frame.withColumns({part: F.col(part).cast("binary") for part in ("key", "value")})
         headers = "array<struct<key:string,value:binary>>"
-        further = {"headers": F.lit(None).cast(headers), "timestamp": F.lit(None).cast("timestamp")}
+        further = {"headers": F.lit(None).cast(headers), "timestamp": F.current_timestamp()}
         missing = {name: column for name, column in further.items() if name not in frame.columns}
         return frame.withColumns(missing) if missing else frame
 
