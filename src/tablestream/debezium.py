@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from tablestream.connectors.debezium.decoder import DebeziumDecoder
 
 Truncates = Literal["auto", "apply", "fail", "drop"]
+Snapshots = Literal["complete", "partial"]
 _RECORDS = ("key", "value", "topic", "partition", "offset")
 #: Types whose values a database may keep apart from the row, and leave out of a change.
 _LARGE = (T.StringType, T.BinaryType, T.ArrayType, T.MapType)
@@ -63,13 +64,14 @@ def from_debezium(
     source
         The session, to read the topics from Kafka. Or a streaming DataFrame that has the records: ``key`` and
         ``value`` (binary or string), ``topic`` (string), ``partition`` (int), ``offset`` (bigint), and if possible
-        ``timestamp`` and ``headers``, as Spark's Kafka source has them.
+        ``timestamp`` and ``headers``, as Spark's Kafka source has them. Without ``timestamp`` a record that has no
+        time of its own has that of its micro-batch.
     prefix
         The connector's ``topic.prefix``: the topic of a table is ``<prefix>.<schema>.<table>``.
     bootstrap_servers
         Kafka's addresses, such as ``"host:9092"``; only with a session.
     starting_offsets
-        As for `from_kafka`.
+        As for `from_kafka`. A topic that given offsets do not name is read from its beginning.
     on_error
         How to handle a record that cannot be decoded: ``"fail"`` ends the query with `MalformedRecordError`,
         ``"drop"`` drops it, counts it (``malformed``), and makes it available in ``Table.rejected()``.
@@ -166,6 +168,7 @@ class Debezium:
         unchanged: str | Sequence[str] = (),
         source: str | Sequence[str] = (),
         truncates: Truncates = "auto",
+        snapshots: Snapshots = "complete",
         follow_moves: bool | None = None,
         history: str | timedelta | None = None,
         topic: str | None = None,
@@ -190,6 +193,10 @@ class Debezium:
             What a truncate of the table does: ``"apply"`` deletes all rows, ``"fail"`` ends the query, ``"drop"``
             ignores it. ``"auto"`` applies it with whole transactions, or if the topic has one partition, and
             fails otherwise: between partitions its order is not known.
+        snapshots
+            Whether the connector's snapshots name every row. ``"complete"``: when a snapshot ends, older rows that it
+            did not name are deleted. ``"partial"``: they stay. Give it if snapshots are filtered, by
+            ``snapshot.select.statement.overrides`` or ``additional-conditions``.
         follow_moves
             Whether a row that was moved to another key takes the values that its record does not have from the row
             under the old key. It takes a round. Default: if the table has a column whose values can be missing,
@@ -220,6 +227,13 @@ class Debezium:
                 operator=name,
                 where=where,
             )
+        if snapshots not in get_args(Snapshots):
+            raise ArgumentError(
+                f"snapshots={snapshots!r} is not known.",
+                hint="One of 'complete', 'partial'.",
+                operator=name,
+                where=where,
+            )
         if key is None and columns is None:
             found = self._inferred(name, topic, where)
         else:
@@ -240,6 +254,7 @@ class Debezium:
             truncates=truncates,
             table=name,
             transactions=self._transactions,
+            snapshots=snapshots,
         )
         return Table(versioned(table, history), frame.sparkSession)
 
@@ -284,13 +299,15 @@ class Debezium:
     def _records(self, topic: str) -> DataFrame:
         """The records of a topic."""
         if not isinstance(self._source, DataFrame):
-            servers = str(self._servers)
+            servers, offsets = str(self._servers), self._offsets
+            if not isinstance(offsets, str):  # Spark refuses offsets of topics that a source does not read
+                offsets = {topic: offsets[topic]} if topic in offsets else "earliest"
             # The connector makes a topic with its first record: that of a table without rows is not there.
             return raw_records(
                 self._source,
                 [topic],
                 servers,
-                self._offsets,
+                offsets,
                 self._options,
                 "from_debezium",
                 made_later=True,
@@ -298,7 +315,7 @@ class Debezium:
         frame = self._source.where(F.col("topic") == topic)
         frame = frame.withColumns({part: F.col(part).cast("binary") for part in ("key", "value")})
         headers = "array<struct<key:string,value:binary>>"
-        further = {"headers": F.lit(None).cast(headers), "timestamp": F.lit(None).cast("timestamp")}
+        further = {"headers": F.lit(None).cast(headers), "timestamp": F.current_timestamp()}
         missing = {name: column for name, column in further.items() if name not in frame.columns}
         return frame.withColumns(missing) if missing else frame
 

@@ -83,6 +83,7 @@ class Captured:
     shards: int = 2
     follows_moves: bool = True
     truncates: str = "apply"
+    snapshots: str = "complete"
     options: dict[str, Any] = field(default_factory=dict)
     dropped: Counter[str] = field(default_factory=Counter)
     rows: dict[tuple[Any, ...], Row] = field(default_factory=dict)
@@ -97,7 +98,9 @@ class Captured:
         keys = pl.Schema({f"_k{n}": kind for n, kind in enumerate(self._kinds("key"))})
         self.value = pl.Struct({f"c{n}": kind for n, kind in enumerate(self._kinds("value"))})
         names = tuple(one.name for one in value)
-        self.table = CapturedTable(keys, self.value, names, self.follows_moves, self.truncates)
+        self.table = CapturedTable(
+            keys, self.value, names, self.follows_moves, self.truncates, snapshots=self.snapshots
+        )
         self.tables = [Shard(self.table) for _ in range(self.shards)]
         self.moved = [Shard(MovedRows(keys, self.value, names)) for _ in range(self.shards)]
 

@@ -306,6 +306,61 @@ def test_a_table_is_what_the_database_has(history: History) -> None:
     assert kept(table, "waiting") == 0
 
 
+def told(offset: int, op: str, key: int, source: dict[str, Any]) -> Record:
+    """A record of the table ``s.t``; a truncate has no row."""
+    row = None if op == "t" else {"id": key, "n": offset}
+    value = {"op": op, "after": row, "source": {"ts_us": 1_700_000_000_000_000, **source}}
+    text = None if op == "t" else json.dumps({"id": key})
+    return Record("db.s.t", 0, offset, 1_700_000_000_000, text, json.dumps(value), [])
+
+
+def postgres(commit: str | None, own: str, snapshot: str = "false") -> dict[str, Any]:
+    return {"connector": "postgresql", "sequence": json.dumps([commit, own]), "snapshot": snapshot}
+
+
+def mysql(place: int, snapshot: str = "false") -> dict[str, Any]:
+    return {"connector": "mysql", "file": "binlog.000001", "pos": place, "snapshot": snapshot}
+
+
+@pytest.mark.parametrize("size", [1, 4])
+@pytest.mark.parametrize("end", ["last", "last_in_data_collection"])
+def test_a_snapshot_in_the_middle_of_postgresqls_stream_keeps_rows_that_it_does_not_name(
+    end: str, size: int
+) -> None:
+    table = Captured(["id"], "id int, n int")
+    records = [
+        told(0, "c", 1, postgres("100", "110")),
+        told(1, "c", 2, postgres("110", "120")),
+        told(2, "r", 1, postgres("300", "310", end)),
+        told(3, "u", 2, postgres("310", "320")),
+    ]
+    for at in range(0, len(records), size):
+        table.run(records[at : at + size])
+        assert at + size < 2 or table.rows.keys() == {(1,), (2,)}
+    assert table.rows == {(1,): (2,), (2,): (3,)}
+
+
+def test_a_truncate_that_is_repeated_keeps_rows_of_a_snapshot_in_the_middle_of_the_stream() -> None:
+    table = Captured(["id"], "id int, n int")
+    table.run([told(0, "t", 0, postgres("100", "110"))])
+    table.run([told(1, "r", 1, postgres("300", "310", "last"))])
+    table.run([told(2, "t", 0, postgres("100", "110"))])
+    assert table.rows == {(1,): (1,)}
+
+
+@pytest.mark.parametrize(("snapshots", "kept"), [("complete", {1}), ("partial", {1, 2})])
+@pytest.mark.parametrize(
+    ("before", "named"),
+    [(mysql(110), mysql(310, "last")), (postgres("100", "110"), postgres(None, "310", "last"))],
+)
+def test_a_partial_snapshot_keeps_rows_that_it_does_not_name(
+    before: dict[str, Any], named: dict[str, Any], snapshots: str, kept: set[int]
+) -> None:
+    table = Captured(["id"], "id int, n int", snapshots=snapshots)
+    table.run([told(0, "c", 1, before), told(1, "c", 2, before), told(2, "r", 1, named)])
+    assert {key for (key,) in table.rows} == kept
+
+
 @pytest.mark.parametrize("size", [1, 2])
 def test_a_log_that_was_set_back_is_an_error(size: int) -> None:
     """A snapshot from before known changes: what follows it would all be taken for repeated."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
@@ -137,6 +137,40 @@ def test_an_undecodable_record_of_the_transaction_topic_ends_the_query_or_is_cou
     assert query.exception() is None
 
 
+def test_each_source_begins_at_the_offsets_of_its_topic(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark refuses offsets of a topic that a source does not read."""
+    begins: dict[str, Any] = {}
+
+    def raw(_: Any, topics: list[str], __: str, offsets: Any, *_rest: Any, **_more: Any) -> None:
+        begins[topics[0]] = offsets
+
+    monkeypatch.setattr("tablestream.debezium.raw_records", raw)
+    offsets = {"db.s.t": {0: 4}, "db.s.u": {0: 7}}
+    for given in (offsets, "latest"):
+        db = ts.from_debezium(
+            cast("Any", object()), "db", bootstrap_servers="host:9092", starting_offsets=given
+        )
+        for topic in ("db.s.t", "db.s.u", "db.transaction"):
+            db._records(topic)
+        if given == "latest":
+            assert begins == dict.fromkeys(("db.s.t", "db.s.u", "db.transaction"), "latest")
+        else:
+            wanted: dict[str, Any] = {topic: {topic: parts} for topic, parts in offsets.items()}
+            assert begins == {**wanted, "db.transaction": "earliest"}
+
+
+def test_a_delete_of_a_frame_without_timestamps_is_not_lost(spark: SparkSession, tmp_path: Path) -> None:
+    """A tombstone has no time of its own: it has that of its micro-batch."""
+    row = json.dumps({"id": 1, "n": 1, "note": "a"})
+    rows = [Record("db.s.t", 0, at, 0, '{"id": 1}', value, []) for at, value in enumerate((row, None))]
+    write(tmp_path / "log", [rows])
+    frame = read(spark, tmp_path / "log").drop("timestamp")
+    sink = ts.to_memory("cdc without timestamps")
+    table = ts.from_debezium(frame, "db").table("s.t", "id", COLUMNS)
+    run(table.to(sink, emit="every"), checkpoint=tmp_path / "checkpoint", shards=1)
+    assert [one["_change_type"] for one in sink.rows()] == ["upsert", "delete"]
+
+
 def test_what_is_missing_is_said(spark: SparkSession, tmp_path: Path) -> None:
     write(tmp_path / "log", [[]])
     frame = read(spark, tmp_path / "log")
@@ -152,3 +186,5 @@ def test_what_is_missing_is_said(spark: SparkSession, tmp_path: Path) -> None:
         ts.from_debezium(frame, "db").table("s.t", "id", "nonsense")
     with pytest.raises(ArgumentError, match="truncates='never'"):
         ts.from_debezium(frame, "db").table("s.t", "id", COLUMNS, truncates="never")  # type: ignore[arg-type]
+    with pytest.raises(ArgumentError, match="snapshots='some'"):
+        ts.from_debezium(frame, "db").table("s.t", "id", COLUMNS, snapshots="some")  # type: ignore[arg-type]

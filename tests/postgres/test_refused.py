@@ -142,7 +142,9 @@ def test_names_are_taken_as_they_are(database: Database) -> None:
     again = sink.keyed_by(key.names).shaped(key, value, records=False)
     assert again.statements == shaped_sink.statements
     statements = again.statements
-    database.run(statements.create_stage("s"), *statements.merge('"A.b%".s', deletes=True, repeated=True))
+    stage = '"A.b%".s'
+    merged = statements.delete(stage, repeated=True), statements.upsert(stage, repeated=True)
+    database.run(statements.create_stage("s"), *merged)
     with psycopg.connect(database.conninfo) as connection:
         marked = [connection.execute(statements.mark(), ("q", "%", n)).fetchone() for n in (1, 1, 2, 0)]
     assert marked == [(1,), None, (1,), None]

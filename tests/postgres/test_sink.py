@@ -108,7 +108,7 @@ def test_what_failed_attempts_left_is_dropped(spark: SparkSession, target: Targe
     assert target.database.stages() == ["tablestream_stage_other"]
 
 
-@pytest.mark.parametrize("place", ["_merge_part", "_drop"])
+@pytest.mark.parametrize("place", ["_upsert_part", "_drop"])
 def test_a_merge_that_fails_leaves_nothing(
     spark: SparkSession, target: Target, monkeypatch: pytest.MonkeyPatch, place: str
 ) -> None:

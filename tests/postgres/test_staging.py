@@ -135,14 +135,14 @@ def test_a_connection_that_is_lost_in_the_merge_is_a_clear_error(
 ) -> None:
     what = task(database)
     parts = results([batch((1, "a"))], what)
-    real = module._merge_part
+    real = module._upsert_part
 
     def cut(connection: psycopg.Connection, *others: Any) -> None:
         real(connection, *others)
         database.rows(f"SELECT pg_terminate_backend({connection.info.backend_pid})")
 
     with monkeypatch.context() as planted:
-        planted.setattr(module, "_merge_part", cut)
+        planted.setattr(module, "_upsert_part", cut)
         with pytest.raises(DatabaseError, match="Cannot test in PostgreSQL at /tmp"):
             merge(what, parts)
     assert database.rows("TABLE t") == []
@@ -181,3 +181,33 @@ def test_a_transaction_is_set_up_whatever_the_defaults_are(database: Database) -
             )
         ]
     assert shown == [("read committed",), ("on",), ("1min",)]
+
+
+@pytest.mark.parametrize("inline", [False, True])
+def test_a_row_takes_the_unique_value_of_one_that_another_part_deletes(
+    database: Database, inline: bool
+) -> None:
+    """The deletes of all parts come before the upserts of all parts, of staged ones and of those by the driver."""
+    what = task(database)
+    database.run("ALTER TABLE t ADD UNIQUE (name)")
+    merge(what, results([batch((2, "x@y"))], what), ("q", "t", 0))
+    small = replace(what, inline_bytes=1 << 17) if inline else what
+    parts = [*results([batch((1, "x@y"))], what), *results([batch((2, None))], small)]
+    merge(what, parts, ("q", "t", 1))
+    assert database.rows("TABLE t") == [(1, "x@y")]
+
+
+@pytest.mark.parametrize("deferrable", [False, True])
+def test_rows_that_swap_a_unique_value_need_a_deferrable_constraint(
+    database: Database, deferrable: bool
+) -> None:
+    what = task(database)
+    database.run(f"ALTER TABLE t ADD UNIQUE (name) {'DEFERRABLE INITIALLY DEFERRED' if deferrable else ''}")
+    merge(what, results([batch((1, "x"), (2, "y"))], what), ("q", "t", 0))
+    parts = results([batch((1, "y"), (2, "x"))], what)
+    if deferrable:
+        merge(what, parts, ("q", "t", 1))
+        assert database.rows("SELECT * FROM t ORDER BY 1") == [(1, "y"), (2, "x")]
+    else:
+        with pytest.raises(DatabaseError, match="SQLSTATE 23505"):
+            merge(what, parts, ("q", "t", 1))

@@ -4,7 +4,8 @@ Tasks stage their changes, and the driver merges them (`postgres_staging`, `post
 passes the driver: each task copies its part into a table of its own. A small one never waits for a connection of an
 executor: its text comes to the driver with the tasks' results, which Spark counts once per task. Then the driver runs
 one transaction: it writes the mark (query, target, micro-batch), merges every staged part, and drops the tables of
-tasks. A key's changes are all in one task, so the parts do not depend on each other.
+tasks. A key's changes are all in one task. Rows of different parts can have the same value in a unique index, so the
+deletes of all parts come first.
 
 ===============================================  ==================================================================
 what happens                                     what follows
@@ -176,24 +177,26 @@ def _merge(
         _drop(connection, statements, ours)
         return
     schema = quoted(statements.marks_schema)
-    for part in parts:
-        if part.stage:
-            _merge_part(connection, statements, f"{schema}.{quoted(part.stage)}", [part])
+    staged_parts = {f"{schema}.{quoted(part.stage)}": [part] for part in parts if part.stage}
     inline = [part for part in parts if not part.stage]
     if inline:
         connection.execute(statements.create_temporary())
         with connection.cursor().copy(copy_into(f"pg_temp.{STAGE}")) as copy:
             for part in inline:
                 copy.write(bytes(part.text))
-        _merge_part(connection, statements, f"pg_temp.{STAGE}", inline)
+        staged_parts[f"pg_temp.{STAGE}"] = inline
+    for stage, of_stage in staged_parts.items():
+        _delete_part(connection, statements, stage, of_stage)
+    for stage, of_stage in staged_parts.items():
+        _upsert_part(connection, statements, stage, of_stage)
     left_over = connection.execute(_STAGES, (statements.marks_schema, task.prefix))
     _drop(connection, statements, {name for (name,) in left_over})
 
 
-def _merge_part(
+def _delete_part(
     connection: psycopg.Connection, statements: Statements, stage: str, parts: Sequence[Row]
 ) -> None:
-    """Merge one staging table, when it has all rows."""
+    """Apply the deletes of one staging table, when it has all rows."""
     found = connection.execute(f"SELECT count(*) FROM {stage}").fetchone()
     wanted = sum(part.rows for part in parts)
     if found is None or found[0] != wanted:
@@ -201,9 +204,15 @@ def _merge_part(
             f"The staging table {stage} has lost rows: {found and found[0]} of {wanted} are there.",
             hint="The server was probably restarted. Start the query again: it stages them anew.",
         )
-    deletes, repeated = any(part.deletes for part in parts), any(part.repeated for part in parts)
-    for statement in statements.merge(stage, deletes=deletes, repeated=repeated):
-        connection.execute(statement)
+    if any(part.deletes for part in parts):
+        connection.execute(statements.delete(stage, repeated=any(part.repeated for part in parts)))
+
+
+def _upsert_part(
+    connection: psycopg.Connection, statements: Statements, stage: str, parts: Sequence[Row]
+) -> None:
+    """Apply the upserts of one staging table."""
+    connection.execute(statements.upsert(stage, repeated=any(part.repeated for part in parts)))
 
 
 def _drop(connection: psycopg.Connection, statements: Statements, stages: set[str]) -> None:

@@ -204,24 +204,15 @@ class Statements:
         """The staging table of what comes by the driver."""
         return f"CREATE TEMPORARY TABLE {STAGE} ({self.stage_columns()}) ON COMMIT DROP"
 
-    def merge(self, stage: str, *, deletes: bool, repeated: bool) -> list[str]:
-        """Bring the target to the state after the staged changes.
-
-        Parameters
-        ----------
-        stage
-            The staging table, in SQL.
-        deletes
-            Whether it has deletes. They come first: a row may take the place of another one in a unique index.
-        repeated
-            Whether a key may have several changes, of which the last counts.
-        """
+    def _changes(self, stage: str, *, repeated: bool) -> str:
+        """The staged changes ``c``; if a key may have several, the last one counts."""
         keys = ", ".join(f"c{number}" for number, one in enumerate(self.columns) if one.is_key)
         last = f"SELECT DISTINCT ON ({keys}) * FROM {stage} ORDER BY {keys}, n DESC"
-        changes = f"({last if repeated else f'SELECT * FROM {stage}'}) AS c"
-        return [*([self._delete(changes)] if deletes else []), self._upsert(changes)]
+        return f"({last if repeated else f'SELECT * FROM {stage}'}) AS c"
 
-    def _delete(self, changes: str) -> str:
+    def delete(self, stage: str, *, repeated: bool) -> str:
+        """Apply the deletes of a staging table, before any upserts: a row may take another one's unique value."""
+        changes = self._changes(stage, repeated=repeated)
         same = " AND ".join(_same(number, one) for number, one in enumerate(self.columns) if one.is_key)
         soft = self.soft_delete
         if soft is None:
@@ -231,7 +222,9 @@ class Statements:
             f" WHERE c.gone AND {soft.is_live} AND {same}"
         )
 
-    def _upsert(self, changes: str) -> str:
+    def upsert(self, stage: str, *, repeated: bool) -> str:
+        """Apply the upserts of a staging table."""
+        changes = self._changes(stage, repeated=repeated)
         names = [quoted(one.name) for one in self.columns]
         values = [f"c.c{number}" for number in range(len(self.columns))]
         keys = ", ".join(quoted(one.name) for one in self.columns if one.is_key)

@@ -196,7 +196,7 @@ def _captured(lowering: Lowering, node: Captured) -> Made:
     columns = tuple(one.name for one in node.value)
     # In a whole transaction the place of a truncate is known, whatever its topic partition.
     truncates = "apply" if gate is not None and node.truncates == "auto" else node.truncates
-    table = CapturedTable(keys, value, columns, node.follows_moves, truncates, node.commits)
+    table = CapturedTable(keys, value, columns, node.follows_moves, truncates, node.commits, node.snapshots)
     names = (tuple(one.name for one in fields) for fields in (node.key, node.value))
     shown = Shown(key_columns(len(node.key)), *names)
     if not node.follows_moves:

@@ -533,6 +533,8 @@ class Captured(OneParent):
         What tells when a transaction is complete; None: changes do not wait for the others of their transaction.
     commits
         Whether only the last change of a key at each position counts.
+    snapshots
+        Whether snapshots name all rows: ``complete`` or ``partial``.
     """
 
     follows_moves: bool
@@ -540,6 +542,7 @@ class Captured(OneParent):
     table: str
     transactions: Transactions | None = None
     commits: bool = False
+    snapshots: str = "complete"
 
     @property
     def parents(self) -> tuple[Node, ...]:
@@ -550,8 +553,9 @@ class Captured(OneParent):
         moves = ", follows moves" if self.follows_moves else ""
         if self.commits:
             return "the last change of each key and version"
+        partial = ", partial snapshots" if self.snapshots == "partial" else ""
         whole = "" if self.transactions is None else ", whole transactions"
-        return f"captured from a database{moves}{whole}, truncates: {self.truncates}"
+        return f"captured from a database{moves}{whole}, truncates: {self.truncates}{partial}"
 
 
 @dataclass(frozen=True, eq=False)

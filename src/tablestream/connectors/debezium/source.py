@@ -137,14 +137,26 @@ def micros(source: Source) -> int | None:
 
 
 def snapshot(source: Source) -> str | None:
-    """Return which part of a snapshot the row is of; None for a change."""
+    """Return which part of a snapshot the row is of; None for a change.
+
+    A snapshot in the middle of PostgreSQL's stream is ``incremental``: its rows come after the changes before it.
+    """
     found = source.get("snapshot")
     if found is None or found is False or found == "false":
         return None
     text = "true" if found is True else found
     if text in _SNAPSHOTS:
-        return str(text)
+        return "incremental" if _is_in_stream(source) else str(text)
     raise BadSourceError(f"the field 'source.snapshot' is {found!r}")
+
+
+def _is_in_stream(source: Source) -> bool:
+    """Whether PostgreSQL's stream had a commit before; a first snapshot has none."""
+    connector = source.get("connector")
+    if connector is not None and connector != "postgresql":
+        return False
+    place = _postgresql(source)
+    return place is not None and not place.startswith("0" * 20)
 
 
 def position(source: Source, of_snapshot: str | None, number: int | None) -> str | None:

@@ -97,6 +97,8 @@ class CapturedTable(Operator):
         topic partition, and fails otherwise.
     commits
         Whether only the last change of a key at each position counts: positions are those of commits.
+    snapshots
+        ``complete``: the end of a snapshot deletes rows that it did not name. ``partial``: they stay.
 
     Notes
     -----
@@ -110,6 +112,7 @@ class CapturedTable(Operator):
     follows_moves: bool
     truncates: str = "auto"
     commits: bool = False
+    snapshots: str = "complete"
 
     @property
     def parameters(self) -> tuple[str, ...]:
@@ -334,9 +337,9 @@ class CapturedTable(Operator):
         yield from self._delete(rows.filter(~_is_later(position)), control, context)
 
     def _end_snapshot(self, control: pl.DataFrame, context: Context) -> Iterator[Emission]:
-        """Delete the rows that a snapshot did not name."""
+        """Delete the rows that a complete snapshot did not name."""
         place = control.select(snapshot_place(pl.col(CONTROL).struct.field("position"))).item()
-        if place is None:
+        if place is None or self.snapshots == "partial":
             return
         named, is_named = pl.col(NAMED), pl.col(NAMED).is_not_null()
         older = pl.when(is_named).then(named < place).otherwise(is_known(pl.col(AT)) & (pl.col(AT) < place))
