@@ -261,3 +261,32 @@ def test_a_bootstrap_comes_before_records_in_any_order_and_is_not_held_back(
     joined = shop.orders(history="1 hour").join(table, on="customer", how="left", name="sold")
     shop.run(joined.to(shop.sink), align=True)
     assert Counter(shop.changes(0)) == Counter((n, n * 10, NAMES[n % 3]) for n in range(30))
+
+
+def test_rows_arrive_as_they_are_whatever_the_session_says_of_parquet(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """A key that lost its microseconds would not be the log's. The directories' names look like patterns."""
+    log, sink = ChangeLog(tmp_path / "log", "at timestamp, n int"), ts.to_files(tmp_path / "out[a]", "json")
+    old, new = "1500-01-01T00:00:00.123456Z", "2024-01-01T00:00:00.123456Z"
+    rows = spark.createDataFrame([(old, 1), (new, 2)], "at string, n int").withColumn(
+        "at", F.to_timestamp("at")
+    )
+    millis = {
+        "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MILLIS",
+        "spark.sql.parquet.datetimeRebaseModeInWrite": "EXCEPTION",
+    }
+    log.add([{"at": old, "n": 3}, {"at": new, "n": 0}])
+    for name, value in millis.items():
+        spark.conf.set(name, value)
+    try:
+        table = ts.table(log.read(spark), "at", apply_as_deletes="n = 0", bootstrap=rows, name="rows")
+        run(table.to(sink), checkpoint=tmp_path / "run[1]", shards=1)
+        assert {name: spark.conf.get(name) for name in millis} == millis
+    finally:
+        for name in millis:
+            spark.conf.unset(name)
+    changes = spark.read.schema("at timestamp, n int").json(str(tmp_path / "out?a?"))
+    assert Counter(map(tuple, changes.select(F.col("at").cast("string"), "n").collect())) == Counter(
+        [(at.replace("T", " ").rstrip("Z"), n) for at, n in ((old, 1), (new, 2), (old, 3), (new, None))]
+    )

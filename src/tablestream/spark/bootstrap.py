@@ -30,6 +30,7 @@ from tablestream.errors import ArgumentError
 from tablestream.planner.physical_plan import PhysicalPlan
 from tablestream.spark.bootstrap_frame import Bootstrap
 from tablestream.spark.columns import normalised, spark_type
+from tablestream.spark.session import exact_parquet
 from tablestream.spark.sources import SourceFrame
 from tablestream.topology.nodes import Source
 
@@ -94,7 +95,8 @@ def _bootstrap_of(source: Source) -> Bootstrap:
 def _write(spark: SparkSession, path: str, source: Source, frame: DataFrame) -> None:
     """Write the rows, and check them."""
     numbered = _numbered(frame)
-    numbered.write.mode("overwrite").option("maxRecordsPerFile", _ROWS_OF_A_FILE).parquet(path)
+    with exact_parquet(spark):
+        numbered.write.mode("overwrite").option("maxRecordsPerFile", _ROWS_OF_A_FILE).parquet(path)
     _check_keys(spark.read.schema(_schema(frame)).parquet(no_pattern(path)), source)
 
 

@@ -36,6 +36,10 @@ _HDFS = f"{_STORES}.HDFSBackedStateStoreProvider"
 _MANY = 4096
 
 _changing = Lock()
+_EXACT_PARQUET = {
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
+}
 
 
 def configure(spark: SparkSession) -> SparkSession:
@@ -84,14 +88,26 @@ def configure(spark: SparkSession) -> SparkSession:
 @contextmanager
 def configured(spark: SparkSession, shards: int) -> Iterator[None]:
     """Give a session what a query needs while the query starts, and restore it."""
-    with _changing:
-        wanted = missing_settings(spark, shards)  # not earlier: another start may have set them for itself
-        before = {name: spark.conf.get(name, None) for name in wanted}
-        try:
-            _apply(spark, wanted)
-            yield
-        finally:
-            _apply(spark, before)
+    # The lock comes first: what another start has set for itself is not there to stay.
+    with _changing, _changed(spark, missing_settings(spark, shards)):
+        yield
+
+
+@contextmanager
+def exact_parquet(spark: SparkSession) -> Iterator[None]:
+    """Let a session write every date and time into Parquet as it is, whatever it says for the user's files."""
+    with _changing, _changed(spark, _EXACT_PARQUET):
+        yield
+
+
+@contextmanager
+def _changed(spark: SparkSession, wanted: Mapping[str, str]) -> Iterator[None]:
+    before = {name: spark.conf.get(name, None) for name in wanted}
+    try:
+        _apply(spark, wanted)
+        yield
+    finally:
+        _apply(spark, before)
 
 
 def missing_settings(spark: SparkSession, shards: int) -> dict[str, str]:
