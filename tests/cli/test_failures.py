@@ -111,6 +111,7 @@ def test_the_log_of_spark_is_named_if_it_is_there(tmp_path: Path, capsys: pytest
         (StateError("no", hint="Go."), ExitCode.COULD_NOT_RUN, "Go."),
         (ValueError("no"), ExitCode.COULD_NOT_RUN, ""),
         (SystemExit("no"), ExitCode.COULD_NOT_RUN, ""),
+        (BaseException("a panic"), ExitCode.COULD_NOT_RUN, ""),
         (failed(IN_A_WORKER), ExitCode.QUERY_FAILED, "Go on with: tablestream run a:b"),
         (KeyboardInterrupt(), ExitCode.INTERRUPTED, ""),
     ],

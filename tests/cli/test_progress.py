@@ -8,6 +8,7 @@ import sys
 from typing import TYPE_CHECKING, Any, cast
 
 import polars as pl
+import pyarrow as pa
 import pytest
 
 from tablestream.cli.display import console, print_rows
@@ -152,3 +153,27 @@ def test_rows_are_a_table_where_it_fits_80_columns_and_one_column_a_line_elsewhe
     for text in (narrow, wide):
         assert max(map(len, text.splitlines())) <= 80
         assert "\x1b" not in text
+
+
+@pytest.mark.parametrize(
+    ("values", "kind", "text"),
+    [
+        ([253402318799_000_000], pa.timestamp("us", "America/New_York"), "9999-12-31 23:59:59"),
+        ([9223372036825200000], pa.timestamp("us", "Asia/Tokyo"), "+294247-01-10 13:00:25.200000"),
+        ([-62135596800_000_001], pa.timestamp("us", "UTC"), "0000-12-31 23:59:59.999999"),
+        ([253402300800_000_000], pa.timestamp("us"), "+10000-01-01 00:00:00"),
+        ([1720000000_500_000], pa.timestamp("us", "America/New_York"), "2024-07-03 05:46:40.500000"),
+        ([2**31 - 1], pa.date32(), "+5881580-07-11"),
+        ([19782], pa.date32(), "2024-02-29"),
+        ([[2932897, None]], pa.list_(pa.date32()), "[+10000-01-01, None]"),
+        ([[({"a": 1}, "x")]], pa.map_(pa.struct({"a": pa.int32()}), pa.string()), "{{'a': 1}: 'x'}"),
+        ([[([1], 2.5)]], pa.map_(pa.list_(pa.int32()), pa.float64()), "{[1]: 2.5}"),
+        ([{"k": "v", "n": None}], pa.struct({"k": pa.string(), "n": pa.int32()}), "{'k': 'v', 'n': None}"),
+    ],
+)
+def test_every_value_is_shown_also_where_python_has_none(
+    values: list[Any], kind: pa.DataType, text: str
+) -> None:
+    rows = pl.from_arrow(pa.table({"v": pa.array(values, kind)}))
+    assert isinstance(rows, pl.DataFrame)
+    assert text in shown(rows)

@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-from typing import IO
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import IO, Any
+from zoneinfo import ZoneInfo
 
 import polars as pl
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from tablestream.operators.cells import KEY, VALUE, cells, date_text, dtype
+
 #: The width of lines if the output is not a terminal.
 LINE_WIDTH = 80
+_1970, _MICROSECOND = datetime(1970, 1, 1, tzinfo=UTC), timedelta(microseconds=1)
+_DAY_US = timedelta(days=1) // _MICROSECOND
+#: The calendar, and with it the rules of a time zone, repeat after 400 years.
+_CYCLE_US = 146_097 * _DAY_US
+#: Between these times Python knows a zone's offset: years 770 to 9569.
+_FIRST_US, _END_US = -3 * _CYCLE_US, 19 * _CYCLE_US
 
 
 def console(file: IO[str] | None = None, *, width: int = LINE_WIDTH, stderr: bool = False) -> Console:
@@ -30,24 +40,60 @@ def print_rows(out: Console, title: str, rows: pl.DataFrame) -> None:
         out.print(table)
         return
     names = max(map(len, rows.columns), default=0)
-    for number, row in enumerate(rows.iter_rows(named=True), start=1):
+    for number, row in enumerate(_texts(rows), start=1):
         out.print(Text(f"row {number}"), soft_wrap=True)
-        for name, value in row.items():
-            out.print(Text(f"  {name.ljust(names)}  {_shown(value)}"), soft_wrap=True)
+        for name, text in zip(rows.columns, row, strict=True):
+            out.print(Text(f"  {name.ljust(names)}  {text}"), soft_wrap=True)
 
 
 def table_of_rows(title: str | None, rows: pl.DataFrame) -> Table:
     """Lay out rows as a table; null is shown as a dash."""
     table = Table(title=title, title_justify="left")
-    for name, dtype in rows.schema.items():
-        table.add_column(name, justify="right" if dtype.is_numeric() else "left", overflow="fold")
-    for row in rows.iter_rows():
-        table.add_row(*(Text(_shown(value)) for value in row))
+    for name, kind in rows.schema.items():
+        table.add_column(name, justify="right" if kind.is_numeric() else "left", overflow="fold")
+    for row in _texts(rows):
+        table.add_row(*map(Text, row))
     return table
 
 
-def _shown(value: object) -> str:
-    """Return a value as text; a time is one of the session's time zone, as where Spark shows it."""
-    if isinstance(value, datetime):
-        value = value.replace(tzinfo=None)
-    return "-" if value is None else str(value)
+def _texts(rows: pl.DataFrame) -> Iterator[tuple[str, ...]]:
+    """Yield each row as texts. They are made of cells: Python's dates and dictionaries do not hold all values."""
+    columns = [["-" if one is None else _shown(one, own.dtype) for one in cells(own)] for own in rows]
+    return zip(*columns, strict=True)
+
+
+def _shown(cell: Any, kind: pl.DataType) -> str:
+    """Return a cell as text; a time is one of the session's time zone, as where Spark shows it."""
+    if isinstance(kind, pl.Date):
+        return date_text(cell)
+    if isinstance(kind, pl.Datetime):
+        return _time_text(cell, kind.time_zone)
+    if isinstance(kind, pl.List):
+        return f"[{', '.join(_part(one, dtype(kind.inner)) for one in cell)}]"
+    if isinstance(kind, pl.Struct):
+        parts = [f"{one.name!r}: {_part(cell[one.name], dtype(one.dtype))}" for one in kind.fields]
+        return f"{{{', '.join(parts)}}}"
+    if isinstance(kind, pl.Map):
+        key, value = dtype(kind.key), dtype(kind.value)
+        return f"{{{', '.join(f'{_part(one[KEY], key)}: {_part(one[VALUE], value)}' for one in cell)}}}"
+    return str(cell)
+
+
+def _part(cell: Any, kind: pl.DataType) -> str:
+    """Return a part of a nested value as text, as Python shows it where it is no time."""
+    shown = isinstance(kind, pl.Date | pl.Datetime | pl.List | pl.Struct | pl.Map)
+    return _shown(cell, kind) if shown and cell is not None else repr(cell)
+
+
+def _time_text(time_us: int, zone: str | None) -> str:
+    """Return a time of a zone as text."""
+    days, rest_us = divmod(time_us if zone is None else time_us + _offset_us(time_us, zone), _DAY_US)
+    return f"{date_text(days)} {(_1970 + rest_us * _MICROSECOND).time()}"
+
+
+def _offset_us(time_us: int, zone: str) -> int:
+    """Return how far a zone is ahead of UTC at a time."""
+    if not _FIRST_US <= time_us < _END_US:
+        time_us = time_us % _CYCLE_US + (_FIRST_US if time_us < _FIRST_US else _END_US - _CYCLE_US)
+    ahead = (_1970 + time_us * _MICROSECOND).astimezone(ZoneInfo(zone)).utcoffset()
+    return (ahead or timedelta()) // _MICROSECOND

@@ -68,7 +68,7 @@ def clear_errors(
         facts = {"code": "INTERRUPTED", "message": "Interrupted.", "hint": ""}
         say_error(facts | _traceback(debug=debug), as_json=as_json)
         raise typer.Exit(ExitCode.INTERRUPTED) from None
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - each becomes a message
+    except BaseException as error:  # noqa: BLE001 - each becomes a message; a panic of Rust is no Exception
         failed = isinstance(error, StreamingQueryException)
         facts = _facts(error, _hint(log if log is not None and log.exists() else None, debug=debug))
         if failed and go_on is not None:

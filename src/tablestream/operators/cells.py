@@ -98,7 +98,7 @@ def _plain(cell: Any, kind: pl.DataType) -> object:
     if isinstance(kind, pl.Struct | pl.List | pl.Map):
         return _plain_parts(cell, kind)
     if isinstance(kind, pl.Date):
-        return _date_text(cell)
+        return date_text(cell)
     if isinstance(kind, pl.Datetime):
         return time_text(cell, zoned=kind.time_zone is not None)
     return _plain_scalar(cell)
@@ -136,15 +136,15 @@ def time_text(time_us: int, *, zoned: bool) -> str:
     """
     days, rest_us = divmod(time_us, _DAY_US)
     clock = (datetime(1, 1, 1) + timedelta(microseconds=rest_us)).time()  # noqa: DTZ001 - of any zone
-    return f"{_date_text(days)}T{clock.isoformat('microseconds')}{'Z' if zoned else ''}"
+    return f"{date_text(days)}T{clock.isoformat('microseconds')}{'Z' if zoned else ''}"
 
 
-def _date_text(days: int) -> str:
+def date_text(days: int) -> str:
     """Write a date in ISO 8601.
 
     Examples
     --------
-    >>> _date_text(2932897), _date_text(-719529)
+    >>> date_text(2932897), date_text(-719529)
     ('+10000-01-01', '-0001-12-31')
     """
     cycles, day = divmod(days + _DAYS_1970 - 1, _CYCLE_DAYS)
