@@ -25,6 +25,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from tablestream.calling import user_line
 from tablestream.connectors.files import JSON_OPTIONS, no_pattern
 from tablestream.errors import ArgumentError
 from tablestream.planner.physical_plan import PhysicalPlan
@@ -59,6 +60,12 @@ def written_once(
     ArgumentError
         A bootstrap has several rows with one key, or too many rows in one partition.
     """
+    if plan.bootstrapped and no_pattern(checkpoint) != checkpoint:
+        raise ArgumentError(
+            f"Spark would take the checkpoint's path {checkpoint} for a pattern, and not find the rows of bootstrap=.",
+            hint="Choose a path without the signs [ ] { } * ? and \\.",
+            where=user_line(),
+        )
     streams = {}
     for number, source in enumerate(plan.bootstrapped):
         name = re.sub("[^A-Za-z0-9]+", "_", source.name)
@@ -97,7 +104,7 @@ def _write(spark: SparkSession, path: str, source: Source, frame: DataFrame) -> 
     numbered = _numbered(frame)
     with exact_parquet(spark):
         numbered.write.mode("overwrite").option("maxRecordsPerFile", _ROWS_OF_A_FILE).parquet(path)
-    _check_keys(spark.read.schema(_schema(frame)).parquet(no_pattern(path)), source)
+    _check_keys(spark.read.schema(_schema(frame)).parquet(path), source)
 
 
 def _numbered(frame: DataFrame) -> DataFrame:
@@ -155,7 +162,7 @@ def _stream(spark: SparkSession, path: str, source: Source, bootstrap: Bootstrap
     With `fileNameOnly`, files that could not be deleted are not read again in a checkpoint that was moved.
     """
     reader = spark.readStream.schema(_schema(bootstrap.frame))
-    rows = reader.option("cleanSource", "delete").option("fileNameOnly", "true").parquet(no_pattern(path))
+    rows = reader.option("cleanSource", "delete").option("fileNameOnly", "true").parquet(path)
     return _complete(rows, source, bootstrap)
 
 
