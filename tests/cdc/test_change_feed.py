@@ -10,10 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tablestream.connectors.debezium.clock import AFTER_ALL, BEFORE_ALL
 from tablestream.errors import CaptureError
 from tablestream.operators.captured.capture import CAPTURE, DELETE, FIELDS, PREIMAGE, UPSERT
 from tablestream.operators.captured.captured_table import CapturedTable
 from tablestream.operators.captured.preimages import checked
+from tablestream.operators.cells import column
 from tablestream.operators.operator import NUMBER, PARENT
 from tablestream.state.changes import KEY_HASH, LIVE, SEQ, STEP, TS
 from tests.cdc.operators import Shard
@@ -160,6 +162,20 @@ def test_the_message_names_only_columns_that_differ() -> None:
         checked(changes, ["_k0"], ["x", "y"], lambda _: stored)
     same = stored.with_columns(pl.col("v"))
     assert checked(same, ["_k0"], ["x", "y"], lambda _: stored).is_empty()
+
+
+@pytest.mark.parametrize("time", [253402318799_000_000, AFTER_ALL, BEFORE_ALL])
+def test_the_message_shows_times_beyond_the_years_of_python(time: int) -> None:
+    kind = pl.Datetime("us", "UTC")
+    said = pl.Struct({"op": pl.String(), "position": pl.String()})
+    times = column([time], kind)
+    changes = pl.DataFrame({SEQ: [1], KEY_HASH: [7], "_k0": times, LIVE: [True]}).with_columns(
+        pl.lit({"op": PREIMAGE, "position": "2:0"}, said).alias(CAPTURE),
+        pl.struct(times.alias("c0")).alias("v"),
+    )
+    stored = changes.with_columns(v=pl.struct(pl.lit(0).cast(kind).alias("c0")))
+    with pytest.raises(CaptureError, match=rf"the key {time}, .*: at was {time} in the feed and is 0 in"):
+        checked(changes, ["_k0"], ["at"], lambda _: stored)
 
 
 def test_the_last_version_again_is_an_error_with_the_check_and_nothing_without() -> None:

@@ -459,7 +459,7 @@ def test_times_beyond_the_years_of_python_go_through_every_aggregate(kind: pl.Da
     assert found == [
         [bound, bound, bound, bound, [bound], [bound], 1],
         [low, high, bound, 0, [bound, 0], [bound, 0], 2],
-        [low, high, bound, bound, [bound, 0, bound], [0, bound], 2],
+        [low, high, bound, bound, [bound, 0, bound], [bound, 0], 2],
     ]
 
 

@@ -129,8 +129,8 @@ def shown(function: Collected, rows: Sequence[tuple[str, str, dict[str, Any]]]) 
         return present
     if function.kind is Kind.COUNT_DISTINCT:
         return len({same(value) for value in present})
-    texts = [same(value) for value in present]  # a value stands where it comes last
-    return [present[texts.index(one)] for n, one in enumerate(texts) if one not in texts[n + 1 :]]
+    texts = [same(value) for value in present]  # a value stands where it comes first
+    return [present[n] for n, one in enumerate(texts) if one not in texts[:n]]
 
 
 def sort_key(value: Any) -> Any:

@@ -52,7 +52,7 @@ class Groups:
         found: list[tuple[str, Any]] = []
         for emission in self.operator.run([frame], Context(state.trace, self.dropped)):
             rows = emission.rows.sort("_parent").to_dicts()
-            found += [(row["_k0"], tuple(row["v0"].values())) for row in rows]
+            found += [(row["_k0"], row["v0"] and tuple(row["v0"].values())) for row in rows]
         state.commit()
         if isinstance(self.operator.groups, Aggregate):  # what is read from the state is what was told last
             recalled = [
@@ -164,6 +164,22 @@ def test_an_aggregate_of_several_columns_is_a_named_tuple_from_the_first_call_on
     groups.operator = RecordGroups(fold, pl.Schema({"_k0": pl.String()}))
     assert groups.run([("g", 4), ("g", 5)]) == [("g", (1, 4)), ("g", (2, 9))]
     assert groups.run([("g", 1)]) == [("g", (3, 10))]
+
+
+def test_groups_that_a_function_deleted_leave_nothing_in_the_state() -> None:
+    user = UserFunctions(
+        lambda: 0, lambda _, row, total: None if row.v < 0 else total + row.v, max, ("g",), ("v",), ("n",)
+    )
+    made = pl.Struct({"c0": pl.Int64()})
+    groups = Groups(pl.Int64())
+    fold = Fold(pl.Schema(), GROUP, made, made, user, atomic=False, subtracts=False)
+    groups.operator = RecordGroups(fold, pl.Schema({"_k0": pl.String()}))
+    assert groups.run([("g", 4), ("h", 5), ("i", -1)]) == [("g", (4,)), ("h", (5,)), ("i", None)]
+    assert groups.run([("g", -1)]) == [("g", None)]
+    state = ShardState(groups.store, NoCache(), groups.operator.traces, "plan")
+    kept = [one for frame in state.trace("groups").frames() for one in frame["_f0"].to_list()]
+    assert kept == ["h"]
+    assert groups.run([("g", 3)]) == [("g", (3,))]
 
 
 @pytest.mark.parametrize("kind", Kind)

@@ -10,7 +10,9 @@ from typing import Any
 import polars as pl
 import pytest
 
+from tablestream.connectors.debezium.clock import AFTER_ALL, BEFORE_ALL
 from tablestream.operators.buffer.suppress import Suppress
+from tablestream.operators.cells import column
 from tablestream.operators.operator import Context
 from tablestream.state.cache import NoCache
 from tablestream.state.shard import ShardState
@@ -54,3 +56,31 @@ def test_values_of_every_type_have_bytes(kind: pl.DataType, small: Any, large: A
         (emission,) = operator.run([frame], Context(state.trace, Counter()))
         left.append(emission.rows["_k0"].to_list())
     assert left == [[], [] if large is None else [b"\x01"]]
+
+
+@pytest.mark.parametrize("zone", [None, "UTC"])
+def test_dates_and_times_beyond_all_years_have_bytes(zone: str | None) -> None:
+    time, day = pl.Datetime("us", zone), pl.Date()
+    value = pl.Struct({"c0": time, "c1": day, "c2": pl.List(time), "c3": pl.Map(day, pl.Struct({"t": time}))})
+    operator = Suppress(pl.Schema({"_k0": time}), value, 1000, max_bytes=1000)
+    (schema,) = operator.inputs
+    cells = [
+        {"c0": at, "c1": on, "c2": [at], "c3": [{"key": on, "value": {"t": at}}]}
+        for at, on in ((AFTER_ALL, 2**31 - 1), (BEFORE_ALL, -(2**31)))
+    ]
+    frame = pl.DataFrame(
+        {
+            "_kh": [1, 2],
+            "_k0": column([AFTER_ALL, BEFORE_ALL], time),
+            "_ts": [1, 2],
+            "_live": [True, True],
+            "v": column(cells, value),
+            "_seq": [1, 2],
+            "_step": [1, 2],
+        }
+    ).select(*schema, "_seq", "_step")
+    state = ShardState(MemoryStore(), NoCache(), operator.traces, "plan")
+    context = Context(state.trace, Counter())
+    (emission,) = operator.run([frame], context)
+    assert emission.rows.is_empty()
+    assert 200 < context.marks["bytes"] < 400

@@ -233,3 +233,15 @@ def test_a_change_reads_the_heads_alone_until_they_have_run_out() -> None:
             assert chain.of(f"k{number}", None) == (0, 12 - number)
         assert chain.of("k9", None) == (91, 3), "two heads are left, for three ranks"
         assert chain.of("k10", None) == (0, 11)
+
+
+@pytest.mark.parametrize("n", [2**62, 2**63 - 1])
+def test_more_ranks_than_any_group_has_rows_are_all_rows(n: int) -> None:
+    groups = {f"k{number}": "abcdefgh"[number % 8] for number in range(9600)}
+    log: list[Step] = [(key, group, row(number), 1, 1) for number, (key, group) in enumerate(groups.items())]
+    log += [(key, None, None, 2, 2) for key in list(groups)[:9200]]
+    wide, narrow = (Chain(top(one, [("c0", True)], final=True), compat=False) for one in (n, 2000))
+    for part in (log[:8], log[8:9600], log[9600:]):
+        assert wide.rows(part) == narrow.rows(part)
+    assert recalled(wide) == recalled(narrow)
+    assert len(recalled(wide)) == 400

@@ -72,7 +72,9 @@ def _groups(lowering: Lowering, node: Aggregate) -> AggregateOperator | Fold:
     if node.functions is not None:
         assert isinstance(node.functions, UserFunctions)  # noqa: S101 - the handles make it
         result, user = lowering.value_of(node), node.functions
-        return Fold(keys, groups, value, result, user, keep_empty=keep_empty, atomic=atomic)
+        return Fold(
+            keys, groups, value, result, user, keep_empty=keep_empty, atomic=atomic, subtracts=not records
+        )
     inputs, results = lowering.types(node.input_fields), lowering.types(node.value)
     functions = tuple(
         aggregate_function(measure, list(inputs.values()), name, result, records=records)

@@ -185,9 +185,11 @@ class Suppress(Operator):
 
 
 def _encodable(value: pl.Expr, kind: pl.DataType) -> pl.Expr:
-    """Return a value that Polars can write as JSON: bytes become base 64, maps lists of pairs."""
+    """Return a value that Polars can write as JSON: bytes become base 64, maps lists of pairs, times numbers."""
     if isinstance(kind, pl.Binary):
         return value.bin.encode("base64")
+    if isinstance(kind, pl.Date | pl.Datetime):
+        return value.to_physical()
     if isinstance(kind, pl.Map):
         pairs = pl.List(pl.Struct({KEY: kind.key, VALUE: kind.value}))
         return _encodable(value.cast(pairs), pairs)

@@ -19,6 +19,7 @@ import polars as pl
 
 from tablestream.errors import CaptureError
 from tablestream.operators.captured.capture import CAPTURE, PREIMAGE
+from tablestream.operators.cells import cells
 from tablestream.operators.events import bools, ints, latest, touched_keys
 from tablestream.state.changes import KEY_HASH, LIVE, SEQ, number_keys
 from tablestream.state.positions import Bools, Ints, gather, starts
@@ -75,9 +76,8 @@ def checked(
         first = int(wrong[np.argmin(ints(rows[SEQ])[wrong])])
         there = None if before[first] < 0 else _named(rows, int(before[first]), columns)
         differ = [name for name, same in zip(columns, equal, strict=True) if not same[first]]
-        preimage = rows.row(first, named=True)
-        key = ", ".join(str(preimage[name]) for name in keys)
-        version = int(preimage["position"].partition(":")[0])
+        key = ", ".join(str(_cell(rows[name], first)) for name in keys)
+        version = int(rows["position"][first].partition(":")[0])
         raise _differs(key, version, differ, _named(rows, first, columns), there)
     return changes.filter(~is_preimage)
 
@@ -89,7 +89,13 @@ def _same(values: pl.Series, one: Ints, other: Ints) -> Bools:
 
 def _named(rows: pl.DataFrame, place: int, columns: Sequence[str]) -> dict[str, object]:
     """The values of a row under the names that users know."""
-    return dict(zip(columns, rows["v"][place].values(), strict=True))
+    parts = rows["v"].struct.unnest()
+    return {name: _cell(part, place) for name, part in zip(columns, parts, strict=True)}
+
+
+def _cell(values: pl.Series, place: int) -> object:
+    """The value at a position, in a form that always exists."""
+    return cells(values[place : place + 1])[0]
 
 
 def _differs(

@@ -38,11 +38,17 @@ class Collected:
 
 
 def collected(kind: Kind, values: Iterable[Any]) -> list[Any]:
-    """Make a list or a set of the values of a group, in the order in which their rows arrived."""
+    """Make a list or a set of the values of a group, in the order in which their rows arrived.
+
+    In a set a value stands where the first of its rows stands.
+    """
     present = [value for value in values if value is not None]
     if kind is Kind.COLLECT_LIST:
         return present
-    return list({hashable(value): value for value in reversed(present)}.values())[::-1]
+    first: dict[Any, Any] = {}
+    for value in present:
+        first.setdefault(hashable(value), value)
+    return list(first.values())
 
 
 def comparable(value: Any) -> Any:

@@ -34,7 +34,7 @@ from tablestream.operators.operator import Context, Emission, HasFinal
 from tablestream.operators.reduce.groups import GroupEvents, groups_changes, groups_trace
 from tablestream.operators.reduce.regroup import OLD, message_schema
 from tablestream.operators.reduce.user_values import DELETES, IS_NULL, misfit, reader, writer
-from tablestream.state.changes import NOTHING
+from tablestream.state.changes import LIVE, NOTHING
 from tablestream.state.positions import Bools
 from tablestream.state.trace import TraceSpec
 
@@ -81,6 +81,8 @@ class Fold(HasFinal):
         The user's functions.
     keep_empty, atomic, final
         As for `Aggregate`.
+    subtracts
+        Whether rows may be removed. If not, nothing is remembered of a group that a function deleted.
 
     Notes
     -----
@@ -94,6 +96,7 @@ class Fold(HasFinal):
     functions: UserFunctions
     keep_empty: bool = False
     atomic: bool = True
+    subtracts: bool = True
 
     @property
     def inputs(self) -> tuple[pl.Schema, ...]:
@@ -111,7 +114,7 @@ class Fold(HasFinal):
         """Apply the messages, emit the result of each turn, and remember it."""
         (arrived,) = inputs
         trace = context.trace("groups")
-        # A group that a function deleted is remembered for its number of rows.
+        # A group that a function deleted may be remembered, for its number of rows.
         exists = pl.col(AGGREGATE).is_not_null()
         events = GroupEvents.of(arrived, trace, list(self.group_keys), atomic=self.atomic, exists=exists)
         shape = self._shape
@@ -123,7 +126,8 @@ class Fold(HasFinal):
         )
         aggregates = shape.structs(results)
         yield Emission(0, answer.emitted.with_columns(aggregates.gather(answer.turns).alias("v0")))
-        trace.insert(answer.kept.with_columns(aggregates.gather(answer.last).alias(AGGREGATE)))
+        kept = answer.kept.with_columns(aggregates.gather(answer.last).alias(AGGREGATE))
+        trace.insert(kept if self.subtracts else kept.with_columns(exists.alias(LIVE)))
 
     @property
     def _shape(self) -> _Shape:

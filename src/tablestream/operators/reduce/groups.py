@@ -224,7 +224,7 @@ class Answered:
         Per turn that emits: ``_parent``, ``_kh``, group key as ``_k0``, ..., ``_ts``, ``_live``.
     kept
         What is remembered per group: ``_fh``, group key, ``_ts``, ``_live``, ``_rows``. A group that a function
-        deleted is remembered for its number of rows.
+        deleted is there for its number of rows.
     """
 
     turns: Ints

@@ -39,6 +39,8 @@ from tablestream.state.trace import Trace, TraceSpec
 
 #: The rank, where ranks are read from the state.
 RANK = "rank"
+#: More rows than a group can have.
+_MOST_ROWS = 2**32
 
 
 @dataclass(frozen=True)
@@ -104,7 +106,7 @@ class Top(HasFinal):
 
     @property
     def _rows(self) -> GroupRows:
-        return GroupRows(self.keys, self.group_keys, self.value, (self.order,), self.n)
+        return GroupRows(self.keys, self.group_keys, self.value, (self.order,), min(self.n, _MOST_ROWS))
 
     def run(self, inputs: Sequence[pl.DataFrame], context: Context) -> Iterator[Emission]:
         """Apply the messages, emit the ranks that each turn changes, and remember the rows."""
@@ -147,7 +149,7 @@ class Top(HasFinal):
         seen = rows.select(*self.keys, values.alias("v0"))
         changed = ~same_rows(seen, moves.before, moves.after)
         if self.final:
-            changed &= _is_last(moves, events, changed, self.n)
+            changed &= _is_last(moves, events, changed)
         at, rank, after = (one[changed] for one in (moves.at, moves.place + 1, moves.after))
         number = pl.Series(rank, dtype=pl.Int64)
         return turns[np.searchsorted(events.turn_end, at)].with_columns(
@@ -166,12 +168,12 @@ class Top(HasFinal):
         return pl.select(pl.struct(fields)).to_series()
 
 
-def _is_last(moves: Moves, events: GroupEvents, changed: Bools, n: int) -> Bools:
+def _is_last(moves: Moves, events: GroupEvents, changed: Bools) -> Bools:
     """Whether a change is the last one of its rank, and the rank shows a row after it or before the micro-batch."""
     group = events.group[moves.at]
     places = np.flatnonzero(changed)
     last = np.zeros(len(changed), dtype=bool)
-    rank = group[places] * n + moves.place[places]
-    order = np.argsort(rank, kind="stable")
-    last[places[order[ends(rank[order])]]] = True
+    order = np.lexsort((moves.place[places], group[places]))
+    places = places[order]
+    last[places[ends(group[places], moves.place[places])]] = True
     return last & ((moves.after >= 0) | (moves.place < events.remembered(ROWS)[group]))
