@@ -59,3 +59,15 @@ def test_rows_in_every_form_are_compared_in_the_types_of_what_was_found(spark: S
         assert_changes_equal(changes.select("id"), Rows.of(changes))
     with pytest.raises(ArgumentError, match="cannot be compared"):
         assert_changes_equal([1], "id\n1")  # type: ignore[arg-type]
+
+
+def test_columns_of_any_type_are_compared(spark: SparkSession) -> None:
+    """The keys of a map may be numbers, and the fields of a struct may have any name."""
+    row = "1 AS id, CAST(NULL AS map<int,string>) AS m, named_struct('first name', 'Ada', 'a-b', 1) AS s"
+    changes = spark.sql(f"SELECT {row}, 'upsert' AS _change_type")
+    assert_changes_equal(changes, [{"id": 1, "m": None}])
+    assert_changes_equal(changes, 'id | s\n1 | {"first name": "Ada", "a-b": 1}')
+    with pytest.raises(AssertionError, match="The rows differ"):
+        assert_changes_equal(changes, [{"id": 1, "m": {1: "one"}}])
+    with pytest.raises(ArgumentError, match="dictionaries"):
+        assert_changes_equal(changes, 'id | m\n1 | {"1": "one"}')

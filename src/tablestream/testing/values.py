@@ -32,7 +32,7 @@ def text_of(column: Column, kind: T.DataType) -> Column:
 def value_of(text: Column, kind: T.DataType) -> Column:
     """Read the text that `text_of` writes; null if it is no such value."""
     if isinstance(kind, T.ArrayType | T.MapType | T.StructType):
-        return F.from_json(text, kind.simpleString(), JSON_OPTIONS)
+        return F.from_json(text, kind, JSON_OPTIONS)
     if isinstance(kind, T.BinaryType):
         return F.when(text.rlike("^([0-9A-Fa-f]{2})*$"), F.unhex(text))
     return text.try_cast(kind)
@@ -77,11 +77,14 @@ def typed(
         A column does not exist, or a value does not fit its type.
     """
     kinds = _kinds(spark, schema, names)
-    texts = [
-        not isinstance(kind, T.StringType)
-        and all(row[at] is None or isinstance(row[at], str) for row in rows)
-        for at, kind in enumerate(kinds)
-    ]
+    texts = [_are_texts([row[at] for row in rows], kind) for at, kind in enumerate(kinds)]
+    for name, kind, is_text in zip(names, kinds, texts, strict=True):
+        if is_text and _has_other_keys(kind):
+            raise ArgumentError(
+                f"The column {name} is a {kind.simpleString()}, which has no text: keys in JSON are strings.",
+                hint="Give its values as Python's dictionaries.",
+                where=user_line(),
+            )
     given = T.StructType(
         [
             T.StructField(f"c{at}", T.StringType() if is_text else nullable(kind))
@@ -126,6 +129,21 @@ def _kinds(spark: SparkSession, schema: T.StructType, names: Sequence[str]) -> l
             where=user_line(),
         )
     return [known[fold(name)] for name in names]
+
+
+def _are_texts(cells: Sequence[Any], kind: T.DataType) -> bool:
+    """Whether the cells of a column are to be read from texts."""
+    given = [one for one in cells if one is not None]
+    return not isinstance(kind, T.StringType) and bool(given) and all(isinstance(one, str) for one in given)
+
+
+def _has_other_keys(kind: T.DataType) -> bool:
+    """Whether a map in a type has keys that are no strings."""
+    if isinstance(kind, T.MapType):
+        return not isinstance(kind.keyType, T.StringType) or _has_other_keys(kind.valueType)
+    if isinstance(kind, T.ArrayType):
+        return _has_other_keys(kind.elementType)
+    return isinstance(kind, T.StructType) and any(_has_other_keys(one.dataType) for one in kind)
 
 
 def _check_casts(read: pa.Table, names: Sequence[str], kinds: Sequence[T.DataType]) -> None:
