@@ -71,11 +71,6 @@ class FirstChangesSink(KeyedSink, ABC):
         """There is one console. Several outputs of a query may share it."""
         return "console"
 
-    @property
-    def needs_final(self) -> bool:
-        """Every change is shown."""
-        return False
-
     def check(self, spark: SparkSession, columns: Sequence[str]) -> None:  # noqa: ARG002 (the contract's)
         """Refuse Spark Connect, where another process calls ``foreachBatch``."""
         if not has_context(spark):

@@ -48,7 +48,6 @@ class DeltaSink(KeyedSink):
 
     @property
     def target(self) -> str:
-        """Kind and place."""
         return f"delta {self.path}"
 
     @property

@@ -306,13 +306,7 @@ class FileSink(KeyedSink):
 
     @property
     def target(self) -> str:
-        """Kind and place."""
         return f"files {self.path}"
-
-    @property
-    def needs_final(self) -> bool:
-        """A log takes every change."""
-        return False
 
     def check(self, spark: SparkSession, columns: Sequence[str]) -> None:  # noqa: ARG002 (every session will do)
         """Refuse a column with the name of the directories: readers would use their number for it."""

@@ -73,13 +73,7 @@ class KafkaSink(KeyedSink):
 
     @property
     def target(self) -> str:
-        """Kind and place."""
         return f"kafka {self.topic} at {self.bootstrap_servers}"
-
-    @property
-    def needs_final(self) -> bool:
-        """A topic takes every change."""
-        return False
 
     def check(self, spark: SparkSession, columns: Sequence[str]) -> None:  # noqa: ARG002 (the contract's)
         """Refuse a session without Spark's Kafka connector, or one that would show a password."""

@@ -34,13 +34,7 @@ class MemorySink(KeyedSink):
 
     @property
     def target(self) -> str:
-        """Kind and name."""
         return f"memory {self.name}"
-
-    @property
-    def needs_final(self) -> bool:
-        """Every change is kept."""
-        return False
 
     def check(self, spark: SparkSession, columns: Sequence[str]) -> None:  # noqa: ARG002 (the contract's)
         """Refuse Spark Connect: the rows would stay in a worker of the server."""

@@ -78,15 +78,11 @@ class PostgresSink(KeyedSink):
     statements: Statements | None = field(default=None, repr=False)
     inline_bytes: int = field(default=INLINE_BYTES, repr=False)
 
-    @property
-    def target(self) -> str:
-        """Kind and place."""
-        return f"postgres {self.table} at {self.server.place}"
+    needs_final = True
 
     @property
-    def needs_final(self) -> bool:
-        """The table needs the last change per key."""
-        return True
+    def target(self) -> str:
+        return f"postgres {self.table} at {self.server.place}"
 
     def check(self, spark: SparkSession, columns: Sequence[str]) -> None:  # noqa: ARG002 (every session will do)
         """Refuse names that PostgreSQL cannot have."""

@@ -121,9 +121,14 @@ class RecordSink(Sink, Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyedSink:
-    """What the library's own sinks share: the key columns, which the runner sets."""
+    """What the library's own sinks share: the key columns, which the runner sets; most of them take every change."""
 
     key_columns: tuple[str, ...] = ()
+
+    @property
+    def needs_final(self) -> bool:
+        """Whether the sink keeps one row per key."""
+        return False
 
     def keyed_by(self, names: Sequence[str]) -> Self:
         """Return the same sink with the key columns."""

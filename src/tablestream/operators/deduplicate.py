@@ -67,6 +67,8 @@ class Deduplicate(Operator):
     keys: pl.Schema
     value: pl.DataType
 
+    reasons = (REPEATED,)
+
     @property
     def inputs(self) -> tuple[pl.Schema, ...]:
         return (keyed_rows(self.keys, {"v": self.value, **_PLACE}),)
@@ -88,10 +90,6 @@ class Deduplicate(Operator):
                 schema=pl.Schema({**_PLACE, LIVE: pl.Boolean()}),
             ),
         )
-
-    @property
-    def reasons(self) -> tuple[str, ...]:
-        return (REPEATED,)
 
     def run(self, inputs: Sequence[pl.DataFrame], context: Context) -> Iterator[Emission]:
         """Emit the records that are not repeats, and remember the latest micro-batch of each writer."""

@@ -21,7 +21,6 @@ import polars as pl
 
 from tablestream.operators.operator import NUMBER, PARENT, Context, Emission, Operator, keyed_changes
 from tablestream.state.changes import LIVE, SEQ, STEP
-from tablestream.state.trace import TraceSpec
 
 
 @dataclass(frozen=True)
@@ -47,6 +46,8 @@ class FlatMap(Operator):
     value: pl.DataType
     takes_apart: bool
 
+    traces = ()
+
     @property
     def inputs(self) -> tuple[pl.Schema, ...]:
         return (keyed_changes(self.keys, self.arrays),)
@@ -54,10 +55,6 @@ class FlatMap(Operator):
     @property
     def outputs(self) -> tuple[pl.Schema, ...]:
         return (keyed_changes(self.keys, self.value),)
-
-    @property
-    def traces(self) -> tuple[TraceSpec, ...]:
-        return ()
 
     def run(self, inputs: Sequence[pl.DataFrame], context: Context) -> Iterator[Emission]:  # noqa: ARG002
         """Emit the elements."""

@@ -56,9 +56,9 @@ class SequenceBy(Operator):
     sequence: pl.DataType
     retention_us: int | None
 
-    @property
-    def parameters(self) -> tuple[str, ...]:
-        return ("retention_us",)
+    parameters = ("retention_us",)
+    reasons = (NULL_SEQUENCE, SUPERSEDED)
+    rejects = True
 
     @property
     def inputs(self) -> tuple[pl.Schema, ...]:
@@ -77,14 +77,6 @@ class SequenceBy(Operator):
                 name="sequences", number=0, hash=KEY_HASH, key=tuple(self.keys), schema=schema, expires=UNTIL
             ),
         )
-
-    @property
-    def reasons(self) -> tuple[str, ...]:
-        return (NULL_SEQUENCE, SUPERSEDED)
-
-    @property
-    def rejects(self) -> bool:
-        return True
 
     def run(self, inputs: Sequence[pl.DataFrame], context: Context) -> Iterator[Emission]:
         """Emit the changes that win, and remember their sequences."""

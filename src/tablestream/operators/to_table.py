@@ -24,7 +24,6 @@ import polars as pl
 from tablestream.operators.operator import PARENT, Context, Emission, Operator, keyed_changes
 from tablestream.operators.reasons import NULL_KEY
 from tablestream.state.changes import SEQ, STEP
-from tablestream.state.trace import TraceSpec
 
 
 @dataclass(frozen=True)
@@ -49,6 +48,10 @@ class ToTable(Operator):
     value: pl.DataType
     atomic: bool = True
 
+    traces = ()
+    reasons = (NULL_KEY,)
+    rejects = True
+
     @property
     def inputs(self) -> tuple[pl.Schema, ...]:
         return (keyed_changes(self.keys, self.value),)
@@ -56,18 +59,6 @@ class ToTable(Operator):
     @property
     def outputs(self) -> tuple[pl.Schema, ...]:
         return self.inputs
-
-    @property
-    def traces(self) -> tuple[TraceSpec, ...]:
-        return ()
-
-    @property
-    def reasons(self) -> tuple[str, ...]:
-        return (NULL_KEY,)
-
-    @property
-    def rejects(self) -> bool:
-        return True
 
     def run(self, inputs: Sequence[pl.DataFrame], context: Context) -> Iterator[Emission]:
         """Emit the records as changes."""

@@ -64,9 +64,7 @@ class Upsert(Operator):
     keep_rows: bool = False
     whole_steps: bool = False
 
-    @property
-    def parameters(self) -> tuple[str, ...]:
-        return ("keep_old", "minimal", "final", "whole_steps")
+    parameters = ("keep_old", "minimal", "final", "whole_steps")
 
     @property
     def inputs(self) -> tuple[pl.Schema, ...]:

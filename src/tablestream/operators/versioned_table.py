@@ -52,9 +52,9 @@ class VersionedTable(Operator):
     history_us: int
     forgetful: bool = False
 
-    @property
-    def parameters(self) -> tuple[str, ...]:
-        return ("history_us",)
+    parameters = ("history_us",)
+    reasons = (EXPIRED,)
+    rejects = True
 
     @property
     def inputs(self) -> tuple[pl.Schema, ...]:
@@ -71,14 +71,6 @@ class VersionedTable(Operator):
     @property
     def traces(self) -> tuple[TraceSpec, ...]:
         return (self._versions.trace,)
-
-    @property
-    def reasons(self) -> tuple[str, ...]:
-        return (EXPIRED,)
-
-    @property
-    def rejects(self) -> bool:
-        return True
 
     def run(self, inputs: Sequence[pl.DataFrame], context: Context) -> Iterator[Emission]:
         """Write the changes in their order, and emit them."""

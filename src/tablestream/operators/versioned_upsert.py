@@ -83,9 +83,7 @@ class VersionedUpsert(Operator):
     minimal: bool = True
     final: bool = False
 
-    @property
-    def parameters(self) -> tuple[str, ...]:
-        return ("keep_old", "minimal", "final", "history_us")
+    parameters = ("keep_old", "minimal", "final", "history_us")
 
     @property
     def inputs(self) -> tuple[pl.Schema, ...]:

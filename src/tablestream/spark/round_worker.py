@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Protocol
 
 from tablestream.operators.operator import WallClock
@@ -13,9 +13,8 @@ from tablestream.runtime.measures import Counts
 from tablestream.runtime.rounds import METRICS, Placed, Round, copied_name
 from tablestream.runtime.run_round import run_round
 from tablestream.spark import blobs
-from tablestream.spark.caching import worker_cache
 from tablestream.state.births import NewShard
-from tablestream.state.cache import ChunkCache
+from tablestream.state.cache import ChunkCache, RunCache
 from tablestream.state.shard import ShardState
 from tablestream.state.store import StateStore
 
@@ -31,6 +30,8 @@ _LARGE_COPY_BYTES = 64 << 20
 
 _log = logging.getLogger(__name__)
 _warned: set[str] = set()
+#: One per process and directory, kept as long as Spark keeps the worker.
+_cache = cache(RunCache)
 
 
 class Timers(Protocol):
@@ -79,7 +80,7 @@ class RoundWorker:
     @cached_property
     def cache(self) -> ChunkCache:
         """The runs that this process has decoded."""
-        return worker_cache(self.cache_directory, self.cache_bytes)
+        return _cache(self.cache_directory, self.cache_bytes)
 
     def run(
         self,

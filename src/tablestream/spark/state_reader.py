@@ -8,12 +8,9 @@ their clocks.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -121,30 +118,17 @@ def _time(state: StoredState, table: StoredTable, as_of: str | datetime | None) 
     return moment_us
 
 
-@dataclass(frozen=True)
-class _ShardReader:
-    """Reads the rows of a table in one shard from its manifest (the row without a trace) and its chunks."""
-
-    rows: StoredRows
-
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the rows, a bounded number at a time."""
-        store = store_of(batches)
-        yield from self.rows.of(store)
-
-
 def _rows(state: StoredState, table: StoredTable, as_of_us: int | None) -> DataFrame:
     """Return the rows of a table as users see them."""
     stored = StoredRows.of_table(table, as_of_us)
-    reader = _ShardReader(stored)
     of_table = F.col("trace").isin([spec.number for spec in table.traces])
-    parts = state.manifests(table.round).unionByName(state.chunks(table.round).where(of_table))
-    parts = parts.unionByName(state.shards(table.round))
+    heads = state.manifests(table.round).unionByName(state.shards(table.round))
+    parts = heads.unionByName(state.chunks(table.round).where(of_table))
     if table.copied:
-        heads = state.manifests(table.round).unionByName(state.shards(table.round))
         any_shard = heads.select(F.min(blobs.SHARD)).first()
         parts = parts.where(F.col(blobs.SHARD) == F.lit(any_shard[0] if any_shard else None))
-    rows = parts.groupBy(blobs.SHARD).applyInArrow(by_batches(reader), stored.schema)
+    read = by_batches(lambda batches: stored.of(store_of(batches)))
+    rows = parts.groupBy(blobs.SHARD).applyInArrow(read, stored.schema)
     return rows.select(*shown(state.spark, table))
 
 

@@ -485,13 +485,11 @@ class Deduplicate(OneParent):
 
     parent: Source
 
+    meaning = "deduplicate"
+
     @property
     def is_stream(self) -> bool:
         return self.parent.is_stream
-
-    @property
-    def meaning(self) -> str:
-        return "deduplicate"
 
 
 @dataclass(frozen=True, eq=False)
@@ -579,9 +577,7 @@ class Transactions(OneParent):
 class ToTable(OneParent):
     """The records of a stream as the changes of a table."""
 
-    @property
-    def meaning(self) -> str:
-        return "to_table"
+    meaning = "to_table"
 
 
 def _names(fields: Fields) -> str:

@@ -78,9 +78,7 @@ class SelectKey(OneParent):
 
     columns: tuple[Named, ...]
 
-    @property
-    def is_stream(self) -> bool:
-        return True
+    is_stream = True
 
     @property
     def meaning(self) -> str:
@@ -101,13 +99,8 @@ class FlatMap(OneParent):
 
     takes_apart: bool
 
-    @property
-    def is_stream(self) -> bool:
-        return True
-
-    @property
-    def meaning(self) -> str:
-        return "flat_map"
+    is_stream = True
+    meaning = "flat_map"
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,13 +110,11 @@ class Merge(Node):
     left: Node
     right: Node
 
+    is_stream = True
+
     @property
     def parents(self) -> tuple[Node, ...]:
         return (self.left, self.right)
-
-    @property
-    def is_stream(self) -> bool:
-        return True
 
     @property
     def meaning(self) -> str:
@@ -134,10 +125,5 @@ class Merge(Node):
 class ToStream(OneParent):
     """The changes of a table as records: a tombstone is a record without a value."""
 
-    @property
-    def is_stream(self) -> bool:
-        return True
-
-    @property
-    def meaning(self) -> str:
-        return "to_stream"
+    is_stream = True
+    meaning = "to_stream"

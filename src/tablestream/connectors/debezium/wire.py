@@ -7,7 +7,7 @@ a schema gets the `Wire` that the table's column and the modes of the connector 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 _BASES = frozenset(
@@ -77,10 +77,6 @@ class Wire:
     def shown(self) -> str:
         """Return the type as errors show it."""
         return f"{self.base} ({self.name})" if self.name else self.base
-
-    def required(self) -> Wire:
-        """Return the same, not optional."""
-        return replace(self, optional=False)
 
 
 def wire_of(schema: Any) -> Wire:

@@ -60,9 +60,9 @@ class Reorder(Operator):
     bound_us: int
     splits_steps: bool = True
 
-    @property
-    def parameters(self) -> tuple[str, ...]:
-        return ("bound_us",)
+    parameters = ("bound_us",)
+    marks = (ARRIVALS, WAITING)
+    reasons = (LATE,)
 
     @property
     def inputs(self) -> tuple[pl.Schema, ...]:
@@ -73,19 +73,10 @@ class Reorder(Operator):
         return self.inputs
 
     @property
-    def marks(self) -> tuple[str, ...]:
-        """How many changes have arrived, and the start of the index."""
-        return (ARRIVALS, WAITING)
-
-    @property
     def traces(self) -> tuple[TraceSpec, ...]:
         columns = {KEY_HASH: pl.Int64(), **self.keys, ARRIVAL: pl.Int64()}
         columns |= {_EXISTS: pl.Boolean(), "v": self.value}
         return (by_time(WAITING, 0, TS, columns, [ARRIVAL], ARRIVAL),)
-
-    @property
-    def reasons(self) -> tuple[str, ...]:
-        return (LATE,)
 
     def run(self, inputs: Sequence[pl.DataFrame], context: Context) -> Iterator[Emission]:
         """Hold the changes, emit those that are due, and remember the others."""

@@ -94,9 +94,8 @@ class Suppress(Operator):
     wall_clock_us: int | None = None
     minimal: bool = False
 
-    @property
-    def parameters(self) -> tuple[str, ...]:
-        return ("minimal", "until_us", "wall_clock_us", "max_records", "max_bytes", "fail_when_full")
+    parameters = ("minimal", "until_us", "wall_clock_us", "max_records", "max_bytes", "fail_when_full")
+    marks = (_RECORDS, _BYTES, WAITING, BY_ARRIVAL)
 
     @property
     def inputs(self) -> tuple[pl.Schema, ...]:
@@ -109,11 +108,6 @@ class Suppress(Operator):
     @property
     def needs_clock(self) -> bool:
         return self.wall_clock_us is not None
-
-    @property
-    def marks(self) -> tuple[str, ...]:
-        """How much is held, and the starts of the indexes."""
-        return (_RECORDS, _BYTES, WAITING, BY_ARRIVAL)
 
     @property
     def traces(self) -> tuple[TraceSpec, ...]:

@@ -114,9 +114,8 @@ class CapturedTable(Operator):
     commits: bool = False
     snapshots: str = "complete"
 
-    @property
-    def parameters(self) -> tuple[str, ...]:
-        return ("follows_moves", "truncates", "commits")
+    parameters = ("follows_moves", "truncates", "commits")
+    rejects = True
 
     @property
     def inputs(self) -> tuple[pl.Schema, ...]:
@@ -156,10 +155,6 @@ class CapturedTable(Operator):
     @property
     def reasons(self) -> tuple[str, ...]:
         return (REPEATED, UNKNOWN_VALUE, ADDED_COLUMN, *map(filled, self.columns))
-
-    @property
-    def rejects(self) -> bool:
-        return True
 
     def run(self, inputs: Sequence[pl.DataFrame], context: Context) -> Iterator[Emission]:
         """Process the changes up to each truncate, then the ends of snapshots."""

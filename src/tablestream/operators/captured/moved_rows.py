@@ -65,6 +65,9 @@ class MovedRows(Operator):
     value: pl.Struct
     columns: tuple[str, ...]
 
+    marks = (_ARRIVALS,)
+    rejects = True
+
     @property
     def inputs(self) -> tuple[pl.Schema, ...]:
         return (changes_of_captured(self.keys, self.value),)
@@ -86,16 +89,8 @@ class MovedRows(Operator):
         )
 
     @property
-    def marks(self) -> tuple[str, ...]:
-        return (_ARRIVALS,)
-
-    @property
     def reasons(self) -> tuple[str, ...]:
         return (UNKNOWN_VALUE, *map(filled, self.columns))
-
-    @property
-    def rejects(self) -> bool:
-        return True
 
     def run(self, inputs: Sequence[pl.DataFrame], context: Context) -> Iterator[Emission]:
         """Pass on the rows that were never moved; fill the others."""

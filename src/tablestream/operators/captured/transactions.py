@@ -79,9 +79,10 @@ class TransactionGate(Operator):
     timeout_us: int | None
     tables: tuple[str, ...] = ()
 
-    @property
-    def parameters(self) -> tuple[str, ...]:
-        return ("timeout_us",)
+    parameters = ("timeout_us",)
+    marks = (_ENDS,)
+    reasons = (INCOMPLETE,)
+    splits_steps = True
 
     @property
     def inputs(self) -> tuple[pl.Schema, ...]:
@@ -109,20 +110,8 @@ class TransactionGate(Operator):
         )
 
     @property
-    def marks(self) -> tuple[str, ...]:
-        return (_ENDS,)
-
-    @property
-    def reasons(self) -> tuple[str, ...]:
-        return (INCOMPLETE,)
-
-    @property
     def needs_clock(self) -> bool:
         return self.timeout_us is not None
-
-    @property
-    def splits_steps(self) -> bool:
-        return True
 
     def run(self, inputs: Sequence[pl.DataFrame], context: Context) -> Iterator[Emission]:
         """Count events, let transactions that ended stand in line, and release the complete ones."""
@@ -257,6 +246,8 @@ class HeldChanges(Operator):
     keys: pl.Schema
     value: pl.DataType
 
+    marks = (_ARRIVALS,)
+
     @property
     def inputs(self) -> tuple[pl.Schema, ...]:
         return (*self.outputs, TransactionGate(None).outputs[0])
@@ -279,10 +270,6 @@ class HeldChanges(Operator):
             TraceSpec(_WAITING, 0, schema, (TRANSACTION,), (_ORDER,), hash=_HASH),
             TraceSpec(_BLOCKED, 1, blocked, tuple(self.keys), hash=KEY_HASH),
         )
-
-    @property
-    def marks(self) -> tuple[str, ...]:
-        return (_ARRIVALS,)
 
     def run(self, inputs: Sequence[pl.DataFrame], context: Context) -> Iterator[Emission]:
         """Let changes wait for their transactions, and emit those that are released."""

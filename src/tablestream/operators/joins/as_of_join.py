@@ -117,9 +117,8 @@ class AsOfJoin(Operator):
     wall_clock_us: int | None = None
     corrections: bool = False
 
-    @property
-    def parameters(self) -> tuple[str, ...]:
-        return ("keep_left", "history_us", "grace_us", "table_advances", "wall_clock_us")
+    parameters = ("keep_left", "history_us", "grace_us", "table_advances", "wall_clock_us")
+    rejects = True
 
     @property
     def inputs(self) -> tuple[pl.Schema, ...]:
@@ -183,10 +182,6 @@ class AsOfJoin(Operator):
     @property
     def reasons(self) -> tuple[str, ...]:
         return (NULL_KEY_OR_VALUE,) if self.grace_us is None else (NULL_KEY_OR_VALUE, LATE)
-
-    @property
-    def rejects(self) -> bool:
-        return True
 
     def run(self, inputs: Sequence[pl.DataFrame], context: Context) -> Iterator[Emission]:
         """Join the records that are due, and remember versions and the records that still wait."""

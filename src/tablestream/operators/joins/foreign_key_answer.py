@@ -120,9 +120,7 @@ class ForeignKeyAnswer(HasFinal):
     atomic: bool = True
     stale: bool = False
 
-    @property
-    def parameters(self) -> tuple[str, ...]:
-        return ("keep_left", "pair", "keep_right", "minimal_right", "final")
+    parameters = ("keep_left", "pair", "keep_right", "minimal_right", "final")
 
     @property
     def inputs(self) -> tuple[pl.Schema, ...]:

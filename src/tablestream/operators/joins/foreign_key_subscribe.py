@@ -128,9 +128,7 @@ class ForeignKeySubscribe(HasFinal):
     keep_right: bool = False
     compare_values: bool = False
 
-    @property
-    def parameters(self) -> tuple[str, ...]:
-        return ("rules", "keep_right", "final")
+    parameters = ("rules", "keep_right", "final")
 
     @property
     def inputs(self) -> tuple[pl.Schema, ...]:
@@ -267,20 +265,10 @@ class _Moves:
     def leaving(self, rules: Rules) -> tuple[Bools, Ints]:
         """Which changes end a subscription, and with which kind of message."""
         leaves = self.had & ~(self.has & self.same)
-        if rules is Rules.LEFT:
-            silent = np.ones(len(leaves), dtype=bool)
-        elif rules is Rules.INNER:
-            silent = self.has
-        else:
-            silent = np.zeros(len(leaves), dtype=bool)
+        silent = (self.has | (rules is Rules.LEFT)) & (rules is not Rules.PAIR)
         return leaves, np.where(silent, Kind.UNSUBSCRIBE, Kind.UNSUBSCRIBE_ANSWER).astype(np.int64)
 
     def coming(self, rules: Rules) -> tuple[Bools, Ints]:
         """Which changes make or renew a subscription, and with which kind of message."""
-        if rules is Rules.LEFT:
-            always = np.ones(len(self.has), dtype=bool)
-        elif rules is Rules.INNER:
-            always = self.had & ~self.same
-        else:
-            always = np.zeros(len(self.has), dtype=bool)
+        always = ((self.had & ~self.same) | (rules is Rules.LEFT)) & (rules is not Rules.PAIR)
         return self.has, np.where(always, Kind.ANSWER_ALWAYS, Kind.ANSWER_IF_FOUND).astype(np.int64)

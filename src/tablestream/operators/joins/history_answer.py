@@ -73,9 +73,9 @@ class HistoryAnswer(Operator):
     history_us: int
     keep_left: bool = False
 
-    @property
-    def parameters(self) -> tuple[str, ...]:
-        return ("keep_left", "history_us")
+    parameters = ("keep_left", "history_us")
+    reasons = (EXPIRED,)
+    rejects = True
 
     @property
     def inputs(self) -> tuple[pl.Schema, ...]:
@@ -113,14 +113,6 @@ class HistoryAnswer(Operator):
     @property
     def traces(self) -> tuple[TraceSpec, ...]:
         return (self._versions.trace, self._subscriptions)
-
-    @property
-    def reasons(self) -> tuple[str, ...]:
-        return (EXPIRED,)
-
-    @property
-    def rejects(self) -> bool:
-        return True
 
     def run(self, inputs: Sequence[pl.DataFrame], context: Context) -> Iterator[Emission]:
         """Answer the subscriptions that ask, send new versions to all subscriptions, and remember both."""

@@ -73,9 +73,9 @@ class HistoryJoin(Operator):
     values: tuple[pl.DataType, pl.DataType]
     history_us: int
 
-    @property
-    def parameters(self) -> tuple[str, ...]:
-        return ("history_us",)
+    parameters = ("history_us",)
+    reasons = (EXPIRED,)
+    rejects = True
 
     @property
     def inputs(self) -> tuple[pl.Schema, ...]:
@@ -106,14 +106,6 @@ class HistoryJoin(Operator):
     def marks(self) -> tuple[str, ...]:
         """The times that the operator keeps."""
         return self._result.marks
-
-    @property
-    def reasons(self) -> tuple[str, ...]:
-        return (EXPIRED,)
-
-    @property
-    def rejects(self) -> bool:
-        return True
 
     def run(self, inputs: Sequence[pl.DataFrame], context: Context) -> Iterator[Emission]:
         """Write the versions of both sides, and emit how the result changes."""

@@ -71,9 +71,8 @@ class HistorySubscribe(Operator):
     history_us: int
     keep_left: bool = False
 
-    @property
-    def parameters(self) -> tuple[str, ...]:
-        return ("keep_left", "history_us")
+    parameters = ("keep_left", "history_us")
+    rejects = True
 
     @property
     def inputs(self) -> tuple[pl.Schema, ...]:
@@ -99,10 +98,6 @@ class HistorySubscribe(Operator):
     @property
     def reasons(self) -> tuple[str, ...]:
         return (EXPIRED,) if self.keep_left else (EXPIRED, NULL_FOREIGN_KEY)
-
-    @property
-    def rejects(self) -> bool:
-        return True
 
     def run(self, inputs: Sequence[pl.DataFrame], context: Context) -> Iterator[Emission]:
         """Write the versions, and send how their subscriptions change."""

@@ -96,9 +96,7 @@ class KeyJoin(HasFinal):
     minimal: tuple[bool, ...]
     atomic: bool = True
 
-    @property
-    def parameters(self) -> tuple[str, ...]:
-        return ("tree", "final")
+    parameters = ("tree", "final")
 
     @property
     def inputs(self) -> tuple[pl.Schema, ...]:

@@ -76,9 +76,9 @@ class ResultHistory(Operator):
     values: tuple[pl.DataType, pl.DataType]
     history_us: int
 
-    @property
-    def parameters(self) -> tuple[str, ...]:
-        return ("history_us",)
+    parameters = ("history_us",)
+    marks = (SHOWN,)
+    reasons = (EXPIRED,)
 
     @property
     def inputs(self) -> tuple[pl.Schema, ...]:
@@ -97,15 +97,6 @@ class ResultHistory(Operator):
     @property
     def traces(self) -> tuple[TraceSpec, ...]:
         return (self._versions.trace,)
-
-    @property
-    def marks(self) -> tuple[str, ...]:
-        """The times that the operator keeps."""
-        return (SHOWN,)
-
-    @property
-    def reasons(self) -> tuple[str, ...]:
-        return (EXPIRED,)
 
     def run(self, inputs: Sequence[pl.DataFrame], context: Context) -> Iterator[Emission]:
         """Emit what the pieces change, and remember what was emitted."""

@@ -76,9 +76,9 @@ class StreamTableJoin(Operator):
     keep_left: bool = False
     atomic: bool = True
 
-    @property
-    def parameters(self) -> tuple[str, ...]:
-        return ("keep_left",)
+    parameters = ("keep_left",)
+    reasons = (NULL_KEY_OR_VALUE,)
+    rejects = True
 
     @property
     def inputs(self) -> tuple[pl.Schema, ...]:
@@ -95,14 +95,6 @@ class StreamTableJoin(Operator):
     @property
     def traces(self) -> tuple[TraceSpec, ...]:
         return (self._table,)
-
-    @property
-    def reasons(self) -> tuple[str, ...]:
-        return (NULL_KEY_OR_VALUE,)
-
-    @property
-    def rejects(self) -> bool:
-        return True
 
     def run(self, inputs: Sequence[pl.DataFrame], context: Context) -> Iterator[Emission]:
         """Join the records of the micro-batch, and remember the table."""

@@ -52,6 +52,9 @@ class RecordGroups(HasFinal):
     groups: Aggregate | Fold
     keys: pl.Schema
 
+    reasons = (NULL_KEY_OR_VALUE,)
+    rejects = True
+
     @property
     def inputs(self) -> tuple[pl.Schema, ...]:
         group = {FOREIGN_HASH: pl.Int64(), **self.groups.group_keys}
@@ -64,14 +67,6 @@ class RecordGroups(HasFinal):
     @property
     def traces(self) -> tuple[TraceSpec, ...]:
         return self.groups.traces
-
-    @property
-    def reasons(self) -> tuple[str, ...]:
-        return (NULL_KEY_OR_VALUE,)
-
-    @property
-    def rejects(self) -> bool:
-        return True
 
     def run(self, inputs: Sequence[pl.DataFrame], context: Context) -> Iterator[Emission]:
         """Send each record to its group."""
