@@ -32,7 +32,7 @@ def text_of(column: Column, kind: T.DataType) -> Column:
 def value_of(text: Column, kind: T.DataType) -> Column:
     """Read the text that `text_of` writes; null if it is no such value."""
     if isinstance(kind, T.ArrayType | T.MapType | T.StructType):
-        return F.from_json(text, kind, JSON_OPTIONS)
+        return F.from_json(text, kind.json(), JSON_OPTIONS)
     if isinstance(kind, T.BinaryType):
         return F.when(text.rlike("^([0-9A-Fa-f]{2})*$"), F.unhex(text))
     return text.try_cast(kind)
