@@ -143,6 +143,13 @@ def from_debezium(
             where=where,
         )
     topic = f"{prefix}.transaction" if transactions is True else transactions
+    if isinstance(starting_offsets, Mapping) and topic not in starting_offsets:
+        raise ArgumentError(
+            f"starting_offsets= does not name '{topic}': the ends of transactions before the tables' offsets would be"
+            " waited for.",
+            hint="Give the offsets of the transaction topic, too.",
+            where=where,
+        )
     return replace(topics, _transactions=topics._ends(topic, transaction_timeout))  # noqa: SLF001
 
 

@@ -157,6 +157,14 @@ def test_each_source_begins_at_the_offsets_of_its_topic(monkeypatch: pytest.Monk
         else:
             wanted: dict[str, Any] = {topic: {topic: parts} for topic, parts in offsets.items()}
             assert begins == {**wanted, "db.transaction": "earliest"}
+            with pytest.raises(ArgumentError, match="does not name 'db"):
+                ts.from_debezium(
+                    cast("Any", object()),
+                    "db",
+                    bootstrap_servers="host:9092",
+                    starting_offsets=given,
+                    transactions=True,
+                )
 
 
 def test_a_delete_of_a_frame_without_timestamps_is_not_lost(spark: SparkSession, tmp_path: Path) -> None:

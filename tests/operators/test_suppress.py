@@ -83,4 +83,16 @@ def test_dates_and_times_beyond_all_years_have_bytes(zone: str | None) -> None:
     context = Context(state.trace, Counter())
     (emission,) = operator.run([frame], context)
     assert emission.rows.is_empty()
-    assert 200 < context.marks["bytes"] < 400
+    assert 200 < context.marks["bytes"] < 500
+
+
+def test_ordinary_dates_and_times_have_the_bytes_that_older_states_counted() -> None:
+    value = pl.Struct({"c0": pl.Datetime("us", "UTC"), "c1": pl.Date()})
+    operator = Suppress(pl.Schema({"_k0": pl.Int64()}), value, 1000, max_bytes=1000)
+    cells = column([{"c0": 1_700_000_000_123_456, "c1": 19_000}], value)
+    rows = pl.DataFrame({"_k0": [1], "v": cells})
+    assert operator._sizes(rows) == [
+        len(
+            pl.select(pl.struct(pl.lit(1).alias("_k0"), pl.lit(cells).alias("v")).struct.json_encode()).item()
+        )
+    ]

@@ -36,9 +36,13 @@ _HDFS = f"{_STORES}.HDFSBackedStateStoreProvider"
 _MANY = 4096
 
 _changing = Lock()
-_EXACT_PARQUET = {
-    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
-    "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
+#: What lets Spark write dates and times into Parquet as they are not, and what to set instead.
+_INEXACT_PARQUET = {
+    ("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MILLIS"): "TIMESTAMP_MICROS",
+    ("spark.sql.parquet.datetimeRebaseModeInWrite", "EXCEPTION"): "CORRECTED",
+    ("spark.sql.parquet.datetimeRebaseModeInWrite", "LEGACY"): "CORRECTED",
+    ("spark.sql.parquet.int96RebaseModeInWrite", "EXCEPTION"): "CORRECTED",
+    ("spark.sql.parquet.int96RebaseModeInWrite", "LEGACY"): "CORRECTED",
 }
 
 
@@ -95,9 +99,18 @@ def configured(spark: SparkSession, shards: int) -> Iterator[None]:
 
 @contextmanager
 def exact_parquet(spark: SparkSession) -> Iterator[None]:
-    """Let a session write every date and time into Parquet as it is, whatever it says for the user's files."""
-    with _changing, _changed(spark, _EXACT_PARQUET):
-        yield
+    """Let a session write every date and time into Parquet as it is, whatever it says for the user's files.
+
+    Most sessions do so anyway. In others no query starts meanwhile.
+    """
+    with _changing:
+        inexact = _INEXACT_PARQUET.items()
+        wanted = {name: exact for (name, value), exact in inexact if spark.conf.get(name, None) == value}
+        if wanted:
+            with _changed(spark, wanted):
+                yield
+            return
+    yield
 
 
 @contextmanager

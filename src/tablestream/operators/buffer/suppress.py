@@ -55,6 +55,10 @@ _HELD = "held"
 #: The marks that say how much the shard holds.
 _RECORDS, _BYTES = "records", "bytes"
 
+#: Polars writes dates up to the year 262142; in days since 1970.
+_LAST_DAY = 94_000_000
+_DAY_US = 86_400_000_000
+
 
 @dataclass(frozen=True)
 class Suppress(Operator):
@@ -179,11 +183,15 @@ class Suppress(Operator):
 
 
 def _encodable(value: pl.Expr, kind: pl.DataType) -> pl.Expr:
-    """Return a value that Polars can write as JSON: bytes become base 64, maps lists of pairs, times numbers."""
+    """Return a value that Polars can write as JSON: bytes become base 64, maps lists of pairs.
+
+    A date or time that Polars cannot write counts as the last or first that it can.
+    """
     if isinstance(kind, pl.Binary):
         return value.bin.encode("base64")
     if isinstance(kind, pl.Date | pl.Datetime):
-        return value.to_physical()
+        last = _LAST_DAY if isinstance(kind, pl.Date) else _LAST_DAY * _DAY_US
+        return value.to_physical().clip(-last, last).cast(kind)
     if isinstance(kind, pl.Map):
         pairs = pl.List(pl.Struct({KEY: kind.key, VALUE: kind.value}))
         return _encodable(value.cast(pairs), pairs)
