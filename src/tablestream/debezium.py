@@ -71,7 +71,8 @@ def from_debezium(
     bootstrap_servers
         Kafka's addresses, such as ``"host:9092"``; only with a session.
     starting_offsets
-        As for `from_kafka`. A topic that given offsets do not name is read from its beginning.
+        As for `from_kafka`. A topic that given offsets do not name is read from its beginning;
+        with `transactions` they have to name the topic of the transactions.
     on_error
         How to handle a record that cannot be decoded: ``"fail"`` ends the query with `MalformedRecordError`,
         ``"drop"`` drops it, counts it (``malformed``), and makes it available in ``Table.rejected()``.
