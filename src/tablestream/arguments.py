@@ -156,6 +156,17 @@ def checked_length(given: object, argument: str, operator: str, where: str) -> i
     return length
 
 
+def check_known(argument: str, given: object, words: Sequence[object], operator: str = "") -> None:
+    """Raise if an argument is none of some values."""
+    if given not in words:
+        raise ArgumentError(
+            f"{argument}={given!r} is not known.",
+            hint=f"One of {', '.join(map(repr, words))}.",
+            operator=operator,
+            where=user_line(),
+        )
+
+
 def check_how(how: str, known: Sequence[str], operator: str, where: str, argument: str = "how") -> None:
     """Raise if a word is unknown."""
     if how not in known:

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from tablestream.arguments import checked_length, listed
+from tablestream.arguments import check_known, checked_length, listed
 from tablestream.calling import user_line
 from tablestream.connectors.avro import confluent_avro
 from tablestream.connectors.debezium_frame import decoded, transaction_ends
@@ -228,20 +228,8 @@ class Debezium:
         """
         where = user_line()
         topic = topic or f"{self._prefix}.{name}"
-        if truncates not in get_args(Truncates):
-            raise ArgumentError(
-                f"truncates={truncates!r} is not known.",
-                hint="One of 'auto', 'apply', 'fail', 'drop'.",
-                operator=name,
-                where=where,
-            )
-        if snapshots not in get_args(Snapshots):
-            raise ArgumentError(
-                f"snapshots={snapshots!r} is not known.",
-                hint="One of 'complete', 'partial'.",
-                operator=name,
-                where=where,
-            )
+        check_known("truncates", truncates, get_args(Truncates), name)
+        check_known("snapshots", snapshots, get_args(Snapshots), name)
         if key is None and columns is None:
             found = self._inferred(name, topic, where)
         else:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Literal
 
-from tablestream.arguments import checked_length
+from tablestream.arguments import check_known, checked_length
 from tablestream.calling import user_line
 from tablestream.errors import ArgumentError
 from tablestream.planner.physical_plan import Align
@@ -43,13 +43,13 @@ class OutputSpec:
 
     def __post_init__(self) -> None:
         """Check the options."""
-        _known("emit", self.emit, ("every", "final"))
-        _known("tombstones", self.tombstones, ("all", "minimal"))
+        check_known("emit", self.emit, ("every", "final"))
+        check_known("tombstones", self.tombstones, ("all", "minimal"))
 
 
 def checked_compat(compat: Compat) -> bool:
     """Return whether a plan is in compat mode."""
-    _known("compat", compat, (None, "kafka-streams"))
+    check_known("compat", compat, (None, "kafka-streams"))
     return compat is not None
 
 
@@ -70,12 +70,3 @@ def checked_shards(shards: int | None) -> int:
             where=user_line(),
         )
     return number
-
-
-def _known(option: str, given: object, words: tuple[object, ...]) -> None:
-    if given not in words:
-        raise ArgumentError(
-            f"{option}={given!r} is not known.",
-            hint=f"One of {', '.join(map(repr, words))}.",
-            where=user_line(),
-        )

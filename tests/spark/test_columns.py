@@ -16,8 +16,9 @@ from tablestream.row import LEFT, plain, renamed, side_column
 from tablestream.spark.analysis import analysed
 from tablestream.spark.build import Builder, value_hash
 from tablestream.spark.columns import Scope, TableColumns, quoted, sql_type
-from tablestream.spark.exchange import Settings, SparkExchange
+from tablestream.spark.exchange import SparkExchange
 from tablestream.spark.plan import lowered, query_frame
+from tablestream.spark.round_worker import Settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable

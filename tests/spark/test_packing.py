@@ -15,7 +15,7 @@ from tablestream.operators.operator import Context
 from tablestream.runtime.order import number_messages
 from tablestream.runtime.rounds import METRICS, RANKS, Port
 from tablestream.spark import blobs, packing
-from tablestream.spark.packing import Consumer, Malformed, SourcePacker, _from_arrow, _gathered
+from tablestream.spark.packing import Consumer, Malformed, SourcePacker, _from_spark, _gathered
 from tablestream.state.cache import NoCache
 from tablestream.state.shard import ShardState
 from tablestream.state.store import MemoryStore
@@ -230,7 +230,7 @@ def test_timestamps_become_utc_whatever_zone_the_session_has(zone: str) -> None:
     ]
     values: list[Any] = [5, [5, 6], {"at": 5, "local": 6}, [(5, {"at": [6]})]]
     columns = [pa.array([one, None], kind) for one, kind in zip(values, kinds, strict=True)]
-    frame = _from_arrow(pa.table(columns, names=list("abcd")))
+    frame = _from_spark(pa.table(columns, names=list("abcd")))
     utc = pl.Datetime("us", "UTC")
     assert list(frame.dtypes[:3]) == [utc, pl.List(utc), pl.Struct({"at": utc, "local": pl.Datetime("us")})]
     assert frame["a"].to_physical().to_list() == [5, None]

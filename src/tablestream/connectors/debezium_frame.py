@@ -91,24 +91,7 @@ def _on_workers(decoder: DebeziumDecoder) -> Any:
     def debezium(key: pa.Array, value: pa.Array, headers: pa.Array) -> pa.Array:
         return decoder.decode(key, value, headers)
 
-    result = T.StructType(
-        [
-            T.StructField("op", T.StringType()),
-            T.StructField("key", decoder.columns.key),
-            T.StructField("value", decoder.value_columns),
-            T.StructField("unchanged", T.ArrayType(T.ShortType())),
-            T.StructField("moved_from", decoder.columns.key),
-            T.StructField("moved_to", decoder.columns.key),
-            T.StructField("position", T.StringType()),
-            T.StructField("ts_us", T.LongType()),
-            T.StructField("snapshot", T.StringType()),
-            T.StructField("transaction", T.StringType()),
-            T.StructField("total_order", T.LongType()),
-            T.StructField("added", T.ArrayType(T.StringType())),
-            T.StructField("error", T.StringType()),
-        ]
-    )
-    return F.arrow_udf(debezium, _all_nullable(result))  # type: ignore[attr-defined]  # PySpark's stubs lack it
+    return F.arrow_udf(debezium, _all_nullable(decoder.result))  # type: ignore[attr-defined]  # PySpark's stubs lack it
 
 
 def _all_nullable(kind: Any) -> Any:

@@ -60,11 +60,9 @@ class Format(Protocol):
 
     def decoder(self, part: Part, topics: Sequence[str]) -> Decoder:
         """Return how the keys or values of some topics are read."""
-        ...
 
     def encoder(self, part: Part, topic: str, columns: T.StructType) -> Encoder:
         """Return how columns are written as the keys or values of a topic."""
-        ...
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,10 @@ class MemorySink(KeyedSink):
     def check(self, spark: SparkSession, columns: Sequence[str]) -> None:  # noqa: ARG002 (the contract's)
         """Refuse Spark Connect: the rows would stay in a worker of the server."""
         if not has_context(spark):
-            raise _no_connect()
+            raise PlanError(
+                "A memory sink cannot be read under Spark Connect: its rows stay in a worker process of the server.",
+                hint="Write to to_files(...) or to_delta(...) and read that.",
+            )
 
     def write(self, changes: DataFrame, micro_batch_id: int, query_id: str, output_name: str) -> None:  # noqa: ARG002 (the contract's)
         """Keep the rows of one micro-batch, and replace those of an earlier attempt."""
@@ -129,10 +132,3 @@ def sortable(value: Any) -> tuple[Any, ...]:
     if isinstance(value, dict):  # a struct, where rows come from Arrow
         return sortable(tuple(value.values()))
     return (1, tuple(map(sortable, value)) if isinstance(value, tuple | list) else value)
-
-
-def _no_connect() -> PlanError:
-    return PlanError(
-        "A memory sink cannot be read under Spark Connect: its rows stay in a worker process of the server.",
-        hint="Write to to_files(...) or to_delta(...) and read that.",
-    )

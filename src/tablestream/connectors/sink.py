@@ -61,7 +61,6 @@ class Sink(Protocol):
 
     def keyed_by(self, names: Sequence[str]) -> Self:
         """Return the same sink with the key columns."""
-        ...
 
     def check(self, spark: SparkSession, columns: Sequence[str]) -> None:
         """Refuse a session that cannot write to this target, or columns that do not fit, before the query starts.
@@ -73,7 +72,6 @@ class Sink(Protocol):
         columns
             The names of the key and value columns.
         """
-        ...
 
     def write(self, changes: DataFrame, micro_batch_id: int, query_id: str, output_name: str) -> None:
         """Write one micro-batch, so that writing it again changes nothing.
@@ -92,7 +90,6 @@ class Sink(Protocol):
             The output's name in the query, for messages. It may differ when a micro-batch is written again: the query
             writes each target once, so the query and the target identify the output.
         """
-        ...
 
 
 @runtime_checkable
@@ -116,7 +113,6 @@ class RecordSink(Sink, Protocol):
         records
             Whether the changes are a stream's records, whose keys may be null.
         """
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

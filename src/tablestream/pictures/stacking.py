@@ -6,8 +6,9 @@ arrows. Then each moves to the height of what it is connected with, as far as th
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from statistics import fmean
 
 from tablestream.pictures.picture import Arrow, Picture
@@ -89,31 +90,25 @@ class Stacks:
         """Sort each lane by its neighbours on the left, then on the right, until that settles."""
         for lane in self._lanes:
             _set_places(lane)
+        for lane, neighbours in self._sweeps():
+            lane.sort(key=lambda item: fmean([one.place for one in neighbours(item)] or [item.place]))
+            _set_places(lane)
+
+    def _sweeps(self) -> Iterator[tuple[list[_Item], Callable[[_Item], list[_Item]]]]:
+        """The lanes from left to right with the neighbours on the left, then the other way round, and so on."""
         for sweep in range(_SWEEPS):
-            lanes, neighbours = (self._lanes, _left) if sweep % 2 == 0 else (self._lanes[::-1], _right)
-            for lane in lanes:
-                lane.sort(key=lambda item: fmean([one.place for one in neighbours(item)] or [item.place]))
-                _set_places(lane)
+            side = "right" if sweep % 2 else "left"
+            yield from ((lane, attrgetter(side)) for lane in self._lanes[:: -1 if sweep % 2 else 1])
 
     def _place(self) -> None:
         """Stack the lanes, and move each item towards its neighbours."""
         for lane in self._lanes:
             _stack(lane, [0.0] * len(lane))
-        for sweep in range(_SWEEPS):
-            lanes, neighbours = (self._lanes, _left) if sweep % 2 == 0 else (self._lanes[::-1], _right)
-            for lane in lanes:
-                _stack(lane, [_wanted(item, neighbours(item)) for item in lane])
+        for lane, neighbours in self._sweeps():
+            _stack(lane, [_wanted(item, neighbours(item)) for item in lane])
         top = min((lane[0].y for lane in self._lanes if lane), default=0)
         for item in (item for lane in self._lanes for item in lane):
             item.y -= top
-
-
-def _left(item: _Item) -> Sequence[_Item]:
-    return item.left
-
-
-def _right(item: _Item) -> Sequence[_Item]:
-    return item.right
 
 
 def _joined(left: _Item, right: _Item) -> _Item:

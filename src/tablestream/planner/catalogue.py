@@ -27,6 +27,7 @@ from tablestream.planner.group_rules import aggregate_function
 from tablestream.planner.lowering import Draft, Groups, History, Ranks, Remembered, Types, struct_of
 from tablestream.runtime.rounds import Round
 from tablestream.state.changes import TS, key_columns
+from tablestream.state.positions import frame_of
 from tablestream.state.shard import ShardState
 from tablestream.state.trace import TraceSpec
 from tablestream.topology.graph import named_as
@@ -261,6 +262,6 @@ def _encoded(spec: TraceSpec) -> dict[str, Any]:
 
 def _decoded(facts: dict[str, Any]) -> TraceSpec:
     schema = pa.ipc.read_schema(pa.BufferReader(base64.b64decode(facts.pop("schema"))))
-    empty = cast("pl.DataFrame", pl.from_arrow(schema.empty_table()))
+    empty = frame_of(schema.empty_table())
     columns: dict[str, Any] = {name: tuple(facts.pop(name)) for name in ("key", "unique")}
     return TraceSpec(**facts, **columns, schema=empty.schema)

@@ -26,6 +26,7 @@ from tablestream.errors import DamagedMessagesError
 from tablestream.runtime.rounds import EVERY_SHARD, METRICS, Port
 from tablestream.state.births import NewShard
 from tablestream.state.changes import KEY_HASH, PARTITION
+from tablestream.state.positions import frame_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -146,13 +147,9 @@ def decode(blobs: Iterable[bytes | pa.Buffer]) -> list[pl.DataFrame]:
         table = _read(blob)
         alike.setdefault((bool(table.schema.metadata), tuple(table.column_names)), []).append(table)
     return [
-        _widened(tables) if narrowed else _frame(pa.concat_tables(tables))
+        _widened(tables) if narrowed else frame_of(pa.concat_tables(tables))
         for (narrowed, _), tables in alike.items()
     ]
-
-
-def _frame(table: pa.Table) -> pl.DataFrame:
-    return cast("pl.DataFrame", pl.from_arrow(table))
 
 
 def _widened(tables: Sequence[pa.Table]) -> pl.DataFrame:
@@ -172,7 +169,7 @@ def _widened(tables: Sequence[pa.Table]) -> pl.DataFrame:
             for name, column in zip(table.column_names, table.columns, strict=True)
         ]
         widened.append(pa.table(columns, names=table.column_names))
-    frame = _frame(pa.concat_tables(widened))
+    frame = frame_of(pa.concat_tables(widened))
     if PARTITION not in frame.columns:
         return frame
     names = pl.lit(pl.Series(list(numbers), dtype=pl.String))

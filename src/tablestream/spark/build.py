@@ -66,15 +66,14 @@ from tablestream.state.changes import (
     foreign_columns,
     hop_columns,
 )
+from tablestream.state.positions import frame_of
 from tablestream.topology.nodes import Field, Fields, Node, Source
 
 
 def polars_types(fields: Fields) -> pl.Schema:
     """The Polars dtypes of columns."""
     schema = pa.schema([(one.name, arrow_type(spark_type(one), one.name)) for one in fields])
-    empty = pl.from_arrow(schema.empty_table())
-    assert isinstance(empty, pl.DataFrame)  # noqa: S101
-    return empty.schema
+    return frame_of(schema.empty_table()).schema
 
 
 @dataclass(frozen=True)
@@ -234,10 +233,9 @@ class Builder(Generic[Blobs]):
                 *(one for port, layout in layouts.items() for one in layout.in_frame(port)),
             ]
         )
-        return self._exchange.finish(stream, unpacker, schema, self._observations)
-
-    def _observations(self) -> dict[str, list[Column]]:
-        return {OBSERVED: self._observed(), MEASURED: self._measured()}
+        return self._exchange.finish(
+            stream, unpacker, schema, lambda: {OBSERVED: self._observed(), MEASURED: self._measured()}
+        )
 
     # Expressions
 
@@ -434,7 +432,7 @@ class Builder(Generic[Blobs]):
 
     def _order_fields(self, hops: int) -> list[T.StructField]:
         ordered = next((source.ordered_by for source in self._plan.sources if source.ordered_by), None)
-        time = spark_type_of_text(ordered) if ordered else T.LongType()
+        time = spark_type(Field(TIME, ordered)) if ordered else T.LongType()
         place = [
             T.StructField(TIME, time),
             T.StructField(PARTITION, T.StringType()),
@@ -504,11 +502,6 @@ def _reported(name: str) -> Column:
 def _sum(name: str, mine: str) -> Column:
     """The sum of ``rows`` where a SQL condition holds. As SQL a counter takes one call of the JVM instead of twenty."""
     return F.expr(f"coalesce(sum(CASE WHEN {mine} THEN {blobs.ROWS} END), 0L) AS {sink.quoted(name)}")
-
-
-def spark_type_of_text(text: str) -> T.DataType:
-    """A Spark type from its JSON text."""
-    return spark_type(Field("x", text))
 
 
 def value_hash(table: TableColumns) -> Column:

@@ -19,7 +19,7 @@ from pyspark.sql import types as T
 from tablestream.runtime.rounds import METRICS, Round
 from tablestream.spark import blobs
 from tablestream.spark.processor import RoundProcessor
-from tablestream.spark.round_worker import RoundWorker
+from tablestream.spark.round_worker import RoundWorker, Settings
 from tablestream.spark.unpacking import OutputUnpacker, by_batches
 
 Observations = Callable[[], dict[str, list[Column]]]
@@ -33,7 +33,6 @@ class Batches(Protocol):
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Work off the record batches of a task."""
-        ...
 
 
 class Exchange(Protocol[Blobs]):
@@ -42,37 +41,23 @@ class Exchange(Protocol[Blobs]):
     @property
     def now(self) -> str:
         """The time of the micro-batch, a timestamp, as SQL."""
-        ...
 
     def pack(self, frame: DataFrame, packer: Batches) -> Blobs:
         """Evaluate a frame, and pack its rows."""
-        ...
 
     def union(self, streams: Sequence[Blobs]) -> Blobs:
         """Put blobs together."""
-        ...
 
     def run_round(self, stream: Blobs, work: Round, shards: int) -> Blobs:
         """Send blobs to their shards, and run a round on each."""
-        ...
 
     def unpack(self, stream: Blobs, unpacker: Batches, schema: T.StructType) -> DataFrame:
         """Unpack blobs into the rows of a frame, in which expressions are evaluated."""
-        ...
 
     def finish(
         self, stream: Blobs, unpacker: OutputUnpacker, schema: T.StructType, observations: Observations
     ) -> DataFrame:
         """Count the blobs of outputs, send them to their shards, and unpack them in order."""
-        ...
-
-
-@dataclass(frozen=True)
-class Settings:
-    """Settings of the workers: where runs are cached, and how large the cache may become."""
-
-    cache_directory: str
-    cache_bytes: int
 
 
 @dataclass(frozen=True)
@@ -105,8 +90,7 @@ class SparkExchange:
 
     def run_round(self, stream: DataFrame, work: Round, shards: int) -> DataFrame:
         """See `Exchange`."""
-        settings = self.settings
-        worker = RoundWorker(work, shards, settings.cache_directory, settings.cache_bytes)
+        worker = RoundWorker(work, shards, self.settings)
         return stream.groupBy(blobs.SHARD).transformWithStateInPandas(
             RoundProcessor(worker), blobs.SCHEMA, "append", "ProcessingTime" if work.needs_clock else "none"
         )

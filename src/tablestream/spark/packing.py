@@ -37,7 +37,7 @@ from tablestream.state.changes import (
     TS,
     hop_columns,
 )
-from tablestream.state.positions import Ints
+from tablestream.state.positions import Ints, frame_of
 
 #: Rows that are packed together: blobs should be large, whatever the size of the session's Arrow record batches.
 ROWS = 100_000
@@ -167,7 +167,7 @@ class SourcePacker:
             else _Places(self.name, self.number, self.marks, self.ordered)
         )
         for table in _gathered(batches):
-            frame = places.put(_from_arrow(table).with_columns(_TIME_THERE_IS))
+            frame = places.put(_from_spark(table).with_columns(_TIME_THERE_IS))
             frame = frame.with_columns(self._reason(frame.columns).alias(_REASON))
             accepted, rejected = _split(frame)
             self._check(rejected)
@@ -393,7 +393,7 @@ class ChangePacker:
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Pack all record batches of a task."""
         for table in _gathered(batches):
-            frame = _from_arrow(table)
+            frame = _from_spark(table)
             passing = frame.filter(pl.col(blobs.BLOB).is_not_null()).select(blobs.COLUMNS)
             packed = [blobs.Blob(*row) for row in passing.iter_rows()]
             for consumer in self.consumers:
@@ -438,11 +438,9 @@ def _gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
         yield pa.Table.from_batches(held)
 
 
-def _from_arrow(table: pa.Table) -> pl.DataFrame:
+def _from_spark(table: pa.Table) -> pl.DataFrame:
     schema = _in_utc(table.schema)
-    frame = pl.from_arrow(table if schema is None else table.cast(schema))
-    assert isinstance(frame, pl.DataFrame)  # noqa: S101 - a table never becomes a series
-    return frame
+    return frame_of(table if schema is None else table.cast(schema))
 
 
 @lru_cache(maxsize=16)

@@ -29,7 +29,8 @@ from tablestream.planner.lower import lower
 from tablestream.planner.physical_plan import Ending, Mode, Output, PhysicalPlan
 from tablestream.spark.build import Builder, OutputColumns, polars_types
 from tablestream.spark.columns import internal, quoted
-from tablestream.spark.exchange import Blobs, Settings, SparkExchange
+from tablestream.spark.exchange import Blobs, SparkExchange
+from tablestream.spark.round_worker import Settings
 from tablestream.spark.session import check_configured
 from tablestream.spark.sources import SourceFrame
 from tablestream.topology.graph import ancestors

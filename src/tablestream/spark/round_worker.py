@@ -39,15 +39,12 @@ class Timers(Protocol):
 
     def listTimers(self) -> Iterator[int]:  # noqa: N802 - Spark's name
         """Return the times in milliseconds."""
-        ...
 
     def registerTimer(self, due_ms: int, /) -> None:  # noqa: N802 - Spark's name
         """Add one."""
-        ...
 
     def deleteTimer(self, due_ms: int, /) -> None:  # noqa: N802 - Spark's name
         """Remove one."""
-        ...
 
 
 class TimerValues(Protocol):
@@ -55,7 +52,14 @@ class TimerValues(Protocol):
 
     def getCurrentProcessingTimeInMs(self) -> int:  # noqa: N802 - Spark's name
         """Return the time."""
-        ...
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Settings of the workers: where runs are cached, and how large the cache may become."""
+
+    cache_directory: str
+    cache_bytes: int
 
 
 @dataclass(frozen=True)
@@ -68,19 +72,18 @@ class RoundWorker:
         The round.
     shards
         How many shards there are.
-    cache_directory, cache_bytes
-        Where decoded runs are cached on the worker, and the size of this cache.
+    settings
+        Of the cache of decoded runs on the worker.
     """
 
     work: Round
     shards: int
-    cache_directory: str
-    cache_bytes: int
+    settings: Settings
 
     @cached_property
     def cache(self) -> ChunkCache:
         """The runs that this process has decoded."""
-        return _cache(self.cache_directory, self.cache_bytes)
+        return _cache(self.settings.cache_directory, self.settings.cache_bytes)
 
     def run(
         self,

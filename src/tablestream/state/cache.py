@@ -24,10 +24,12 @@ import zlib
 from collections import OrderedDict
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, Protocol
 
 import polars as pl
 import pyarrow as pa
+
+from tablestream.state.positions import frame_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -48,15 +50,12 @@ class ChunkCache(Protocol):
 
     def open(self, checksum: str, rebuild: Callable[[], pl.DataFrame]) -> pl.DataFrame:
         """Return the chunk, from the cache or else from `rebuild`."""
-        ...
 
     def put(self, checksum: str, frame: pl.DataFrame) -> None:
         """Offer a chunk that will be opened soon; its strings must be its own (`run.compact`)."""
-        ...
 
     def discard(self, checksum: str) -> None:
         """Mark a chunk as no longer needed."""
-        ...
 
 
 class NoCache:
@@ -246,8 +245,7 @@ class RunCache:
             _check(mapped, checksum)
         table = pa.ipc.open_file(pa.py_buffer(mapped).slice(_HEADER_SIZE_BYTES)).read_all()
         self._checked[checksum] = identity
-        frame = cast("pl.DataFrame", pl.from_arrow(table))
-        self._mapped[checksum] = _Mapped(frame, time.monotonic() + _TOUCH_AFTER_S)
+        self._mapped[checksum] = _Mapped(frame_of(table), time.monotonic() + _TOUCH_AFTER_S)
         while len(self._mapped) > _MAPPED_FILES:
             self._mapped.popitem(last=False)
 

@@ -7,6 +7,7 @@ rows it gets, so these functions use NumPy, or what Polars does without an expre
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import cast
 
 import numpy as np
 import numpy.typing as npt
@@ -43,6 +44,11 @@ def all_same(rows: pl.DataFrame, columns: Sequence[str], some: Ints, others: Int
         return True
     one, other = pl.Series(some), pl.Series(others)
     return all(rows[name][one].equals(rows[name][other], null_equal=True) for name in columns)
+
+
+def frame_of(table: pa.Table) -> pl.DataFrame:
+    """Return an Arrow table as a frame."""
+    return cast("pl.DataFrame", pl.from_arrow(table))
 
 
 def stacked(frames: Sequence[pl.DataFrame]) -> pl.DataFrame:

@@ -13,12 +13,13 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import polars as pl
 import pyarrow as pa
 
 from tablestream.errors import DamagedStateError
+from tablestream.state.positions import frame_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -93,7 +94,7 @@ def _encode_table(table: pa.Table) -> bytes:
 
 def decode(data: bytes) -> pl.DataFrame:
     """Decode what `encode` wrote."""
-    return cast("pl.DataFrame", pl.from_arrow(pa.ipc.open_stream(data, options=_READ).read_all()))
+    return frame_of(pa.ipc.open_stream(data, options=_READ).read_all())
 
 
 def compact(frame: pl.DataFrame) -> pl.DataFrame:
@@ -104,7 +105,7 @@ def compact(frame: pl.DataFrame) -> pl.DataFrame:
     """
     if not any(dtype.is_nested() or dtype in {pl.String, pl.Binary} for dtype in frame.dtypes):
         return frame
-    return cast("pl.DataFrame", pl.from_arrow(frame.to_arrow(compat_level=pl.CompatLevel.oldest())))
+    return frame_of(frame.to_arrow(compat_level=pl.CompatLevel.oldest()))
 
 
 def cut(frames: Iterable[pl.DataFrame], size_bytes: int) -> Iterator[pl.DataFrame]:
@@ -220,7 +221,7 @@ class RunStorage:
             number = number if chunks else next_number()
             dead += frame.height - int(frame[LIVE].sum())
             for table, data in self._encode(frame.to_arrow(compat_level=pl.CompatLevel.oldest())):
-                piece = cast("pl.DataFrame", pl.from_arrow(table))  # with its own strings, for the cache
+                piece = frame_of(table)  # with its own strings, for the cache
                 self._store.write_chunk(self.spec.number, number, len(chunks), data)
                 chunks.append(self._describe(piece, data))
                 self._cache.put(chunks[-1].checksum, piece)

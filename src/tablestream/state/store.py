@@ -15,35 +15,27 @@ class StateStore(Protocol):
 
     def read_manifest(self) -> bytes | None:
         """Return the manifest as it was last written, or None for a shard without state."""
-        ...
 
     def write_manifest(self, data: bytes) -> None:
         """Replace the manifest."""
-        ...
 
     def read_plan(self) -> str | None:
         """Return the text of the plan that made this state, or None."""
-        ...
 
     def write_plan(self, text: str) -> None:
         """Replace the text of the plan."""
-        ...
 
     def write_tables(self, text: str) -> None:
         """Replace the description of the state's tables, for readers outside the query."""
-        ...
 
     def read_chunk(self, trace: int, run: int, chunk: int) -> bytes | None:
         """Return one chunk of a run, or None if it does not exist."""
-        ...
 
     def write_chunk(self, trace: int, run: int, chunk: int, data: bytes) -> None:
         """Write one chunk of a run; a chunk is written once and never changed."""
-        ...
 
     def remove_chunk(self, trace: int, run: int, chunk: int) -> None:
         """Remove one chunk; do nothing if it does not exist."""
-        ...
 
 
 class MemoryStore:

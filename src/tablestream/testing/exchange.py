@@ -18,7 +18,7 @@ from pyspark.sql import types as T
 from tablestream.runtime.rounds import METRICS, Round
 from tablestream.spark import blobs
 from tablestream.spark.exchange import Batches, Observations
-from tablestream.spark.round_worker import RoundWorker
+from tablestream.spark.round_worker import RoundWorker, Settings
 from tablestream.spark.types import arrow_type
 from tablestream.spark.unpacking import OutputUnpacker
 from tablestream.state.cache import ChunkCache, MemoryCache
@@ -131,7 +131,7 @@ class InProcess:
 
     def run_round(self, stream: list[pa.RecordBatch], work: Round, shards: int) -> list[pa.RecordBatch]:
         """Run a round on every shard with blobs, then on those whose timer is due, as Spark does."""
-        worker = _Worker(work, shards, "", 0, self.cache)
+        worker = _Worker(work, shards, Settings("", 0), self.cache)
         clock, emitted = _Clock(self.now_us), list[pd.DataFrame]()
         for shard, frames in _by_shard(stream).items():
             place = work.number, shard

@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from tablestream.arguments import check_known
 from tablestream.calling import user_line
 from tablestream.connectors.kafka import KAFKA, with_kafka_note
 from tablestream.errors import ArgumentError
@@ -53,10 +54,7 @@ def frame(spark: SparkSession, schema: T.StructType | str, *, like: Like = "file
     >>> ts.table(frame, "ticker", name="tickers")
     Table 'tickers' [key ticker: string] [price: double]
     """
-    if like not in get_args(Like):
-        raise ArgumentError(
-            f"like={like!r} is not known.", hint="One of 'files', 'kafka'.", where=user_line()
-        )
+    check_known("like", like, get_args(Like))
     try:
         declared = spark.readStream.schema(schema).format("parquet").load(_nothing().name)
     except PySparkException as error:

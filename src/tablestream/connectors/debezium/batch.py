@@ -79,13 +79,10 @@ class RecordReader:
         Reads bytes.
     key_names
         The columns of the key.
-    signal
-        The table of signals as ``schema.table``; empty if it is not among the topics.
     """
 
     reader: Reader
     key_names: tuple[str, ...]
-    signal: str
 
     def read(
         self, keys: Sequence[bytes | None], values: Sequence[bytes | None], headers: pa.Array
@@ -123,12 +120,9 @@ class RecordReader:
             datum = self.reader.datum(value)
             if datum.value is None:  # a tombstone, as some converters write it
                 return _TOMBSTONE
-            event = self.reader.event(datum, key)
+            return self.reader.event(datum, key)
         except UnreadableError as error:
             raise UnreadableError(f"the value cannot be decoded: {error}") from error
-        if self.signal and f"{event.source.get('schema')}.{event.source.get('table')}" == self.signal:
-            return Event("skip", None, None, event.source, event.transaction)
-        return event
 
     def _datum(self, payload: bytes, part: str) -> Datum:
         try:

@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from datetime import date
 
+from tablestream.operators.cells import date_text
+
 MICROS_A_SECOND = 1_000_000
 MICROS_A_DAY = 86_400 * MICROS_A_SECOND
 #: Debezium's numbers for a timestamp's infinity, in microseconds.
@@ -48,15 +50,6 @@ def micros_of(text: str) -> int:
     return _days(found) * MICROS_A_DAY + _micros(found) - _offset(found["zone"]) * MICROS_A_SECOND
 
 
-def day_text(days: int) -> str:
-    """Write days since 1970 as a date."""
-    cycle, rest = divmod(days + _FIRST_DAY - date(2000, 1, 1).toordinal(), _DAYS_OF_CYCLE)
-    found = date.fromordinal(date(2000, 1, 1).toordinal() + rest)
-    year = found.year + cycle * 400
-    sign = "-" if year < 0 else "+" if year > 9999 else ""
-    return f"{sign}{abs(year):04d}-{found:%m-%d}"
-
-
 def time_text(nanos: int) -> str:
     """Write nanoseconds since midnight as a time of day, with as many digits as it needs."""
     seconds, fraction = divmod(abs(nanos), 1_000_000_000)
@@ -68,7 +61,7 @@ def time_text(nanos: int) -> str:
 def timestamp_text(nanos: int) -> str:
     """Write nanoseconds since 1970 as a timestamp without a zone, with as many digits as it needs."""
     days, rest = divmod(nanos, MICROS_A_DAY * 1000)
-    return f"{day_text(days)}T{time_text(rest)}"
+    return f"{date_text(days)}T{time_text(rest)}"
 
 
 def _matched(pattern: re.Pattern[str], text: str) -> re.Match[str]:

@@ -24,10 +24,8 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import types as T
 
-from tablestream.connectors.debezium.converters import arrow_type, guessed, nullable, scalar
-from tablestream.connectors.debezium.placeholder import Placeholder
-from tablestream.connectors.debezium.scalars import MisfitError, Modes, Scalar, shown
-from tablestream.connectors.debezium.wire import Wire
+from tablestream.connectors.debezium.converters import arrow_type, nullable
+from tablestream.connectors.debezium.scalars import MisfitError, Scalar, shown
 
 _FAILURES = (MisfitError, pa.ArrowException, ValueError, TypeError, ArithmeticError, RecursionError)
 
@@ -124,71 +122,23 @@ class Filler:
             return pa.concat_arrays(values) if values else pa.nulls(0, arrow)
         kinds = set(map(type, values)) - {type(None)}
         if scalar.bulk is not None and kinds == {str}:
-            return _cast(scalar.bulk(values), arrow)
+            return scalar.bulk(values).cast(arrow)
         if not kinds <= {scalar.plain}:
             convert = nullable(scalar)
             values = [convert(value) for value in values]
-        return _cast(pa.array(values, scalar.storage), arrow)
+        return pa.array(values, scalar.storage).cast(arrow)
 
     def _fitting(self, values: list[Any], i: int, scalar: Scalar, errors: Errors) -> pa.Array:
         """Convert one value; null and an error if it does not fit."""
         try:
             return self._at_once([values[i]], Scalar(scalar.one, scalar.storage))
         except _FAILURES as error:
-            why = str(error) if isinstance(error, MisfitError) else f"does not fit {self._type()}"
+            kind = self.column.dataType.simpleString()
+            why = str(error) if isinstance(error, MisfitError) else f"does not fit {kind}"
             errors[i] = f"the field '{self.column.name}' is {shown(values[i])}, which {why}"
             return pa.nulls(1, self._arrow())
-
-    def _type(self) -> str:
-        return self.column.dataType.simpleString()
 
 
 def is_missing(column: T.StructField) -> str:
     """Say that a column which cannot be null has no value."""
     return f"the field '{column.name}' is null or missing"
-
-
-def _cast(array: pa.Array, arrow: pa.DataType) -> pa.Array:
-    return array if array.type == arrow else array.cast(arrow)
-
-
-@dataclass(frozen=True)
-class Table:
-    """Fills the columns of a key or a value from records of any schema.
-
-    Attributes
-    ----------
-    columns
-        The columns.
-    modes
-        What a record's schema does not say.
-    placeholder
-        The connector's; None in a key.
-    partial
-        The columns whose null means "as before".
-    """
-
-    columns: T.StructType
-    modes: Modes
-    placeholder: Placeholder | None = None
-    partial: frozenset[str] = frozenset()
-
-    def arrow_types(self) -> list[pa.DataType]:
-        """Return the Arrow types of the columns."""
-        return [arrow_type(column.dataType) for column in self.columns]
-
-    def fillers(self, wire: Wire | None) -> list[Filler]:
-        """Return what fills each column from records of a schema, or from records without one."""
-        return [self._filler(column, wire) for column in self.columns]
-
-    def _filler(self, column: T.StructField, wire: Wire | None) -> Filler:
-        found = guessed(column.dataType, self.modes, column.name) if wire is None else wire.field(column.name)
-        if found is None:  # the record has no such field: all of its values are null
-            found = guessed(column.dataType, self.modes, column.name)
-        conversion = scalar(found, column.dataType, self.modes)
-        kind = column.dataType.simpleString()
-        why = f"the field '{column.name}' is {found.shown()}, which does not fit the column's type, {kind}"
-        placeholders = (
-            () if self.placeholder is None else tuple(self.placeholder.values(found, column.dataType))
-        )
-        return Filler(column, conversion, why, placeholders, column.name in self.partial)

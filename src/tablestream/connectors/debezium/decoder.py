@@ -38,7 +38,7 @@ from pyspark.sql import types as T
 from tablestream.connectors.debezium import source as sources
 from tablestream.connectors.debezium.avro import AvroReader
 from tablestream.connectors.debezium.batch import META_TYPES, Meta, RecordReader, Records
-from tablestream.connectors.debezium.columns import Columns, Errors, Row, Table
+from tablestream.connectors.debezium.columns import Columns, Errors, Row
 from tablestream.connectors.debezium.converters import arrow_type
 from tablestream.connectors.debezium.filling import Filling, Part
 from tablestream.connectors.debezium.inserts import settle
@@ -78,8 +78,6 @@ class DebeziumDecoder:
         Fields of ``source`` to add to the value, each as a column ``source_<field>``.
     prefix
         ``add.fields.prefix``: what begins the names of metadata in flattened rows.
-    signal
-        The signal table as ``schema.table``, if its topic is read as well: its records are skipped.
     avro
         Reads records in Avro, if they are.
     headers_known
@@ -110,7 +108,6 @@ class DebeziumDecoder:
     unchanged: tuple[str, ...] = ()
     source: tuple[str, ...] = ()
     prefix: str = "__"
-    signal: str = ""
     avro: AvroReader | None = None
     headers_known: bool = True
 
@@ -125,20 +122,27 @@ class DebeziumDecoder:
     @cached_property
     def schema(self) -> pa.Schema:
         """The columns of the rows that `decode` returns."""
-        key, value = arrow_type(self.columns.key), arrow_type(self.value_columns)
-        meta = zip(Meta._fields, META_TYPES, strict=True)
-        return pa.schema(
-            [
-                ("op", pa.string()),
-                ("key", key),
-                ("value", value),
-                ("unchanged", pa.list_(pa.field("element", pa.int16()))),
-                ("moved_from", key),
-                ("moved_to", key),
-                *meta,
-                ("added", pa.list_(pa.field("element", pa.string()))),
-                ("error", pa.string()),
-            ]
+        return pa.schema(list(arrow_type(self.result) or ()))
+
+    @property
+    def result(self) -> T.StructType:
+        """The same as Spark's types."""
+        key, text = self.columns.key, T.StringType()
+        return (
+            T.StructType()
+            .add("op", text)
+            .add("key", key)
+            .add("value", self.value_columns)
+            .add("unchanged", T.ArrayType(T.ShortType()))
+            .add("moved_from", key)
+            .add("moved_to", key)
+            .add("position", text)
+            .add("ts_us", T.LongType())
+            .add("snapshot", text)
+            .add("transaction", text)
+            .add("total_order", T.LongType())
+            .add("added", T.ArrayType(text))
+            .add("error", text)
         )
 
     @property
@@ -210,16 +214,16 @@ class DebeziumDecoder:
 
     @cached_property
     def _keys(self) -> Filling:
-        return Filling(Table(self.columns.key, self._modes))
+        return Filling(self.columns.key, self._modes)
 
     @cached_property
     def _values(self) -> Filling:
         placeholder = Placeholder(self.placeholder)
-        return Filling(Table(self.columns.value, self._modes, placeholder, frozenset(self.unchanged)))
+        return Filling(self.columns.value, self._modes, placeholder, frozenset(self.unchanged))
 
     @cached_property
     def _reader(self) -> RecordReader:
-        return RecordReader(Reader(self.prefix, self.avro), tuple(self.columns.key.names), self.signal)
+        return RecordReader(Reader(self.prefix, self.avro), tuple(self.columns.key.names))
 
     @cached_property
     def _names(self) -> frozenset[str]:

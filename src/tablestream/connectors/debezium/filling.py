@@ -6,8 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
+from pyspark.sql import types as T
 
-from tablestream.connectors.debezium.columns import Errors, Filler, Row, Table
+from tablestream.connectors.debezium.columns import Errors, Filler, Row
+from tablestream.connectors.debezium.converters import arrow_type, guessed, scalar
+from tablestream.connectors.debezium.placeholder import Placeholder
+from tablestream.connectors.debezium.scalars import Modes
 from tablestream.connectors.debezium.wire import Wire
 
 _MAX_SCHEMAS = 1000
@@ -32,12 +36,27 @@ class Part:
     unchanged: dict[int, list[int]] = field(default_factory=dict)
 
 
+@dataclass
 class Filling:
-    """Fills the columns of a table; remembers what it chose for each schema."""
+    """Fills the columns of a key or a value from records of any schema; remembers what it chose for each schema.
 
-    def __init__(self, table: Table) -> None:
-        self._table = table
-        self._chosen: dict[int, tuple[Wire | None, list[Filler]]] = {}
+    Attributes
+    ----------
+    columns
+        The columns.
+    modes
+        What a record's schema does not say.
+    placeholder
+        The connector's; None in a key.
+    partial
+        The columns whose null means "as before".
+    """
+
+    columns: T.StructType
+    modes: Modes
+    placeholder: Placeholder | None = None
+    partial: frozenset[str] = frozenset()
+    _chosen: dict[int, tuple[Wire | None, list[Filler]]] = field(default_factory=dict, init=False)
 
     def fill(self, rows: Sequence[Row | None], wires: Sequence[Wire | None]) -> Part:
         """Convert rows.
@@ -77,16 +96,26 @@ class Filling:
         if found is None:
             if len(self._chosen) >= _MAX_SCHEMAS:
                 self._chosen.clear()
-            found = self._chosen[id(wire)] = (
-                wire,
-                self._table.fillers(wire),
-            )  # keeps the schema, and so its id
+            fillers = [self._filler(column, wire) for column in self.columns]
+            found = self._chosen[id(wire)] = wire, fillers  # keeps the schema, and so its id
         return found[1]
+
+    def _filler(self, column: T.StructField, wire: Wire | None) -> Filler:
+        found = None if wire is None else wire.field(column.name)
+        if found is None:  # the record has no schema or no such field: all of its values are null
+            found = guessed(column.dataType, self.modes, column.name)
+        conversion = scalar(found, column.dataType, self.modes)
+        kind = column.dataType.simpleString()
+        why = f"the field '{column.name}' is {found.shown()}, which does not fit the column's type, {kind}"
+        placeholders = (
+            () if self.placeholder is None else tuple(self.placeholder.values(found, column.dataType))
+        )
+        return Filler(column, conversion, why, placeholders, column.name in self.partial)
 
     def _scattered(self, pieces: list[list[pa.Array]], groups: list[list[int]], size: int) -> list[pa.Array]:
         """Put the rows of all groups back in their order, with null between them."""
         if not pieces:
-            return [pa.nulls(size, kind) for kind in self._table.arrow_types()]
+            return [pa.nulls(size, arrow_type(column.dataType)) for column in self.columns]
         at: list[int | None] = [None] * size
         for here, i in enumerate(i for where in groups for i in where):
             at[i] = here

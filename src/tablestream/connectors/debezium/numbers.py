@@ -58,7 +58,7 @@ def boolean(_wire: Wire, target: T.DataType, _modes: Modes) -> Scalar | None:
     """Convert true and false."""
     if not isinstance(target, T.BooleanType):
         return None
-    return Scalar(_no("is not true or false"), pa.bool_(), plain=bool)
+    return Scalar(_true_or_false, pa.bool_(), plain=bool)
 
 
 def integer(_wire: Wire, target: T.DataType, _modes: Modes) -> Scalar | None:
@@ -130,10 +130,6 @@ def variable(value: Any) -> Number:
 def _of_decimal(target: T.DataType, read: Callable[[Any], Number]) -> Scalar | None:
     if isinstance(target, T.StringType):
         return Scalar(lambda value: plain_text(read(value)), pa.string())
-    if isinstance(target, T.DoubleType):
-        return Scalar(lambda value: _same(read(value), _double), pa.float64())
-    if isinstance(target, T.FloatType):
-        return Scalar(lambda value: _same(read(value), _printed_float), pa.float32())
     return _numeric(target, read)
 
 
@@ -268,10 +264,7 @@ def _same(value: Number, convert: Callable[[Number], float]) -> float:
     return found
 
 
-def _no(why: str) -> Callable[[Any], Any]:
-    def one(value: Any) -> Any:
-        if type(value) is bool:
-            return value
-        raise MisfitError(why)
-
-    return one
+def _true_or_false(value: Any) -> bool:
+    if type(value) is bool:
+        return value
+    raise MisfitError("is not true or false")

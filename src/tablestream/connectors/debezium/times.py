@@ -29,6 +29,7 @@ from tablestream.connectors.debezium import clock
 from tablestream.connectors.debezium.scalars import MisfitError, Modes, Scalar
 from tablestream.connectors.debezium.types import Unit, meaning_of
 from tablestream.connectors.debezium.wire import Wire
+from tablestream.operators.cells import date_text
 
 _NANOS: dict[Unit, int] = {
     "milliseconds": 1_000_000,
@@ -45,7 +46,7 @@ _INFINITE = {clock.AFTER_ALL: "infinity", clock.BEFORE_ALL: "-infinity"}
 def day(_wire: Wire, target: T.DataType, _modes: Modes) -> Scalar | None:
     """Convert a date."""
     if isinstance(target, T.StringType):
-        return Scalar(lambda value: clock.day_text(_day(value)), pa.string())
+        return Scalar(lambda value: date_text(_day(value)), pa.string())
     if isinstance(target, (T.DateType, T.IntegerType)):
         return Scalar(_day, pa.int32(), plain=int)
     return Scalar(_day, pa.int64(), plain=int) if isinstance(target, T.LongType) else None

@@ -16,7 +16,7 @@ from tablestream.operators.captured.capture import (
     is_known,
     snapshot_place,
 )
-from tablestream.operators.events import bools, ints, previous, run_start
+from tablestream.operators.events import bools, ints, previous, run_start, same_rows
 from tablestream.operators.operator import Context
 from tablestream.operators.reasons import UNKNOWN_VALUE
 from tablestream.state.changes import KEY_HASH, LIVE, SEQ, STEP, TS, last_by, number_keys
@@ -108,14 +108,7 @@ class Rows:
         same = np.zeros(len(seq), dtype=bool)
         both = np.flatnonzero((seq > 0) & self.live & (before >= 0))
         if len(both):
-            columns = self.frame.select("v", UNKNOWN)
-            values = (
-                columns["v"].struct.unnest() if len(columns["v"].struct.fields) else columns.select(UNKNOWN)
-            )
-            equal = np.ones(len(both), dtype=bool)
-            for column in (*values, columns[UNKNOWN]):
-                equal &= bools(gather(column, both).eq_missing(gather(column, before[both])))
-            same[both] = equal
+            same[both] = same_rows(self.frame.select("v", UNKNOWN).unnest("v"), both, before[both])
         return (seq > 0) & ~same & (self.live | (before >= 0))
 
     def filled(self, columns: Sequence[str], context: Context, *, follows_moves: bool) -> Rows:
