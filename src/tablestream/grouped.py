@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Never
 
 from pyspark.errors import ParseException, PySparkException
 from pyspark.sql import Column, DataFrame
@@ -83,12 +83,17 @@ class _Grouped:
         )
 
     def _agg(
-        self, columns: Mapping[str, AggregateFunction], keep_empty: bool, name: str | None, where: str
+        self,
+        columns: Mapping[str, AggregateFunction],
+        keep_empty: bool,
+        name: str | None,
+        where: str,
+        unnamed: Sequence[object] = (),
     ) -> Table:
         shown = name or f"{shown_name(self._node)}_agg"
-        if not columns:
+        if unnamed or not columns:
             raise ArgumentError(
-                "agg() has nothing to compute.",
+                "agg() needs the name of each aggregate." if unnamed else "agg() has nothing to compute.",
                 hint='Write agg(n=ts.functions.count(), total=ts.functions.sum("amount")).',
                 where=where,
             )
@@ -223,7 +228,7 @@ class GroupedTable(_Grouped):
         return self._agg({"count": count_rows()}, keep_empty, name, user_line())
 
     def agg(
-        self, *, keep_empty: bool = False, name: str | None = None, **columns: AggregateFunction
+        self, *unnamed: Never, keep_empty: bool = False, name: str | None = None, **columns: AggregateFunction
     ) -> Table:
         """Compute aggregates of each group.
 
@@ -246,7 +251,7 @@ class GroupedTable(_Grouped):
         Raises
         ------
         ArgumentError
-            No column is given, or one is not an aggregate.
+            No column is given, one has no name, or one is not an aggregate.
         UnsupportedTypeError
             ``min`` or ``max`` of a type without an order.
 
@@ -254,7 +259,7 @@ class GroupedTable(_Grouped):
         ----------
         KIP-904; ``KGroupedTable.aggregate``.
         """
-        return self._agg(columns, keep_empty, name, user_line())
+        return self._agg(columns, keep_empty, name, user_line(), unnamed)
 
     def aggregate(
         self,
@@ -463,7 +468,7 @@ class GroupedStream(_Grouped):
         """
         return self._agg({"count": count_rows()}, False, name, user_line())
 
-    def agg(self, *, name: str | None = None, **columns: AggregateFunction) -> Table:
+    def agg(self, *unnamed: Never, name: str | None = None, **columns: AggregateFunction) -> Table:
         """Compute aggregates of each group, including approximate ones.
 
         Parameters
@@ -488,7 +493,7 @@ class GroupedStream(_Grouped):
         ----------
         ``KGroupedStream.aggregate``.
         """
-        return self._agg(columns, False, name, user_line())
+        return self._agg(columns, False, name, user_line(), unnamed)
 
     def aggregate(
         self,

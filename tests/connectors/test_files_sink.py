@@ -12,7 +12,7 @@ from pyspark.sql.types import TimestampType
 
 from tablestream import start, table
 from tablestream.connectors import files as module
-from tablestream.connectors.files import from_files, small_lines, to_files
+from tablestream.connectors.files import from_files, json_options, small_lines, to_files
 from tablestream.errors import ArgumentError, PlanError, ReservedNameError
 from tests.connectors.changes import START, changes
 
@@ -95,6 +95,29 @@ def test_json_keeps_the_seconds_of_a_zones_offset(
         assert again.select(F.unix_micros("at")).collect() == expected
     finally:
         spark.conf.set("spark.sql.session.timeZone", str(before))
+
+
+@pytest.mark.parametrize("time", ["1850-06-01 12:00:00.123456", "2024-06-01 12:00:00.123456"])
+def test_json_keeps_times_under_the_legacy_time_parser(
+    spark: SparkSession, tmp_path: Path, time: str
+) -> None:
+    """It does not know the pattern for offsets with seconds."""
+    legacy = {"spark.sql.session.timeZone": "America/New_York", "spark.sql.legacy.timeParserPolicy": "LEGACY"}
+    before = {name: str(spark.conf.get(name)) for name in legacy}
+    try:
+        for name, value in legacy.items():
+            spark.conf.set(name, value)
+        rows = changes(spark, 0, (1, "a", None)).withColumn("at", F.lit(time).cast(TimestampType()))
+        sink = to_files(tmp_path / "log", "json")
+        sink.write(rows, 0, "query", "out")
+        written = spark.read.schema("at TIMESTAMP").options(**json_options()).json(sink.path)
+        shown = written.select(F.to_json(F.struct("at"), json_options()).alias("text"))
+        read = shown.select(F.from_json("text", "at TIMESTAMP", json_options()).at.alias("at"))
+        expected = rows.select(F.unix_micros("at")).collect()
+        assert read.select(F.unix_micros("at")).collect() == expected
+    finally:
+        for name, value in before.items():
+            spark.conf.set(name, value)
 
 
 @pytest.mark.parametrize("name", ["micro_batch", "Micro_Batch"])

@@ -183,6 +183,8 @@ def test_bad_groups_are_refused_when_the_plan_is_built(spark: SparkSession, log:
     groups = table.group_by("client")
     with pytest.raises(ArgumentError, match="nothing to compute"):
         groups.agg()
+    with pytest.raises(ArgumentError, match="needs the name of each aggregate"):
+        groups.agg(tf.count())  # type: ignore[arg-type]
     with pytest.raises(ArgumentError, match="is not an aggregate"):
         groups.agg(total=F.sum("amount"))  # type: ignore[arg-type]
     with pytest.raises(ColumnCollisionError, match="client"):

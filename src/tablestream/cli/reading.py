@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, cast
 import polars as pl
 from pyspark.sql import functions as F
 
-from tablestream.connectors.files import JSON_OPTIONS
+from tablestream.connectors.files import json_options
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,5 +22,5 @@ def polars_rows(rows: DataFrame) -> pl.DataFrame:
 
 def json_lines(rows: DataFrame) -> Iterator[str]:
     """Yield each row as a JSON object, in the order of the rows; the driver never holds all of them."""
-    for (line,) in rows.select(F.to_json(F.struct("*"), JSON_OPTIONS)).toLocalIterator():
+    for (line,) in rows.select(F.to_json(F.struct("*"), json_options())).toLocalIterator():
         yield str(line)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from tablestream.connectors.files import JSON_OPTIONS
+from tablestream.connectors.files import json_options
 from tablestream.connectors.sink import quoted
 from tablestream.errors import ArgumentError
 from tablestream.spark.state_reader import read_stored
@@ -75,7 +75,7 @@ def _values(spark: SparkSession, key: Mapping[str, Any], fields: Sequence[T.Stru
 
     Spark reads a value that does not fit its column's type as null.
     """
-    row = F.from_json(F.lit(json.dumps(dict(key))), T.StructType([*fields]), JSON_OPTIONS)
+    row = F.from_json(F.lit(json.dumps(dict(key))), T.StructType([*fields]), json_options())
     values = [row[field.name] for field in fields]
     (nulls,) = spark.sql("VALUES (1)").select(*(value.isNull() for value in values)).collect()
     for field, is_null in zip(fields, nulls, strict=True):

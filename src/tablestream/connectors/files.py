@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from pyspark.errors import AnalysisException, ParseException
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
@@ -25,7 +26,7 @@ from tablestream.errors import ArgumentError, PlanError, ReservedNameError
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame
 
 ReadFormat = Literal["json", "csv", "parquet"]
 WriteFormat = Literal["parquet", "json"]
@@ -48,14 +49,22 @@ _OPTIONS_BY_ARGUMENT = {
     "columnnameofcorruptrecord": "mode",
     "maxfilespertrigger": "max_files_per_trigger",
 }
-JSON_OPTIONS = {
-    # Spark writes milliseconds by default, which would lose the order within a millisecond.
-    # Five X write the seconds of a zone's offset, if any, such as -04:56:02 of New York before 1883.
-    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXXXX",
-    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
-    # A delete's null columns are written out: a log of deletes alone still has its columns.
-    "ignoreNullFields": "false",
-}
+_TIME_PARSER = "spark.sql.legacy.timeParserPolicy"
+
+
+def json_options(spark: SparkSession | None = None) -> dict[str, str]:
+    """How a session writes rows as JSON, and reads them. Default: the active session."""
+    spark = spark or SparkSession.getActiveSession()
+    legacy = spark is not None and (spark.conf.get(_TIME_PARSER, None) or "").upper() == "LEGACY"
+    return {
+        # Spark writes milliseconds by default, which would lose the order within a millisecond.
+        # Five X write the seconds of a zone's offset, if any, such as -04:56:02 of New York before 1883. The legacy
+        # formatter knows three, and no offsets with seconds.
+        "timestampFormat": f"yyyy-MM-dd'T'HH:mm:ss.SSSSSS{'XXX' if legacy else 'XXXXX'}",
+        "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+        # A delete's null columns are written out: a log of deletes alone still has its columns.
+        "ignoreNullFields": "false",
+    }
 
 
 def from_files(
@@ -322,7 +331,7 @@ class FileSink(KeyedSink):
     def write(self, changes: DataFrame, micro_batch_id: int, query_id: str, output_name: str) -> None:  # noqa: ARG002 (it may change; the target may not)
         """Write the directory of one micro-batch, and replace what a failed attempt left."""
         self._claim(changes.sparkSession, query_id)
-        defaults = JSON_OPTIONS if self.format == "json" else {}
+        defaults = json_options(changes.sparkSession) if self.format == "json" else {}
         writer = changes.write.format(self.format).options(**(defaults | dict(self.options)))
         writer.mode("overwrite").save(f"{self.path}/{MICRO_BATCH}={micro_batch_id}")
 

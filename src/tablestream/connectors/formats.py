@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from tablestream.calling import user_line
-from tablestream.connectors.files import JSON_OPTIONS
+from tablestream.connectors.files import json_options
 from tablestream.errors import ArgumentError, RecordEncodingError
 
 Part = Literal["key", "value"]
@@ -157,7 +157,7 @@ class Json:
 
     def encoder(self, part: Part, topic: str, columns: T.StructType) -> Encoder:  # noqa: ARG002 (the protocol's)
         """Write all columns, including nulls."""
-        return lambda row: F.to_json(row, JSON_OPTIONS)
+        return lambda row: F.to_json(row, json_options())
 
 
 def _no_null(column: str, kind: str, part: Part, topic: str) -> str:

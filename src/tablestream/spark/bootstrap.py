@@ -26,7 +26,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from tablestream.calling import user_line
-from tablestream.connectors.files import JSON_OPTIONS, no_pattern
+from tablestream.connectors.files import json_options, no_pattern
 from tablestream.errors import ArgumentError
 from tablestream.planner.physical_plan import PhysicalPlan
 from tablestream.spark.bootstrap_frame import Bootstrap
@@ -188,7 +188,7 @@ def _key_names(source: Source) -> list[str]:
 
 
 def _as_json(columns: list[Column]) -> Column:
-    return F.to_json(F.struct(*columns), JSON_OPTIONS)
+    return F.to_json(F.struct(*columns), json_options())
 
 
 def _schema(frame: DataFrame) -> T.StructType:

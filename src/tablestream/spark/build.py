@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from tablestream.connectors import sink
-from tablestream.connectors.files import JSON_OPTIONS
+from tablestream.connectors.files import json_options
 from tablestream.operators.captured.capture import (
     CAPTURE,
     CONTROL,
@@ -508,7 +508,7 @@ def value_hash(table: TableColumns) -> Column:
     """The hash of a value, which state keeps: it does not depend on how the columns are called in this data frame."""
     columns = [internal(f"{name} AS __value_{number}") for number, name in enumerate(table.names)]
     # In UTC: the session's time zone may be another one after a restart.
-    return F.xxhash64(F.to_json(F.struct(F.lit(1), *columns), JSON_OPTIONS | {"timeZone": "UTC"}))
+    return F.xxhash64(F.to_json(F.struct(F.lit(1), *columns), json_options() | {"timeZone": "UTC"}))
 
 
 def _key(columns: Sequence[Column], fields: Fields, names: tuple[str, ...], hashed: str) -> dict[str, Column]:

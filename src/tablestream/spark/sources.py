@@ -36,7 +36,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from tablestream.calling import warn
-from tablestream.connectors.files import JSON_OPTIONS
+from tablestream.connectors.files import json_options
 from tablestream.errors import ArgumentError, ColumnCollisionError, ReservedNameError
 from tablestream.operators.captured.capture import OF_ROWS
 from tablestream.spark import blobs
@@ -400,4 +400,4 @@ def _record(df: DataFrame, origin: Origin) -> Column:
 
 
 def _json(columns: Sequence[Column]) -> Column:
-    return F.to_json(F.struct(*columns), JSON_OPTIONS) if columns else F.lit("{}")
+    return F.to_json(F.struct(*columns), json_options()) if columns else F.lit("{}")

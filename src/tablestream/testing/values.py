@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from tablestream.calling import user_line
-from tablestream.connectors.files import JSON_OPTIONS
+from tablestream.connectors.files import json_options
 from tablestream.errors import ArgumentError
 from tablestream.spark.analysis import folding
 from tablestream.spark.types import nullable
@@ -25,14 +25,14 @@ GivenRows = str | Iterable[Any]
 def text_of(column: Column, kind: T.DataType) -> Column:
     """Write a value as text: Spark's cast, JSON for what is nested, hexadecimal digits for bytes."""
     if isinstance(kind, T.ArrayType | T.MapType | T.StructType):
-        return F.to_json(column, JSON_OPTIONS)
+        return F.to_json(column, json_options())
     return F.hex(column) if isinstance(kind, T.BinaryType) else column.cast("string")
 
 
 def value_of(text: Column, kind: T.DataType) -> Column:
     """Read the text that `text_of` writes; null if it is no such value."""
     if isinstance(kind, T.ArrayType | T.MapType | T.StructType):
-        return F.from_json(text, kind.json(), JSON_OPTIONS)
+        return F.from_json(text, kind.json(), json_options())
     if isinstance(kind, T.BinaryType):
         return F.when(text.rlike("^([0-9A-Fa-f]{2})*$"), F.unhex(text))
     return text.try_cast(kind)
