@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import NoReturn
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -18,8 +20,13 @@ from tablestream.topology.nodes import Field, Fields, Named
 
 
 def empty(spark: SparkSession, schema: T.StructType) -> DataFrame:
-    """A data frame without rows."""
-    return spark.createDataFrame([], schema)
+    """A data frame without rows. Making one takes longer than most analyses, and a plan asks for few schemas."""
+    return _empty(spark, schema.json())
+
+
+@lru_cache(maxsize=64)
+def _empty(spark: SparkSession, schema: str) -> DataFrame:
+    return spark.createDataFrame([], T.StructType.fromJson(json.loads(schema)))
 
 
 def carried(
