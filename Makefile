@@ -19,7 +19,7 @@ TOOK    = @echo "make $@ took $$(( $$(date +%s) - $(BEGAN) )) s."
 
 .DEFAULT_GOAL := help
 .PHONY: help run demo-kafka demo-cdc database check test simulate newest lowest matrix lint bench soak broker docs docs-build \
-    pages format api api-record dist audit tools licences lock clean env java postgres browser mermaid jars connector
+    pages format api api-record dist audit tools licences lock clean env java postgres browser mermaid jars connector classes
 
 help: ## Show the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -37,7 +37,7 @@ check: env java lint ## Lint, types, import layers, and the quick tests that fin
 	HYPOTHESIS_PROFILE=check $(PYTEST) -m "$(FAST)" $(ARGS)
 	$(TOOK)
 
-test: env java postgres jars connector browser mermaid lint ## Lint, types, import layers, and all tests
+test: env java postgres jars connector browser mermaid classes lint ## Lint, types, import layers, and all tests
 	$(PYTEST) $(ARGS)
 	$(TOOK)
 
@@ -145,6 +145,11 @@ browser: ## Look for Chromium, in which a test looks at the documentation site
 # The script that draws the site's diagrams: without it they need another host.
 mermaid: env
 	@$(BIN)/python -m scripts.fetch_mermaid build/mermaid
+
+# Java's classes for the tests, of which many start a Spark of their own: one that maps them starts in half the time.
+classes: build/spark-classes.jsa
+build/spark-classes.jsa: $(VENV)/.stamp scripts/class_archive.py | java
+	@$(BIN)/python -m scripts.class_archive $@
 
 # Jars of Delta Lake, of Spark's Kafka connector and of a Kafka broker, which Spark does not ship.
 jars: .jars/.stamp ## Fetch the jars of Delta Lake and Kafka
