@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import polars as pl
 import pyarrow as pa
 import pytest
 
+from tablestream.cli.reading import polars_rows
 from tablestream.errors import MalformedRecordError, OrderError
 from tablestream.operators.deduplicate import Deduplicate
 from tablestream.operators.operator import Context
 from tablestream.runtime.order import number_messages
 from tablestream.runtime.rounds import METRICS, RANKS, Port
 from tablestream.spark import blobs, packing
-from tablestream.spark.packing import Consumer, Malformed, SourcePacker, _from_spark, _gathered
+from tablestream.spark.packing import Consumer, Malformed, SourcePacker, _gathered
+from tablestream.spark.types import in_utc
 from tablestream.state.cache import NoCache
+from tablestream.state.positions import frame_of
 from tablestream.state.shard import ShardState
 from tablestream.state.store import MemoryStore
 
@@ -230,9 +234,18 @@ def test_timestamps_become_utc_whatever_zone_the_session_has(zone: str) -> None:
     ]
     values: list[Any] = [5, [5, 6], {"at": 5, "local": 6}, [(5, {"at": [6]})]]
     columns = [pa.array([one, None], kind) for one, kind in zip(values, kinds, strict=True)]
-    frame = _from_spark(pa.table(columns, names=list("abcd")))
+    frame = frame_of(in_utc(pa.table(columns, names=list("abcd"))))
     utc = pl.Datetime("us", "UTC")
     assert list(frame.dtypes[:3]) == [utc, pl.List(utc), pl.Struct({"at": utc, "local": pl.Datetime("us")})]
     assert frame["a"].to_physical().to_list() == [5, None]
     again = frame.to_arrow(compat_level=pl.CompatLevel.oldest())
     assert again["d"].type.key_type.tz == again["d"].type.item_type["at"].type.value_type.tz == "UTC"
+
+
+@pytest.mark.parametrize(("zone", "shown"), [("PST", "UTC"), ("GMT+8", "UTC"), ("Asia/Tokyo", "Asia/Tokyo")])
+def test_people_see_times_in_their_zone_where_python_knows_it(zone: str, shown: str) -> None:
+    rows = pa.table({"at": pa.array([5], pa.timestamp("us", zone))})
+    frame = polars_rows(cast("Any", SimpleNamespace(toArrow=lambda: rows)))
+    assert frame.schema == {"at": pl.Datetime("us", shown)}
+    assert frame["at"].to_physical().to_list() == [5]
+    assert in_utc(rows, keep_known=True).to_pylist()[0]["at"].timestamp() == 5e-6

@@ -8,6 +8,7 @@ import polars as pl
 from pyspark.sql import functions as F
 
 from tablestream.connectors.files import json_options
+from tablestream.spark.types import in_utc
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 def polars_rows(rows: DataFrame) -> pl.DataFrame:
     """Return all rows at once."""
-    return cast("pl.DataFrame", pl.from_arrow(rows.toArrow()))
+    return cast("pl.DataFrame", pl.from_arrow(in_utc(rows.toArrow(), keep_known=True)))
 
 
 def json_lines(rows: DataFrame) -> Iterator[str]:

@@ -16,6 +16,7 @@ from tablestream.connectors.sink import CHANGE_COLUMNS, CHANGE_TYPE, LATEST, ORD
 from tablestream.errors import ArgumentError
 from tablestream.extras import install_hint
 from tablestream.pictures.validity import Change, moments
+from tablestream.spark.types import in_utc
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -153,7 +154,7 @@ def _rows_of(changes: Any, key: Mapping[str, Any]) -> list[dict[str, Any]]:
     if hasattr(changes, "toArrow"):
         for name, one in key.items():
             changes = changes.where(changes[quoted(name)].eqNullSafe(one))
-        rows: list[dict[str, Any]] = changes.toArrow().to_pylist()
+        rows: list[dict[str, Any]] = in_utc(changes.toArrow(), keep_known=True).to_pylist()
         return rows
     if isinstance(changes, Sequence):
         rows = [row.asDict(recursive=True) for row in changes]

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Literal
 
 import numpy as np
@@ -25,6 +24,7 @@ from tablestream.runtime.alignment import progress_of
 from tablestream.runtime.rejections import Shown
 from tablestream.runtime.rounds import RANKS, Port
 from tablestream.spark import blobs
+from tablestream.spark.types import in_utc
 from tablestream.state.changes import (
     BOOTSTRAP,
     KEY_HASH,
@@ -167,7 +167,7 @@ class SourcePacker:
             else _Places(self.name, self.number, self.marks, self.ordered)
         )
         for table in _gathered(batches):
-            frame = places.put(_from_spark(table).with_columns(_TIME_THERE_IS))
+            frame = places.put(frame_of(in_utc(table)).with_columns(_TIME_THERE_IS))
             frame = frame.with_columns(self._reason(frame.columns).alias(_REASON))
             accepted, rejected = _split(frame)
             self._check(rejected)
@@ -393,7 +393,7 @@ class ChangePacker:
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Pack all record batches of a task."""
         for table in _gathered(batches):
-            frame = _from_spark(table)
+            frame = frame_of(in_utc(table))
             passing = frame.filter(pl.col(blobs.BLOB).is_not_null()).select(blobs.COLUMNS)
             packed = [blobs.Blob(*row) for row in passing.iter_rows()]
             for consumer in self.consumers:
@@ -436,35 +436,3 @@ def _gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
             held, rows, size_bytes = [], 0, 0
     if rows:
         yield pa.Table.from_batches(held)
-
-
-def _from_spark(table: pa.Table) -> pl.DataFrame:
-    schema = _in_utc(table.schema)
-    return frame_of(table if schema is None else table.cast(schema))
-
-
-@lru_cache(maxsize=16)
-def _in_utc(schema: pa.Schema) -> pa.Schema | None:
-    """The schema with timestamps in UTC; none if they are already.
-
-    Spark names the time zone of its session, which Polars may not know. The values are in UTC in any case: only the
-    name changes.
-    """
-    changed = pa.schema([_field_in_utc(one) for one in schema])
-    return None if changed.equals(schema) else changed
-
-
-def _field_in_utc(field: pa.Field) -> pa.Field:
-    return field.with_type(_type_in_utc(field.type))
-
-
-def _type_in_utc(kind: pa.DataType) -> pa.DataType:
-    if pa.types.is_timestamp(kind) and kind.tz is not None:
-        return pa.timestamp(kind.unit, "UTC")
-    if pa.types.is_struct(kind):
-        return pa.struct([_field_in_utc(one) for one in kind])
-    if pa.types.is_map(kind):
-        return pa.map_(_field_in_utc(kind.key_field), _field_in_utc(kind.item_field))
-    if pa.types.is_list(kind):
-        return pa.list_(_field_in_utc(kind.value_field))
-    return kind
