@@ -184,6 +184,17 @@ def test_two_columns_of_one_name(log: DataFrame) -> None:
     )
 
 
+@pytest.mark.parametrize("second", ["seats", "SEATS"])
+def test_a_frame_with_two_columns_of_one_name(log: DataFrame, second: str) -> None:
+    twice = log.select("*", F.lit(1).alias(second))
+    refused(
+        lambda: ts.table(twice, key="id", columns=["plane"], name="a"),
+        ColumnCollisionError,
+        "'seats'",
+        operator="a",
+    )
+
+
 def test_names_are_the_same_as_the_session_takes_them_for(log: DataFrame) -> None:
     table = ts.table(log, key="ID", except_columns=["TAGS", "Word"], timestamp="at")
     assert table.columns == ["ID", "plane", "seats", "at"]

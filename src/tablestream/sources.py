@@ -10,7 +10,7 @@ from pyspark.sql import Column, DataFrame
 
 from tablestream.arguments import (
     ColumnLike,
-    as_column,
+    as_columns,
     checked_length,
     checked_name,
     listed,
@@ -21,6 +21,7 @@ from tablestream.calling import user_line, warn
 from tablestream.connectors.workers import use_driver_python
 from tablestream.errors import ArgumentError
 from tablestream.relation import versioned
+from tablestream.row import Plain
 from tablestream.spark.analysis import Analysed
 from tablestream.spark.sources import Description, SourceFrame, describe
 from tablestream.streams import Stream
@@ -340,11 +341,11 @@ def source_of(
             where=where,
         )
 
-    def column(given: ColumnLike | None) -> Column | None:
-        return None if given is None else as_column(given, df.columns)
+    def column(given: ColumnLike | None) -> Column | Plain | None:
+        return None if given is None else as_columns([given], df.columns)[0]
 
     use_driver_python(df.sparkSession)
-    keys = tuple(as_column(one, df.columns) for one in listed(key))
+    keys = tuple(as_columns(listed(key), df.columns))
     if not (keys or records):
         raise ArgumentError(
             "A table needs a key.", hint="Give key= at least one column.", operator=shown, where=where
@@ -366,9 +367,7 @@ def source_of(
             timestamp=column(said.timestamp),
             deletes=column(said.apply_as_deletes),
             deletes_sql=sql_text(said.apply_as_deletes),
-            columns=None
-            if said.columns is None
-            else tuple(as_column(one, df.columns) for one in listed(said.columns)),
+            columns=None if said.columns is None else tuple(as_columns(listed(said.columns), df.columns)),
             except_columns=names(except_columns, shown, where),
             order_by=column(said.order_by),
             records=records,

@@ -35,14 +35,17 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from tablestream.arguments import as_columns
 from tablestream.calling import warn
+from tablestream.connectors import sink
 from tablestream.connectors.files import json_options
 from tablestream.errors import ArgumentError, ColumnCollisionError, ReservedNameError
 from tablestream.operators.captured.capture import OF_ROWS
+from tablestream.row import Plain
 from tablestream.spark import blobs
 from tablestream.spark.analysis import Analysed, analysed, folding
 from tablestream.spark.bootstrap_frame import Bootstrap, Reading, laid_out
-from tablestream.spark.columns import quoted, truth
+from tablestream.spark.columns import truth
 from tablestream.spark.lineage import JOIN, mixed_by
 from tablestream.spark.origins import Origin, origin_of
 from tablestream.spark.packing import Malformed
@@ -127,15 +130,15 @@ class Description:
 
     name: str
     where: str
-    key: tuple[Column, ...]
-    timestamp: Column | None
-    deletes: Column | None
+    key: tuple[Column | Plain, ...]
+    timestamp: Column | Plain | None
+    deletes: Column | Plain | None
     deletes_sql: str | None
-    columns: tuple[Column, ...] | None
+    columns: tuple[Column | Plain, ...] | None
     except_columns: tuple[str, ...]
-    order_by: Column | None
+    order_by: Column | Plain | None
     records: bool = False
-    sequence_by: Column | None = None
+    sequence_by: Column | Plain | None = None
     bootstrap: DataFrame | None = None
 
     @property
@@ -169,7 +172,7 @@ def describe(df: DataFrame, said: Description) -> Described:
     ReservedNameError
         A column has a reserved name.
     ColumnCollisionError
-        Two parts of the key, or two columns of the value, have the same name.
+        Two columns of the frame, two parts of the key, or two columns of the value have the same name.
     """
     if not df.isStreaming:
         raise ArgumentError(
@@ -178,6 +181,7 @@ def describe(df: DataFrame, said: Description) -> Described:
             operator=said.name,
             where=said.where,
         )
+    _check_distinct(df, df.columns, said, "Drop one from the frame, or rename it.")
     key = _analysed(df, said.key, said)
     for one in key:
         if not one.named:
@@ -292,7 +296,7 @@ def _fields(columns: Sequence[Analysed]) -> Fields:
 
 
 def _analysed(
-    df: DataFrame, columns: Sequence[Column], said: Description, *, deterministic: bool = True
+    df: DataFrame, columns: Sequence[Column | Plain], said: Description, *, deterministic: bool = True
 ) -> list[Analysed]:
     """Let Spark analyse columns of the source. They are computed once, in the micro-batch that reads the record."""
     return analysed(
@@ -312,7 +316,7 @@ def _value(df: DataFrame, said: Description, others: Sequence[str]) -> list[Anal
             operator=said.name,
             where=said.where,
         )
-    chosen = [quoted(name) for name in df.columns] if said.columns is None else said.columns
+    chosen = as_columns(df.columns, df.columns) if said.columns is None else said.columns
     left_out = {fold(name) for name in (*others, *said.except_columns)}
     columns = _analysed(df, chosen, said, deterministic=False)
     kept = [one for one in columns if fold(one.name) not in left_out]
@@ -323,14 +327,7 @@ def _value(df: DataFrame, said: Description, others: Sequence[str]) -> list[Anal
 def _check_names(df: DataFrame, said: Description, columns: Sequence[Analysed]) -> None:
     """Refuse duplicate and reserved names in the key or the value."""
     names = [one.name for one in columns]
-    twice = [name for name, times in Counter(map(folding(df.sparkSession), names)).items() if times > 1]
-    if twice:
-        raise ColumnCollisionError(
-            f"Two columns are called '{twice[0]}'.",
-            hint="Exclude one, or rename it.",
-            operator=said.name,
-            where=said.where,
-        )
+    _check_distinct(df, names, said, "Exclude one, or rename it.")
     reserved = [name for name in names if is_reserved(name)]
     if reserved:
         raise ReservedNameError(
@@ -338,6 +335,15 @@ def _check_names(df: DataFrame, said: Description, columns: Sequence[Analysed]) 
             hint="Exclude the columns with except_columns=, or rename them.",
             operator=said.name,
             where=said.where,
+        )
+
+
+def _check_distinct(df: DataFrame, names: Sequence[str], said: Description, hint: str) -> None:
+    """Refuse names that the session considers equal."""
+    twice = [name for name, times in Counter(map(folding(df.sparkSession), names)).items() if times > 1]
+    if twice:
+        raise ColumnCollisionError(
+            f"Two columns are called '{twice[0]}'.", hint=hint, operator=said.name, where=said.where
         )
 
 
@@ -395,7 +401,8 @@ def _ordered(origin: Origin, df: DataFrame, said: Description) -> Origin:
 
 def _record(df: DataFrame, origin: Origin) -> Column:
     """A record as text."""
-    record = _json([quoted(name) for name in df.columns if name not in origin.hidden])
+    names = [sink.quoted(name) for name in df.columns if name not in origin.hidden]
+    record = F.to_json(F.expr(f"struct({', '.join(names)})"), json_options()) if names else F.lit("{}")
     return record if origin.malformed is None else F.coalesce(origin.malformed, record)
 
 
