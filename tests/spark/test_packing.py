@@ -18,11 +18,11 @@ from tablestream.runtime.order import number_messages
 from tablestream.runtime.rounds import METRICS, RANKS, Port
 from tablestream.spark import blobs, packing
 from tablestream.spark.packing import Consumer, Malformed, SourcePacker, _gathered
-from tablestream.spark.types import in_utc
 from tablestream.state.cache import NoCache
 from tablestream.state.positions import frame_of
 from tablestream.state.shard import ShardState
 from tablestream.state.store import MemoryStore
+from tablestream.time_zones import in_utc
 
 PORT, TOLD = Port(1, 1, 1, "_kh", "rows"), Port(2, 2, 2, "_kh", "rejected")
 

@@ -8,7 +8,7 @@ import polars as pl
 from pyspark.sql import functions as F
 
 from tablestream.connectors.files import json_options
-from tablestream.spark.types import in_utc
+from tablestream.time_zones import in_utc
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -16,7 +16,7 @@ from tablestream.connectors.sink import CHANGE_COLUMNS, CHANGE_TYPE, LATEST, ORD
 from tablestream.errors import ArgumentError
 from tablestream.extras import install_hint
 from tablestream.pictures.validity import Change, moments
-from tablestream.spark.types import in_utc
+from tablestream.time_zones import in_utc
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -24,7 +24,6 @@ from tablestream.runtime.alignment import progress_of
 from tablestream.runtime.rejections import Shown
 from tablestream.runtime.rounds import RANKS, Port
 from tablestream.spark import blobs
-from tablestream.spark.types import in_utc
 from tablestream.state.changes import (
     BOOTSTRAP,
     KEY_HASH,
@@ -38,6 +37,7 @@ from tablestream.state.changes import (
     hop_columns,
 )
 from tablestream.state.positions import Ints, frame_of
+from tablestream.time_zones import in_utc
 
 #: Rows that are packed together: blobs should be large, whatever the size of the session's Arrow record batches.
 ROWS = 100_000
