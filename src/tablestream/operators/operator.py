@@ -171,6 +171,11 @@ class Operator(ABC):
         return False
 
     @property
+    def keeps_shard(self) -> bool:
+        """Whether each row that it emits belongs in this shard: messages of the row's key hash come here."""
+        return False
+
+    @property
     def final(self) -> bool:
         """Whether it emits only the last change per key and micro-batch."""
         return False

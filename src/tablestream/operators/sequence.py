@@ -59,6 +59,7 @@ class SequenceBy(Operator):
     parameters = ("retention_us",)
     reasons = (NULL_SEQUENCE, SUPERSEDED)
     rejects = True
+    keeps_shard = True
 
     @property
     def inputs(self) -> tuple[pl.Schema, ...]:

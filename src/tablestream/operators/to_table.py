@@ -51,6 +51,7 @@ class ToTable(Operator):
     traces = ()
     reasons = (NULL_KEY,)
     rejects = True
+    keeps_shard = True
 
     @property
     def inputs(self) -> tuple[pl.Schema, ...]:

@@ -65,6 +65,7 @@ class Upsert(Operator):
     whole_steps: bool = False
 
     parameters = ("keep_old", "minimal", "final", "whole_steps")
+    keeps_shard = True
 
     @property
     def inputs(self) -> tuple[pl.Schema, ...]:

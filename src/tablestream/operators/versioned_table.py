@@ -55,6 +55,7 @@ class VersionedTable(Operator):
     parameters = ("history_us",)
     reasons = (EXPIRED,)
     rejects = True
+    keeps_shard = True
 
     @property
     def inputs(self) -> tuple[pl.Schema, ...]:

@@ -84,6 +84,7 @@ class VersionedUpsert(Operator):
     final: bool = False
 
     parameters = ("keep_old", "minimal", "final", "history_us")
+    keeps_shard = True
 
     @property
     def inputs(self) -> tuple[pl.Schema, ...]:

@@ -62,7 +62,8 @@ class _Drawing:
         yield Lane("Sources", tuple(self._source(source) for source in self._sources))
         for work in self._plan.rounds:
             yield Lane(f"Round {work.number}", tuple(self._round(work)), "shuffle")
-        yield Lane("Outputs", tuple(self._output(ending) for ending in self._plan.endings), "last shuffle")
+        shuffle = "" if self._plan.ends_in_place else "last shuffle"
+        yield Lane("Outputs", tuple(self._output(ending) for ending in self._plan.endings), shuffle)
 
     # Where arrows end
 

@@ -60,7 +60,7 @@ class Box:
 class Lane:
     """A column of boxes: the sources, a round, or the outputs.
 
-    `shuffle`: the name of the shuffle before it; empty for the sources.
+    `shuffle`: the name of the shuffle before it; empty if there is none.
     """
 
     title: str

@@ -30,7 +30,10 @@ def explained(plan: PhysicalPlan) -> str:
         for between in plan.between:
             if between.after == work.number:
                 parts.append(f"  Columns: {between.port.label} -> {_ports(between.readers)}")
-    parts.append("Last shuffle: by the output's key, in order")
+    shuffled = (
+        "none: each change is in its key's shard" if plan.ends_in_place else "by the output's key, in order"
+    )
+    parts.append(f"Last shuffle: {shuffled}")
     for ending in plan.endings:
         if ending.output.rejected:
             parts.append(f"Output {plan.names[ending.output.node]}: dropped records")

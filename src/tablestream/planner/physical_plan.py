@@ -182,6 +182,26 @@ class PhysicalPlan:
         return next((work.alignment.progress for work in self.rounds if work.alignment is not None), None)
 
     @property
+    def ends_in_place(self) -> bool:
+        """Whether the last round makes all changes of a key in the shard that they belong to.
+
+        No shuffle has to follow it then. A shard that a timer wakes runs after all others, which this leaves out.
+        """
+        outputs = {ending.port.number for ending in self.endings}
+        alignments = [work.alignment for work in self.rounds if work.alignment is not None]
+        passing = {held.target.number for one in alignments for held in one.held}
+        passing |= {reader.port.number for readers in self.sources.values() for reader in readers}
+        passing |= {reader.port.number for between in self.between for reader in between.readers}
+        rejecting = any(ending.output.rejected for ending in self.endings)
+        if not self.rounds or rejecting or outputs & passing or not all(self.sources.values()):
+            return False
+        last = self.rounds[-1]
+        answering = [
+            one for one in last.operators if outputs & {port.number for to in one.targets for port in to}
+        ]
+        return not last.needs_clock and all(one.operator.keeps_shard for one in answering)
+
+    @property
     def bootstrapped(self) -> tuple[Source, ...]:
         """The sources that start with a bootstrap, in the order of their declaration."""
         found = (source for source in self.sources if source.bootstrapped)

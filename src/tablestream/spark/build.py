@@ -219,7 +219,7 @@ class Builder(Generic[Blobs]):
         return self._exchange.pack(frame.selectExpr(*blobs.COLUMNS, *_read(consumers)), packer)
 
     def _opened(self, stream: Blobs) -> DataFrame:
-        """Count the output messages, add the last shuffle and unpack what arrives."""
+        """Count the output messages, add the last shuffle if it is needed, and unpack what arrives."""
         layouts = {
             port: replace(self._ending_layout(ending), nested=port in self._nested)
             for port, ending in ((one.port.number, one) for one in self._plan.endings)
@@ -234,7 +234,11 @@ class Builder(Generic[Blobs]):
             ]
         )
         return self._exchange.finish(
-            stream, unpacker, schema, lambda: {OBSERVED: self._observed(), MEASURED: self._measured()}
+            stream,
+            unpacker,
+            schema,
+            lambda: {OBSERVED: self._observed(), MEASURED: self._measured()},
+            in_place=self._plan.ends_in_place,
         )
 
     # Expressions

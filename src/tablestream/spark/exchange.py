@@ -55,9 +55,18 @@ class Exchange(Protocol[Blobs]):
         """Unpack blobs into the rows of a frame, in which expressions are evaluated."""
 
     def finish(
-        self, stream: Blobs, unpacker: OutputUnpacker, schema: T.StructType, observations: Observations
+        self,
+        stream: Blobs,
+        unpacker: OutputUnpacker,
+        schema: T.StructType,
+        observations: Observations,
+        *,
+        in_place: bool,
     ) -> DataFrame:
-        """Count the blobs of outputs, send them to their shards, and unpack them in order."""
+        """Count the blobs of outputs, send them to their shards, and unpack them in order.
+
+        `in_place`: they are in their shards already, one shard after the other.
+        """
 
 
 @dataclass(frozen=True)
@@ -100,10 +109,18 @@ class SparkExchange:
         return stream.mapInArrow(by_batches(unpacker), schema)
 
     def finish(
-        self, stream: DataFrame, unpacker: OutputUnpacker, schema: T.StructType, observations: Observations
+        self,
+        stream: DataFrame,
+        unpacker: OutputUnpacker,
+        schema: T.StructType,
+        observations: Observations,
+        *,
+        in_place: bool,
     ) -> DataFrame:
         """See `Exchange`."""
         for name, columns in observations().items():
             stream = stream.observe(name, *columns)
-        kept = F.col(blobs.PORT) != METRICS if self.reporting else F.col(blobs.PORT) >= 0
-        return stream.where(kept).groupBy(blobs.SHARD).applyInArrow(by_batches(unpacker), schema)
+        kept = stream.where(F.col(blobs.PORT) != METRICS if self.reporting else F.col(blobs.PORT) >= 0)
+        if in_place:
+            return kept.mapInArrow(by_batches(unpacker), schema)
+        return kept.groupBy(blobs.SHARD).applyInArrow(by_batches(unpacker), schema)

@@ -161,6 +161,8 @@ class InProcess:
         unpacker: OutputUnpacker,
         schema: T.StructType,
         observations: Observations,  # noqa: ARG002 - counted here
+        *,
+        in_place: bool,
     ) -> DataFrame:
         """See `tablestream.spark.exchange.Exchange`."""
         table = pa.Table.from_batches(stream, _BLOBS)
@@ -171,7 +173,8 @@ class InProcess:
         ):
             self.counts[name.decode()] += count
         changes = table.filter(pa.array(ports >= 0))
-        changes = changes.take(np.argsort(changes[blobs.SHARD].to_numpy(), kind="stable"))
+        if not in_place:
+            changes = changes.take(np.argsort(changes[blobs.SHARD].to_numpy(), kind="stable"))
         self.ports = set(changes[blobs.PORT].to_pylist())
         return frame_of(self.spark, unpacker(changes.to_batches()), schema)
 

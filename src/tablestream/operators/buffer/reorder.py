@@ -63,6 +63,7 @@ class Reorder(Operator):
     parameters = ("bound_us",)
     marks = (ARRIVALS, WAITING)
     reasons = (LATE,)
+    keeps_shard = True
 
     @property
     def inputs(self) -> tuple[pl.Schema, ...]:

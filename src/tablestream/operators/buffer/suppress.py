@@ -100,6 +100,7 @@ class Suppress(Operator):
 
     parameters = ("minimal", "until_us", "wall_clock_us", "max_records", "max_bytes", "fail_when_full")
     marks = (_RECORDS, _BYTES, WAITING, BY_ARRIVAL)
+    keeps_shard = True
 
     @property
     def inputs(self) -> tuple[pl.Schema, ...]:

@@ -76,6 +76,7 @@ class HistoryJoin(Operator):
     parameters = ("history_us",)
     reasons = (EXPIRED,)
     rejects = True
+    keeps_shard = True
 
     @property
     def inputs(self) -> tuple[pl.Schema, ...]:

@@ -97,6 +97,7 @@ class KeyJoin(HasFinal):
     atomic: bool = True
 
     parameters = ("tree", "final")
+    keeps_shard = True
 
     @property
     def inputs(self) -> tuple[pl.Schema, ...]:

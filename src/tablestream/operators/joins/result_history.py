@@ -79,6 +79,7 @@ class ResultHistory(Operator):
     parameters = ("history_us",)
     marks = (SHOWN,)
     reasons = (EXPIRED,)
+    keeps_shard = True
 
     @property
     def inputs(self) -> tuple[pl.Schema, ...]:

@@ -64,6 +64,8 @@ class Aggregate(HasFinal):
     keep_empty: bool = False
     atomic: bool = True
 
+    keeps_shard = True
+
     @property
     def inputs(self) -> tuple[pl.Schema, ...]:
         return (message_schema(self.keys, self.group_keys, self.value),)

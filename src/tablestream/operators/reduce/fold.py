@@ -98,6 +98,8 @@ class Fold(HasFinal):
     atomic: bool = True
     subtracts: bool = True
 
+    keeps_shard = True
+
     @property
     def inputs(self) -> tuple[pl.Schema, ...]:
         return (message_schema(self.keys, self.group_keys, self.value),)

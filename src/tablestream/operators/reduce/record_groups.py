@@ -54,6 +54,7 @@ class RecordGroups(HasFinal):
 
     reasons = (NULL_KEY_OR_VALUE,)
     rejects = True
+    keeps_shard = True
 
     @property
     def inputs(self) -> tuple[pl.Schema, ...]:
