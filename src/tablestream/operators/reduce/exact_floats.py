@@ -135,10 +135,12 @@ class _Parts:
         first, shift = np.divmod(np.where(self.whole != 0, self.exponent - exponent, 0), _BITS)
         magnitude, signs = np.abs(self.whole), sign * np.sign(self.whole)
         low, high = (magnitude & _MASK) << shift, (magnitude >> _BITS) << shift
-        row = np.arange(len(shift))
-        for above, part in enumerate((low & _MASK, (low >> _BITS) + (high & _MASK), high >> _BITS)):
-            limb = np.minimum(first + above, len(moves) - 1)  # above the last limb every part is 0
-            moves[limb, row] += signs * part
+        parts = signs * (low & _MASK), signs * ((low >> _BITS) + (high & _MASK)), signs * (high >> _BITS)
+        lowest, highest = int(first.min(initial=len(moves))), int(first.max(initial=-1))
+        for number in range(lowest, highest + 1):
+            mine = 1 if lowest == highest else first == number
+            for limb, part in zip(moves[number:], parts, strict=False):  # above the last limb every part is 0
+                limb += mine * part
 
 
 def _range_of(numbers: Sequence[Scaled]) -> tuple[int, int]:

@@ -179,10 +179,7 @@ class Sum(Function):
             if totals.dtype == object and not self.into.is_float():
                 self._check(found, events, shown)
             values, total = pl.Series(found, dtype=self.into, strict=True), self._kept(totals[events.last])
-        specials = [
-            events.running(_moves(events, self.column, which), ints(known.fill_null(0)))
-            for which, known in zip(_SPECIALS, base[2:], strict=False)
-        ]
+        specials = self._specials(events, base[2:])
         state = [pl.Series(counts[events.last], dtype=pl.Int64), total]
         state += [pl.Series(special[events.last], dtype=pl.Int64) for special in specials]
         return Totals(_with_specials(values, [special[shown] for special in specials]), state)
@@ -192,6 +189,14 @@ class Sum(Function):
         values = self._values(self._known(base[1]), ints(base[0]))
         result = pl.Series(values, dtype=self.into, strict=True)
         return _with_specials(result, [ints(special) for special in base[2:]])
+
+    def _specials(self, events: GroupEvents, base: Sequence[pl.Series]) -> list[Ints]:
+        """How many values are NaN, infinite and negative infinite after each message; of floats only."""
+        known = [ints(one.fill_null(0)) for one in base]
+        if known and all(one(self.column).is_finite().all() for one in (events.old, events.new)):
+            return [counts[events.group] for counts in known]
+        moves = (_moves(events, self.column, which) for which in _SPECIALS[: len(known)])
+        return [events.running(*pair) for pair in zip(moves, known, strict=True)]
 
     def _limbs(self, events: GroupEvents, base: pl.Series) -> Limbs | None:
         """The total of floats after each message; None if their sizes differ too much."""
