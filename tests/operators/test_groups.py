@@ -53,9 +53,13 @@ class Chain:
     def __init__(self, aggregate: Aggregate | Fold | Top, *, compat: bool) -> None:
         self.compat = compat
         self.stages: list[tuple[Operator, MemoryStore]] = [
-            (Regroup(KEYS, GROUPS, aggregate.value, atomic=not compat), MemoryStore()),
+            (self._regroup(aggregate), MemoryStore()),
             (aggregate, MemoryStore()),
         ]
+
+    def _regroup(self, aggregate: Aggregate | Fold | Top) -> Regroup:
+        keys = aggregate.needs_row_keys
+        return Regroup(KEYS, GROUPS, aggregate.value, atomic=not self.compat, sends_keys=keys)
 
     def run(self, records: Sequence[tuple[str, str | None, dict[str, Any] | None, int, int]]) -> list[Any]:
         """Work off (key, group, value, time, step) as one micro-batch; return (step, group, values, time)."""
