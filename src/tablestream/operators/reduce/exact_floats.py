@@ -80,7 +80,7 @@ class Limbs:
         exponent = self.exponent + _BITS * (top - 1) - shift.astype(np.int64)
         with np.errstate(over="ignore"):
             found = np.ldexp((bits | below).astype(np.float64), exponent.astype(np.intc))
-        return np.where(negative, -found, found)
+        return np.asarray(np.where(negative, -found, found))
 
 
 def summed(events: GroupEvents, new: pl.Series, old: pl.Series, base: Sequence[Scaled]) -> Limbs | None:
@@ -139,8 +139,8 @@ class _Parts:
         lowest, highest = int(first.min(initial=len(moves))), int(first.max(initial=-1))
         for number in range(lowest, highest + 1):
             mine = 1 if lowest == highest else first == number
-            for limb, part in zip(moves[number:], parts, strict=False):  # above the last limb every part is 0
-                limb += mine * part
+            for above, part in enumerate(parts[: len(moves) - number]):  # above the last limb every part is 0
+                moves[number + above] += mine * part
 
 
 def _range_of(numbers: Sequence[Scaled]) -> tuple[int, int]:
@@ -165,9 +165,8 @@ def _split(numbers: Sequence[Scaled], exponent: int, count: int) -> tuple[Ints, 
 
 def _carried(limbs: Sequence[Ints]) -> list[Ints]:
     """Carry what is beyond 32 bits to the next limb."""
-    found, carry = [], np.int64(0)
-    for limb in limbs[:-1]:
-        whole = limb + carry
-        found.append(whole & _MASK)
-        carry = whole >> _BITS
-    return [*found, limbs[-1] + carry]
+    found = list(limbs)
+    for number in range(len(found) - 1):
+        found[number + 1] = found[number + 1] + (found[number] >> _BITS)
+        found[number] = found[number] & _MASK
+    return found
