@@ -311,6 +311,13 @@ def test_sums_of_floats_leave_no_residue(changes: list[tuple[str, float | None]]
         assert value["c0"] == expected or (math.isnan(expected) and math.isnan(value["c0"]))
 
 
+@pytest.mark.parametrize("cuts", [1, 2])
+def test_an_infinity_stays_until_its_row_goes_whatever_else_changes(cuts: int) -> None:
+    rows = [("a", math.inf), ("b", 1.5), ("b", 2.5), ("a", None), ("b", math.nan), ("c", 1.0), ("b", None)]
+    found = totals(Sum("c0", pl.Float64(), pl.Float64()), cuts, *rows)
+    assert repr(found) == repr([math.inf, math.inf, math.inf, 2.5, math.nan, math.nan, 1.0])
+
+
 def test_decimals_keep_their_scale_and_averages_round_half_up() -> None:
     dtype = pl.Decimal(10, 2)
     log = [
