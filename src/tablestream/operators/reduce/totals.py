@@ -1,7 +1,8 @@
 """Running totals: a row's part is added when the row is added, and subtracted when it is removed.
 
 Totals are exact integers, of any size if needed: a decimal is its unscaled number, a float a multiple of the
-smallest float there is. `exact_floats` adds floats by columns, unless their sizes differ too much. So removing a row leaves no residue, and the order of changes does not matter.
+smallest float there is. So removing a row leaves no residue, and the order of changes does not matter. `exact_floats`
+adds floats column by column, unless their sizes differ too much.
 
 ======================  ======================================  =============================================
 function                remembered                              result
