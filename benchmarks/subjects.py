@@ -203,12 +203,12 @@ def small_groups(groups: int, rows: int) -> list[Grouped]:
 # Operators
 
 
-def _reducers() -> dict[str, Operator]:
+def _reducers() -> dict[str, Aggregate | Top]:
     """What a group is reduced to: the result of one function, or its three largest rows."""
     kinds = Kind.MIN, Kind.MAX, Kind.FIRST, Kind.LAST, Kind.COUNT_DISTINCT
     functions: dict[str, Function | Collected] = {"count": Count(), "sum": Sum("c0", pl.Int64(), pl.Int64())}
     functions |= {kind.value: Collected(kind, "c0", pl.Int64()) for kind in kinds}
-    reducers: dict[str, Operator] = {
+    reducers: dict[str, Aggregate | Top] = {
         name: Aggregate(KEYS, FOREIGN_KEYS, INTEGER, (one,)) for name, one in functions.items()
     }
     largest = Order(("c0",), (True,), newest_first=False, keeps_nulls=True)
@@ -225,8 +225,9 @@ def _groups(value: pl.Struct, functions: tuple[Function | Collected, ...]) -> tu
     return _grouped(Aggregate(KEYS, FOREIGN_KEYS, value, functions), value)
 
 
-def _grouped(reducer: Operator, value: pl.Struct = INTEGER) -> tuple[Round, ...]:
-    return two_rounds(Regroup(KEYS, FOREIGN_KEYS, value), reducer, (), answers=False)
+def _grouped(reducer: Aggregate | Fold | Top, value: pl.Struct = INTEGER) -> tuple[Round, ...]:
+    regroup = Regroup(KEYS, FOREIGN_KEYS, value, sends_keys=reducer.needs_row_keys)
+    return two_rounds(regroup, reducer, (), answers=False)
 
 
 def _folded() -> tuple[Round, ...]:
@@ -239,7 +240,7 @@ def _folded() -> tuple[Round, ...]:
     functions = UserFunctions(lambda: (0, 0), adder, subtractor, ("key",), ("amount",), ("n", "amount"))
     result = pl.Struct({"c0": pl.Int64(), "c1": pl.Int64()})
     fold = Fold(KEYS, FOREIGN_KEYS, INTEGER, result, functions)
-    return two_rounds(Regroup(KEYS, FOREIGN_KEYS, INTEGER), fold, (), answers=False)
+    return _grouped(fold)
 
 
 # Messages

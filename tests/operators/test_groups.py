@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from tablestream.errors import FunctionValueError, TotalOverflowError
 from tablestream.operators.cells import cells, column
 from tablestream.operators.operator import NUMBER, PARENT, Context, Operator
+from tablestream.operators.reduce import exact_floats
 from tablestream.operators.reduce.aggregate import Aggregate
 from tablestream.operators.reduce.collected import Collected, Kind
 from tablestream.operators.reduce.fold import Fold, UserFunctions
@@ -53,9 +54,13 @@ class Chain:
     def __init__(self, aggregate: Aggregate | Fold | Top, *, compat: bool) -> None:
         self.compat = compat
         self.stages: list[tuple[Operator, MemoryStore]] = [
-            (Regroup(KEYS, GROUPS, aggregate.value, atomic=not compat), MemoryStore()),
+            (self._regroup(aggregate), MemoryStore()),
             (aggregate, MemoryStore()),
         ]
+
+    def _regroup(self, aggregate: Aggregate | Fold | Top) -> Regroup:
+        keys = aggregate.needs_row_keys
+        return Regroup(KEYS, GROUPS, aggregate.value, atomic=not self.compat, sends_keys=keys)
 
     def run(self, records: Sequence[tuple[str, str | None, dict[str, Any] | None, int, int]]) -> list[Any]:
         """Work off (key, group, value, time, step) as one micro-batch; return (step, group, values, time)."""
@@ -306,6 +311,13 @@ def test_sums_of_floats_leave_no_residue(changes: list[tuple[str, float | None]]
         assert value["c0"] == expected or (math.isnan(expected) and math.isnan(value["c0"]))
 
 
+@pytest.mark.parametrize("cuts", [1, 2])
+def test_an_infinity_stays_until_its_row_goes_whatever_else_changes(cuts: int) -> None:
+    rows = [("a", math.inf), ("b", 1.5), ("b", 2.5), ("a", None), ("b", math.nan), ("c", 1.0), ("b", None)]
+    found = totals(Sum("c0", pl.Float64(), pl.Float64()), cuts, *rows)
+    assert repr(found) == repr([math.inf, math.inf, math.inf, 2.5, math.nan, math.nan, 1.0])
+
+
 def test_decimals_keep_their_scale_and_averages_round_half_up() -> None:
     dtype = pl.Decimal(10, 2)
     log = [
@@ -484,6 +496,35 @@ def totals(function: Sum, cuts: int, *values: tuple[str, Any]) -> list[Any]:
     log = [(key, "g", None if v is None else {"c0": v}, 1, n) for n, (key, v) in enumerate(values, 1)]
     parts = [log] if cuts == 1 else [[one] for one in log]
     return [row[2] and row[2]["c0"] for part in parts for row in chain.run(part)]
+
+
+AMOUNTS = (
+    st.none() | st.floats(-100, 100) | st.sampled_from([1e300, -1e300, 5e-324, math.nan, math.inf, -math.inf])
+)
+AMOUNT_RECORDS = st.lists(
+    st.tuples(st.sampled_from("abc"), st.sampled_from("gh"), AMOUNTS, st.booleans()), max_size=12
+)
+
+
+@pytest.mark.parametrize("average", [False, True])
+@given(records=AMOUNT_RECORDS, cut=st.integers(0, 12))
+def test_floats_in_limbs_and_as_python_integers_give_the_same_and_remember_the_same(
+    records: list[tuple[str, str, float | None, bool]], cut: int, *, average: bool
+) -> None:
+    found = []
+    for limbs in (8, 0):
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(exact_floats, "_MAX_LIMBS", limbs)
+            chain = chain_of(Sum("c0", pl.Float64(), pl.Float64(), average=average), pl.Float64())
+            log = [
+                (key, group, {"c0": amount} if lives else None, 1, step)
+                for step, (key, group, amount, lives) in enumerate(records)
+            ]
+            told = [chain.run(part) for part in (log[:cut], log[cut:])]
+        operator, store = chain.stages[1]
+        state = ShardState(store, NoCache(), operator.traces, "f00d").trace("groups").scan()
+        found.append((repr(told), repr(state.sort("_f0").to_dicts())))
+    assert found[0] == found[1]
 
 
 @pytest.mark.parametrize("cuts", [1, 2])

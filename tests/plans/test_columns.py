@@ -32,17 +32,21 @@ from tablestream.topology.nodes import Field, Node, OneParent
 from tests.plans.catalogue import by_key, has_a
 from tests.plans.engine import Engine, Output
 from tests.plans.tables import (
+    REDUCED,
     STRING,
     VALUE,
     Change,
     Record,
     counted,
+    counts,
     filtered,
+    grouped,
     key_join,
     source,
     stream,
     suppressed,
     to_table,
+    topped,
 )
 
 if TYPE_CHECKING:
@@ -198,3 +202,21 @@ def test_a_new_operator_needs_an_operator_and_a_rule(monkeypatch: pytest.MonkeyP
         (("x", "1"), "(c,b)"),
     ]
     assert engine.dropped == Counter()
+
+
+@pytest.mark.parametrize(
+    ("groups", "travels"),
+    [(counts, False), (lambda rows: grouped(rows, None, REDUCED), False), (counted, True), (topped, True)],
+)
+def test_a_rows_key_travels_to_its_group_only_if_the_group_keeps_rows(
+    groups: Callable[[Node], Node], *, travels: bool
+) -> None:
+    operators = [
+        placed.operator
+        for work in Engine([Output(groups(source("A")))]).plan.rounds
+        for placed in work.operators
+    ]
+    regroup, group = operators
+    assert isinstance(regroup, Regroup)
+    assert regroup.outputs == group.inputs
+    assert [name in regroup.outputs[0] for name in (KEY_HASH, "_k0")] == [travels, travels]

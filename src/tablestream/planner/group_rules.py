@@ -130,7 +130,13 @@ def _regrouped(
     messages = Want(((node.serial,), 2), first + 1, FOREIGN_HASH, f"{name}[groups]")
     lowering.read(node.parent, rows, node.parent.key, *_grouping(lowering, node), latest_only=True)
     lowering.wants.append(messages)
-    regroup = Regroup(operator.keys, operator.group_keys, operator.value, operator.atomic)
+    regroup = Regroup(
+        operator.keys,
+        operator.group_keys,
+        operator.value,
+        operator.atomic,
+        sends_keys=operator.needs_row_keys,
+    )
     word = "top" if isinstance(node, Top) else "aggregate"
     lowering.drafts += [
         Draft(node, f"{name}/regroup", first, regroup, [rows], (messages,)),

@@ -68,7 +68,12 @@ class Aggregate(HasFinal):
 
     @property
     def inputs(self) -> tuple[pl.Schema, ...]:
-        return (message_schema(self.keys, self.group_keys, self.value),)
+        return (message_schema(self.keys if self.needs_row_keys else None, self.group_keys, self.value),)
+
+    @property
+    def needs_row_keys(self) -> bool:
+        """Whether messages must have the key of their row: if a function needs the rows of the groups."""
+        return self._members is not None
 
     @property
     def outputs(self) -> tuple[pl.Schema, ...]:

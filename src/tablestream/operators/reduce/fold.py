@@ -99,10 +99,11 @@ class Fold(HasFinal):
     subtracts: bool = True
 
     keeps_shard = True
+    needs_row_keys = False
 
     @property
     def inputs(self) -> tuple[pl.Schema, ...]:
-        return (message_schema(self.keys, self.group_keys, self.value),)
+        return (message_schema(None, self.group_keys, self.value),)
 
     @property
     def outputs(self) -> tuple[pl.Schema, ...]:

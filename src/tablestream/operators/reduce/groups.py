@@ -21,7 +21,7 @@ import numpy as np
 import polars as pl
 
 from tablestream.operators.cells import as_json, cells
-from tablestream.operators.events import bools, by_key, ends, ints, never, previous, running, touched_keys
+from tablestream.operators.events import bools, by_key, ends, ints, never, previous, touched_keys
 from tablestream.operators.operator import PARENT, keyed_rows
 from tablestream.operators.reduce.regroup import IS, OLD, WAS
 from tablestream.state.changes import (
@@ -153,7 +153,9 @@ class GroupEvents:
 
     def running(self, moves: Ints, base: Ints) -> Ints:
         """Running sum of changes within each group, starting from what was remembered; integers of any kind."""
-        return np.asarray(running(moves, starts(self.group)) + base[self.group])
+        total = np.cumsum(moves)
+        before = (total - moves)[self.first]
+        return np.asarray(total + (base - before)[self.group])
 
     @cached_property
     def rows(self) -> Ints:

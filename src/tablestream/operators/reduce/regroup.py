@@ -61,17 +61,21 @@ class Regroup(Operator):
         The dtype of the part of a row that is aggregated.
     atomic
         Whether a step's changes of a row are one change.
+    sends_keys
+        Whether messages have the row's key. What keeps no rows can do without.
 
     Notes
     -----
     Input: ``_kh``, key, ``_ts``, ``_live``, ``_fh`` (hash of the group; null: the row has no group), group key,
-    ``v``. Output 0: ``_fh``, group key, ``_kh``, key, ``_ts``, ``_was``, ``_is``, ``old``, ``v``.
+    ``v``. Output 0: ``_fh``, group key, ``_kh``, key (both only if `sends_keys`), ``_ts``, ``_was``, ``_is``,
+    ``old``, ``v``.
     """
 
     keys: pl.Schema
     group_keys: pl.Schema
     value: pl.DataType
     atomic: bool = True
+    sends_keys: bool = True
 
     @property
     def inputs(self) -> tuple[pl.Schema, ...]:
@@ -79,7 +83,7 @@ class Regroup(Operator):
 
     @property
     def outputs(self) -> tuple[pl.Schema, ...]:
-        return (message_schema(self.keys, self.group_keys, self.value),)
+        return (message_schema(self.keys if self.sends_keys else None, self.group_keys, self.value),)
 
     @property
     def traces(self) -> tuple[TraceSpec, ...]:
@@ -108,7 +112,8 @@ class Regroup(Operator):
         turn, new = left_and_reached(deltas.first, had & ~stays, has)
         was = ~new | stays[turn]
         group = rows.select(FOREIGN_HASH, *self.group_keys)[np.where(new, now[turn], before[turn])]
-        change = rows.select(KEY_HASH, *self.keys, TS)[now[turn]]
+        key = (KEY_HASH, *self.keys) if self.sends_keys else ()
+        change = rows.select(*key, TS)[now[turn]]
         messages: pl.DataFrame = group.hstack(change).with_columns(
             pl.Series(PARENT, cause[turn], dtype=pl.Int64),
             pl.Series(NUMBER, new, dtype=pl.Boolean).cast(pl.Int64),
@@ -120,7 +125,8 @@ class Regroup(Operator):
         return messages
 
 
-def message_schema(keys: pl.Schema, group_keys: pl.Schema, value: pl.DataType) -> pl.Schema:
-    """The columns of the messages to groups."""
-    head = {FOREIGN_HASH: pl.Int64(), **group_keys, KEY_HASH: pl.Int64(), **keys, TS: pl.Int64()}
+def message_schema(keys: pl.Schema | None, group_keys: pl.Schema, value: pl.DataType) -> pl.Schema:
+    """The columns of the messages to groups. `keys`: those of the row's key; None: it does not travel."""
+    key = {} if keys is None else {KEY_HASH: pl.Int64(), **keys}
+    head = {FOREIGN_HASH: pl.Int64(), **group_keys, **key, TS: pl.Int64()}
     return pl.Schema({**head, WAS: pl.Boolean(), IS: pl.Boolean(), OLD: value, "v": value})

@@ -77,6 +77,8 @@ class Top(HasFinal):
     n: int
     atomic: bool = True
 
+    needs_row_keys = True
+
     @property
     def parameters(self) -> tuple[str, ...]:
         return ("n", "order", *super().parameters)

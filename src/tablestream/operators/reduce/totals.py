@@ -1,7 +1,8 @@
 """Running totals: a row's part is added when the row is added, and subtracted when it is removed.
 
 Totals are exact integers, of any size if needed: a decimal is its unscaled number, a float a multiple of the
-smallest float there is. So removing a row leaves no residue, and the order of changes does not matter.
+smallest float there is. So removing a row leaves no residue, and the order of changes does not matter. `exact_floats`
+adds floats column by column, unless their sizes differ too much.
 
 ======================  ======================================  =============================================
 function                remembered                              result
@@ -24,14 +25,16 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from decimal import ROUND_HALF_UP, Context, Decimal
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+import pyarrow as pa
 
 from tablestream.errors import TotalOverflowError
 from tablestream.operators.events import ints
+from tablestream.operators.reduce.exact_floats import Limbs, Scaled, summed
 from tablestream.operators.reduce.groups import GroupEvents
 from tablestream.operators.reduce.user_values import type_name
 from tablestream.state.positions import Ints
@@ -168,33 +171,53 @@ class Sum(Function):
     def run(self, events: GroupEvents, base: Sequence[pl.Series], shown: Ints) -> Totals:
         """Add up."""
         counts = events.running(_present(events, self.column), ints(base[0].fill_null(0)))
-        totals = self._totals(events, base[1])
-        specials = [
-            events.running(_moves(events, self.column, which), ints(known.fill_null(0)))
-            for which, known in zip(_SPECIALS, base[2:], strict=False)
-        ]
-        values = self._values(totals[shown], counts[shown])
-        if totals.dtype == object and not self.into.is_float():
-            self._check(values, events, shown)
-        state = [pl.Series(counts[events.last], dtype=pl.Int64), self._kept(totals[events.last])]
+        limbs = self._limbs(events, base[1]) if self.of.is_float() else None
+        if limbs is not None:
+            values, total = self._rounded(limbs.at(shown), counts[shown]), _kept(limbs.at(events.last))
+        else:
+            totals = self._totals(events, base[1])
+            found = self._values(totals[shown], counts[shown])
+            if totals.dtype == object and not self.into.is_float():
+                self._check(found, events, shown)
+            values, total = pl.Series(found, dtype=self.into, strict=True), self._kept(totals[events.last])
+        specials = self._specials(events, base[2:])
+        state = [pl.Series(counts[events.last], dtype=pl.Int64), total]
         state += [pl.Series(special[events.last], dtype=pl.Int64) for special in specials]
-        return Totals(self._result(values, [special[shown] for special in specials]), state)
+        return Totals(_with_specials(values, [special[shown] for special in specials]), state)
 
     def recalled(self, rows: pl.Series, base: Sequence[pl.Series]) -> pl.Series:  # noqa: ARG002
         """Return the sums or averages."""
         values = self._values(self._known(base[1]), ints(base[0]))
-        return self._result(values, [ints(special) for special in base[2:]])
+        result = pl.Series(values, dtype=self.into, strict=True)
+        return _with_specials(result, [ints(special) for special in base[2:]])
+
+    def _specials(self, events: GroupEvents, base: Sequence[pl.Series]) -> list[Ints]:
+        """How many values are NaN, infinite and negative infinite after each message; of floats only."""
+        known = [ints(one.fill_null(0)) for one in base]
+        if known and all(one(self.column).is_finite().all() for one in (events.old, events.new)):
+            return [counts[events.group] for counts in known]
+        moves = (_moves(events, self.column, which) for which in _SPECIALS[: len(known)])
+        return [events.running(*pair) for pair in zip(moves, known, strict=True)]
+
+    def _limbs(self, events: GroupEvents, base: pl.Series) -> Limbs | None:
+        """The total of floats after each message; None if their sizes differ too much."""
+        known = [_scaled(one) for one in base]
+        return summed(events, events.new(self.column), events.old(self.column), known)
+
+    def _rounded(self, totals: Limbs, counts: Ints) -> pl.Series:
+        """The results from totals of floats."""
+        if self.average:
+            up, down = max(totals.exponent, 0), max(-totals.exponent, 0)
+            pairs = zip(totals.numbers(), counts.tolist(), strict=True)
+            means = [_divided(total << up, count << down) if count else None for total, count in pairs]
+            return pl.Series(means, dtype=self.into)
+        return cast("pl.Series", pl.from_arrow(pa.array(totals.floats(), mask=counts == 0))).cast(self.into)
 
     def _values(self, totals: Ints | Objects, counts: Ints) -> list[Any]:
         """The results from totals in units, whether or not they fit."""
         return [
             self._value(total, count) for total, count in zip(totals.tolist(), counts.tolist(), strict=True)
         ]
-
-    def _result(self, values: list[Any], specials: Sequence[Ints]) -> pl.Series:
-        """Results as a column."""
-        result = pl.Series(values, dtype=self.into, strict=True)
-        return _with_specials(result, specials) if specials else result
 
     def _totals(self, events: GroupEvents, base: pl.Series) -> Ints | Objects:
         """The total after each message, in units."""
@@ -282,6 +305,8 @@ _SPECIALS: tuple[Callable[[pl.Series], pl.Series], ...] = (
 
 def _with_specials(result: pl.Series, specials: Sequence[Ints]) -> pl.Series:
     """Replace sums that include NaN or infinities."""
+    if not specials or not any(special.any() for special in specials):
+        return result
     nan, plus, minus = (pl.lit(pl.Series(special > 0)) for special in specials)
     return pl.select(
         pl.when(nan | (plus & minus))
@@ -317,10 +342,17 @@ def _float_units(value: float) -> int:
     return whole << shift if shift >= 0 else whole >> -shift
 
 
-def _to_bytes(total: int) -> bytes:
-    """A number as its power of two (2 bytes) and the remaining factor."""
-    shift = (total & -total).bit_length() - 1 if total else 0
-    rest = total >> shift
+def _kept(totals: Limbs) -> pl.Series:
+    """Totals of floats in the form in which they are remembered."""
+    unit = totals.exponent + _FLOAT_BITS
+    return pl.Series([_to_bytes(total, unit) for total in totals.numbers()], dtype=pl.Binary)
+
+
+def _to_bytes(total: int, unit: int = 0) -> bytes:
+    """A number in units of 2 to the power of `unit`, as its power of two (2 bytes) and the remaining factor."""
+    zeros = (total & -total).bit_length() - 1 if total else 0
+    rest = total >> zeros
+    shift = zeros + unit if total else 0
     return shift.to_bytes(2, "big") + rest.to_bytes(rest.bit_length() // 8 + 1, "big", signed=True)
 
 
@@ -328,3 +360,10 @@ def _from_bytes(data: bytes | None) -> int:
     if data is None:
         return 0
     return int.from_bytes(data[2:], "big", signed=True) << int.from_bytes(data[:2], "big")
+
+
+def _scaled(data: bytes | None) -> Scaled:
+    """A remembered total of floats as a whole number, and the power of two that it is a multiple of."""
+    if data is None:
+        return 0, 0
+    return int.from_bytes(data[2:], "big", signed=True), int.from_bytes(data[:2], "big") - _FLOAT_BITS
