@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
     from benchmarks.launch import Task
 
+#: Over how many shards the items of a customer are spread.
+SPREAD = 4
 #: How many items point at a customer where the load is even.
 _ITEMS_OF_A_CUSTOMER = 20
 #: Micro-batches that change every customer, after those that bring the items.
@@ -30,6 +32,12 @@ def one_hot_key(spark: SparkSession, task: Task) -> Run:
     """Run the join of `maintained_join`; half of the item changes point at one customer."""
     copy_log(Path(task.folder), logs_of(task))
     return _run(spark, task)
+
+
+def one_hot_key_spread(spark: SparkSession, task: Task) -> Run:
+    """Run the same; each customer's items are spread over shards."""
+    copy_log(Path(task.folder), logs_of(task))
+    return _run(spark, task, SPREAD)
 
 
 def even_fan_out(spark: SparkSession, task: Task) -> Run:
@@ -44,8 +52,14 @@ def fan_out(spark: SparkSession, task: Task) -> Run:
     return _run(spark, task)
 
 
-def _run(spark: SparkSession, task: Task) -> Run:
-    wall_s, micro_batches = run_to_end(joined(spark, task).changes(), task, "_timestamp")
+def fan_out_spread(spark: SparkSession, task: Task) -> Run:
+    """Change the one customer of all items, which are spread over shards."""
+    _write_logs(task, customers=1)
+    return _run(spark, task, SPREAD)
+
+
+def _run(spark: SparkSession, task: Task, spread: int | None = None) -> Run:
+    wall_s, micro_batches = run_to_end(joined(spark, task, spread).changes(), task, "_timestamp")
     return Run(task.contestant, wall_s, micro_batches)
 
 
