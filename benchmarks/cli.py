@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from benchmarks.results import Run
 
 _ROOT = Path(__file__).resolve().parent.parent
+#: Their memory is sampled often: a fan-out is over soon.
+_SKEWED = {"skew", "skew-spread", "fan-out-even", "fan-out", "fan-out-spread"}
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -72,6 +74,8 @@ def _run_all(names: list[str], options: argparse.Namespace, work: Path) -> dict[
             micro_batches=workload.micro_batches,
             driver_memory=options.driver_memory,
             verify=options.verify,
+            hot_rows=options.hot_rows,
+            sample_s=0.2 if name in _SKEWED else 1.0,
         )
         runs[name] = run_contestant(task)
         print("", *run_lines(runs[name], profile=options.profile), sep="\n", flush=True)
@@ -98,6 +102,8 @@ def _workload(name: str, options: argparse.Namespace) -> Workload:
     )
     if name == "plain-python":
         return full.scaled_down_to(options.plain_changes)
+    if name in {"skew", "skew-spread"}:
+        return replace(full, small_micro_batches=0, hot_percent=50)
     if name == "as-of":
         return replace(
             full,
@@ -151,6 +157,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--star-changes", type=int, default=330_000, metavar="N", help="330,000 for star and chain"
+    )
+    parser.add_argument(
+        "--hot-rows", type=int, default=1_000_000, metavar="N", help="1,000,000 on one right row in fan-out"
     )
     parser.add_argument("--events", type=int, default=200_000, metavar="N", help="200,000 of Nexmark")
     parser.add_argument("--driver-memory", default="6g", help="heap of the JVM, 6g by default")

@@ -26,7 +26,7 @@ class Task:
     """What a contestant's process is told.
 
     ``folder`` holds the workload's files, ``work`` is an empty directory for all that is written. ``jars`` has the
-    jars of Spark's Kafka connector and, in ``broker``, those of a broker.
+    jars of Spark's Kafka connector and, in ``broker``, those of a broker. Memory is sampled every ``sample_s`` seconds.
     """
 
     contestant: str
@@ -37,6 +37,8 @@ class Task:
     driver_memory: str = "6g"
     verify: bool = False
     repeats: int = 3
+    hot_rows: int = 1_000_000
+    sample_s: float = 1.0
 
 
 def run_contestant(task: Task) -> Run:
@@ -59,7 +61,7 @@ def run_contestant(task: Task) -> Run:
             env=_environment(work),
             start_new_session=True,  # an interrupt reaches us first; we end the child
         )
-        watch = Watch(child.pid)
+        watch = Watch(child.pid, task.sample_s)
         watch.start()
         try:
             child.wait()

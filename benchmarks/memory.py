@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from benchmarks.results import MicroBatch, Run
 
-PEAKS = ("jvm_mib", "workers_mib", "workers_private_mib", "largest_worker_mib")
+PEAKS = ("jvm_mib", "workers_mib", "workers_private_mib", "largest_worker_mib", "largest_private_mib")
 
 
 def peaks(run: Run, micro_batch: MicroBatch | None = None) -> dict[str, float]:
@@ -16,7 +16,7 @@ def peaks(run: Run, micro_batch: MicroBatch | None = None) -> dict[str, float]:
     if micro_batch is not None:
         end_s = micro_batch.started_s + micro_batch.seconds
         samples = [s for s in samples if micro_batch.started_s <= s["at_s"] <= end_s]
-    return {name: max(s[name] for s in samples) for name in PEAKS} if samples else {}
+    return {name: max(s.get(name, 0.0) for s in samples) for name in PEAKS} if samples else {}
 
 
 def processor_seconds(run: Run) -> tuple[float, float] | None:

@@ -23,6 +23,7 @@ class Sample:
     workers_mib: float
     workers_private_mib: float
     largest_worker_mib: float
+    largest_private_mib: float
     jvm_cpu_s: float
     workers_cpu_s: float
 
@@ -84,6 +85,7 @@ class Watch:
             workers_mib=sum(p.resident_mib for p in workers),
             workers_private_mib=sum(p.private_mib for p in workers),
             largest_worker_mib=max((p.resident_mib for p in workers), default=0.0),
+            largest_private_mib=max((p.private_mib for p in workers), default=0.0),
             jvm_cpu_s=sum(cpu for is_worker, cpu in self._cpu_s.values() if not is_worker),
             workers_cpu_s=sum(cpu for is_worker, cpu in self._cpu_s.values() if is_worker),
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from benchmarks.memory import peaks
 from benchmarks.results import OBSERVATION
 
 if TYPE_CHECKING:
@@ -53,6 +54,15 @@ def ratios_of(runs: dict[str, Run]) -> list[Ratio]:
         at_most=True,
     )
     ratio.add("as-of join of a stream / foreign-key join", ("as-of", "rate"), ("every", "rate"), 0.6)
+    for skewed, even, name in (
+        ("skew", "every", "half of the items on one customer / even"),
+        ("skew-spread", "every", "the same with spread=4 / even"),
+        ("fan-out", "fan-out-even", "all items on one customer, which changes / even"),
+        ("fan-out-spread", "fan-out-even", "the same with spread=4 / even"),
+    ):
+        ratio.add(f"{name}, seconds", (skewed, "wall_s"), (even, "wall_s"), 1.3, at_most=True)
+    for name in ("skew", "skew-spread", "fan-out", "fan-out-spread"):
+        ratio.add_memory(f"largest worker in {name}, private MiB", name, 1024)
     small = ("every", "small_seconds"), ("empty", "small_seconds")
     ratio.add("small micro-batch / empty query, seconds", *small, 1.5, at_most=True)
     for target, name, least in (
@@ -86,6 +96,11 @@ class _Ratios:
         """Note how long a run took, if it is there: no ratio, but it has a target as well."""
         if run in self._runs:
             self.found.append(Ratio(name, self._runs[run].wall_s, target, at_most=True))
+
+    def add_memory(self, name: str, run: str, target_mib: float) -> None:
+        """Note the largest private memory of a worker, if it was sampled."""
+        if run in self._runs and (found := peaks(self._runs[run])):
+            self.found.append(Ratio(name, found["largest_private_mib"], target_mib, at_most=True))
 
     def add(
         self,

@@ -106,7 +106,8 @@ def _resources(run: Run) -> Iterator[str]:
         return
     yield (
         f"  peak memory: JVM {found['jvm_mib']:,.0f} MiB, Python workers {found['workers_mib']:,.0f} MiB"
-        f" (private {found['workers_private_mib']:,.0f}, largest one {found['largest_worker_mib']:,.0f});"
+        f" (private {found['workers_private_mib']:,.0f}, largest one {found['largest_worker_mib']:,.0f},"
+        f" largest private {found['largest_private_mib']:,.0f});"
         f" processor: JVM {seconds[0]:.0f} s, workers {seconds[1]:.0f} s"
     )
 

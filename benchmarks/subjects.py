@@ -92,10 +92,10 @@ def one_round(operator: Operator, *inputs: int) -> tuple[Round, ...]:
 
 
 def two_rounds(
-    first: Operator, second: Operator, inputs: tuple[int, ...], *, answers: bool
+    first: Operator, second: Operator, inputs: tuple[int, ...], *, answers: bool, spread: int = 1
 ) -> tuple[Round, ...]:
     """Place two halves; the second reads the messages of the first, and `inputs`; with `answers` both give results."""
-    messages = Port(3, 3, 2, FOREIGN_HASH, "messages")
+    messages = Port(3, 3, 2, FOREIGN_HASH, "messages", spread)
     targets = ((messages,), (RESULT,)) if answers else ((messages,),)
     return (
         Round(1, (Placed("first", first, (1,), targets),), ()),
@@ -110,7 +110,7 @@ def subjects() -> list[Subject]:
     history_us = 10**9  # the log sets its times by it
     as_of = AsOfJoin(KEYS, FOREIGN_KEYS, ITEM, ITEM, history_us, keep_left=True)
     return [
-        Subject("foreign-key join", _join(), _two_logs),
+        Subject("foreign-key join", foreign_key_join(), two_logs),
         Subject("groups: count, sum of integers", _groups(INTEGER, integers), _numbers),
         Subject("groups: sum of floats", _groups(FLOAT, floats), _amounts),
         Subject("groups: Python functions", _folded(), _numbers),
@@ -215,10 +215,11 @@ def _reducers() -> dict[str, Aggregate | Top]:
     return reducers | {_TOP: Top(KEYS, FOREIGN_KEYS, INTEGER, INTEGER, largest, 3)}
 
 
-def _join() -> tuple[Round, ...]:
+def foreign_key_join(spread: int | None = None) -> tuple[Round, ...]:
+    """Place a left foreign-key join."""
     subscribe = ForeignKeySubscribe(Rules.LEFT, KEYS, FOREIGN_KEYS, ITEM, ITEM)
-    answer = ForeignKeyAnswer(True, KEYS, FOREIGN_KEYS, ITEM, ITEM)
-    return two_rounds(subscribe, answer, (2,), answers=True)
+    answer = ForeignKeyAnswer(True, KEYS, FOREIGN_KEYS, ITEM, ITEM, spread=spread)
+    return two_rounds(subscribe, answer, (2,), answers=True, spread=spread or 1)
 
 
 def _groups(value: pl.Struct, functions: tuple[Function | Collected, ...]) -> tuple[Round, ...]:
@@ -246,13 +247,14 @@ def _folded() -> tuple[Round, ...]:
 # Messages
 
 
-def _two_logs(rows: int) -> Log:
-    """Ten changes of rows that point to one of a row that is pointed at."""
+def two_logs(rows: int, hot_share: float = 0) -> Log:
+    """Ten changes of rows that point to one of a row that is pointed at; a share of the ten point at one row."""
     right = rows // (ROWS_PER_TARGET + 1)
     left = rows - right
     targets = max(1, right // CHANGES_PER_KEY)
     keys = _keyed("_k0", KEY_HASH, _drawn(0, max(1, left // CHANGES_PER_KEY), left))
-    foreign = _keyed("_f0", FOREIGN_HASH, _drawn(1, targets, left))
+    is_hot = np.random.default_rng((SEED, 8)).random(left) < hot_share
+    foreign = _keyed("_f0", FOREIGN_HASH, np.where(is_hot, 0, _drawn(1, targets, left)))
     pointed_at = _keyed("_f0", FOREIGN_HASH, _drawn(2, targets, right))
     right_times = np.arange(right) * 2 * (ROWS_PER_TARGET) + 1
     return {

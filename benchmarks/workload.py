@@ -31,6 +31,8 @@ SEED = 20_240_801
 START_US = 1_700_000_000_000_000
 SMALL_ITEM_CHANGES = 100
 """A small micro-batch: so many item changes, and one customer change that fans out."""
+HOT_CUSTOMER = 0
+"""The customer that many items point at, if a workload is skewed."""
 ROW_GROUP_ROWS = 131_072
 """Small enough that Spark reads one file in two tasks."""
 
@@ -42,7 +44,8 @@ CUSTOMER_SCHEMA = "customer_id bigint, customer string, score double, ts timesta
 class Workload:
     """How much there is of what; its fields name its directory.
 
-    Where items do not move, an item points at the same customer in all its changes.
+    Where items do not move, an item points at the same customer in all its changes. `hot_percent` of all item changes
+    point at one customer.
     """
 
     left_changes: int
@@ -52,6 +55,7 @@ class Workload:
     micro_batches: int
     small_micro_batches: int = 0
     items_move: bool = True
+    hot_percent: int = 0
 
     @property
     def changes(self) -> int:
@@ -136,6 +140,7 @@ def _customer_times(w: Workload) -> Numbers:
 def _items(w: Workload, times: Numbers) -> pa.Table:
     item_ids = drawn(0).integers(0, w.left_keys, len(times))
     customer_ids = drawn(1).integers(0, w.right_keys, len(times))
+    customer_ids[drawn(5).integers(0, 100, len(times)) < w.hot_percent] = HOT_CUSTOMER
     return pa.table(
         {
             "item_id": item_ids,

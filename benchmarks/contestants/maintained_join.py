@@ -46,11 +46,11 @@ def _changes(spark: SparkSession, task: Task, emit: Emit) -> DataFrame:
     return joined(spark, task).changes(emit=emit)
 
 
-def joined(spark: SparkSession, task: Task) -> ts.Table:
+def joined(spark: SparkSession, task: Task, spread: int | None = None) -> ts.Table:
     """Join the items that are in the run's own folder with their customers."""
     items = _table(spark, task, "items", ITEM_SCHEMA, key="item_id")
     customers = _table(spark, task, "customers", CUSTOMER_SCHEMA, key="customer_id")
-    return items.join(customers, on="customer_id", how="left")
+    return items.join(customers, on="customer_id", how="left", spread=spread)
 
 
 def _table(spark: SparkSession, task: Task, name: str, schema: str, key: str) -> ts.Table:

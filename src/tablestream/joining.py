@@ -66,6 +66,23 @@ class Joining:
                 where=self.where,
             )
 
+    def check_spread(self, spread: Any, refused: Sequence[str]) -> None:
+        """Refuse a spread that is not a number of shards, or goes with something else of the join."""
+        if type(spread) is not int or not 2 <= spread <= 4096:
+            raise ArgumentError(
+                f"spread={spread!r} is not a number of shards between 2 and 4096.",
+                hint="Give over how many shards the rows with one foreign key are spread, such as spread=8.",
+                operator=self.operator,
+                where=self.where,
+            )
+        if refused:
+            raise ArgumentError(
+                f"spread= cannot be used {refused[0]}.",
+                hint="Omit spread=: it spreads the rows that share a foreign key, in an inner or left join with on=.",
+                operator=self.operator,
+                where=self.where,
+            )
+
     def common_key(self) -> Fields:
         """The key of both sides, under the left names, in the types used for comparison."""
         left, right = types_of(self.left.key), types_of(self.right.key)

@@ -53,6 +53,7 @@ class Table(Relation):
         suffixes: Suffixes = None,
         complete_history: bool = False,
         name: str | None = None,
+        spread: int | None = None,
     ) -> Table:
         """Join with another table, on the key or by a foreign key.
 
@@ -81,6 +82,11 @@ class Table(Relation):
             with the shorter history. By foreign key only for ``inner`` and ``left``, and not with a global table.
         name
             The result's name.
+        spread
+            For a foreign key that many rows share: over how many shards the rows of this table with one foreign key
+            are spread, 2 to 4096; at most all shards are used. Each of these shards keeps the right row, and gets its
+            changes. Only ``inner`` and ``left``, with `on`; not with a global table, `complete_history` or compat
+            mode. It belongs to the plan, as the number of shards does. Default: they share one shard.
 
         Returns
         -------
@@ -125,13 +131,22 @@ class Table(Relation):
         joining = Joining(self._node, right, self._spark, shown, where)
         if complete_history:
             joining.check_histories(copied=isinstance(other, GlobalTable))
+        if spread is not None:
+            refused = {
+                "without on=": on is None,
+                "with complete_history=": complete_history,
+                "with a global table, which every shard has": isinstance(other, GlobalTable),
+            }
+            joining.check_spread(spread, [one for one, is_so in refused.items() if is_so])
         if on is None:
             return self._key_join(joining, how, select, suffixes, complete_history)
         foreign, expressions = joining.pointing(on)
-        if complete_history or isinstance(other, GlobalTable):
+        if complete_history or spread is not None or isinstance(other, GlobalTable):
             check_how(how, ("inner", "left"), shown, where)
         key = joining.joint_key() if how in {"right", "outer"} else self._node.key
         value, columns, gone = joining.value(select, suffixes, joining.key_columns(key, same=False))
+        can_be_on_key = how in {"inner", "left"} and not isinstance(other, GlobalTable)
+        on_key = can_be_on_key and joining.is_on_key(foreign, expressions)
         node = ForeignKeyJoin(
             name=shown,
             where=where,
@@ -145,10 +160,9 @@ class Table(Relation):
             on=expressions,
             foreign=foreign,
             copied=isinstance(other, GlobalTable),
-            on_key=how in {"inner", "left"}
-            and not isinstance(other, GlobalTable)
-            and joining.is_on_key(foreign, expressions),
+            on_key=on_key,
             complete_history=complete_history,
+            spread=None if on_key else spread,
         )
         return Table(node, self._spark)
 

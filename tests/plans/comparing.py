@@ -44,7 +44,7 @@ def assert_like_twin(
     unmatched_ones = any(isinstance(node, OneToMany) and node.keeps_unmatched for node in ancestors(*nodes))
     outputs = [Output(node) for node in nodes]
     engine = Engine(outputs, compat, shards, slice_rows, hasher)
-    twin = Model(outputs, compat=compat, shard=lambda key: hasher(key) % shards)
+    twin = Model(outputs, compat=compat, shard=lambda key: hasher(key) % (1 << 64) % shards)
     for number, piece in enumerate(pieces):
         rows = [] if number else bootstrap
         got = engine.steps(piece, bootstrap=rows)

@@ -27,6 +27,7 @@ from tablestream.runtime.alignment import progress_of
 from tablestream.runtime.measures import Counts
 from tablestream.runtime.order import in_order
 from tablestream.runtime.rounds import EVERY_SHARD, RANKS, Port, Round
+from tablestream.runtime.routing import copied_to, shards_of
 from tablestream.runtime.run_round import SLICE_ROWS, run_round
 from tablestream.state.cache import ChunkCache, NoCache
 from tablestream.state.changes import (
@@ -440,11 +441,15 @@ class Engine:
         order = np.array(self._random.sample(range(frame.height), frame.height), dtype=np.int64)
         if port.route == EVERY_SHARD:
             mixed = frame[pl.Series(order)]
-            parts = dict.fromkeys(range(self.shards), mixed)
+            parts = [(shard, mixed) for shard in range(self.shards)]
         else:
-            shards = _route(frame, port).to_numpy()[order] % self.shards
-            parts = {int(one): frame[pl.Series(order[shards == one])] for one in np.unique(shards)}
-        for shard, part in parts.items():
+            shards = shards_of(frame, port, self.shards)[order]
+            parts = [
+                (to, frame[pl.Series(order[shards == one])])
+                for one in np.unique(shards)
+                for to in copied_to(int(one), port, self.shards)
+            ]
+        for shard, part in parts:
             boxes = inbox.setdefault((port.round, shard), {}).setdefault(port.number, [])
             boxes.insert(self._random.randint(0, len(boxes)), part)
 
@@ -472,12 +477,6 @@ def _own(frame: pl.DataFrame) -> dict[str, pl.DataType]:
     return {
         name: kind for name, kind in frame.schema.items() if name not in places and not name.startswith("_h")
     }
-
-
-def _route(frame: pl.DataFrame, port: Port) -> pl.Series:
-    """What decides the shard: a record that points at nothing goes where its key lives."""
-    route = frame[port.route]
-    return route if not route.has_nulls() else frame.select(pl.coalesce(port.route, KEY_HASH)).to_series()
 
 
 def _pointed_at(pointer: Pointer, value: Value, key: Key) -> Key | None:

@@ -258,6 +258,7 @@ def foreign_key_join(
     copied: bool = False,
     on_key: bool = False,
     complete_history: bool = False,
+    spread: int | None = None,
 ) -> ForeignKeyJoin:
     """Declare a foreign-key join, by default on the value's first pointer; `copied`: every shard has the right rows."""
     width = len(left.key) + (len(right.key) if how in {"right", "outer"} else 0)
@@ -265,7 +266,7 @@ def foreign_key_join(
     parts = _on(on, len(right.key))
     return ForeignKeyJoin(
         name, "", _key(width), VALUE, left, right, how, select, gone, parts, right.key, copied=copied, on_key=on_key,
-        complete_history=complete_history,
+        complete_history=complete_history, spread=spread,
     )  # fmt: skip
 
 

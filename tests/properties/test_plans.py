@@ -88,8 +88,9 @@ class Case(NamedTuple):
 def plans(draw: st.DrawFn, *, ordered: bool, in_sql: bool = False) -> tuple[Node, ...]:
     """Three to eight operators over up to three sources; any table may be read again and again.
 
-    `ordered`: aggregates may show the order in which their rows change. `in_sql`: only what the final tables tell;
-    not what was held back, what functions made of each change, or that a group had rows once.
+    `ordered`: aggregates may show the order in which their rows change, and no join is spread, because that changes it.
+    `in_sql`: only what the final tables tell; not what was held back, what functions made of each change, or that a
+    group had rows once.
     """
     names = "ABC"[: draw(st.integers(1, 3))]
     tables: list[Node] = [
@@ -127,12 +128,12 @@ def _operator(draw: st.DrawFn, tables: Sequence[Node], *, ordered: bool, in_sql:
         # A limit of bytes is left out: the reference measures rows as text, the engine as JSON.
         most = draw(st.sampled_from([None, None, 1, 2]))
         return suppressed(table, draw(st.integers(0, 6)), max_records=most)
-    return draw(joins(kind, table, tables))
+    return draw(joins(kind, table, tables, spread=not ordered))
 
 
 @st.composite
-def joins(draw: st.DrawFn, kind: str, table: Node, tables: Sequence[Node]) -> Node:
-    """Join a table with another one, or itself, in the way that `kind` says."""
+def joins(draw: st.DrawFn, kind: str, table: Node, tables: Sequence[Node], *, spread: bool) -> Node:
+    """Join a table with another one, or itself, in the way that `kind` says; `spread`: maybe over several shards."""
     joiner = draw(st.sampled_from([None, None, None, None, never_b_a]))
     if kind == "key":
         other = draw(st.sampled_from([one for one in tables if len(one.key) == len(table.key)]))
@@ -150,7 +151,11 @@ def joins(draw: st.DrawFn, kind: str, table: Node, tables: Sequence[Node]) -> No
     # A row of a null group and the unmatched row of another one have one key.
     twice = all(any(isinstance(one, Aggregate) for one in ancestors(side)) for side in (table, other))
     hows = KEPT if twice or kind == "global" else HOWS
-    return foreign_key_join(table, other, draw(st.sampled_from(hows)), on, joiner, copied=kind == "global")
+    how = draw(st.sampled_from(hows))
+    if kind == "global":
+        return foreign_key_join(table, other, how, on, joiner, copied=True)
+    over = draw(st.sampled_from([None, 2, 3])) if spread and how in KEPT else None
+    return foreign_key_join(table, other, how, on, joiner, spread=over)
 
 
 @st.composite

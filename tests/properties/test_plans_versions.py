@@ -72,7 +72,7 @@ def _operator(draw: st.DrawFn, tables: Sequence[Node], records: Source, *, order
         case "suppress":
             flat = table if history_of(table) is None else materialized(table)
             return suppressed(flat, draw(st.integers(0, 6)))
-    return draw(joins(kind, table, tables))
+    return draw(joins(kind, table, tables, spread=not ordered))
 
 
 @st.composite

@@ -82,7 +82,9 @@ class Undisturbed:
 def _model(world: World, engine: Engine) -> Model | None:
     if not world.case.has_model:
         return None
-    return Model(engine.outputs, compat=world.compat, shard=lambda key: engine.hasher(key) % world.shards)
+    return Model(
+        engine.outputs, compat=world.compat, shard=lambda key: engine.hasher(key) % (1 << 64) % world.shards
+    )
 
 
 def _same_as_model(number: int, got: Outputs, wanted: Outputs) -> None:

@@ -117,6 +117,9 @@ CLASSES: Mapping[str, Mapping[str, Case]] = {
     "foreign-key join": {
         "foreign key left": _case(lambda: foreign_key_join(source("A"), source("B"), "left")),
         "foreign key outer": _case(lambda: foreign_key_join(source("A"), source("B"), "outer")),
+        "foreign key left, spread": _case(
+            lambda: foreign_key_join(source("A"), source("B"), "left", spread=3), modes=(False,)
+        ),
         "one to many": _case(lambda: one_to_many(source("A"), source("B"), "left")),
         "every change and the last ones": Case(_only_joins, has_model=False, modes=(False,)),
     },

@@ -12,11 +12,11 @@ from functools import cached_property
 
 from tablestream.pictures.figures import Figures, size
 from tablestream.pictures.picture import Arrow, Box, Kind, Lane, Line, Picture, Role
-from tablestream.planner.explain import described, emission, summary
+from tablestream.planner.explain import copied, described, emission, summary
 from tablestream.planner.physical_plan import Ending, PhysicalPlan, Reader
 from tablestream.runtime.alignment import Alignment
 from tablestream.runtime.measures import ALIGNMENT, measured
-from tablestream.runtime.rounds import EVERY_SHARD, Placed, Port, Round
+from tablestream.runtime.rounds import Placed, Port, Round
 from tablestream.topology.graph import base_of
 from tablestream.topology.nodes import Node, Source
 
@@ -199,4 +199,4 @@ def _arrival(port: Port, views: Iterable[str]) -> str:
     role = found[1] if found is not None else port.label
     role = f"input {role}" if role.isdecimal() else role
     shown = f"{role}: {', '.join(views)}" if views else role
-    return f"{shown} in every shard" if port.route == EVERY_SHARD else shown
+    return f"{shown}{copied(port)}"

@@ -24,7 +24,7 @@ from tablestream.operators.reduce.top import RANK, Top
 from tablestream.operators.reduce.totals import Function
 from tablestream.operators.versions import FROM, TO, valid_versions
 from tablestream.planner.group_rules import aggregate_function
-from tablestream.planner.lowering import Draft, Groups, History, Ranks, Remembered, Types, struct_of
+from tablestream.planner.lowering import Copies, Draft, Groups, History, Ranks, Remembered, Types, struct_of
 from tablestream.runtime.rounds import Round
 from tablestream.state.changes import TS, key_columns
 from tablestream.state.positions import frame_of
@@ -61,6 +61,8 @@ class StoredTable:
         Of a versioned table.
     groups, ranks
         Of a table of declared aggregates, and of one of first rows: they are computed from what is stored.
+    copies
+        If several shards have each row: the first of them is its own shard.
     """
 
     name: str
@@ -77,6 +79,7 @@ class StoredTable:
     history: History | None = None
     groups: Groups | None = None
     ranks: Ranks | None = None
+    copies: Copies | None = None
 
     def frames(self, state: ShardState, types: Types, as_of_us: int | None = None) -> Iterator[pl.DataFrame]:
         """Yield the rows of a shard in frames of bounded size.
@@ -107,10 +110,17 @@ class StoredTable:
         versions = () if self.history is None else (FROM, TO)
         for frame in stored:
             rows = frame.filter(pl.col(self.column).is_not_null())
+            if self.copies is not None:
+                rows = rows.filter(self._own(self.copies, state))
             if self.history is not None:
                 observed = cast("int", state.clock(self.history.clock))
                 rows = valid_versions(rows, observed - self.history.length_us, as_of_us)
             yield rows.select(*columns, pl.col(FROM if versions else TS).alias(TS), *versions)
+
+    def _own(self, copies: Copies, state: ShardState) -> pl.Expr:
+        """Whether a row's own shard is this one."""
+        hashed = pl.col(self.traces[0].hash).reinterpret(signed=False)
+        return hashed % copies.shards == cast("int", state.clock(copies.mark))
 
     def _own_value(self) -> pl.Expr:
         """The value without the fields that come before the table's own."""
@@ -198,6 +208,7 @@ def _stored(draft: Draft, remembered: Remembered, work: Round, names: Mapping[No
         history=remembered.history,
         groups=remembered.groups,
         ranks=remembered.ranks,
+        copies=remembered.copies,
     )
 
 
@@ -208,6 +219,9 @@ def encode(tables: StoredTables) -> str:
         asdict(replace(table, traces=())) | {"traces": [_encoded(spec) for spec in table.traces]}
         for table in tables.tables
     ]
+    for facts in document["tables"]:
+        if facts["copies"] is None:  # older versions do not know of it
+            del facts["copies"]
     return json.dumps(document, separators=(",", ":"))
 
 
@@ -239,6 +253,7 @@ def decode(text: str) -> StoredTables:
 
 def _table(facts: dict[str, Any]) -> StoredTable:
     history, groups, ranks = (facts.pop(name) for name in ("history", "groups", "ranks"))
+    copies = facts.pop("copies", None)
     fields: dict[str, Any] = {name: _fields(facts.pop(name)) for name in ("key", "value", "stored_key")}
     traces = tuple(map(_decoded, facts.pop("traces")))
     if groups is not None:
@@ -247,7 +262,9 @@ def _table(facts: dict[str, Any]) -> StoredTable:
     if ranks is not None:
         ranks = Ranks(tuple(ranks["columns"]), tuple(ranks["descending"]), ranks["n"])
     history = None if history is None else History(**history)
-    return StoredTable(**facts, **fields, traces=traces, history=history, groups=groups, ranks=ranks)
+    copies = None if copies is None else Copies(**copies)
+    computed = {"history": history, "groups": groups, "ranks": ranks, "copies": copies}
+    return StoredTable(**facts, **fields, traces=traces, **computed)
 
 
 def _fields(facts: list[dict[str, str]]) -> Fields:

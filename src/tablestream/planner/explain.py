@@ -98,8 +98,15 @@ def _ports(readers: tuple[Reader, ...]) -> str:
 
 
 def _port(port: Port) -> str:
-    """A port, and whether its messages go to every shard: a copied table's changes do."""
-    return f"{port.label} in every shard" if port.route == EVERY_SHARD else port.label
+    """A port, and the number of shards that get each of its messages, if they are several."""
+    return f"{port.label}{copied(port)}"
+
+
+def copied(port: Port) -> str:
+    """Say how many shards get each message to a port, if they are several."""
+    if port.route == EVERY_SHARD:
+        return " in every shard"
+    return "" if port.copies == 1 else f" in {port.copies} shards"
 
 
 def _count(number: int, noun: str) -> str:

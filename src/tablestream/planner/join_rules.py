@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
+from tablestream.errors import PlanError
 from tablestream.operators.joins.as_of_join import OBSERVED, AsOfJoin
-from tablestream.operators.joins.foreign_key_answer import ForeignKeyAnswer
+from tablestream.operators.joins.foreign_key_answer import SHARD, ForeignKeyAnswer
 from tablestream.operators.joins.foreign_key_subscribe import TO_RESULT, ForeignKeySubscribe, Rules
 from tablestream.operators.joins.global_join import GlobalJoin
 from tablestream.operators.joins.history_answer import HistoryAnswer
@@ -18,7 +19,7 @@ from tablestream.operators.joins.result_history import ResultHistory
 from tablestream.operators.joins.right_rows import RightRows
 from tablestream.operators.joins.stream_table_join import StreamTableJoin
 from tablestream.operators.operator import Operator
-from tablestream.planner.lowering import Draft, History, Lowering, Made, Remembered, Want
+from tablestream.planner.lowering import Copies, Draft, History, Lowering, Made, Remembered, Want
 from tablestream.planner.result import Carried, Pointer, Result, foreign_fields, key_fields
 from tablestream.runtime.rounds import EVERY_SHARD
 from tablestream.state.changes import FOREIGN_HASH, KEY_HASH
@@ -172,6 +173,8 @@ def _pointing(
     lowering.read(many, pointing, many.key, Pointer(node.on, node.foreign), side=(node, 0))
     lowering.read(one, pointed, node.foreign, side=(node, 1))
     copied = isinstance(node, ForeignKeyJoin) and node.copied
+    spread = _spread(lowering, node)
+    messages.spread = pointed.copies = spread or 1
     stale = lowering.mode.compat and shared and rules is not Rules.PAIR
     subscribe = ForeignKeySubscribe(
         rules=rules,
@@ -193,9 +196,12 @@ def _pointing(
         minimal_right=lowering.reads_minimal(one),
         atomic=not lowering.mode.compat,
         stale=stale,
+        spread=spread,
     )
     right_only = isinstance(node, ForeignKeyJoin) and node.right_only
     right = Remembered(one, (answer.right_rows.name,), node.foreign)
+    if spread is not None:
+        right = replace(right, copies=Copies(spread, lowering.mode.shards, f"{name}/answer/{SHARD}"))
     if right_only and isinstance(one, Select):  # a star join puts keys before the rows it looks up
         right = replace(right, table=one.parent, skipped=len(one.parent.key))
     if copied:
@@ -216,6 +222,21 @@ def _pointing(
     reads = [messages, pointed]
     lowering.drafts.append(Draft(node, f"{name}/answer", second, halves[1], reads, remembers=(right,)))
     return second
+
+
+def _spread(lowering: Lowering, node: ForeignKeyJoin | OneToMany) -> int | None:
+    """Over how many shards the left rows of one right key are spread; None: they share one."""
+    if not isinstance(node, ForeignKeyJoin) or node.spread is None:
+        return None
+    if lowering.mode.compat:
+        raise PlanError(
+            "compat='kafka-streams' has no spread=: the answers to a right change come in the order of the left keys"
+            " there, and spread over shards they do not.",
+            hint="Omit compat= or spread=.",
+            operator=lowering.names[node],
+            where=node.where,
+        )
+    return min(node.spread, lowering.mode.shards) if lowering.mode.shards > 1 else None
 
 
 def _foreign_key_history(lowering: Lowering, node: ForeignKeyJoin) -> Made:

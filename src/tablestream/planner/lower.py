@@ -172,7 +172,9 @@ class _Finishing:
         ranked = sorted(self.lowering.wants, key=lambda want: want.order)
         ranks = {want: rank for rank, want in enumerate(ranked, start=1)}
         ports = {
-            want: Port(ranks[want.into or want], rank, want.round, want.route, want.label)
+            want: Port(
+                ranks[want.into or want], rank, want.round, want.route, want.label, want.spread, want.copies
+            )
             for want, rank in ranks.items()
         }
         reading = {read.want: self._reader(read, ports) for read in self.lowering.reads}
@@ -236,10 +238,10 @@ class _Finishing:
         for (source, want), number in zip(waiting, numbers, strict=False):
             reader, ordered = reading[want], source.ordered_by is not None
             held.append(Held(number, reader.port, reader.schema, ordered))
-            # Records that go to every shard are copied when they leave the buffer, not before.
+            # Records that go to several shards are copied when they leave the buffer, not before.
             route = FOREIGN_HASH if reader.port.route == EVERY_SHARD else reader.port.route
             label = f"{reader.port.label} in order"
-            port = replace(reader.port, number=number, round=1, route=route, label=label)
+            port = replace(reader.port, number=number, round=1, route=route, label=label, copies=1)
             readers[source].append(replace(reader, port=port))
         kind = next((source.ordered_by for source in sources if source.ordered_by), None)
         (time,) = lowering.types((Field("time", kind),)).values() if kind else (pl.Int64(),)

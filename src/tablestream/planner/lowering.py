@@ -34,7 +34,7 @@ def struct_of(columns: pl.Schema) -> pl.Struct:
 class Want:
     """A port before it has a number and a rank. `order` decides the rank: the path from its base, and its role there.
 
-    `into`: the port that another of several merged streams goes to.
+    `into`: the port that another of several merged streams goes to. `spread`, `copies`: see `Port`.
     """
 
     order: tuple[tuple[int, ...], int] | tuple[tuple[int, ...], int, int]
@@ -42,6 +42,8 @@ class Want:
     route: str
     label: str
     into: Want | None = None
+    spread: int = 1
+    copies: int = 1
 
 
 @dataclass(frozen=True)
@@ -76,6 +78,15 @@ class Ranks:
 
 
 @dataclass(frozen=True)
+class Copies:
+    """In how many of the shards each row of a trace is, and the mark with a shard's own number."""
+
+    number: int
+    shards: int
+    mark: str
+
+
+@dataclass(frozen=True)
 class Remembered:
     """A table whose rows are stored in a trace of an operator.
 
@@ -93,6 +104,8 @@ class Remembered:
         Of a versioned table.
     groups, ranks
         Of declared aggregates and of first rows, which are computed from what is stored.
+    copies
+        If several shards have each row.
     """
 
     table: Node
@@ -103,6 +116,7 @@ class Remembered:
     history: History | None = None
     groups: Groups | None = None
     ranks: Ranks | None = None
+    copies: Copies | None = None
 
 
 @dataclass(frozen=True)

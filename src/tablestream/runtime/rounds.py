@@ -55,6 +55,10 @@ class Port:
         The hash column that decides a message's shard. `EVERY_SHARD`: each shard gets a copy.
     label
         For people: ``operator.input``.
+    spread
+        Over how many shards the messages of one route are spread, by the hash of their key.
+    copies
+        How many shards get each message: those over which what reads it is spread.
     """
 
     number: int
@@ -62,6 +66,8 @@ class Port:
     round: int
     route: str
     label: str
+    spread: int = 1
+    copies: int = 1
 
 
 @dataclass(frozen=True)

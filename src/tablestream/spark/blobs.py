@@ -24,8 +24,9 @@ from pyspark.sql import types as T
 
 from tablestream.errors import DamagedMessagesError
 from tablestream.runtime.rounds import EVERY_SHARD, METRICS, Port
+from tablestream.runtime.routing import copied_to, shards_of
 from tablestream.state.births import NewShard
-from tablestream.state.changes import KEY_HASH, PARTITION
+from tablestream.state.changes import PARTITION
 from tablestream.state.positions import frame_of
 
 if TYPE_CHECKING:
@@ -213,24 +214,23 @@ def _rotated(number: int, bits: int) -> int:
 
 
 def pack(port: Port, frame: pl.DataFrame, shards: int) -> Iterator[Blob]:
-    """Split messages to a port into blobs by the shard of their route, or copy them to every shard."""
+    """Split messages to a port into blobs by their shards, or copy them to every shard."""
     if port.route == EVERY_SHARD:
         for piece in pieces(_table(frame), MAX_ROWS):
             blob = _written(piece)
             yield from (Blob(name, port.number, piece.num_rows, blob) for name in shard_names(shards))
         return
-    route = frame[port.route]
-    if route.has_nulls():  # a record with a null foreign key goes where its key lives
-        route = frame.select(pl.coalesce(port.route, KEY_HASH)).to_series()
     # NumPy's stable sort of 16 bits is linear.
-    shard = (route.reinterpret(signed=False) % shards).to_numpy().astype(np.uint16)
+    shard = shards_of(frame, port, shards).astype(np.uint16)
     order = np.argsort(shard, kind="stable")
     table = _table(frame[order])
     fits = table.nbytes <= MAX_BYTES
     names, bounds = shard_names(shards), np.searchsorted(shard[order], np.arange(shards + 1))
     for number, (begin, end) in enumerate(pairwise(bounds.tolist())):
         for piece in pieces(table.slice(begin, end - begin), MAX_ROWS, fits=fits):
-            yield Blob(names[number], port.number, piece.num_rows, _written(piece))
+            blob = _written(piece)
+            to = copied_to(number, port, shards)
+            yield from (Blob(names[one], port.number, piece.num_rows, blob) for one in to)
 
 
 def pieces(table: pa.Table, max_rows: int, *, fits: bool = False) -> Iterator[pa.Table]:

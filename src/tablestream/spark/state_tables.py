@@ -29,7 +29,7 @@ class TableSize:
         Whether the state has its versions.
     rows, size_bytes
         What is stored, in all shards: rows, including tombstones and rows that a merge will remove, and their
-        compressed bytes. Every shard has all rows of a global table; they count once.
+        compressed bytes. A row of which several shards have a copy counts once.
     """
 
     name: str
@@ -86,10 +86,11 @@ def _size(table: StoredTable, heads: Sequence[Manifest]) -> TableSize:
     of_keys = table.traces[0].name
     rows = [TraceSize.of(head.runs(of_keys)).rows for head in heads]
     sizes = [TraceSize.of(head.runs(spec.name)).size_bytes for head in heads for spec in table.traces]
+    copies = 1 if table.copies is None else table.copies.number
     return TableSize(
         table.name,
         tuple(one.name for one in table.key),
         table.history is not None,
-        max(rows, default=0) if table.copied else sum(rows),
+        max(rows, default=0) if table.copied else sum(rows) // copies,
         sum(sizes),
     )

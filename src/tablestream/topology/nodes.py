@@ -254,6 +254,8 @@ class ForeignKeyJoin(Join):
         Whether the result is just the right row, and no row if unmatched; read by key joins alone.
     on_key
         Whether ``on`` is the whole key of the left table: by default it is then planned as a join on the key.
+    spread
+        Over how many shards the left rows of one right key are spread; None: they share one.
     """
 
     on: tuple[Expression, ...]
@@ -261,6 +263,7 @@ class ForeignKeyJoin(Join):
     copied: bool = field(default=False, kw_only=True)
     on_key: bool = field(default=False, kw_only=True)
     right_only: bool = field(default=False, kw_only=True)
+    spread: int | None = field(default=None, kw_only=True)
 
     @property
     def keeps_unmatched(self) -> bool:
@@ -271,7 +274,8 @@ class ForeignKeyJoin(Join):
     def meaning(self) -> str:
         on = ", ".join(expression.text for expression in self.on)
         right = f"the copies of {self.right.name}" if self.copied else self.right.name
-        return f"{self._kind} of {self.left.name} to {right} on {on}; {self._select_text}"
+        spread = "" if self.spread is None else f" spread over {self.spread} shards"
+        return f"{self._kind} of {self.left.name} to {right} on {on}{spread}; {self._select_text}"
 
 
 @dataclass(frozen=True, eq=False)

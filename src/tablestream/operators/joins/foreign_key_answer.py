@@ -30,6 +30,10 @@ Steps
     With ``stale``, if a row points at itself and has changed since, the answer to it is dropped and counted, as
     KIP-213's hash does.
 
+``spread``: the subscriptions to one right key live in several shards, each in one of them by its left key, and each of
+these shards gets every change of the right row. No rule needs to know of two subscriptions, so nothing else changes but
+the order of the answers to one right change: they come by left key within a shard, and the shards take turns.
+
 References
 ----------
 KIP-213; KIP-213's first proposal (``oneToManyJoin``); ``docs/semantics.md``.
@@ -43,7 +47,17 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from tablestream.operators.events import bools, chunks, ints, never, newest, pick, touched_keys, with_state
+from tablestream.operators.events import (
+    bools,
+    chunks,
+    ints,
+    never,
+    newest,
+    pick,
+    run_start,
+    touched_keys,
+    with_state,
+)
 from tablestream.operators.joins.foreign_key_subscribe import CHANGED, KIND, NEW, Kind, answer_schema
 from tablestream.operators.joins.merged_order import OPEN, MergedOrder
 from tablestream.operators.joins.subscriptions import Subscriptions
@@ -68,11 +82,13 @@ from tablestream.state.changes import (
     TS,
     last_by,
 )
-from tablestream.state.positions import Bools, Ints, gather
+from tablestream.state.positions import Bools, Ints, gather, starts
 from tablestream.state.trace import TraceSpec
 
 #: Emission number of an answer to a left message: after the fan-out of a right change.
 AFTER_FAN_OUT = 1 << 38
+#: The mark with the number of the shard, by which a reader of the state finds out which right rows are copies.
+SHARD = "shard"
 
 
 @dataclass(frozen=True)
@@ -97,6 +113,9 @@ class ForeignKeyAnswer(HasFinal):
         Whether a step emits once per key.
     stale
         Whether both tables are the same, so that an answer can be outdated when it is made (not if `atomic`).
+    spread
+        Over how many shards the subscriptions to one right key are spread; None: they live in one. Without
+        `keep_right`.
     final
         Whether to emit only the last change per key and micro-batch (with `keep_left`, without `keep_right`).
 
@@ -119,8 +138,9 @@ class ForeignKeyAnswer(HasFinal):
     minimal_right: bool = False
     atomic: bool = True
     stale: bool = False
+    spread: int | None = None
 
-    parameters = ("keep_left", "pair", "keep_right", "minimal_right", "final")
+    parameters = ("keep_left", "pair", "keep_right", "minimal_right", "spread", "final")
 
     @property
     def inputs(self) -> tuple[pl.Schema, ...]:
@@ -169,6 +189,10 @@ class ForeignKeyAnswer(HasFinal):
         return (self._subscriptions, self.right_rows, *counted)
 
     @property
+    def marks(self) -> tuple[str, ...]:
+        return () if self.spread is None else (SHARD,)
+
+    @property
     def reasons(self) -> tuple[str, ...]:
         return (STALE,) if self.stale else ()
 
@@ -179,6 +203,8 @@ class ForeignKeyAnswer(HasFinal):
     def run(self, inputs: Sequence[pl.DataFrame], context: Context) -> Iterator[Emission]:
         """Answer the left messages, fan out the right changes, and remember both."""
         left, right = inputs
+        if self.spread is not None:
+            context.marks[SHARD] = context.shard
         touched = touched_keys([left[self._foreign], right[self._foreign]])
         rights = with_state(context.trace("right rows").lookup(touched), right)
         merged = MergedOrder.of(
@@ -260,13 +286,14 @@ class ForeignKeyAnswer(HasFinal):
         payload = pl.concat([values, left["v"]], rechunk=False)
         low = np.searchsorted(subscriptions.foreign, merged.right_id[changes], "left")
         high = np.searchsorted(subscriptions.foreign, merged.right_id[changes], "right")
-        number = 1
+        number, turns = 1, np.zeros(len(changes), dtype=np.int64)
         for owner, position in chunks(low, high, FAN_OUT_ROWS):
             reached = self._reached(subscriptions, merged, rights, changes[owner], position, context)
             rows = self._fan_rows(subscriptions, rights, changes[owner[reached]], position[reached], payload)
-            yield Emission(
-                0, rows.with_columns(pl.int_range(number, number + pl.len(), dtype=pl.Int64).alias(NUMBER))
-            )
+            numbers = pl.int_range(number, number + pl.len(), dtype=pl.Int64)
+            if self.spread is not None:  # other shards answer the same change
+                numbers = context.among_shards(pl.lit(_in_turn(owner[reached], turns)))
+            yield Emission(0, rows.with_columns(numbers.alias(NUMBER)))
             number += rows.height
 
     def _reached(
@@ -326,3 +353,11 @@ class ForeignKeyAnswer(HasFinal):
             pl.col("v0") if self.keep_left else pl.when(LIVE).then("v0"),
             "v1",
         )
+
+
+def _in_turn(change: Ints, answers: Ints) -> pl.Series:
+    """Number the answers to each change, after those of earlier chunks, which `answers` counts; count these, too."""
+    rows = np.arange(len(change), dtype=np.int64)
+    number = answers[change] + rows - run_start(starts(change))
+    answers += np.bincount(change, minlength=len(answers))
+    return pl.Series(number)
