@@ -218,7 +218,7 @@ def test_equal_keys_become_identical(spark: SparkSession, kind: str) -> None:
         "array<double>": f"array({one['d']}, NULL)",
         "struct<`a b`: float, c: array<float>>": f"struct({one['a']} AS `a b`, array({one['a']}) AS c)",
     }[kind]
-    zeros = (texts.format(number) for number in ("'0.0'", "'-0.0'"))
+    zeros = (texts.replace("{}", number) for number in ("'0.0'", "'-0.0'"))
     made = [normalised(f"({text})", schema["x"].dataType) for text in zeros]
     bits = spark.range(1).selectExpr(*(f"CAST(to_json(struct({text} AS x)) AS STRING)" for text in made))
     (first, second), nothing = bits.collect()[0], normalised(f"CAST(NULL AS {kind})", schema["x"].dataType)

@@ -277,7 +277,8 @@ class Builder(Generic[Blobs]):
     def _carried_value(self, scope: Scope, reader: Reader, table: TableColumns) -> dict[str, str]:
         """The columns of a message's value, by name: those of the row, or the inputs of an aggregate."""
         if reader.inputs is None:
-            named = ((scope.name(reader.node, number), one) for number, one in enumerate(table.names))
+            # The packer leaves out the values of rows that are none.
+            named = ((scope.name(reader.node, number), one) for number, one in enumerate(table.unguarded))
             return {one if one.isidentifier() else name: one for name, one in named}
         visible = scope.visible(reader.node)
         names = (f"__input{reader.port.rank}_{number}" for number in range(len(reader.inputs.expressions)))

@@ -94,11 +94,20 @@ class TableColumns:
         The columns of the key, in the order of the node's fields.
     names
         The columns of the value; they are null where there is no row.
+    bare
+        The same columns where there is a row, and anything elsewhere, if these are simpler: those of a filter are its
+        input's.
     """
 
     there: str
     parts: tuple[str, ...]
     names: tuple[str, ...]
+    bare: tuple[str, ...] | None = None
+
+    @property
+    def unguarded(self) -> tuple[str, ...]:
+        """The columns of the value for who looks at rows only."""
+        return self.names if self.bare is None else self.bare
 
 
 def internal(name: str) -> Column:
@@ -236,7 +245,7 @@ class Scope:
         name = self.name(node, "")
         self.add({name: there}, self.visible(node.parent))
         names = tuple(guarded(name, one) for one in parent.names)
-        return self._shortened(node, TableColumns(name, parent.parts, names))
+        return self._shortened(node, TableColumns(name, parent.parts, names, parent.unguarded))
 
     def _select_key(self, node: SelectKey) -> TableColumns:
         parent, visible = self.table(node.parent), self.visible(node.parent)
@@ -246,9 +255,10 @@ class Scope:
             for n, one in enumerate(node.columns)
         )
         kept = {one.name for one in node.value}
-        fields = zip(node.parent.value, parent.names, strict=True)
-        names = tuple(name for one, name in fields if one.name in kept)
-        return replace(parent, parts=tuple(parts), names=names)
+        fields = list(zip(node.parent.value, parent.names, parent.unguarded, strict=True))
+        names = tuple(name for one, name, _ in fields if one.name in kept)
+        bare = tuple(name for one, _, name in fields if one.name in kept)
+        return TableColumns(parent.there, tuple(parts), names, bare)
 
     def _side(self, join: Join, side: int) -> TableColumns:
         given = self.sides.get((join, side))
@@ -318,7 +328,7 @@ class Scope:
             return table
         self.add(long, {})
         there, *names = (name if name in long else text for name, text in named.items())
-        return TableColumns(there, table.parts, tuple(names))
+        return replace(table, there=there, names=tuple(names))
 
     def _typed(self, expression: Expression, made: Field) -> Column:
         """An expression in the type of its column."""
