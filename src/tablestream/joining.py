@@ -92,8 +92,12 @@ class Joining:
     def pointing(self, on: On) -> tuple[Fields, tuple[SparkExpression, ...]]:
         """The foreign key: its columns in the types used for comparison, and the expressions over the left row."""
         if callable(on) and not isinstance(on, Column | str):
-            row, wants_key = Row(_names(self.left)), len(inspect.signature(on).parameters) > 1
-            on = on(row, Row([one.name for one in self.left.key])) if wants_key else on(row)
+            given, wants_key = Given(self.spark), len(inspect.signature(on).parameters) > 1
+            row, key_row = (
+                Row(_names(self.left), None, given),
+                Row([one.name for one in self.left.key], None, given),
+            )
+            on = list(map(given.of, listed(on(row, key_row) if wants_key else on(row))))
         rows = empty(self.spark, schema_of([*self.left.key, *self.left.value]))
         pointers = carried(rows, as_columns(listed(on), rows.columns), self.operator, self.where)
         key = self.right.key
@@ -146,7 +150,7 @@ class Joining:
                 operator=self.operator,
                 where=self.where,
             )
-        given: Given = {}
+        given = Given(self.spark)
         sides = [*_side_fields(LEFT, self.left), *_side_fields(RIGHT, self.right)]
         frame = empty(self.spark, T.StructType(sides))
         if select is None:
@@ -154,8 +158,7 @@ class Joining:
         else:
             made = select(Row(_names(self.left), LEFT, given), Row(_names(self.right), RIGHT, given))
         place = (self.operator, self.where, _HINT)
-        described = [given[id(one)][1] if id(one) in given else one for one in listed(made)]
-        columns = carried(frame, as_columns(described, frame.columns), *place)
+        columns = carried(frame, as_columns(map(given.of, listed(made)), frame.columns), *place)
         parts, absent = taken_apart(columns)
         if parts is not None:
             columns = carried(frame, parts, *place)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TypeAlias
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
 
-from pyspark.sql import Column
+from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 
 from tablestream.calling import user_line
@@ -58,8 +59,31 @@ def plain(name: str, shown: str | None = None, side: str | None = None) -> Plain
     return Plain(there, shown or name) if _SIMPLE.fullmatch(name) else None
 
 
-Given: TypeAlias = dict[int, tuple[Column, Column | Plain]]
-"""What rows have handed out: each Column by its identity, and what is known of it. Columns cannot be compared."""
+@lru_cache(maxsize=10_000)
+def _handed_out(spark: SparkSession, name: str, shown: str) -> Column:  # noqa: ARG001 - a Column is of its session
+    """A column of a row. A session makes it once: joins of wide tables ask for the same ones again and again."""
+    return renamed(name, shown)
+
+
+@dataclass(frozen=True)
+class Given:
+    """What rows of a session have handed out: each Column by its identity, and what is known of it.
+
+    Columns cannot be compared.
+    """
+
+    spark: SparkSession
+    known: dict[int, tuple[Column, Column | Plain]] = field(default_factory=dict)
+
+    def column(self, name: str, side: str | None) -> Column:
+        """Hand out a column."""
+        column = _handed_out(self.spark, name if side is None else side_column(side, name), name)
+        self.known[id(column)] = column, plain(name, side=side) or column
+        return column
+
+    def of(self, one: Any) -> Any:
+        """What is known of what a user returns; if nothing is, itself."""
+        return self.known[id(one)][1] if id(one) in self.known else one
 
 
 class Row:
@@ -105,7 +129,6 @@ class Row:
                 hint=f"Columns are: {', '.join(self.__names)}.",
                 where=user_line(),
             )
-        column = renamed(name if self.__side is None else side_column(self.__side, name), name)
         if self.__given is not None:
-            self.__given[id(column)] = column, plain(name, side=self.__side) or column
-        return column
+            return self.__given.column(name, self.__side)
+        return renamed(name if self.__side is None else side_column(self.__side, name), name)

@@ -13,9 +13,9 @@ import tablestream as ts
 from tablestream.options import OutputSpec
 from tablestream.planner.result import Pointer
 from tablestream.row import LEFT, plain, renamed, side_column
-from tablestream.spark.analysis import analysed
+from tablestream.spark.analysis import _BETWEEN, analysed
 from tablestream.spark.build import Builder, value_hash
-from tablestream.spark.columns import Scope, TableColumns, quoted, sql_type
+from tablestream.spark.columns import Scope, TableColumns, normalised, quoted, sql_type
 from tablestream.spark.exchange import SparkExchange
 from tablestream.spark.plan import lowered, query_frame
 from tablestream.spark.round_worker import Settings
@@ -46,8 +46,8 @@ def scope(spark: SparkSession, table: ts.Table) -> Scope:
     return scope
 
 
-def evaluated(scope: Scope, *columns: Any) -> list[tuple[Any, ...]]:
-    return sorted(tuple(row) for row in scope.frame.select("__id", *columns).collect())
+def evaluated(scope: Scope, *columns: str) -> list[tuple[Any, ...]]:
+    return sorted(tuple(row) for row in scope.frame.selectExpr("__id", *columns).collect())
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_an_expression_is_not_evaluated_where_there_is_no_row(
     last: tuple[bool, int | None],
 ) -> None:
     columns = scope.table(made(table)._node)
-    found = evaluated(scope, columns.exists, *columns.value)
+    found = evaluated(scope, columns.there, *columns.names)
     assert found == [(1, *first), (2, False, None), (3, *last)]
 
 
@@ -91,9 +91,9 @@ def test_a_second_scope_of_a_frame_shows_its_own_columns_under_the_same_names(
     table: ts.Table, scope: Scope
 ) -> None:
     first = scope.table(table.filter("n > 1")._node)
-    behind = Scope(scope.hidden(), {table._node: TableColumns("__there", ("__n",), ("__id",))})
+    behind = Scope(scope.frame, {table._node: TableColumns("__there", ("__n",), ("__id",))})
     second = behind.table(table.select("n", F.expr("id").alias("other"))._node)
-    found = evaluated(behind, *first.value, *second.value)
+    found = evaluated(behind, *first.names, *second.names)
     assert found == [(1, 50, 1, 50), (2, None, None, None), (3, None, 3, 1)]
 
 
@@ -115,9 +115,9 @@ def test_two_ports_behind_a_round_can_read_one_join(
 
 @pytest.mark.parametrize("name", ["a.b", "a`b", "A b", "__x", "select", "ä"])
 def test_a_column_is_shown_whatever_its_name(scope: Scope, name: str) -> None:
-    (made,) = scope.add({"__made": quoted(name) + 1}, {name: "__id"})
-    assert evaluated(scope, made) == [(1, 2), (2, 3), (3, 4)]
-    assert scope.hidden().columns == ["__id", "__n", "__there", "__made"]
+    scope.add({"__made": quoted(name) + 1}, {name: "__id"})
+    assert evaluated(scope, "__made") == [(1, 2), (2, 3), (3, 4)]
+    assert scope.frame.columns == ["__id", "__n", "__there", "__made"]
 
 
 @pytest.mark.parametrize("name", ["n", "N", "_private", "count", "null", "select", "end", "current_date"])
@@ -136,6 +136,19 @@ def test_what_is_known_of_a_column_is_what_spark_says_of_it(
     assert replace(asked, given=given) == known
     assert str(known.column) == str(column)
     assert frame.select(known.column).columns == [shown or name]
+
+
+def test_several_expressions_have_the_texts_that_each_has_alone(spark: SparkSession) -> None:
+    """They are analysed together; one has a text like the one that stands between them."""
+    frame = spark.createDataFrame([], "n int, s string")
+    columns = [F.col("n") + 1, (F.col("n") * 2).alias("a"), F.expr("n AS `x y`"), F.expr("s LIKE 'a, b)'")]
+    odd = F.concat("s", F.lit(f", {_BETWEEN}, ")).alias("odd")
+    for given in (columns, [*columns, odd]):
+        found = analysed(frame, given, operator="table", where="")
+        assert found == [analysed(frame, [one], operator="table", where="")[0] for one in given]
+    assert [one.text for one in found] == [
+        "(n + 1)", "(n * 2)", "n", "s LIKE a, b)", f"concat(s, , {_BETWEEN}, )"
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("name", ["größe", "a b", "a.b", "a`b", "2n", "x AS y", ""])
@@ -180,7 +193,51 @@ def test_a_column_that_stays_as_it_is_is_not_computed(scope: Scope, table: ts.Ta
     assert evaluated(scope, made.names[1]) == [(1, 50), (2, None), (3, 1)]
     narrow = Scope(before, {table._node: scope.tables[table._node]}, exact=True)
     kept = narrow.table(table.select("n")._node)
-    assert (kept.names, len(narrow.frame.columns)) == (("__n",), len(before.columns) + 1)
+    assert (kept.names, len(narrow.frame.columns)) == (("__n",), len(before.columns))
+
+
+def test_expressions_of_one_table_are_one_step(scope: Scope, table: ts.Table) -> None:
+    views = [table.filter(F.col("n") > 1), table.select((F.col("n") + 1).alias("m")), table.filter("n > 2")]
+    made = [scope.table(one._node) for one in views]
+    frames = [scope.base, scope.frame]
+    assert frames[0].columns == ["__id", "__n", "__there"]
+    assert len(frames[1].columns) == 3 + 2 + 1  # a condition, and a column with whether it has a row
+    assert evaluated(scope, made[0].names[0], made[1].names[0]) == [
+        (1, 50, 51),
+        (2, None, None),
+        (3, None, 2),
+    ]
+
+
+def test_the_text_of_a_chain_of_views_does_not_grow(scope: Scope, table: ts.Table) -> None:
+    view = table
+    for number in range(40):
+        view = view.filter(F.col("n") > -number)
+    made = scope.table(view._node)
+    assert max(map(len, made.names)) < 1000
+    assert evaluated(scope, *made.names) == [(1, 50), (2, None), (3, 1)]
+
+
+@pytest.mark.parametrize(
+    "kind", ["float", "double", "array<double>", "struct<`a b`: float, c: array<float>>"]
+)
+def test_equal_keys_become_identical(spark: SparkSession, kind: str) -> None:
+    """There is one NaN, and no negative zero."""
+    schema = spark.sql(f"SELECT CAST(NULL AS {kind}) AS x").schema
+    one = {"a": "CAST({} AS FLOAT)", "d": "CAST({} AS DOUBLE)"}
+    texts = {
+        "float": one["a"],
+        "double": one["d"],
+        "array<double>": f"array({one['d']}, NULL)",
+        "struct<`a b`: float, c: array<float>>": f"struct({one['a']} AS `a b`, array({one['a']}) AS c)",
+    }[kind]
+    zeros = (texts.replace("{}", number) for number in ("'0.0'", "'-0.0'"))
+    made = [normalised(f"({text})", schema["x"].dataType) for text in zeros]
+    bits = spark.range(1).selectExpr(*(f"CAST(to_json(struct({text} AS x)) AS STRING)" for text in made))
+    (first, second), nothing = bits.collect()[0], normalised(f"CAST(NULL AS {kind})", schema["x"].dataType)
+    assert first == second
+    assert spark.range(1).selectExpr(f"{nothing} AS x").schema["x"].dataType == schema["x"].dataType
+    assert spark.range(1).selectExpr(f"{nothing} AS x").collect()[0].x is None
 
 
 #: Whether there is a left and a right row; the columns of a side are null where it has none, but for its key.
@@ -231,7 +288,7 @@ def test_the_hash_of_a_value_does_not_depend_on_the_names_of_its_columns(
 ) -> None:
     """State keeps it, and after a restart the same table can have other names in the data frame."""
     made = [scope.table(table.select((F.col("n") + 0).alias("n"))._node) for _ in range(2)]
-    source, one, other = (value_hash(columns).alias("hash") for columns in (scope.tables[table._node], *made))
+    source, one, other = (value_hash(columns) for columns in (scope.tables[table._node], *made))
     assert evaluated(scope, one) == evaluated(scope, other) == evaluated(scope, source)
     assert len({value for _, value in evaluated(scope, one)}) == 3
 
@@ -240,7 +297,7 @@ def test_scopes_of_one_frame_can_compute_the_same_table(scope: Scope, table: ts.
     """Behind a round, two ports can read what one table is computed from."""
     node = table.select(F.col("n").alias("m"), (F.col("n") + 1).alias("more"))._node
     first = scope.table(node)
-    other = Scope(scope.hidden(), {table._node: TableColumns("__there", ("__id",), ("__id",))}, port=2)
+    other = Scope(scope.frame, {table._node: TableColumns("__there", ("__id",), ("__id",))}, port=2)
     second = other.table(node)
     found = evaluated(other, *first.names, *second.names)
     assert found == [(1, 50, 51, 1, 2), (2, None, None, None, None), (3, 1, 2, 3, 4)]

@@ -19,7 +19,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 from tablestream.calling import user_line
 from tablestream.connectors.place import Place
 from tablestream.connectors.shipping import has_context, is_local
-from tablestream.connectors.sink import KeyedSink, checked_path, quoted
+from tablestream.connectors.sink import KeyedSink, checked_path, literal, quoted
 from tablestream.connectors.workers import use_driver_python
 from tablestream.errors import ArgumentError, PlanError, ReservedNameError
 
@@ -65,6 +65,12 @@ def json_options(spark: SparkSession | None = None) -> dict[str, str]:
         # A delete's null columns are written out: a log of deletes alone still has its columns.
         "ignoreNullFields": "false",
     }
+
+
+def json_sql(value: str, **further: str) -> str:
+    """Return a value, given as SQL, as JSON text in SQL; `further` are more options."""
+    options = (json_options() | further).items()
+    return f"to_json({value}, map({', '.join(literal(one) for pair in options for one in pair)}))"
 
 
 def from_files(

@@ -136,6 +136,11 @@ def quoted(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
+def literal(text: str) -> str:
+    """Return a text as SQL. How a quote is written inside quotes depends on the session's settings."""
+    return f"CAST(X'{text.encode().hex()}' AS STRING)"
+
+
 def checked_path(path: str | os.PathLike[str], what: str) -> str:
     """Return a path as text, as short as it can be said: ``out/x`` for ``./out//x/``.
 

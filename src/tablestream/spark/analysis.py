@@ -23,6 +23,8 @@ from tablestream.topology.nodes import Field
 
 #: Spark's name of the error for an aggregate of what is not deterministic.
 _NONDETERMINISTIC = "AGGREGATE_FUNCTION_WITH_NONDETERMINISTIC_EXPRESSION"
+#: Stands between the texts of several expressions.
+_BETWEEN = "\u2063|\u2063"
 _ALIAS = re.compile(r" AS (`([^`]|``)+`|\w+)$")
 _COMPUTE_BEFORE = (
     "Compute it before you create the table, as in df.withColumn(...): the table then keeps it"
@@ -114,7 +116,7 @@ def analysed(
     -----
     Spark refuses to aggregate anything that is not deterministic, however deep it is hidden (nested, in a lambda,
     in a Python function that is marked so), and also aggregates, windows and generators. So analysing a ``count``
-    of each expression, without running it, finds all of these.
+    of the expressions, without running it, finds all of these.
     """
     asked = [one for one in columns if not isinstance(one, Plain)]
     seen = iter(_asked(frame, asked, operator, where, hint, deterministic=deterministic) if asked else ())
@@ -169,13 +171,23 @@ def _asked(
 
 
 def _counted(frame: DataFrame, columns: Sequence[Column]) -> list[str] | AnalysisException:
-    """Analyse a count of each expression; return the expressions as SQL, or Spark's objection to one of them."""
+    """Analyse a count of all expressions; return the expressions as SQL, or Spark's objection to one of them.
+
+    It is one count: each would take four calls of the JVM.
+    """
     try:
         with unlogged():
-            names = frame.agg(F.count(F.lit(1)), *(F.count(column) for column in columns)).columns
+            between = F.expr(f"'{_BETWEEN}'")
+            told = [part for column in columns for part in (between, column)]
+            (name,) = frame.agg(F.call_function("count", *told)).columns
     except AnalysisException as error:
         return error
-    return [_ALIAS.sub("", name.removeprefix("count(").removesuffix(")")) for name in names[1:]]
+    text = name.removeprefix(f"count({_BETWEEN}, ").removesuffix(")")
+    texts = [text] if len(columns) == 1 else text.split(f", {_BETWEEN}, ")
+    if len(texts) != len(columns):  # an expression contains what stands between them
+        alone = (_counted(frame, [column]) for column in columns)
+        return [one for found in alone if isinstance(found, list) for one in found]
+    return [_ALIAS.sub("", one) for one in texts]
 
 
 def _refuse(error: AnalysisException, name: str, operator: str, where: str, *, deterministic: bool) -> None:

@@ -124,8 +124,8 @@ def _check_keys(rows: DataFrame, source: Source) -> None:
     """
     names = _key_names(source)
     kinds = [spark_type(one) for one in source.key]
-    keys = [normalised(F.col(name), kind).alias(name) for name, kind in zip(names, kinds, strict=True)]
-    hashed = rows.dropna(how="any", subset=names).select(*keys)
+    keys = [f"{normalised(name, kind)} AS {name}" for name, kind in zip(names, kinds, strict=True)]
+    hashed = rows.dropna(how="any", subset=names).selectExpr(*keys)
     hashed = hashed.select("*", F.xxhash64(*map(_hashable, names, kinds)).alias("__hash"))
     parts = 1 + rows.count() // _HASHES_TOGETHER
     for part in range(parts):

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
 from typing import Generic
 
 import polars as pl
@@ -14,7 +13,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from tablestream.connectors import sink
-from tablestream.connectors.files import json_options
+from tablestream.connectors.files import json_sql
 from tablestream.operators.captured.capture import (
     CAPTURE,
     CONTROL,
@@ -39,12 +38,11 @@ from tablestream.spark import blobs
 from tablestream.spark.columns import (
     Scope,
     TableColumns,
-    column_of,
-    internal,
-    normalised,
+    guarded,
     opened_name,
     spark_type,
     sql_type,
+    typed,
 )
 from tablestream.spark.exchange import Blobs, Exchange
 from tablestream.spark.layout import Layout
@@ -171,7 +169,7 @@ class Builder(Generic[Blobs]):
             parts=tuple(f"__key_{number}" for number in range(len(source.key))),
             names=tuple(f"__value_{number}" for number in range(len(source.value))),
         )
-        consumers = self._consumers(scope, entering.readers, {})
+        consumers, read = self._consumers(scope, entering.readers, {})
         rejecting, first = self._plan.rejecting(source), entering.is_bootstrap
         place = ("__time", "__ts", "__null_key", "__malformed", *given.mark_columns, "__position", "__row")
         order = [name for name in place if name in entering.frame.columns]
@@ -192,7 +190,7 @@ class Builder(Generic[Blobs]):
             bootstrap=first,
         )
         now = [f"unix_micros({self._exchange.now}) AS __now"] if packer.progress is not None else []
-        return self._exchange.pack(scope.frame.selectExpr(*order, *_read(consumers), *now), packer)
+        return self._exchange.pack(scope.frame.selectExpr(*order, *_read(read), *now), packer)
 
     def _between(self, stream: Blobs, behind: tuple[Between, ...], number: int) -> Blobs:
         """Evaluate what later rounds read from the changes that a round made."""
@@ -202,21 +200,23 @@ class Builder(Generic[Blobs]):
         unpacker = ChangeUnpacker(tuple(layout.opened(port) for port, layout in layouts.items()))
         columns = [one for port, layout in layouts.items() for one in layout.in_frame(port)]
         frame = self._exchange.unpack(stream, unpacker, T.StructType([*blobs.FIELDS, *columns]))
-        consumers: list[Consumer] = []
+        consumers, read = list[Consumer](), dict[str, str]()
         for between in behind:
             port = between.port.number
             scope = Scope(frame, port=port)
             self._lay_out(scope, between.result, port)
             order = [TIME, PARTITION, POSITION, *hop_columns(number + 1), *self._step_hops, TS]
-            carried = {name: self._at(port, name) for name in order}
-            here = self._at(port, LIVE).isNotNull()
-            latest = self._at(port, LATEST) if between.result.latest else None
-            consumers += self._consumers(
-                scope, between.readers, carried, here, self._at(port, ROW_TS), latest
+            carried = {name: self._name(port, name) for name in order}
+            here = f"{self._name(port, LIVE)} IS NOT NULL"
+            latest = self._name(port, LATEST) if between.result.latest else None
+            made, columns_of = self._consumers(
+                scope, between.readers, carried, here, self._name(port, ROW_TS), latest
             )
-            frame = scope.hidden()
+            consumers += made
+            read |= columns_of
+            frame = scope.frame
         packer = ChangePacker(tuple(consumers), self._shards, number)
-        return self._exchange.pack(frame.selectExpr(*blobs.COLUMNS, *_read(consumers)), packer)
+        return self._exchange.pack(frame.selectExpr(*blobs.COLUMNS, *_read(read)), packer)
 
     def _opened(self, stream: Blobs) -> DataFrame:
         """Count the output messages, add the last shuffle if it is needed, and unpack what arrives."""
@@ -247,67 +247,69 @@ class Builder(Generic[Blobs]):
         self,
         scope: Scope,
         readers: tuple[Reader, ...],
-        carried: dict[str, Column],
-        here: Column | None = None,
-        row_ts: Column | None = None,
-        latest: Column | None = None,
-    ) -> list[Consumer]:
-        """Compute the message columns of every reader of a table; ``_live`` is null in rows that are not `here`.
+        carried: dict[str, str],
+        here: str | None = None,
+        row_ts: str | None = None,
+        latest: str | None = None,
+    ) -> tuple[list[Consumer], dict[str, str]]:
+        """The readers of a table, and the columns that they read, as SQL by name.
 
-        `latest`: for a versioned table, which changes are those of the newest version.
+        ``_live`` is null in rows that are not `here`. `latest`: for a versioned table, which changes are those of the
+        newest version.
         """
-        consumers: list[Consumer] = []
-        columns: dict[str, Column] = {}
+        consumers, columns = list[Consumer](), dict[str, str]()
         for reader in readers:
             table = scope.table(reader.node)
             further = {name: one for name, one in ((ROW_TS, row_ts), (LATEST, latest)) if one is not None}
             message = carried | self._message(scope, reader, table, further)
             if not reader.key:  # there is no key whose rows must stay together
-                message[KEY_HASH] = F.xxhash64(carried.get(TS, F.col(_TIMESTAMP)))
+                message[KEY_HASH] = f"xxhash64({carried.get(TS, _TIMESTAMP)})"
             value = self._carried_value(scope, reader, table)
             rejecting = (reader.rejecting, reader.shown) if reader.rejecting else None
-            consumer = Consumer(reader.port, tuple(message), value, reader.counted_by, rejecting)
+            consumer = Consumer(reader.port, tuple(message), tuple(value), reader.counted_by, rejecting)
             seen = here
             if here is not None and latest is not None and reader.latest_only:
-                seen = here & latest if rejecting is None else here
+                seen = f"{here} AND {latest}" if rejecting is None else here
                 if consumer.counted_by is not None:
-                    columns[consumer.late] = here & ~latest
+                    columns[consumer.late] = f"{here} AND NOT {latest}"
             if seen is not None:
-                message[LIVE] = F.when(seen, message[LIVE])
-            columns |= {consumer.prefix + name: column for name, column in message.items()}
+                message[LIVE] = guarded(seen, message[LIVE])
+            columns |= {consumer.prefix + name: column for name, column in message.items()} | value
             consumers.append(consumer)
-        scope.add(columns)
-        return consumers
+        return consumers, columns
 
-    def _carried_value(self, scope: Scope, reader: Reader, table: TableColumns) -> tuple[str, ...]:
-        """The columns of a message's value: those of the row, or the inputs of an aggregate."""
+    def _carried_value(self, scope: Scope, reader: Reader, table: TableColumns) -> dict[str, str]:
+        """The columns of a message's value, by name: those of the row, or the inputs of an aggregate."""
         if reader.inputs is None:
-            return table.names
-        columns = {
-            f"__input{reader.port.rank}_{number}": F.when(table.exists, column_of(expression))
-            for number, expression in enumerate(reader.inputs.expressions)
+            # The packer leaves out the values of rows that are none.
+            named = ((scope.name(reader.node, number), one) for number, one in enumerate(table.unguarded))
+            return {one if one.isidentifier() else name: one for name, one in named}
+        visible = scope.visible(reader.node)
+        names = (f"__input{reader.port.rank}_{number}" for number in range(len(reader.inputs.expressions)))
+        return {
+            name: scope.computed(name, table.there, one, visible)
+            for name, one in zip(names, reader.inputs.expressions, strict=True)
         }
-        scope.add(columns, scope.visible(reader.node))
-        return tuple(columns)
 
     def _message(
-        self, scope: Scope, reader: Reader, table: TableColumns, further: dict[str, Column]
-    ) -> dict[str, Column]:
+        self, scope: Scope, reader: Reader, table: TableColumns, further: dict[str, str]
+    ) -> dict[str, str]:
         """The columns of a message without its value: those that the port's operator declares.
 
         `further`: columns that arrive beside the table's, for readers that need them.
         """
         hashed = FOREIGN_HASH if reader.is_pointed_at else KEY_HASH
-        message = _key(table.key, reader.key, reader.key_columns, hashed)
+        parts = [typed(part, spark_type(one)) for part, one in zip(table.parts, reader.key, strict=True)]
+        message = _key(parts, reader.key_columns, hashed)
         if reader.pointer is not None:
             message |= self._foreign_key(scope, reader, reader.pointer, table)
-        message[LIVE] = table.exists
+        message[LIVE] = table.there
         message |= {name: column for name, column in further.items() if name in reader.schema}
         if SEQUENCE in reader.schema:
-            message[SEQUENCE] = F.col("__sequence")
+            message[SEQUENCE] = "__sequence"
         if WRITER in reader.schema:
-            message |= _written()
-        message |= _captured(reader.schema, table.exists)
+            message |= _WRITTEN
+        message |= _captured(reader.schema, table.there)
         if VALUE_HASH in reader.schema:
             message[VALUE_HASH] = value_hash(table)
         reader.check({*message, TS, "v"})
@@ -315,24 +317,21 @@ class Builder(Generic[Blobs]):
 
     def _foreign_key(
         self, scope: Scope, reader: Reader, pointer: Pointer, table: TableColumns
-    ) -> dict[str, Column]:
+    ) -> dict[str, str]:
         """The columns of a foreign key or a group; all null if there is no row, or it points at nothing."""
-        names = self._pointing(scope, reader.node, pointer, f"__on{reader.port.rank}")
-        parts = list(map(internal, names))
-        whole = [] if pointer.null_parts else [part.isNotNull() for part in parts]
-        there = reduce(lambda one, other: one & other, whole, table.exists)
-        columns = _key(parts, pointer.key, foreign_columns(len(parts)), FOREIGN_HASH)
-        return {name: F.when(there, column) for name, column in columns.items()}
+        parts = self._pointing(scope, reader.node, pointer, f"__on{reader.port.rank}")
+        whole = [] if pointer.null_parts else [f"{part} IS NOT NULL" for part in parts]
+        there = " AND ".join([table.there, *whole])
+        columns = _key(parts, foreign_columns(len(parts)), FOREIGN_HASH)
+        return {name: guarded(there, column) for name, column in columns.items()}
 
-    def _pointing(self, scope: Scope, node: Node, pointer: Pointer, name: str) -> tuple[str, ...]:
-        """Add what a row points at, in the types that are compared; null if there is no row."""
-        exists = scope.table(node).exists
-        kinds = [spark_type(one) for one in pointer.key]
-        parts = {
-            f"{name}_{number}": F.when(exists, normalised(column_of(part).cast(kind), kind))
-            for number, (part, kind) in enumerate(zip(pointer.on, kinds, strict=True))
-        }
-        return scope.add(parts, scope.visible(node))
+    def _pointing(self, scope: Scope, node: Node, pointer: Pointer, name: str) -> list[str]:
+        """What a row points at, in the types that are compared, as SQL; null if there is no row."""
+        there, visible = scope.table(node).there, scope.visible(node)
+        return [
+            typed(scope.computed(f"{name}_{number}", there, part, visible), spark_type(kind))
+            for number, (part, kind) in enumerate(zip(pointer.on, pointer.key, strict=True))
+        ]
 
     def _lay_out(self, scope: Scope, result: Result, port: int) -> None:
         """Register the columns of a result as tables and keys."""
@@ -344,9 +343,9 @@ class Builder(Generic[Blobs]):
             if row.pointer is not None and before is not None:
                 inner = Scope(scope.frame, {before[0]: before[1]})
                 pointed = self._pointing(inner, before[0], row.pointer, f"__pointed{result.node.serial}")
-                scope.frame = inner.hidden()
+                scope.base = inner.frame
                 both = zip(key, pointed, strict=True)
-                key = tuple(f"coalesce({mine}, {part})" for mine, part in both) if key else pointed
+                key = tuple(f"coalesce({mine}, {part})" for mine, part in both) if key else tuple(pointed)
             table = self._carried(port, row.column, key, row.table)
             if row.side is None:
                 scope.tables[row.table] = table
@@ -416,10 +415,6 @@ class Builder(Generic[Blobs]):
     def _name(self, port: int, *parts: str) -> str:
         """The name of an unpacked column."""
         return opened_name(port, *parts, nested=port in self._nested)
-
-    def _at(self, port: int, *parts: str) -> Column:
-        """An unpacked column."""
-        return internal(self._name(port, *parts))
 
     def _carried(self, port: int, name: str, key: tuple[str, ...], node: Node) -> TableColumns:
         """The columns of a table whose value arrives with the messages of a port."""
@@ -508,54 +503,57 @@ def _sum(name: str, mine: str) -> Column:
     return F.expr(f"coalesce(sum(CASE WHEN {mine} THEN {blobs.ROWS} END), 0L) AS {sink.quoted(name)}")
 
 
-def value_hash(table: TableColumns) -> Column:
+def value_hash(table: TableColumns) -> str:
     """The hash of a value, which state keeps: it does not depend on how the columns are called in this data frame."""
-    columns = [internal(f"{name} AS __value_{number}") for number, name in enumerate(table.names)]
+    columns = [f"{name} AS __value_{number}" for number, name in enumerate(table.names)]
     # In UTC: the session's time zone may be another one after a restart.
-    return F.xxhash64(F.to_json(F.struct(F.lit(1), *columns), json_options() | {"timeZone": "UTC"}))
+    as_json = json_sql(f"struct({', '.join(['1', *columns])})", timeZone="UTC")
+    return f"xxhash64({as_json})"
 
 
-def _key(columns: Sequence[Column], fields: Fields, names: tuple[str, ...], hashed: str) -> dict[str, Column]:
-    """The key's hash, then its columns in their compared types, normalised."""
-    kinds = [spark_type(one) for one in fields]
-    parts = [normalised(column.cast(kind), kind) for column, kind in zip(columns, kinds, strict=True)]
-    return {hashed: F.xxhash64(*parts) if parts else F.lit(0), **dict(zip(names, parts, strict=True))}
+def _key(parts: Sequence[str], names: Sequence[str], hashed: str) -> dict[str, str]:
+    """The key's hash, then its columns."""
+    return {hashed: f"xxhash64({', '.join(parts)})" if parts else "0", **dict(zip(names, parts, strict=True))}
 
 
-def _written() -> dict[str, Column]:
-    """The columns that a record's writer added, and the hash by which the record goes to its writer's state."""
-    writer, key = F.col("__writer"), F.col("__record_key")
-    columns = {
-        WRITER: writer,
-        RECORD_KEY: key,
-        MICRO_BATCH: F.col("__micro_batch"),
-        NUMBER: F.col("__number"),
-    }
-    hashes = {WRITER_HASH: F.xxhash64(writer), FOREIGN_HASH: F.xxhash64(writer, key)}
-    return columns | {name: F.when(writer.isNotNull(), hashed) for name, hashed in hashes.items()}
+#: The columns that a record's writer added, and the hash by which the record goes to its writer's state.
+_WRITTEN = {
+    WRITER: "__writer",
+    RECORD_KEY: "__record_key",
+    MICRO_BATCH: "__micro_batch",
+    NUMBER: "__number",
+    WRITER_HASH: guarded("__writer IS NOT NULL", "xxhash64(__writer)"),
+    FOREIGN_HASH: guarded("__writer IS NOT NULL", "xxhash64(__writer, __record_key)"),
+}
 
 
-def _captured(schema: pl.Schema, exists: Column) -> dict[str, Column]:
+def _captured(schema: pl.Schema, there: str) -> dict[str, str]:
     """What a database's connector says of a record: a change of a row, or of all rows."""
     if not {CAPTURE, CONTROL, TRANSACTION} & schema.keys():
         return {}
-    said = F.col("__capture")
-    op, snapshot, zero = said["op"], said["snapshot"], F.lit(0).cast("bigint")
+    op = "__capture.op"
     if TRANSACTION in schema:
-        is_event = op.isin(UPSERT, DELETE, READ, TRUNCATE)
-        name = F.when(said["number"].isNotNull(), said["transaction"])
         return {
-            TRANSACTION: name,
-            EVENT: said["number"],
-            FOREIGN_HASH: zero,
-            LIVE: F.when(is_event, F.lit(True)),
+            TRANSACTION: guarded("__capture.number IS NOT NULL", "__capture.transaction"),
+            EVENT: "__capture.number",
+            FOREIGN_HASH: "0L",
+            LIVE: guarded(_is_in(op, (UPSERT, DELETE, READ, TRUNCATE)), "true"),
         }
     if CAPTURE in schema:
-        return {CAPTURE: said, LIVE: F.when(op.isin(*OF_ROWS), exists)}
-    ends = (op == READ) & snapshot.isin(*LAST)
-    return {CONTROL: said, FOREIGN_HASH: zero, LIVE: F.when((op == TRUNCATE) | ends, F.lit(True))}
+        return {CAPTURE: "__capture", LIVE: guarded(_is_in(op, OF_ROWS), there)}
+    ends = f"{_is_in(op, [READ])} AND {_is_in('__capture.snapshot', LAST)}"
+    return {
+        CONTROL: "__capture",
+        FOREIGN_HASH: "0L",
+        LIVE: guarded(f"{_is_in(op, [TRUNCATE])} OR {ends}", "true"),
+    }
 
 
-def _read(consumers: Sequence[Consumer]) -> dict[str, None]:
-    """The columns that ports read; a table that several ports read appears once."""
-    return dict.fromkeys(name for consumer in consumers for name in consumer.names)
+def _is_in(column: str, words: Iterable[str]) -> str:
+    """Whether a column is one of some words, as SQL."""
+    return f"{column} IN ({', '.join(map(repr, words))})"
+
+
+def _read(columns: Mapping[str, str]) -> list[str]:
+    """The columns that ports read, as SQL."""
+    return [name if name == text else f"{text} AS {name}" for name, text in columns.items()]

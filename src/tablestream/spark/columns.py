@@ -19,7 +19,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache
+from functools import lru_cache
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -30,6 +30,9 @@ from tablestream.row import LEFT, RIGHT, Plain, side_column
 from tablestream.spark.types import nullable
 from tablestream.topology.nodes import Expression, Field, Filter, Join, Named, Node, Select
 from tablestream.topology.streams import SelectKey, ToStream
+
+#: A longer text is computed once, as a column, before others contain it.
+_LONG_SQL = 500
 
 
 @dataclass(frozen=True)
@@ -90,27 +93,21 @@ class TableColumns:
     parts
         The columns of the key, in the order of the node's fields.
     names
-        The columns of the value, by their names in the data frame; they are null where there is no row.
+        The columns of the value; they are null where there is no row.
+    bare
+        The same columns where there is a row, and anything elsewhere, if these are simpler: those of a filter are its
+        input's.
     """
 
     there: str
     parts: tuple[str, ...]
     names: tuple[str, ...]
+    bare: tuple[str, ...] | None = None
 
-    @cached_property
-    def exists(self) -> Column:
-        """Whether there is a row."""
-        return internal(self.there)
-
-    @cached_property
-    def key(self) -> tuple[Column, ...]:
-        """The columns of the key."""
-        return tuple(map(internal, self.parts))
-
-    @cached_property
-    def value(self) -> tuple[Column, ...]:
-        """The columns of the value."""
-        return tuple(map(internal, self.names))
+    @property
+    def unguarded(self) -> tuple[str, ...]:
+        """The columns of the value for who looks at rows only."""
+        return self.names if self.bare is None else self.bare
 
 
 def internal(name: str) -> Column:
@@ -135,12 +132,12 @@ def opened(port: int, *parts: str) -> Column:
 
 @dataclass
 class Scope:
-    """A data frame in which the columns of tables are computed one after the other.
+    """A data frame in which the columns of tables are computed.
 
     Parameters
     ----------
-    frame
-        Has the internal columns.
+    base
+        A data frame with the internal columns, to which `frame` adds what waits.
     tables
         Columns by node.
     keys
@@ -156,12 +153,12 @@ class Scope:
 
     Notes
     -----
-    Every step is an analysis of the whole frame, and a frame can have thousands of columns. So a step names only
-    the columns that it adds. The columns of the table that users' expressions see stay until those of another are
-    needed.
+    Spark analyses every frame as soon as it is made, and a frame can have thousands of columns. So only users'
+    expressions become columns of the frame, all those of one table in one step. Whatever else is computed stays SQL,
+    which the last select of a stage evaluates.
     """
 
-    frame: DataFrame
+    base: DataFrame
     tables: dict[Node, TableColumns] = field(default_factory=dict)
     keys: dict[Node, tuple[str, ...]] = field(default_factory=dict)
     sides: dict[tuple[Node, int], TableColumns] = field(default_factory=dict)
@@ -169,32 +166,33 @@ class Scope:
     port: int | None = None
     _visible: dict[Node, dict[str, str]] = field(default_factory=dict, init=False)
     _beside: dict[str, str] = field(default_factory=dict, init=False)
+    _waiting: dict[str, Column] = field(default_factory=dict, init=False)
 
-    def add(
-        self, columns: Mapping[str, Column | str], beside: dict[str, str] | None = None
-    ) -> tuple[str, ...]:
-        """Add internal columns, while some further columns are visible by their names; return the internal names.
+    @property
+    def frame(self) -> DataFrame:
+        """The data frame with all columns that were added; users' names may be visible in it."""
+        if self._waiting:
+            frame = self.base
+            if self._beside:
+                shown = (f"{column} AS {sink.quoted(name)}" for name, column in self._beside.items())
+                frame = frame.selectExpr("*", *shown)
+            # Gone at once: the next columns may be of another table, with the same names.
+            frame, self._waiting = frame.withColumns(self._waiting), {}
+            self.base = frame.drop(*self._beside) if self._beside else frame
+        return self.base
 
-        Strings are SQL over internal columns. `beside`: the further columns, as SQL.
+    def add(self, columns: Mapping[str, Column], beside: dict[str, str]) -> None:
+        """Add internal columns, computed where some further columns are visible by their names.
+
+        `beside`: the further columns, as SQL over columns that are in the frame.
         """
-        if beside is not None and beside is not self._beside:
-            shown = (f"{column} AS {sink.quoted(name)}" for name, column in beside.items())
-            self.frame, self._beside = self.hidden().selectExpr("*", *shown), beside
-        if all(isinstance(one, str) for one in columns.values()):  # these take one call of the JVM each
-            made = [f"{text} AS {name}" for name, text in columns.items()]
-            self.frame = self.frame.selectExpr("*", *made) if made else self.frame
-        else:
-            both = {name: internal(one) if isinstance(one, str) else one for name, one in columns.items()}
-            self.frame = self.frame.withColumns(both)
-        return tuple(columns)
+        if beside is not self._beside:
+            self.base, self._beside = self.frame, beside
+        self._waiting |= columns
 
-    def _internal(self, node: Node, part: object) -> str:
+    def name(self, node: Node, part: object) -> str:
         """The name of a column of a table. A frame can go through several scopes, and two may compute one table."""
         return f"__table{'' if self.port is None else self.port}_{node.serial}_{part}"
-
-    def hidden(self) -> DataFrame:
-        """The data frame without the columns that users' expressions see: another scope may show others."""
-        return self.frame.drop(*self._beside) if self._beside else self.frame
 
     def visible(self, node: Node) -> dict[str, str]:
         """The columns of a table under their names, against which a user's expression is resolved."""
@@ -220,6 +218,14 @@ class Scope:
                 self.tables[node] = self._join(node)
         return self.tables[node]
 
+    def computed(self, name: str, there: str, expression: Expression, beside: dict[str, str]) -> str:
+        """Return an expression as SQL, null unless `there`; unless it is a column, add it under a name."""
+        assert isinstance(expression, SparkExpression)  # noqa: S101 - nodes are made by the handles only
+        if isinstance(expression.given, Plain):
+            return guarded(there, beside[expression.given.name])
+        self.add({name: F.when(internal(there), expression.column)}, beside)
+        return name
+
     def _select(self, node: Select) -> TableColumns:
         parent = self.table(node.parent)
         visible = self.visible(node.parent)
@@ -231,26 +237,28 @@ class Scope:
         parent = self.table(node.parent)
         holds = truth(column_of(node.condition))
         holds = ~holds if node.negate else holds
+        exists = internal(parent.there)
         if node.is_stream:  # a record without a value has a key, so it is looked at, too
-            there = F.when(F.when(parent.exists.isNotNull(), holds), parent.exists)
+            there = F.when(F.when(exists.isNotNull(), holds), exists)
         else:
-            there = F.when(parent.exists, holds).otherwise(F.lit(False))
-        # In one step: Spark would keep two apart, since many columns read the condition.
-        columns = {self._internal(node, ""): there}
-        columns |= {self._internal(node, n): F.when(there, value) for n, value in enumerate(parent.value)}
-        exists, *names = self.add(columns, self.visible(node.parent))
-        return TableColumns(exists, parent.parts, tuple(names))
+            there = F.when(exists, holds).otherwise(F.lit(False))
+        name = self.name(node, "")
+        self.add({name: there}, self.visible(node.parent))
+        names = tuple(guarded(name, one) for one in parent.names)
+        return self._shortened(node, TableColumns(name, parent.parts, names, parent.unguarded))
 
     def _select_key(self, node: SelectKey) -> TableColumns:
-        parent = self.table(node.parent)
-        columns = {
-            self._internal(node, n): F.when(parent.exists.isNotNull(), column_of(one.expression))
+        parent, visible = self.table(node.parent), self.visible(node.parent)
+        there = f"({parent.there}) IS NOT NULL"
+        parts = (
+            self.computed(self.name(node, n), there, one.expression, visible)
             for n, one in enumerate(node.columns)
-        }
+        )
         kept = {one.name for one in node.value}
-        fields = zip(node.parent.value, parent.names, strict=True)
-        names = tuple(name for one, name in fields if one.name in kept)
-        return replace(parent, parts=self.add(columns, self.visible(node.parent)), names=names)
+        fields = list(zip(node.parent.value, parent.names, parent.unguarded, strict=True))
+        names = tuple(name for one, name, _ in fields if one.name in kept)
+        bare = tuple(name for one, _, name in fields if one.name in kept)
+        return TableColumns(parent.there, tuple(parts), names, bare)
 
     def _side(self, join: Join, side: int) -> TableColumns:
         given = self.sides.get((join, side))
@@ -291,26 +299,36 @@ class Scope:
         columns, delete_when
             The expressions.
         """
-        there = internal(row)
+        exists, made, there = row, dict[str, Column](), internal(row)
         if delete_when is not None:
+            exists = self.name(node, "")
             there = F.when(there, ~truth(column_of(delete_when))).otherwise(there)
-        unconditional = delete_when is None
-        made: dict[str, Column | str] = {self._internal(node, ""): row if unconditional else there}
-        names = []
+            made[exists] = there
+        names = [self.name(node, number) for number in range(len(columns))]
         # These are null where there is no row, as the result's columns have to be.
-        kept = {name for one in inputs if one.there == row for name in one.names}
+        kept = {name for one in inputs if one.there == exists for name in one.names}
         for number, (one, kind) in enumerate(zip(columns, node.value, strict=True)):
-            name = self._internal(node, number)
-            plain = self._plain(one.expression, kind) if unconditional else None
+            plain = self._plain(one.expression, kind)
             if plain is None:
-                made[name] = F.when(there, self._typed(one.expression, kind))
-            elif beside[plain] in kept:
-                name = beside[plain]
+                made[names[number]] = F.when(there, self._typed(one.expression, kind))
             else:
-                made[name] = f"CASE WHEN {row} THEN {beside[plain]} END"
-            names.append(name)
-        exists, *_ = self.add(made, None if all(isinstance(one, str) for one in made.values()) else beside)
-        return TableColumns(exists, key, tuple(names))
+                names[number] = beside[plain] if beside[plain] in kept else guarded(exists, beside[plain])
+        if made:
+            self.add(made, beside)
+        return self._shortened(node, TableColumns(exists, key, tuple(names)))
+
+    def _shortened(self, node: Node, table: TableColumns) -> TableColumns:
+        """The same columns, of which none is a long text: that of a join of joins grows with each of them."""
+        named = {
+            self.name(node, "" if at == 0 else at - 1): one
+            for at, one in enumerate((table.there, *table.names))
+        }
+        long = {name: internal(text) for name, text in named.items() if len(text) > _LONG_SQL}
+        if not long:
+            return table
+        self.add(long, {})
+        there, *names = (name if name in long else text for name, text in named.items())
+        return replace(table, there=there, names=tuple(names))
 
     def _typed(self, expression: Expression, made: Field) -> Column:
         """An expression in the type of its column."""
@@ -328,6 +346,11 @@ class Scope:
         return self.exact and not isinstance(spark_type(made), T.ArrayType | T.MapType | T.StructType)
 
 
+def guarded(there: str, column: str) -> str:
+    """A column as SQL, null where there is no row."""
+    return f"CASE WHEN {there} THEN {column} END"
+
+
 def truth(condition: Column) -> Column:
     """A condition in which null is false."""
     return F.coalesce(condition.cast("boolean"), F.lit(False))
@@ -337,22 +360,29 @@ def _side_columns(side: str, node: Node, table: TableColumns) -> dict[str, str]:
     """One side of a join under the names that `Row` uses; null where the side has no row."""
     columns = {side_column(side, ""): table.there}
     for one, column in zip(node.key, table.parts, strict=True):
-        columns[side_column(side, one.name)] = f"CASE WHEN {table.there} THEN {column} END"
+        columns[side_column(side, one.name)] = guarded(table.there, column)
     for one, column in zip(node.value, table.names, strict=True):
         columns[side_column(side, one.name)] = column
     return columns
 
 
-def normalised(column: Column, kind: T.DataType) -> Column:
-    """Make equal keys identical: one NaN, no negative zero, also inside structs and arrays."""
+def typed(column: str, kind: T.DataType) -> str:
+    """A part of a key as SQL, in the type in which it is compared."""
+    return normalised(f"CAST({column} AS {sql_type(kind)})", kind)
+
+
+def normalised(column: str, kind: T.DataType, depth: int = 0) -> str:
+    """Make equal keys identical, as SQL: one NaN, no negative zero, also inside structs and arrays."""
     if isinstance(kind, T.FloatType | T.DoubleType):
-        zero = F.lit(0.0).cast(kind)
-        return F.when(F.isnan(column), F.lit(float("nan")).cast(kind)).otherwise(column + zero)
+        name = kind.simpleString()
+        return f"CASE WHEN isnan({column}) THEN CAST('NaN' AS {name}) ELSE {column} + CAST(0 AS {name}) END"
     if isinstance(kind, T.ArrayType) and _has_floats(kind):
-        return F.transform(column, lambda element: normalised(element, kind.elementType))
+        element = f"__element_{depth}"
+        return f"transform({column}, {element} -> {normalised(element, kind.elementType, depth + 1)})"
     if isinstance(kind, T.StructType) and _has_floats(kind):
-        parts = [normalised(column[one.name], one.dataType).alias(one.name) for one in kind.fields]
-        return F.when(column.isNotNull(), F.struct(*parts))
+        named = ((sink.quoted(one.name), one.dataType) for one in kind.fields)
+        fields = (f"{normalised(f'({column}).{name}', part, depth)} AS {name}" for name, part in named)
+        return f"CASE WHEN {column} IS NOT NULL THEN struct({', '.join(fields)}) END"
     return column
 
 

@@ -14,7 +14,7 @@ any other                       the Spark task, counted                      tha
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from pyspark.errors import AnalysisException
@@ -69,7 +69,7 @@ class Origin:
     time: Column | None = None
     tombstone: Column | None = None
     hidden: tuple[str, ...] = ()
-    written: tuple[Column, ...] = ()
+    written: Mapping[str, Column] = field(default_factory=dict)
     malformed: Column | None = None
     mode: Malformed = "fail"
     remedy: str = _FILE_REMEDY
@@ -102,7 +102,7 @@ def _of_from_kafka(column: str, note: Mapping[str, Any]) -> Origin:
         time=known("timestamp"),
         tombstone=known("tombstone"),
         hidden=(column,),
-        written=_written(known) if note["deduplicate"] else (),
+        written=_written(known) if note["deduplicate"] else {},
         malformed=known("undecodable"),
         mode="fail" if note["on_error"] == "fail" else "keep",
         remedy=_KAFKA_REMEDY,
@@ -147,17 +147,15 @@ _NOTED: dict[str, Callable[[str, Any], Origin]] = {
 }
 
 
-def _written(known: Callable[..., Column]) -> tuple[Column, ...]:
+def _written(known: Callable[..., Column]) -> dict[str, Column]:
     """Writer and topic partition, key, micro-batch and number of a record."""
     place = F.concat_ws("\t", known("topic"), known("partition"), known("written", "writer"))
-    parts = (known("written", name) for name in ("key", "micro_batch", "number"))
-    return (
-        F.when(known("written").isNotNull(), place).alias("__writer"),
-        *(
-            part.alias(f"__{name}")
-            for part, name in zip(parts, ("record_key", "micro_batch", "number"), strict=True)
-        ),
-    )
+    return {
+        "__writer": F.when(known("written").isNotNull(), place),
+        "__record_key": known("written", "key"),
+        "__micro_batch": known("written", "micro_batch"),
+        "__number": known("written", "number"),
+    }
 
 
 def _is_kafka(df: DataFrame) -> bool:

@@ -192,31 +192,34 @@ def outputs_frame(builder: Builder[Blobs], frame: DataFrame, endings: Sequence[E
 
     `frame`: what the builder built.
     """
-    kept = [internal(name) for name in frame.columns]
+    given, texts = frame.columns, dict[str, str]()
     for ending in endings:
         port = ending.port.number
+        made = frame
         if ending.output.rejected:
             columns = builder.rejected(ending)
         else:
-            frame, result = builder.result(frame, ending)
+            made, result = builder.result(frame, ending)
             columns = _shape(result, ending)
-        # Drop intermediate columns: another output of the same table has columns of the same names.
-        mine = internal(f"CASE WHEN __port = {port} THEN {_struct(columns)} END AS __out{port}")
-        frame = frame.select(*kept, mine)
-        kept.append(internal(f"__out{port}"))
-    return frame.select("__port", *(f"__out{ending.port.number}" for ending in endings))
+        texts[f"__out{port}"] = f"CASE WHEN __port = {port} THEN {_struct(columns)} END"
+        if made is not frame:
+            # Drop intermediate columns: another output of the same table has columns of the same names.
+            frame = made.selectExpr(*given, *(f"{text} AS {out}" for out, text in texts.items()))
+            given, texts = [*given, *texts], {}
+    outs = (f"__out{ending.port.number}" for ending in endings)
+    return frame.selectExpr("__port", *(f"{texts.get(out, out)} AS {out}" for out in outs))
 
 
 def split(frame: DataFrame, ending: Ending) -> DataFrame:
     """Take the rows of one output from `query_frame`."""
     port = ending.port.number
-    rows = frame.where(F.col("__port") == port).select(f"__out{port}.*")
+    rows = frame.where(f"__port = {port}").select(f"__out{port}.*")
     return _with_images(rows, ending) if ending.output.before else rows
 
 
 def numbered(changes: DataFrame, number: int) -> DataFrame:
     """Add the micro-batch's number to the order: under Spark Connect the workers do not get it."""
-    order = F.col(sink.ORDER).withField("micro_batch", F.lit(number).cast("bigint"))
+    order = internal(sink.ORDER).withField("micro_batch", internal(f"{number}L"))
     return changes.withColumn(sink.ORDER, order)
 
 

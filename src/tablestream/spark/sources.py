@@ -26,7 +26,7 @@ column           type                  meaning
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import or_
@@ -85,7 +85,7 @@ class SourceFrame:
     given
         The user's frame.
     columns
-        What `frame` selects from it.
+        What `frame` selects from it, by name.
     bootstrap
         The rows that the table starts with.
     """
@@ -97,7 +97,7 @@ class SourceFrame:
     lanes: bool
     arrival: bool
     given: DataFrame
-    columns: tuple[Column, ...]
+    columns: Mapping[str, Column]
     bootstrap: Bootstrap | None = None
 
     @property
@@ -110,7 +110,7 @@ class SourceFrame:
 
         It needs no analysis: the columns were checked when the source was made.
         """
-        frame = records.select(*self.columns)
+        frame = _named(records, self.columns)
         return frame.withColumn("__ts", F.unix_micros(now)) if self.arrival else frame
 
 
@@ -210,23 +210,23 @@ def describe(df: DataFrame, said: Description) -> Described:
     live = _live(origin, deletes)
     parts = [_readable(df, origin, one) for one in key]
     null_key = _null_key(origin, [] if said.records else parts)
-    columns = (
-        *(part.alias(f"__key_{number}") for number, part in enumerate(parts)),
-        *(F.when(live, one.column).alias(f"__value_{number}") for number, one in enumerate(value)),
-        live.alias("__live"),
-        _microseconds(df, origin, timestamp, said).alias("__ts"),
-        null_key.alias("__null_key"),
-        *(mark.alias(f"__mark{number}") for number, mark in enumerate(origin.marks)),
-        *([] if order_by is None else [_readable(df, origin, order_by).alias("__time")]),
-        *([] if sequence is None else [_readable(df, origin, sequence).alias("__sequence")]),
-        *origin.written,
-        *([] if origin.capture is None else [origin.capture.alias("__capture")]),
-        *([] if origin.malformed is None else [origin.malformed.cast("string").alias("__malformed")]),
-        *([] if origin.position is None else [origin.position.cast("bigint").alias("__position")]),
-        _json([part.alias(one.name) for part, one in zip(parts, key, strict=True)]).alias("__key_json"),
-        _record(df, origin).alias("__record"),
-    )
-    frame = df.select(*columns)
+    columns = {
+        **{f"__key_{number}": part for number, part in enumerate(parts)},
+        **{f"__value_{number}": _where(live, one) for number, one in enumerate(value)},
+        "__live": F.lit(True) if live is None else live,
+        "__ts": _microseconds(df, origin, timestamp, said),
+        "__null_key": null_key,
+        **{f"__mark{number}": mark for number, mark in enumerate(origin.marks)},
+        **({} if order_by is None else {"__time": _readable(df, origin, order_by)}),
+        **({} if sequence is None else {"__sequence": _readable(df, origin, sequence)}),
+        **origin.written,
+        **({} if origin.capture is None else {"__capture": origin.capture}),
+        **({} if origin.malformed is None else {"__malformed": origin.malformed.cast("string")}),
+        **({} if origin.position is None else {"__position": origin.position.cast("bigint")}),
+        "__key_json": _json([part.alias(one.name) for part, one in zip(parts, key, strict=True)]),
+        "__record": _record(df, origin),
+    }
+    frame = _named(df, columns)
     expressions = {"timestamp": timestamp, "deletes": deletes, "order_by": order_by}
     text = [f"key {', '.join(one.text for one in key)}"]
     if deletes is not None and said.deletes_sql is not None:
@@ -257,6 +257,11 @@ def describe(df: DataFrame, said: Description) -> Described:
     )
 
 
+def _named(rows: DataFrame, columns: Mapping[str, Column]) -> DataFrame:
+    """Select columns, and name them all at once: an alias takes ten calls of the JVM."""
+    return rows.select(*columns.values()).toDF(*columns)
+
+
 def _bootstrap(said: Description, frame: DataFrame, log: Reading) -> Bootstrap | None:
     """The rows that the table starts with, read as its log."""
     if said.bootstrap is None:
@@ -283,12 +288,24 @@ def _null_key(origin: Origin, parts: Sequence[Column]) -> Column:
     return null_key & origin.capture["op"].isin(*OF_ROWS)  # others concern all rows
 
 
-def _live(origin: Origin, deletes: Analysed | None) -> Column:
-    """Whether a record has a value; the user's condition for deletes is evaluated only on records that have one."""
+def _live(origin: Origin, deletes: Analysed | None) -> Column | None:
+    """Whether a record has a value; None if each has one.
+
+    The user's condition for deletes is evaluated only on records that have one.
+    """
     empty = [] if origin.malformed is None else [origin.malformed.isNotNull()]
     empty += [] if origin.tombstone is None else [truth(origin.tombstone)]
-    live = ~reduce(or_, empty) if empty else F.lit(True)
-    return live if deletes is None else F.when(live, ~truth(deletes.column)).otherwise(F.lit(False))
+    live = ~reduce(or_, empty) if empty else None
+    if deletes is None:
+        return live
+    kept = ~truth(deletes.column)
+    return kept if live is None else F.when(live, kept).otherwise(F.lit(False))
+
+
+def _where(live: Column | None, one: Analysed) -> Column:
+    """A column of the value; null in a record without a value."""
+    column = F.expr(sink.quoted(one.given.name)) if isinstance(one.given, Plain) else one.column
+    return column if live is None else F.when(live, column)
 
 
 def _fields(columns: Sequence[Analysed]) -> Fields:

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, reduce
-from operator import and_
+from functools import cached_property
 
 import pyarrow as pa
 from pyspark.errors import AnalysisException
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from tablestream.connectors.files import noted
 from tablestream.connectors.kafka import KAFKA
+from tablestream.connectors.sink import literal, quoted
 from tablestream.errors import ArgumentError, PlanError
-from tablestream.spark.columns import quoted
+from tablestream.spark.columns import sql_type
 from tablestream.spark.sources import SourceFrame
 from tablestream.testing.values import GivenRows, frame_of_table, named, typed
 from tablestream.topology.nodes import Source
@@ -66,13 +66,13 @@ class Piped:
         schema = T.StructType([*self._schema, T.StructField(_ARRIVAL, T.LongType())])
         rows = frame_of_table(self.spark, pa.concat_tables(self.waiting), schema)
         columns = [
-            self._of_kafka(now).alias(one.name) if one.name == self._kafka else quoted(one.name)
+            f"{self._of_kafka(now)} AS {quoted(one.name)}" if one.name == self._kafka else quoted(one.name)
             for one in self._given
         ]
         if _FILE not in self._given.names:
             columns.append(_of_file(self.name))
         try:
-            return self._frame.described(rows.select(*columns), F.expr(now))
+            return self._frame.described(rows.selectExpr(*columns), F.expr(now))
         except AnalysisException as error:
             raise PlanError(
                 f"The columns of '{self.name}' cannot be evaluated for piped rows: {str(error).splitlines()[0]}",
@@ -113,34 +113,28 @@ class Piped:
         assert isinstance(kind, T.StructType)  # noqa: S101 - `from_kafka` made it
         return kind.fields
 
-    def _of_kafka(self, now: str) -> Column:
-        """What Kafka knows of a record, where the test does not say it."""
+    def _of_kafka(self, now: str) -> str:
+        """What Kafka knows of a record, where the test does not say it, as SQL."""
         keys = {one.name for one in self.source.key}
         value = [one.name for one in self._given if one.name not in keys | {self._kafka}]
-        empty = reduce(and_, [quoted(name).isNull() for name in value]) if value else F.lit(False)
         usual = {
-            "topic": F.lit(self.name),
-            "partition": F.lit(0),
-            "offset": F.col(_ARRIVAL),
-            "timestamp": F.expr(now),
-            "tombstone": empty,
+            "topic": literal(self.name),
+            "partition": "0",
+            "offset": _ARRIVAL,
+            "timestamp": now,
+            "tombstone": " AND ".join(f"{quoted(name)} IS NULL" for name in value) or "false",
         }
         parts = []
         for one in self._parts:
-            said = F.col(f"`{self._kafka}.{one.name}`")
-            whole = F.coalesce(said, usual[one.name]) if one.name in usual else said
-            parts.append(whole.cast(one.dataType).alias(one.name))
-        return F.struct(*parts)
+            said = quoted(f"{self._kafka}.{one.name}")
+            whole = f"coalesce({said}, {usual[one.name]})" if one.name in usual else said
+            parts.append(f"CAST({whole} AS {sql_type(one.dataType)}) AS {quoted(one.name)}")
+        return f"struct({', '.join(parts)})"
 
 
-def _of_file(name: str) -> Column:
-    """The place of a record in a file: its source is one file, which was never modified. As SQL it is one call."""
-    return F.expr(
-        f"named_struct('file_path', '{_sql(name)}', 'file_modification_time', timestamp_micros(0L),"
-        f" 'file_block_start', 0L, 'row_index', {_ARRIVAL}) AS {_FILE}"
+def _of_file(name: str) -> str:
+    """The place of a record in a file, as SQL: its source is one file, which was never modified."""
+    return (
+        f"struct({literal(name)} AS file_path, timestamp_micros(0L) AS file_modification_time,"
+        f" 0L AS file_block_start, {_ARRIVAL} AS row_index) AS {_FILE}"
     )
-
-
-def _sql(text: str) -> str:
-    """The inside of a SQL text."""
-    return text.replace("\\", "\\\\").replace("'", "\\'")

@@ -7,13 +7,11 @@ from dataclasses import dataclass, field
 from typing import Any, overload
 
 from pyspark.sql import DataFrame, Row, SparkSession
-from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from tablestream.connectors.memory import in_order
-from tablestream.connectors.sink import ORDER
+from tablestream.connectors.sink import ORDER, quoted
 from tablestream.pictures.html import html_table
-from tablestream.spark.columns import quoted
 from tablestream.testing.notation import Cells, shown
 from tablestream.testing.values import text_of
 
@@ -41,10 +39,9 @@ class Rows(Sequence[Row]):
     def of(cls, frame: DataFrame) -> Rows:
         """Evaluate a batch frame; its rows are sorted by ``_order`` if it has this column."""
         schema = frame.schema
-        texts = [
-            text_of(quoted(one.name), one.dataType).alias(f"t{at}") for at, one in enumerate(_shown(schema))
-        ]
-        found = in_order(frame.select("*", F.struct(*texts).alias(_TEXTS)).collect())
+        texts = (text_of(quoted(one.name), one.dataType) for one in _shown(schema))
+        named = ", ".join(f"{text} AS t{at}" for at, text in enumerate(texts))
+        found = in_order(frame.selectExpr("*", f"struct({named}) AS {_TEXTS}").collect())
         maker = Row(*schema.names)
         return cls(
             frame.sparkSession,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
@@ -12,9 +14,10 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from tablestream.calling import user_line
-from tablestream.connectors.files import json_options
+from tablestream.connectors.files import json_options, json_sql
 from tablestream.errors import ArgumentError
 from tablestream.spark.analysis import folding
+from tablestream.spark.columns import sql_type
 from tablestream.spark.types import nullable
 from tablestream.testing.notation import parsed
 
@@ -22,20 +25,20 @@ GivenRows = str | Iterable[Any]
 """Rows of a test: a text table, or mappings, tuples or Spark's rows."""
 
 
-def text_of(column: Column, kind: T.DataType) -> Column:
-    """Write a value as text: Spark's cast, JSON for what is nested, hexadecimal digits for bytes."""
+def text_of(column: str, kind: T.DataType) -> str:
+    """Write a value as text, in SQL: Spark's cast, JSON for what is nested, hexadecimal digits for bytes."""
     if isinstance(kind, T.ArrayType | T.MapType | T.StructType):
-        return F.to_json(column, json_options())
-    return F.hex(column) if isinstance(kind, T.BinaryType) else column.cast("string")
+        return json_sql(column)
+    return f"hex({column})" if isinstance(kind, T.BinaryType) else f"CAST({column} AS STRING)"
 
 
-def value_of(text: Column, kind: T.DataType) -> Column:
+def value_of(text: str, kind: T.DataType) -> Column:
     """Read the text that `text_of` writes; null if it is no such value."""
     if isinstance(kind, T.ArrayType | T.MapType | T.StructType):
-        return F.from_json(text, kind.json(), json_options())
+        return F.from_json(F.expr(text), kind.json(), json_options())
     if isinstance(kind, T.BinaryType):
-        return F.when(text.rlike("^([0-9A-Fa-f]{2})*$"), F.unhex(text))
-    return text.try_cast(kind)
+        return F.expr(f"CASE WHEN {text} RLIKE '^([0-9A-Fa-f]{{2}})*$' THEN unhex({text}) END")
+    return F.expr(f"try_cast({text} AS {sql_type(kind)})")
 
 
 def named(given: GivenRows, columns: Sequence[str]) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
@@ -92,7 +95,7 @@ def typed(
         ]
     )
     try:
-        frame = spark.createDataFrame(list(rows), given)
+        frame = _frame(spark, rows, given)
     except (PySparkException, TypeError, ValueError) as error:
         raise ArgumentError(
             f"A value does not fit its column: {str(error).splitlines()[0]}",
@@ -100,10 +103,10 @@ def typed(
             where=user_line(),
         ) from error
     found = [
-        value_of(F.col(f"c{at}"), kind) if is_text else F.col(f"c{at}")
+        value_of(f"c{at}", kind) if is_text else F.expr(f"c{at}")
         for at, (kind, is_text) in enumerate(zip(kinds, texts, strict=True))
     ]
-    read = frame.select("*", *(value.alias(f"v{at}") for at, value in enumerate(found))).toArrow()
+    read = frame.withColumns({f"v{at}": value for at, value in enumerate(found)}).toArrow()
     _check_casts(read, names, kinds)
     fold = folding(spark)
     place = {fold(name): at for at, name in enumerate(names)}
@@ -114,6 +117,15 @@ def typed(
 def frame_of_table(spark: SparkSession, table: pa.Table, schema: T.StructType) -> DataFrame:
     """Return an Arrow table as a batch frame. PySpark cannot convert one without rows that has nested columns."""
     return spark.createDataFrame(table, schema) if table.num_rows else spark.createDataFrame([], schema)
+
+
+def _frame(spark: SparkSession, rows: Sequence[tuple[Any, ...]], schema: T.StructType) -> DataFrame:
+    """Return rows as a batch frame. Texts go by Arrow: Spark then evaluates them without a job."""
+    are_texts = all(one is None or type(one) is str for row in rows for one in row)
+    if rows and are_texts and all(isinstance(one.dataType, T.StringType) for one in schema):
+        columns = [pa.array(cells, pa.string()) for cells in zip(*rows, strict=True)]
+        return spark.createDataFrame(pa.table(columns, names=schema.names), schema)
+    return spark.createDataFrame(list(rows), schema)
 
 
 def _kinds(spark: SparkSession, schema: T.StructType, names: Sequence[str]) -> list[T.DataType]:
@@ -162,9 +174,15 @@ def _filled(
     spark: SparkSession, schema: T.StructType, arrays: Sequence[pa.ChunkedArray | None], rows: int
 ) -> pa.Table:
     """A table of all columns of a schema, in the types in which Spark hands them over."""
-    empty = spark.createDataFrame([], schema).toArrow().schema if None in arrays else None
+    empty = _arrow_schema(spark, schema.json()) if None in arrays else None
     columns = [
         pa.nulls(rows, empty.field(at).type) if array is None and empty is not None else array
         for at, array in enumerate(arrays)
     ]
     return pa.table(columns, names=[one.name for one in schema])
+
+
+@lru_cache(maxsize=64)
+def _arrow_schema(spark: SparkSession, schema: str) -> pa.Schema:
+    """The types in which Spark hands over columns."""
+    return spark.createDataFrame([], T.StructType.fromJson(json.loads(schema))).toArrow().schema
