@@ -336,7 +336,7 @@ class Engine:
             told = any(ending.port == port for ending in self.plan.endings if ending.output.rejected)
             assert told or work.alignment is not None or _own(frame) in self._emitted[port.number]
             if self.plan.ends_in_place and port.round > len(self.plan.rounds) == work.number:
-                assert set(_route(frame, port) % self.shards) <= {shard}
+                assert set(shards_of(frame, port, self.shards)) <= {shard}
             self._deliver(port, frame, inbox)
         self.measures.update(counts.measures(work, state))
         state.commit()
