@@ -192,7 +192,8 @@ class Debezium:
         columns
             All columns with their types, as a DDL string or a struct. If key and columns are omitted, they are those
             of the first record in the topic that has a schema: the topic is read for it when the plan is built. A
-            column that the records have and the table has not is counted (``added-column``) and ignored.
+            column that the records have and the table has not is ignored, counted (``added-column``), and named in a
+            worker's log.
         unchanged
             Columns whose null means "as before", for records with partial rows.
         source
@@ -235,7 +236,7 @@ class Debezium:
         else:
             found = _columns(name, key or (), columns or "", where)
         decoder = _decoder(found, unchanged, source, self._settings)
-        frame = decoded(self._records(topic), decoder, self._on_error)
+        frame = decoded(self._records(topic), decoder, self._on_error, name)
         said = Said(None, None, None, None, None, name)
         node, _ = source_of(frame, list(decoder.columns.key.names), said, records=False)
         if follow_moves is None:
