@@ -97,7 +97,7 @@ def test_a_schema_is_known_only_if_the_record_begins_with_all_of_it() -> None:
         schema = f'{{"type":"struct","fields":[{row}]}}'
         return f'{{"schema":{schema},"payload":{{"after":{{"n":3}},"source":{{}},"op":"u"}}}}'.encode()
 
-    values = [value(days), value(numbers), value(days), value(days)[:-1], value(days) + b"}"]
+    values = [value(days), value(numbers), value(days), value(days)[:-1], value(days)[:-1] + b"]"]
     keys = pa.array([b'{"id":1}'] * len(values))
     rows = DebeziumDecoder(columns).decode(keys, pa.array(values), pa.nulls(len(values), HEADERS))
     assert [error is None for error in rows.field("error").to_pylist()] == [True, False, True, False, False]
