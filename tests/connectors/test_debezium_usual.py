@@ -86,7 +86,7 @@ def test_most_records_are_read_the_fast_way(form: str) -> None:
 
 def test_a_schema_is_known_only_if_the_record_begins_with_all_of_it() -> None:
     """Another name in the schema makes the same bytes a day, and not a number."""
-    days, numbers = ('"name":"io.debezium.time.Date",', "")
+    days, numbers = ('"name":"io.debezium.time.Date",', '"name":"io.debezium.time.Dote",')
     columns = Columns(
         T.StructType([T.StructField("id", T.IntegerType())]), T.StructType([T.StructField("n", T.DateType())])
     )
