@@ -345,10 +345,18 @@ def _columns(name: str, key: str | Sequence[str], columns: str | T.StructType, w
 
     schema = _parsed(name, columns, where)
     keys = [str(one) for one in listed(key)]
-    missing = [one for one in keys if one not in schema.names]
-    if missing or not keys:
+    if not keys:
         raise ArgumentError(
-            f"The key {', '.join(missing) or '(none)'} is not among the columns {', '.join(schema.names)}.",
+            "key= is missing: without a key no change belongs to a row.",
+            hint="Give key= the columns of the table's primary key. For a table without one, name unique"
+            " columns in the connector's message.key.columns, set its REPLICA IDENTITY to FULL, and give them here.",
+            operator=name,
+            where=where,
+        )
+    missing = [one for one in keys if one not in schema.names]
+    if missing:
+        raise ArgumentError(
+            f"The key {', '.join(missing)} is not among the columns {', '.join(schema.names)}.",
             hint="Give key= the columns of the table's primary key, and columns= all columns.",
             operator=name,
             where=where,

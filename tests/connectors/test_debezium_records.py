@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 import pytest
 from pyspark.sql import types as T
 
+import tablestream as ts
 from tablestream.connectors.debezium import Columns, DebeziumDecoder, infer
 from tablestream.connectors.debezium.added import announce
 from tablestream.connectors.debezium.source import BY_CONNECTOR, COMMON, field_type
@@ -391,3 +392,9 @@ def test_a_field_without_a_column_is_announced_once(caplog: pytest.LogCaptureFix
     assert caplog.records[-1].getMessage() == (
         "s.other: records have the field 'size', and the table no such column: it is ignored."
     )
+
+
+def test_a_table_without_a_key_is_refused_with_what_to_do() -> None:
+    db = ts.from_debezium(cast("Any", object()), "db", bootstrap_servers="host:9092")
+    with pytest.raises(ArgumentError, match=r"key= is missing.*message\.key\.columns"):
+        db.table("s.log", columns=T.StructType([T.StructField("n", T.IntegerType())]))
