@@ -192,7 +192,8 @@ class Debezium:
         columns
             All columns with their types, as a DDL string or a struct. If key and columns are omitted, they are those
             of the first record in the topic that has a schema: the topic is read for it when the plan is built. A
-            column that the records have and the table has not is counted (``added-column``) and ignored.
+            column that the records have and the table has not is ignored, counted (``added-column``), and named in a
+            worker's log.
         unchanged
             Columns whose null means "as before", for records with partial rows.
         source
@@ -235,7 +236,7 @@ class Debezium:
         else:
             found = _columns(name, key or (), columns or "", where)
         decoder = _decoder(found, unchanged, source, self._settings)
-        frame = decoded(self._records(topic), decoder, self._on_error)
+        frame = decoded(self._records(topic), decoder, self._on_error, name)
         said = Said(None, None, None, None, None, name)
         node, _ = source_of(frame, list(decoder.columns.key.names), said, records=False)
         if follow_moves is None:
@@ -344,10 +345,18 @@ def _columns(name: str, key: str | Sequence[str], columns: str | T.StructType, w
 
     schema = _parsed(name, columns, where)
     keys = [str(one) for one in listed(key)]
-    missing = [one for one in keys if one not in schema.names]
-    if missing or not keys:
+    if not keys:
         raise ArgumentError(
-            f"The key {', '.join(missing) or '(none)'} is not among the columns {', '.join(schema.names)}.",
+            "key= is missing: without a key no change belongs to a row.",
+            hint="Give key= the columns of the table's primary key. For a table without one, name unique"
+            " columns in the connector's message.key.columns, set its REPLICA IDENTITY to FULL, and give them here.",
+            operator=name,
+            where=where,
+        )
+    missing = [one for one in keys if one not in schema.names]
+    if missing:
+        raise ArgumentError(
+            f"The key {', '.join(missing)} is not among the columns {', '.join(schema.names)}.",
             hint="Give key= the columns of the table's primary key, and columns= all columns.",
             operator=name,
             where=where,

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 import pytest
 from pyspark.sql import types as T
 
+import tablestream as ts
 from tablestream.connectors.debezium import Columns, DebeziumDecoder, infer
+from tablestream.connectors.debezium.added import announce
 from tablestream.connectors.debezium.source import BY_CONNECTOR, COMMON, field_type
 from tablestream.errors import ArgumentError, UnsupportedTypeError
 from tests.cdc.rows import KEY, KEY_7, NAMED, decode, envelope, wrapped
@@ -380,3 +382,19 @@ def test_rows_of_several_schemas_come_back_in_their_order() -> None:
     names = [row["value"] and row["value"]["name"] for row in found]
     assert names == ["a", "b", None, "a", None, "b"] * 300
     assert [row["added"] for row in found] == [None, ["more"], None, None, None, ["more"]] * 300
+
+
+def test_a_field_without_a_column_is_announced_once(caplog: pytest.LogCaptureFixture) -> None:
+    for names in ([None], [None, ["colour", "size"], ["size"]], [["size"]]):
+        announce(pa.array(names, pa.list_(pa.string())), "s.announced")
+    assert [one.getMessage().split("'")[1] for one in caplog.records] == ["colour", "size"]
+    announce(pa.array([["size"]]), "s.other")
+    assert caplog.records[-1].getMessage() == (
+        "s.other: records have the field 'size', and the table no such column: it is ignored."
+    )
+
+
+def test_a_table_without_a_key_is_refused_with_what_to_do() -> None:
+    db = ts.from_debezium(cast("Any", object()), "db", bootstrap_servers="host:9092")
+    with pytest.raises(ArgumentError, match=r"key= is missing.*message\.key\.columns"):
+        db.table("s.log", columns=T.StructType([T.StructField("n", T.IntegerType())]))

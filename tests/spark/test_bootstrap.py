@@ -6,6 +6,7 @@ import shutil
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+import pyarrow.parquet as pq
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as F
@@ -122,6 +123,16 @@ def test_a_failure_in_the_first_micro_batch_reads_the_same_rows_again(shop: Shop
     shop.run()
     assert sorted(shop.kept) == files
     assert Counter(shop.changes(0)) == Counter((n, n * 10, NAMES[n % 3]) for n in range(30))
+
+
+def test_kept_rows_have_no_dictionaries_which_distinct_keys_would_fill_for_nothing(shop: Shop) -> None:
+    broken = F.udf(failing, "int")
+    with pytest.raises(StreamingQueryException, match="the disk is full"):
+        shop.run(shop.orders().with_columns(amount=broken("amount")).to(shop.sink))
+    groups = [pq.read_metadata(file).row_group(0) for file in shop.kept]
+    columns = [group.column(number) for group in groups for number in range(group.num_columns)]
+    assert columns
+    assert not any(column.has_dictionary_page for column in columns)
 
 
 def test_a_driver_that_ends_while_it_writes_starts_again(

@@ -23,7 +23,7 @@ _DECODED = "__decoded"
 _END = "transaction string, tables array<string>, events array<bigint>, error string"
 
 
-def decoded(records: DataFrame, decoder: DebeziumDecoder, on_error: OnError) -> DataFrame:
+def decoded(records: DataFrame, decoder: DebeziumDecoder, on_error: OnError, table: str) -> DataFrame:
     """Decode the records of a topic.
 
     Parameters
@@ -35,13 +35,15 @@ def decoded(records: DataFrame, decoder: DebeziumDecoder, on_error: OnError) -> 
         Decodes key, value and headers.
     on_error
         What happens to records that cannot be decoded: ``fail`` or ``drop``.
+    table
+        The table's name, for the log.
 
     Returns
     -------
     DataFrame
         The columns of the key and of the value, and ``_debezium``.
     """
-    read = _on_workers(decoder)
+    read = _on_workers(decoder, table)
     frame = records.select("*", read(F.col("key"), F.col("value"), F.col("headers")).alias(_DECODED))
     columns = [F.col(_DECODED)[part][name].alias(name) for part, name in _names(decoder)]
     frame = frame.select(*columns, _said().alias(DEBEZIUM))
@@ -85,11 +87,14 @@ def _names(decoder: DebeziumDecoder) -> list[tuple[str, str]]:
     return key + [("value", name) for name in decoder.value_columns.names]
 
 
-def _on_workers(decoder: DebeziumDecoder) -> Any:
+def _on_workers(decoder: DebeziumDecoder, table: str) -> Any:
     """The decoder as a function of Columns."""
+    from tablestream.connectors.debezium.added import announce
 
     def debezium(key: pa.Array, value: pa.Array, headers: pa.Array) -> pa.Array:
-        return decoder.decode(key, value, headers)
+        rows = decoder.decode(key, value, headers)
+        announce(rows.field("added"), table)
+        return rows
 
     return F.arrow_udf(debezium, _all_nullable(decoder.result))  # type: ignore[attr-defined]  # PySpark's stubs lack it
 

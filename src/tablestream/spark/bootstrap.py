@@ -36,8 +36,9 @@ from tablestream.spark.sources import SourceFrame
 from tablestream.topology.nodes import Source
 
 _DIRECTORY = "tablestream-bootstrap"
-#: The most rows of a file. A file has one row group, which one task reads: large files would leave cores idle.
-_ROWS_OF_A_FILE = 250_000
+#: At most so many rows in a file, which has one row group: one task reads it, and large files would leave cores idle.
+#: Without dictionaries: those of keys and ``__row`` would be filled and thrown away, half of the time of the writing.
+_WRITING = {"maxRecordsPerFile": "250000", "parquet.enable.dictionary": "false"}
 #: ``__row`` has the writing task above these bits. With its 16 bits it fits into a hop of the order.
 _ROW_BITS = 27
 #: As `monotonically_increasing_id` has the task.
@@ -101,9 +102,9 @@ def _bootstrap_of(source: Source) -> Bootstrap:
 
 def _write(spark: SparkSession, path: str, source: Source, frame: DataFrame) -> None:
     """Write the rows, and check them."""
-    numbered = _numbered(frame)
+    writer = _numbered(frame).write.mode("overwrite").options(**_WRITING)
     with exact_parquet(spark):
-        numbered.write.mode("overwrite").option("maxRecordsPerFile", _ROWS_OF_A_FILE).parquet(path)
+        writer.parquet(path)
     _check_keys(spark.read.schema(_schema(frame)).parquet(path), source)
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any, NamedTuple
+from functools import cached_property, lru_cache
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from tablestream.connectors.debezium import source as sources
 from tablestream.connectors.debezium.columns import Errors, Row
 from tablestream.connectors.debezium.records import Datum, Event, Reader, UnreadableError
+from tablestream.connectors.debezium.usual import UsualEnvelopes
 from tablestream.connectors.debezium.wire import Wire
 
 _NO_KEY = (
@@ -28,18 +29,10 @@ _NO_DATUM = Datum(None, None)
 _TOMBSTONE, _UNREADABLE = Event("delete"), Event(None)
 
 
-class Meta(NamedTuple):
-    """What a record says of itself; the columns of these names."""
-
-    position: str | None = None
-    ts_us: int | None = None
-    snapshot: str | None = None
-    transaction: str | None = None
-    total_order: int | None = None
-
-
+Meta = tuple[str | None, int | None, str | None, str | None, int | None]
+"""What a record says of itself: ``position``, ``ts_us``, ``snapshot``, ``transaction`` and ``total_order``."""
 META_TYPES = (pa.string(), pa.int64(), pa.string(), pa.string(), pa.int64())
-_NO_META = Meta()
+_NO_META: Meta = (None, None, None, None, None)
 
 
 @dataclass(frozen=True)
@@ -79,36 +72,41 @@ class RecordReader:
         Reads bytes.
     key_names
         The columns of the key.
+    usual
+        Reads the values of most records.
     """
 
     reader: Reader
     key_names: tuple[str, ...]
+    usual: UsualEnvelopes
 
-    def read(
-        self, keys: Sequence[bytes | None], values: Sequence[bytes | None], headers: pa.Array
-    ) -> Records:
+    def read(self, keys: pa.Array, values: pa.Array, headers: pa.Array) -> Records:
         """Read records."""
         found = Records([], [], [], {}, {}, [], {})
-        for i, (key, value) in enumerate(zip(keys, values, strict=True)):
+        usual = self.usual.event if _is_utf8(values) else _never
+        events, rows, wires, said = found.events, found.keys, found.key_wires, found.meta
+        for i, (key, value) in enumerate(zip(keys.to_pylist(), values.to_pylist(), strict=True)):
             event, row, wire, meta = _UNREADABLE, None, None, _NO_META
             try:
-                event, row, wire = self._one(key, value)
+                event, row, wire = self._one(key, value, usual)
                 if event is not _TOMBSTONE:
                     meta = _meta(event)
             except (UnreadableError, sources.BadSourceError) as error:
                 event, row, wire = _UNREADABLE, None, None
                 found.errors[i] = str(error)
-            found.events.append(event)
-            found.keys.append(row)
-            found.key_wires.append(wire)
-            found.meta.append(meta)
+            events.append(event)
+            rows.append(row)
+            wires.append(wire)
+            said.append(meta)
         self._read_moves(headers, OLD_KEY, found, found.moved_from)
         self._read_moves(headers, NEW_KEY, found, found.moved_to)
         return found
 
-    def _one(self, key: bytes | None, value: bytes | None) -> tuple[Event, Row | None, Wire | None]:
+    def _one(
+        self, key: bytes | None, value: bytes | None, usual: Callable[[bytes], Event | None]
+    ) -> tuple[Event, Row | None, Wire | None]:
         datum = _NO_DATUM if key is None else self._datum(key, "key")
-        event = _TOMBSTONE if value is None else self._event(value, datum.value)
+        event = _TOMBSTONE if value is None else usual(value) or self._event(value, datum.value)
         if event.op not in _KEYED:
             return event, None, None
         if datum.value is None:
@@ -136,6 +134,10 @@ class RecordReader:
         except UnreadableError as error:
             raise UnreadableError(f"the header {name} cannot be decoded: {error}; {_CONVERTER}") from error
 
+    @cached_property
+    def _names(self) -> frozenset[str]:
+        return frozenset(self.key_names)
+
     def _key(self, given: Any, wire: Wire | None) -> tuple[Row, Wire | None]:
         """Check a key: the table's columns, or the value of its only column."""
         names = self.key_names
@@ -144,7 +146,7 @@ class RecordReader:
             wire = None if wire is None else _struct_of(names[0], wire)
         if type(given) is not dict:
             raise UnreadableError("the key is not an object")
-        if len(given) != len(names) or not all(name in given for name in names):
+        if given.keys() != self._names:
             raise UnreadableError(_other_key(names, given))
         return given, wire
 
@@ -161,6 +163,19 @@ class RecordReader:
                 moved[i] = self._key(datum.value, datum.wire or found.key_wires[i])
             except UnreadableError as error:
                 found.errors.setdefault(i, str(error))
+
+
+def _is_utf8(values: pa.Array) -> bool:
+    """Whether all of some binary values are UTF-8."""
+    try:
+        values.cast(pa.large_string() if values.type == pa.large_binary() else pa.string())
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
+def _never(_: bytes) -> None:
+    return None
 
 
 @lru_cache(maxsize=1000)
@@ -195,7 +210,7 @@ def _meta(event: Event) -> Meta:
     number = transaction.get("total_order")
     if number is not None and not (type(number) is int and 0 <= number < 1 << 63):
         raise sources.BadSourceError("the field 'transaction.total_order' is not a number")
-    return Meta(
+    return (
         sources.position(source, snapshot, number),
         sources.micros(source),
         snapshot,

@@ -46,6 +46,7 @@ from tablestream.connectors.debezium.options import TimeMode, check_columns, che
 from tablestream.connectors.debezium.placeholder import DEFAULT, Placeholder
 from tablestream.connectors.debezium.records import Reader
 from tablestream.connectors.debezium.scalars import Binary, Decimals, Modes
+from tablestream.connectors.debezium.usual import UsualEnvelopes
 from tablestream.connectors.debezium.wire import Wire
 
 #: Rows that are Python objects at the same time.
@@ -176,7 +177,7 @@ class DebeziumDecoder:
         return pa.concat_arrays(pieces) if pieces else pa.array([], pa.struct(list(self.schema)))
 
     def _decode(self, key: pa.Array, value: pa.Array, headers: pa.Array) -> pa.StructArray:
-        records = self._reader.read(key.to_pylist(), value.to_pylist(), headers)
+        records = self._reader.read(key, value, headers)
         rows = [event.row for event in records.events]
         keys = self._keys.fill(records.keys, records.key_wires)
         values = self._values.fill(rows, [event.wire for event in records.events])
@@ -223,7 +224,8 @@ class DebeziumDecoder:
 
     @cached_property
     def _reader(self) -> RecordReader:
-        return RecordReader(Reader(self.prefix, self.avro), tuple(self.columns.key.names))
+        reader = Reader(self.prefix, self.avro)
+        return RecordReader(reader, tuple(self.columns.key.names), UsualEnvelopes(reader, self.source))
 
     @cached_property
     def _names(self) -> frozenset[str]:

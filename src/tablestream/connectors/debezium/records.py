@@ -20,8 +20,9 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import Decimal
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -29,12 +30,15 @@ import msgspec
 from tablestream.connectors.debezium.wire import BadSchemaError, Wire, wire_of
 
 _JSON = msgspec.json.Decoder(float_hook=Decimal).decode
-_OPERATIONS = {"c": "upsert", "u": "upsert", "r": "read", "d": "delete", "t": "truncate", "m": "skip"}
-_ROWS = frozenset(("upsert", "read"))
-_WHOLE = frozenset(("c", "r"))
+OPERATIONS = {"c": "upsert", "u": "upsert", "r": "read", "d": "delete", "t": "truncate", "m": "skip"}
+ROWS = frozenset(("upsert", "read"))
+WHOLE = frozenset(("c", "r"))
 #: The mark of a flattened row; ``add.fields.prefix`` does not change its name.
 DELETED = "__deleted"
 _MAX_SCHEMAS = 1000
+_SCHEMA, _PAYLOAD = b'{"schema":', b',"payload":'
+#: The schemas of a table's keys and values, and of those before a change of its columns.
+_KNOWN_SCHEMAS = 4
 
 
 class UnreadableError(Exception):
@@ -95,6 +99,19 @@ class Reader:
 
     prefix: str
     avro: Callable[[bytes], Datum] | None = None
+    _known: list[tuple[bytes, Wire | None]] = field(
+        default_factory=list, init=False, repr=False, compare=False
+    )
+
+    def known_schema(self, payload: bytes) -> tuple[int, Wire | None] | None:
+        """Return where the payload begins behind a schema that was read before, and that schema, or None.
+
+        The payload ends before the last byte.
+        """
+        for head, wire in self._known:
+            if payload.startswith(head) and payload.endswith(b"}"):
+                return len(head), wire
+        return None
 
     def datum(self, payload: bytes) -> Datum:
         """Read a key or a value.
@@ -111,7 +128,7 @@ class Reader:
                 )
             return self.avro(payload)
         try:
-            if payload.startswith(b'{"schema"') and (found := _unwrapped(payload)) is not None:
+            if payload.startswith(b'{"schema"') and (found := self._unwrapped(payload)) is not None:
                 return found
             value = _JSON(payload)
             if (
@@ -164,19 +181,42 @@ class Reader:
         return self._flat(found, value.wire)
 
     def _flat(self, found: dict[str, Any], wire: Wire | None) -> Event:
-        prefix, size = self.prefix, len(self.prefix)
-        meta = {name[size:]: value for name, value in found.items() if name.startswith(prefix)}
-        given = meta.get("op")
+        shape = _shape(self.prefix, tuple(found))
+        given = found.get(self.prefix + "op")
         op = "upsert" if given is None else _operation(given)
         if found.get(DELETED) in ("true", True):
             op = "delete"
-        transaction = {"id": meta.get("transaction_id"), "total_order": meta.get("transaction_total_order")}
-        row = (
-            {name: value for name, value in found.items() if not name.startswith(prefix) and name != DELETED}
-            if op in _ROWS
-            else None
-        )
-        return Event(op, row, wire, _flat_source(meta), transaction, given in _WHOLE)
+        transaction = {name: found.get(f"{self.prefix}transaction_{name}") for name in ("id", "total_order")}
+        row = {name: found[name] for name in shape.row} if op in ROWS else None
+        source = {name: found[full] for name, full in shape.source}
+        return Event(op, row, wire, source, transaction, given in WHOLE)
+
+    def _unwrapped(self, payload: bytes) -> Datum | None:
+        """Read a schema and a payload; None if it is another object. Each schema is read once per process."""
+        if (known := self.known_schema(payload)) is not None:
+            start, wire = known
+            with suppress(ValueError, RecursionError, ArithmeticError):
+                return Datum(_JSON(memoryview(payload)[start:-1]), wire)
+        try:
+            wrapped = _WRAPPED(payload)
+        except msgspec.ValidationError:  # other fields
+            return None
+        text = bytes(wrapped.schema)
+        if text not in _schemas:
+            schema = _JSON(text)
+            if not _is_schema(schema):
+                return None
+            if len(_schemas) >= _MAX_SCHEMAS:
+                _schemas.clear()
+            _schemas[text] = None if schema is None else wire_of(schema)
+        self._know(payload, _SCHEMA + text + _PAYLOAD, _schemas[text])
+        return Datum(_JSON(wrapped.payload), _schemas[text])
+
+    def _know(self, payload: bytes, head: bytes, wire: Wire | None) -> None:
+        """Remember how records of a schema begin, if this one begins so."""
+        if payload.startswith(head) and self.known_schema(payload) is None:
+            del self._known[: len(self._known) + 1 - _KNOWN_SCHEMAS]
+            self._known.append((head, wire))
 
 
 def _envelope(found: dict[str, Any], wire: Wire | None) -> Event:
@@ -184,28 +224,43 @@ def _envelope(found: dict[str, Any], wire: Wire | None) -> Event:
     transaction = found.get("transaction") or {}
     if type(transaction) is not dict:
         raise UnreadableError("the field 'transaction' is not an object")
-    if op not in _ROWS:
+    if op not in ROWS:
         return Event(op, None, None, found["source"], transaction)
     row = found.get("after")
     if type(row) is not dict:
         raise UnreadableError(f"its operation is '{found['op']}' and the field 'after' has no row")
     row_wire = None if wire is None else wire.field("after")
-    return Event(op, row, row_wire, found["source"], transaction, found["op"] in _WHOLE)
+    return Event(op, row, row_wire, found["source"], transaction, found["op"] in WHOLE)
 
 
 def _operation(given: Any) -> str:
-    op = _OPERATIONS.get(given) if isinstance(given, str) else None
+    op = OPERATIONS.get(given) if isinstance(given, str) else None
     if op is None:
         raise UnreadableError(f"its operation is {given!r:.40}, which is none of Debezium's")
     return op
 
 
-def _flat_source(meta: Mapping[str, Any]) -> dict[str, Any]:
-    """What a flattened row has of ``source``: ``__source_lsn`` or ``__lsn``; but ``__ts_ms`` is another time."""
-    plain = {name: value for name, value in meta.items() if not name.startswith(("source_", "ts_"))}
-    return plain | {
-        name.removeprefix("source_"): value for name, value in meta.items() if name.startswith("source_")
+@dataclass(frozen=True)
+class _Shape:
+    """Which fields of a flattened row are the row's, and which are of ``source``: their names there, and here."""
+
+    row: tuple[str, ...]
+    source: tuple[tuple[str, str], ...]
+
+
+@lru_cache(maxsize=1000)
+def _shape(prefix: str, names: tuple[str, ...]) -> _Shape:
+    """Return the shape of rows with these fields, in their order.
+
+    ``__source_lsn`` or ``__lsn`` is of ``source``, but ``__ts_ms`` is another time.
+    """
+    meta = {name[len(prefix) :]: name for name in names if name.startswith(prefix)}
+    plain = {name: full for name, full in meta.items() if not name.startswith(("source_", "ts_"))}
+    source = plain | {
+        name.removeprefix("source_"): full for name, full in meta.items() if name.startswith("source_")
     }
+    row = tuple(name for name in names if not name.startswith(prefix) and name != DELETED)
+    return _Shape(row, tuple(source.items()))
 
 
 def _is_skipped(found: dict[str, Any], key: Any) -> bool:
@@ -221,20 +276,3 @@ def _is_schema(schema: Any) -> bool:
 
 
 _schemas: dict[bytes, Wire | None] = {}
-
-
-def _unwrapped(payload: bytes) -> Datum | None:
-    """Read a schema and a payload; None if it is another object. Each schema is read once per process."""
-    try:
-        wrapped = _WRAPPED(payload)
-    except msgspec.ValidationError:  # other fields
-        return None
-    text = bytes(wrapped.schema)
-    if text not in _schemas:
-        schema = _JSON(text)
-        if not _is_schema(schema):
-            return None
-        if len(_schemas) >= _MAX_SCHEMAS:
-            _schemas.clear()
-        _schemas[text] = None if schema is None else wire_of(schema)
-    return Datum(_JSON(wrapped.payload), _schemas[text])

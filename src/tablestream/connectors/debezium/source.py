@@ -81,6 +81,22 @@ BY_CONNECTOR: dict[str, dict[str, T.DataType]] = {
 BY_CONNECTOR["mariadb"] = BY_CONNECTOR["mysql"]
 BY_CONNECTOR["db2"] = BY_CONNECTOR["sqlserver"]
 
+#: The fields that the position, the time and the part of a snapshot are read from.
+READ = frozenset(
+    (
+        "connector",
+        "snapshot",
+        "ts_ms",
+        "ts_us",
+        "ts_ns",
+        "sequence",
+        "file",
+        "pos",
+        "commit_lsn",
+        "commit_scn",
+        "scn",
+    )
+)
 _SNAPSHOTS = frozenset(
     ("true", "first", "first_in_data_collection", "last_in_data_collection", "last", "incremental")
 )
@@ -182,7 +198,7 @@ def position(source: Source, of_snapshot: str | None, number: int | None) -> str
         return None
     counted = number if place in _NUMBERED else None
     last = _AFTER_CHANGES if of_snapshot == "incremental" else counted or 0
-    return f"{found}:{last!s:0>20}"
+    return f"{found}:{str(last).zfill(20)}"
 
 
 def _postgresql(source: Source) -> str | None:
@@ -190,7 +206,7 @@ def _postgresql(source: Source) -> str | None:
     if text is None:
         return None
     if isinstance(text, str) and (usual := _USUAL_SEQUENCE.fullmatch(text)):
-        return f"{usual[1]:0>20}:{usual[2]:0>20}"
+        return f"{usual[1].zfill(20)}:{usual[2].zfill(20)}"
     try:
         commit, own = _sequence(text)
     except (ValueError, TypeError, RecursionError) as error:

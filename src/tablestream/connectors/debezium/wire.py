@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 _BASES = frozenset(
@@ -72,7 +73,11 @@ class Wire:
 
     def field(self, name: str) -> Wire | None:
         """Return the field of a struct, or None."""
-        return dict(self.fields).get(name)
+        return self._by_name.get(name)
+
+    @cached_property
+    def _by_name(self) -> dict[str, Wire]:
+        return dict(self.fields)
 
     def shown(self) -> str:
         """Return the type as errors show it."""
