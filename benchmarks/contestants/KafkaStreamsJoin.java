@@ -6,15 +6,12 @@ import com.fasterxml.jackson.databind.PropertyNamingStrategies;
 import java.io.IOException;
 import java.io.PrintWriter;
 import java.time.Duration;
-import java.util.List;
 import java.util.Map;
-import java.util.Optional;
 import java.util.Properties;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.atomic.LongAdder;
 import java.util.stream.Collectors;
 import org.apache.kafka.clients.admin.Admin;
-import org.apache.kafka.clients.admin.NewTopic;
 import org.apache.kafka.clients.admin.OffsetSpec;
 import org.apache.kafka.clients.consumer.ConsumerConfig;
 import org.apache.kafka.common.TopicPartition;
@@ -83,13 +80,11 @@ public final class KafkaStreamsJoin {
 
     private void run(String servers, String file) throws Exception {
         try (Admin admin = Admin.create(Map.of("bootstrap.servers", servers));
-                PrintWriter samples = new PrintWriter(file)) {
-            admin.createTopics(List.of(new NewTopic(target, Optional.empty(), Optional.empty()))).all().get();
-            try (KafkaStreams streams = new KafkaStreams(topology(), settings)) {
-                sample(samples, 0, 0);
-                streams.start();
-                runToEnd(streams, admin, samples);
-            }
+                PrintWriter samples = new PrintWriter(file);
+                KafkaStreams streams = new KafkaStreams(topology(), settings)) {
+            sample(samples, 0, 0);
+            streams.start();
+            runToEnd(streams, admin, samples);
         }
     }
 

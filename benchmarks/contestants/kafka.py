@@ -17,6 +17,7 @@ from benchmarks.processes import Watch
 from benchmarks.results import MicroBatch, Run, micro_batches_of
 from benchmarks.workload import CUSTOMER_SCHEMA, ITEM_SCHEMA
 from tests.broker.kafka_broker import KafkaBroker
+from tests.kafka.topics import Topics
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -41,6 +42,7 @@ def every_change(spark: SparkSession, task: Task) -> Run:
     with topics_broker(task) as broker:
         kafka: dict[str, Any] = {"bootstrap_servers": broker.bootstrap_servers}
         sizes = {topic: filled(spark, task, topic, kafka) for topic in SCHEMAS}
+        made(TARGET, kafka)
         tables = {
             topic: table_of(spark, topic, -(-size // task.micro_batches), kafka)
             for topic, size in sizes.items()
@@ -113,6 +115,7 @@ def _last_rows(spark: SparkSession, task: Task, topic: str) -> DataFrame:
 
 def filled(spark: SparkSession, task: Task, topic: str, kafka: dict[str, Any]) -> int:
     """Write a change log to its topic, in its order; return its length."""
+    made(topic, kafka)
     ordered = log_of(spark, task, topic)
     key, *value = ordered.columns
     row = F.struct(*value[:-1], F.unix_micros("ts").alias("ts_us"))
@@ -121,6 +124,14 @@ def filled(spark: SparkSession, task: Task, topic: str, kafka: dict[str, Any]) -
     )
     records.write.format("kafka").options(**spark_options(kafka)).save()
     return ordered.count()
+
+
+def made(topic: str, kafka: dict[str, Any]) -> None:
+    """Make a topic before its first record.
+
+    A broker that makes it for a producer may take the producer's second batch first, and refuse the first one for ever.
+    """
+    Topics(kafka["bootstrap_servers"]).make(topic, PARTITIONS)
 
 
 def log_of(spark: SparkSession, task: Task, topic: str) -> DataFrame:

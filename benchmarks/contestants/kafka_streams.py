@@ -12,7 +12,15 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from benchmarks.contestants.kafka import SCHEMAS, TARGET, facts_of, filled, target_facts, topics_broker
+from benchmarks.contestants.kafka import (
+    SCHEMAS,
+    TARGET,
+    facts_of,
+    filled,
+    made,
+    target_facts,
+    topics_broker,
+)
 from benchmarks.processes import Watch
 from benchmarks.results import MicroBatch, Run
 from benchmarks.spark_session import CORES
@@ -45,6 +53,7 @@ def every_change(spark: SparkSession, task: Task) -> Run:
         kafka: dict[str, Any] = {"bootstrap_servers": broker.bootstrap_servers}
         for topic in SCHEMAS:
             filled(spark, task, topic, kafka)
+        made(TARGET, kafka)
         samples = work / "samples.txt"
         with Watch(os.getpid(), interval_s=0.5) as watch:
             run_program(

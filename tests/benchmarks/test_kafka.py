@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,10 +15,11 @@ from benchmarks.contestants.kafka import final_join, last_values
 from benchmarks.contestants.kafka_streams import Sample, compiled, javac, read_samples, run_of, run_program
 from benchmarks.launch import Task
 from benchmarks.nexmark.queries import differing_rows
+from benchmarks.processes import is_running
 from benchmarks.ratios import ratios_of
 from benchmarks.results import MicroBatch, Run
 from benchmarks.workload import Workload, prepare
-from tests.broker.kept import BrokerError
+from tests.broker.kept import BrokerError, Kept
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -53,7 +55,7 @@ def test_the_last_record_of_a_key_counts_with_all_its_values(spark: SparkSession
         "cast(to_json(struct(customer_id, item, amount, customer, score)) as binary) value",
         "item_id + 1000 offset",
     )
-    older = records.selectExpr("key", "cast('{}' as binary) value", "offset - 1000")
+    older = records.selectExpr("key", "cast('{}' as binary) value", "offset - 1000 offset")
     assert differing_rows(last_values(records.union(older)), expected) == 0
     newer = older.where("offset = 7").selectExpr("key", "value", "offset + 2000")
     assert differing_rows(last_values(records.union(newer)), expected) == 2
@@ -123,12 +125,35 @@ def test_missing_jars_are_named_with_the_command_that_fetches_them(tmp_path: Pat
         compiled(tmp_path, tmp_path / "classes")
 
 
+def program(tmp_path: Path, *lines: str) -> str:
+    """Write a program that takes the place of Java."""
+    file = tmp_path / "program"
+    file.write_text("\n".join([f"#!{sys.executable}", *lines]))
+    file.chmod(0o755)
+    return str(file)
+
+
 def test_a_program_that_fails_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    failing = tmp_path / "failing"
-    failing.write_text(
-        f"#!{sys.executable}\nimport sys\nprint('java.lang.IllegalStateException: stuck')\nsys.exit(3)\n"
-    )
-    failing.chmod(0o755)
-    monkeypatch.setattr(kafka_streams, "java", lambda _: str(failing))
+    failing = program(tmp_path, "print('java.lang.IllegalStateException: stuck')", "raise SystemExit(3)")
+    monkeypatch.setattr(kafka_streams, "java", lambda _: failing)
     with pytest.raises(BrokerError, match=r"(?s)ended with code 3.*IllegalStateException: stuck"):
         run_program([], [], tmp_path)
+
+
+def test_the_program_ends_when_the_benchmark_is_interrupted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    endless = program(tmp_path, "import os, time", "print(os.getpid(), flush=True)", "time.sleep(3600)")
+    monkeypatch.setattr(kafka_streams, "java", lambda _: endless)
+    pids: list[int] = []
+
+    def interrupted(self: Kept) -> int:
+        while not self.said().endswith("\n"):
+            time.sleep(0.05)
+        pids.append(int(self.said()))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Kept, "ended", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run_program([], [], tmp_path)
+    assert not is_running(pids[0])
