@@ -15,6 +15,7 @@ import org.apache.kafka.clients.admin.Admin;
 import org.apache.kafka.clients.admin.OffsetSpec;
 import org.apache.kafka.clients.consumer.ConsumerConfig;
 import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.common.errors.RetriableException;
 import org.apache.kafka.common.errors.SerializationException;
 import org.apache.kafka.common.serialization.Serde;
 import org.apache.kafka.common.serialization.Serdes;
@@ -52,6 +53,9 @@ public final class KafkaStreamsJoin {
     private final LongAdder takenIn = new LongAdder();
     private final String target;
     private final Properties settings = new Properties();
+    private long taken;
+    private long written;
+    private long moved = System.nanoTime();
 
     private KafkaStreamsJoin(String[] arguments) {
         target = arguments[1];
@@ -82,7 +86,7 @@ public final class KafkaStreamsJoin {
         try (Admin admin = Admin.create(Map.of("bootstrap.servers", servers));
                 PrintWriter samples = new PrintWriter(file);
                 KafkaStreams streams = new KafkaStreams(topology(), settings)) {
-            sample(samples, 0, 0);
+            sample(samples);
             streams.start();
             runToEnd(streams, admin, samples);
         }
@@ -133,26 +137,35 @@ public final class KafkaStreamsJoin {
     }
 
     private void runToEnd(KafkaStreams streams, Admin admin, PrintWriter samples) throws Exception {
-        long taken = 0;
-        long written = 0;
-        long moved = System.nanoTime();
         for (boolean complete = false; !complete; Thread.sleep(SAMPLED.toMillis())) {
-            Map<TopicPartition, Long> committed = committed(admin);
-            Map<TopicPartition, Long> ends = ends(admin); // later than the commits, so none of their records is missed
-            long takenNow = takenIn.sum();
-            long writtenNow = sum(ends);
-            sample(samples, takenNow, writtenNow);
-            if (takenNow != taken || writtenNow != written) {
-                moved = System.nanoTime();
+            try {
+                complete = sampled(admin, samples);
+            } catch (ExecutionException failure) {
+                if (!(failure.getCause() instanceof RetriableException)) {
+                    throw failure; // otherwise a topic is just being made, or the broker is busy
+                }
             }
-            taken = takenNow;
-            written = writtenNow;
-            complete = isComplete(committed, ends);
-            if (streams.state().hasStartedOrFinishedShuttingDown() || System.nanoTime() - moved > STUCK.toNanos()) {
-                throw new IllegalStateException("Kafka Streams is " + streams.state() + ": " + taken
-                        + " records taken in, " + written + " written, committed " + committed + " of " + ends);
+            boolean stuck = System.nanoTime() - moved > STUCK.toNanos();
+            if (stuck || streams.state().hasStartedOrFinishedShuttingDown()) {
+                throw new IllegalStateException("Kafka Streams is " + streams.state() + ", with " + taken
+                        + " records taken in and " + written + " written");
             }
         }
+    }
+
+    /** Takes a sample; returns whether the target is complete. */
+    private boolean sampled(Admin admin, PrintWriter samples) throws ExecutionException, InterruptedException {
+        Map<TopicPartition, Long> committed = committed(admin);
+        Map<TopicPartition, Long> ends = ends(admin); // later than the commits, so none of their records is missed
+        long takenNow = takenIn.sum();
+        long writtenNow = sum(ends);
+        if (takenNow != taken || writtenNow != written) {
+            moved = System.nanoTime();
+        }
+        taken = takenNow;
+        written = writtenNow;
+        sample(samples);
+        return isComplete(committed, ends);
     }
 
     private boolean isComplete(Map<TopicPartition, Long> committed, Map<TopicPartition, Long> ends) {
@@ -187,7 +200,7 @@ public final class KafkaStreamsJoin {
                 .sum();
     }
 
-    private static void sample(PrintWriter samples, long taken, long written) {
+    private void sample(PrintWriter samples) {
         samples.println(System.currentTimeMillis() / 1e3 + " " + taken + " " + written);
         samples.flush();
     }

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 from itertools import pairwise
@@ -24,7 +25,7 @@ from benchmarks.contestants.kafka import (
 from benchmarks.processes import Watch
 from benchmarks.results import MicroBatch, Run
 from benchmarks.spark_session import CORES
-from tests.broker.kept import BrokerError, Kept, java, with_log
+from tests.broker.kept import BrokerError, Kept, java
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -35,6 +36,7 @@ COMMIT_MS = 30_000
 """Time between two commits: Kafka Streams' default."""
 _SOURCE = Path(__file__).with_name("KafkaStreamsJoin.java")
 _THIRDS = 3
+_THROWN = re.compile(r"[\w.$]+(Error|Exception)\b")
 
 
 class Sample(NamedTuple):
@@ -119,7 +121,7 @@ def run_program(options: list[str], arguments: list[Any], work: Path) -> None:
     Raises
     ------
     BrokerError
-        It failed; the message has the lines of its log that say why.
+        It failed; the message has the last exception of its log.
     """
     program = Kept("Kafka Streams", work, work / "streams.log")
     quiet = "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"
@@ -129,7 +131,8 @@ def run_program(options: list[str], arguments: list[Any], work: Path) -> None:
     finally:
         program.stop()
     if code:
-        raise BrokerError(with_log(f"Kafka Streams ended with code {code}", program.said()))
+        thrown = [line for line in program.said().splitlines() if _THROWN.match(line)]
+        raise BrokerError(f"Kafka Streams ended with code {code}: {thrown[-1] if thrown else 'see its log'}")
 
 
 def read_samples(file: Path) -> list[Sample]:

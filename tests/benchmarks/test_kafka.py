@@ -134,9 +134,14 @@ def program(tmp_path: Path, *lines: str) -> str:
 
 
 def test_a_program_that_fails_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    failing = program(tmp_path, "print('java.lang.IllegalStateException: stuck')", "raise SystemExit(3)")
+    said = (
+        "java.io.IOException: tried again",
+        "java.lang.IllegalStateException: stuck",
+        "\tat Main.main(Main.java:1)",
+    )
+    failing = program(tmp_path, *(f"print({line!r})" for line in said), "raise SystemExit(3)")
     monkeypatch.setattr(kafka_streams, "java", lambda _: failing)
-    with pytest.raises(BrokerError, match=r"(?s)ended with code 3.*IllegalStateException: stuck"):
+    with pytest.raises(BrokerError, match=r"ended with code 3: java\.lang\.IllegalStateException: stuck$"):
         run_program([], [], tmp_path)
 
 
