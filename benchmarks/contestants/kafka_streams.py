@@ -36,7 +36,7 @@ COMMIT_MS = 30_000
 """Time between two commits: Kafka Streams' default."""
 _SOURCE = Path(__file__).with_name("KafkaStreamsJoin.java")
 _THIRDS = 3
-_THROWN = re.compile(r"[\w.$]+(Error|Exception)\b")
+_THROWN = re.compile(r"(Caused by: )?[\w.$]*(Error|Exception)\b")
 
 
 class Sample(NamedTuple):
@@ -49,7 +49,7 @@ class Sample(NamedTuple):
 
 def every_change(spark: SparkSession, task: Task) -> Run:
     """Join two topics into a third; the topics are those of the library's contestant, and so are the checks."""
-    work = Path(task.work)
+    work = Path(task.work).resolve()
     class_path = compiled(Path(task.jars) / "streams", work / "classes")
     with topics_broker(task) as broker:
         kafka: dict[str, Any] = {"bootstrap_servers": broker.bootstrap_servers}
@@ -81,7 +81,7 @@ def compiled(jars: Path, classes: Path) -> str:
             f"There are no jars of Kafka Streams in {jars}.",
             hint="Fetch them: in a clone of tablestream, `make streams` puts them into .jars/streams.",
         )
-    found = [str(jar) for jar in sorted(jars.glob("*.jar"))]
+    found = [str(jar.resolve()) for jar in sorted(jars.glob("*.jar"))]
     command = [
         javac(),
         "-Xlint:all",
@@ -93,7 +93,7 @@ def compiled(jars: Path, classes: Path) -> str:
         str(_SOURCE),
     ]
     subprocess.run(command, check=True)
-    return os.pathsep.join([str(classes), *found])
+    return os.pathsep.join([str(classes.resolve()), *found])
 
 
 def javac() -> str:

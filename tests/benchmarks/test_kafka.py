@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 import time
@@ -118,6 +119,16 @@ def test_a_runtime_without_a_compiler_gets_one_sentence(
     (tmp_path / "kafka-streams-4.3.0.jar").touch()
     with pytest.raises(BrokerError, match="no javac"):
         compiled(tmp_path, tmp_path / "classes")
+
+
+def test_the_class_path_holds_from_any_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "javac").symlink_to("/bin/true")
+    (tmp_path / "kafka-streams-4.3.0.jar").touch()
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    found = compiled(Path(), Path("classes")).split(os.pathsep)
+    assert found == [str(tmp_path / "classes"), str(tmp_path / "kafka-streams-4.3.0.jar")]
 
 
 def test_missing_jars_are_named_with_the_command_that_fetches_them(tmp_path: Path) -> None:
