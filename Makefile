@@ -19,7 +19,7 @@ TOOK    = @echo "make $@ took $$(( $$(date +%s) - $(BEGAN) )) s."
 
 .DEFAULT_GOAL := help
 .PHONY: help run demo-kafka demo-cdc database check test simulate newest lowest matrix lint bench soak broker docs docs-build \
-    pages format api api-record dist audit tools licences lock clean env java postgres browser mermaid jars connector classes
+    pages format api api-record dist audit tools licences lock clean env java postgres browser mermaid jars streams connector classes
 
 help: ## Show the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -37,7 +37,7 @@ check: env java lint ## Lint, types, import layers, and the quick tests that fin
 	HYPOTHESIS_PROFILE=check $(PYTEST) -m "$(FAST)" $(ARGS)
 	$(TOOK)
 
-test: env java postgres jars connector browser mermaid classes lint ## Lint, types, import layers, and all tests
+test: env java postgres jars streams connector browser mermaid classes lint ## Lint, types, import layers, and all tests
 	$(PYTEST) $(ARGS)
 	$(TOOK)
 
@@ -69,7 +69,7 @@ lint: env ## Only the checks that run no code
 	$(BIN)/mypy $(CODE)
 	$(BIN)/lint-imports
 
-bench: env java jars ## Run the benchmark and print its ratios
+bench: env java jars streams ## Run the benchmark and print its ratios
 	$(BIN)/python -m benchmarks $(ARGS)
 
 soak: env java jars ## A join under load while executors, driver and broker are killed: ARGS="--hours 1"
@@ -155,6 +155,12 @@ build/spark-classes.jsa: $(VENV)/.stamp scripts/class_archive.py | java
 jars: .jars/.stamp ## Fetch the jars of Delta Lake and Kafka
 .jars/.stamp: scripts/fetch_jars.py | env java
 	$(BIN)/python scripts/fetch_jars.py .jars
+	@touch $@
+
+# Kafka Streams, which the benchmark compares with: 96 MB that nothing else needs.
+streams: .jars/streams/.stamp ## Fetch the jars of Kafka Streams
+.jars/streams/.stamp: scripts/fetch_jars.py | env java
+	$(BIN)/python scripts/fetch_jars.py .jars streams
 	@touch $@
 
 # Debezium's connector, for the demo, the tutorial and the test that start one.

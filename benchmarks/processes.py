@@ -10,6 +10,7 @@ import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 _PROC = Path("/proc")
 
@@ -71,9 +72,26 @@ class Watch:
         if self._thread.is_alive():
             self._thread.join()
 
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    @property
+    def used_s(self) -> tuple[float, float] | None:
+        """Processor seconds of JVMs and of Python workers from start to stop; None where there is no ``/proc``."""
+        if not self.samples:
+            return None
+        first, last = self.samples[0], self.samples[-1]
+        return last.jvm_cpu_s - first.jvm_cpu_s, last.workers_cpu_s - first.workers_cpu_s
+
     def _run(self) -> None:
+        self.samples.append(self._sample())
         while not self._stopped.wait(self._interval_s):
             self.samples.append(self._sample())
+        self.samples.append(self._sample())
 
     def _sample(self) -> Sample:
         jvms, workers = _jvms_and_workers(self._pid)

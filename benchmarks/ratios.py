@@ -80,6 +80,10 @@ def ratios_of(runs: dict[str, Run]) -> list[Ratio]:
         0.5,
         at_most=True,
     )
+    for figure, words, least in (("rate", "changes/s", 3), ("output_rate", "outputs/s", 12)):
+        for prefix, when in (("", ""), ("steady_", ", steady")):
+            sides = ("kafka", f"{prefix}{figure}"), ("kafka-streams", f"{prefix}{figure}")
+            ratio.add(f"every change, Kafka / Kafka Streams: {words}{when}", *sides, least)
     ratio.add(
         "into Delta, Debezium's topics / plain topics", ("debezium", "rate"), ("kafka-delta", "rate"), 0.0
     )

@@ -71,6 +71,18 @@ class Run:
         return sum(m.rows_in for m in later) / seconds if seconds else 0.0
 
     @property
+    def output_rate(self) -> float:
+        """Result changes a second over all."""
+        return self.changes_out / self.wall_s if self.wall_s else 0.0
+
+    @property
+    def steady_output_rate(self) -> float:
+        """Result changes a second without the first micro-batch."""
+        later = self.micro_batches[1:]
+        seconds = sum(m.seconds for m in later)
+        return sum(m.changes_out for m in later) / seconds if seconds else 0.0
+
+    @property
     def small_seconds(self) -> float:
         """Median duration of a small micro-batch, without the first one after the restart."""
         later = self.small_micro_batches[1:]

@@ -1,8 +1,9 @@
 """Fetch the jars that tests, and the tutorial with Kafka, need beside Spark's own, into a directory.
 
 ``*.jar`` there is for Spark: Delta Lake and Spark's Kafka connector. ``broker/*.jar`` is a Kafka broker, with a Kafka
-client of its own that Spark must not see. Maven fetches them; as root on Debian it is installed if it is missing. Each
-set is filled in one move, so a broken download leaves nothing behind.
+client of its own that Spark must not see. ``streams/*.jar`` is Kafka Streams, which the benchmark runs; it is fetched
+alone, with ``streams`` as the second argument. Maven fetches them; as root on Debian it is installed if it is missing.
+Each set is filled in one move, so a broken download leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -59,6 +60,12 @@ BROKER = JarSet(
     ),
     complete=True,
 )
+STREAMS = JarSet(
+    folder="streams",
+    artifacts=("org.apache.kafka:kafka-streams:4.3.0", "org.slf4j:slf4j-simple:1.7.36"),
+    complete=True,
+)
+SETS = {"": (SPARK, BROKER), "streams": (STREAMS,)}
 
 
 def jar_name(artifact: str) -> str:
@@ -112,14 +119,14 @@ def fetch(jars: JarSet, directory: Path) -> list[str]:
     return missing
 
 
-def main(directory: Path) -> int:
-    """Fill the directory with the jars; return the exit code."""
+def main(directory: Path, sets: str = "") -> int:
+    """Fill the directory with the jars of some sets; return the exit code."""
     if not has_maven():
         print("Maven fetches the jars of Delta Lake and Kafka, and there is no mvn.", file=sys.stderr)
         print("Install it: sudo apt-get install maven, brew install maven", file=sys.stderr)
         return 1
     directory = directory.resolve()
-    for jars in (SPARK, BROKER):
+    for jars in SETS[sets]:
         missing = fetch(jars, directory)
         if missing:
             print(f"Maven could not fetch {', '.join(missing)} into {directory}.", file=sys.stderr)
@@ -128,4 +135,4 @@ def main(directory: Path) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1])))
+    sys.exit(main(Path(sys.argv[1]), *sys.argv[2:]))

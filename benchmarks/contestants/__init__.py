@@ -46,6 +46,7 @@ CONTESTANTS = {
     "delta-table": ("targets", "delta_table", "tablestream, the join as a Delta table"),
     "delta-merges": ("merges", "by_hand", "the same table by hand: foreachBatch with MERGE"),
     "kafka": ("kafka", "every_change", "tablestream, every change, from topics to a topic"),
+    "kafka-streams": ("kafka_streams", "every_change", "Kafka Streams, the same join of the same topics"),
     "kafka-delta": ("database", "from_kafka", "tablestream, the join as a Delta table, from plain topics"),
     "debezium": ("database", "from_debezium", "tablestream, the same from Debezium's topics"),
     "memory": ("maintained_join", "many_micro_batches", "tablestream, every change, more micro-batches"),

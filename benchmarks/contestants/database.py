@@ -20,6 +20,7 @@ from benchmarks.contestants.kafka import (
     filled,
     limited,
     log_of,
+    made,
     spark_options,
     table_of,
 )
@@ -70,6 +71,7 @@ def _joined(spark: SparkSession, task: Task, fill: Callable[..., int], table: Ca
 
 def _captured(spark: SparkSession, task: Task, table: str, kafka: dict[str, Any]) -> int:
     """Write a change log as Debezium does; return its length."""
+    made(f"{_PREFIX}.{table}", kafka)
     log = log_of(spark, task, table)
     key, *_ = log.columns
     changed = F.unix_micros("ts")

@@ -24,13 +24,9 @@ def _measured(name: str, spark: SparkSession, task: Task) -> Run:
     """Run a query to its end; afterwards, when the clock has stopped, compare its final rows."""
     result = QUERIES[name].program(Logs(spark, Path(task.folder)))
     log = Path(task.work) / "changes"
-    watch = Watch(os.getpid(), interval_s=0.5)
-    watch.start()
-    try:
+    with Watch(os.getpid(), interval_s=0.5) as watch:
         counted_only = replace(task, verify=False)  # the final rows are compared, whatever was asked for
         wall_s, micro_batches = run_to_end(result.changes(), counted_only, "_timestamp", into=log)
-    finally:
-        watch.stop()
     run = Run(task.contestant, wall_s, micro_batches)
     expected = batch_result(spark, Path(task.folder), QUERIES[name])
     found = final_rows(spark.read.parquet(str(log)), result.key_columns)
@@ -46,10 +42,9 @@ def _measured(name: str, spark: SparkSession, task: Task) -> Run:
 
 def _per_core_second(run: Run, watch: Watch) -> str:
     """Events over the processor time of JVM and workers: what other work on the machine changes least."""
-    if len(watch.samples) < 2:
-        return "not sampled (no /proc here, or too short)"
-    first, last = watch.samples[0], watch.samples[-1]
-    used_s = last.jvm_cpu_s + last.workers_cpu_s - first.jvm_cpu_s - first.workers_cpu_s
+    if watch.used_s is None:
+        return "not sampled (no /proc here)"
+    used_s = sum(watch.used_s)
     return f"{run.rows_in / used_s:,.0f}, in {used_s:.0f} core-seconds"
 
 

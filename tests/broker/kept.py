@@ -103,6 +103,11 @@ class Kept:
             what = "ended" if over else f"did not start in {_START_TIMEOUT_S:.0f} seconds"
             raise BrokerError(with_log(f"{self._name} {what}", self.said()))
 
+    def ended(self) -> int:
+        """Wait until a program that was started ends by itself; return its exit code."""
+        assert self._keeper is not None
+        return self._keeper.wait()
+
     def said(self) -> str:
         """What the program has said since it was started."""
         return self.log.read_text(encoding="utf-8", errors="replace")
