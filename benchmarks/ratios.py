@@ -5,9 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from benchmarks.memory import peaks, slowdown, slowdown_of_cores
 from benchmarks.results import OBSERVATION
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from benchmarks.results import Run
 
 
@@ -73,7 +76,10 @@ def ratios_of(runs: dict[str, Run]) -> list[Ratio]:
     ratio.add(
         "into Delta, Debezium's topics / plain topics", ("debezium", "rate"), ("kafka-delta", "rate"), 0.0
     )
-    ratio.add_seconds("30 outputs of 200 columns, seconds to build", "wide", 10)
+    ratio.add_figure("30 outputs of 200 columns, seconds to build", "wide", lambda run: run.wall_s, 10)
+    ratio.add_figure("fan-out, MiB of the largest worker", "fan-out", _largest_worker_mib, 1024)
+    ratio.add_figure("growth, last third / first third, seconds", "growth", slowdown, 1.35)
+    ratio.add_figure("growth, last third / first third, core-seconds", "growth", slowdown_of_cores, 1.35)
     return ratio.found
 
 
@@ -82,10 +88,11 @@ class _Ratios:
         self.found: list[Ratio] = []
         self._runs = runs
 
-    def add_seconds(self, name: str, run: str, target: float) -> None:
-        """Note how long a run took, if it is there: no ratio, but it has a target as well."""
-        if run in self._runs:
-            self.found.append(Ratio(name, self._runs[run].wall_s, target, at_most=True))
+    def add_figure(self, name: str, run: str, figure: Callable[[Run], float | None], target: float) -> None:
+        """Note a figure of one run, if it is there: no ratio to another run, but it has a target as well."""
+        found = figure(self._runs[run]) if run in self._runs else None
+        if found is not None:
+            self.found.append(Ratio(name, found, target, at_most=True))
 
     def add(
         self,
@@ -102,6 +109,10 @@ class _Ratios:
         ]
         if len(figures) == 2 and all(figures):
             self.found.append(Ratio(name, figures[0] / figures[1], target, at_most))
+
+
+def _largest_worker_mib(run: Run) -> float | None:
+    return peaks(run).get("largest_worker_mib")
 
 
 def same_changes(runs: dict[str, Run]) -> str | None:
