@@ -17,25 +17,24 @@ if TYPE_CHECKING:
 
     from benchmarks.launch import Task
 
-_OBSERVED = {
-    "items": F.sum("item_id"),
-    "lowest": F.min("score"),
-    "highest": F.max("score"),
-}
-
 
 def fan_out(spark: SparkSession, task: Task) -> Run:
     """Fill the left table, then change the right row, once in each small micro-batch."""
+    observed = {"items": F.sum("item_id"), "lowest": F.min("score"), "highest": F.max("score")}
     folder = Path(task.folder)
     copy_log(folder, logs_of(task))
-    wall_s, micro_batches = run_to_end(joined(spark, task).changes(), task, "_timestamp", observed=_OBSERVED)
+    wall_s, micro_batches = run_to_end(joined(spark, task).changes(), task, "_timestamp", observed=observed)
     run = Run(task.contestant, wall_s, micro_batches)
     copy_log(folder, logs_of(task), prefix="small-")
     _, run.small_micro_batches = run_to_end(
-        joined(spark, task).changes(), task, "_timestamp", observed=_OBSERVED
+        joined(spark, task).changes(), task, "_timestamp", observed=observed
     )
     rows = sum(one.rows_in for one in micro_batches) - 1
-    wrong = [one for number, one in enumerate(run.small_micro_batches, 1) if not _right(one, rows, number)]
+    wrong = [
+        one
+        for number, one in enumerate(run.small_micro_batches, 1)
+        if not reached_every_row(one, rows, number)
+    ]
     run.facts = {
         "left rows of the right row": rows,
         "each change reached every left row once": f"NO: {len(wrong)} did not" if wrong else "yes",
@@ -43,7 +42,7 @@ def fan_out(spark: SparkSession, task: Task) -> Run:
     return run
 
 
-def _right(micro_batch: MicroBatch, rows: int, score: int) -> bool:
+def reached_every_row(micro_batch: MicroBatch, rows: int, score: int) -> bool:
     """Whether each left row was emitted once, with the new right row."""
     found = micro_batch.observed[OBSERVATION]
     sums = micro_batch.changes_out, found["items"]

@@ -17,16 +17,15 @@ if TYPE_CHECKING:
 
     from benchmarks.launch import Task
 
-_OBSERVED = {"matched": F.count("customer"), "keys": F.max("item_id")}
-
 
 def growth(spark: SparkSession, task: Task) -> Run:
     """Run with every change. All customers are there first, so each change of an item emits one, which is matched."""
     copy_log(Path(task.folder), logs_of(task))
+    observed = {"matched": F.count("customer"), "keys": F.max("item_id")}
     changes = joined(spark, task).changes()
-    run = Run(task.contestant, *run_to_end(changes, task, "_timestamp", observed=_OBSERVED))
+    run = Run(task.contestant, *run_to_end(changes, task, "_timestamp", observed=observed))
     customers = spark.read.parquet(str(logs_of(task) / "customers")).count()
-    wrong = [one for one in run.micro_batches if not _right(one, 0 if one.number else customers)]
+    wrong = [one for one in run.micro_batches if not answered_once(one, 0 if one.number else customers)]
     run.facts = {
         "rows of the left table": max(int(one.observed[OBSERVATION]["keys"]) for one in run.micro_batches)
         + 1,
@@ -35,7 +34,8 @@ def growth(spark: SparkSession, task: Task) -> Run:
     return run
 
 
-def _right(micro_batch: MicroBatch, customers: int) -> bool:
+def answered_once(micro_batch: MicroBatch, customers: int) -> bool:
+    """Whether a micro-batch with so many changes of customers emitted one matched row for each change of an item."""
     expected = micro_batch.rows_in - customers
     matched = int(micro_batch.observed[OBSERVATION]["matched"])
     return micro_batch.changes_out == matched == expected

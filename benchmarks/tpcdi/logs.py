@@ -130,8 +130,10 @@ def _versions(trades: Trades, kind: str, random: np.random.Generator) -> _Versio
 
 def _states(trades: Trades) -> _Versions:
     """Each trade twice: submitted, and in its last state."""
-    submitted = np.arange(trades.trades) * PACE_US
-    ended = submitted + drawn(93).integers(1, OPEN_US // PACE_US, trades.trades) * PACE_US + 5
+    numbers = np.arange(trades.trades)
+    submitted = numbers * PACE_US
+    open_us = drawn(93).integers(1, OPEN_US // PACE_US, trades.trades) * PACE_US
+    ended = submitted + open_us + numbers % (PACE_US // 10) * 10 + 5  # no two trades end at one time
     times = np.concatenate([submitted, ended])
     return _Versions(np.tile(np.arange(trades.trades), 2), times, times, np.zeros(len(times), bool))
 

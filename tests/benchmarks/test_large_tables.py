@@ -8,9 +8,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from benchmarks.contestants import fan_out as fan_out_contestant
-from benchmarks.contestants import growth as growth_contestant
 from benchmarks.contestants import load
+from benchmarks.contestants.fan_out import reached_every_row
+from benchmarks.contestants.growth import answered_once
 from benchmarks.large_tables import FanOut, Growing, prepare_fan_out, prepare_growing
 from benchmarks.launch import Task
 from benchmarks.results import OBSERVATION, MicroBatch
@@ -77,14 +77,12 @@ def micro_batch(changes_out: int, rows_in: int = 5, **observed: object) -> Micro
 def test_a_fan_out_that_misses_a_row_is_found(
     changes_out: int, items: int, lowest: float | None, highest: float | None
 ) -> None:
-    right = fan_out_contestant._right
-    assert right(micro_batch(5, items=10, lowest=2.0, highest=2.0), 5, 2)
-    assert not right(micro_batch(changes_out, items=items, lowest=lowest, highest=highest), 5, 2)
+    assert reached_every_row(micro_batch(5, items=10, lowest=2.0, highest=2.0), 5, 2)
+    assert not reached_every_row(micro_batch(changes_out, items=items, lowest=lowest, highest=highest), 5, 2)
 
 
 @pytest.mark.parametrize(("changes_out", "matched"), [(5, 4), (4, 4), (6, 6)])
 def test_a_growing_table_that_misses_an_answer_is_found(changes_out: int, matched: int) -> None:
-    right = growth_contestant._right
-    assert right(micro_batch(5, matched=5), 0)
-    assert right(micro_batch(5, rows_in=8, matched=5), 3)
-    assert not right(micro_batch(changes_out, matched=matched), 0)
+    assert answered_once(micro_batch(5, matched=5), 0)
+    assert answered_once(micro_batch(5, rows_in=8, matched=5), 3)
+    assert not answered_once(micro_batch(changes_out, matched=matched), 0)
