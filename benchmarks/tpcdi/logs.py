@@ -5,7 +5,8 @@ A trade is submitted, and later completed or cancelled. Accounts, customers and 
 and customers arrive late, after trades of their time; the logs of securities and trades are in order. The code and the
 texts are our own, and the proportions are chosen so that every kind of change is frequent.
 
-Every change has a time of its own, ``changed_at``. The files are cut, and their rows ordered, by arrival.
+``changed_at`` is when a change happened: no trade is submitted when another row changes, and no row changes twice at
+one time. The files are cut, and their rows ordered, by arrival.
 """
 
 from __future__ import annotations
@@ -26,21 +27,21 @@ if TYPE_CHECKING:
 
     from benchmarks.workload import Numbers
 
-PACE_US = 10_000
-"""Between two trades. Trades are at whole multiples of it, the changes of the others are not."""
-LATE_US = 1_000_000
-"""How late a change of an account or a customer can arrive: a hundred trades."""
+SPAN_US = 1_000_000_000
+"""From the first trade to the last one, however many there are."""
+LATE_US = SPAN_US // 20
+"""How late a change of an account or a customer can arrive: as long as an account waits for its next trade."""
+OPEN_US = SPAN_US // 20
+"""How long a trade waits to be completed or cancelled, at most."""
 _START_US = 10_000_000
 """The first versions come in the seconds before the first trade."""
 LATE_SHARE, CLOSED_SHARE, CANCELLED_SHARE = 1 / 3, 0.05, 0.1
-OPEN_US = 5_000_000
-"""How long a trade waits to be completed or cancelled, at most."""
 TRADES_EACH = {"customer": 40, "account": 20, "security": 100}
 """Trades for each of the others."""
 CHANGES_EACH = {"customer": 3, "account": 4, "security": 3}
 """Versions for each row after its first one."""
 _PLACE = {"customer": 1, "account": 2, "security": 3}
-"""Their changes are at these microseconds of ten, so that no two logs share a time."""
+"""Their changes are at these microseconds of ten, so that no two logs share a time; trades come at whole tens."""
 
 _CHANGE = ", deleted boolean, changed_at timestamp"
 SCHEMAS = {
@@ -68,9 +69,9 @@ class Trades:
         return max(2, self.trades // TRADES_EACH[kind])
 
     @property
-    def span_us(self) -> int:
-        """The time from the first trade to the last one."""
-        return self.trades * PACE_US
+    def pace_us(self) -> int:
+        """The time between two trades, a multiple of ten."""
+        return SPAN_US // self.trades // 10 * 10
 
 
 def prepare_trades(trades: Trades, directory: Path) -> Path:
@@ -96,7 +97,7 @@ def _write_logs(trades: Trades, folder: Path) -> None:
         "security": (_securities, _versions(trades, "security", drawn(92))),
         "trade": (partial(_trades, trades), _states(trades)),
     }
-    cuts = np.arange(1, trades.micro_batches) * trades.span_us // trades.micro_batches
+    cuts = np.arange(1, trades.micro_batches) * SPAN_US // trades.micro_batches
     for kind, (columns, versions) in logs.items():
         change = {
             "deleted": pa.array(versions.deleted),
@@ -116,7 +117,7 @@ def _versions(trades: Trades, kind: str, random: np.random.Generator) -> _Versio
     """The first version of each row, in time or after the first trades, and later ones."""
     rows, place = trades.rows(kind), _PLACE[kind]
     count = rows * CHANGES_EACH[kind]
-    ticks = random.choice(trades.span_us // 10, rows // 10 + count, replace=False) * 10
+    ticks = random.choice(SPAN_US // 10, rows // 10 + count, replace=False) * 10
     late_rows, changes = ticks[: rows // 10], ticks[rows // 10 :]
     first = np.arange(rows) * 10 - _START_US
     first[rows - len(late_rows) :] = late_rows
@@ -130,10 +131,9 @@ def _versions(trades: Trades, kind: str, random: np.random.Generator) -> _Versio
 
 def _states(trades: Trades) -> _Versions:
     """Each trade twice: submitted, and in its last state."""
-    numbers = np.arange(trades.trades)
-    submitted = numbers * PACE_US
-    open_us = drawn(93).integers(1, OPEN_US // PACE_US, trades.trades) * PACE_US
-    ended = submitted + open_us + numbers % (PACE_US // 10) * 10 + 5  # no two trades end at one time
+    submitted = np.arange(trades.trades) * trades.pace_us
+    waits = drawn(93).integers(1, max(2, OPEN_US // trades.pace_us), trades.trades)
+    ended = submitted + waits * trades.pace_us + 5
     times = np.concatenate([submitted, ended])
     return _Versions(np.tile(np.arange(trades.trades), 2), times, times, np.zeros(len(times), bool))
 

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     import duckdb
     from pyspark.sql import Column, DataFrame, SparkSession
 
-#: Ten times as long as changes are late.
-HISTORY = "10 seconds"
+#: Six times as long as changes are late, and a third of the time from the first trade to the last one.
+HISTORY = "5 minutes"
 _OWNER = ("ca_name", "ca_status", "ca_c_id", "c_name", "c_tier", "c_net_worth")
 _SECURITY = ("s_name", "s_company", "s_dividend")
 _TRADE = ("t_ca_id", "t_symbol", "t_quantity")

@@ -35,10 +35,25 @@ def database(folder: Path) -> Iterator[duckdb.DuckDBPyConnection]:
         yield opened
 
 
-def test_no_two_changes_have_one_time(database: duckdb.DuckDBPyConnection) -> None:
-    every = " union all ".join(f"select changed_at from {kind}_versions" for kind in SCHEMAS)
-    ((rows, times),) = database.sql(f"select count(*), count(distinct changed_at) from ({every})").fetchall()
-    assert rows == times == 2 * 600 + 30 * 5 + 15 * 4 + 6 * 4
+def test_no_row_changes_twice_at_one_time(database: duckdb.DuckDBPyConnection) -> None:
+    every = " union all ".join(
+        f"select '{kind}' as kind, {key}::varchar as key, changed_at from {kind}_versions"
+        for kind, (key,) in KEYS.items()
+    )
+    counts = database.sql(
+        f"select count(*), count(distinct (kind, key, changed_at)) from ({every})"
+    ).fetchall()
+    rows = 2 * 600 + 30 * 5 + 15 * 4 + 6 * 4
+    assert counts == [(rows, rows)]
+
+
+def test_no_trade_is_submitted_when_another_row_changes(database: duckdb.DuckDBPyConnection) -> None:
+    others = " union all ".join(f"select changed_at from {kind}_versions" for kind in KEYS if kind != "trade")
+    submitted = "select changed_at from trade_versions where t_status = 'SBMT'"
+    ((rows, times),) = database.sql(
+        f"select count(*), count(distinct changed_at) from ({submitted} union all ({others}))"
+    ).fetchall()
+    assert rows == times == 600 + 30 * 5 + 15 * 4 + 6 * 4
 
 
 def test_columns_are_those_of_the_schemas(folder: Path) -> None:
