@@ -11,7 +11,7 @@ from benchmarks.results import OBSERVATION
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from benchmarks.results import Run
+    from benchmarks.results import MicroBatch, Run
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,8 @@ def ratios_of(runs: dict[str, Run]) -> list[Ratio]:
         "into Delta, Debezium's topics / plain topics", ("debezium", "rate"), ("kafka-delta", "rate"), 0.0
     )
     ratio.add_figure("30 outputs of 200 columns, seconds to build", "wide", lambda run: run.wall_s, 10)
-    ratio.add_figure("fan-out, MiB of the largest worker", "fan-out", _largest_worker_mib, 1024)
+    ratio.add_figure("fan-out, MiB of a worker while left rows come", "fan-out", _filling_mib, 1024)
+    ratio.add_figure("fan-out, MiB of a worker in a fan-out", "fan-out", _fan_out_mib, 1024)
     ratio.add_figure("growth, last third / first third, seconds", "growth", slowdown, 1.35)
     ratio.add_figure("growth, last third / first third, core-seconds", "growth", slowdown_of_cores, 1.35)
     return ratio.found
@@ -111,8 +112,17 @@ class _Ratios:
             self.found.append(Ratio(name, figures[0] / figures[1], target, at_most))
 
 
-def _largest_worker_mib(run: Run) -> float | None:
-    return peaks(run).get("largest_worker_mib")
+def _filling_mib(run: Run) -> float | None:
+    return _largest_worker_mib(run, run.micro_batches)
+
+
+def _fan_out_mib(run: Run) -> float | None:
+    return _largest_worker_mib(run, run.small_micro_batches)
+
+
+def _largest_worker_mib(run: Run, micro_batches: list[MicroBatch]) -> float | None:
+    found = [peaks(run, one).get("largest_worker_mib", 0.0) for one in micro_batches]
+    return max(found, default=0.0) or None
 
 
 def same_changes(runs: dict[str, Run]) -> str | None:
