@@ -13,10 +13,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchmarks.contestants import CONTESTANTS
+from benchmarks.large_tables import FanOut, Growing, prepare_fan_out, prepare_growing
 from benchmarks.launch import Task, run_contestant
 from benchmarks.nexmark.events import BLOCK, Events, prepare_events
 from benchmarks.ratios import ratios_of
 from benchmarks.report import conclusion_lines, machine, run_lines
+from benchmarks.tpcdi.logs import Trades, prepare_trades
+from benchmarks.tpch.logs import prepare_logs
+from benchmarks.tpch.population import Scale
 from benchmarks.workload import Workload, prepare
 
 if TYPE_CHECKING:
@@ -37,8 +41,7 @@ def main(arguments: list[str] | None = None) -> int:
     """
     parser = _parser()
     options = parser.parse_args(arguments)
-    if options.events < BLOCK * options.micro_batches:
-        parser.error(f"--events: give at least {BLOCK} for each micro-batch")
+    _check(parser, options)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # ended from outside is ended cleanly too
     names = options.contestants or list(CONTESTANTS)
     facts = machine()
@@ -60,6 +63,20 @@ def main(arguments: list[str] | None = None) -> int:
     if options.json:
         _write_json(options, facts, runs)
     return 1 if any(run.error for run in runs.values()) else 0
+
+
+def _check(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
+    """Refuse sizes for which a log would have nothing in some micro-batch."""
+    if options.events < BLOCK * options.micro_batches:
+        parser.error(f"--events: give at least {BLOCK} for each micro-batch")
+    if not 0 < options.refreshed < 1:
+        parser.error("--refreshed: give a share between 0 and 1")
+    if options.scale <= 0:
+        parser.error("--scale: give a number above 0")
+    for name, least in (("trades", 100), ("fan_out", 1), ("growth", 100)):
+        parts = options.growth_micro_batches if name == "growth" else options.micro_batches
+        if getattr(options, name) < least * parts:
+            parser.error(f"--{name.replace('_', '-')}: give at least {least} for each micro-batch")
 
 
 def _run_all(names: list[str], options: argparse.Namespace, work: Path) -> dict[str, Run]:
@@ -88,6 +105,14 @@ def _run_all(names: list[str], options: argparse.Namespace, work: Path) -> dict[
 def _folder(name: str, workload: Workload, options: argparse.Namespace) -> Path:
     if name.startswith("nexmark-"):
         return prepare_events(Events(options.events, options.micro_batches), options.data)
+    if name.startswith("tpch-"):
+        return prepare_logs(Scale(options.scale, options.refreshed, options.micro_batches), options.data)
+    if name == "tpcdi-trades":
+        return prepare_trades(Trades(options.trades, options.micro_batches), options.data)
+    if name == "fan-out":
+        return prepare_fan_out(FanOut(options.fan_out, options.micro_batches, options.fan_outs), options.data)
+    if name == "growth":
+        return prepare_growing(Growing(options.growth, options.growth_micro_batches), options.data)
     return prepare(workload, options.data)
 
 
@@ -162,6 +187,21 @@ def _parser() -> argparse.ArgumentParser:
         "--hot-rows", type=int, default=1_000_000, metavar="N", help="1,000,000 on one right row in fan-out"
     )
     parser.add_argument("--events", type=int, default=200_000, metavar="N", help="200,000 of Nexmark")
+    parser.add_argument("--scale", type=float, default=0.02, metavar="F", help="scale factor of TPC-H, 0.02")
+    parser.add_argument(
+        "--refreshed", type=float, default=0.1, metavar="F", help="0.1 of TPC-H's orders in each refresh"
+    )
+    parser.add_argument("--trades", type=int, default=100_000, metavar="N", help="100,000 of TPC-DI")
+    parser.add_argument(
+        "--fan-out", type=int, default=1_000_000, metavar="N", help="1,000,000 left rows of a right row"
+    )
+    parser.add_argument("--fan-outs", type=int, default=4, metavar="N", help="the right row changes 4 times")
+    parser.add_argument(
+        "--growth", type=int, default=2_000_000, metavar="N", help="2,000,000 changes of a table that grows"
+    )
+    parser.add_argument(
+        "--growth-micro-batches", type=int, default=13, metavar="N", help="13 by default, of equal size"
+    )
     parser.add_argument("--driver-memory", default="6g", help="heap of the JVM, 6g by default")
     parser.add_argument("--profile", action="store_true", help="print all observed metrics and durations")
     parser.add_argument("--verify", action="store_true", help="compare values of result changes too (slower)")

@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from benchmarks.memory import peaks
+from benchmarks.memory import peaks, slowdown, slowdown_of_cores
 from benchmarks.results import OBSERVATION
 
 if TYPE_CHECKING:
-    from benchmarks.results import Run
+    from collections.abc import Callable
+
+    from benchmarks.results import MicroBatch, Run
 
 
 @dataclass(frozen=True)
@@ -87,7 +89,11 @@ def ratios_of(runs: dict[str, Run]) -> list[Ratio]:
     ratio.add(
         "into Delta, Debezium's topics / plain topics", ("debezium", "rate"), ("kafka-delta", "rate"), 0.0
     )
-    ratio.add_seconds("30 outputs of 200 columns, seconds to build", "wide", 10)
+    ratio.add_figure("30 outputs of 200 columns, seconds to build", "wide", lambda run: run.wall_s, 10)
+    ratio.add_figure("fan-out, MiB of a worker while left rows come", "fan-out", _filling_mib, 1024)
+    ratio.add_figure("fan-out, MiB of a worker in a fan-out", "fan-out", _fan_out_mib, 1024)
+    ratio.add_figure("growth, last third / first third, seconds", "growth", slowdown, 1.35)
+    ratio.add_figure("growth, last third / first third, core-seconds", "growth", slowdown_of_cores, 1.35)
     return ratio.found
 
 
@@ -96,10 +102,11 @@ class _Ratios:
         self.found: list[Ratio] = []
         self._runs = runs
 
-    def add_seconds(self, name: str, run: str, target: float) -> None:
-        """Note how long a run took, if it is there: no ratio, but it has a target as well."""
-        if run in self._runs:
-            self.found.append(Ratio(name, self._runs[run].wall_s, target, at_most=True))
+    def add_figure(self, name: str, run: str, figure: Callable[[Run], float | None], target: float) -> None:
+        """Note a figure of one run, if it is there: no ratio to another run, but it has a target as well."""
+        found = figure(self._runs[run]) if run in self._runs else None
+        if found is not None:
+            self.found.append(Ratio(name, found, target, at_most=True))
 
     def add_memory(self, name: str, run: str, target_mib: float) -> None:
         """Note the largest private memory of a worker, if it was sampled."""
@@ -121,6 +128,19 @@ class _Ratios:
         ]
         if len(figures) == 2 and all(figures):
             self.found.append(Ratio(name, figures[0] / figures[1], target, at_most))
+
+
+def _filling_mib(run: Run) -> float | None:
+    return _largest_worker_mib(run, run.micro_batches)
+
+
+def _fan_out_mib(run: Run) -> float | None:
+    return _largest_worker_mib(run, run.small_micro_batches)
+
+
+def _largest_worker_mib(run: Run, micro_batches: list[MicroBatch]) -> float | None:
+    found = [peaks(run, one).get("largest_worker_mib", 0.0) for one in micro_batches]
+    return max(found, default=0.0) or None
 
 
 def same_changes(runs: dict[str, Run]) -> str | None:

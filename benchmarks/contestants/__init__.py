@@ -59,6 +59,16 @@ CONTESTANTS = {
         "q20_stream",
         "tablestream, q20 as a lookup of auctions that are there",
     ),
+    "tpch-q3": ("tpch", "q3", "tablestream, TPC-H Q3 under changes: the ten orders that would bring most"),
+    "tpch-q5": ("tpch", "q5", "tablestream, TPC-H Q5 under changes: revenue of local suppliers by nation"),
+    "tpch-q10": ("tpch", "q10", "tablestream, TPC-H Q10 under changes: the twenty customers who return most"),
+    "tpcdi-trades": (
+        "tpcdi",
+        "trades",
+        "tablestream, trades with the account, customer and security of their time, corrected",
+    ),
+    "fan-out": ("fan_out", "fan_out", "tablestream, one right row changes under all left rows"),
+    "growth": ("growth", "growth", "tablestream, a left table that grows in equal micro-batches"),
 }
 """Name on the command line: module, function and title."""
 

@@ -11,6 +11,8 @@ from pyspark.sql import functions as F
 from benchmarks.results import OBSERVATION, MicroBatch, micro_batches_of
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from pyspark.sql import Column, DataFrame
 
     from benchmarks.launch import Task
@@ -31,14 +33,20 @@ def counters(task: Task, timestamp: str) -> list[Column]:
 
 
 def run_to_end(
-    result: DataFrame, task: Task, timestamp: str, output_mode: str = "append", into: Path | None = None
+    result: DataFrame,
+    task: Task,
+    timestamp: str,
+    output_mode: str = "append",
+    into: Path | None = None,
+    observed: Mapping[str, Column] | None = None,
 ) -> tuple[float, list[MicroBatch]]:
     """Write a streaming result until its input ends; return seconds and micro-batches.
 
     It goes to the noop sink, or as Parquet files into a directory. Started again in the same working directory, it
-    goes on where it ended.
+    goes on where it ended. `observed` has further aggregates of the changes.
     """
-    writer = result.observe(OBSERVATION, *counters(task, timestamp)).writeStream.outputMode(output_mode)
+    columns = [*counters(task, timestamp), *(one.alias(name) for name, one in (observed or {}).items())]
+    writer = result.observe(OBSERVATION, *columns).writeStream.outputMode(output_mode)
     to_sink = writer.format("noop") if into is None else writer.format("parquet").option("path", str(into))
     start = time.perf_counter()
     query = (

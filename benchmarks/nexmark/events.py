@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from benchmarks.columns import texts
 from benchmarks.workload import drawn, made_once, timestamps, write_file
 
 if TYPE_CHECKING:
@@ -183,7 +184,4 @@ def _with_extra(columns: dict[str, Any], mean_bytes: int, numbers: int, column: 
 
 
 def _texts(column: int, lengths: Numbers) -> pa.StringArray:
-    """Texts of random letters."""
-    ends = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
-    letters = drawn(column).integers(ord("a"), ord("z") + 1, ends[-1], dtype=np.uint8)
-    return pa.StringArray.from_buffers(len(lengths), pa.py_buffer(ends), pa.py_buffer(letters))
+    return texts(drawn(column), lengths)

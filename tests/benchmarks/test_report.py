@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from benchmarks.cli import main
-from benchmarks.memory import growth, peaks
+from benchmarks.memory import growth, peaks, slowdown, slowdown_of_cores
 from benchmarks.page import page
 from benchmarks.ratios import ratios_of, same_changes
 from benchmarks.report import conclusion_lines, run_lines
@@ -93,6 +93,33 @@ def test_memory_is_attributed_to_micro_batches_by_time() -> None:
     assert peaks(made, made.micro_batches[1])["workers_private_mib"] == 90
     assert peaks(made)["workers_mib"] == 180
     assert growth(made) == pytest.approx(66 / 60)
+
+
+def test_a_growing_table_compares_the_last_third_with_the_first() -> None:
+    seconds = [30.0, 2.0, 2.0, 9.0, 9.0, 3.0, 2.0]
+    made = run("growth", seconds)
+    assert slowdown(made) == pytest.approx(5 / 4)
+    assert slowdown_of_cores(made) is None
+    made.memory = [sample(100.0 + n, 10) for n in range(60)]  # one core all the time
+    assert slowdown_of_cores(made) == pytest.approx(5 / 4)
+    figures = {ratio.name: (round(ratio.figure, 2), ratio.reached) for ratio in ratios_of({"growth": made})}
+    assert figures == {
+        "growth, last third / first third, seconds": (1.25, True),
+        "growth, last third / first third, core-seconds": (1.25, True),
+    }
+    assert slowdown(run("growth", [30.0, 2.0, 2.0])) is None
+
+
+def test_the_largest_worker_of_a_fan_out_has_a_target_in_each_phase() -> None:
+    memory = [sample(100.5, 50), sample(100.6, 1_100), sample(200.5, 1_000), sample(300.0, 2_000)]
+    small = [MicroBatch(1, 200.0, 1.0, 1, 10)]
+    made = run("fan-out", [1.0], memory=memory, small_micro_batches=small)
+    figures = [(ratio.name, ratio.figure, ratio.reached) for ratio in ratios_of({"fan-out": made})]
+    assert figures == [
+        ("fan-out, MiB of a worker while left rows come", 1_100, False),
+        ("fan-out, MiB of a worker in a fan-out", 1_000, True),
+    ]
+    assert ratios_of({"fan-out": run("fan-out", [1.0])}) == []
 
 
 def test_the_profile_sums_whatever_was_observed() -> None:

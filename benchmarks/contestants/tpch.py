@@ -1,0 +1,33 @@
+"""TPC-H's queries, kept up to date with one change per row and micro-batch, and held to DuckDB."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from benchmarks.contestants.compared import compared
+from benchmarks.in_duckdb import differing_rows, last_rows, opened
+from benchmarks.tpch.logs import KEYS
+from benchmarks.tpch.queries import QUERIES, from_folder
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from benchmarks.launch import Task
+    from benchmarks.results import Run
+
+
+def _measured(name: str, spark: SparkSession, task: Task) -> Run:
+    """Run a query to its end; afterwards compare its final rows with the SQL over the final tables."""
+    query, folder = QUERIES[name], Path(task.folder)
+    result = query.result(query.groups(from_folder(spark, folder)))
+
+    def compare(log: Path) -> tuple[int, int]:
+        with opened(folder, KEYS) as database:
+            return differing_rows(database, last_rows(log, result.key_columns), query.result_sql)
+
+    return compared(task, result.changes(emit="final"), compare, judge="DuckDB", unit="changes")
+
+
+q3, q5, q10 = (partial(_measured, name) for name in QUERIES)
