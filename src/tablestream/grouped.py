@@ -101,7 +101,7 @@ class _Grouped:
             if not isinstance(function, AggregateFunction):
                 raise ArgumentError(
                     f"{one}={function!r} is not an aggregate.",
-                    hint="Use the functions of tablestream.functions: they can remove rows.",
+                    hint="Use one of tablestream.functions, such as count(): it can also take a row out of its group.",
                     operator=shown,
                     where=where,
                 )

@@ -258,7 +258,7 @@ def _wanted(outputs: Sequence[Any]) -> list[tuple[Node, OutputSpec]]:
     if others or not outputs:
         raise ArgumentError(
             f"A {type(others[0]).__name__} is not an output." if others else "A query needs an output.",
-            hint="Give it what table.to(sink) returns.",
+            hint='Pass what table.to(sink) returns, such as table.to(ts.to_files("out")).',
             where=user_line(),
         )
     return [(output.node, output.spec) for output in outputs]
