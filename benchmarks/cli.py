@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 _ROOT = Path(__file__).resolve().parent.parent
 #: Their memory is sampled often: a fan-out is over soon.
-_SKEWED = {"skew", "skew-spread", "fan-out-even", "fan-out", "fan-out-spread"}
+_SKEWED = {"skew", "skew-spread", "hot-row-even", "hot-row", "hot-row-spread"}
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -184,7 +184,7 @@ def _parser() -> argparse.ArgumentParser:
         "--star-changes", type=int, default=330_000, metavar="N", help="330,000 for star and chain"
     )
     parser.add_argument(
-        "--hot-rows", type=int, default=1_000_000, metavar="N", help="1,000,000 on one right row in fan-out"
+        "--hot-rows", type=int, default=1_000_000, metavar="N", help="1,000,000 on one right row in hot-row"
     )
     parser.add_argument("--events", type=int, default=200_000, metavar="N", help="200,000 of Nexmark")
     parser.add_argument("--scale", type=float, default=0.02, metavar="F", help="scale factor of TPC-H, 0.02")

@@ -59,11 +59,11 @@ def ratios_of(runs: dict[str, Run]) -> list[Ratio]:
     for skewed, even, name in (
         ("skew", "every", "half of the items on one customer / even"),
         ("skew-spread", "every", "the same with spread=4 / even"),
-        ("fan-out", "fan-out-even", "all items on one customer, which changes / even"),
-        ("fan-out-spread", "fan-out-even", "the same with spread=4 / even"),
+        ("hot-row", "hot-row-even", "all items on one customer, which changes / even"),
+        ("hot-row-spread", "hot-row-even", "the same with spread=4 / even"),
     ):
         ratio.add(f"{name}, seconds", (skewed, "wall_s"), (even, "wall_s"), 1.3, at_most=True)
-    for name in ("skew", "skew-spread", "fan-out", "fan-out-spread"):
+    for name in ("skew", "skew-spread", "hot-row", "hot-row-spread"):
         ratio.add_memory(f"largest worker in {name}, private MiB", name, 1024)
     small = ("every", "small_seconds"), ("empty", "small_seconds")
     ratio.add("small micro-batch / empty query, seconds", *small, 1.5, at_most=True)
