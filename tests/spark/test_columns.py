@@ -13,7 +13,7 @@ import tablestream as ts
 from tablestream.options import OutputSpec
 from tablestream.planner.result import Pointer
 from tablestream.row import LEFT, plain, renamed, side_column
-from tablestream.spark.analysis import analysed
+from tablestream.spark.analysis import _BETWEEN, analysed
 from tablestream.spark.build import Builder, value_hash
 from tablestream.spark.columns import Scope, TableColumns, normalised, quoted, sql_type
 from tablestream.spark.exchange import SparkExchange
@@ -136,6 +136,19 @@ def test_what_is_known_of_a_column_is_what_spark_says_of_it(
     assert replace(asked, given=given) == known
     assert str(known.column) == str(column)
     assert frame.select(known.column).columns == [shown or name]
+
+
+def test_several_expressions_have_the_texts_that_each_has_alone(spark: SparkSession) -> None:
+    """They are analysed together; one has a text like the one that stands between them."""
+    frame = spark.createDataFrame([], "n int, s string")
+    columns = [F.col("n") + 1, (F.col("n") * 2).alias("a"), F.expr("n AS `x y`"), F.expr("s LIKE 'a, b)'")]
+    odd = F.concat("s", F.lit(f", {_BETWEEN}, ")).alias("odd")
+    for given in (columns, [*columns, odd]):
+        found = analysed(frame, given, operator="table", where="")
+        assert found == [analysed(frame, [one], operator="table", where="")[0] for one in given]
+    assert [one.text for one in found] == [
+        "(n + 1)", "(n * 2)", "n", "s LIKE a, b)", f"concat(s, , {_BETWEEN}, )"
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("name", ["größe", "a b", "a.b", "a`b", "2n", "x AS y", ""])

@@ -184,6 +184,9 @@ def _counted(frame: DataFrame, columns: Sequence[Column]) -> list[str] | Analysi
         return error
     text = name.removeprefix(f"count({_BETWEEN}, ").removesuffix(")")
     texts = [text] if len(columns) == 1 else text.split(f", {_BETWEEN}, ")
+    if len(texts) != len(columns):  # an expression contains what stands between them
+        alone = (_counted(frame, [column]) for column in columns)
+        return [one for found in alone if isinstance(found, list) for one in found]
     return [_ALIAS.sub("", one) for one in texts]
 
 

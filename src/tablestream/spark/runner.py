@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructField, StructType, TimestampType
 
@@ -346,7 +347,8 @@ def _check_plan(spark: SparkSession, checkpoint: str, plan: PhysicalPlan, *, sta
     path = f"{checkpoint}/{_PLAN}"
     noted = first_line(spark, path, "part-*") if started else None
     if noted is None:
-        spark.createDataFrame([(plan.text,)], "value string").coalesce(1).write.mode("overwrite").json(path)
+        text = spark.range(0, 1, 1, 1).select(F.lit(plan.text).alias("value"))
+        text.write.mode("overwrite").json(path)
         return
     check_place(spark, checkpoint)
     plan.check_same(json.loads(noted)["value"])
