@@ -10,6 +10,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 import tablestream as ts
+from tablestream.connectors.files import json_options
 from tablestream.options import OutputSpec
 from tablestream.planner.result import Pointer
 from tablestream.row import LEFT, plain, renamed, side_column
@@ -291,6 +292,10 @@ def test_the_hash_of_a_value_does_not_depend_on_the_names_of_its_columns(
     source, one, other = (value_hash(columns) for columns in (scope.tables[table._node], *made))
     assert evaluated(scope, one) == evaluated(scope, other) == evaluated(scope, source)
     assert len({value for _, value in evaluated(scope, one)}) == 3
+    # As the first version computed it, which older states have.
+    record = F.struct(F.lit(1), F.col("__n").alias("__value_0"))
+    hashed = F.xxhash64(F.to_json(record, json_options() | {"timeZone": "UTC"}))
+    assert sorted(map(tuple, scope.frame.select("__id", hashed).collect())) == evaluated(scope, source)
 
 
 def test_scopes_of_one_frame_can_compute_the_same_table(scope: Scope, table: ts.Table) -> None:
