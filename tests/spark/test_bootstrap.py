@@ -126,9 +126,7 @@ def test_a_failure_in_the_first_micro_batch_reads_the_same_rows_again(shop: Shop
 
 
 def test_kept_rows_have_no_dictionaries_which_distinct_keys_would_fill_for_nothing(shop: Shop) -> None:
-    broken = F.udf(failing, "int")
-    with pytest.raises(StreamingQueryException, match="the disk is full"):
-        shop.run(shop.orders().with_columns(amount=broken("amount")).to(shop.sink))
+    shop.run(shop.orders().to(shop.sink))
     groups = [pq.read_metadata(file).row_group(0) for file in shop.kept]
     columns = [group.column(number) for group in groups for number in range(group.num_columns)]
     assert columns
