@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
 import pyarrow.parquet as pq
-from pyspark.sql.pandas.types import to_arrow_schema
 
 import tablestream as ts
 
@@ -15,6 +13,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     import duckdb
+    import pyarrow as pa
 
 
 def read(folder: Path, kind: str) -> list[pa.Table]:
@@ -38,5 +37,4 @@ def worked_off(folder: Path, kinds: Iterable[str], tables: Mapping[str, ts.Table
 
 def register(database: duckdb.DuckDBPyConnection, name: str, rows: ts.testing.Rows) -> None:
     """Give DuckDB rows of a driver as a table, in their own types."""
-    schema = to_arrow_schema(rows.schema, timezone="UTC")
-    database.register(name, pa.Table.from_pylist([row.asDict() for row in rows], schema))
+    database.register(name, rows.spark.createDataFrame(list(rows), rows.schema).toArrow())
