@@ -453,7 +453,7 @@ def seen_by_spark(spark: SparkSession, path: str) -> str:
     if not Place.of(path).is_relative:
         return path
     try:
-        _ = spark.read.text([f"{path}/{_NOWHERE}"] * 2).schema  # twice: see `small_lines`
+        _ = spark.read.text(f"{path}/{_NOWHERE}").schema
     except AnalysisException as error:
         full = (error.getMessageParameters() or {}).get("path", "")
         if full.endswith(f"/{_NOWHERE}"):
