@@ -513,14 +513,9 @@ def value_hash(table: TableColumns) -> Column:
 
 def _key(columns: Sequence[Column], fields: Fields, names: tuple[str, ...], hashed: str) -> dict[str, Column]:
     """The key's hash, then its columns in their compared types, normalised."""
-    hash_column, parts = hashed_key(columns, [spark_type(one) for one in fields])
-    return {hashed: hash_column, **dict(zip(names, parts, strict=True))}
-
-
-def hashed_key(columns: Sequence[Column], kinds: Sequence[T.DataType]) -> tuple[Column, list[Column]]:
-    """Return the hash of a key, and its parts in the types in which they are compared, normalised."""
+    kinds = [spark_type(one) for one in fields]
     parts = [normalised(column.cast(kind), kind) for column, kind in zip(columns, kinds, strict=True)]
-    return F.xxhash64(*parts) if parts else F.lit(0), parts
+    return {hashed: F.xxhash64(*parts) if parts else F.lit(0), **dict(zip(names, parts, strict=True))}
 
 
 def _written() -> dict[str, Column]:
