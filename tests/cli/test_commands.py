@@ -343,6 +343,15 @@ def test_state_refuses_what_cannot_be_right_before_spark_starts(
     assert said.replace("{here}", str(tmp_path)) in result.stderr
 
 
+def test_run_refuses_a_target_of_changes_before_the_module_is_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = run("run", "missing:table", "--checkpoint", "out", "--to", "cement:out")
+    assert result.exit_code == ExitCode.COULD_NOT_RUN
+    assert "TABLESTREAM_ARGUMENT: --to cement:out names no target." in result.stderr
+
+
 def test_state_refuses_a_directory_that_may_not_be_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

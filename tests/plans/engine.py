@@ -9,7 +9,6 @@ from __future__ import annotations
 import random
 from collections import Counter
 from dataclasses import dataclass, field, replace
-from itertools import chain
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
@@ -249,8 +248,8 @@ class Engine:
             self._between(work.number, inbox)
         return [self._ending(ending, inbox) for ending in self.plan.endings]
 
-    def read(self, name: str, as_of: int | None = None, *, by_hash: bool = False) -> list[StoredRow]:
-        """Read a table from the state, as one does who has nothing but that; `by_hash`: one stored hash at a time."""
+    def read(self, name: str, as_of: int | None = None) -> list[StoredRow]:
+        """Read a table from the state, as one does who has nothing but that."""
         stores = [store for store in self.stores.values() if store.tables]
         table = decode(unseal(stores[0].tables or "", "tables")).by_name[name]
         shards = [shard for number, shard in self.stores if number == table.round][
@@ -259,9 +258,7 @@ class Engine:
         found = []
         for shard in shards:
             state = ShardState(self.stores[table.round, shard], NoCache(), table.traces, table.fingerprint)
-            trace = state.trace(table.traces[0].name)
-            hashes = trace.scan()[trace.spec.hash].unique().to_list() if by_hash else [None]
-            for frame in chain.from_iterable(table.frames(state, _types, as_of, only) for only in hashes):
+            for frame in table.frames(state, _types, as_of):
                 found += [
                     StoredRow(_parts(row, "_k"), _value(row["v"]), row[TS], row.get(FROM), row.get(TO))
                     for row in frame.to_dicts()

@@ -22,8 +22,6 @@ from tablestream.errors import (
     StateError,
 )
 from tablestream.spark import local_spark
-from tablestream.spark.state_reader import found_table
-from tablestream.spark.stored_key import rows_of_hash, stored_hash
 from tests.cli.programs import done as program_done
 from tests.spark.change_logs import ALL, START, ChangeLog, run
 from tests.spark.test_types import COLUMNS, KEYS, VALUES, canonical, shown, stream
@@ -212,35 +210,6 @@ def test_keys_of_all_types_survive(spark: SparkSession, tmp_path: Path) -> None:
     assert [one.dataType for one in read.schema][:-2] == [frame.schema[name].dataType for name in names]
     wanted = {canonical(row): n for n, row in enumerate(values)}
     assert {canonical(tuple(row)[:-2]): row["id"] for row in read.collect()} == wanted
-
-
-def test_the_rows_of_a_key_of_any_type_are_found_by_its_hash(spark: SparkSession, tmp_path: Path) -> None:
-    """And are those that `read_state` returns, with values of all types."""
-    most = max(map(len, (*KEYS.values(), *VALUES.values())))
-    keys = [f"k{number}" for number in range(len(KEYS))]
-    kinds = dict(zip(keys, KEYS, strict=True)) | COLUMNS
-    values = [
-        (
-            *(kind[n % len(kind)] for kind in KEYS.values()),
-            *(kind[n] if n < len(kind) else None for kind in VALUES.values()),
-        )
-        for n in range(most)
-    ]
-    frame = stream(
-        spark, tmp_path / "in", values, ", ".join(f"{name} {kind}" for name, kind in kinds.items())
-    )
-    table = ts.table(frame, keys, name="table")
-    run(table.materialize(name="kept").to(ts.to_memory("by hash")), checkpoint=tmp_path / "checkpoint")
-    state, stored, _ = found_table(spark, tmp_path / "checkpoint", "kept", None, None)
-    read = ts.read_state(spark, tmp_path / "checkpoint", "kept")
-    hashes = read.selectExpr("*", f"{stored_hash(stored, keys)} AS hash").collect()
-    assert len({one["hash"] for one in hashes}) == len(hashes) == most
-    for one in hashes:
-        found = rows_of_hash(state, stored, one["hash"], None)
-        assert found is not None
-        assert found.schema == read.schema
-        (row,) = found.collect()
-        assert shown(row, read.columns) == shown(one, read.columns)
 
 
 def test_a_key_that_is_compared_as_another_type_has_its_own(query: Query) -> None:

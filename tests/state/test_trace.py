@@ -247,20 +247,6 @@ def test_a_lookup_in_a_run_of_many_chunks_reads_those_that_can_hold_the_key() ->
     assert store.reads - before <= 2
 
 
-def test_the_rows_of_one_hash_are_read_from_the_chunks_that_can_have_them() -> None:
-    store = MemoryStore()
-    trace = open_state(store, chunk_size_bytes=3000).trace("left")
-    fill(trace, 500)
-    assert len(trace.runs[0].chunks) > 9
-    rows = trace.scan()
-    before = store.reads
-    for only in rows[trace.spec.hash].unique()[:5]:
-        (found,) = trace.frames(only)
-        assert found.equals(rows.filter(pl.col(trace.spec.hash) == only))
-    assert store.reads - before <= 10
-    assert list(trace.frames(trace.runs[0].max_hash + 1)) == []
-
-
 def test_a_null_hash_has_no_rows_and_hides_none() -> None:
     """A record that points at nothing asks with such a hash."""
     trace = open_state(MemoryStore(), chunk_size_bytes=3000).trace("left")

@@ -17,7 +17,7 @@ from tablestream.cli.following import follow, stop_signals
 from tablestream.cli.options import ROWS_FOR_PEOPLE, Debug, Json
 from tablestream.cli.screen import JsonScreen, Screen, TextScreen
 from tablestream.cli.sessions import kept_if_needed, sessions, starting_text
-from tablestream.cli.sinks import written_to
+from tablestream.cli.sinks import CONSOLE, sink_of, sinks_of, written_to
 from tablestream.cli.target import Target, is_query, load, wrong_type
 from tablestream.errors import ArgumentError
 from tablestream.spark.local_spark import MASTER
@@ -78,8 +78,10 @@ def run(
     ):
         directory = _Checkpoint(checkpoint)
         given: dict[str, Callable[[], Any]] = {"spark": session, "checkpoint": directory.take}
+        rows = limit if as_json else limit or ROWS_FOR_PEOPLE
+        sinks = sinks_of(to or [], screen, rows)  # a wrong one is told before Spark starts
         found = load(target, given, absent=["checkpoint"] if checkpoint is None else [])
-        outputs = written_to(found, to or [], screen, limit if as_json else limit or ROWS_FOR_PEOPLE)
+        outputs = written_to(found, sinks, sink_of(CONSOLE, screen, rows))
         if outputs is None:
             options = {"--once": once, "--to": bool(to), "--checkpoint": directory.is_left}
             query = _started(found, target, [name for name, is_given in options.items() if is_given])

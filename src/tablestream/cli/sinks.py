@@ -44,10 +44,15 @@ def sink_of(text: str, screen: Screen, limit: int | None) -> Sink:
     return _SINKS[kind](directory)
 
 
-def written_to(
-    found: Any, to: Sequence[str], screen: Screen, limit: int | None
-) -> list[OutputRequest] | None:
+def sinks_of(texts: Sequence[str], screen: Screen, limit: int | None) -> list[Sink]:
+    """Return the sinks that texts name; raises as `sink_of`."""
+    return [sink_of(text, screen, limit) for text in texts]
+
+
+def written_to(found: Any, to: Sequence[Sink], console: Sink) -> list[OutputRequest] | None:
     """Return outputs, or a table or a stream as outputs to what the user names; None for anything else.
+
+    Without a name, the changes of a table go to the console.
 
     Raises
     ------
@@ -63,7 +68,6 @@ def written_to(
         return given
     if not hasattr(found, "to") or not hasattr(found, "changes"):
         return None
-    sinks = [sink_of(text, screen, limit) for text in to or [CONSOLE]]
-    first, *others = sinks
+    first, *others = to or [console]
     name = found.to(first).name
     return [found.to(first), *(found.to(one, name=f"{name}_{n}") for n, one in enumerate(others, start=2))]

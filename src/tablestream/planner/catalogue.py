@@ -81,9 +81,7 @@ class StoredTable:
     ranks: Ranks | None = None
     copies: Copies | None = None
 
-    def frames(
-        self, state: ShardState, types: Types, as_of_us: int | None = None, only: int | None = None
-    ) -> Iterator[pl.DataFrame]:
+    def frames(self, state: ShardState, types: Types, as_of_us: int | None = None) -> Iterator[pl.DataFrame]:
         """Yield the rows of a shard in frames of bounded size.
 
         Parameters
@@ -94,8 +92,6 @@ class StoredTable:
             Gives the Polars dtypes of columns.
         as_of_us
             For a versioned table, the time as of which to read its rows. None: all versions in the history.
-        only
-            Only the rows that are stored under this hash. None: all rows.
 
         Yields
         ------
@@ -104,9 +100,9 @@ class StoredTable:
         """
         operator = self._computing(types)
         if operator is None:
-            stored = state.trace(self.traces[0].name).frames(only)
+            stored = state.trace(self.traces[0].name).frames()
         else:
-            stored = operator.recalled(lambda name: state.trace(f"{self.operator}/{name}"), only)
+            stored = operator.recalled(lambda name: state.trace(f"{self.operator}/{name}"))
         names = (*self.traces[0].key, *(() if self.ranks is None else (RANK,)))
         keys = zip(names, key_columns(len(self.key)), strict=True)
         columns = [pl.col(name).alias(shown) for name, shown in keys]

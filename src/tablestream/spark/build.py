@@ -513,12 +513,7 @@ def value_hash(table: TableColumns) -> str:
 
 def _key(parts: Sequence[str], names: Sequence[str], hashed: str) -> dict[str, str]:
     """The key's hash, then its columns."""
-    return {hashed: key_hash(parts), **dict(zip(names, parts, strict=True))}
-
-
-def key_hash(parts: Sequence[str]) -> str:
-    """Return the hash of a key as SQL; `parts` are its columns in the types in which they are compared, as SQL."""
-    return f"xxhash64({', '.join(parts)})" if parts else "0"
+    return {hashed: f"xxhash64({', '.join(parts)})" if parts else "0", **dict(zip(names, parts, strict=True))}
 
 
 #: The columns that a record's writer added, and the hash by which the record goes to its writer's state.

@@ -88,22 +88,24 @@ def read_state(
     >>> noon = ts.read_state(spark, "out/checkpoint", "prices", as_of="2024-01-02 12:00")  # doctest: +SKIP
     """
     _check_kinds(checkpoint, table, batch_id)
-    return rows_of(*found_table(spark, checkpoint, table, batch_id, as_of))
+    _, rows = read_stored(spark, checkpoint, table, batch_id, as_of)
+    return rows
 
 
-def found_table(
+def read_stored(
     spark: SparkSession,
     checkpoint: str | os.PathLike[str],
     table: str,
     batch_id: int | None,
     as_of: str | datetime | None,
-) -> tuple[StoredState, StoredTable, int | None]:
-    """Find a table in the state, and a time in microseconds since 1970; raises what `read_state` does."""
+) -> tuple[StoredTable, DataFrame]:
+    """Return a table in the state, and its rows as `read_state` does; it raises the same errors."""
     path = checked_path(checkpoint, "the checkpoint")
+    prepare_workers(spark)
     check_place(spark, path)
     state = StoredState.of(spark, path, batch_id)
     found = chosen(state.tables(), table)
-    return state, found, _time(state, found, as_of)
+    return found, _rows(state, found, _time(state, found, as_of))
 
 
 def _time(state: StoredState, table: StoredTable, as_of: str | datetime | None) -> int | None:
@@ -116,9 +118,8 @@ def _time(state: StoredState, table: StoredTable, as_of: str | datetime | None) 
     return moment_us
 
 
-def rows_of(state: StoredState, table: StoredTable, as_of_us: int | None) -> DataFrame:
+def _rows(state: StoredState, table: StoredTable, as_of_us: int | None) -> DataFrame:
     """Return the rows of a table as users see them."""
-    prepare_workers(state.spark)
     stored = StoredRows.of_table(table, as_of_us)
     of_table = F.col("trace").isin([spec.number for spec in table.traces])
     heads = state.manifests(table.round).unionByName(state.shards(table.round))

@@ -28,7 +28,7 @@ from tablestream.state import manifest as manifests
 from tablestream.state.cache import MemoryCache
 from tablestream.state.changes import TS, key_columns
 from tablestream.state.shard import ShardState
-from tablestream.state.store import StateStore
+from tablestream.state.store import MemoryStore
 
 TIMESTAMP, VALID_FROM, VALID_TO = "_timestamp", "valid_from", "valid_to"
 
@@ -56,11 +56,11 @@ class StoredRows:
         layout = _layout(table)
         return cls(table, as_of_us, layout.opened(0), T.StructType(layout.in_frame(0)))
 
-    def of(self, store: StateStore, only: int | None = None) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a shard, or those that are stored under a hash, a bounded number at a time."""
+    def of(self, store: MemoryStore) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a shard, a bounded number at a time."""
         state = ShardState(store, MemoryCache(), self.table.traces, self.table.fingerprint)
         kinds = {one.name: one.type for one in self.opened.fields}
-        for frame in self.table.frames(state, polars_types, self.as_of_us, only):
+        for frame in self.table.frames(state, polars_types, self.as_of_us):
             for part in self.opened.record_batches(frame):
                 yield wide(kinds, len(next(iter(part.values()))), part)
 

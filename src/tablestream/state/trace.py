@@ -334,18 +334,8 @@ class Trace:
         for index, chunk in enumerate(run.chunks):
             yield Piece(chunk.min_hash, chunk.max_hash, partial(self._storage.read, run, index))
 
-    def frames(self, only: int | None = None) -> Iterator[pl.DataFrame]:
-        """Yield the live rows, together sorted by hash; needs memory for one chunk of each run.
-
-        Parameters
-        ----------
-        only
-            Yield the rows with this hash, and read only chunks that can have some. None: all rows.
-        """
-        if only is not None:
-            found = self.between(only, only)
-            yield from [found] if found.height else []
-            return
+    def frames(self) -> Iterator[pl.DataFrame]:
+        """Yield all live rows, together sorted by hash; needs memory for one chunk of each run."""
         sources = [list(self._pieces(run)) for run in reversed(self._runs)]
         yield from merge(sources, self.spec, drop_tombstones=True)
 

@@ -129,17 +129,15 @@ class Aggregate(HasFinal):
         yield Emission(0, answer.emitted.with_columns(pl.when(LIVE).then(values).alias("v0")))
         trace.insert(answer.kept.with_columns(**state))
 
-    def recalled(self, trace: Callable[[str], Trace], only: int | None = None) -> Iterator[pl.DataFrame]:
+    def recalled(self, trace: Callable[[str], Trace]) -> Iterator[pl.DataFrame]:
         """Yield the remembered groups: ``_fh``, group key, ``_ts`` and ``v``, in frames of bounded size.
 
         Parameters
         ----------
         trace
             Returns a trace that the operator declared, by name.
-        only
-            Only the groups with this hash. None: all groups.
         """
-        for groups in trace(self._groups.name).frames(only):
+        for groups in trace(self._groups.name).frames():
             columns: dict[int, pl.Series] = {}
             for number, function in self._totals:
                 base = [groups[f"a{number}_{name}"] for name in function.state]

@@ -123,7 +123,7 @@ class Top(HasFinal):
         yield Emission(0, pl.concat(self._moved(one, events, answer.emitted) for one in passes))
         trace.insert(answer.kept.with_columns(**work.remember()))
 
-    def recalled(self, trace: Callable[[str], Trace], only: int | None = None) -> Iterator[pl.DataFrame]:
+    def recalled(self, trace: Callable[[str], Trace]) -> Iterator[pl.DataFrame]:
         """Read the ranks from the state, in frames of bounded size: ``_fh``, group key, `RANK`, ``_ts``, ``v``.
 
         The time is that of the group's last change: what is stored has no time of a rank.
@@ -132,10 +132,8 @@ class Top(HasFinal):
         ----------
         trace
             Returns a trace that the operator declared, by name.
-        only
-            Only the ranks of the groups with this hash. None: all ranks.
         """
-        for groups in trace(self._groups.name).frames(only):
+        for groups in trace(self._groups.name).frames():
             rows, group = self._rows.recalled(groups, trace)[self.order]
             order = np.argsort(group, kind="stable")
             place = np.arange(len(order)) - run_start(starts(group[order]))

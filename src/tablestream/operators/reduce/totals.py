@@ -25,12 +25,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from decimal import ROUND_HALF_UP, Context, Decimal
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
-import pyarrow as pa
 
 from tablestream.errors import TotalOverflowError
 from tablestream.operators.events import ints
@@ -211,7 +210,10 @@ class Sum(Function):
             pairs = zip(totals.numbers(), counts.tolist(), strict=True)
             means = [_divided(total << up, count << down) if count else None for total, count in pairs]
             return pl.Series(means, dtype=self.into)
-        return cast("pl.Series", pl.from_arrow(pa.array(totals.floats(), mask=counts == 0))).cast(self.into)
+        found = pl.Series(totals.floats()).zip_with(
+            pl.Series(counts != 0), pl.Series([None], dtype=pl.Float64)
+        )
+        return found.cast(self.into)
 
     def _values(self, totals: Ints | Objects, counts: Ints) -> list[Any]:
         """The results from totals in units, whether or not they fit."""
