@@ -8,7 +8,15 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from tablestream.topology.graph import ancestors, history_of
-from tablestream.topology.nodes import Node, Source
+from tablestream.topology.nodes import (
+    Aggregate,
+    ForeignKeyJoin,
+    Materialize,
+    Node,
+    OneToMany,
+    Source,
+    Suppress,
+)
 from tablestream.topology.streams import Grace, StreamJoin
 from tests.plans.catalogue import KEPT, both_pointers, own_key
 from tests.plans.comparing import sources_of
@@ -42,6 +50,8 @@ KINDS = (
     "suppress",
 )  # fmt: skip
 HISTORIES = (0, 2, 4, 8, 30)
+#: What changes rows of several keys, at different times, in one step.
+MANY_KEYS = (ForeignKeyJoin, OneToMany, Aggregate, Suppress)
 
 
 @st.composite
@@ -136,9 +146,24 @@ def _around(node: Node, join: Node) -> set[Node]:
     return {node}.union(*(_around(parent, join) for parent in node.parents))
 
 
+def expire_within_a_step(nodes: Sequence[Node]) -> bool:
+    """Whether a history may be shorter than the times of one step are apart.
+
+    By default the changes of one step to different keys have no order that the twin knows, and by their order one of
+    them may be late.
+    """
+    return any(
+        isinstance(node, Materialize)
+        and (history_of(node) or 0) < HISTORIES[-1]
+        and any(isinstance(one, MANY_KEYS) for one in ancestors(*node.parents))
+        for node in ancestors(*nodes)
+        if history_of(node) is not None
+    )
+
+
 @given(case=versioned_cases(ordered=False))
 def test_random_plans_of_versions_by_default(case: Case) -> None:
-    assume(not meet_what_waited(case.nodes))
+    assume(not meet_what_waited(case.nodes) and not expire_within_a_step(case.nodes))
     run(case, compat=False)
 
 
