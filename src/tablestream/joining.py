@@ -66,8 +66,18 @@ class Joining:
                 where=self.where,
             )
 
-    def check_spread(self, spread: Any, refused: Sequence[str]) -> None:
-        """Refuse a spread that is not a number of shards, or goes with something else of the join."""
+    def check_on(self, on: On | None, *, copied: bool) -> None:
+        """Refuse a join with a global table that does not say where the left rows point."""
+        if on is None and copied:
+            raise ArgumentError(
+                "A join with a global table needs on=.",
+                hint="Say which columns of this table hold the global table's key.",
+                operator=self.operator,
+                where=self.where,
+            )
+
+    def check_spread(self, spread: Any, *, on: On | None, complete_history: bool, copied: bool) -> None:
+        """Refuse a spread that is not a number of shards, or does not go with something else of the join."""
         if type(spread) is not int or not 2 <= spread <= 4096:
             raise ArgumentError(
                 f"spread={spread!r} is not a number of shards between 2 and 4096.",
@@ -75,9 +85,14 @@ class Joining:
                 operator=self.operator,
                 where=self.where,
             )
-        if refused:
+        refused = {
+            "without on=": on is None,
+            "with complete_history=": complete_history,
+            "with a global table, which every shard has": copied,
+        }
+        if found := [one for one, is_so in refused.items() if is_so]:
             raise ArgumentError(
-                f"spread= cannot be used {refused[0]}.",
+                f"spread= cannot be used {found[0]}.",
                 hint="Omit spread=: it spreads the rows that share a foreign key, in an inner or left join with on=.",
                 operator=self.operator,
                 where=self.where,

@@ -83,10 +83,9 @@ class Table(Relation):
         name
             The result's name.
         spread
-            For a foreign key that many rows share: over how many shards the rows of this table with one foreign key
-            are spread, 2 to 4096; at most all shards are used. Each of these shards keeps the right row, and gets its
-            changes. Only ``inner`` and ``left``, with `on`; not with a global table, `complete_history` or compat
-            mode. It belongs to the plan, as the number of shards does. Default: they share one shard.
+            For a foreign key that many rows share: over how many shards these rows are spread, 2 to 4096, each with a
+            copy of the right row. For ``inner`` and ``left`` with `on`, not with a global table, `complete_history` or
+            compat mode. It is part of the plan. Default: they share one shard.
 
         Returns
         -------
@@ -121,32 +120,22 @@ class Table(Relation):
         right = self._node_of(other, Table, where)
         shown = checked_name(name) or f"{self.name}_{other.name}_join"
         check_how(how, ("inner", "left", "right", "outer"), shown, where)
-        if on is None and isinstance(other, GlobalTable):
-            raise ArgumentError(
-                "A join with a global table needs on=.",
-                hint="Say which columns of this table hold the global table's key.",
-                operator=shown,
-                where=where,
-            )
         joining = Joining(self._node, right, self._spark, shown, where)
+        copied = isinstance(other, GlobalTable)
+        joining.check_on(on, copied=copied)
         if complete_history:
-            joining.check_histories(copied=isinstance(other, GlobalTable))
+            joining.check_histories(copied=copied)
         if spread is not None:
-            refused = {
-                "without on=": on is None,
-                "with complete_history=": complete_history,
-                "with a global table, which every shard has": isinstance(other, GlobalTable),
-            }
-            joining.check_spread(spread, [one for one, is_so in refused.items() if is_so])
+            joining.check_spread(spread, on=on, complete_history=complete_history, copied=copied)
         if on is None:
             return self._key_join(joining, how, select, suffixes, complete_history)
         foreign, expressions = joining.pointing(on)
-        if complete_history or spread is not None or isinstance(other, GlobalTable):
+        is_by_left_key = how in {"inner", "left"}
+        if complete_history or spread is not None or copied:
             check_how(how, ("inner", "left"), shown, where)
-        key = joining.joint_key() if how in {"right", "outer"} else self._node.key
+        key = self._node.key if is_by_left_key else joining.joint_key()
         value, columns, gone = joining.value(select, suffixes, joining.key_columns(key, same=False))
-        can_be_on_key = how in {"inner", "left"} and not isinstance(other, GlobalTable)
-        on_key = can_be_on_key and joining.is_on_key(foreign, expressions)
+        on_key = is_by_left_key and not copied and joining.is_on_key(foreign, expressions)
         node = ForeignKeyJoin(
             name=shown,
             where=where,
@@ -159,7 +148,7 @@ class Table(Relation):
             delete_when=gone,
             on=expressions,
             foreign=foreign,
-            copied=isinstance(other, GlobalTable),
+            copied=copied,
             on_key=on_key,
             complete_history=complete_history,
             spread=None if on_key else spread,
