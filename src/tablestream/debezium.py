@@ -173,6 +173,7 @@ class Debezium:
         key: str | Sequence[str] | None = None,
         columns: str | T.StructType | None = None,
         *,
+        except_columns: str | Sequence[str] = (),
         unchanged: str | Sequence[str] = (),
         source: str | Sequence[str] = (),
         truncates: Truncates = "auto",
@@ -193,7 +194,9 @@ class Debezium:
             All columns with their types, as a DDL string or a struct. If key and columns are omitted, they are those
             of the first record in the topic that has a schema: the topic is read for it when the plan is built. A
             column that the records have and the table has not is ignored, counted (``added-column``), and named in a
-            worker's log.
+            worker's log. If it cannot be null, or the record lacks a column of the table, it cannot be decoded.
+        except_columns
+            Columns of the database's table to leave out: such a column is neither counted nor refused.
         unchanged
             Columns whose null means "as before", for records with partial rows.
         source
@@ -231,11 +234,18 @@ class Debezium:
         topic = topic or f"{self._prefix}.{name}"
         check_known("truncates", truncates, get_args(Truncates), name)
         check_known("snapshots", snapshots, get_args(Snapshots), name)
+        left_out = _names(except_columns)
         if key is None and columns is None:
-            found = self._inferred(name, topic, where)
+            found = self._inferred(name, topic, left_out, where)
         else:
             found = _columns(name, key or (), columns or "", where)
-        decoder = _decoder(found, unchanged, source, self._settings)
+        decoder = _decoder(
+            found,
+            self._settings,
+            unchanged=_names(unchanged),
+            source=_names(source),
+            except_columns=left_out,
+        )
         frame = decoded(self._records(topic), decoder, self._on_error, name)
         said = Said(None, None, None, None, None, name)
         node, _ = source_of(frame, list(decoder.columns.key.names), said, records=False)
@@ -255,7 +265,7 @@ class Debezium:
         )
         return Table(versioned(table, history), frame.sparkSession)
 
-    def _inferred(self, name: str, topic: str, where: str) -> Columns:
+    def _inferred(self, name: str, topic: str, left_out: tuple[str, ...], where: str) -> Columns:
         """The columns of the first record of a topic that has a schema."""
         from tablestream.connectors.debezium.inference import infer
 
@@ -269,9 +279,11 @@ class Debezium:
         first = first_records(self._source, topic, str(self._servers), self._options, "from_debezium")
         for record in first:
             try:
-                return infer([record], prefix=self._settings["prefix"], avro=self._settings["avro"])
+                found = infer([record], prefix=self._settings["prefix"], avro=self._settings["avro"])
             except ArgumentError:
                 continue
+            value = [one for one in found.value if one.name not in left_out]
+            return replace(found, value=T.StructType(value))
         raise ArgumentError(
             f"None of the first {len(first)} records of topic '{topic}' has a key and a row with their schemas.",
             hint="Give key= and columns=, or let the converter write schemas (schemas.enable=true, or Avro).",
@@ -398,11 +410,13 @@ def _avro(registry: str | Mapping[str, Any], number_bytes: Literal[4, 8]) -> Avr
     return AvroReader(confluent_avro(registry).registry, number_bytes)
 
 
-def _decoder(
-    columns: Columns, unchanged: str | Sequence[str], source: str | Sequence[str], settings: Mapping[str, Any]
-) -> DebeziumDecoder:
+def _names(given: str | Sequence[str]) -> tuple[str, ...]:
+    """Names of columns or fields."""
+    return tuple(str(one) for one in listed(given))
+
+
+def _decoder(columns: Columns, settings: Mapping[str, Any], **further: Any) -> DebeziumDecoder:
     """The decoder of a table's records."""
     from tablestream.connectors.debezium.decoder import DebeziumDecoder
 
-    chosen = tuple(str(one) for one in listed(unchanged)), tuple(str(one) for one in listed(source))
-    return DebeziumDecoder(columns, unchanged=chosen[0], source=chosen[1], **settings)
+    return DebeziumDecoder(columns, **settings, **further)

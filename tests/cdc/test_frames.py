@@ -11,6 +11,7 @@ import pytest
 import tablestream as ts
 from tablestream.errors import ArgumentError, CaptureError, MalformedRecordError
 from tests.cdc.recording import Record
+from tests.cdc.rows import wrapped
 from tests.cdc.test_join import read, write
 from tests.spark.change_logs import counted, run
 
@@ -87,6 +88,33 @@ def test_drops_are_counted_and_shown(spark: SparkSession, tmp_path: Path) -> Non
             reason = name.split(": ")[1]
             found_counts[reason] = found_counts.get(reason, 0) + count
     assert found_counts == wanted
+
+
+def test_an_added_column_that_cannot_be_null_ends_the_query_and_nothing_is_lost(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """What was read before stays; a query that knows the column reads every row."""
+    fields = {"id": {"type": "int32"}, "n": {"type": "int32"}, "note": {"type": "string"}}
+    added = fields | {"size": {"type": "int32", "optional": False}}
+    rows = [{"id": 1, "n": 1, "note": "a"}, {"id": 2, "n": 2, "note": "b", "size": 3}]
+    batches = [
+        [Record("db.s.t", 0, at, 0, json.dumps({"id": row["id"]}), wrapped(kinds, row).decode(), [])]
+        for at, (row, kinds) in enumerate(zip(rows, (fields, added), strict=True))
+    ]
+    write(tmp_path / "log", batches)
+    db = ts.from_debezium(read(spark, tmp_path / "log"), "db")
+    sink = ts.to_memory("cdc added")
+    with pytest.raises(Exception, match=f"{MalformedRecordError.code}.*no column for .*size.*cannot be null"):
+        run(db.table("s.t", "id", COLUMNS).to(sink), checkpoint=tmp_path / "first", shards=1)
+    assert [one["id"] for one in sink.rows()] == [1]
+    for number, options in enumerate([{"columns": f"{COLUMNS}, size int"}, {"except_columns": "size"}]):
+        sink = ts.to_memory(f"cdc added {number}")
+        table = db.table("s.t", "id", **{"columns": COLUMNS, **options})
+        counts = run(table.to(sink), checkpoint=tmp_path / f"again {number}", shards=1)
+        wanted = [(1, "a", None), (2, "b", 3)] if number == 0 else [(1, "a"), (2, "b")]
+        names = ("id", "note", "size") if number == 0 else ("id", "note")
+        assert [tuple(one[name] for name in names) for one in sink.rows()] == wanted
+        assert sum(count for name, count in counts.items() if "added-column" in name) == 0
 
 
 def test_a_truncate_between_partitions_is_refused(spark: SparkSession, tmp_path: Path) -> None:

@@ -53,7 +53,7 @@ def test_a_record_is_known_by_its_form(value: Any, op: str) -> None:
 def test_a_heartbeat_is_known_by_its_key() -> None:
     assert decode({"ts_ms": 5}, b'{"serverName":"shop"}')["op"] == "skip"
     assert decode({"op": "m", "source": {}}, None)["op"] == "skip"
-    assert decode({"ts_ms": 5})["added"] == ["ts_ms"]
+    assert "lacks 'name' and has 'ts_ms'" in decode({"ts_ms": 5})["error"]
 
 
 def test_the_prefix_of_metadata_can_be_another() -> None:

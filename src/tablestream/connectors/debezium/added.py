@@ -1,14 +1,73 @@
-"""Says in the log which fields of a table's records are none of its columns."""
+"""Fields of a table's records that are none of its columns: added ones, renamed ones, and those left out on purpose.
+
+=================================================  ============================================================
+The field                                          The record
+=================================================  ============================================================
+is one of ``except_columns``                       is read as if it were not there
+cannot be null, says the record's schema           cannot be decoded: its table has a column that rows need
+is in a row that lacks a column of the table       cannot be decoded: the column may have been renamed, and its
+                                                   values would be lost
+is any other                                       is read without it; the field is counted, and named in the log
+=================================================  ============================================================
+
+A row lacks no column of partial rows: what it leaves out is as before.
+"""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tablestream.connectors.debezium.columns import Row
+from tablestream.connectors.debezium.wire import Wire
+
 _log = logging.getLogger(__name__)
 _announced: set[tuple[str, str]] = set()
+
+
+@dataclass(frozen=True)
+class Fields:
+    """Tells the fields that are columns from others.
+
+    Attributes
+    ----------
+    known
+        The columns of key and value, and the fields that are left out on purpose.
+    expected
+        The columns that every row has: those of the value, without those of partial rows.
+    """
+
+    known: frozenset[str]
+    expected: frozenset[str]
+
+    def added(self, rows: Sequence[Row | None]) -> dict[int, list[str]]:
+        """Return the fields of each row that are no columns, of the rows that have any."""
+        known = self.known
+        return {
+            i: [name for name in row if name not in known]
+            for i, row in enumerate(rows)
+            if row is not None and not row.keys() <= known
+        }
+
+    def refusal(self, row: Row, added: Sequence[str], wire: Wire | None) -> str | None:
+        """Say why a row with added fields cannot be decoded; None if it can."""
+        needed = [name for name in added if wire and (field := wire.field(name)) and not field.optional]
+        if needed:
+            return (
+                f"the table has no column for {_quoted(needed)}, which cannot be null: give it in columns=, or in"
+                " except_columns= to read the table without it"
+            )
+        lacking = sorted(self.expected - row.keys())
+        if lacking:
+            return (
+                f"the record lacks {_quoted(lacking)} and has {_quoted(added)} beside the table's columns: if a column"
+                " was renamed, give its new name in columns=; otherwise give except_columns= what is not to be read"
+            )
+        return None
 
 
 def announce(added: pa.Array, table: str) -> None:
@@ -29,3 +88,7 @@ def announce(added: pa.Array, table: str) -> None:
             _log.warning(
                 "%s: records have the field '%s', and the table no such column: it is ignored.", table, name
             )
+
+
+def _quoted(names: Iterable[str]) -> str:
+    return ", ".join(f"'{name}'" for name in names)

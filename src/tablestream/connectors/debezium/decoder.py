@@ -36,6 +36,7 @@ import pyarrow as pa
 from pyspark.sql import types as T
 
 from tablestream.connectors.debezium import source as sources
+from tablestream.connectors.debezium.added import Fields
 from tablestream.connectors.debezium.avro import AvroReader
 from tablestream.connectors.debezium.batch import META_TYPES, Meta, RecordReader, Records
 from tablestream.connectors.debezium.columns import Columns, Errors, Row
@@ -83,6 +84,8 @@ class DebeziumDecoder:
         Reads records in Avro, if they are.
     headers_known
         Whether records come with their headers, which tell an insert from a change of the key.
+    except_columns
+        Fields of the rows that are left out on purpose.
 
     Raises
     ------
@@ -111,11 +114,12 @@ class DebeziumDecoder:
     prefix: str = "__"
     avro: AvroReader | None = None
     headers_known: bool = True
+    except_columns: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         check_modes(self.decimals, self.times, self.binary, self.placeholder)
         check_prefix(self.prefix)
-        check_columns(self.columns, self.unchanged, self.source)
+        check_columns(self.columns, self.unchanged, self.source, self.except_columns)
 
     def __getstate__(self) -> dict[str, Any]:
         return {one.name: getattr(self, one.name) for one in fields(self)}  # without what is cached
@@ -186,9 +190,14 @@ class DebeziumDecoder:
             self._moved(moved, len(rows)) for moved in (records.moved_from, records.moved_to)
         )
         chosen = self._source_columns(records)
+        added = self._fields.added(rows)
         errors: Errors = {}
         for found in (records.errors, keys.errors, values.errors, before.errors, after.errors):
             errors = found | errors
+        for i, names in added.items():
+            event = records.events[i]
+            if event.row is not None and (why := self._fields.refusal(event.row, names, event.wire)):
+                errors.setdefault(i, why)
         ops = [event.op for event in records.events]
         for i in errors:
             ops[i] = None
@@ -204,7 +213,7 @@ class DebeziumDecoder:
                 pa.array(column, kind)
                 for column, kind in zip(_transposed(records.meta), META_TYPES, strict=True)
             ),
-            _lists(self._added(rows), gone, self.schema.field("added").type),
+            _lists(added, gone, self.schema.field("added").type),
             pa.array(map(errors.get, range(len(rows))), pa.string(), size=len(rows)),
         ]
         return pa.StructArray.from_arrays(arrays, fields=list(self.schema))
@@ -228,8 +237,11 @@ class DebeziumDecoder:
         return RecordReader(reader, tuple(self.columns.key.names), UsualEnvelopes(reader, self.source))
 
     @cached_property
-    def _names(self) -> frozenset[str]:
-        return frozenset((*self.columns.key.names, *self.columns.value.names))
+    def _fields(self) -> Fields:
+        key, value = self.columns.key.names, self.columns.value.names
+        return Fields(
+            frozenset((*key, *value, *self.except_columns)), frozenset(value).difference(self.unchanged)
+        )
 
     def _moved(
         self, moved: Mapping[int, tuple[Row, Wire | None]], size: int
@@ -253,15 +265,6 @@ class DebeziumDecoder:
                     records.errors.setdefault(i, str(error))
             columns.append(pa.array(values, arrow_type(sources.field_type(name) or T.StringType())))
         return columns
-
-    def _added(self, rows: list[Row | None]) -> dict[int, list[str]]:
-        """Return the fields of each row that are no columns."""
-        names = self._names
-        return {
-            i: [name for name in row if name not in names]
-            for i, row in enumerate(rows)
-            if row is not None and not row.keys() <= names
-        }
 
 
 @contextmanager

@@ -74,7 +74,9 @@ def check_prefix(prefix: str) -> None:
         )
 
 
-def check_columns(columns: Columns, unchanged: tuple[str, ...], source: tuple[str, ...]) -> None:
+def check_columns(
+    columns: Columns, unchanged: tuple[str, ...], source: tuple[str, ...], excepted: tuple[str, ...]
+) -> None:
     """Check the columns and the names that refer to them.
 
     Raises
@@ -106,6 +108,13 @@ def check_columns(columns: Columns, unchanged: tuple[str, ...], source: tuple[st
         raise ArgumentError(
             f"unchanged= names {', '.join(unknown)}, which is no column of the value.",
             hint=f"The columns are: {', '.join(columns.value.names)}.",
+            where=user_line(),
+        )
+    both = [name for name in excepted if name in names]
+    if both:
+        raise ArgumentError(
+            f"except_columns= names {', '.join(both)}, which is a column of the table.",
+            hint="Leave it out of columns=, or out of except_columns=.",
             where=user_line(),
         )
     for column in (*columns.key, *columns.value):
