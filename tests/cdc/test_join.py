@@ -92,6 +92,23 @@ def apply(state: dict[Any, Row], change: Any) -> None:
         state[change["position_id"]] = row(change)
 
 
+def steps_of(rows: list[Any]) -> list[tuple[set[Row], set[Row]]]:
+    """What each transaction removes from the join and adds to it, in their order."""
+    state: dict[Any, Row] = {}
+    steps = []
+    root = itemgetter("micro_batch", "time", "partition", "position", "hop_0")
+    changes = sorted(rows, key=lambda change: change["_order"])
+    for step, of_step in groupby(
+        changes, key=lambda change: (*root(change["_order"]), change["_order"]["hop_1"] // RANKS)
+    ):
+        before = set(state.values())
+        for change in of_step:
+            apply(state, change)
+        if "transaction" in step[2]:
+            steps.append((before - set(state.values()), set(state.values()) - before))
+    return steps
+
+
 @pytest.mark.parametrize(
     ("capture", "database", "every"),
     [
@@ -130,18 +147,7 @@ def test_the_join_changes_commit_by_commit(spark: SparkSession, tmp_path: Path) 
     sink = ts.to_memory("cdc_whole")
     table = joined(spark, tmp_path / "log", "plain3", transactions=True, transaction_timeout=None)
     run(table.to(sink), checkpoint=tmp_path / "checkpoint", shards=2)
-    state: dict[Any, Row] = {}
-    steps = []
-    root = itemgetter("micro_batch", "time", "partition", "position", "hop_0")
-    changes = sorted(sink.rows(), key=lambda change: change["_order"])
-    for step, of_step in groupby(
-        changes, key=lambda change: (*root(change["_order"]), change["_order"]["hop_1"] // RANKS)
-    ):
-        before = set(state.values())
-        for change in of_step:
-            apply(state, change)
-        if "transaction" in step[2]:
-            steps.append((before - set(state.values()), set(state.values()) - before))
+    steps = steps_of(sink.rows())
     wanted = [(rows_of(one["removed"]), rows_of(one["added"])) for one in commits()]
     assert steps == [one for one in wanted if any(one)][: len(steps)]
     assert len(steps) > 40

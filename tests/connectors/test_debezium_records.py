@@ -114,6 +114,13 @@ def test_columns_that_do_not_exist_yet_are_null() -> None:
             "the value cannot be decoded: its operation is 'x', which is none of Debezium's",
         ),
         (envelope("u", None), KEY_7, "its operation is 'u' and the field 'after' has no row"),
+        (envelope("u", '{"_id": 7}', connector="mongodb"), KEY_7, "it is of MongoDB, whose rows are text"),
+        (envelope("d", None, connector="mongodb"), KEY_7, "it is of MongoDB, whose rows are text"),
+        (
+            {"id": "7", "source": "/debezium/postgresql/shop", "specversion": "1.0", "data": envelope()},
+            KEY_7,
+            "the record lacks 'name' and has 'source', 'specversion', 'data' beside the table's columns",
+        ),
         (envelope(after={"name": 7}), KEY_7, "the field 'name' is 7, which is not text"),
         (envelope(after={"name": [1]}), KEY_7, "the field 'name' is [1], which is not text"),
         (envelope(sequence="[1]"), KEY_7, "the field 'source.sequence' is not a pair of positions"),

@@ -1,15 +1,18 @@
 """Numbers of records as columns: every digit, or an error.
 
-============  ============================================  ======================================
+============  ============================================  =================================================
 Kind          The record has                                The column may be
-============  ============================================  ======================================
+============  ============================================  =================================================
 boolean       true, false                                   boolean
-integer       a number without a fraction                   any integer, decimal, float, double
+integer       a number without a fraction                   any integer, decimal, float, double; 0 and 1: boolean
 real          a number; "NaN", "Infinity", "-Infinity"      float, double, decimal, any integer
 decimal       bytes with a scale; {scale, value}; a         decimal, string, any integer, float, double
               number; as text also "NAN" and the like
-bits          bytes, the lowest first                       binary, string of 0 and 1, any integer
-============  ============================================  ======================================
+bits          bytes, the lowest first                       binary, string of 0 and 1, any integer, decimal
+============  ============================================  =================================================
+
+Without a schema an integer or a real number may be a decimal, too: {scale, value}, or text if the connector writes
+decimals as text. Bytes need a decimal column, which says their scale.
 
 A decimal becomes a float or double only if that prints as the same number: 0.1 does, one of 30 digits does not.
 """
@@ -19,6 +22,7 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Callable
+from dataclasses import replace
 from decimal import Context, Decimal, Inexact, InvalidOperation
 from typing import Any
 
@@ -61,19 +65,24 @@ def boolean(_wire: Wire, target: T.DataType, _modes: Modes) -> Scalar | None:
     return Scalar(_true_or_false, pa.bool_(), plain=bool)
 
 
-def integer(_wire: Wire, target: T.DataType, _modes: Modes) -> Scalar | None:
+def integer(wire: Wire, target: T.DataType, modes: Modes) -> Scalar | None:
     """Convert a number without a fraction."""
-    return _numeric(target, _plain_number)
+    if isinstance(target, T.BooleanType):
+        return boolean(wire, target, modes)
+    found = _numeric(target, _plain_number)
+    return _or_decimal(found, target, modes) if found is not None and wire.guessed else found
 
 
-def real(wire: Wire, target: T.DataType, _modes: Modes) -> Scalar | None:
+def real(wire: Wire, target: T.DataType, modes: Modes) -> Scalar | None:
     """Convert a binary floating-point number."""
     if isinstance(target, T.DoubleType):
-        return Scalar(lambda value: _double(_plain_number(value)), pa.float64(), plain=float)
-    if isinstance(target, T.FloatType):
+        found = Scalar(lambda value: _double(_plain_number(value)), pa.float64(), plain=float)
+    elif isinstance(target, T.FloatType):
         narrow = wire.base == "double" and not wire.guessed
-        return Scalar(lambda value: _float(_plain_number(value), exact=narrow), pa.float32())
-    return _numeric(target, _plain_number)
+        found = Scalar(lambda value: _float(_plain_number(value), exact=narrow), pa.float32())
+    else:
+        return _numeric(target, _plain_number)
+    return _or_decimal(found, target, modes) if wire.guessed else found
 
 
 def decimal(wire: Wire, target: T.DataType, modes: Modes) -> Scalar | None:
@@ -107,10 +116,7 @@ def bits(wire: Wire, target: T.DataType, _modes: Modes) -> Scalar | None:
         return Scalar(
             lambda value: format(int.from_bytes(raw_bytes(value), "little"), f"0{length}b"), pa.string()
         )
-    if isinstance(target, tuple(_BITS)):
-        fits = _fitting(target)
-        return Scalar(lambda value: fits(int.from_bytes(raw_bytes(value), "little")), STORAGE[type(target)])
-    return None
+    return _numeric(target, lambda value: int.from_bytes(raw_bytes(value), "little"))
 
 
 def plain_text(value: Number) -> str:
@@ -149,6 +155,25 @@ def _numeric(target: T.DataType, read: Callable[[Any], Number]) -> Scalar | None
             lambda value: _same(read(value), _printed_float if narrow else _double), STORAGE[type(target)]
         )
     return None
+
+
+def _or_decimal(number: Scalar, target: T.DataType, modes: Modes) -> Scalar:
+    """Convert decimals as well as numbers, where no schema says which of them the column has."""
+    exact = _numeric(
+        target, lambda value: variable(value) if isinstance(value, dict) else _text_number(value)
+    )
+    textual = modes.decimals == "string"
+
+    def one(value: Any) -> Any:
+        if exact is not None and (isinstance(value, dict) or (textual and isinstance(value, str))):
+            return exact.one(value)
+        if isinstance(value, str) and value not in _SPECIAL:
+            raise MisfitError(
+                "is not a number; a decimal that comes as bytes needs a decimal column, and one as text decimals='string'"
+            )
+        return number.one(value)
+
+    return replace(number, one=one)
 
 
 def _plain_number(value: Any) -> Number:
@@ -265,6 +290,7 @@ def _same(value: Number, convert: Callable[[Number], float]) -> float:
 
 
 def _true_or_false(value: Any) -> bool:
-    if type(value) is bool:
-        return value
+    """Read a boolean; a topic of MySQL can have 0 and 1 for some rows, and true and false for others."""
+    if type(value) is bool or (type(value) is int and value in {0, 1}):
+        return bool(value)
     raise MisfitError("is not true or false")

@@ -33,6 +33,8 @@ _JSON = msgspec.json.Decoder(float_hook=Decimal).decode
 OPERATIONS = {"c": "upsert", "u": "upsert", "r": "read", "d": "delete", "t": "truncate", "m": "skip"}
 ROWS = frozenset(("upsert", "read"))
 WHOLE = frozenset(("c", "r"))
+#: The connector whose envelopes have no rows of columns.
+MONGODB = "mongodb"
 #: The mark of a flattened row; ``add.fields.prefix`` does not change its name.
 DELETED = "__deleted"
 _MAX_SCHEMAS = 1000
@@ -220,6 +222,10 @@ class Reader:
 
 
 def _envelope(found: dict[str, Any], wire: Wire | None) -> Event:
+    if found["source"].get("connector") == MONGODB:
+        raise UnreadableError(
+            "it is of MongoDB, whose rows are text without columns: its records are not read"
+        )
     op = _operation(found["op"])
     transaction = found.get("transaction") or {}
     if type(transaction) is not dict:

@@ -25,7 +25,7 @@ from typing import Any, TypedDict
 
 import msgspec
 
-from tablestream.connectors.debezium.records import OPERATIONS, ROWS, WHOLE, Event, Reader
+from tablestream.connectors.debezium.records import MONGODB, OPERATIONS, ROWS, WHOLE, Event, Reader
 from tablestream.connectors.debezium.source import READ
 
 #: How an envelope begins: a flattened row, which begins otherwise, is not tried in vain.
@@ -69,7 +69,7 @@ class UsualEnvelopes:
         if op in ROWS and row is not None:
             row_wire = None if wire is None else wire.field("after")
             return Event(op, row, row_wire, found.source, found.transaction or {}, found.op in WHOLE)
-        if op == "delete":
+        if op == "delete" and found.source.get("connector") != MONGODB:
             return Event(op, None, None, found.source, found.transaction or {})
         return None
 
