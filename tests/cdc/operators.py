@@ -35,6 +35,8 @@ from tablestream.state.store import MemoryStore
 from tests.cdc.recording import TABLES, Record
 from tests.cdc.vectors import HEADERS
 
+#: The running maximum of the times of a topic partition, by which Spark's tasks order records.
+PLACE = "_place"
 Row = tuple[Any, ...]
 
 
@@ -122,7 +124,7 @@ class Captured:
         """Process a micro-batch; return the changes in their order, and keep the table."""
         if not records:
             return []
-        frame = self._decoded(records)
+        frame = self.decoded(records)
         changes = self._round(frame)
         return self.take(changes)
 
@@ -139,7 +141,7 @@ class Captured:
                 self.rows[key] = value
         return found
 
-    def _decoded(self, records: Sequence[Record]) -> pl.DataFrame:
+    def decoded(self, records: Sequence[Record]) -> pl.DataFrame:
         """Decode records, and put them into the order in which Spark's tasks number them."""
         keys, values = _bytes([one.key for one in records]), _bytes([one.value for one in records])
         headers = [[{"key": name, "value": text.encode()} for name, text in one.headers] for one in records]
@@ -154,15 +156,19 @@ class Captured:
         errors = frame.filter(pl.col("error").is_not_null())
         assert errors.is_empty(), errors["error"].to_list()
         frame = frame.sort("partition", "offset")
-        running = pl.col(TS).cum_max().over("partition")
-        return frame.sort(running, "partition", "offset", maintain_order=True)
+        rows = pl.col("op").is_in([UPSERT, READ])
+        timed = pl.when(rows | pl.col("ts_us").is_not_null()).then(TS)  # as `_said` of `debezium_frame`
+        running = timed.cum_max().forward_fill().over("partition").fill_null(0)
+        return frame.with_columns(running.alias(PLACE)).sort(
+            PLACE, "partition", "offset", maintain_order=True
+        )
 
     def _round(self, frame: pl.DataFrame) -> pl.DataFrame:
         return self.through(*self.ports(self._messages(frame)))
 
     def messages(self, records: Sequence[Record]) -> pl.DataFrame:
         """The messages that Spark's packers make of records, in their order."""
-        return self._messages(self._decoded(records))
+        return self._messages(self.decoded(records))
 
     def ports(self, messages: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
         """The changes of rows, and what concerns all rows."""
@@ -257,7 +263,14 @@ _TYPES: dict[str, T.DataType] = {
     "int": T.IntegerType(),
     "bigint": T.LongType(),
     "string": T.StringType(),
+    "double": T.DoubleType(),
+    "boolean": T.BooleanType(),
+    "binary": T.BinaryType(),
+    "date": T.DateType(),
     "decimal(12,4)": T.DecimalType(12, 4),
+    "decimal(19,4)": T.DecimalType(19, 4),
+    "decimal(20,0)": T.DecimalType(20, 0),
+    "decimal(38,0)": T.DecimalType(38, 0),
     "timestamp": T.TimestampType(),
     "timestamp_ntz": T.TimestampNTZType(),
     "array<string>": T.ArrayType(T.StringType()),

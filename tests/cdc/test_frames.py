@@ -209,6 +209,19 @@ def test_a_delete_of_a_frame_without_timestamps_is_not_lost(spark: SparkSession,
     assert [one["_change_type"] for one in sink.rows()] == ["upsert", "delete"]
 
 
+def test_the_time_of_a_tombstone_does_not_count_for_the_order(spark: SparkSession, tmp_path: Path) -> None:
+    """It has Kafka's time, and the changes behind it, of this table and others, the database's."""
+    row = {"id": 1, "n": 1, "note": "a"}
+    tombstone = Record("db.s.t", 0, 2, 1_800_000_000_000, '{"id": 1}', None, [])
+    rows = [record(0, "c", row), record(1, "d", None, key=1), tombstone, record(3, "c", row | {"id": 2})]
+    write(tmp_path / "log", [rows])
+    sink = ts.to_memory("cdc order")
+    table = ts.from_debezium(read(spark, tmp_path / "log"), "db").table("s.t", "id", COLUMNS)
+    run(table.to(sink), checkpoint=tmp_path / "checkpoint", shards=1)
+    times = [one["_order"]["time"] - 1_700_000_000_000_000 for one in sink.rows()]
+    assert times == [0, 1, 3]
+
+
 def test_what_is_missing_is_said(spark: SparkSession, tmp_path: Path) -> None:
     write(tmp_path / "log", [[]])
     frame = read(spark, tmp_path / "log")

@@ -60,6 +60,7 @@ def packed(
             ("__value_0", pa.string()),
             *([("__position", pa.int64())] if "__position" in records[0] else []),
             *([("__time", pa.int64())] if ordered else []),
+            *([("__timeless", pa.bool_())] if "__timeless" in records[0] else []),
         ]
     )
     defaults = {"__null_key": False, "__mark0": "file", "__to1__kh": 7, "__to1__live": True, "__record": "{}"}
@@ -76,6 +77,15 @@ def packed(
 def test_the_order_is_the_running_maximum_and_the_place_in_the_file() -> None:
     rows = packed({"__ts": 5}, {"__ts": 3}, {"__ts": 9})[PORT.number]
     assert rows.select("_t", "_o", "_ts").rows() == [(5, 0, 5), (5, 1, 3), (9, 2, 9)]
+
+
+@pytest.mark.parametrize("cut", [None, 1, 2, 3])
+def test_a_record_whose_time_is_of_another_clock_is_behind_the_record_before_it(cut: int | None) -> None:
+    """Its time is its own, and does not count for the records behind it."""
+    places = ((900, True), (3, False), (901, True), (4, False))
+    records = [{"__ts": ts, "__timeless": timeless} for ts, timeless in places]
+    rows = packed(*records, cut=cut)[PORT.number]
+    assert rows.select("_t", "_o", "_ts").rows() == [(0, 0, 900), (3, 1, 3), (3, 2, 901), (4, 3, 4)]
 
 
 def test_source_partitions_may_come_mixed() -> None:

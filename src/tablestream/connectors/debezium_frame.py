@@ -111,6 +111,7 @@ def _said() -> Column:
     said = F.col(_DECODED)
     moved = said["moved_from"].isNotNull() | said["moved_to"].isNotNull()
     is_row = said["op"].isin(UPSERT, READ, DELETE)
+    has_row = F.coalesce(said["op"].isin(UPSERT, READ), F.lit(False))
     same = ("op", "position", "snapshot", "unchanged", "transaction")
     capture = capture_column(
         **{name: said[name] for name in same},
@@ -127,6 +128,7 @@ def _said() -> Column:
         F.col("partition"),
         F.col("offset"),
         F.coalesce(changed, F.col("timestamp")).alias("timestamp"),
+        (said["ts_us"].isNull() & ~has_row).alias("timeless"),
         F.when(said["error"].isNotNull(), undecodable(said["error"])).alias("undecodable"),
         capture.alias("capture"),
     )

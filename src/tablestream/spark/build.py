@@ -171,7 +171,8 @@ class Builder(Generic[Blobs]):
         )
         consumers, read = self._consumers(scope, entering.readers, {})
         rejecting, first = self._plan.rejecting(source), entering.is_bootstrap
-        place = ("__time", "__ts", "__null_key", "__malformed", *given.mark_columns, "__position", "__row")
+        time = ("__time", "__timeless", "__ts")
+        place = (*time, "__null_key", "__malformed", *given.mark_columns, "__position", "__row")
         order = [name for name in place if name in entering.frame.columns]
         order += ["__key_json", "__record"] if rejecting else []
         packer = SourcePacker(

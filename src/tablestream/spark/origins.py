@@ -49,6 +49,9 @@ class Origin:
         The columns that identify a source partition, and the position in it. Without a position, rows are counted.
     time
         The default time of a record; None: the time of its arrival.
+    timeless
+        Whether a record's time is of another clock than the times beside it: a tombstone has Kafka's, among changes
+        with their database's. Its place in the order is behind the record before it. None: no record's time is.
     tombstone
         Whether a record has no value.
     hidden
@@ -67,6 +70,7 @@ class Origin:
     marks: tuple[Column, ...] = ()
     position: Column | None = None
     time: Column | None = None
+    timeless: Column | None = None
     tombstone: Column | None = None
     hidden: tuple[str, ...] = ()
     written: Mapping[str, Column] = field(default_factory=dict)
@@ -118,6 +122,7 @@ def _of_debezium(column: str, note: Mapping[str, Any]) -> Origin:
         marks=(known("topic"), known("partition").cast("bigint")),
         position=known("offset"),
         time=known("timestamp"),
+        timeless=known("timeless"),
         tombstone=~known("capture", "op").isin(UPSERT, READ),
         hidden=(column,),
         malformed=known("undecodable"),

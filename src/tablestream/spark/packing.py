@@ -117,7 +117,8 @@ class SourcePacker:
     """Packs the records of one source.
 
     The record batches have ``__ts``, ``__null_key``, the columns that identify the source partition, and the
-    columns of every consumer; ``__time`` if the user gave an order, ``__malformed`` (text or null) if a row can be
+    columns of every consumer; ``__time`` if the user gave an order, ``__timeless`` if a record's time may be of another
+    clock than the times beside it and so does not count for the order, ``__malformed`` (text or null) if a row can be
     malformed, and ``__position`` if the source knows it: otherwise rows are counted.
 
     Parameters
@@ -293,11 +294,13 @@ class _Places:
 
     def put(self, frame: pl.DataFrame) -> pl.DataFrame:
         """Add the order columns; the rows of each partition come in order, across calls too."""
-        time = pl.col("__time" if self.ordered else "__ts").alias(TIME)
+        time = pl.col("__time" if self.ordered else "__ts")
+        if "__timeless" in frame.columns:
+            time = pl.when(~pl.col("__timeless")).then(time)
         names = self._partitions(frame)
         is_one = len(names) == 1
         partition = pl.lit(names[0] if is_one else names).alias(PARTITION)
-        frame = frame.with_columns(partition, pl.col("__ts").alias(TS), time)
+        frame = frame.with_columns(partition, pl.col("__ts").alias(TS), time.alias(TIME))
         if is_one:
             return self._place(frame)
         # Spark reads one source partition after the other, but a frame may have been shuffled since.
@@ -308,6 +311,10 @@ class _Places:
         """Add the order columns to the rows of one source partition."""
         partition = str(part[PARTITION][0])
         time = part[TIME] if self.ordered else self._running_maximum(partition, part[TIME])
+        if (
+            "__timeless" in part.columns
+        ):  # no record with a time before it in this task: it is behind an earlier one
+            time = time.fill_null(0)
         if "__position" in part.columns:
             # A row that could not be read has no position of its own.
             last, _ = self._last.get(partition, (0, 0))

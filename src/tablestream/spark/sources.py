@@ -10,6 +10,7 @@ column           type                  meaning
 ``__live``       boolean               false: a tombstone, or a record without a value
 ``__ts``         bigint                microseconds since 1970
 ``__time``       bigint, or any        the same, or ``order_by``: what the order begins with
+``__timeless``   boolean               of a database's table, whether its time does not count for the order
 ``__null_key``   boolean               whether a part of the key is null; of a stream false, it may be
 ``__malformed``  string or null        the text of a row that could not be read
 ``__sequence``   any                   ``sequence_by``, if it is given
@@ -218,6 +219,7 @@ def describe(df: DataFrame, said: Description) -> Described:
         "__null_key": null_key,
         **{f"__mark{number}": mark for number, mark in enumerate(origin.marks)},
         **({} if order_by is None else {"__time": _readable(df, origin, order_by)}),
+        **({} if origin.timeless is None else {"__timeless": origin.timeless}),
         **({} if sequence is None else {"__sequence": _readable(df, origin, sequence)}),
         **origin.written,
         **({} if origin.capture is None else {"__capture": origin.capture}),

@@ -169,7 +169,7 @@ def _or_decimal(number: Scalar, target: T.DataType, modes: Modes) -> Scalar:
             return exact.one(value)
         if isinstance(value, str) and value not in _SPECIAL:
             raise MisfitError(
-                "is not a number; a decimal that comes as bytes needs a decimal column, and one as text decimals='string'"
+                "is not a number: decimals as bytes need a decimal column, and decimals as text decimals='string'"
             )
         return number.one(value)
 
