@@ -67,6 +67,12 @@ def test_a_renamed_column_is_named(schemas: bool) -> None:
     assert (row["error"], row["added"], row["value"]) == (None, None, {"name": "Ada", "tier": None})
 
 
+def test_a_renamed_column_that_cannot_be_null_is_named_with_both_names() -> None:
+    columns = Columns(KEY, T.StructType([T.StructField("name", T.StringType(), nullable=False)]))
+    error = decode(envelope(after={"id": 7, "title": "Ada"}), columns=columns)["error"]
+    assert error.startswith("the record lacks 'name' and has 'title' beside the table's columns")
+
+
 def test_a_partial_row_is_not_taken_for_one_with_a_renamed_column() -> None:
     row = decode(envelope(after={"id": 7, "name": "Ada", "level": "gold"}), columns=BOTH, unchanged=("tier",))
     assert (row["error"], row["added"], row["unchanged"]) == (None, ["level"], [1])

@@ -16,13 +16,14 @@ A row lacks no column of partial rows: what it leaves out is as before.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tablestream.connectors.debezium.columns import Row
+from tablestream.connectors.debezium.columns import Errors, Row
+from tablestream.connectors.debezium.records import Event
 from tablestream.connectors.debezium.wire import Wire
 
 _log = logging.getLogger(__name__)
@@ -53,8 +54,12 @@ class Fields:
             if row is not None and not row.keys() <= known
         }
 
-    def refusal(self, row: Row, added: Sequence[str], wire: Wire | None) -> str | None:
-        """Say why a row with added fields cannot be decoded; None if it can."""
+    def refusals(self, events: Sequence[Event], added: Mapping[int, Sequence[str]]) -> Errors:
+        """Say why rows with added fields cannot be decoded, of those that cannot."""
+        found = {i: self._refusal(events[i].row or {}, names, events[i].wire) for i, names in added.items()}
+        return {i: why for i, why in found.items() if why is not None}
+
+    def _refusal(self, row: Row, added: Sequence[str], wire: Wire | None) -> str | None:
         needed = [name for name in added if wire and (field := wire.field(name)) and not field.optional]
         if needed:
             return (

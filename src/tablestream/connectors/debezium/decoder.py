@@ -194,10 +194,7 @@ class DebeziumDecoder:
         errors: Errors = {}
         for found in (records.errors, keys.errors, values.errors, before.errors, after.errors):
             errors = found | errors
-        for i, names in added.items():
-            event = records.events[i]
-            if event.row is not None and (why := self._fields.refusal(event.row, names, event.wire)):
-                errors.setdefault(i, why)
+        errors |= self._fields.refusals(records.events, added)
         ops = [event.op for event in records.events]
         for i in errors:
             ops[i] = None

@@ -3,7 +3,7 @@
 ============  ============================================  =================================================
 Kind          The record has                                The column may be
 ============  ============================================  =================================================
-boolean       true, false                                   boolean
+boolean       true, false; without a schema also 0, 1       boolean
 integer       a number without a fraction                   any integer, decimal, float, double; 0 and 1: boolean
 real          a number; "NaN", "Infinity", "-Infinity"      float, double, decimal, any integer
 decimal       bytes with a scale; {scale, value}; a         decimal, string, any integer, float, double

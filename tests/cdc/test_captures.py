@@ -1,0 +1,92 @@
+"""The page of databases shows what the recordings become, as `captures` prints it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.cdc.captures import CAPTURES, CUTS, SPARK, cells_of, row_of_capture, row_of_types, through_spark
+from tests.cdc.vectors import MODES
+from tests.marks import quick_first
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+PAGE = Path(__file__).parents[2] / "docs" / "databases.md"
+ROWS = [(capture, transactions) for transactions in (False, True) for capture in CAPTURES]
+
+
+def shown() -> list[dict[str, str]]:
+    """The rows of the tables of the section, with the names of their columns."""
+    section = PAGE.read_text(encoding="utf-8").split("\n## Recordings\n")[1].split("\n## ")[0]
+    rows: list[dict[str, str]] = []
+    head: list[str] = []
+    for line in section.splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")] if line.startswith("|") else []
+        if not cells:
+            head = []
+        elif not head:
+            head = cells
+        elif not line.startswith("|---"):
+            rows.append(dict(zip(head, cells, strict=True)))
+    return rows
+
+
+def shown_of(capture: str, *, transactions: bool) -> dict[str, str]:
+    """The row of a recording."""
+    (row,) = (
+        row
+        for row in shown()
+        if row["recording"] == f"`{capture}`"
+        and row.get("whole transactions") == ("yes" if transactions else "no")
+    )
+    return row
+
+
+def check(found: dict[str, str], row: dict[str, str]) -> None:
+    assert {name: row[name] for name in found} == found
+
+
+def test_the_page_has_a_row_for_each_recording() -> None:
+    names = [row["recording"].strip("`") for row in shown()]
+    assert names == [*(capture for capture, _ in ROWS), *MODES]
+
+
+def test_every_state_that_the_page_compares_is_equal() -> None:
+    cells = [cell for row in shown() for name in (*CUTS, SPARK, "values equal") if (cell := row.get(name))]
+    assert len(cells) == len(ROWS) * (len(CUTS) + 1) + len(MODES)
+    assert all(one == other for one, other in (cell.split(" of ") for cell in cells))
+
+
+@pytest.mark.parametrize(("capture", "transactions"), ROWS[:1] + ROWS[6:7] + ROWS[13:])
+def test_a_recording_becomes_what_the_page_says(capture: str, transactions: bool) -> None:
+    check(
+        row_of_capture(capture, transactions=transactions, modes=["whole"]),
+        shown_of(capture, transactions=transactions),
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("capture", "transactions"), ROWS)
+def test_a_recording_becomes_what_the_page_says_in_each_mode(capture: str, transactions: bool) -> None:
+    check(row_of_capture(capture, transactions=transactions), shown_of(capture, transactions=transactions))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("capture", "transactions"), [("flat1", False), ("schema3", True)])
+def test_a_recording_becomes_what_the_page_says_through_spark(
+    spark: SparkSession, tmp_path: Path, capture: str, transactions: bool
+) -> None:
+    outcome = through_spark(spark, tmp_path, capture, transactions=transactions)
+    check(
+        cells_of(capture, {SPARK: outcome}, transactions=transactions),
+        shown_of(capture, transactions=transactions),
+    )
+
+
+@pytest.mark.parametrize("mode", quick_first(MODES, quick=2))
+def test_a_recorded_table_of_every_type_is_what_the_page_says(mode: str) -> None:
+    (row,) = (row for row in shown() if row["recording"] == f"`{mode}`")
+    check(row_of_types(mode), row)
