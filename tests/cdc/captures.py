@@ -114,7 +114,7 @@ def each_table(capture: str, mode: str) -> Outcome:
 
 
 def each_commit(capture: str, mode: str) -> Outcome:
-    """Compare what each commit removes from the join and adds to it, in their order; then the join at the end."""
+    """Compare what each commit removes from the join and adds to it; of the interrupted snapshot, the join at the end."""
     most, restarts = CUTS[mode]
     found, state = Outcome(), Counter[Row]()
     tables = {f"shop.{name}": Captured([key], columns) for name, (key, columns) in TABLES.items()}
@@ -143,9 +143,8 @@ def through_spark(spark: SparkSession, directory: Path, capture: str, *, transac
     name, found = database_of(capture), Outcome()
     batches, ends = cut(capture, name, list(TABLES), _SEED, transactions=transactions, most=0)
     followed = points(name)[::-_EVERY][::-1]
-    if not transactions:
-        bounds = [0, *ends[::-_EVERY][::-1]]
-        batches = [list(chain(*batches[begin:end])) for begin, end in pairwise(bounds)]
+    bounds = [0, *ends[::-_EVERY][::-1]]
+    batches = [list(chain(*batches[begin:end])) for begin, end in pairwise(bounds)]
     write(directory / "log", batches)
     sink = ts.to_memory(f"{directory.name}_{capture}_{transactions}")
     options = {"transactions": True, "transaction_timeout": None} if transactions else {}
