@@ -114,7 +114,7 @@ def each_table(capture: str, mode: str) -> Outcome:
 
 
 def each_commit(capture: str, mode: str) -> Outcome:
-    """Compare what each commit removes from the join and adds to it; of the interrupted snapshot, the join at the end."""
+    """Compare what each commit changes in the join; of the interrupted snapshot, the join at the end."""
     most, restarts = CUTS[mode]
     found, state = Outcome(), Counter[Row]()
     tables = {f"shop.{name}": Captured([key], columns) for name, (key, columns) in TABLES.items()}
@@ -179,21 +179,20 @@ def _of(batch: Iterable[Record], table: str) -> list[Record]:
     return [one for one in batch if one.topic.endswith(f".shop.{table}")]
 
 
-def row_of_capture(capture: str, *, transactions: bool, modes: Iterable[str] = CUTS) -> dict[str, str]:
-    """Replay a recording in some modes; return the cells of its row.
+def replayed(capture: str, *, transactions: bool, modes: Iterable[str] = CUTS) -> dict[str, Outcome]:
+    """Replay a recording in some modes."""
+    replay = each_commit if transactions else each_table
+    return {mode: replay(capture, mode) for mode in modes}
+
+
+def cells_of(capture: str, outcomes: Mapping[str, Outcome], *, transactions: bool) -> dict[str, str]:
+    """Return the cells of a recording's row; each mode is the header of a column.
 
     Raises
     ------
     AssertionError
         Two modes count other drops.
     """
-    replay = each_commit if transactions else each_table
-    outcomes = {mode: replay(capture, mode) for mode in modes}
-    return cells_of(capture, outcomes, transactions=transactions)
-
-
-def cells_of(capture: str, outcomes: Mapping[str, Outcome], *, transactions: bool) -> dict[str, str]:
-    """The cells of a recording's row; each mode is the header of a column."""
     counts = [
         {name: n for name, n in one.counts.items() if n and (name in _REASONS or name.startswith("filled "))}
         for one in outcomes.values()
@@ -247,8 +246,7 @@ def main(*, with_spark: bool) -> None:
     rows = []
     for transactions in (False, True):
         for capture in CAPTURES:
-            replay = each_commit if transactions else each_table
-            outcomes = {mode: replay(capture, mode) for mode in CUTS}
+            outcomes = replayed(capture, transactions=transactions)
             if with_spark:
                 with TemporaryDirectory() as directory:
                     outcomes[SPARK] = through_spark(
