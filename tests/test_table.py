@@ -74,8 +74,9 @@ def test_a_frame_that_does_not_stream(spark: SparkSession) -> None:
     assert isinstance(error, PySparkValueError)
 
 
-def test_no_key(log: DataFrame) -> None:
-    refused(lambda: ts.table(log, key=[], name="a"), ArgumentError, "needs a key", operator="a")
+@pytest.mark.parametrize("key", [[], None])
+def test_no_key(log: DataFrame, key: Any) -> None:
+    refused(lambda: ts.table(log, key=key, name="a"), ArgumentError, "needs a key", operator="a")
 
 
 def test_an_empty_name(log: DataFrame) -> None:

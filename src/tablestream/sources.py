@@ -345,7 +345,7 @@ def source_of(
         return None if given is None else as_columns([given], df.columns)[0]
 
     use_driver_python(df.sparkSession)
-    keys = tuple(as_columns(listed(key), df.columns))
+    keys = tuple(as_columns([part for part in listed(key) if part is not None], df.columns))
     if not (keys or records):
         raise ArgumentError(
             "A table needs a key.", hint="Give key= at least one column.", operator=shown, where=where

@@ -127,7 +127,7 @@ class Operator:
     def _counts(self, port: int) -> bool:
         """Whether what is late at a port is counted here: joins count it, of a tree each its own sides."""
         if isinstance(self.node, KeyJoin) and len(self.reads) > len(self.node.parents):
-            return len(_leaves(self.node)[port][1]) == 1
+            return len(leaves_of(self.node)[port][1]) == 1
         return isinstance(self.node, Join)
 
     @property
@@ -460,7 +460,7 @@ class Model:
             tree = reference.Join(0, 1, node.how, _joiner(node))
             return Operator(node, reference.KeyJoin(tree), node.parents)
         tree, _ = _tree(node, 0)
-        reads = tuple(leaf for leaf, _ in _leaves(node))
+        reads = tuple(leaf for leaf, _ in leaves_of(node))
         return Operator(node, reference.KeyJoin(tree, compat=True), reads)
 
     def _knows_old_values(self, node: Filter) -> bool:
@@ -519,7 +519,7 @@ def _way(view: Node) -> tuple[int, ...]:
 def _place(operator: Operator, port: int) -> tuple[tuple[int, ...], int]:
     """The place of a port among the readers of its table: the way to its operator, and the role there."""
     if isinstance(operator.node, KeyJoin):
-        return _leaves(operator.node)[port][1], port
+        return leaves_of(operator.node)[port][1], port
     if isinstance(operator.node, StreamJoin):
         # The table is written before anyone else reads it.
         return ((operator.node.serial,), 1) if port == 0 else ((0, operator.node.serial), 0)
@@ -566,7 +566,7 @@ def _inner_join(side: Node) -> tuple[KeyJoin, list[Select]] | None:
     return (side, selects) if isinstance(side, KeyJoin) and side.delete_when is None else None
 
 
-def _leaves(join: KeyJoin) -> list[tuple[Node, tuple[int, ...]]]:
+def leaves_of(join: KeyJoin) -> list[tuple[Node, tuple[int, ...]]]:
     """The tables that a tree of key joins reads, each with its way up to the tree's root."""
     found: list[tuple[Node, tuple[int, ...]]] = []
     for side in join.parents:
@@ -575,7 +575,7 @@ def _leaves(join: KeyJoin) -> list[tuple[Node, tuple[int, ...]]]:
             found.append((side, (join.serial,)))
             continue
         above = tuple(select.serial for select in reversed(inner[1]))
-        found += [(leaf, (*way, *above, join.serial)) for leaf, way in _leaves(inner[0])]
+        found += [(leaf, (*way, *above, join.serial)) for leaf, way in leaves_of(inner[0])]
     return found
 
 

@@ -14,6 +14,7 @@ from tests.plans.logs import random_cuts, random_log
 from tests.plans.tables import (
     DELETING,
     REDUCED,
+    Record,
     counted,
     filtered,
     foreign_key_join,
@@ -140,8 +141,15 @@ def _self_lookup(how: How) -> tuple[Node, ...]:
     )
 
 
+def _with_own_versions(how: How) -> tuple[Node, ...]:
+    """The versions are told before the join that was declared after them, in compat."""
+    rows = filtered(foreign_key_join(source("A"), source("B"), "left"), has_a)
+    return (key_join(rows, materialized(rows, 8), how),)
+
+
 for one_how in HOWS:
     _joins(one_how)
+    PLANS[f"a filtered join key {one_how} its versions"] = lambda how=one_how: _with_own_versions(how)  # type: ignore[misc]
 for one_how in KEPT:
     PLANS[f"one to many of versions {one_how}"] = lambda how=one_how: (  # type: ignore[misc]
         one_to_many(versions(), versions("B"), how),
@@ -163,3 +171,17 @@ def test_a_plan_of_versions_gives_what_its_reference_operators_give(
     # What a version of a copied table releases has no order among the shards.
     one_shard = not cut or ("table_advances=True" in name and "every shard" in name)
     assert_like_twin(nodes, pieces, compat=compat, shards=1 if one_shard else 2, restarts=True)
+
+
+@pytest.mark.parametrize("how", KEPT)
+def test_what_waited_does_not_divide_the_step_of_other_joins(how: How) -> None:
+    """It leaves between the two messages by which a record reaches the other joins."""
+    table = source("A")
+    kept = materialized(table, 8)
+    pairs = key_join(kept, kept)
+    waited = to_table(
+        looked_up(to_stream(kept), kept, "left", points(0), grace=Grace(3))
+    )  # at nothing: at once
+    pointing = foreign_key_join(pairs, table, "inner", own_key, copied=True)
+    log = [Record(table, ("k",), "a", 6)] * 2
+    assert_like_twin([waited, one_to_many(pointing, pointing, how, own_key)], [log], shards=1)

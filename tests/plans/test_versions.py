@@ -180,8 +180,8 @@ def test_a_tombstone_at_the_newest_version_s_time(*, compat: bool) -> None:
 def test_a_join_that_is_part_of_another_counts_late_changes_once(*, compat: bool) -> None:
     versions, other = materialized(source("T"), 10), source("O")
     inner = key_join(versions, other, "left")
-    outer = key_join(inner, source("P"), "left")
-    for outputs in ([outer], [inner, outer], [outer, inner]):
+    outer, twice = key_join(inner, source("P"), "left"), key_join(inner, inner)
+    for outputs in ([outer], [inner, outer], [outer, inner], [twice], [twice, inner]):
         engine = Engine([Output(node) for node in outputs], compat)
         table = versions.parent
         assert isinstance(table, Source)

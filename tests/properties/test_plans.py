@@ -37,6 +37,7 @@ from tests.plans.catalogue import (
 )
 from tests.plans.comparing import assert_like_twin, sources_of
 from tests.plans.engine import stable_hash
+from tests.plans.model import leaves_of
 from tests.plans.tables import (
     DELETING,
     HISTORY,
@@ -228,9 +229,9 @@ def test_random_plans_by_default(case: Case) -> None:
 def is_settled(nodes: Sequence[Node]) -> bool:
     """Whether compat is settled for a plan: see the docstring of `tests.plans.model`.
 
-    It is not where a table that can change a key twice in one step is joined with itself on the key, nor for
-    a select that deletes, or a second filter, on top of a filter. Groups show the order of unmatched rows of the one,
-    and so do limits of suppress.
+    It is not for a tree of key joins that reads a table twice that can change a key twice in one step, nor for one that
+    reads a table, not a source, and another one made of it, nor for a select that deletes, or a second filter, on top
+    of a filter. Groups show the order of unmatched rows of the one, and so do limits of suppress.
     """
     for node in ancestors(*nodes):
         if isinstance(node, Aggregate | Suppress) and any(
@@ -240,13 +241,21 @@ def is_settled(nodes: Sequence[Node]) -> bool:
         if isinstance(node, KeyJoin) and any(
             isinstance(one, ForeignKeyJoin | OneToMany | Aggregate | StreamJoin) for one in ancestors(node)
         ):
-            bases = [base_of(parent) for parent in node.parents]
-            if bases[0] is bases[1]:
+            bases = [base_of(leaf) for leaf, _ in leaves_of(node)]
+            if len(set(bases)) < len(bases):
                 return False
+        if isinstance(node, KeyJoin) and _reads_what_others_are_made_of(node):
+            return False
         deletes = isinstance(node, Filter) or (isinstance(node, Select) and node.delete_when is not None)
         if deletes and is_filtered(node.parents[0]):
             return False
     return True
+
+
+def _reads_what_others_are_made_of(join: KeyJoin) -> bool:
+    bases = {base_of(leaf) for leaf, _ in leaves_of(join)}
+    derived = [base for base in bases if not isinstance(base, Source)]
+    return any(base in ancestors(other) for base in derived for other in bases if other is not base)
 
 
 @settings(max_examples=settings().max_examples * 3 // 2)

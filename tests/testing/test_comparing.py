@@ -31,6 +31,14 @@ def test_a_difference_is_an_aligned_table() -> None:
     ]
 
 
+def test_rows_in_another_order_are_no_missing_rows() -> None:
+    one, two = ("1", "ACME"), ("2", None)
+    head, *lines = difference(["id", "ticker"], [one, two], [two, one]).splitlines()
+    assert head == "The rows differ only in their order. Pass in_any_order=True if it does not matter."
+    assert len(lines) == 4
+    assert difference(["id", "ticker"], [one, one], [one, two]).startswith("The rows differ: 1 of 2")
+
+
 def test_a_difference_fits_into_80_columns_and_marks_what_is_cut() -> None:
     wide = "x" * 200
     text = difference(["id", "one", "two"], [("1", wide, wide)], [("1", wide, wide + "y")])

@@ -27,7 +27,6 @@ from tablestream.topology.graph import (
     base_of,
     fused,
     history_of,
-    leaf_paths,
     leaves_of,
     path_from_base,
 )
@@ -50,36 +49,36 @@ def key_join(lowering: Lowering, node: KeyJoin) -> Made:
     leaves = leaves_of(node)
     if node.complete_history:
         return _history_join(lowering, node)
-    number = 1 + max(lowering.produce(base_of(leaf)) for leaf, _ in leaves)
+    number = 1 + max(lowering.produce(base_of(leaf.table)) for leaf in leaves)
     wants = []
-    for index, ((leaf, join), path) in enumerate(zip(leaves, leaf_paths(node), strict=True)):
+    for index, (table, join, side, path) in enumerate(leaves):
         want = Want((path, index), number, KEY_HASH, f"{lowering.names[node]}[{index}]")
-        side = (join, sum(above is join for _, above in leaves[:index]))
-        if isinstance(leaf, ForeignKeyJoin) and leaf.right_only:
-            lowering.read_directly(leaf, want)
+        if isinstance(table, ForeignKeyJoin) and table.right_only:
+            lowering.read_directly(table, want)
         else:
-            lowering.read(leaf, want, node.key, side=side)
+            lowering.read(table, want, node.key, side=(join, side))
         wants.append(want)
-    stores = [base_of(leaf).serial for leaf, _ in leaves]
+    tables = [leaf.table for leaf in leaves]
+    stores = [base_of(table).serial for table in tables]
     operator = KeyJoinOperator(
         tree=_tree(node, iter(range(len(leaves)))),
         keys=lowering.key_of(node),
-        values=tuple(lowering.value_of(leaf) for leaf, _ in leaves),
+        values=tuple(lowering.value_of(table) for table in tables),
         stores=tuple(stores.index(store) for store in stores),
-        minimal=tuple(lowering.reads_minimal(leaf) for leaf, _ in leaves),
+        minimal=tuple(lowering.reads_minimal(table) for table in tables),
         early=tuple(
-            lowering.mode.compat and isinstance(base_of(leaf), Source | Deduplicate) for leaf, _ in leaves
+            lowering.mode.compat and isinstance(base_of(table), Source | Deduplicate) for table in tables
         ),
         # A star join has no counterpart in Kafka Streams: it is one join, in compat mode, too.
-        atomic=not lowering.mode.compat or any(join.own_times for _, join in leaves),
+        atomic=not lowering.mode.compat or any(leaf.join.own_times for leaf in leaves),
     )
     remembers = tuple(
-        Remembered(leaf, (spec.name,), node.key)
-        for (leaf, _), spec in zip(leaves, operator.traces, strict=True)
-        if not (isinstance(leaf, ForeignKeyJoin) and leaf.right_only)
+        Remembered(table, (spec.name,), node.key)
+        for table, spec in zip(tables, operator.traces, strict=True)
+        if not (isinstance(table, ForeignKeyJoin) and table.right_only)
     )
     lowering.drafts.append(Draft(node, lowering.names[node], number, operator, wants, remembers=remembers))
-    return Made(number, Result.keyed(node, _numbered(leaf for leaf, _ in leaves)))
+    return Made(number, Result.keyed(node, _numbered(tables)))
 
 
 def _tree(join: KeyJoin, numbers: Iterator[int]) -> Branch:

@@ -30,9 +30,7 @@ from tablestream.planner.result import Result
 from tablestream.runtime.rejections import Shown
 from tablestream.runtime.rounds import EVERY_SHARD
 from tablestream.state.changes import FOREIGN_HASH, KEY_HASH, key_columns
-from tablestream.topology.graph import (
-    base_of,
-)
+from tablestream.topology.graph import base_of, path_from_base
 from tablestream.topology.nodes import (
     Aggregate,
     Captured,
@@ -109,7 +107,7 @@ def _versions_of_rows(
 ) -> int:
     """The versions of a filtered table. The row that arrived last decides what is a change, whatever its time."""
     name, first = lowering.names[node], 1 + lowering.produce(base_of(node.parent))
-    read = Want(((node.serial,), 0), first, KEY_HASH, f"{name}[rows]")
+    read = Want(((*path_from_base(node.parent), node.serial), 0), first, KEY_HASH, f"{name}[rows]")
     changes = Want(((node.serial,), 1), first + 1, KEY_HASH, f"{name}[changes]")
     lowering.read(node.parent, read, node.key)
     lowering.wants.append(changes)

@@ -81,25 +81,52 @@ def number_messages(
         All places, sorted.
     numbers
         Per frame, ``_seq`` (from 1) and ``_step`` (from 1, equal for what one record caused) of its rows. What
-        bootstraps caused is the first step.
+        bootstraps caused is the first step. `split_steps` divides these further.
     """
     every = stacked(places)
     positions = sorted_positions(every, hops)
     order = every[pl.Series(positions)]
-    fresh = np.zeros(len(positions), dtype=bool)
-    for column in (*(order[name] for name in ROOT), *_hops_of_step(order, hops)):
-        fresh[1:] |= differs(column)
-    fresh[: _bootstrapped(order)] = False
-    fresh[:1] = True
     seq, step = np.empty(len(positions), dtype=np.int64), np.empty(len(positions), dtype=np.int64)
     seq[positions] = np.arange(1, len(positions) + 1)
-    step[positions] = np.cumsum(fresh)
+    step[positions] = _numbered_steps(order, [order[hop] // RANKS for hop in hops[:1]])
     numbers, start = [], 0
     for frame in places:
         end = start + frame.height
         numbers.append(pl.DataFrame({SEQ: seq[start:end], STEP: step[start:end]}))
         start = end
     return order, numbers
+
+
+def split_steps(
+    order: pl.DataFrame, hops: Sequence[str], frames: Sequence[pl.DataFrame]
+) -> list[pl.DataFrame]:
+    """Number the steps anew where operators upstream made a step of each record that they let go.
+
+    What such an operator lets go can stand between messages of the record that caused it. So steps are numbered for
+    each operator: only what it gets itself can divide a step.
+
+    Parameters
+    ----------
+    order
+        The places of all messages, sorted.
+    frames
+        The messages to one operator, with ``_seq`` and ``_step``.
+    """
+    own = np.sort(np.concatenate([ints(frame[SEQ]) for frame in frames]))
+    places = order[pl.Series(own - 1)]
+    steps = np.zeros(len(order) + 1, dtype=np.int64)
+    steps[own] = _numbered_steps(places, _hops_of_step(places, hops))
+    return [frame.with_columns(pl.Series(STEP, steps[ints(frame[SEQ])])) for frame in frames]
+
+
+def _numbered_steps(order: pl.DataFrame, own: Sequence[pl.Series]) -> Ints:
+    """Number the steps of sorted messages from 1: a step has one root, and one value of each of its `own` columns."""
+    fresh = np.zeros(len(order), dtype=bool)
+    for column in (*(order[name] for name in ROOT), *own):
+        fresh[1:] |= differs(column)
+    fresh[: _bootstrapped(order)] = False
+    fresh[:1] = True
+    return np.cumsum(fresh)
 
 
 def _bootstrapped(order: pl.DataFrame) -> int:
@@ -110,12 +137,11 @@ def _bootstrapped(order: pl.DataFrame) -> int:
 
 
 def _hops_of_step(order: pl.DataFrame, hops: Sequence[str]) -> list[pl.Series]:
-    """The hops that are part of a step, and 0 for the others; of the last one only the emission number, not the port.
+    """How many hops are part of a step, and these hops; of the last one only the emission number, not the port.
 
     The emission number of the first hop is always part of it: it is the number of a record among those of one root.
+    Hops that are no part are 0.
     """
-    if STEP_HOPS not in order.columns:
-        return [order[hop] // RANKS for hop in hops[:1]]
     depth = pl.col(STEP_HOPS)
     own = [
         pl.when(depth > number + 1)

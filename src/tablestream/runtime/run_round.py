@@ -18,7 +18,7 @@ from tablestream.operators.events import ints
 from tablestream.operators.operator import NUMBER, PARENT, Context, Emission, WallClock
 from tablestream.runtime.alignment import Alignment
 from tablestream.runtime.measures import ALIGNMENT, Counts
-from tablestream.runtime.order import number_messages, slices
+from tablestream.runtime.order import number_messages, slices, split_steps
 from tablestream.runtime.rounds import RANKS, Placed, Port, Round
 from tablestream.state.changes import (
     PARTITION,
@@ -103,6 +103,7 @@ def run_round(
         for placed in work.operators:
             inputs = [part[port] for port in placed.inputs]
             if any(frame.height for frame in inputs):
+                inputs = split_steps(order, hops, inputs) if split else inputs
                 yield from _run(placed, inputs, order, work.number, state, counts, clock, shard)
     if clock is not None:
         clock.tick, clock.wake_us = len(order), None  # operators that still wait ask again

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from difflib import SequenceMatcher
 
@@ -41,7 +42,8 @@ def assert_changes_equal(
     ------
     AssertionError
         The rows differ. The message is a table: lines with ``-`` were expected and are missing, lines with ``+``
-        were not expected, and ``^`` is below the cells in which two such lines differ.
+        were not expected, and ``^`` is below the cells in which two such lines differ. It says so if only their order
+        differs.
     ArgumentError
         What is expected cannot be read, or names a column that `actual` does not have.
 
@@ -116,6 +118,8 @@ def difference(names: Sequence[str], expected: Sequence[Cells], actual: Sequence
         f"The rows differ: {missing} of {len(expected)} expected {'is' if missing == 1 else 'are'} missing,"
         f" {extra} {'was' if extra == 1 else 'were'} not expected."
     )
+    if Counter(expected) == Counter(actual):
+        head = "The rows differ only in their order. Pass in_any_order=True if it does not matter."
     table = [_SAME, *(mark for mark, _ in lines)]
     rows = [tuple(names), *(row for _, row in lines)]
     narrow = _narrowed(rows)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
+from typing import NamedTuple
 
 from tablestream.topology.nodes import (
     Aggregate,
@@ -145,15 +146,36 @@ def unique_names(nodes: Iterable[Node]) -> dict[Node, str]:
     return names
 
 
-def leaves_of(join: KeyJoin) -> list[tuple[Node, KeyJoin]]:
-    """Return the tables that one operator reads for a join of joins on one key, each with the join above it.
+class Leaf(NamedTuple):
+    """A table that the operator of a tree of key joins reads.
+
+    Attributes
+    ----------
+    table
+        The table.
+    join, side
+        The join above it, and whether it is this join's left side (0) or right side (1).
+    path
+        The serials from the table's base up to the topmost join.
+    """
+
+    table: Node
+    join: KeyJoin
+    side: int
+    path: tuple[int, ...]
+
+
+def leaves_of(join: KeyJoin) -> list[Leaf]:
+    """Return the tables that one operator reads for a join of joins on one key, from left to right.
 
     A join is part of the one above it if there are only selects in between, which leave every row in place.
     """
-    found: list[tuple[Node, KeyJoin]] = []
-    for side in join.parents:
+    found: list[Leaf] = []
+    for number, side in enumerate(join.parents):
         inner = fused(side)
-        found += leaves_of(inner) if inner is not None else [(side, join)]
+        below = [Leaf(side, join, number, ())] if inner is None else leaves_of(inner)
+        above = (*path_from_base(side), join.serial)
+        found += [leaf._replace(path=(*leaf.path, *above)) for leaf in below]
     return found
 
 
@@ -176,18 +198,6 @@ def operator_of(node: Node, plan: Iterable[Node]) -> Node:
 def path_from_base(view: Node) -> tuple[int, ...]:
     """Return the serials of a view's selects and filters, the one on the base first."""
     return tuple(step.serial for step in view_path(view))[-2::-1]
-
-
-def leaf_paths(join: KeyJoin) -> list[tuple[int, ...]]:
-    """Return, for each of `leaves_of`, the serials from the leaf's base up to the join."""
-    found: list[tuple[int, ...]] = []
-    for side in join.parents:
-        inner = fused(side)
-        if inner is None:
-            found.append((*path_from_base(side), join.serial))
-        else:
-            found += [(*path, *path_from_base(side), join.serial) for path in leaf_paths(inner)]
-    return found
 
 
 def asked_for_old_values(nodes: Iterable[Node]) -> set[Node]:
