@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,9 +23,22 @@ QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 LONG_SESSION = f"{QUICK_JAVA} -XX:ReservedCodeCacheSize=240m -XX:NewSize=512m -XX:MetaspaceSize=256m"
 #: Maps the classes that `make test` keeps, if they fit this Java: Spark starts in half the time.
 KEPT_CLASSES = f"-XX:SharedArchiveFile={ROOT / 'build' / 'spark-classes.jsa'} -Xlog:disable"
+#: PySpark without its zips, which `make test` keeps: Python keeps no compiled code of a zip's modules, and compiling
+#: them anew takes most of the processor time of a Python that Spark starts on the driver, one a stateful stage.
+SPARK_HOME = ROOT / "build" / "spark-home"
+
+
+def has_spark_home() -> bool:
+    """Say whether what is kept belongs to the PySpark of this Python."""
+    spec = find_spec("pyspark")
+    jars = SPARK_HOME / "jars"
+    return spec is not None and spec.origin is not None and jars.resolve() == Path(spec.origin).parent / "jars"
+
 
 # Before anything imports Polars or starts a JVM: workers are many, so one thread each; they run this Python.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", f"{QUICK_JAVA} {KEPT_CLASSES}")
+if has_spark_home():
+    os.environ.setdefault("SPARK_HOME", str(SPARK_HOME))
 os.environ.setdefault("POLARS_MAX_THREADS", "1")
 os.environ["PYSPARK_PYTHON"] = sys.executable
 os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
