@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from tests.postgres.database import Database
 
-MICRO_BATCHES = 3
+MICRO_BATCHES = 2
 SECONDS = 600  # a loaded machine is no failure
 SECRET = "Hidden-0815"  # noqa: S105 - the password of nobody
 
