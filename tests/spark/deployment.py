@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 import tablestream as ts
-from tests.conftest import QUICK_JAVA, SPARK_SETTINGS
+from tests.conftest import KEPT_CLASSES, QUICK_JAVA, SPARK_SETTINGS
 from tests.spark.change_logs import START, ChangeLog, run
 from tests.spark.standalone import standalone
 
@@ -34,7 +34,7 @@ SCHEMAS = {
 _SMALL = {
     "spark.driver.memory": "1g",
     "spark.executor.memory": "512m",
-    "spark.executor.extraJavaOptions": QUICK_JAVA,
+    "spark.executor.extraJavaOptions": f"{QUICK_JAVA} {KEPT_CLASSES}",
 }
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.find_spark_home import _find_spark_home
 
-from tests.conftest import QUICK_JAVA
+from tests.conftest import KEPT_CLASSES, QUICK_JAVA
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -74,7 +74,7 @@ def _running(directory: Path, name: str, command: list[str], python: Path) -> It
     environment = kept | {
         "SPARK_HOME": str(home),
         "SPARK_DAEMON_MEMORY": "256m",
-        "SPARK_DAEMON_JAVA_OPTS": QUICK_JAVA,
+        "SPARK_DAEMON_JAVA_OPTS": f"{QUICK_JAVA} {KEPT_CLASSES}",
         "PYTHONPATH": str(python),  # of the executors, which are its children
         "PYSPARK_PYTHON": sys.executable,
     }
