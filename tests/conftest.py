@@ -32,7 +32,9 @@ def has_spark_home() -> bool:
     """Say whether what is kept belongs to the PySpark of this Python."""
     spec = find_spec("pyspark")
     jars = SPARK_HOME / "jars"
-    return spec is not None and spec.origin is not None and jars.resolve() == Path(spec.origin).parent / "jars"
+    return (
+        spec is not None and spec.origin is not None and jars.resolve() == Path(spec.origin).parent / "jars"
+    )
 
 
 # Before anything imports Polars or starts a JVM: workers are many, so one thread each; they run this Python.
