@@ -185,3 +185,12 @@ def test_what_waited_does_not_divide_the_step_of_other_joins(how: How) -> None:
     pointing = foreign_key_join(pairs, table, "inner", own_key, copied=True)
     log = [Record(table, ("k",), "a", 6)] * 2
     assert_like_twin([waited, one_to_many(pointing, pointing, how, own_key)], [log], shards=1)
+
+
+def test_a_record_leaves_after_what_the_version_of_its_step_releases() -> None:
+    """Both come from one record, and the way of the version is declared after that of the record."""
+    table = source("A")
+    told = to_stream(materialized(materialized(table, 0), 2))
+    joined = looked_up(told, materialized(table, 4), "left", points(0), grace=Grace(3, table_advances=True))
+    log = [Record(table, ("k",), "a|k", 22), Record(table, ("k",), "b", 27)]
+    assert_like_twin([to_table(joined)], [log], shards=1, ordered=True)

@@ -285,14 +285,17 @@ class _Timeline:
                 self._may_be_corrected(record)
 
     def work(self, puts: pl.DataFrame, last: Ints | None) -> None:
-        """Process versions and records in their order; `last`: records come after all versions of their step."""
+        """Process versions and records in their order.
+
+        `last`: the last place of each step. Records then come after all versions of their step, at that place.
+        """
         first = self.waiting.stored
         coming = self.rows[first : self.known]
         own, written = ints(coming[SEQ]), ints(puts[SEQ])
         places = own if last is None else last[ints(coming[STEP])]
         is_record = np.repeat([0, 1], [len(written), len(own)])
-        seqs = np.concatenate([written, own])
-        order = np.lexsort((seqs, is_record, np.concatenate([written, places])))
+        seqs = np.concatenate([written, places])
+        order = np.lexsort((np.concatenate([written, own]), is_record, seqs))
         times, live, latest, steps = (puts[name].to_list() for name in (TS, LIVE, LATEST, STEP))
         step = 0
         for event, seq in zip(order.tolist(), seqs[order].tolist(), strict=True):
