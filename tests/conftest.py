@@ -17,7 +17,9 @@ ROOT = Path(__file__).parent.parent
 JARS = sorted(str(jar) for jar in (ROOT / ".jars").glob("*.jar"))
 
 #: In a run of minutes the second compiler costs more than it wins: it took 27 of the JVM's first 67 CPU seconds.
-QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+#: Without its native library Hadoop starts `chmod` and `readlink` for files of checkpoints, dozens in a micro-batch:
+#: VFORK leaves out the helper through which Java starts each of them.
+QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Djdk.lang.Process.launchMechanism=VFORK"
 #: With one compiler Java keeps 48 MB of compiled code. A session of hundreds of queries fills them, and sweeping took a
 #: sixth of its CPU time. Larger room for young objects and for classes saves most collections.
 LONG_SESSION = f"{QUICK_JAVA} -XX:ReservedCodeCacheSize=240m -XX:NewSize=512m -XX:MetaspaceSize=256m"
@@ -82,6 +84,14 @@ DELTA_SETTINGS = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     "spark.databricks.delta.snapshotPartitions": "2",
+}
+
+#: For the shared session. Spark's default asks the program `readlink` four times for each file that it renames. The
+#: sessions of processes that are killed, and those of users' programs, have the default.
+FEWER_PROCESSES = {
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+    ),
 }
 
 settings.register_profile(
@@ -149,7 +159,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         pytest.fail("a test started a Spark session without asking for the fixture `spark`")
     builder = SparkSession.builder.master("local[2]").appName("tablestream tests")
     builder = builder.config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse")))
-    long = {"spark.driver.extraJavaOptions": LONG_SESSION}
+    long = {"spark.driver.extraJavaOptions": LONG_SESSION} | FEWER_PROCESSES
     for name, value in (SPARK_SETTINGS | long | (DELTA_SETTINGS if JARS else {})).items():
         builder = builder.config(name, value)
     session = builder.getOrCreate()
