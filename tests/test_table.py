@@ -79,6 +79,11 @@ def test_no_key(log: DataFrame, key: Any) -> None:
     refused(lambda: ts.table(log, key=key, name="a"), ArgumentError, "needs a key", operator="a")
 
 
+def test_a_key_of_which_one_column_is_none(log: DataFrame) -> None:
+    given: Any = [log.columns[0], None]
+    refused(lambda: ts.table(log, key=given), ArgumentError, "None is not a column")
+
+
 def test_an_empty_name(log: DataFrame) -> None:
     refused(lambda: ts.table(log, key="id", name=" "), ArgumentError, "name cannot be empty")
 

@@ -194,7 +194,8 @@ class Debezium:
             All columns with their types, as a DDL string or a struct. If key and columns are omitted, they are those
             of the first record in the topic that has a schema: the topic is read for it when the plan is built. A
             column that the records have and the table has not is ignored, counted (``added-column``), and named in a
-            worker's log. If it cannot be null, or the record lacks a column of the table, it cannot be decoded.
+            worker's log. A record cannot be decoded if its schema says that such a column cannot be null, or if it also
+            lacks a column of the table that is not `unchanged`.
         except_columns
             Columns of the database's table to leave out: such a column is neither counted nor refused.
         unchanged

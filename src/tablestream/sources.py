@@ -324,7 +324,7 @@ class Said:
 
 def source_of(
     df: DataFrame,
-    key: ColumnLike | Sequence[ColumnLike],
+    key: ColumnLike | Sequence[ColumnLike] | None,
     said: Said,
     *,
     records: bool,
@@ -345,7 +345,7 @@ def source_of(
         return None if given is None else as_columns([given], df.columns)[0]
 
     use_driver_python(df.sparkSession)
-    keys = tuple(as_columns([part for part in listed(key) if part is not None], df.columns))
+    keys = tuple(as_columns([] if key is None else listed(key), df.columns))
     if not (keys or records):
         raise ArgumentError(
             "A table needs a key.", hint="Give key= at least one column.", operator=shown, where=where

@@ -175,7 +175,13 @@ def test_a_plan_of_versions_gives_what_its_reference_operators_give(
 
 @pytest.mark.parametrize("how", KEPT)
 def test_what_waited_does_not_divide_the_step_of_other_joins(how: How) -> None:
-    """It leaves between the two messages by which a record reaches the other joins."""
+    nodes = beside_what_waits(how)
+    log = [Record(sources_of(nodes)[0], ("k",), "a", 6)] * 2
+    assert_like_twin(nodes, [log], shards=1)
+
+
+def beside_what_waits(how: How = "left") -> tuple[Node, ...]:
+    """What waited leaves between the two messages by which a record reaches the other joins."""
     table = source("A")
     kept = materialized(table, 8)
     pairs = key_join(kept, kept)
@@ -183,8 +189,7 @@ def test_what_waited_does_not_divide_the_step_of_other_joins(how: How) -> None:
         looked_up(to_stream(kept), kept, "left", points(0), grace=Grace(3))
     )  # at nothing: at once
     pointing = foreign_key_join(pairs, table, "inner", own_key, copied=True)
-    log = [Record(table, ("k",), "a", 6)] * 2
-    assert_like_twin([waited, one_to_many(pointing, pointing, how, own_key)], [log], shards=1)
+    return (waited, one_to_many(pointing, pointing, how, own_key))
 
 
 def test_a_record_leaves_after_what_the_version_of_its_step_releases() -> None:
@@ -194,3 +199,15 @@ def test_a_record_leaves_after_what_the_version_of_its_step_releases() -> None:
     joined = looked_up(told, materialized(table, 4), "left", points(0), grace=Grace(3, table_advances=True))
     log = [Record(table, ("k",), "a|k", 22), Record(table, ("k",), "b", 27)]
     assert_like_twin([to_table(joined)], [log], shards=1, ordered=True)
+
+
+@pytest.mark.parametrize("shards", [1, 2, 4])
+def test_records_that_one_record_releases_are_steps_of_their_own_in_every_shard(shards: int) -> None:
+    """One right row makes four records. They wait, and the next ones release them, before the way of the versions."""
+    right, left = source("A"), source("B")
+    told = to_stream(foreign_key_join(left, right, "inner", points(0), lambda one, two: f"{one};{two}"))
+    kept = materialized(materialized(materialized(right, 0), 0), 4)
+    joined = looked_up(told, kept, "left", points(0), copied=True, grace=Grace(3))
+    log = [Record(right, ("k",), "x", 10), *(Record(left, (key,), "|k", 10) for key in "pqrs")]
+    log += [Record(right, ("z",), "zz", 40), Record(left, ("t",), "|z", 40), Record(right, ("k",), "y", 20)]
+    assert_like_twin([counted(to_table(joined), lambda *_: "g")], [log], shards=shards)

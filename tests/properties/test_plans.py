@@ -230,7 +230,7 @@ def is_settled(nodes: Sequence[Node]) -> bool:
     """Whether compat is settled for a plan: see the docstring of `tests.plans.model`.
 
     It is not for a tree of key joins that reads a table twice that can change a key twice in one step, nor for one that
-    reads a table, not a source, and another one made of it, nor for a select that deletes, or a second filter, on top
+    reads a table, not a source, twice, and another one made of it, nor for a select that deletes, or a second filter, on top
     of a filter. Groups show the order of unmatched rows of the one, and so do limits of suppress.
     """
     for node in ancestors(*nodes):
@@ -253,9 +253,9 @@ def is_settled(nodes: Sequence[Node]) -> bool:
 
 
 def _reads_what_others_are_made_of(join: KeyJoin) -> bool:
-    bases = {base_of(leaf) for leaf, _ in leaves_of(join)}
-    derived = [base for base in bases if not isinstance(base, Source)]
-    return any(base in ancestors(other) for base in derived for other in bases if other is not base)
+    bases = [base_of(leaf) for leaf, _ in leaves_of(join)]
+    twice = [base for base in bases if not isinstance(base, Source) and bases.count(base) > 1]
+    return any(base in ancestors(other) for base in twice for other in bases if other is not base)
 
 
 @settings(max_examples=settings().max_examples * 3 // 2)

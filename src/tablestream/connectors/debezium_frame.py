@@ -111,7 +111,8 @@ def _said() -> Column:
     said = F.col(_DECODED)
     moved = said["moved_from"].isNotNull() | said["moved_to"].isNotNull()
     is_row = said["op"].isin(UPSERT, READ, DELETE)
-    has_row = F.coalesce(said["op"].isin(UPSERT, READ), F.lit(False))
+    # Without a database's time a change has Kafka's, as all others of its topic; a tombstone has no time of its own.
+    is_change = F.coalesce(is_row & F.col("value").isNotNull(), F.lit(False))
     same = ("op", "position", "snapshot", "unchanged", "transaction")
     capture = capture_column(
         **{name: said[name] for name in same},
@@ -128,7 +129,7 @@ def _said() -> Column:
         F.col("partition"),
         F.col("offset"),
         F.coalesce(changed, F.col("timestamp")).alias("timestamp"),
-        (said["ts_us"].isNull() & ~has_row).alias("timeless"),
+        (said["ts_us"].isNull() & ~is_change).alias("timeless"),
         F.when(said["error"].isNotNull(), undecodable(said["error"])).alias("undecodable"),
         capture.alias("capture"),
     )

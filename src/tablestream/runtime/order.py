@@ -81,14 +81,18 @@ def number_messages(
         All places, sorted.
     numbers
         Per frame, ``_seq`` (from 1) and ``_step`` (from 1, equal for what one record caused) of its rows. What
-        bootstraps caused is the first step. `split_steps` divides these further.
+        bootstraps caused is the first step. Where steps are split, these are steps with all that stands between their
+        messages, which no slice may divide; `split_steps` then numbers the steps themselves.
     """
     every = stacked(places)
     positions = sorted_positions(every, hops)
     order = every[pl.Series(positions)]
     seq, step = np.empty(len(positions), dtype=np.int64), np.empty(len(positions), dtype=np.int64)
     seq[positions] = np.arange(1, len(positions) + 1)
-    step[positions] = _numbered_steps(order, [order[hop] // RANKS for hop in hops[:1]])
+    if STEP_HOPS in order.columns:
+        step[positions] = _undivided(order, hops)
+    else:
+        step[positions] = _numbered_steps(order, [order[hop] // RANKS for hop in hops[:1]])
     numbers, start = [], 0
     for frame in places:
         end = start + frame.height
@@ -126,6 +130,17 @@ def _numbered_steps(order: pl.DataFrame, own: Sequence[pl.Series]) -> Ints:
         fresh[1:] |= differs(column)
     fresh[: _bootstrapped(order)] = False
     fresh[:1] = True
+    return np.cumsum(fresh)
+
+
+def _undivided(order: pl.DataFrame, hops: Sequence[str]) -> Ints:
+    """Number sorted messages from 1, anew only where no step goes on."""
+    own = _hops_of_step(order, hops)
+    steps = order.select(ROOT).hstack([one.alias(f"own {number}") for number, one in enumerate(own)])
+    last = ints(steps.with_row_index("at").select(pl.col("at").max().over(steps.columns)).to_series())
+    fresh = np.ones(len(order), dtype=bool)
+    fresh[1:] = np.maximum.accumulate(last)[:-1] < np.arange(1, len(order))
+    fresh[1 : _bootstrapped(order)] = False
     return np.cumsum(fresh)
 
 

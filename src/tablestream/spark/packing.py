@@ -311,10 +311,8 @@ class _Places:
         """Add the order columns to the rows of one source partition."""
         partition = str(part[PARTITION][0])
         time = part[TIME] if self.ordered else self._running_maximum(partition, part[TIME])
-        if (
-            "__timeless" in part.columns
-        ):  # no record with a time before it in this task: it is behind an earlier one
-            time = time.fill_null(0)
+        # Nothing before it in this task has a time: it is behind a record of an earlier one.
+        time = time.fill_null(0) if "__timeless" in part.columns else time
         if "__position" in part.columns:
             # A row that could not be read has no position of its own.
             last, _ = self._last.get(partition, (0, 0))

@@ -66,10 +66,12 @@ class UsualEnvelopes:
         except _FAILURES:
             return None
         op, row = OPERATIONS.get(found.op), found.after
+        if found.source.get("connector") == MONGODB:
+            return None
         if op in ROWS and row is not None:
             row_wire = None if wire is None else wire.field("after")
             return Event(op, row, row_wire, found.source, found.transaction or {}, found.op in WHOLE)
-        if op == "delete" and found.source.get("connector") != MONGODB:
+        if op == "delete":
             return Event(op, None, None, found.source, found.transaction or {})
         return None
 

@@ -180,6 +180,11 @@ class AsOfJoin(Operator):
         return (*self._waiting, *((self._joined,) if self.corrections else ()), self._versions.trace)
 
     @property
+    def versions_emit(self) -> bool:
+        """Whether a version emits something: records that it releases or corrects."""
+        return self.table_advances or self.corrections
+
+    @property
     def reasons(self) -> tuple[str, ...]:
         return (NULL_KEY_OR_VALUE,) if self.grace_us is None else (NULL_KEY_OR_VALUE, LATE)
 
@@ -194,7 +199,7 @@ class AsOfJoin(Operator):
         timeline = _Timeline(self, versions, context, rows, records.height)
         timeline.work(puts, last_places([puts, new]) if self.atomic else None)
         emitted = self._rows(rows, timeline, versions.payload, context)
-        if self.table_advances or self.corrections:  # a version of a global table goes to every shard
+        if self.versions_emit:  # a version of a global table goes to every shard
             emitted = emitted.with_columns(context.among_shards(pl.col(NUMBER)).alias(NUMBER))
         yield Emission(0, emitted)
         observed = context.marks.get(OBSERVED)
@@ -287,15 +292,16 @@ class _Timeline:
     def work(self, puts: pl.DataFrame, last: Ints | None) -> None:
         """Process versions and records in their order.
 
-        `last`: the last place of each step. Records then come after all versions of their step, at that place.
+        `last`: the last place of each step. Records then come after all versions of their step; if versions emit
+        something, records emit at that place, too.
         """
         first = self.waiting.stored
         coming = self.rows[first : self.known]
         own, written = ints(coming[SEQ]), ints(puts[SEQ])
         places = own if last is None else last[ints(coming[STEP])]
         is_record = np.repeat([0, 1], [len(written), len(own)])
-        seqs = np.concatenate([written, places])
-        order = np.lexsort((np.concatenate([written, own]), is_record, seqs))
+        order = np.lexsort((np.concatenate([written, own]), is_record, np.concatenate([written, places])))
+        seqs = np.concatenate([written, places if self.join.versions_emit else own])
         times, live, latest, steps = (puts[name].to_list() for name in (TS, LIVE, LATEST, STEP))
         step = 0
         for event, seq in zip(order.tolist(), seqs[order].tolist(), strict=True):
