@@ -230,8 +230,8 @@ def is_settled(nodes: Sequence[Node]) -> bool:
     """Whether compat is settled for a plan: see the docstring of `tests.plans.model`.
 
     It is not for a tree of key joins that reads a table twice that can change a key twice in one step, nor for one that
-    reads a table, not a source, twice, and another one made of it, nor for a select that deletes, or a second filter, on top
-    of a filter. Groups show the order of unmatched rows of the one, and so do limits of suppress.
+    reads a table, not a source, twice, and another one made of it, nor for a select that deletes, or a second filter,
+    on top of a filter. Groups show the order of unmatched rows of the one, and so do limits of suppress.
     """
     for node in ancestors(*nodes):
         if isinstance(node, Aggregate | Suppress) and any(
