@@ -65,11 +65,14 @@ def done(directory: Path) -> int:
 
 
 def kill(rng: random.Random, kind: str, process: subprocess.Popen[str]) -> bool:
-    """Kill one of a kind, if workers are there, which run a stage or have run one; return whether one was killed."""
+    """Kill a worker or an executor once workers run a stage, or have run one; return whether it was done.
+
+    For the driver it only says that it is time: leaving `running` kills it, with all that it started.
+    """
     if not (alive := workers(process.pid)):
         return False
     if kind == "driver":
-        return True  # with all that it started, by who leaves `running`
+        return True
     return kill_one(rng, executors(process.pid) if kind == "executor" else alive)
 
 
