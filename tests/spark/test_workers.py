@@ -9,6 +9,8 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+import py4j
+import pyspark
 import pytest
 
 from tablestream.connectors.workers import prepare_workers, use_driver_python
@@ -32,6 +34,14 @@ def python_of(spark: Any) -> str:
     return str(spark.sparkContext.pythonExec)
 
 
+def python(directory: Path, command: str) -> Path:
+    """A program that runs Python by a command of the shell."""
+    program = directory / "python"
+    program.write_text(f"#!/bin/sh\n{command}\n", encoding="utf-8")
+    program.chmod(0o755)
+    return program
+
+
 def test_workers_of_a_local_master_run_the_python_of_the_driver(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
     assert python_of(session("local[2]")) == sys.executable
@@ -45,9 +55,11 @@ def test_workers_of_a_local_master_run_the_python_of_the_driver(monkeypatch: pyt
 def test_a_python_that_lacks_packages_is_told_in_one_sentence(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bare = tmp_path / "python"
-    bare.write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n', encoding="utf-8")  # no site-packages
-    bare.chmod(0o755)
+    for package in (pyspark, py4j):  # which Spark brings along
+        (tmp_path / package.__name__).symlink_to(Path(str(package.__file__)).parent)
+    bare = python(
+        tmp_path, f'PYTHONPATH="$PYTHONPATH:{tmp_path}" exec {sys.executable} -S "$@"'
+    )  # no site-packages
     monkeypatch.setattr(spark.sparkContext, "pythonExec", str(bare))
     # An installed tablestream is missing as well; one that is only on the path is not.
     missing = "has no (tablestream, )?polars, pyarrow, pandas, protobuf"
@@ -72,8 +84,7 @@ def test_another_version_of_python_is_told_with_the_one_that_is_needed(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On a cluster, where packages would not help."""
-    other = tmp_path / "python"
-    other.symlink_to(sys.executable)
+    other = python(tmp_path, f'exec {sys.executable} "$@"')
     monkeypatch.setattr(spark.sparkContext, "pythonExec", str(other))
     monkeypatch.setattr(spark.sparkContext, "pythonVer", "3.1")  # what workers compare theirs with
     monkeypatch.setattr("tablestream.connectors.workers.is_local", lambda _: False)
