@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pathlib import Path
 
-MICRO_BATCHES = 5
+MICRO_BATCHES = 8
 TABLES = ("sold", "amounts")
 
 

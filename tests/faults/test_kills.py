@@ -1,7 +1,4 @@
-"""A query whose processes are killed at random moments gives what an undisturbed one gives.
-
-One of each kind is killed: `tests/simulation` has the many moments and orders, without Spark.
-"""
+"""A query whose processes are killed at random moments gives what an undisturbed one gives."""
 
 from __future__ import annotations
 
@@ -27,9 +24,6 @@ if TYPE_CHECKING:
 
 
 SECONDS = 780  # before the test's own time is over, so that what the processes said is seen
-
-#: What is killed, each in a later micro-batch than the one before.
-KILLS = {LOCAL: ("worker", "driver", "worker"), CLUSTER: ("worker", "executor")}
 
 pytestmark = pytest.mark.skipif(not Path("/proc").is_dir(), reason="reads processes from /proc")
 
@@ -59,45 +53,31 @@ def said(directory: Path) -> str:
     return (directory / "errors.txt").read_text()[-5000:]
 
 
-def done(directory: Path) -> int:
-    """How many micro-batches are committed."""
-    return sum(one.name.isdigit() for one in directory.iterdir()) if directory.is_dir() else 0
-
-
-def kill(rng: random.Random, kind: str, process: subprocess.Popen[str]) -> bool:
-    """Kill a worker or an executor once workers run a stage, or have run one; return whether it was done.
-
-    For the driver it only says that it is time: leaving `running` kills it, with all that it started.
-    """
-    if not (alive := workers(process.pid)):
-        return False
-    if kind == "driver":
-        return True
-    return kill_one(rng, executors(process.pid) if kind == "executor" else alive)
-
-
-@pytest.mark.parametrize("deployment", KILLS)
-def test_killed_processes_do_not_show(undisturbed: dict[str, Any], tmp_path: Path, deployment: str) -> None:
-    """Workers; the driver, which starts again; and an executor, where there are any."""
-    rng, killed = random.Random(7), list[str]()
+@pytest.mark.parametrize(("deployment", "kills"), [(LOCAL, 7), (CLUSTER, 4)])
+def test_killed_processes_do_not_show(
+    undisturbed: dict[str, Any], tmp_path: Path, deployment: str, kills: int
+) -> None:
+    """Most are workers; of the others executors, where there are any, and the driver."""
+    rng, killed = random.Random(kills), 0
     write_logs(tmp_path, MICRO_BATCHES)
     deadline = time.monotonic() + SECONDS
     while True:
         assert time.monotonic() < deadline, said(tmp_path)
         with running(tmp_path, deployment) as process:
             driver_dies = False
-            while process.poll() is None and not driver_dies:
-                if not (pending := KILLS[deployment][len(killed) :]):
-                    break
-                time.sleep(0.1 + rng.random() * 0.4)
+            while killed < kills and process.poll() is None and not driver_dies:
+                time.sleep(0.2 + rng.random() * 0.4)
                 assert time.monotonic() < deadline, said(tmp_path)
-                if done(tmp_path / "checkpoint" / "commits") >= len(killed) and kill(
-                    rng, pending[0], process
-                ):
-                    killed.append(pending[0])
-                    driver_dies = pending[0] == "driver"
+                alive = workers(process.pid)
+                kind = rng.choice(
+                    ["worker", "worker", "worker", "executor" if deployment == CLUSTER else "driver"]
+                )
+                driver_dies = kind == "driver" and bool(alive)
+                killed += driver_dies or kill_one(
+                    rng, executors(process.pid) if kind == "executor" else alive
+                )
             if not driver_dies and process.wait(max(1.0, deadline - time.monotonic())) == 0:
                 break
-    assert tuple(killed) == KILLS[deployment], f"only {killed} were killed before all was worked off"
+    assert killed >= kills, f"only {killed} processes were killed before all was worked off"
     for table in TABLES:
         assert changes(tmp_path, table) == undisturbed[table]
