@@ -185,9 +185,8 @@ def beside_what_waits(how: How = "left") -> tuple[Node, ...]:
     table = source("A")
     kept = materialized(table, 8)
     pairs = key_join(kept, kept)
-    waited = to_table(
-        looked_up(to_stream(kept), kept, "left", points(0), grace=Grace(3))
-    )  # at nothing: at once
+    # A record that points at nothing does not wait.
+    waited = to_table(looked_up(to_stream(kept), kept, "left", points(0), grace=Grace(3)))
     pointing = foreign_key_join(pairs, table, "inner", own_key, copied=True)
     return (waited, one_to_many(pointing, pointing, how, own_key))
 

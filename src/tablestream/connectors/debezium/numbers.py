@@ -8,7 +8,7 @@ integer       a number without a fraction                   any integer, decimal
 real          a number; "NaN", "Infinity", "-Infinity"      float, double, decimal, any integer
 decimal       bytes with a scale; {scale, value}; a         decimal, string, any integer, float, double
               number; as text also "NAN" and the like
-bits          bytes, the lowest first                       binary, string of 0 and 1, any integer, decimal
+bits          bytes, the lowest first                       binary, string of 0 and 1; or as an integer
 ============  ============================================  =================================================
 
 Without a schema an integer or a real number may be a decimal, too: {scale, value}, or text if the connector writes
