@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 
 from tablestream.runtime import run_round
-from tablestream.runtime.order import number_messages, slices, split_steps
+from tablestream.runtime.order import number_messages, slices, split_steps, undivided
 from tablestream.runtime.rounds import RANKS
 from tablestream.state.changes import PARTITION, POSITION, STEP_HOPS, TIME
 from tablestream.topology.streams import Grace
@@ -49,6 +49,7 @@ def test_a_slice_may_end_between_records_that_one_record_released() -> None:
         orient="row",
     )
     order, (numbers,) = number_messages([frame], ["_h0", "_h1"])
+    (numbers,) = undivided(order, ["_h0", "_h1"], [numbers])
     assert numbers["_step"].to_list() == [1, 1, 1, 2, 3, 4]
     (split,) = split_steps(order, ["_h0", "_h1"], [numbers])
     assert split["_step"].to_list() == [1, 2, 3, 4, 5, 6]

@@ -81,18 +81,15 @@ def number_messages(
         All places, sorted.
     numbers
         Per frame, ``_seq`` (from 1) and ``_step`` (from 1, equal for what one record caused) of its rows. What
-        bootstraps caused is the first step. Where steps are split, these are steps with all that stands between their
-        messages, which no slice may divide; `split_steps` then numbers the steps themselves.
+        bootstraps caused is the first step. Where operators
+        upstream split steps, `split_steps` and `undivided` number them anew.
     """
     every = stacked(places)
     positions = sorted_positions(every, hops)
     order = every[pl.Series(positions)]
     seq, step = np.empty(len(positions), dtype=np.int64), np.empty(len(positions), dtype=np.int64)
     seq[positions] = np.arange(1, len(positions) + 1)
-    if STEP_HOPS in order.columns:
-        step[positions] = _undivided(order, hops)
-    else:
-        step[positions] = _numbered_steps(order, [order[hop] // RANKS for hop in hops[:1]])
+    step[positions] = _numbered_steps(order, [order[hop] // RANKS for hop in hops[:1]])
     numbers, start = [], 0
     for frame in places:
         end = start + frame.height
@@ -107,7 +104,7 @@ def split_steps(
     """Number the steps anew where operators upstream made a step of each record that they let go.
 
     What such an operator lets go can stand between messages of the record that caused it. So steps are numbered for
-    each operator: only what it gets itself can divide a step.
+    each operator: only what it gets itself can divide a step. Where no operator splits steps, they stay as they are.
 
     Parameters
     ----------
@@ -116,11 +113,13 @@ def split_steps(
     frames
         The messages to one operator, with ``_seq`` and ``_step``.
     """
+    if STEP_HOPS not in order.columns:
+        return list(frames)
     own = np.sort(np.concatenate([ints(frame[SEQ]) for frame in frames]))
     places = order[pl.Series(own - 1)]
-    steps = np.zeros(len(order) + 1, dtype=np.int64)
-    steps[own] = _numbered_steps(places, _hops_of_step(places, hops))
-    return [frame.with_columns(pl.Series(STEP, steps[ints(frame[SEQ])])) for frame in frames]
+    steps = np.zeros(len(order), dtype=np.int64)
+    steps[own - 1] = _numbered_steps(places, _hops_of_step(places, hops))
+    return _with_steps(frames, steps)
 
 
 def _numbered_steps(order: pl.DataFrame, own: Sequence[pl.Series]) -> Ints:
@@ -133,15 +132,28 @@ def _numbered_steps(order: pl.DataFrame, own: Sequence[pl.Series]) -> Ints:
     return np.cumsum(fresh)
 
 
-def _undivided(order: pl.DataFrame, hops: Sequence[str]) -> Ints:
-    """Number sorted messages from 1, anew only where no step goes on."""
+def undivided(order: pl.DataFrame, hops: Sequence[str], frames: Sequence[pl.DataFrame]) -> list[pl.DataFrame]:
+    """Number as one what no slice may divide: the steps of `split_steps`, with all that stands between their messages.
+
+    Parameters
+    ----------
+    order, frames
+        As for `split_steps`; the messages to all operators.
+    """
+    if STEP_HOPS not in order.columns:
+        return list(frames)
     own = _hops_of_step(order, hops)
     steps = order.select(ROOT).hstack([one.alias(f"own {number}") for number, one in enumerate(own)])
     last = ints(steps.with_row_index("at").select(pl.col("at").max().over(steps.columns)).to_series())
     fresh = np.ones(len(order), dtype=bool)
     fresh[1:] = np.maximum.accumulate(last)[:-1] < np.arange(1, len(order))
     fresh[1 : _bootstrapped(order)] = False
-    return np.cumsum(fresh)
+    return _with_steps(frames, np.cumsum(fresh))
+
+
+def _with_steps(frames: Sequence[pl.DataFrame], steps: Ints) -> list[pl.DataFrame]:
+    """Give messages the step of their place."""
+    return [frame.with_columns(pl.Series(STEP, steps[ints(frame[SEQ]) - 1])) for frame in frames]
 
 
 def _bootstrapped(order: pl.DataFrame) -> int:

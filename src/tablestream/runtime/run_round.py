@@ -18,7 +18,7 @@ from tablestream.operators.events import ints
 from tablestream.operators.operator import NUMBER, PARENT, Context, Emission, WallClock
 from tablestream.runtime.alignment import Alignment
 from tablestream.runtime.measures import ALIGNMENT, Counts
-from tablestream.runtime.order import number_messages, slices, split_steps
+from tablestream.runtime.order import number_messages, slices, split_steps, undivided
 from tablestream.runtime.rounds import RANKS, Placed, Port, Round
 from tablestream.state.changes import (
     PARTITION,
@@ -92,18 +92,14 @@ def run_round(
         in_order = number[SEQ].is_sorted()
         arrived[port] = numbered if in_order else numbered[pl.Series(stable_order(ints(number[SEQ])))]
     sliced = sum(frame.height for frame in arrived.values()) > slice_rows and not work.is_final
-    parts = slices([frame[STEP] for frame in arrived.values()], slice_rows) if sliced else [(0, len(order))]
+    parts = _sliced(arrived, order, hops, slice_rows) if sliced else [arrived]
     if clock is not None:
         order = pl.concat([order, _tick(order, shard[0])])
-    for first, last in parts:
-        part = {
-            port: frame.filter(pl.col(STEP).is_between(first, last)) if sliced else frame
-            for port, frame in arrived.items()
-        }
+    for part in parts:
         for placed in work.operators:
             inputs = [part[port] for port in placed.inputs]
             if any(frame.height for frame in inputs):
-                inputs = split_steps(order, hops, inputs) if split else inputs
+                inputs = split_steps(order, hops, inputs)
                 yield from _run(placed, inputs, order, work.number, state, counts, clock, shard)
     if clock is not None:
         clock.tick, clock.wake_us = len(order), None  # operators that still wait ask again
@@ -112,6 +108,16 @@ def run_round(
             if placed.operator.needs_clock:
                 inputs = [empty[port] for port in placed.inputs]
                 yield from _run(placed, inputs, order, work.number, state, counts, clock, shard)
+
+
+def _sliced(
+    arrived: Mapping[int, pl.DataFrame], order: pl.DataFrame, hops: Sequence[str], rows: int
+) -> Iterator[dict[int, pl.DataFrame]]:
+    """Cut the messages to all ports into parts of about `rows` rows, never inside a step."""
+    frames = undivided(order, hops, list(arrived.values()))
+    for first, last in slices([frame[STEP] for frame in frames], rows):
+        cut = (frame.filter(pl.col(STEP).is_between(first, last)) for frame in frames)
+        yield dict(zip(arrived, cut, strict=True))
 
 
 def _align(
