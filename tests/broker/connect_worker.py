@@ -121,8 +121,8 @@ class ConnectWorker(Server):
                 f"There are no jars of Kafka Connect in {self._jars}.",
                 hint="Fetch them: in a clone of tablestream, `make jars` puts them into .jars/broker.",
             )
-        if not any(self._plugins.glob("*/debezium-connector-postgres-*.jar")):
-            raise BrokerError(f"Debezium's PostgreSQL connector is not in {self._plugins}.", hint=_FETCH)
+        if not any(self._plugins.glob("*/debezium-connector-*.jar")):
+            raise BrokerError(f"Debezium's connector is not in {self._plugins}.", hint=_FETCH)
         return self._jars.resolve()
 
     def _worker(self) -> dict[str, str]:
