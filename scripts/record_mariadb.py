@@ -7,8 +7,8 @@ It starts MariaDB, a broker and a worker of Kafka Connect for each form on the l
 =====================  ===========================================================================================
 MariaDB                ``sudo apt-get install mariadb-server``
 PyMySQL                ``pip install pymysql``
-Debezium's connector   ``mvn dependency:unpack -Dartifact=io.debezium:debezium-connector-mariadb:3.5.0.Final:tar.gz:plugin
-                       -DoutputDirectory=DIRECTORY``
+Debezium's connector   ``mvn dependency:unpack -DoutputDirectory=DIRECTORY
+                       -Dartifact=io.debezium:debezium-connector-mariadb:3.5.0.Final:tar.gz:plugin``
 the broker's jars      ``make jars``
 =====================  ===========================================================================================
 """
@@ -27,7 +27,7 @@ from typing import Any
 
 from confluent_kafka import Consumer, TopicPartition
 
-from scripts.mariadb_load import PRELOAD, SCHEMA, Load
+from scripts.mariadb_load import BESIDE, PRELOAD, SCHEMA, Load
 from tests.broker.connect_worker import ConnectWorker
 from tests.broker.kafka_broker import KafkaBroker
 from tests.broker.kept import HOST, BrokerError
@@ -37,7 +37,10 @@ _ROOT = Path(__file__).parent.parent
 _GOLDEN = _ROOT / "tests" / "golden" / "cdc"
 _JSON = "org.apache.kafka.connect.json.JsonConverter"
 _WAIT_S = 180.0
-_FIELDS = "op,source.ts_ms,source.file,source.pos,source.snapshot,source.connector,transaction.id,transaction.total_order"
+_FIELDS = (
+    "op,source.ts_ms,source.file,source.pos,source.snapshot,source.connector,"
+    "transaction.id,transaction.total_order"
+)
 #: Each capture: the number of partitions, and what its connector has beside the settings of all.
 FORMS: dict[str, tuple[int, dict[str, str]]] = {
     "plain3": (3, {}),
@@ -148,7 +151,8 @@ def _worker(
 
 def _quiet(load: Load, recorder: Recorder) -> dict[str, Any]:
     """Wait until every capture has the last commit; return the point."""
-    last, ends = load.mark(), {}
+    last = load.mark()
+    ends: dict[str, list[int]] = {}
     for form in FORMS:
         until = time.monotonic() + _WAIT_S
         while not _ended(recorder, form, last):
@@ -192,6 +196,7 @@ def record(given: argparse.Namespace, directory: Path, stack: ExitStack) -> None
         if part == 2:
             load.finish()
             load.run("ALTER TABLE clients ADD COLUMN country VARCHAR(2)")
+            load.run(*BESIDE)
         if part == 3:
             for worker in workers:
                 worker.kill()
@@ -210,7 +215,9 @@ def record(given: argparse.Namespace, directory: Path, stack: ExitStack) -> None
 
 def main() -> None:
     """Read the command line, and record."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--plugins", type=Path, required=True, help="the directory with Debezium's connector")
     parser.add_argument("--jars", type=Path, default=_ROOT / ".jars", help="where `make jars` put the jars")
     parser.add_argument("--seed", type=int, default=16)

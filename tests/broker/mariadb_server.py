@@ -9,6 +9,7 @@ import os
 import secrets
 import shutil
 import subprocess
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -59,9 +60,7 @@ class MariadbServer(Server):
 
     def connect(self, **options: Any) -> Any:
         """Return a connection of PyMySQL to the database ``shop``, in UTC."""
-        import pymysql
-
-        connection = pymysql.connect(
+        connection = import_module("pymysql").connect(
             host=HOST, port=self.port, user=self.user, password=self.password, charset="utf8mb4", **options
         )
         with connection.cursor() as cursor:
