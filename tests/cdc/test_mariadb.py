@@ -77,3 +77,25 @@ def test_the_workers_that_were_killed_wrote_transactions_again(capture: str) -> 
     """So the recording shows that repeats change nothing."""
     ends = Counter(one.key for one in records(capture) if one.topic.endswith(".transaction"))
     assert max(ends.values()) > 2  # noqa: PLR2004 - its begin and its end
+
+
+def last(name: str, columns: str) -> dict[int, Row]:
+    """A table after its topic of JSON without schemas."""
+    table = Captured(["id"], columns)
+    table.run([one for one in records("mariadb_plain3") if one.topic.endswith(f".shop.{name}")])
+    return {key[0]: row for key, row in table.rows.items()}
+
+
+def held(name: str) -> dict[int, Row]:
+    """The same table, as the database had it in the end."""
+    return {row["id"]: tuple(row.values())[1:] for row in points(DATABASE)[-1].tables[name]}
+
+
+def test_what_a_cascade_changes_is_not_in_the_topics() -> None:
+    """InnoDB does not write it to the binary log, so the children of a deleted row stay."""
+    assert [held("children"), last("children", "id int, parent int")] == [{2: (2,)}, {1: (1,), 2: (2,)}]
+
+
+def test_a_uuid_of_mariadb_is_its_text() -> None:
+    assert last("others", "id int, u string") == held("others")
+    assert held("others")[1] == ("123e4567-e89b-12d3-a456-426655440000",)
