@@ -8,9 +8,9 @@ BIN   := $(VENV)/bin
 CODE  := $(wildcard src tests benchmarks scripts examples)
 ARGS  ?=
 
-# Two processes share the files, each with one Spark session for all of its own. Files go out in the order of
-# tests/conftest.py, which has the long ones first.
-PYTEST := $(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder --durations 10
+# Some processes share the files, each with one Spark session for all of its own: three keep two cores busy, since much of
+# a test with servers is waiting. Files go out in the order of tests/conftest.py, which has the long ones first.
+PYTEST := $(BIN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder --durations 10
 FAST   := smoke or not (spark or broker or faults or slow)
 # Every Python worker that Spark starts reads the compiled modules; where this is set, it would compile them anew.
 export PYTHONDONTWRITEBYTECODE :=

@@ -70,6 +70,8 @@ SPARK_SETTINGS = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.memory": "2g",
     "spark.sql.session.timeZone": "UTC",
+    # PySpark asks the JVM a dozen times for each method of a Column, to say in an error in which line it was called.
+    "spark.python.sql.dataFrameDebugging.enabled": "false",
     "spark.sql.shuffle.partitions": "2",
     "spark.default.parallelism": "2",
     "spark.executorEnv.POLARS_MAX_THREADS": "1",

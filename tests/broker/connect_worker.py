@@ -132,7 +132,7 @@ class ConnectWorker(Server):
             "bootstrap.servers": self._brokers,
             "listeners": f"http://{HOST}:{self._port}",
             "plugin.path": str(self._plugins.resolve()),
-            "plugin.discovery": "only_scan",
+            "plugin.discovery": "service_load",  # reads manifests, where a scan would load every class
             "offset.storage.file.filename": str(self._directory / "offsets"),
             "offset.flush.interval.ms": "2000",
             **{f"{part}.converter": plain for part in ("key", "value")},

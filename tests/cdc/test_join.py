@@ -113,7 +113,6 @@ def steps_of(rows: list[Any]) -> list[tuple[set[Row], set[Row]]]:
     ("capture", "database", "every"),
     [
         ("plain3", "database", 3),
-        pytest.param("schema1", "database", 5, marks=pytest.mark.slow),
         pytest.param("flat3", "database", 5, marks=pytest.mark.slow),
         pytest.param("interrupted_plain3", "interrupted_database", 1, marks=pytest.mark.slow),
     ],
