@@ -1,7 +1,7 @@
 """Recordings of the topics that Debezium wrote for a database under load, and of what the database held.
 
-Those of ``mariadb_`` are of MariaDB 10.11 with its connector 3.5 (`scripts.record_mariadb`), the others of PostgreSQL 15
-with its connector 3.6.
+Those of ``mariadb_`` are of MariaDB 10.11 with its connector 3.5 (`scripts.record_mariadb`), the others of PostgreSQL
+15 with its connector 3.6.
 
 ======================  =========================================================================================
 file                    a line

@@ -76,7 +76,7 @@ def test_the_join_changes_commit_by_commit_as_in_mariadb(capture: str, mode: str
 def test_the_workers_that_were_killed_wrote_transactions_again(capture: str) -> None:
     """So the recording shows that repeats change nothing."""
     ends = Counter(one.key for one in records(capture) if one.topic.endswith(".transaction"))
-    assert max(ends.values()) > 2  # noqa: PLR2004 - its begin and its end
+    assert max(ends.values()) > 2
 
 
 def last(name: str, columns: str) -> dict[int, Row]:
