@@ -111,8 +111,8 @@ class SourceFrame:
 
         It needs no analysis: the columns were checked when the source was made.
         """
-        frame = _named(records, self.columns)
-        return frame.withColumn("__ts", F.unix_micros(now)) if self.arrival else frame
+        arrival = {"__ts": F.unix_micros(now)} if self.arrival else {}
+        return _named(records, {**self.columns, **arrival})
 
 
 @dataclass(frozen=True)

@@ -141,10 +141,16 @@ class OutputUnpacker:
 
     Returns ``__port`` and the columns of the outputs, including `ORDER`. Reports of shards without state have only
     their port.
+
+    Attributes
+    ----------
+    micro_batch
+        The number of the micro-batch; None: that of Spark's task.
     """
 
     opened: tuple[Opened, ...]
     hops: int
+    micro_batch: int | None = None
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Unpack all record batches of a task; its blobs come sorted by shard."""
@@ -169,7 +175,8 @@ class OutputUnpacker:
         number = (
             [pl.int_range(pl.len(), dtype=pl.Int64).over(numbered_by).alias(NUMBER)] if numbered_by else []
         )
-        micro_batch = pl.lit(micro_batch_id(), pl.Int64).alias("micro_batch")
+        given = micro_batch_id() if self.micro_batch is None else self.micro_batch
+        micro_batch = pl.lit(given, pl.Int64).alias("micro_batch")
         return pl.struct(micro_batch, *place, *hops, *number).alias(ORDER)
 
     def _shard(self, held: list[blobs.Blob]) -> Iterator[pa.RecordBatch]:

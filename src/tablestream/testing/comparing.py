@@ -6,12 +6,14 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from difflib import SequenceMatcher
 
+import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
 from tablestream.calling import user_line
 from tablestream.errors import ArgumentError
 from tablestream.testing.notation import Cells, cell, shown
+from tablestream.testing.plain import in_utc, plain_text
 from tablestream.testing.rows import Rows
 from tablestream.testing.values import GivenRows, frame_of_table, named, typed
 
@@ -106,8 +108,28 @@ def _wanted(found: Rows, expected: GivenRows | Rows) -> tuple[list[str], list[Ce
     there = [fields[name.lower()] for name in names if name.lower() in fields]
     schema = T.StructType(there if len(there) == len(names) else [fields[name.lower()] for name in columns])
     shown_names = [one.name for one in schema if one.name in found.columns]
-    read = Rows.of(frame_of_table(found.spark, typed(found.spark, schema, names, rows), schema))
-    return shown_names, list(read.cells)
+    table = typed(found.spark, schema, names, rows)
+    cells = _plain_cells(found, table.select(shown_names), schema)
+    return shown_names, list(
+        Rows.of(frame_of_table(found.spark, table, schema)).cells
+    ) if cells is None else cells
+
+
+def _plain_cells(found: Rows, table: pa.Table, schema: T.StructType) -> list[Cells] | None:
+    """The texts of expected rows without Spark: of plain values, and of numbers that were found; else None."""
+    is_utc, columns = in_utc(found.spark), []
+    for name in table.column_names:
+        place = found.columns.index(name)
+        known = {repr(row[name]): cells[place] for row, cells in zip(found.rows, found.cells, strict=True)}
+        try:
+            texts = [
+                plain_text(one, schema[name].dataType, known, is_utc=is_utc)
+                for one in table[name].to_pylist()
+            ]
+        except LookupError:
+            return None
+        columns.append(texts)
+    return list(zip(*columns, strict=True))
 
 
 def difference(names: Sequence[str], expected: Sequence[Cells], actual: Sequence[Cells]) -> str:

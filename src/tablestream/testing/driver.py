@@ -21,7 +21,7 @@ from tablestream.runtime.measures import MEASURES
 from tablestream.runtime.rounds import copied_name
 from tablestream.spark.bootstrap import first_rows
 from tablestream.spark.build import Builder
-from tablestream.spark.plan import lowered, numbered, outputs_frame, split
+from tablestream.spark.plan import lowered, outputs_frame, split
 from tablestream.spark.runner import OutputRequest
 from tablestream.spark.stored_rows import StoredRows, check_history, chosen, moment_of, shown
 from tablestream.state.cache import MemoryCache
@@ -189,7 +189,7 @@ class Driver:
         TablestreamError
             As in a query, such as `MalformedRecordError`.
         """
-        exchange = InProcess(self._spark, self._state.copy(), self._cache, self._now_us)
+        exchange = InProcess(self._spark, self._state.copy(), self._cache, self._now_us, self._micro_batch)
         piped = {name: one for name, one in self._sources.items() if one.waiting}
         builder = Builder(
             self._plan,
@@ -202,7 +202,7 @@ class Driver:
             one for one in self._results if one.schema is None or one.ending.port.number in exchange.ports
         ]
         frame = outputs_frame(builder, built, [one.ending for one in added])
-        changes = [numbered(split(frame, one.ending), self._micro_batch) for one in added]
+        changes = [split(frame, one.ending) for one in added]
         rows = [
             Rows.of(one)
             if result.ending.port.number in exchange.ports

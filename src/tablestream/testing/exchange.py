@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pandas as pd
@@ -100,6 +100,8 @@ class InProcess:
         Decoded chunks of the state.
     now_us
         The wall clock, in microseconds since 1970.
+    number
+        The number of the micro-batch.
 
     Attributes
     ----------
@@ -113,6 +115,7 @@ class InProcess:
     state: State
     cache: MemoryCache
     now_us: int
+    number: int
     counts: Counter[str] = field(default_factory=Counter)
     ports: set[int] = field(default_factory=set)
 
@@ -176,7 +179,8 @@ class InProcess:
         if not in_place:
             changes = changes.take(np.argsort(changes[blobs.SHARD].to_numpy(), kind="stable"))
         self.ports = set(changes[blobs.PORT].to_pylist())
-        return frame_of(self.spark, unpacker(changes.to_batches()), schema)
+        numbered = replace(unpacker, micro_batch=self.number)
+        return frame_of(self.spark, numbered(changes.to_batches()), schema)
 
 
 def frame_of(spark: SparkSession, batches: Iterable[pa.RecordBatch], schema: T.StructType) -> DataFrame:

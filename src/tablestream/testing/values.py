@@ -20,6 +20,7 @@ from tablestream.spark.analysis import folding
 from tablestream.spark.columns import sql_type
 from tablestream.spark.types import nullable
 from tablestream.testing.notation import parsed
+from tablestream.testing.plain import plain_columns
 
 GivenRows = str | Iterable[Any]
 """Rows of a test: a text table, or mappings, tuples or Spark's rows."""
@@ -88,6 +89,21 @@ def typed(
                 hint="Give its values as Python's dictionaries.",
                 where=user_line(),
             )
+    arrays = plain_columns(spark, kinds, rows) or _evaluated(spark, names, kinds, texts, rows)
+    fold = folding(spark)
+    place = {fold(name): at for at, name in enumerate(names)}
+    placed = [arrays[place[fold(one.name)]] if fold(one.name) in place else None for one in schema]
+    return _filled(spark, schema, placed, len(rows))
+
+
+def _evaluated(
+    spark: SparkSession,
+    names: Sequence[str],
+    kinds: Sequence[T.DataType],
+    texts: Sequence[bool],
+    rows: Sequence[tuple[Any, ...]],
+) -> list[pa.ChunkedArray]:
+    """Columns that Spark makes of rows; it casts those that are `texts`."""
     given = T.StructType(
         [
             T.StructField(f"c{at}", T.StringType() if is_text else nullable(kind))
@@ -108,10 +124,7 @@ def typed(
     ]
     read = frame.withColumns({f"v{at}": value for at, value in enumerate(found)}).toArrow()
     _check_casts(read, names, kinds)
-    fold = folding(spark)
-    place = {fold(name): at for at, name in enumerate(names)}
-    arrays = [read[f"v{place[fold(one.name)]}"] if fold(one.name) in place else None for one in schema]
-    return _filled(spark, schema, arrays, len(rows))
+    return [read[f"v{at}"] for at in range(len(kinds))]
 
 
 def frame_of_table(spark: SparkSession, table: pa.Table, schema: T.StructType) -> DataFrame:
@@ -171,7 +184,7 @@ def _check_casts(read: pa.Table, names: Sequence[str], kinds: Sequence[T.DataTyp
 
 
 def _filled(
-    spark: SparkSession, schema: T.StructType, arrays: Sequence[pa.ChunkedArray | None], rows: int
+    spark: SparkSession, schema: T.StructType, arrays: Sequence[pa.Array | pa.ChunkedArray | None], rows: int
 ) -> pa.Table:
     """A table of all columns of a schema, in the types in which Spark hands them over."""
     empty = _arrow_schema(spark, schema.json()) if None in arrays else None
