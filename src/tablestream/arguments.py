@@ -108,8 +108,8 @@ def checked_sink(sink: Sink) -> Sink:
     if not isinstance(sink, Sink):
         raise ArgumentError(
             f"{sink!r} is not a sink.",
-            hint="Use tablestream.to_delta(path), to_postgres(table, ...), to_files(path), to_kafka(topic, ...) or"
-            " to_memory(name).",
+            hint="Use tablestream.to_delta(path), to_postgres(table, ...), to_files(path), to_kafka(topic, ...),"
+            " to_console() or to_memory(name).",
             where=user_line(),
         )
     return sink

@@ -28,7 +28,7 @@ from tablestream.errors import ArgumentError, MixedPlanError, TablestreamError
 from tablestream.grouped import Grouping
 from tablestream.options import OutputSpec
 from tablestream.row import Plain, plain, renamed
-from tablestream.spark.analysis import Analysed, folding
+from tablestream.spark.analysis import Analysed, check_condition, folding
 from tablestream.spark.columns import SparkExpression, quoted, spark_type
 from tablestream.spark.plan import changes_of, diagram_of
 from tablestream.spark.runner import OutputRequest
@@ -228,7 +228,8 @@ class Relation:
     def _condition(self, given: ColumnLike, name: str, where: str) -> SparkExpression:
         """A condition over a row; `name` appears in errors."""
         column = as_column(given, self.columns)
-        said, _ = self._analysed([column.alias(name), column.cast("boolean").alias(name)], where)
+        (said,) = self._analysed([column.alias(name)], where)
+        check_condition(said, self.name, where)
         return SparkExpression(said.column, sql_text(given) or said.text)
 
     def _chosen_key(self, keys: Sequence[ColumnLike], where: str, method: str) -> list[Analysed]:

@@ -147,11 +147,12 @@ def checked_path(path: str | os.PathLike[str], what: str) -> str:
     Raises
     ------
     ArgumentError
-        It is empty, or a URL that contains a password. The message does not show it.
+        It is none, or empty, or a URL that contains a password. The message does not show it.
     """
-    text = os.fspath(path)
-    if not text:
-        raise ArgumentError(f"The path of {what} is empty.", hint="Give a directory.", where=user_line())
+    text = os.fspath(path) if isinstance(path, str | os.PathLike) else None
+    if not isinstance(text, str) or not text:
+        said = "is empty" if text == "" else f"is no path: {path!r}"
+        raise ArgumentError(f"The path of {what} {said}.", hint="Give a directory.", where=user_line())
     if _PASSWORD_IN_URL.match(text):
         raise ArgumentError(
             f"The path of {what} is a URL that contains a password, which plans, logs and checkpoints would show.",

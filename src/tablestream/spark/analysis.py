@@ -225,7 +225,19 @@ def _check_steady(
 
 
 def _shown(error: PySparkException) -> str:
-    return str(error).split("\n")[0]
+    """What Spark says, without the lines that point into the text. Those of its parser begin with an empty line."""
+    return next((line for line in str(error).split("\n") if line.strip()), type(error).__name__)
+
+
+def check_condition(one: Analysed, operator: str, where: str) -> None:
+    """Raise `PlanError` unless a condition is boolean, as Spark's own `filter` does."""
+    if not isinstance(one.type, T.BooleanType):
+        raise PlanError(
+            f"The condition {one.text} is of type {one.type.simpleString()}, and not boolean.",
+            hint="Write a comparison, such as \"op = 'd'\".",
+            operator=operator,
+            where=where,
+        )
 
 
 @contextmanager

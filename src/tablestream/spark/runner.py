@@ -6,18 +6,22 @@ import json
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from inspect import signature
 from typing import TYPE_CHECKING, Any
 
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 from pyspark.sql.types import StructField, StructType, TimestampType
 
 from tablestream.calling import user_line
 from tablestream.connectors.files import first_line
 from tablestream.connectors.sink import RecordSink, Sink, checked_path
 from tablestream.connectors.workers import prepare_workers
-from tablestream.errors import ArgumentError, MixedPlanError
+from tablestream.errors import ArgumentError, MixedPlanError, TablestreamError
 from tablestream.options import Alignment, Compat, Emit, OutputSpec, Tombstones
 from tablestream.planner.physical_plan import PhysicalPlan
 from tablestream.spark.births import ShardWatch
@@ -36,6 +40,7 @@ if TYPE_CHECKING:
     from tablestream.pictures.diagram import Diagram
 
 _PLAN = "tablestream"
+_TRIGGER = 'Write it as {"availableNow": True} or {"processingTime": "10 seconds"}.'
 #: The columns of `Table.rejected`.
 _REJECTED = (
     StructType()
@@ -93,7 +98,7 @@ def start(
     ------
     ArgumentError
         There is no output, or two have the same name or target; an argument has the wrong type; ``availableNow`` is
-        used with a wall clock.
+        used with a wall clock; a query of this name runs already; the checkpoint cannot be read or written.
     MixedPlanError
         The tables belong to different sessions.
     SessionSettingError
@@ -122,6 +127,7 @@ def start(
             hint="Create all of them from frames of one session.",
             where=user_line(),
         )
+    _check_name(spark, name)
     plan = lowered(wanted, compat, shards, align)
     prepare_workers(spark)
     clocked = any(work.needs_clock for work in plan.rounds)
@@ -136,13 +142,12 @@ def start(
     for one, output in zip(keyed, outputs, strict=True):
         one.sink.check(spark, _columns(output))
     keyed = [replace(one, sink=_shaped(one.sink, output)) for one, output in zip(keyed, outputs, strict=True)]
-    started = _query_id(spark, checkpoint) is not None
-    _check_plan(spark, checkpoint, plan, started=started)
+    started = _checked_start(spark, checkpoint, plan)
     frame = query_frame(plan, written_once(spark, checkpoint, plan, started=started))
     writer = frame.writeStream.outputMode("append").option("checkpointLocation", checkpoint)
     if name is not None:
         writer = writer.queryName(name)
-    writer = writer.trigger(**(trigger or {"processingTime": "1 second" if clocked else "0 seconds"}))
+    writer = _triggered(writer, trigger or {"processingTime": "1 second" if clocked else "0 seconds"})
     writer = writer.foreachBatch(_micro_batch_writer(plan, keyed, checkpoint))
     with configured(spark, plan.mode.shards):
         return writer.start()
@@ -272,12 +277,56 @@ def _check_kinds(checkpoint: Any, trigger: Any) -> None:
             hint="Give the path of a directory that only this query uses.",
             where=user_line(),
         )
-    if trigger is not None and not isinstance(trigger, Mapping):
+    if trigger is None:
+        return
+    known = set(signature(DataStreamWriter.trigger).parameters) - {"self"}
+    if not isinstance(trigger, Mapping) or not known.issuperset(trigger):
+        what = "a mapping" if not isinstance(trigger, Mapping) else f"made of {', '.join(sorted(known))}"
+        raise ArgumentError(f"trigger={trigger!r} is not {what}.", hint=_TRIGGER, where=user_line())
+
+
+def _triggered(writer: DataStreamWriter, trigger: Mapping[str, Any]) -> DataStreamWriter:
+    """Set when micro-batches start."""
+    try:
+        return writer.trigger(**trigger)
+    except (PySparkException, ValueError) as error:
+        said = str(error).split("\n")[0]
         raise ArgumentError(
-            f"trigger={trigger!r} is not a mapping.",
-            hint='Write it as {"availableNow": True} or {"processingTime": "10 seconds"}.',
+            f"trigger={dict(trigger)!r} is refused by Spark: {said}", hint=_TRIGGER, where=user_line()
+        ) from error
+
+
+def _check_name(spark: SparkSession, name: str | None) -> None:
+    """Refuse the name of a query that runs in the session."""
+    if name is not None and any(one.name == name for one in spark.streams.active):
+        raise ArgumentError(
+            f"A query of the name {name!r} runs in this session.",
+            hint="Stop it first, or give another name=.",
             where=user_line(),
         )
+
+
+def _checked_start(spark: SparkSession, checkpoint: str, plan: PhysicalPlan) -> bool:
+    """Check that the plan fits the checkpoint; return whether the checkpoint has been started.
+
+    What Spark says of a directory that it cannot read or write becomes one sentence: PySpark passes on what Java says.
+    """
+    try:
+        started = _query_id(spark, checkpoint) is not None
+        _check_plan(spark, checkpoint, plan, started=started)
+    except TablestreamError:
+        raise
+    except (PySparkException, Py4JJavaError, OSError) as error:
+        lines = [line.strip(" :") for line in str(error).split("\n") if line.strip()]
+        said = next(
+            (line for line in lines if not line.startswith("An error occurred")), type(error).__name__
+        )
+        raise ArgumentError(
+            f"The checkpoint {checkpoint} cannot be read or written: {said}",
+            hint="Give a directory that Spark can write. Another file system needs its jar and settings in Spark.",
+            where=user_line(),
+        ) from error
+    return started
 
 
 def _columns(output: OutputRequest) -> list[str]:

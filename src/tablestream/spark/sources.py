@@ -44,7 +44,7 @@ from tablestream.errors import ArgumentError, ColumnCollisionError, ReservedName
 from tablestream.operators.captured.capture import OF_ROWS
 from tablestream.row import Plain
 from tablestream.spark import blobs
-from tablestream.spark.analysis import Analysed, analysed, folding
+from tablestream.spark.analysis import Analysed, analysed, check_condition, folding
 from tablestream.spark.bootstrap_frame import Bootstrap, Reading, laid_out
 from tablestream.spark.columns import truth
 from tablestream.spark.lineage import JOIN, mixed_by
@@ -207,7 +207,7 @@ def describe(df: DataFrame, said: Description) -> Described:
         if order is not None:
             check_key_type(order.type, order.name, operator=said.name, where=said.where, role=role)
     if deletes is not None:
-        _analysed(df, [deletes.column.cast("boolean").alias("apply_as_deletes")], said)
+        check_condition(deletes, said.name, said.where)
     live = _live(origin, deletes)
     parts = [_readable(df, origin, one) for one in key]
     null_key = _null_key(origin, [] if said.records else parts)

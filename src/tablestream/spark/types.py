@@ -209,7 +209,7 @@ def common_key(
     if len(left) != len(right) or len(found) != len(common):
         raise KeyMismatchError(
             f"A key of ({shown[0]}) cannot be compared with a key of ({shown[1]}).",
-            hint="Cast one side, or give as many columns as the other table's key has.",
+            hint="Give on= the columns that hold the other table's key, as many as it has; or cast one side.",
             operator=operator,
             where=where,
         )

@@ -112,9 +112,11 @@ def _evaluated(
     )
     try:
         frame = _frame(spark, rows, given)
-    except (PySparkException, TypeError, ValueError) as error:
+    except (PySparkException, TypeError, ValueError, AssertionError) as error:
+        # Under Spark Connect PySpark says nothing.
+        columns = ", ".join(f"{name} {kind.simpleString()}" for name, kind in zip(names, kinds, strict=True))
         raise ArgumentError(
-            f"A value does not fit its column: {str(error).splitlines()[0]}",
+            f"A value does not fit its column: {(str(error) or columns).splitlines()[0]}",
             hint="Give values of Python's types for the column, or texts in all rows, which are cast.",
             where=user_line(),
         ) from error

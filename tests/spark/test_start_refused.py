@@ -1,0 +1,78 @@
+"""What `ts.start` and the methods before it refuse, in one sentence and before a query runs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import tablestream as ts
+from tablestream.errors import ArgumentError, PlanError
+from tests.spark.change_logs import ChangeLog
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+SCHEMA = "id int, op string, n int"
+
+
+@pytest.fixture
+def table(spark: SparkSession, tmp_path: Path) -> ts.Table:
+    return ts.table(ChangeLog(tmp_path / "log", SCHEMA).read(spark), "id", name="rows")
+
+
+@pytest.mark.parametrize(
+    ("trigger", "said"),
+    [
+        ("1 second", "is not a mapping"),
+        ({"every": "1 second"}, "is not made of availableNow, continuous"),
+        ({"processingTime": "1 sekunde"}, "refused by Spark.*sekunde"),
+    ],
+)
+def test_a_trigger_that_spark_does_not_know(table: ts.Table, tmp_path: Path, trigger: Any, said: str) -> None:
+    with pytest.raises(ArgumentError, match=said):
+        ts.start(table.to(ts.to_memory("refused")), checkpoint=tmp_path / "checkpoint", trigger=trigger)
+
+
+@pytest.mark.parametrize("checkpoint", ["/proc/nowhere/checkpoint", "s3://bucket/checkpoint"])
+def test_a_checkpoint_that_cannot_be_written(table: ts.Table, checkpoint: str) -> None:
+    with pytest.raises(
+        ArgumentError, match=f"The checkpoint {checkpoint} cannot be read or written"
+    ) as raised:
+        ts.start(table.to(ts.to_memory("refused")), checkpoint=checkpoint)
+    assert "test_start_refused.py" in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+def test_a_checkpoint_below_a_file(table: ts.Table, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(ArgumentError, match=r"cannot be read or written: .*not a directory"):
+        ts.start(table.to(ts.to_memory("refused")), checkpoint=tmp_path / "file" / "checkpoint")
+
+
+def test_the_name_of_a_query_that_runs(table: ts.Table, tmp_path: Path) -> None:
+    query = ts.start(table.to(ts.to_memory("first")), checkpoint=tmp_path / "first", name="shop")
+    try:
+        with pytest.raises(ArgumentError, match="A query of the name 'shop' runs in this session"):
+            ts.start(table.to(ts.to_memory("second")), checkpoint=tmp_path / "second", name="shop")
+    finally:
+        query.stop()
+
+
+def test_a_condition_that_is_not_boolean(spark: SparkSession, table: ts.Table, tmp_path: Path) -> None:
+    """As Spark's own filter: 'd' is not a truth value, and a query would end at the first row."""
+    with pytest.raises(PlanError, match="The condition n is of type int, and not boolean"):
+        table.filter("n")
+    log = ChangeLog(tmp_path / "other", SCHEMA).read(spark)
+    with pytest.raises(PlanError, match=r"The condition op is of type string.*op = 'd'"):
+        ts.table(log, "id", apply_as_deletes="op", name="rows")
+
+
+@pytest.mark.parametrize(
+    ("path", "said"), [(None, "is no path: None"), ("", "is empty"), (b"out", "is no path")]
+)
+def test_a_path_that_is_none(path: Any, said: str) -> None:
+    with pytest.raises(ArgumentError, match=said):
+        ts.to_files(path)
