@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from pyspark.sql import types as T
 
 from tablestream.connectors.debezium import Columns, DebeziumDecoder, infer
-from tests.cdc.rows import KEY, decode, wrapped
+from tests.cdc.rows import KEY, KEY_7, decode, wrapped
 from tests.cdc.vectors import HEADERS
 
 P = "io.debezium.time."
 C = "org.apache.kafka.connect.data."
 MICROS = 1709212455123456
+F32_TENTH = 0.10000000149011612
 TYPES: list[tuple[dict[str, Any], Any, str, Any]] = [
     ({"type": "boolean"}, True, "boolean", True),
     ({"type": "int8"}, -5, "tinyint", -5),
@@ -192,6 +195,10 @@ OTHER_COLUMNS: list[tuple[dict[str, Any], Any, T.DataType, Any]] = [
     ({"type": "string"}, "123.4", T.DecimalType(5, 2), "123.40"),
     ({"type": "double"}, 12.0, T.IntegerType(), 12),
     ({"type": "bytes", "name": C + "Decimal", "parameters": {"scale": "1"}}, "AQ==", T.DoubleType(), 0.1),
+    ({"type": "bytes", "name": C + "Decimal", "parameters": {"scale": "1"}}, "AQ==", T.FloatType(), F32_TENTH),
+    ({"type": "string"}, "0.1", T.FloatType(), F32_TENTH),
+    ({"type": "string"}, "0.10", T.FloatType(), F32_TENTH),
+    ({"type": "string"}, "0.100000001", T.FloatType(), F32_TENTH),
 ]  # fmt: skip
 MISFITS: list[tuple[dict[str, Any], Any, T.DataType, str]] = [
     ({"type": "int64", "name": P + "NanoTimestamp"}, 1, T.TimestampNTZType(), "has more digits than microseconds"),
@@ -204,6 +211,8 @@ MISFITS: list[tuple[dict[str, Any], Any, T.DataType, str]] = [
     ({"type": "double"}, 1e39, T.FloatType(), "is too large for float"),
     ({"type": "int64"}, 2**53 + 1, T.DoubleType(), "has more digits than double holds"),
     ({"type": "string"}, "0.1234567890123456789", T.DoubleType(), "has more digits"),
+    ({"type": "string"}, "0.12345678901", T.FloatType(), "has more digits"),
+    ({"type": "string"}, "16777217", T.FloatType(), "has more digits"),
     ({"type": "string"}, "1e5000", T.DecimalType(38, 0), "is not a number"),
     ({"type": "array", "items": {"type": "string"}}, "ab", T.ArrayType(T.StringType()), "is not an array"),
 ]  # fmt: skip
@@ -228,3 +237,15 @@ def test_a_value_that_does_not_fit_exactly_is_an_error(
     assert row["op"] is None
     assert row["error"].startswith("the field 'x' is ")
     assert error in row["error"]
+
+
+def test_the_shortest_text_of_a_float_is_read_as_that_float() -> None:
+    bits = np.random.default_rng(7).integers(0, 1 << 32, 2000, dtype=np.uint32)
+    floats = [one for one in bits.view(np.float32) if np.isfinite(one)]
+    columns = Columns(KEY, T.StructType([T.StructField("x", T.FloatType())]))
+    decoder = DebeziumDecoder(columns, decimals="string")
+    values = [json.dumps({"id": 7, "x": str(one)}).encode() for one in floats]
+    keys = pa.array([KEY_7] * len(values), pa.binary())
+    rows = decoder.decode(keys, pa.array(values, pa.binary()), pa.nulls(len(values), HEADERS))
+    assert rows.field("error").null_count == len(values)
+    assert rows.field("value").field("x").to_pylist() == [float(one) for one in floats]

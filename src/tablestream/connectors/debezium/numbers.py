@@ -53,6 +53,8 @@ _SPECIAL = {
 _MAX_BYTES = 1 << 10  # an unscaled number of 2,400 digits
 _EXACT = Context(prec=5000, Emax=10**6, Emin=-(10**6), traps=[Inexact, InvalidOperation])
 _MAX_SCALE = 2000
+#: So many digits tell a float from all others.
+_FLOAT_DIGITS = 9
 
 Number = int | Decimal | float
 """A float only for NaN and the infinities."""
@@ -273,9 +275,12 @@ def _float(value: Number, *, exact: bool) -> float:
 
 
 def _printed_float(value: Number) -> float:
-    """Return the float nearest to a number, as a double with few digits."""
+    """Return the float nearest to a number, as the double that has as many digits as the number."""
     found = _float(value, exact=False)
-    return found if isinstance(value, float) else float(f"{found:.9g}") if found != value else found
+    if isinstance(value, float) or found == value:
+        return found
+    digits = len(Decimal(value).normalize(_EXACT).as_tuple().digits)
+    return float(f"{found:.{min(digits, _FLOAT_DIGITS)}g}")
 
 
 def _same(value: Number, convert: Callable[[Number], float]) -> float:
