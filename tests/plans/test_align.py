@@ -14,7 +14,7 @@ import pytest
 from tablestream.operators.cells import column
 from tablestream.operators.operator import Context, keyed_changes
 from tablestream.planner.physical_plan import Align
-from tablestream.runtime.alignment import Alignment, Held, _indexed, progress_of
+from tablestream.runtime.alignment import TIMED, Alignment, Held, _indexed, progress_of
 from tablestream.runtime.rounds import EVERY_SHARD, Port
 from tablestream.state.cache import NoCache
 from tablestream.state.changes import KEY_HASH, LIVE, PARTITION, POSITION, TIME, TS
@@ -151,7 +151,7 @@ def test_an_order_by_times_beyond_the_years_of_python_goes_on() -> None:
     marks: dict[str, int] = {}
     for time in (end, end + 1):
         place = {"_t": column([time], kind), "_p": ["p"], "_o": [1], "_h0": [0]}
-        heard = pl.DataFrame({**place, "_lane": ["l"], "_heard": [1]})
+        heard = pl.DataFrame({**place, "_lane": ["l"], "_heard": [1], "_timed": [True]})
         message = pl.DataFrame({**place, "_kh": [1], "_live": [True], "v": ["row"]})
         state = ShardState(store, NoCache(), alignment.traces, "plan")
         context = Context(state.trace, Counter(), marks=marks)
@@ -215,6 +215,35 @@ def test_records_wait_in_the_order_of_any_plain_type(kind: pl.DataType, time: Ca
         assert Counter(number for frame in gone for number in frame) == due
         waiting -= due
     assert waiting.total() < 40
+
+
+def test_a_lane_whose_records_have_no_time_of_their_own_is_silent() -> None:
+    """Such as one in which only tombstones of a database's table arrive: it would be waited for without end."""
+    held = Held(
+        1,
+        Port(9, 9, 2, KEY_HASH, "target"),
+        keyed_changes(pl.Schema({"_k0": pl.Int64()}), pl.Struct({"c0": pl.Int64()})),
+        ordered=False,
+    )
+    alignment = Alignment(Port(2, 0, 1, EVERY_SHARD, "told"), (held,), 2, pl.Int64(), 10)
+    store, marks = MemoryStore(), dict[str, int]()
+
+    def released(now: int, timeless: int, *, has_time: bool = False) -> list[int]:
+        """Of a record in "a" that is as new as the clock, and one in "b" at a time."""
+        places = pl.DataFrame({TIME: [now, timeless], PARTITION: ["a", "b"], POSITION: [0, 0]})
+        told = progress_of(places.with_columns(pl.Series(TIMED, [True, has_time])), pl.col(PARTITION), now)
+        state = ShardState(store, NoCache(), alignment.traces, "")
+        context = Context(state.trace, Counter(), marks=marks)
+        messages = numbered([now], pl.Series([now], dtype=pl.Int64))
+        gone = [frame["_k0"] for _, frame in alignment.release({1: [messages], 2: [told]}, context)]
+        state.commit()
+        return sorted(number for frame in gone for number in frame)
+
+    assert released(100, 0) == released(110, 0) == []  # "b" is waited for
+    assert released(111, 0) == [100, 110]
+    assert released(112, 106, has_time=True) == []
+    assert released(122, 106) == []
+    assert released(123, 106) == [111, 112, 122]
 
 
 @of_each_kind

@@ -15,7 +15,7 @@ from tablestream.errors import MalformedRecordError, OrderError
 from tablestream.operators.deduplicate import Deduplicate
 from tablestream.operators.operator import Context
 from tablestream.runtime.order import number_messages
-from tablestream.runtime.rounds import METRICS, RANKS, Port
+from tablestream.runtime.rounds import EVERY_SHARD, METRICS, RANKS, Port
 from tablestream.spark import blobs, packing
 from tablestream.spark.packing import Consumer, Malformed, SourcePacker, _gathered
 from tablestream.state.cache import NoCache
@@ -25,6 +25,7 @@ from tablestream.state.store import MemoryStore
 from tablestream.time_zones import in_utc
 
 PORT, TOLD = Port(1, 1, 1, "_kh", "rows"), Port(2, 2, 2, "_kh", "rejected")
+PROGRESS = Port(3, 3, 3, EVERY_SHARD, "progress")
 
 
 def packed(
@@ -33,6 +34,7 @@ def packed(
     compat: bool = False,
     ordered: bool = False,
     cut: int | None = None,
+    progress: Port | None = None,
 ) -> dict[int, pl.DataFrame]:
     """Pack records of one file, in two parts if they are cut; return the messages by port."""
     packer = SourcePacker(
@@ -45,6 +47,8 @@ def packed(
         malformed=malformed,
         rejecting=(TOLD,),
         refuse_negative_time=compat,
+        progress=progress,
+        lanes=True,
     )
     schema = pa.schema(
         [
@@ -61,6 +65,7 @@ def packed(
             *([("__position", pa.int64())] if "__position" in records[0] else []),
             *([("__time", pa.int64())] if ordered else []),
             *([("__timeless", pa.bool_())] if "__timeless" in records[0] else []),
+            *([("__now", pa.int64())] if "__now" in records[0] else []),
         ]
     )
     defaults = {"__null_key": False, "__mark0": "file", "__to1__kh": 7, "__to1__live": True, "__record": "{}"}
@@ -86,6 +91,18 @@ def test_a_record_whose_time_is_of_another_clock_is_behind_the_record_before_it(
     records = [{"__ts": ts, "__timeless": timeless} for ts, timeless in places]
     rows = packed(*records, cut=cut)[PORT.number]
     assert rows.select("_t", "_o", "_ts").rows() == [(0, 0, 900), (3, 1, 3), (3, 2, 901), (4, 3, 4)]
+
+
+def test_a_partition_tells_whether_any_record_of_it_has_a_time_of_its_own() -> None:
+    records = [
+        {"__ts": ts, "__timeless": timeless, "__mark0": file, "__now": 8}
+        for ts, timeless, file in ((900, True, "a"), (3, False, "b"), (901, True, "b"))
+    ]
+    told = packed(*records, progress=PROGRESS)[PROGRESS.number]
+    assert told.select("_p", "_t", "_heard", "_timed").sort("_p").rows() == [
+        ("0000\ta", 0, 8, False),
+        ("0000\tb", 3, 8, True),
+    ]
 
 
 def test_source_partitions_may_come_mixed() -> None:

@@ -16,7 +16,8 @@ Waiting records are in an index by their time in the order. The index converts n
 no integer that keeps its order: if the order is by text, all waiting records are read in every micro-batch.
 
 A source from which nothing has arrived holds back everything. A lane that was silent for ``idle_us`` (by the
-micro-batch's recorded time) no longer holds others back. Its later records may be late, and are released at once.
+micro-batch's recorded time) no longer holds others back. Its later records may be late, and are released at once. A
+lane is silent, too, while its records have no time of their own, such as tombstones of a database's table.
 """
 
 from __future__ import annotations
@@ -37,6 +38,8 @@ from tablestream.state.trace import Trace, TraceSpec
 
 #: Of a lane: its name, how far it has come, and when it last sent records, in microseconds since 1970.
 LANE, HEARD = "_lane", "_heard"
+#: Whether a record of the source partition had a time of its own.
+TIMED = "_timed"
 _ZERO, _EXISTS, _RANK, _ARRIVAL, _INDEXED = "_zero", "_exists", "_h0", "_arrival", "_at"
 _ARRIVALS = "arrivals"
 _LARGEST = float(1 << 62)
@@ -188,16 +191,17 @@ class _Lanes:
         if not progress:
             return
         frames = [
-            frame.select(PARTITION, pl.col(TIME).cast(self._alignment.time), LANE, HEARD)
+            frame.select(PARTITION, pl.col(TIME).cast(self._alignment.time), LANE, HEARD, TIMED)
             for frame in progress
         ]
-        of_partition = pl.concat(frames).group_by(PARTITION, LANE).agg(pl.col(TIME, HEARD).max())
+        of_partition = pl.concat(frames).group_by(PARTITION, LANE).agg(pl.col(TIME, HEARD, TIMED).max())
         heard = set()
-        for partition, lane, time, now in zip(*map(cells, of_partition.sort(PARTITION)), strict=True):
+        for partition, lane, time, now, timed in zip(*map(cells, of_partition.sort(PARTITION)), strict=True):
             before, last = self._known.get(lane, (None, now))
             if before is not None:
                 self.floors[partition] = before
-            self._known[lane] = (time if before is None else max(before, time), max(last, now))
+            furthest = time if before is None else max(before, time)
+            self._known[lane] = (furthest, max(last, now) if timed else last)
             heard.add(lane)
         changed = [(0, lane, *self._known[lane], True) for lane in sorted(heard)]
         schema = self._trace.spec.schema
@@ -218,12 +222,15 @@ def progress_of(places: pl.DataFrame, lane: pl.Expr, now_us: int) -> pl.DataFram
     Parameters
     ----------
     places
-        The order columns of their records.
+        The order columns of their records; with a column `TIMED` if some have no time of their own.
     lane
         The lane of each.
     now_us
         The micro-batch's recorded time, in microseconds since 1970.
     """
-    furthest = places.group_by(PARTITION).agg(pl.col(TIME, POSITION).max())
+    if TIMED not in places.columns:
+        places = places.with_columns(pl.lit(value=True).alias(TIMED))
+    furthest = places.group_by(PARTITION).agg(pl.col(TIME, POSITION, TIMED).max())
     rank = pl.lit(0, pl.Int64).alias(_RANK)
-    return furthest.select(*ROOT, rank, lane.alias(LANE), pl.lit(now_us, pl.Int64).alias(HEARD))
+    now = pl.lit(now_us, pl.Int64).alias(HEARD)
+    return furthest.select(*ROOT, rank, lane.alias(LANE), now, TIMED)

@@ -20,7 +20,7 @@ from tablestream.errors import MalformedRecordError, OrderError
 from tablestream.operators.deduplicate import NUMBER
 from tablestream.operators.events import ints
 from tablestream.operators.reasons import MALFORMED, NULL_KEY, NULL_TIME, OUT_OF_ORDER
-from tablestream.runtime.alignment import progress_of
+from tablestream.runtime.alignment import TIMED, progress_of
 from tablestream.runtime.rejections import Shown
 from tablestream.runtime.rounds import RANKS, Port
 from tablestream.spark import blobs
@@ -180,7 +180,8 @@ class SourcePacker:
             packed += [blob for one in self.consumers for blob in self._pack(one, one.of(accepted))]
             if self.progress is not None and (timed := frame.filter(pl.col(TIME).is_not_null())).height:
                 lane = pl.col(PARTITION) if self.lanes else pl.lit(f"{self.number:04d}")
-                progress = progress_of(timed.select(ROOT), lane, timed["__now"][0])
+                own = [~pl.col("__timeless").alias(TIMED)] if "__timeless" in timed.columns else []
+                progress = progress_of(timed.select(*ROOT, *own), lane, timed["__now"][0])
                 packed += blobs.pack(self.progress, progress, self.shards)
             yield from blobs.record_batches(packed)
         yield from blobs.record_batches(blobs.counters(0, dropped))
