@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from tablestream.arguments import check_known, checked_length, listed
-from tablestream.calling import user_line
+from tablestream.calling import user_line, warn
 from tablestream.connectors.avro import confluent_avro
 from tablestream.connectors.debezium_frame import decoded, transaction_ends
 from tablestream.connectors.files import Option
@@ -197,7 +197,8 @@ class Debezium:
             worker's log. A record cannot be decoded if its schema says that such a column cannot be null, or if it also
             lacks a column of the table that is not `unchanged`.
         except_columns
-            Columns of the database's table to leave out: such a column is neither counted nor refused.
+            Columns of the database's table to leave out: such a column is neither counted nor refused. A name that no
+            record has is named in a warning, or in a worker's log.
         unchanged
             Columns whose null means "as before", for records with partial rows.
         source
@@ -268,6 +269,7 @@ class Debezium:
 
     def _inferred(self, name: str, topic: str, left_out: tuple[str, ...], where: str) -> Columns:
         """The columns of the first record of a topic that has a schema."""
+        from tablestream.connectors.debezium.added import absent
         from tablestream.connectors.debezium.inference import infer
 
         if isinstance(self._source, DataFrame):
@@ -283,6 +285,9 @@ class Debezium:
                 found = infer([record], prefix=self._settings["prefix"], avro=self._settings["avro"])
             except ArgumentError:
                 continue
+            fields = [*found.key.names, *found.value.names]
+            for missing in (one for one in left_out if one not in fields):
+                warn(absent(name, missing, fields))
             value = [one for one in found.value if one.name not in left_out]
             return replace(found, value=T.StructType(value))
         raise ArgumentError(

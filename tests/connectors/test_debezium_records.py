@@ -401,6 +401,24 @@ def test_a_field_without_a_column_is_announced_once(caplog: pytest.LogCaptureFix
     )
 
 
+def test_a_field_that_is_left_out_and_that_no_record_has_is_announced_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """It is no error: a column can be added after the first records."""
+    columns = Columns(KEY, T.StructType([]))
+    value = pa.array([None, json.dumps(envelope()).encode()], pa.binary())
+    for _ in range(2):
+        decoder = DebeziumDecoder(columns, except_columns=("name", "nam", "size"))
+        decoder.left_out.announce("s.left")  # nothing is known before the first row
+        for _ in range(2):
+            decoder.decode(pa.array([KEY_7, KEY_7]), value, pa.nulls(2, HEADERS))
+            decoder.left_out.announce("s.left")
+    assert [one.getMessage() for one in caplog.records] == [
+        f"s.left: except_columns= names '{name}', which no record has had so far. Records have 'id', 'name'."
+        for name in ("nam", "size")
+    ]
+
+
 def test_a_table_without_a_key_is_refused_with_what_to_do() -> None:
     db = ts.from_debezium(cast("Any", object()), "db", bootstrap_servers="host:9092")
     with pytest.raises(ArgumentError, match=r"key= is missing.*message\.key\.columns"):

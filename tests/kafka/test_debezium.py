@@ -50,6 +50,9 @@ def test_columns_come_from_the_records_schema(spark: SparkSession, topics: Topic
         "Table 'shop.tickers' [key ticker: string]"
         " [exchange: string, price: decimal(12,4), at: timestamp, note: string]"
     )
+    with pytest.warns(UserWarning, match="except_columns= names 'notes', which no record has had so far"):
+        less = shop.table("shop.tickers", topic=topic, except_columns=["notes", "note"])
+    assert less.columns == ["ticker", "exchange", "price", "at"]
     counts = run(table.to(sink), checkpoint=tmp_path / "checkpoint", shards=2)
     state: dict[Any, Any] = {}
     for row in sorted(sink.rows(), key=lambda one: one["_order"]):

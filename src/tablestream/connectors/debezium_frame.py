@@ -94,6 +94,7 @@ def _on_workers(decoder: DebeziumDecoder, table: str) -> Any:
     def debezium(key: pa.Array, value: pa.Array, headers: pa.Array) -> pa.Array:
         rows = decoder.decode(key, value, headers)
         announce(rows.field("added"), table)
+        decoder.left_out.announce(table)
         return rows
 
     return F.arrow_udf(debezium, _all_nullable(decoder.result))  # type: ignore[attr-defined]  # PySpark's stubs lack it

@@ -11,13 +11,16 @@ is any other                                       is read without it; the field
 =================================================  ============================================================
 
 A row lacks no column of partial rows: what it leaves out is as before.
+
+A name in ``except_columns`` that no record has is no error: a column may have been added after the first records, or
+dropped before the last ones. It is named in the log, with the fields that the records have.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -60,7 +63,7 @@ class Fields:
         return {i: why for i, why in found.items() if why is not None}
 
     def _refusal(self, row: Row, added: Sequence[str], wire: Wire | None) -> str | None:
-        needed = [name for name in added if wire and (field := wire.field(name)) and not field.optional]
+        needed = [name for name in added if wire and (found := wire.field(name)) and not found.optional]
         if needed:
             return (
                 f"the table has no column for {_quoted(needed)}, which cannot be null: give it in columns=, or in"
@@ -73,6 +76,47 @@ class Fields:
                 " was renamed, give its new name in columns=; otherwise give except_columns= what is not to be read"
             )
         return None
+
+
+@dataclass
+class LeftOut:
+    """The names of fields that are left out on purpose, until a record has them.
+
+    Attributes
+    ----------
+    names
+        The names that no record has had.
+    fields
+        The fields that records have had, in their order.
+    """
+
+    names: tuple[str, ...]
+    fields: dict[str, None] = field(default_factory=dict)
+
+    def look(self, rows: Sequence[Row | None]) -> None:
+        """Look for the names in some rows."""
+        if not self.names:
+            return
+        for row in rows:
+            self.fields.update(dict.fromkeys(row or ()))
+        self.names = tuple(name for name in self.names if name not in self.fields)
+
+    def announce(self, table: str) -> None:
+        """Name those that no record has had so far, each once in a process; stop looking for them."""
+        if self.names and self.fields:
+            for name in self.names:
+                if (table, name) not in _announced:
+                    _announced.add((table, name))
+                    _log.warning(absent(table, name, self.fields))
+            self.names = ()
+
+
+def absent(table: str, name: str, fields: Iterable[str]) -> str:
+    """Say that records do not have a field that is left out on purpose."""
+    return (
+        f"{table}: except_columns= names '{name}', which no record has had so far. Records have"
+        f" {_quoted(fields)}."
+    )
 
 
 def announce(added: pa.Array, table: str) -> None:

@@ -36,7 +36,7 @@ import pyarrow as pa
 from pyspark.sql import types as T
 
 from tablestream.connectors.debezium import source as sources
-from tablestream.connectors.debezium.added import Fields
+from tablestream.connectors.debezium.added import Fields, LeftOut
 from tablestream.connectors.debezium.avro import AvroReader
 from tablestream.connectors.debezium.batch import META_TYPES, Meta, RecordReader, Records
 from tablestream.connectors.debezium.columns import Columns, Errors, Row
@@ -191,6 +191,7 @@ class DebeziumDecoder:
         )
         chosen = self._source_columns(records)
         added = self._fields.added(rows)
+        self.left_out.look(rows)
         errors: Errors = {}
         for found in (records.errors, keys.errors, values.errors, before.errors, after.errors):
             errors = found | errors
@@ -214,6 +215,11 @@ class DebeziumDecoder:
             pa.array(map(errors.get, range(len(rows))), pa.string(), size=len(rows)),
         ]
         return pa.StructArray.from_arrays(arrays, fields=list(self.schema))
+
+    @cached_property
+    def left_out(self) -> LeftOut:
+        """Which of `except_columns` no record has had."""
+        return LeftOut(self.except_columns)
 
     @cached_property
     def _modes(self) -> Modes:
