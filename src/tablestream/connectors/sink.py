@@ -31,6 +31,7 @@ NUMBER = "number"
 CHANGE_COLUMNS = (CHANGE_TYPE, TIMESTAMP, ORDER)
 """The columns of a frame of changes that belong neither to the key nor to the value."""
 
+_DIRECTORY = "Give a directory."
 _PASSWORD_IN_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^/@]*:[^/@]*@")
 
 
@@ -149,10 +150,12 @@ def checked_path(path: str | os.PathLike[str], what: str) -> str:
     ArgumentError
         It is none, or empty, or a URL that contains a password. The message does not show it.
     """
-    text = os.fspath(path) if isinstance(path, str | os.PathLike) else None
-    if not isinstance(text, str) or not text:
-        said = "is empty" if text == "" else f"is no path: {path!r}"
-        raise ArgumentError(f"The path of {what} {said}.", hint="Give a directory.", where=user_line())
+    given: object = path
+    if not isinstance(given, str | os.PathLike):
+        raise ArgumentError(f"The path of {what} is no path: {given!r}.", hint=_DIRECTORY, where=user_line())
+    text = os.fspath(path)
+    if not text:
+        raise ArgumentError(f"The path of {what} is empty.", hint=_DIRECTORY, where=user_line())
     if _PASSWORD_IN_URL.match(text):
         raise ArgumentError(
             f"The path of {what} is a URL that contains a password, which plans, logs and checkpoints would show.",
