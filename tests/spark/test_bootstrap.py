@@ -156,8 +156,8 @@ def test_a_driver_that_ends_while_it_writes_starts_again(
 def test_rows_of_a_start_that_failed_are_not_those_of_the_next(shop: Shop) -> None:
     """The next one may read the log from another place, and the rows in another way."""
     checkpoint = shop.directory / "checkpoint"
-    with pytest.raises(TypeError, match="never"):
-        ts.start(shop.orders().to(shop.sink), checkpoint=checkpoint, trigger={"never": True})
+    with pytest.raises(ArgumentError, match="never"):
+        ts.start(shop.orders().to(shop.sink), checkpoint=checkpoint, trigger={"processingTime": "never"})
     assert len(shop.kept) >= 2
     orders = shop.orders(bootstrap=shop.orders_rows.where("id < 3"), sequence_by="amount")
     shop.run(orders.to(shop.sink))
