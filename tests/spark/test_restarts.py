@@ -12,7 +12,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as F
 
 import tablestream as ts
-from tablestream.errors import CheckpointMovedError, PlanChangedError
+from tablestream.errors import ArgumentError, CheckpointMovedError, PlanChangedError
 from tests.spark.change_logs import ALL, START, ChangeLog, run
 
 if TYPE_CHECKING:
@@ -114,10 +114,10 @@ def test_what_waits_for_an_output_is_part_of_the_plan(
 
 
 def test_a_plan_that_never_ran_binds_nobody(spark: SparkSession, log: ChangeLog, tmp_path: Path) -> None:
-    with pytest.raises(Exception, match="trigger"):
-        ts.start(
-            joined(log, spark).to(ts.to_memory("x")), checkpoint=str(tmp_path / "c"), trigger={"trigger": 1}
-        )
+    trigger = {"processingTime": "never"}
+    with pytest.raises(ArgumentError, match="never"):
+        ts.start(joined(log, spark).to(ts.to_memory("x")), checkpoint=tmp_path / "c", trigger=trigger)
+    assert (tmp_path / "c" / "tablestream").exists()
     run(joined(log, spark, how="inner").to(ts.to_memory("restarts")), checkpoint=tmp_path / "c")
 
 
