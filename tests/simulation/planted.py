@@ -191,13 +191,13 @@ def _format_not_looked_at() -> AbstractContextManager[Any]:
 
 def _sink_goes_by_names() -> AbstractContextManager[Any]:
     """A sink recognises a micro-batch by the name of the output that wrote it."""
-    names: dict[tuple[int, int], str] = {}
+    names: dict[tuple[MarkingSink, int], str] = {}
 
     def write(sink: MarkingSink, changes: Any, micro_batch_id: int, _: str, output_name: str) -> None:
-        if names.get((id(sink), micro_batch_id)) != output_name:
+        if names.get((sink, micro_batch_id)) != output_name:
             sink.put(changes, micro_batch_id)
             sink.mark(micro_batch_id)
-            names[id(sink), micro_batch_id] = output_name
+            names[sink, micro_batch_id] = output_name
 
     return mock.patch.object(MarkingSink, "write", write)
 

@@ -33,7 +33,7 @@ class Frame:
         """Do nothing."""
 
 
-@dataclass
+@dataclass(eq=False)
 class MarkingSink:
     """Writes change by change, and then a mark. Readers see what is marked.
 
