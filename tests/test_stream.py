@@ -180,6 +180,16 @@ def test_estimates_are_of_streams(flights: ts.Stream, planes: ts.Table) -> None:
     )  # fmt: skip
 
 
+def test_estimates_of_distinct_texts_refuse_collations(flights: ts.Stream) -> None:
+    estimate = ts.functions.approx_count_distinct("plane collate UTF8_LCASE")
+    refused(
+        lambda: flights.group_by("id").agg(n=estimate),
+        UnsupportedTypeError,
+        "collate",
+        operator="flights_agg",
+    )
+
+
 def test_reserved_names(flights: ts.Stream) -> None:
     refused(lambda: flights.select(F.lit(1).alias("_timestamp")), ReservedNameError, operator="flights")
 

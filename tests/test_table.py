@@ -267,6 +267,80 @@ def test_what_has_no_order_cannot_order_records(
     )
 
 
+@pytest.mark.parametrize("aggregate", ["min", "max", "count_distinct", "collect_set"])
+@pytest.mark.parametrize("given", ["word", "array(word)", "named_struct('w', word)"])
+def test_aggregates_that_compare_values_refuse_collations(
+    flights: ts.Table, aggregate: str, given: str
+) -> None:
+    function = getattr(ts.functions, aggregate)(given)
+    refused(
+        lambda: flights.group_by("plane").agg(one=function),
+        UnsupportedTypeError,
+        "'one",
+        "string collate UTF8_LCASE",
+        f"{aggregate}()",
+        "cast('string')",
+        operator="flights_agg",
+    )
+
+
+def test_top_refuses_an_order_by_a_collation(flights: ts.Table) -> None:
+    grouped = flights.group_by("plane")
+    refused(
+        lambda: grouped.top(1, ["seats", "word"], name="t"),
+        UnsupportedTypeError,
+        "'word'",
+        "top()",
+        operator="t",
+    )
+
+
+def test_foreign_keys_with_a_collation_are_refused(flights: ts.Table, planes: ts.Table) -> None:
+    stream = flights.to_stream(name="s")
+    calls: dict[str, Callable[[], object]] = {
+        "flights_planes_join": lambda: flights.join(planes, on="word"),
+        "flights_join_many": lambda: flights.join_many(ts.lookup(planes, on="word")),
+        "planes_flights_one_to_many": lambda: planes.one_to_many(flights, on="word"),
+        "s_planes_join": lambda: stream.join(planes, on="word"),
+    }
+    for operator, call in calls.items():
+        refused(call, UnsupportedTypeError, "'word'", "foreign key", "cast('string')", operator=operator)
+
+
+def test_groups_and_new_keys_with_a_collation_are_refused(flights: ts.Table) -> None:
+    refused(lambda: flights.group_by("word"), UnsupportedTypeError, "'word'", "a key", operator="flights")
+    stream = flights.to_stream(name="s")
+    refused(lambda: stream.select_key("word"), UnsupportedTypeError, "'word'", "a key", operator="s")
+
+
+def test_collations_that_nobody_compares_are_carried(flights: ts.Table, planes: ts.Table) -> None:
+    grouped, text = flights.group_by("plane"), F.lower(F.col("word").cast("string"))
+    carried = {
+        name: getattr(ts.functions, name)("word") for name in ("first", "last", "collect_list", "count")
+    }
+    assert grouped.agg(**carried, least=ts.functions.min(text)).columns == ["plane", *carried, "least"]
+    assert grouped.top(1, text).columns[:2] == ["plane", "rank"]
+    assert "word" in flights.filter("word = 'A'").join(planes, on="plane", suffixes=("", "_2")).columns
+
+
+@pytest.mark.parametrize(
+    ("made", "shown"),
+    [
+        ("named_struct('a', id, 'a', seats)", "'s' has two fields called 'a'"),
+        ("array(named_struct('a', id, 'a', seats))", "'s.element' has two fields called 'a'"),
+        ("map('k', named_struct('a', id, 'a', seats))", "'s.value' has two fields called 'a'"),
+    ],
+)
+def test_a_struct_with_two_fields_of_one_name(
+    log: DataFrame, flights: ts.Table, made: str, shown: str
+) -> None:
+    column = F.expr(made).alias("s")
+    refused(lambda: ts.table(log.select("id", column), "id"), UnsupportedTypeError, shown, operator="table")
+    refused(lambda: flights.select(column), UnsupportedTypeError, shown, "alias", operator="flights")
+    other = F.expr("named_struct('a', id, 'A', seats)").alias("s")
+    assert flights.select(other).columns == ["id", "s"]
+
+
 def test_a_source_without_positions_warns(spark: SparkSession) -> None:
     frame = spark.readStream.format("rate").load()
     with pytest.warns(UserWarning, match="without positions") as caught:

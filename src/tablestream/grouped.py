@@ -20,7 +20,7 @@ from tablestream.functions import count as count_rows
 from tablestream.operators.reduce.fold import UserFunctions
 from tablestream.spark.analysis import Analysed
 from tablestream.spark.columns import quoted, spark_type
-from tablestream.spark.types import arrow_type
+from tablestream.spark.types import arrow_type, check_bytewise
 from tablestream.topology.graph import shown_name
 from tablestream.topology.nodes import Aggregate, Field, Fields, Measure, Named, Node, Top
 from tablestream.values import carried, check_names, checked_value
@@ -28,6 +28,8 @@ from tablestream.values import carried, check_names, checked_value
 if TYPE_CHECKING:
     from tablestream.tables import Table
 
+#: The aggregates that compare values with each other.
+_COMPARING = frozenset({"min", "max", "count_distinct", "collect_set", "approx_count_distinct"})
 _UNORDERED = (T.ArrayType, T.MapType, T.StructType, T.BinaryType, T.BooleanType)
 
 
@@ -253,7 +255,7 @@ class GroupedTable(_Grouped):
         ArgumentError
             No column is given, one has no name, or one is not an aggregate.
         UnsupportedTypeError
-            ``min`` or ``max`` of a type without an order.
+            ``min`` or ``max`` of a type without an order; or values that are compared are strings with a collation.
 
         References
         ----------
@@ -361,7 +363,7 @@ class GroupedTable(_Grouped):
         ColumnCollisionError
             A column of the result has the name of another one.
         UnsupportedTypeError
-            A type in `order_by` has no order.
+            A type in `order_by` has no order, or is a string with a collation.
 
         Notes
         -----
@@ -422,6 +424,7 @@ class GroupedTable(_Grouped):
             )
         columns = carried(self._rows, [as_column(one, self._rows.columns) for one in given], operator, where)
         for one in columns:
+            check_bytewise(one.type, one.name, operator=operator, where=where, role="the order of top()")
             if isinstance(one.type, _UNORDERED):
                 raise UnsupportedTypeError(
                     f"Rows cannot be ranked by {one.name} of type {one.type.simpleString()}.",
@@ -537,6 +540,9 @@ class GroupedStream(_Grouped):
 
 def _check_input(function: AggregateFunction, one: Analysed, operator: str, where: str) -> None:
     """Refuse types that cannot be added up, or have no order."""
+    if function.name in _COMPARING:
+        role = f"what {function.name}() compares"
+        check_bytewise(one.type, one.name, operator=operator, where=where, role=role)
     summed = function.name in {"sum", "avg", "approx_percentile"}
     ordered = function.name in {"min", "max"}
     if (summed and not isinstance(one.type, T.NumericType)) or (ordered and isinstance(one.type, _UNORDERED)):

@@ -16,7 +16,7 @@ from tablestream.errors import ArgumentError, ColumnCollisionError, NotVersioned
 from tablestream.row import LEFT, RIGHT, Given, Plain, Row, plain, renamed, side_column
 from tablestream.spark.analysis import folding, unlogged
 from tablestream.spark.columns import SparkExpression
-from tablestream.spark.types import common_key
+from tablestream.spark.types import check_bytewise, common_key
 from tablestream.topology.graph import base_of, history_of, shown_name
 from tablestream.topology.nodes import Field, Fields, Named, Node
 from tablestream.values import carried, checked_value, empty, schema_of, taken_apart, types_of
@@ -115,6 +115,8 @@ class Joining:
             on = list(map(given.of, listed(on(row, key_row) if wants_key else on(row))))
         rows = empty(self.spark, schema_of([*self.left.key, *self.left.value]))
         pointers = carried(rows, as_columns(listed(on), rows.columns), self.operator, self.where)
+        for one in pointers:
+            check_bytewise(one.type, one.name, operator=self.operator, where=self.where, role="a foreign key")
         key = self.right.key
         common = common_key(
             [one.type for one in pointers], types_of(key), operator=self.operator, where=self.where

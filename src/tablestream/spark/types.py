@@ -61,7 +61,7 @@ def arrow_type(kind: T.DataType, column: str, *, operator: str = "", where: str 
     Raises
     ------
     UnsupportedTypeError
-        If the type, or one inside it, cannot be carried unchanged.
+        If the type, or one inside it, cannot be carried unchanged, or a struct has two fields of one name.
 
     Examples
     --------
@@ -81,6 +81,7 @@ def arrow_type(kind: T.DataType, column: str, *, operator: str = "", where: str 
     if isinstance(kind, T.MapType):
         return pa.map_(inside(kind.keyType, f"{column}.key"), inside(kind.valueType, f"{column}.value"))
     if isinstance(kind, T.StructType) and type(kind) is T.StructType:
+        _check_field_names(kind, column, operator, where)
         return pa.struct((one.name, inside(one.dataType, f"{column}.{one.name}")) for one in kind.fields)
     raise UnsupportedTypeError(
         f"Column '{column}' has the type {kind.simpleString()}, which is not supported.",
@@ -88,6 +89,18 @@ def arrow_type(kind: T.DataType, column: str, *, operator: str = "", where: str 
         operator=operator,
         where=where,
     )
+
+
+def _check_field_names(kind: T.StructType, column: str, operator: str, where: str) -> None:
+    """Refuse a struct with two fields of one name: Arrow's structs are read by names."""
+    twice = sorted({name for name in kind.names if kind.names.count(name) > 1})
+    if twice:
+        raise UnsupportedTypeError(
+            f"Column '{column}' has two fields called '{twice[0]}': {kind.simpleString()}.",
+            hint="Give each field of the struct a name of its own, with alias; or exclude the column.",
+            operator=operator,
+            where=where,
+        )
 
 
 def check_key_type(
@@ -106,18 +119,53 @@ def check_key_type(
         With the column's name.
     """
     arrow_type(kind, column, operator=operator, where=where)
+    check_bytewise(kind, column, operator=operator, where=where, role=role)
     if isinstance(kind, T.StructType):
         for one in kind.fields:
             check_key_type(one.dataType, f"{column}.{one.name}", operator=operator, where=where, role=role)
     elif isinstance(kind, T.ArrayType):
         check_key_type(kind.elementType, f"{column}.element", operator=operator, where=where, role=role)
-    elif isinstance(kind, T.MapType) or (isinstance(kind, T.StringType) and kind.simpleString() != "string"):
+    elif isinstance(kind, T.MapType):
         raise UnsupportedTypeError(
             f"Column '{column}' of type {kind.simpleString()} cannot be (part of) {role}.",
-            hint="Use types with equality and order: no maps, no strings with a collation.",
+            hint="Use types with equality and order: no maps.",
             operator=operator,
             where=where,
         )
+
+
+def check_bytewise(kind: T.DataType, column: str, *, operator: str, where: str, role: str) -> None:
+    """Refuse strings with a collation, also inside other types: values are compared by their bytes.
+
+    Parameters
+    ----------
+    role
+        What the values are compared for, such as ``a key``, for the error.
+
+    Raises
+    ------
+    UnsupportedTypeError
+        With the column's name.
+    """
+    for name, part in _parts(kind):
+        check_bytewise(part, f"{column}.{name}", operator=operator, where=where, role=role)
+    if isinstance(kind, T.StringType) and kind != T.StringType():
+        raise UnsupportedTypeError(
+            f"Column '{column}' of type {kind.simpleString()} cannot be (part of) {role}: texts are compared by"
+            " their bytes, not by a collation.",
+            hint="Cast it to a plain string, as in F.lower(F.col(...).cast('string')) to ignore upper and lower case.",
+            operator=operator,
+            where=where,
+        )
+
+
+def _parts(kind: T.DataType) -> list[tuple[str, T.DataType]]:
+    """The types directly inside a type, with their names."""
+    if isinstance(kind, T.StructType):
+        return [(one.name, one.dataType) for one in kind.fields]
+    if isinstance(kind, T.ArrayType):
+        return [("element", kind.elementType)]
+    return [("key", kind.keyType), ("value", kind.valueType)] if isinstance(kind, T.MapType) else []
 
 
 def common_type(left: T.DataType, right: T.DataType) -> T.DataType | None:
