@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F
 
+import tablestream as ts
 from tablestream.connectors.delta import TXN_APP_ID, TXN_VERSION, DeltaSink, to_delta
 from tablestream.errors import ArgumentError, PlanError, SessionSettingError
 from tests.connectors.changes import KEY, changes
+from tests.spark.change_logs import ChangeLog, run
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+    from tablestream.tables import Table
 
 
 class Target:
@@ -117,6 +123,73 @@ def test_table_without_a_column_is_refused(table: Target) -> None:
     table.spark.createDataFrame([], "k1 INT, `k.2` STRING").write.format("delta").save(table.sink.path)
     with pytest.raises(PlanError, match="no column 'v'"):
         table.write(changes(table.spark, 0, (1, "a", "x")), 0)
+
+
+#: The columns of `logged`, and a column of a table that does not hold all values.
+PRICES = {"price": "DECIMAL(10,4)", "amount": "BIGINT", "part": "STRUCT<n: DOUBLE, names: ARRAY<STRING>>"}
+TOO_NARROW = {
+    "price": ("DECIMAL(10,1)", "price", "decimal(10,1)", "decimal(10,4)"),
+    "amount": ("INT", "amount", "int", "bigint"),
+    "part": ("STRUCT<n: INT, names: ARRAY<STRING>>", "part.n", "int", "double"),
+}
+
+
+def logged(spark: SparkSession, directory: Path) -> Table:
+    """A table of a changelog with two rows, a micro-batch each."""
+    log = ChangeLog(directory / "orders", "id INT, " + ", ".join(f"{one} {PRICES[one]}" for one in PRICES))
+    row = {"price": 1.2345, "amount": 2**40, "part": {"n": 1.7, "names": ["a"]}}
+    log.add([row | {"id": 1}], [row | {"id": 2}])
+    return ts.table(log.read(spark), "id", name="orders")
+
+
+def existing(spark: SparkSession, path: Path, **columns: str) -> DeltaSink:
+    """An empty Delta table with the columns of `logged`, some of other types."""
+    columns = {"id": "INT"} | PRICES | columns
+    ddl = ", ".join(f"{name} {kind}" for name, kind in columns.items())
+    spark.sql(f"CREATE TABLE delta.`{path}` ({ddl}) USING delta")
+    return to_delta(path)
+
+
+@pytest.mark.parametrize("column", TOO_NARROW)
+def test_a_table_that_does_not_hold_all_values_is_refused_at_the_start(
+    delta_spark: SparkSession, tmp_path: Path, column: str
+) -> None:
+    narrow, name, stored, wanted = TOO_NARROW[column]
+    sink = existing(delta_spark, tmp_path / "out", **{column: narrow})
+    output = logged(delta_spark, tmp_path).to(sink)
+    with pytest.raises(PlanError) as refused:
+        ts.start(output, checkpoint=tmp_path / "checkpoint", shards=1)
+    assert refused.value.reason == (
+        f"The Delta table at {tmp_path}/out has the column '{name}' of type {stored}, which does not hold all values of"
+        f" the output's {wanted}."
+    )
+    assert "Cast the column in select(...)" in refused.value.hint
+    assert not (tmp_path / "checkpoint").exists()
+
+
+def test_a_wider_table_gets_every_value_as_it_is(delta_spark: SparkSession, tmp_path: Path) -> None:
+    wider = "STRUCT<names: ARRAY<STRING>, n: DOUBLE>"
+    sink = existing(delta_spark, tmp_path / "out", id="BIGINT", price="DECIMAL(12,5)", part=wider)
+    run(logged(delta_spark, tmp_path).to(sink), checkpoint=tmp_path / "checkpoint", shards=1)
+    rows = Target(delta_spark, sink).read().orderBy("id").collect()
+    assert [tuple(row) for row in rows] == [(n, Decimal("1.23450"), 2**40, (["a"], 1.7)) for n in (1, 2)]
+
+
+def test_a_table_that_is_changed_while_the_query_runs_is_refused(table: Target) -> None:
+    table.write(changes(table.spark, 0, (1, "a", "x")), 0)
+    narrow = table.spark.createDataFrame([], "k1 TINYINT, `k.2` STRING, v STRING")
+    narrow.write.format("delta").mode("overwrite").option("overwriteSchema", True).save(table.sink.path)
+    with pytest.raises(PlanError, match="'k1' of type tinyint"):
+        table.write(changes(table.spark, 1, (400, "a", "x")), 1)
+    assert table.rows() == []
+
+
+def test_delta_itself_refuses_a_log_of_another_type(delta_spark: SparkSession, tmp_path: Path) -> None:
+    log = Target(delta_spark, to_delta(tmp_path / "log", mode="changes"))
+    log.write(changes(delta_spark, 0, (1, "a", "x")), 0)
+    wider = changes(delta_spark, 1, (1, "a", "x")).withColumn("k1", F.lit(2**40))
+    with pytest.raises(AnalysisException, match="Failed to merge fields 'k1'"):
+        log.write(wider, 1)
 
 
 def test_nested_values_and_non_null_columns(table: Target) -> None:

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Literal
 from pyspark.errors import AnalysisException
 from pyspark.sql import Window
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
+from tablestream.connectors.delta_types import misfits
 from tablestream.connectors.files import seen_by_spark
 from tablestream.connectors.sink import CHANGE_COLUMNS, CHANGE_TYPE, ORDER, KeyedSink, checked_path, quoted
 from tablestream.errors import ArgumentError, PlanError, SessionSettingError
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
+
+    from tablestream.connectors.delta_types import Misfit
 
 DeltaMode = Literal["table", "changes"]
 
@@ -65,6 +69,15 @@ class DeltaSink(KeyedSink):
                     hint=f"Start Spark with io.delta:delta-spark on its class path and {setting}={value}.",
                 )
 
+    def check_types(self, spark: SparkSession, columns: StructType) -> None:
+        """Refuse an existing table that lacks a column of the output, or does not hold all its values.
+
+        Delta itself refuses to append what does not fit a log.
+        """
+        table = self._table(spark) if self.mode == "table" else None
+        if table is not None:
+            self._check_columns(spark, table.schema, columns)
+
     def write(self, changes: DataFrame, micro_batch_id: int, query_id: str, output_name: str) -> None:  # noqa: ARG002 (it may change; the target may not)
         """Write one micro-batch in one Delta transaction that carries its id."""
         app_id = f"tablestream/{query_id}"
@@ -94,7 +107,7 @@ class DeltaSink(KeyedSink):
             rows = _last_changes(changes, self.key_columns).filter(F.col(CHANGE_TYPE) != "delete")
             self._append(rows.drop(*CHANGE_COLUMNS), app_id, version)
             return
-        self._check_columns(table, changes)
+        self._check_columns(changes.sparkSession, table.schema, changes.schema)
         if not changes.isEmpty():
             self._merge(table, _last_changes(changes, self.key_columns), app_id, version)
 
@@ -109,14 +122,18 @@ class DeltaSink(KeyedSink):
             raise
         return table
 
-    def _check_columns(self, table: DataFrame, changes: DataFrame) -> None:
-        missing = [name for name in changes.columns if name not in {*table.columns, *CHANGE_COLUMNS}]
+    def _check_columns(self, spark: SparkSession, table: StructType, output: StructType) -> None:
+        """Refuse a table that lacks a column of the output, or one whose column does not hold all values."""
+        missing = [name for name in output.names if name not in {*table.names, *CHANGE_COLUMNS}]
         if missing:
             raise PlanError(
-                f"The Delta table at {seen_by_spark(changes.sparkSession, self.path)} has no column"
+                f"The Delta table at {seen_by_spark(spark, self.path)} has no column"
                 f" {', '.join(map(repr, missing))}.",
                 hint="Add it with ALTER TABLE, exclude it with select(...), or write to another path.",
             )
+        columns = StructType([one for one in output.fields if one.name not in CHANGE_COLUMNS])
+        for wrong in misfits(columns, table):
+            raise _does_not_hold(f"The Delta table at {seen_by_spark(spark, self.path)}", wrong)
 
     def _merge(self, table: DataFrame, changes: DataFrame, app_id: str, version: int) -> None:
         spark = changes.sparkSession
@@ -150,6 +167,9 @@ def to_delta(path: str | os.PathLike[str], *, mode: DeltaMode = "table") -> Delt
         The mode is unknown, or the path is empty or contains a password.
     SessionSettingError
         When the query starts: the session lacks Delta Lake.
+    PlanError
+        When the query starts, or in a micro-batch: a maintained table lacks a column of the output, or has one of a
+        type that does not hold all its values.
 
     Notes
     -----
@@ -173,6 +193,20 @@ def to_delta(path: str | os.PathLike[str], *, mode: DeltaMode = "table") -> Delt
     if mode not in {"table", "changes"}:
         raise ArgumentError(f"A Delta sink has no mode {mode!r}.", hint="Choose 'table' or 'changes'.")
     return DeltaSink(checked_path(path, "a Delta sink"), mode)
+
+
+def _does_not_hold(table: str, wrong: Misfit) -> PlanError:
+    """The error about a column of a table that does not hold all values of the output."""
+    if wrong.table is None:
+        return PlanError(
+            f"{table} has no field {wrong.name!r}, which the output has as {wrong.output}.",
+            hint="Add it with ALTER TABLE, build the struct without it in select(...), or write to another path.",
+        )
+    return PlanError(
+        f"{table} has the column {wrong.name!r} of type {wrong.table}, which does not hold all values of the output's"
+        f" {wrong.output}.",
+        hint="Cast the column in select(...), give the table a column that holds them, or write to another path.",
+    )
 
 
 def _last_changes(changes: DataFrame, key_columns: Sequence[str]) -> DataFrame:

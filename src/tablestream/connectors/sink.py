@@ -116,6 +116,14 @@ class RecordSink(Sink, Protocol):
         """
 
 
+@runtime_checkable
+class TypedSink(Sink, Protocol):
+    """A sink whose target can exist before the query, with types of its own."""
+
+    def check_types(self, spark: SparkSession, columns: StructType) -> None:
+        """Refuse a target that does not hold all values of the key and value columns, before the query starts."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyedSink:
     """What the library's own sinks share: the key columns, which the runner sets; most of them take every change."""

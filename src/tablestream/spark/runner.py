@@ -19,7 +19,7 @@ from pyspark.sql.types import StructField, StructType, TimestampType
 
 from tablestream.calling import user_line
 from tablestream.connectors.files import first_line
-from tablestream.connectors.sink import RecordSink, Sink, checked_path
+from tablestream.connectors.sink import RecordSink, Sink, TypedSink, checked_path
 from tablestream.connectors.workers import prepare_workers
 from tablestream.errors import ArgumentError, MixedPlanError, TablestreamError
 from tablestream.options import Alignment, Compat, Emit, OutputSpec, Tombstones
@@ -140,7 +140,7 @@ def start(
     keyed = [Output(output.name, _keyed(output)) for output in outputs]
     check_outputs(keyed)
     for one, output in zip(keyed, outputs, strict=True):
-        one.sink.check(spark, _columns(output))
+        _check_sink(one.sink, spark, output)
     keyed = [replace(one, sink=_shaped(one.sink, output)) for one, output in zip(keyed, outputs, strict=True)]
     started = _checked_start(spark, checkpoint, plan)
     frame = query_frame(plan, written_once(spark, checkpoint, plan, started=started))
@@ -329,10 +329,23 @@ def _checked_start(spark: SparkSession, checkpoint: str, plan: PhysicalPlan) -> 
     return started
 
 
-def _columns(output: OutputRequest) -> list[str]:
-    """The column names of an output's changes, without those that the library adds."""
-    fields = (*output.node.key, *output.node.value)
-    return _REJECTED.names if output.spec.rejected else [one.name for one in fields]
+def _check_sink(sink: Sink, spark: SparkSession, output: OutputRequest) -> None:
+    """Let a sink refuse the session and the columns."""
+    key, value = _types(output)
+    sink.check(spark, [*key.names, *value.names])
+    if isinstance(sink, TypedSink):
+        sink.check_types(spark, StructType([*key.fields, *value.fields]))
+
+
+def _types(output: OutputRequest) -> tuple[StructType, StructType]:
+    """The key and value columns of an output's changes, without those that the library adds."""
+    if output.spec.rejected:
+        return StructType(), _REJECTED
+    key, value = (
+        StructType([StructField(one.name, spark_type(one)) for one in fields])
+        for fields in (output.node.key, output.node.value)
+    )
+    return key, value
 
 
 def _keyed(output: OutputRequest) -> Sink:
@@ -346,13 +359,8 @@ def _shaped(sink: Sink, output: OutputRequest) -> Sink:
     """The sink with the columns of its changes, if it makes records."""
     if not isinstance(sink, RecordSink):
         return sink
-    if output.spec.rejected:
-        return sink.shaped(StructType(), _REJECTED, records=True)
-    key, value = (
-        StructType([StructField(one.name, spark_type(one)) for one in fields])
-        for fields in (output.node.key, output.node.value)
-    )
-    return sink.shaped(key, value, records=output.node.is_stream)
+    key, value = _types(output)
+    return sink.shaped(key, value, records=output.spec.rejected or output.node.is_stream)
 
 
 def _micro_batch_writer(
