@@ -74,6 +74,30 @@ def test_the_mark_of_a_deleted_row_is_no_column_of_a_table_with_another_prefix()
     assert found.value.names == ["name"]
 
 
+@pytest.mark.parametrize(("prefix", "own"), [("m_", "m_x"), ("__", "__x"), ("cdc_", "__deleted")])
+@pytest.mark.parametrize("form", ["plain", "with a schema"])
+def test_a_column_with_the_name_of_metadata_is_refused_where_records_are_flattened(
+    prefix: str, own: str, form: str
+) -> None:
+    columns = Columns(KEY, T.StructType().add("name", "string").add(own, "string"))
+    row: Any = {"id": 7, "name": "Ada", own: "mine"}
+    if form == "with a schema":
+        row = wrapped({"id": {"type": "int32"}, "name": {"type": "string"}, own: {"type": "string"}}, row)
+    error = decode(row, columns=columns, prefix=prefix)["error"]
+    assert f"the table's column '{own}'" in error
+    assert f"field_prefix='{prefix}'" in error
+    assert "add.fields.prefix" in error
+    gone = decode({"id": 7, "name": None, own: None, f"{prefix}op": "d"}, columns=columns, prefix=prefix)
+    assert (gone["op"], gone["error"]) == ("delete", None)
+
+
+@pytest.mark.parametrize(("prefix", "own"), [("m_", "m_x"), ("__", "__x"), ("cdc_", "__deleted")])
+def test_a_column_with_the_name_of_metadata_is_read_from_envelopes(prefix: str, own: str) -> None:
+    columns = Columns(KEY, T.StructType().add("name", "string").add(own, "string"))
+    row = decode(envelope(after={"id": 7, "name": "Ada", own: "mine"}), columns=columns, prefix=prefix)
+    assert (row["error"], row["value"]) == (None, {"name": "Ada", own: "mine"})
+
+
 def test_a_key_may_be_the_value_of_its_only_column() -> None:
     assert decode(envelope(), b"7")["key"] == {"id": 7}
     wrapped = b'{"schema":{"type":"int32","optional":false},"payload":7}'

@@ -236,7 +236,7 @@ class DebeziumDecoder:
 
     @cached_property
     def _reader(self) -> RecordReader:
-        reader = Reader(self.prefix, self.avro)
+        reader = Reader(self.prefix, self.avro, tuple(self.columns.value.names))
         return RecordReader(reader, tuple(self.columns.key.names), UsualEnvelopes(reader, self.source))
 
     @cached_property

@@ -22,7 +22,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from decimal import Decimal
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
 import msgspec
@@ -97,10 +97,13 @@ class Reader:
         What begins the names of metadata in flattened rows.
     avro
         Reads bytes that begin with a zero byte; None if Avro is not expected.
+    columns
+        The names of the row's columns; empty if they are not known.
     """
 
     prefix: str
     avro: Callable[[bytes], Datum] | None = None
+    columns: tuple[str, ...] = ()
     _known: list[tuple[bytes, Wire | None]] = field(
         default_factory=list, init=False, repr=False, compare=False
     )
@@ -190,8 +193,19 @@ class Reader:
             op = "delete"
         transaction = {name: found.get(f"{self.prefix}transaction_{name}") for name in ("id", "total_order")}
         row = {name: found[name] for name in shape.row} if op in ROWS else None
+        if row is not None and self._taken:
+            raise UnreadableError(
+                f"it is flattened, and the table's column '{self._taken[0]}' has the name of metadata, which begins"
+                f" with field_prefix={self.prefix!r}: set the connector's add.fields.prefix to another text, and give"
+                " field_prefix= the same; or leave the column out, and read metadata with source="
+            )
         source = {name: found[full] for name, full in shape.source}
         return Event(op, row, wire, source, transaction, given in WHOLE)
+
+    @cached_property
+    def _taken(self) -> tuple[str, ...]:
+        """The columns that a flattened row cannot have: their names are those of metadata."""
+        return tuple(name for name in self.columns if _is_metadata(name, self.prefix))
 
     def _unwrapped(self, payload: bytes) -> Datum | None:
         """Read a schema and a payload; None if it is another object. Each schema is read once per process."""
@@ -265,8 +279,13 @@ def _shape(prefix: str, names: tuple[str, ...]) -> _Shape:
     source = plain | {
         name.removeprefix("source_"): full for name, full in meta.items() if name.startswith("source_")
     }
-    row = tuple(name for name in names if not name.startswith(prefix) and name != DELETED)
+    row = tuple(name for name in names if not _is_metadata(name, prefix))
     return _Shape(row, tuple(source.items()))
+
+
+def _is_metadata(name: str, prefix: str) -> bool:
+    """Whether a field of a flattened row is none of the row's."""
+    return name.startswith(prefix) or name == DELETED
 
 
 def _is_skipped(found: dict[str, Any], key: Any) -> bool:
