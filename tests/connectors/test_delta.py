@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from decimal import Decimal
 from pathlib import Path
+from shutil import rmtree
 from typing import TYPE_CHECKING
 
 import pytest
-from pyspark.errors import AnalysisException
+from pyspark.errors import AnalysisException, StreamingQueryException
 from pyspark.sql import functions as F
 
 import tablestream as ts
-from tablestream.connectors.delta import TXN_APP_ID, TXN_VERSION, DeltaSink, to_delta
+from tablestream.connectors.delta import TXN_APP_ID, TXN_VERSION, DeltaMode, DeltaSink, to_delta
+from tablestream.connectors.sink import CHANGE_COLUMNS
 from tablestream.errors import ArgumentError, PlanError, SessionSettingError
 from tests.connectors.changes import KEY, changes
 from tests.spark.change_logs import ChangeLog, run
@@ -134,11 +136,12 @@ TOO_NARROW = {
 }
 
 
-def logged(spark: SparkSession, directory: Path) -> Table:
-    """A table of a changelog with two rows, a micro-batch each."""
-    log = ChangeLog(directory / "orders", "id INT, " + ", ".join(f"{one} {PRICES[one]}" for one in PRICES))
+def logged(spark: SparkSession, directory: Path, first: int = 1) -> Table:
+    """A table of a changelog, to which two rows are added, a micro-batch each."""
+    columns = "id INT, " + ", ".join(f"{one} {PRICES[one]}" for one in PRICES)
+    log = ChangeLog(directory / "orders", columns, files=first)
     row = {"price": 1.2345, "amount": 2**40, "part": {"n": 1.7, "names": ["a"]}}
-    log.add([row | {"id": 1}], [row | {"id": 2}])
+    log.add([row | {"id": first}], [row | {"id": first + 1}])
     return ts.table(log.read(spark), "id", name="orders")
 
 
@@ -182,6 +185,39 @@ def test_a_table_that_is_changed_while_the_query_runs_is_refused(table: Target) 
     with pytest.raises(PlanError, match="'k1' of type tinyint"):
         table.write(changes(table.spark, 1, (400, "a", "x")), 1)
     assert table.rows() == []
+
+
+@pytest.mark.parametrize("mode", ["table", "changes"])
+def test_a_table_that_was_deleted_is_not_created_anew(
+    delta_spark: SparkSession, tmp_path: Path, mode: DeltaMode
+) -> None:
+    """Neither by this query, nor by one that was started again; not even an empty micro-batch creates it."""
+    table = Target(delta_spark, to_delta(tmp_path / "out", mode=mode))
+    first, second = changes(delta_spark, 0, (1, "a", "x")), changes(delta_spark, 1, (2, "b", "y"))
+    table.write(first, 0)
+    rmtree(table.sink.path)
+    for frame, number in ((second, 1), (changes(delta_spark, 2), 2)):
+        with pytest.raises(PlanError, match="is not there any more") as refused:
+            table.write(frame, number)
+        assert "with a new checkpoint" in refused.value.hint
+        assert not Path(table.sink.path).exists()
+    table.write(first, 0)
+    assert table.read().count() == 1
+    rmtree(table.sink.path)
+    first.drop(*(CHANGE_COLUMNS if mode == "table" else ())).limit(0).write.format("delta").save(
+        table.sink.path
+    )
+    table.write(second, 1)
+    assert [row.k1 for row in table.read().collect()] == [2]
+
+
+def test_a_query_whose_table_is_deleted_ends(delta_spark: SparkSession, tmp_path: Path) -> None:
+    sink = to_delta(tmp_path / "out")
+    run(logged(delta_spark, tmp_path).to(sink), checkpoint=tmp_path / "checkpoint", shards=1)
+    rmtree(tmp_path / "out")
+    with pytest.raises(StreamingQueryException, match=r"TABLESTREAM_PLAN.*is not there any more"):
+        run(logged(delta_spark, tmp_path, 3).to(sink), checkpoint=tmp_path / "checkpoint", shards=1)
+    assert not (tmp_path / "out").exists()
 
 
 def test_delta_itself_refuses_a_log_of_another_type(delta_spark: SparkSession, tmp_path: Path) -> None:

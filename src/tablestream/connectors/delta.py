@@ -83,16 +83,19 @@ class DeltaSink(KeyedSink):
         app_id = f"tablestream/{query_id}"
         spark = changes.sparkSession
         with _settings(spark, _listing(spark)):
+            table = self._table(spark)
+            if table is None and micro_batch_id > 0:
+                raise self._gone(spark)
             if self.mode == "changes":
                 self._append(changes, app_id, micro_batch_id)
             else:
-                self._maintain(changes, app_id, micro_batch_id)
+                self._maintain(table, changes, app_id, micro_batch_id)
 
     def _append(self, rows: DataFrame, app_id: str, version: int) -> None:
         marked = rows.write.format("delta").option("txnAppId", app_id).option("txnVersion", version)
         marked.mode("append").save(self.path)
 
-    def _maintain(self, changes: DataFrame, app_id: str, version: int) -> None:
+    def _maintain(self, table: DataFrame | None, changes: DataFrame, app_id: str, version: int) -> None:
         """Bring the table to the state after this micro-batch.
 
         The first micro-batch only inserts rows, so it is an append: that creates the table and costs less than a
@@ -102,7 +105,6 @@ class DeltaSink(KeyedSink):
             raise ArgumentError(
                 "A maintained table needs the key of its changes.", hint="Call keyed_by(names)."
             )
-        table = self._table(changes.sparkSession)
         if table is None:
             rows = _last_changes(changes, self.key_columns).filter(F.col(CHANGE_TYPE) != "delete")
             self._append(rows.drop(*CHANGE_COLUMNS), app_id, version)
@@ -110,6 +112,15 @@ class DeltaSink(KeyedSink):
         self._check_columns(changes.sparkSession, table.schema, changes.schema)
         if not changes.isEmpty():
             self._merge(table, _last_changes(changes, self.key_columns), app_id, version)
+
+    def _gone(self, spark: SparkSession) -> PlanError:
+        """The error about a table that this query's first micro-batch left there, whatever it contained."""
+        return PlanError(
+            f"The Delta table at {seen_by_spark(spark, self.path)}, to which this query has written, is not there any"
+            " more.",
+            hint="Restore it and start the query again; or start it with a new checkpoint, which writes all rows. To go"
+            " on with the changes from here on only, create an empty table with its columns there.",
+        )
 
     def _table(self, spark: SparkSession) -> DataFrame | None:
         """Read the table, or return None if it does not exist yet."""
@@ -148,9 +159,9 @@ def to_delta(path: str | os.PathLike[str], *, mode: DeltaMode = "table") -> Delt
     Parameters
     ----------
     path
-        The path of the table. The first micro-batch creates it if it does not exist; create it yourself to give it
-        partitions, clustering or properties. Columns of the table that the output lacks are left alone (null in new
-        rows).
+        The path of the table. The first micro-batch of a checkpoint creates it if it does not exist; create it
+        yourself to give it partitions, clustering or properties. Columns of the table that the output lacks are left
+        alone (null in new rows).
     mode
         ``"table"``: a maintained table of key and value columns, with one row per key. The last change per key and
         micro-batch, by ``_order``, counts; a delete deletes. Keys are compared as in ``<=>``: null equals null.
@@ -170,6 +181,7 @@ def to_delta(path: str | os.PathLike[str], *, mode: DeltaMode = "table") -> Delt
     PlanError
         When the query starts, or in a micro-batch: a maintained table lacks a column of the output, or has one of a
         type that does not hold all its values.
+        In a micro-batch: the table is gone, and an earlier micro-batch of the checkpoint has written to it.
 
     Notes
     -----
