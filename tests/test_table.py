@@ -108,6 +108,18 @@ def test_a_column_that_is_not_there(log: DataFrame, given: dict[str, Any]) -> No
         operator="a",
     )
     assert isinstance(error, AnalysisException)
+    assert "_corrupt_record" not in error.hint
+
+
+@pytest.mark.parametrize(
+    ("given", "kind"), [({"columns": "1 +"}, PlanError), ({"except_columns": "x"}, ArgumentError)]
+)
+def test_the_columns_that_are_listed_are_those_of_the_user(
+    log: DataFrame, given: dict[str, Any], kind: type[TablestreamError]
+) -> None:
+    with pytest.raises(kind) as caught:
+        ts.table(log, "id", **given)
+    assert caught.value.hint == "Columns are: id, plane, seats, at, tags, word."
 
 
 def test_excepting_a_column_that_is_not_there(log: DataFrame) -> None:

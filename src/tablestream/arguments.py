@@ -15,6 +15,7 @@ from tablestream.calling import user_line
 from tablestream.connectors.sink import Sink
 from tablestream.errors import ArgumentError, PlanError
 from tablestream.row import Plain, plain
+from tablestream.spark.analysis import columns_hint
 from tablestream.spark.columns import quoted
 
 ColumnLike = Column | str
@@ -55,7 +56,7 @@ def as_column(given: ColumnLike, columns: Iterable[str]) -> Column:
     except ParseException as error:
         raise PlanError(
             f"{given!r} is neither a column nor a SQL expression.",
-            hint=f"Columns are: {', '.join(names)}.",
+            hint=columns_hint(names),
             where=user_line(),
         ) from error
 

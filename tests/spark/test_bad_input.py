@@ -103,6 +103,19 @@ def test_csv_is_read_with_the_same_modes(spark: SparkSession, tmp_path: Path) ->
     assert [row.record for row in apart.rows() if row.reason == "malformed"] == [CSV[4], CSV[5]]
 
 
+@pytest.mark.parametrize("header", [False, True])
+def test_a_header_that_nobody_announced_is_the_first_malformed_row(
+    spark: SparkSession, tmp_path: Path, header: bool
+) -> None:
+    (tmp_path / "log").mkdir()
+    (tmp_path / "log" / "1.csv").write_text("\n".join(["id,part,at,price", CSV[4]]))
+    options = {"header": True} if header else None
+    table = parts(ts.from_files(spark, tmp_path / "log", "csv", SCHEMA, options=options))
+    with pytest.raises(StreamingQueryException, match="TABLESTREAM_MALFORMED_RECORD") as caught:
+        run(table.to(ts.to_memory("csv header")), checkpoint=tmp_path / "checkpoint")
+    assert ('options={"header": True}' in str(caught.value)) is not header
+
+
 def test_a_malformed_row_ends_the_query(spark: SparkSession, log: ChangeLog, tmp_path: Path) -> None:
     table = parts(log.read(spark))
     with pytest.raises(StreamingQueryException) as caught:

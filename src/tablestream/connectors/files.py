@@ -36,6 +36,8 @@ Option = str | int | float | bool
 CORRUPT_RECORD = "_corrupt_record"
 _METADATA = "tablestream"
 ON_MALFORMED = "on_malformed"
+#: The note of CSV that is read without a header.
+HEADLESS = "headless"
 OWNER = "_tablestream_owner"
 #: What is a pattern to Hadoop.
 _SIGNS = re.compile(r"[\[\]{}*?\\]")
@@ -175,7 +177,8 @@ def from_files(
     columns = _with_corrupt_record(columns)
     frame = _load(spark, path, format, columns, settings)
     sound = frame.withColumn(CORRUPT_RECORD, _corrupt_record(columns))
-    return with_note(sound, CORRUPT_RECORD, ON_MALFORMED, mode)
+    headless = format == "csv" and str(settings.get("header", "false")).lower() != "true"
+    return with_note(sound, CORRUPT_RECORD, ON_MALFORMED, mode, **({HEADLESS: True} if headless else {}))
 
 
 def on_malformed(schema: StructType) -> tuple[str, OnMalformed] | None:
@@ -194,10 +197,10 @@ def on_malformed(schema: StructType) -> tuple[str, OnMalformed] | None:
     return noted(schema, ON_MALFORMED)
 
 
-def with_note(frame: DataFrame, column: str, what: str, note: Any) -> DataFrame:
-    """Give a column a note that `noted` finds, whatever the column is called then."""
+def with_note(frame: DataFrame, column: str, what: str, note: Any, **further: Any) -> DataFrame:
+    """Give a column a note, and `further` ones, that `noted` finds, whatever the column is called then."""
     # withMetadata and not alias(metadata=...): Spark Connect's withColumn drops that of an alias.
-    return frame.withMetadata(column, {_METADATA: {what: note}})
+    return frame.withMetadata(column, {_METADATA: {what: note, **further}})
 
 
 def noted(schema: StructType, what: str) -> tuple[str, Any] | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from threading import get_ident
@@ -15,6 +15,10 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from tablestream.connectors.change_feed_frame import CHANGE_FEED
+from tablestream.connectors.debezium_frame import DEBEZIUM
+from tablestream.connectors.files import CORRUPT_RECORD
+from tablestream.connectors.kafka import KAFKA
 from tablestream.errors import ArgumentError, NondeterministicError, PlanError
 from tablestream.row import Plain
 from tablestream.spark.columns import SparkExpression
@@ -32,6 +36,8 @@ _COMPUTE_BEFORE = (
 )
 #: Where PySpark logs an analysis error: of a Column, and of SQL.
 _LOGGERS = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
+#: The columns that readers add to the user's.
+_ADDED = {CORRUPT_RECORD, KAFKA, DEBEZIUM, CHANGE_FEED}
 _CASE_SENSITIVE = "spark.sql.caseSensitive"
 
 
@@ -142,7 +148,7 @@ def _asked(
         with unlogged():
             schema = frame.select(*columns).schema
     except PySparkException as error:
-        advice = hint or f"Columns are: {', '.join(frame.columns)}."
+        advice = hint or columns_hint(frame.columns)
         raise PlanError(_shown(error), hint=advice, operator=operator, where=where) from error
     if len(schema) != len(columns):
         raise ArgumentError(
@@ -168,6 +174,11 @@ def _asked(
         )
         for column, one, text in zip(columns, schema, texts, strict=True)
     ]
+
+
+def columns_hint(names: Iterable[str]) -> str:
+    """Say which columns there are, without those that a reader adds for the library."""
+    return f"Columns are: {', '.join(name for name in names if name not in _ADDED)}."
 
 
 def _counted(frame: DataFrame, columns: Sequence[Column]) -> list[str] | AnalysisException:

@@ -24,7 +24,7 @@ from pyspark.sql import types as T
 
 from tablestream.connectors.change_feed_frame import CHANGE_FEED
 from tablestream.connectors.debezium_frame import DEBEZIUM
-from tablestream.connectors.files import CORRUPT_RECORD, noted, on_malformed
+from tablestream.connectors.files import CORRUPT_RECORD, HEADLESS, noted, on_malformed
 from tablestream.connectors.kafka import KAFKA
 from tablestream.operators.captured.capture import PREIMAGE, READ, UPSERT
 from tablestream.spark.analysis import unlogged
@@ -32,6 +32,7 @@ from tablestream.spark.columns import quoted
 from tablestream.spark.packing import Malformed
 
 _FILE_REMEDY = "Fix the file, or read it with tablestream.from_files and mode='drop' or mode='keep'."
+_HEADER_REMEDY = ' If the row is the header of a CSV file, give options={"header": True}.'
 _DEBEZIUM_REMEDY = (
     "Give the columns that the records have, or read them with from_debezium(..., on_error='drop')."
 )
@@ -88,12 +89,13 @@ def origin_of(df: DataFrame) -> Origin:
         if found is not None:
             return origin(*found)
     hidden, malformed, mode = _malformed(df)
+    remedy = _FILE_REMEDY + (_HEADER_REMEDY if noted(df.schema, HEADLESS) else "")
     if _is_kafka(df):
         topic = F.col("topic"), F.col("partition").cast("bigint")
         time = F.col("timestamp") if "timestamp" in df.columns else None
         return Origin(topic, F.col("offset"), time, hidden=hidden, malformed=malformed, mode=mode, lanes=True)
     marks, position = _in_file(df)
-    return Origin(marks, position, hidden=hidden, malformed=malformed, mode=mode)
+    return Origin(marks, position, hidden=hidden, malformed=malformed, mode=mode, remedy=remedy)
 
 
 def _of_from_kafka(column: str, note: Mapping[str, Any]) -> Origin:

@@ -44,7 +44,7 @@ from tablestream.errors import ArgumentError, ColumnCollisionError, ReservedName
 from tablestream.operators.captured.capture import OF_ROWS
 from tablestream.row import Plain
 from tablestream.spark import blobs
-from tablestream.spark.analysis import Analysed, analysed, check_condition, folding
+from tablestream.spark.analysis import Analysed, analysed, check_condition, columns_hint, folding
 from tablestream.spark.bootstrap_frame import Bootstrap, Reading, laid_out
 from tablestream.spark.columns import truth
 from tablestream.spark.lineage import JOIN, mixed_by
@@ -331,7 +331,7 @@ def _value(df: DataFrame, said: Description, others: Sequence[str]) -> list[Anal
     if unknown:
         raise ArgumentError(
             f"except_columns names unknown columns: {', '.join(unknown)}.",
-            hint=f"Columns are: {', '.join(df.columns)}.",
+            hint=columns_hint(df.columns),
             operator=said.name,
             where=said.where,
         )
