@@ -148,7 +148,7 @@ def test_a_single_column_needs_no_list(log: DataFrame) -> None:
 def test_arguments_of_another_kind(log: DataFrame, flights: ts.Table) -> None:
     refused(lambda: ts.table("logs", "id"), ArgumentError, "not a str", operator="table")  # type: ignore[arg-type]
     refused(lambda: ts.table(log, 5), ArgumentError, "5 is not a column")  # type: ignore[arg-type]
-    refused(lambda: ts.table(log, "id", name=5), ArgumentError, "name cannot be empty")  # type: ignore[arg-type]
+    refused(lambda: ts.table(log, "id", name=5), ArgumentError, "name=5 is not a name")  # type: ignore[arg-type]
     refused(lambda: ts.table(log, "id", columns=[5]), ArgumentError, "5 is not a column")  # type: ignore[list-item]
     excepted: Any = F.col("at")
     refused(

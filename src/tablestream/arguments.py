@@ -118,7 +118,11 @@ def checked_sink(sink: Sink) -> Sink:
 
 def checked_name(name: Any) -> str | None:
     """Raise if a name is empty or not a string."""
-    if name is not None and (not isinstance(name, str) or not name.strip()):
+    if name is not None and not isinstance(name, str):
+        raise ArgumentError(
+            f"name={name!r} is not a name.", hint="Omit name=, or give a string.", where=user_line()
+        )
+    if name is not None and not name.strip():
         raise ArgumentError(
             "A name cannot be empty.", hint="Omit name=, or give a string.", where=user_line()
         )

@@ -17,6 +17,7 @@ from tablestream.errors import ArgumentError, PlanError, UnsupportedTypeError
 from tablestream.extras import install_hint
 from tablestream.functions import SPARK, AggregateFunction
 from tablestream.functions import count as count_rows
+from tablestream.kinds import check_function
 from tablestream.operators.reduce.fold import UserFunctions
 from tablestream.spark.analysis import Analysed
 from tablestream.spark.columns import quoted, spark_type
@@ -92,7 +93,7 @@ class _Grouped:
         where: str,
         unnamed: Sequence[object] = (),
     ) -> Table:
-        shown = name or f"{shown_name(self._node)}_agg"
+        shown = checked_name(name) or f"{shown_name(self._node)}_agg"
         if unnamed or not columns:
             raise ArgumentError(
                 "agg() needs the name of each aggregate." if unnamed else "agg() has nothing to compute.",
@@ -294,10 +295,15 @@ class GroupedTable(_Grouped):
             As in `agg`.
         """
         where = user_line()
+        _check_functions(
+            {"initializer": (initializer, 0), "adder": (adder, 3), "subtractor": (subtractor, 3)}, where
+        )
         fields = self._fields(schema, where)
         text = _described((initializer, adder, subtractor), version)
         user = self._user(initializer, adder, subtractor, [one.name for one in fields], text)
-        return self._folded(fields, user, keep_empty, name or f"{shown_name(self._node)}_aggregate", where)
+        return self._folded(
+            fields, user, keep_empty, checked_name(name) or f"{shown_name(self._node)}_aggregate", where
+        )
 
     def reduce(
         self,
@@ -319,10 +325,13 @@ class GroupedTable(_Grouped):
             As in `aggregate`.
         """
         where = user_line()
+        _check_functions({"adder": (adder, 2), "subtractor": (subtractor, 2)}, where)
         names, text = [one.name for one in self._values], _described((adder, subtractor), version)
         user = self._user(None, _Swapped(adder), _Swapped(subtractor), names, text)
         fields = tuple(one.field for one in self._values)
-        return self._folded(fields, user, keep_empty, name or f"{shown_name(self._node)}_reduce", where)
+        return self._folded(
+            fields, user, keep_empty, checked_name(name) or f"{shown_name(self._node)}_reduce", where
+        )
 
     def top(
         self,
@@ -515,10 +524,13 @@ class GroupedStream(_Grouped):
             As in `GroupedTable.aggregate`.
         """
         where = user_line()
+        _check_functions({"initializer": (initializer, 0), "adder": (adder, 3)}, where)
         fields = self._fields(schema, where)
         text = _described((initializer, adder), version)
         user = self._user(initializer, adder, adder, [one.name for one in fields], text)
-        return self._folded(fields, user, False, name or f"{shown_name(self._node)}_aggregate", where)
+        return self._folded(
+            fields, user, False, checked_name(name) or f"{shown_name(self._node)}_aggregate", where
+        )
 
     def reduce(
         self, adder: Callable[[Any, Any], Any], *, version: str = "", name: str | None = None
@@ -531,11 +543,14 @@ class GroupedStream(_Grouped):
             As in `GroupedTable.reduce`.
         """
         where = user_line()
+        _check_functions({"adder": (adder, 2)}, where)
         fields = tuple(one.field for one in self._values)
         swapped = _Swapped(adder)
         names = [one.name for one in self._values]
         user = self._user(None, swapped, swapped, names, _described((adder,), version))
-        return self._folded(fields, user, False, name or f"{shown_name(self._node)}_reduce", where)
+        return self._folded(
+            fields, user, False, checked_name(name) or f"{shown_name(self._node)}_reduce", where
+        )
 
 
 def _check_input(function: AggregateFunction, one: Analysed, operator: str, where: str) -> None:
@@ -570,6 +585,13 @@ def _check_top(n: Any, rank: Any, operator: str, where: str) -> None:
             operator=operator,
             where=where,
         )
+
+
+def _check_functions(functions: Mapping[str, tuple[Any, int]], where: str) -> None:
+    """Refuse what is no function of so many arguments."""
+    for argument, (given, count) in functions.items():
+        hint = "The documentation of aggregate() and reduce() says what each function gets."
+        check_function(given, argument, count, hint=hint, where=where)
 
 
 class _Swapped:

@@ -13,6 +13,7 @@ from pyspark.sql import types as T
 
 from tablestream.arguments import ColumnLike, as_columns, listed
 from tablestream.errors import ArgumentError, ColumnCollisionError, NotVersionedError
+from tablestream.kinds import check_function
 from tablestream.row import LEFT, RIGHT, Given, Plain, Row, plain, renamed, side_column
 from tablestream.spark.analysis import folding, unlogged
 from tablestream.spark.columns import SparkExpression
@@ -25,6 +26,8 @@ On = ColumnLike | Sequence[ColumnLike] | Callable[..., Any]
 SelectFunction = Callable[[Row, Row], Any]
 Suffixes = tuple[str, str] | None
 
+_SELECT = "Write it as in select=lambda left, right: [left.amount, right.price]."
+_ON = "Give columns, or a function of the row that returns them: on=lambda row: row.ticker."
 _HINT = "Use columns of the two rows that select= gets, such as left.amount."
 
 
@@ -107,6 +110,11 @@ class Joining:
     def pointing(self, on: On) -> tuple[Fields, tuple[SparkExpression, ...]]:
         """The foreign key: its columns in the types used for comparison, and the expressions over the left row."""
         if callable(on) and not isinstance(on, Column | str):
+            if isinstance(on, type):
+                raise ArgumentError(
+                    f"on= is the class {on.__name__}.", hint=_ON, operator=self.operator, where=self.where
+                )
+            check_function(on, "on", 1, 2, hint=_ON, operator=self.operator, where=self.where)
             given, wants_key = Given(self.spark), len(inspect.signature(on).parameters) > 1
             row, key_row = (
                 Row(_names(self.left), None, given),
@@ -160,13 +168,8 @@ class Joining:
         self, select: SelectFunction | None, suffixes: Suffixes, keys: Mapping[str, Sequence[Column]]
     ) -> tuple[Fields, tuple[Named, ...], SparkExpression | None]:
         """The value of the join: its columns, their expressions, and the condition under which there is no row."""
-        if select is not None and not callable(select):
-            raise ArgumentError(
-                f"select= is a {type(select).__name__}; it must be a function of the two rows.",
-                hint="Write it as in select=lambda left, right: [left.amount, right.price].",
-                operator=self.operator,
-                where=self.where,
-            )
+        if select is not None:
+            self._check_select(select)
         given = Given(self.spark)
         sides = [*_side_fields(LEFT, self.left), *_side_fields(RIGHT, self.right)]
         frame = empty(self.spark, T.StructType(sides))
@@ -182,6 +185,18 @@ class Joining:
         gone = None if absent is None else carried(frame, [absent], *place)[0]
         value, named = checked_value(self.spark, columns, keys, self.operator, self.where)
         return value, named, None if gone is None else gone.expression
+
+    def _check_select(self, select: Any) -> None:
+        """Refuse what is no function of two rows."""
+        if isinstance(select, type) or not callable(select):
+            what = "class" if isinstance(select, type) else type(select).__name__
+            raise ArgumentError(
+                f"select= is a {what}; it must be a function of the two rows.",
+                hint=_SELECT,
+                operator=self.operator,
+                where=self.where,
+            )
+        check_function(select, "select", 2, hint=_SELECT, operator=self.operator, where=self.where)
 
     def _all_columns(self, suffixes: Suffixes, keys: Sequence[str]) -> list[Column | Plain]:
         """The columns of both sides, each under its own name or with a suffix."""

@@ -20,6 +20,7 @@ from tablestream.arguments import (
     checked_length,
     checked_name,
     checked_sink,
+    listed,
     sql_text,
 )
 from tablestream.calling import user_line
@@ -253,7 +254,7 @@ class Relation:
         key = self._chosen_key(keys, where, "group_by")
         fold = folding(self._spark)
         taken = {fold(one.name) for one in key}
-        columns = [one.name for one in self._node.value] if value is None else value
+        columns = [one.name for one in self._node.value] if value is None else listed(value)
         chosen = self._analysed(as_columns(columns, self.columns), where)
         values = [one for one in chosen if value is not None or fold(one.name) not in taken]
         return Grouping(self._node, self._empty_rows, tuple(key), tuple(values))

@@ -22,6 +22,7 @@ from tablestream.connectors.shipping import has_context, is_local
 from tablestream.connectors.sink import KeyedSink, checked_path, literal, quoted
 from tablestream.connectors.workers import use_driver_python
 from tablestream.errors import ArgumentError, PlanError, ReservedNameError
+from tablestream.kinds import check_count, check_mapping, check_session
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -168,6 +169,9 @@ def from_files(
     >>> on_malformed(quotes.schema)
     ('_corrupt_record', 'drop')
     """
+    check_session(spark)
+    check_mapping(options, "options")
+    check_count(max_files_per_trigger, "max_files_per_trigger")
     _check_choices(format, mode)
     path = checked_path(path, "from_files")
     settings = _read_settings(format, options or {}, max_files_per_trigger)
@@ -244,8 +248,6 @@ def _read_settings(format_: str, options: Mapping[str, Option], max_files: int |
             hint="Omit it: a changelog must be read in order.",
         )
     if max_files is not None:
-        if max_files < 1:
-            raise ArgumentError(f"max_files_per_trigger is {max_files}.", hint="Give at least 1, or omit it.")
         given["maxfilespertrigger"] = max_files
     # columnPruning: a row's number of fields is only compared with the schema's when all of them are parsed.
     defaults: dict[str, Option] = {"enforceSchema": False, "columnPruning": False} if format_ == "csv" else {}
@@ -418,6 +420,7 @@ def to_files(
         raise ArgumentError(
             f"A file sink cannot write the format {format!r}.", hint="Choose 'parquet' or 'json'."
         )
+    check_mapping(options, "options")
     return FileSink(checked_path(path, "a file sink"), format, dict(options or {}))
 
 

@@ -25,6 +25,7 @@ from tablestream.connectors.kafka_options import (
 from tablestream.connectors.shipping import ship
 from tablestream.connectors.workers import use_driver_python
 from tablestream.errors import ArgumentError, ReservedNameError
+from tablestream.kinds import check_mapping, check_session, check_text
 
 KAFKA = "_kafka"
 """The column with what Kafka knows of a record."""
@@ -132,6 +133,8 @@ def from_kafka(
     >>> ts.table(quotes, key="ticker", name="quotes")  # doctest: +SKIP
     Table 'quotes' [key ticker: string] [price: double]
     """
+    check_session(spark)
+    check_mapping(options, "options")
     topics = _checked_topics(topic)
     check_on_error(on_error, user_line())
     raw = raw_records(spark, topics, bootstrap_servers, starting_offsets, options, "from_kafka")
@@ -226,13 +229,15 @@ def _checked(
 
 
 def _checked_topics(topic: Any) -> list[str]:
-    topics = [topic] if isinstance(topic, str) else list(topic)
+    topics = list(topic) if isinstance(topic, Sequence) and not isinstance(topic, str | bytes) else [topic]
     if not topics or any(not isinstance(one, str) or not one or "," in one for one in topics):
         raise ArgumentError(
             f"{topic!r} does not name a topic.",
             hint='Give a name, or several as in ["trades", "quotes"].',
             where=user_line(),
         )
+    for one in topics:
+        check_text(one, "The topic")
     return topics
 
 

@@ -24,6 +24,7 @@ from tablestream.connectors.kafka_options import (
 )
 from tablestream.connectors.sink import CHANGE_TYPE, LATEST, NUMBER, ORDER, TIMESTAMP, KeyedSink, quoted
 from tablestream.errors import ArgumentError
+from tablestream.kinds import check_text
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -203,6 +204,7 @@ def _checked_topic(topic: Any) -> str:
         raise ArgumentError(
             f"{topic!r} does not name a topic.", hint='Give a name, as in "holdings".', where=user_line()
         )
+    check_text(topic, "The topic")
     return topic
 
 

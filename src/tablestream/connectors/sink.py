@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Protocol, Self, runtime_checkable
 from tablestream.calling import user_line
 from tablestream.connectors.place import Place
 from tablestream.errors import ArgumentError
+from tablestream.kinds import check_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -161,9 +162,10 @@ def checked_path(path: str | os.PathLike[str], what: str) -> str:
     given: object = path
     if not isinstance(given, str | os.PathLike):
         raise ArgumentError(f"The path of {what} is no path: {given!r}.", hint=_DIRECTORY, where=user_line())
-    text = os.fspath(path)
+    text = os.fsdecode(path)
     if not text:
         raise ArgumentError(f"The path of {what} is empty.", hint=_DIRECTORY, where=user_line())
+    check_text(text, f"The path of {what}")
     if _PASSWORD_IN_URL.match(text):
         raise ArgumentError(
             f"The path of {what} is a URL that contains a password, which plans, logs and checkpoints would show.",

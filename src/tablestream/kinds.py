@@ -1,0 +1,79 @@
+"""The kinds of users' arguments: one sentence says which argument it is, what was given, and what is expected."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+from tablestream.calling import user_line
+from tablestream.errors import ArgumentError
+
+
+def check_session(given: Any) -> None:
+    """Raise unless it is a session; one of Spark Connect is of another class."""
+    if isinstance(given, type) or not hasattr(given, "readStream"):
+        raise ArgumentError(
+            f"spark={given!r} is not a Spark session.",
+            hint="Give the session, as SparkSession.builder.getOrCreate() returns it.",
+            where=user_line(),
+        )
+
+
+def check_mapping(given: Any, argument: str) -> None:
+    """Raise unless it is a mapping with names, or omitted."""
+    if given is not None and not (isinstance(given, Mapping) and all(isinstance(one, str) for one in given)):
+        raise ArgumentError(
+            f"{argument}={given!r} is not a mapping from names to values.",
+            hint=f'Write it as in {argument}={{"name": "value"}}.',
+            where=user_line(),
+        )
+
+
+def check_count(given: Any, argument: str) -> None:
+    """Raise unless it is a whole number of at least one, or omitted."""
+    if given is not None and (type(given) is not int or given < 1):
+        raise ArgumentError(
+            f"{argument}={given!r} is not a whole number of at least one.",
+            hint=f"Give at least 1, or omit {argument}=.",
+            where=user_line(),
+        )
+
+
+def check_text(given: str, what: str) -> None:
+    """Raise if a text has a character that no name of a file or a topic can have."""
+    if "\0" in given:
+        raise ArgumentError(
+            f"{what} {given!r} has the character U+0000.", hint="Leave it out.", where=user_line()
+        )
+
+
+def check_function(
+    given: Any, argument: str, *counts: int, hint: str, operator: str = "", where: str = ""
+) -> None:
+    """Raise unless it can be called with one of some numbers of arguments.
+
+    Parameters
+    ----------
+    counts
+        The numbers of arguments. What Python does not know of a function is not checked.
+    """
+    expected = f"it must be a function of {' or '.join(map(str, counts))} arguments"
+    if not callable(given):
+        found = f"{argument}={given!r} is not a function"
+    elif any(_takes(given, count) for count in counts):
+        return
+    else:
+        found = f"{argument}= is a function of other arguments, {inspect.signature(given)}"
+    raise ArgumentError(f"{found}: {expected}.", hint=hint, operator=operator, where=where or user_line())
+
+
+def _takes(given: Any, count: int) -> bool:
+    """Whether a function can be called with some number of arguments."""
+    try:
+        inspect.signature(given).bind(*[None] * count)
+    except TypeError:
+        return False
+    except ValueError:  # of a function of C without a signature
+        return True
+    return True
