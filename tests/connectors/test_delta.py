@@ -191,7 +191,7 @@ def test_a_table_that_is_changed_while_the_query_runs_is_refused(table: Target) 
 def test_a_table_that_was_deleted_is_not_created_anew(
     delta_spark: SparkSession, tmp_path: Path, mode: DeltaMode
 ) -> None:
-    """Neither by this query, nor by one that was started again; not even an empty micro-batch creates it."""
+    """Not even an empty micro-batch creates it. The first one does, if it is repeated: it has all rows."""
     table = Target(delta_spark, to_delta(tmp_path / "out", mode=mode))
     first, second = changes(delta_spark, 0, (1, "a", "x")), changes(delta_spark, 1, (2, "b", "y"))
     table.write(first, 0)
@@ -209,6 +209,15 @@ def test_a_table_that_was_deleted_is_not_created_anew(
     )
     table.write(second, 1)
     assert [row.k1 for row in table.read().collect()] == [2]
+
+
+@pytest.mark.parametrize("mode", ["table", "changes"])
+def test_an_output_that_is_added_later_creates_its_table(
+    delta_spark: SparkSession, tmp_path: Path, mode: DeltaMode
+) -> None:
+    table = Target(delta_spark, to_delta(tmp_path / "out", mode=mode))
+    table.write(changes(delta_spark, 7, (1, "a", "x")), 7)
+    assert table.read().count() == 1
 
 
 def test_a_query_whose_table_is_deleted_ends(delta_spark: SparkSession, tmp_path: Path) -> None:

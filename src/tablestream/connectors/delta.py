@@ -83,13 +83,14 @@ class DeltaSink(KeyedSink):
         app_id = f"tablestream/{query_id}"
         spark = changes.sparkSession
         with _settings(spark, _listing(spark)):
-            table = self._table(spark)
-            if table is None and micro_batch_id > 0:
+            table, known = self._table(spark), (app_id, self.path)
+            if table is None and micro_batch_id > 0 and known in _WRITTEN:
                 raise self._gone(spark)
             if self.mode == "changes":
                 self._append(changes, app_id, micro_batch_id)
             else:
                 self._maintain(table, changes, app_id, micro_batch_id)
+            _WRITTEN.add(known)
 
     def _append(self, rows: DataFrame, app_id: str, version: int) -> None:
         marked = rows.write.format("delta").option("txnAppId", app_id).option("txnVersion", version)
@@ -114,7 +115,7 @@ class DeltaSink(KeyedSink):
             self._merge(table, _last_changes(changes, self.key_columns), app_id, version)
 
     def _gone(self, spark: SparkSession) -> PlanError:
-        """The error about a table that this query's first micro-batch left there, whatever it contained."""
+        """The error about a table that an earlier micro-batch of this query left there, even if it was empty."""
         return PlanError(
             f"The Delta table at {seen_by_spark(spark, self.path)}, to which this query has written, is not there any"
             " more.",
@@ -159,9 +160,9 @@ def to_delta(path: str | os.PathLike[str], *, mode: DeltaMode = "table") -> Delt
     Parameters
     ----------
     path
-        The path of the table. The first micro-batch of a checkpoint creates it if it does not exist; create it
-        yourself to give it partitions, clustering or properties. Columns of the table that the output lacks are left
-        alone (null in new rows).
+        The path of the table. The output's first micro-batch creates it if it does not exist; create it yourself to
+        give it partitions, clustering or properties. Columns of the table that the output lacks are left alone (null
+        in new rows).
     mode
         ``"table"``: a maintained table of key and value columns, with one row per key. The last change per key and
         micro-batch, by ``_order``, counts; a delete deletes. Keys are compared as in ``<=>``: null equals null.
@@ -181,7 +182,7 @@ def to_delta(path: str | os.PathLike[str], *, mode: DeltaMode = "table") -> Delt
     PlanError
         When the query starts, or in a micro-batch: a maintained table lacks a column of the output, or has one of a
         type that does not hold all its values.
-        In a micro-batch: the table is gone, and an earlier micro-batch of the checkpoint has written to it.
+        In a micro-batch: the table is gone, and this process has written to it.
 
     Notes
     -----
@@ -205,6 +206,10 @@ def to_delta(path: str | os.PathLike[str], *, mode: DeltaMode = "table") -> Delt
     if mode not in {"table", "changes"}:
         raise ArgumentError(f"A Delta sink has no mode {mode!r}.", hint="Choose 'table' or 'changes'.")
     return DeltaSink(checked_path(path, "a Delta sink"), mode)
+
+
+_WRITTEN: set[tuple[str, str]] = set()
+"""Queries and paths that this process has written: a table that is gone then had rows that nothing writes again."""
 
 
 def _does_not_hold(table: str, wrong: Misfit) -> PlanError:
