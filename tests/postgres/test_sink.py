@@ -98,6 +98,26 @@ def test_a_micro_batch_counts_once_per_query(
     assert target.rows() == [(1, "a", "other")]
 
 
+@WAYS
+def test_a_table_that_was_dropped_is_not_created_anew(
+    spark: SparkSession, database: Database, inline_bytes: int
+) -> None:
+    """Neither by the query nor after a restart. Created empty, it gets the changes from there on."""
+    target = Target(database, changes(spark, 0), inline_bytes, create=True)
+    target.write(changes(spark, 7, (0, "a", "x")), 7)  # of an output that was added at a restart
+    database.run("DROP TABLE out")
+    for _ in range(2):
+        with pytest.raises(
+            PlanError, match=r"public\.out, to which this query has written, is not there"
+        ) as gone:
+            target.write(changes(spark, 8, (1, "a", "x")), 8)
+        module._WRITTEN.clear()
+    assert database.rows("SELECT 1 FROM pg_tables WHERE tablename = 'out'") == []
+    database.run(gone.value.hint.partition("create it empty: ")[2])
+    target.write(changes(spark, 8, (1, "a", "x")), 8)
+    assert target.rows() == [(1, "a", "x")]
+
+
 def test_what_failed_attempts_left_is_dropped(spark: SparkSession, target: Target) -> None:
     """Those of the same query and table; the staging tables of others stay."""
     assert target.sink.statements is not None

@@ -47,7 +47,7 @@ from tablestream.connectors.postgres_sql import (
     quoted,
 )
 from tablestream.connectors.postgres_staging import RESULT, Task, staged
-from tablestream.connectors.postgres_table import described, fitted, look_at, no_table
+from tablestream.connectors.postgres_table import described, fitted, look_at, no_table, table_gone
 from tablestream.connectors.sink import CHANGE_TYPE, LATEST, NUMBER, ORDER, TIMESTAMP, KeyedSink
 from tablestream.connectors.sink import quoted as spark_quoted
 from tablestream.errors import ArgumentError, DatabaseError, PlanError
@@ -120,13 +120,15 @@ class PostgresSink(KeyedSink):
         known = (query_id, self.target)
         if parts or known not in _WRITTEN:
             with self.server.transaction(f"write micro-batch {micro_batch_id}") as connection:
-                self._prepare(connection, self.statements)
+                self._prepare(connection, self.statements, known)
                 if parts:
                     _merge(connection, task, parts, (query_id, self.table.sql, micro_batch_id))
             _WRITTEN.add(known)
 
-    def _prepare(self, connection: psycopg.Connection, statements: Statements) -> None:
-        """Create what is missing, and refuse a table that was changed since the query started."""
+    def _prepare(
+        self, connection: psycopg.Connection, statements: Statements, known: tuple[str, str]
+    ) -> None:
+        """Create what is missing, and refuse a table that was changed or dropped since the query wrote to it."""
         assert self.kinds is not None  # noqa: S101 - `shaped` sets it with the statements
         table = look_at(connection, self.table)
         marks = look_at(connection, replace(self.table, schema=self.marks_schema, table=MARKS))
@@ -135,6 +137,9 @@ class PostgresSink(KeyedSink):
             connection.execute(statements.create_marks())
             table = look_at(connection, self.table)
         if table is None:
+            mark = connection.execute(statements.find_mark(), (known[0], self.table.sql)).fetchone()
+            if known in _WRITTEN or mark is not None:
+                raise table_gone(statements)
             if not self.create:
                 raise no_table(statements)
             connection.execute(statements.create_table())
@@ -236,7 +241,8 @@ def to_postgres(
         with it. It may contain a password, which is never shown; ``passfile=`` and ``service=`` read it from files,
         which then have to be on every machine.
     create
-        Whether the first micro-batch creates the table if it does not exist, with the output's key as its primary key.
+        Whether the output's first micro-batch creates the table if it does not exist, with the output's key as its
+        primary key.
     soft_delete
         A column that a delete sets, instead of removing the row: with type ``timestamptz`` to the time of the
         change, with ``boolean`` to true. A key that comes back gets null or false again.
@@ -255,6 +261,7 @@ def to_postgres(
         A name or the connection string is invalid, or psycopg is missing (the extra ``postgres``).
     PlanError
         When the query starts: the table does not exist, or does not fit. The message has a CREATE TABLE that does.
+        In a micro-batch: the table was changed; or it is gone, and the query has written to it.
     UnsupportedTypeError
         When the query starts: a column has a type that PostgreSQL does not hold, such as an interval.
     DatabaseError

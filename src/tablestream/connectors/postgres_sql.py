@@ -186,6 +186,11 @@ class Statements:
             " WHERE m.micro_batch < excluded.micro_batch RETURNING 1"
         )
 
+    def find_mark(self) -> str:
+        """Look for a mark of a query and a target."""
+        marks = self.marks.replace("%", "%%")
+        return f"SELECT 1 FROM {marks} WHERE query = %s AND target = %s"
+
     def stage_prefix(self, query_id: str) -> str:
         """How the names of a query's staging tables for this target begin."""
         digest = hashlib.sha256(f"{query_id}/{self.target.sql}".encode()).hexdigest()

@@ -153,6 +153,15 @@ def no_table(wanted: Statements) -> PlanError:
     )
 
 
+def table_gone(wanted: Statements) -> PlanError:
+    """The error about a table that an earlier micro-batch of the same checkpoint left there."""
+    return PlanError(
+        f"The table {wanted.target}, to which this query has written, is not there any more.",
+        hint="Restore it and start the query again; or start it with a new checkpoint, which writes all rows. To go on"
+        f" with the changes from here on only, create it empty: {wanted.create_table()}",
+    )
+
+
 def _fitted(wanted: Column, table: Table, kinds: StructType, refuse: _Refusal) -> Column:
     """A column with the type that it has in the table."""
     found = table.columns.get(wanted.name)
