@@ -12,7 +12,7 @@ from tablestream.errors import ArgumentError
 
 def check_session(given: Any) -> None:
     """Raise unless it is a session; one of Spark Connect is of another class."""
-    if isinstance(given, type) or not hasattr(given, "readStream"):
+    if not hasattr(type(given), "readStream"):
         raise ArgumentError(
             f"spark={given!r} is not a Spark session.",
             hint="Give the session, as SparkSession.builder.getOrCreate() returns it.",
@@ -21,13 +21,19 @@ def check_session(given: Any) -> None:
 
 
 def check_mapping(given: Any, argument: str) -> None:
-    """Raise unless it is a mapping with names, or omitted."""
-    if given is not None and not (isinstance(given, Mapping) and all(isinstance(one, str) for one in given)):
+    """Raise unless it is a mapping with names, or omitted. The error shows no value, which can be a password."""
+    hint = f'Write it as in {argument}={{"name": "value"}}.'
+    if given is not None and not isinstance(given, Mapping):
         raise ArgumentError(
-            f"{argument}={given!r} is not a mapping from names to values.",
-            hint=f'Write it as in {argument}={{"name": "value"}}.',
+            f"{argument}= is a {type(given).__name__}, not a mapping from names to values.",
+            hint=hint,
             where=user_line(),
         )
+    for one in given or ():
+        if not isinstance(one, str):
+            raise ArgumentError(
+                f"{argument}= has a name that is no string: {one!r}.", hint=hint, where=user_line()
+            )
 
 
 def check_count(given: Any, argument: str) -> None:
@@ -58,7 +64,8 @@ def check_function(
     counts
         The numbers of arguments. What Python does not know of a function is not checked.
     """
-    expected = f"it must be a function of {' or '.join(map(str, counts))} arguments"
+    plural = "" if counts == (1,) else "s"
+    expected = f"it must be a function of {' or '.join(map(str, counts))} argument{plural}"
     if not callable(given):
         found = f"{argument}={given!r} is not a function"
     elif any(_takes(given, count) for count in counts):
