@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tablestream.connectors.debezium.clock import AFTER_ALL, BEFORE_ALL
+from tablestream.connectors.infinity import AFTER_ALL, BEFORE_ALL
 from tablestream.errors import CaptureError
 from tablestream.operators.captured.capture import CAPTURE, DELETE, FIELDS, PREIMAGE, UPSERT
 from tablestream.operators.captured.captured_table import CapturedTable

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tablestream.connectors import infinity
 from tablestream.connectors.debezium import clock
 from tablestream.operators.cells import date_text
 
@@ -61,5 +62,5 @@ def test_what_is_no_timestamp_is_refused(text: str) -> None:
 def test_years_before_christ_count_from_zero() -> None:
     assert date_text(-719_528) == "0000-01-01"
     assert clock.days_of("-0043-03-15") == -735_160
-    assert clock.micros_of("infinity") == clock.AFTER_ALL
-    assert clock.micros_of("-infinity") == clock.BEFORE_ALL
+    assert clock.micros_of("infinity") == infinity.AFTER_ALL
+    assert clock.micros_of("-infinity") == infinity.BEFORE_ALL

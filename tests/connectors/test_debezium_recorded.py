@@ -15,7 +15,7 @@ import pytest
 from pyspark.sql import types as T
 
 from tablestream.connectors.debezium import Columns, DebeziumDecoder, infer
-from tablestream.connectors.debezium.clock import AFTER_ALL, BEFORE_ALL
+from tablestream.connectors.infinity import AFTER_ALL, BEFORE_ALL
 from tests.cdc.vectors import FORMS, MODES, arrays, table_records, type_options, type_records, type_rows
 
 DOUBLES, CONNECT, NANOS, ISO = {"types2", "types6"}, {"types2"}, {"types6"}, {"types3"}

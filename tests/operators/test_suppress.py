@@ -10,7 +10,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from tablestream.connectors.debezium.clock import AFTER_ALL, BEFORE_ALL
+from tablestream.connectors.infinity import AFTER_ALL, BEFORE_ALL
 from tablestream.operators.buffer.suppress import Suppress
 from tablestream.operators.cells import column
 from tablestream.operators.operator import Context

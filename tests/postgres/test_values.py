@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import types as T
 
+from tablestream.connectors.infinity import AFTER_ALL, BEFORE_ALL
 from tablestream.connectors.postgres_server import Server
 from tablestream.connectors.postgres_text import UnstorableError, copy_text
 from tablestream.connectors.postgres_types import created_as, fits
@@ -44,6 +45,13 @@ EXAMPLES: list[tuple[pa.Array, str, list[str | None]]] = [
      ["1970-01-01 00:00:00.000001+00", "0001-12-30 23:59:59.999999+00 BC", "294247-01-10 04:00:54.775807+00", None]),
     (pa.array([-1, 253_402_300_800_000_000]).cast(LOCAL_US), "timestamp without time zone",
      ["1969-12-31 23:59:59.999999", "10000-01-01 00:00:00"]),
+    (pa.array([AFTER_ALL, BEFORE_ALL, AFTER_ALL + 1, 0]).cast(UTC_US), "timestamp with time zone",
+     ["infinity", "-infinity", "294247-01-10 04:00:25.200001+00", "1970-01-01 00:00:00+00"]),
+    (pa.array([BEFORE_ALL, AFTER_ALL]).cast(LOCAL_US), "timestamp without time zone", ["-infinity", "infinity"]),
+    (pa.array([[AFTER_ALL, None, BEFORE_ALL]], pa.list_(UTC_US)), "timestamp with time zone[]",
+     ["{infinity,NULL,-infinity}"]),
+    (pa.array([{"at": AFTER_ALL}, {"at": BEFORE_ALL}], pa.struct({"at": UTC_US})), "json",
+     ['{"at":"infinity"}', '{"at":"-infinity"}']),
     (pa.array([['a"\\,', None, "NULL", ""], [], None]), "text[]", ['{"a\\"\\\\,",NULL,"NULL",""}', "{}", None]),
     (pa.array([[b"\\"], [None]]), "bytea[]", ['{"\\\\x5c"}', "{NULL}"]),
     (pa.array([[1.5, math.nan]]), "double precision[]", ["{1.5,NaN}"]),

@@ -7,6 +7,7 @@ null                   ``\N``
 number, boolean        as Arrow prints it, which loses nothing; also ``nan``, ``inf``, ``-inf``
 timestamp              in UTC with ``+00``, whatever the session's time zone; years from 4713 BC on
 timestamp_ntz          without a zone
+infinite timestamps    ``infinity`` and ``-infinity``: Debezium's numbers for them
 binary                 ``\x`` and hexadecimal digits
 array                  ``{"a","b",NULL}``
 struct, map, others    JSON: NaN and infinities are strings, binary is Base64, times are ISO 8601
@@ -27,6 +28,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tablestream.connectors.infinity import NAMES
 from tablestream.connectors.postgres_types import JSON, UUID, longest
 
 if TYPE_CHECKING:
@@ -173,19 +175,23 @@ def _moments(array: pa.Array, say: Callable[[str, str], str]) -> Texts:
     zone = "" if is_date or array.type.tz is None else "+00"
     values = array.cast(width).cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
     factor = 1 if is_date else _DAY_US
-    outside = values < _FIRST_DAY * factor
+    infinite = np.isin(values, [] if is_date else list(NAMES))
+    outside = (values < _FIRST_DAY * factor) & ~infinite
     if is_date:
         outside |= values >= _DATES_END
     if outside.any():
         raise UnstorableError(int(outside.argmax()), "is not between the years 4713 BC and 5874897")
     texts = np.datetime_as_string(values.astype(f"datetime64[{unit}]")).tolist()
+    zones = [zone] * len(texts)
+    for place in np.flatnonzero(infinite).tolist():
+        texts[place], zones[place] = NAMES[int(values[place])], ""
     nulls = array.is_null().to_pylist()
-    return [None if null else say(text, zone) for null, text in zip(nulls, texts, strict=True)]
+    return [None if null else say(*said) for null, *said in zip(nulls, texts, zones, strict=True)]
 
 
 def _as_postgres(text: str, zone: str) -> str:
     """The year 0 of ISO 8601 is the year 1 BC."""
-    if text[0] != "-" and not text.startswith("0000"):
+    if text in NAMES.values() or (text[0] != "-" and not text.startswith("0000")):
         return text + zone
     found = _YEAR.fullmatch(text)
     assert found is not None  # noqa: S101 - NumPy's form

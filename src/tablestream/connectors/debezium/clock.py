@@ -9,12 +9,11 @@ from __future__ import annotations
 import re
 from datetime import date
 
+from tablestream.connectors.infinity import AFTER_ALL, BEFORE_ALL
 from tablestream.operators.cells import date_text
 
 MICROS_A_SECOND = 1_000_000
 MICROS_A_DAY = 86_400 * MICROS_A_SECOND
-#: Debezium's numbers for a timestamp's infinity, in microseconds.
-AFTER_ALL, BEFORE_ALL = 9_223_372_036_825_200_000, -9_223_372_036_832_400_000
 _DAYS_OF_CYCLE = 146_097  # of 400 years, after which the calendar repeats
 _FIRST_DAY = date(1970, 1, 1).toordinal()
 

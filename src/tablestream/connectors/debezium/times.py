@@ -25,6 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import types as T
 
+from tablestream.connectors import infinity
 from tablestream.connectors.debezium import clock
 from tablestream.connectors.debezium.scalars import MisfitError, Modes, Scalar
 from tablestream.connectors.debezium.types import Unit, meaning_of
@@ -40,7 +41,6 @@ _NANOS: dict[Unit, int] = {
 _INT32 = 1 << 31
 _INT64 = 1 << 63
 _NANOS_OF_LONGEST_TIME = (839 * 3600 * clock.MICROS_A_SECOND - 1) * 1000
-_INFINITE = {clock.AFTER_ALL: "infinity", clock.BEFORE_ALL: "-infinity"}
 
 
 def day(_wire: Wire, target: T.DataType, _modes: Modes) -> Scalar | None:
@@ -109,7 +109,7 @@ def _timestamp(value: Any, unit: Unit) -> int:
     if type(value) is not int:
         raise MisfitError("is not a timestamp")
     if unit == "nanoseconds" and value in {_INT64 - 1, -_INT64}:
-        return clock.AFTER_ALL if value > 0 else clock.BEFORE_ALL
+        return infinity.AFTER_ALL if value > 0 else infinity.BEFORE_ALL
     return _micros(value * _NANOS[unit])
 
 
@@ -128,7 +128,7 @@ def _timestamp_text(value: Any, unit: Unit, *, keep: bool) -> str:
     if unit == "nanoseconds" and type(value) is int and value not in {_INT64 - 1, -_INT64}:
         return clock.timestamp_text(value)
     micros = _timestamp(value, unit)
-    return _INFINITE.get(micros) or clock.timestamp_text(micros * 1000)
+    return infinity.NAMES.get(micros) or clock.timestamp_text(micros * 1000)
 
 
 def _read(read: Callable[[str], int], text: str) -> int:
