@@ -7,6 +7,7 @@ started the server, and `Kept.kill` ends the whole group at once, as a crash doe
 from __future__ import annotations
 
 import os
+import secrets
 import shutil
 import signal
 import socket
@@ -212,8 +213,15 @@ def java(what: str) -> str:
     return found
 
 
+#: Below the ports that systems give to those who ask for any. A client of a broker that has ended goes on connecting to
+#: its port, and broke what had got that port since: Spark, which listens for its Python workers.
+_PORTS = range(20_000, 32_000)
+
+
 def free_port() -> int:
-    """A port of the loopback address that nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        return int(probe.getsockname()[1])
+    """A port of the loopback address that nobody listens on now, and that no other program is given by chance."""
+    while True:
+        port = secrets.choice(_PORTS)
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind((HOST, port))
+            return port
