@@ -218,50 +218,6 @@ class TestMovedRows:
         assert table.run([tombstone]) == []
         assert rows(table) == {2: (6, *ADA[1:])}
 
-    @pytest.mark.parametrize("transactions", [True, False])
-    @pytest.mark.parametrize("partitions", [1, 2])
-    @pytest.mark.parametrize("restarts", [False, True])
-    def test_a_row_whose_old_key_never_arrives_waits_until_a_change_says_all_of_its_key(
-        self, partitions: int, transactions: bool, restarts: bool
-    ) -> None:
-        database, table = Database(partitions, transactions, rows={1: ADA, 3: ADA}), captured(2)
-        for key in (1, 3):
-            database.move(key, key + 1, NOTE, n=5)
-        database.topic = [one for one in database.topic if one[0].headers[0][0].endswith("oldkey")]
-        database.update(2, NOTE, n=6)
-        assert run(database, table) == []
-        if restarts:
-            table.restart()
-        whole = (7, "new", "bio")
-        database.update(2, n=7, note="new", bio="bio")
-        database.update(2, NOTE, n=8)
-        database.delete(4)
-        assert run(database, table) == [(2, whole), (2, (8, *whole[1:])), (4, None)]
-        assert (table.dropped["superseded"], table.dropped["unknown-value"]) == (3, 0)
-        assert kept(table, "waiting") == 0
-
-    @pytest.mark.parametrize("size", [1, 3])
-    def test_an_old_row_that_arrives_after_its_new_row_was_overtaken_changes_nothing(self, size: int) -> None:
-        database, table = Database(2), captured(3)
-        database.insert(1, ADA)
-        run(database, table)
-        database.move(1, 2, ALL, n=5)
-        database.update(2, n=6, note="new", bio="bio")
-        database.commit()
-        deleted, tombstone, inserted, updated = [record for record, _ in database.topic]
-        records = [inserted, updated, deleted, tombstone]
-        for at in range(0, len(records), size):
-            table.run(records[at : at + size])
-        assert rows(table) == {2: (6, "new", "bio")}
-        database.topic.clear()
-        database.move(2, 1, NOTE)
-        database.commit()
-        database.move(1, 2, NOTE, n=9)
-        run(database, table)
-        assert rows(table) == {2: (9, "new", "bio")}
-        assert (kept(table, "leaving"), kept(table, "waiting")) == (0, 0)
-        assert table.dropped["unknown-value"] == 0
-
     def test_the_row_that_left_waits_for_the_one_that_it_becomes(self) -> None:
         database, table = Database(2), captured(3)
         database.insert(1, ADA)

@@ -13,18 +13,15 @@ a row moved here before the one it was              it waits, and so do all late
 a change of a row that was moved                    its unknown columns are those of the filled row
 a column that the row under the old key did not     dropped and counted
 know either
-a delete, or a whole row, while changes of its key  it takes effect; those that wait are dropped and counted, unless
-wait                                                one of them leaves for another key, where a row needs it
 ==================================================  ===============================================================
 
-So a row whose old key's record never arrives, as from a compacted topic, holds its key back only until the next change
-that says all of it. All other changes pass through, in any shard.
+All other changes pass through, in any shard.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -39,7 +36,7 @@ from tablestream.operators.captured.captured_table import (
 )
 from tablestream.operators.events import touched_keys
 from tablestream.operators.operator import NUMBER, PARENT, Context, Emission, Operator, keyed_rows
-from tablestream.operators.reasons import SUPERSEDED, UNKNOWN_VALUE
+from tablestream.operators.reasons import UNKNOWN_VALUE
 from tablestream.state.changes import KEY_HASH, LIVE, SEQ, STEP, TS, number_keys
 from tablestream.state.positions import gather
 from tablestream.state.trace import TraceSpec
@@ -93,7 +90,7 @@ class MovedRows(Operator):
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        return (UNKNOWN_VALUE, SUPERSEDED, *map(filled, self.columns))
+        return (UNKNOWN_VALUE, *map(filled, self.columns))
 
     def run(self, inputs: Sequence[pl.DataFrame], context: Context) -> Iterator[Emission]:
         """Pass on the rows that were never moved; fill the others."""
@@ -174,25 +171,8 @@ class _Moves:
     def _take(self, at: int, seq: int) -> None:
         """Process a message, or let it wait behind others of its key."""
         queue = self._queues[self._kids[at]]
-        if queue and self._overtakes(at, queue):
-            self._give_up(queue, seq)
         if queue or not self._process(at, seq):
             queue.append(at)
-
-    def _overtakes(self, at: int, queue: Iterable[int]) -> bool:
-        """Whether a message says all of its row, so that it needs none of those that wait, and neither does another."""
-        live, unknown, move, left = self._columns[at]
-        is_whole = not live or (move is None and not unknown)
-        return is_whole and not left and not any(self._columns[one][3] for one in queue)
-
-    def _give_up(self, queue: deque[int], seq: int) -> None:
-        """Drop the messages of a key that wait; the first one waits for a row that leaves."""
-        move = self._columns[queue[0]][2]
-        self._awaited[move].remove(self._kids[queue[0]])
-        self._left[move].append(None)
-        for at in queue:
-            self._context.reject(SUPERSEDED, self._rejected(at, seq))
-        queue.clear()
 
     def _process(self, at: int, seq: int) -> bool:
         """Process a message; return whether it need not wait."""
