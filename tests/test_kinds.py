@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import wraps
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -46,6 +48,7 @@ def calls(spark: SparkSession, tmp_path: Path) -> Calls:
         "to_files path": ts.to_files,
         "to_files options": lambda one: ts.to_files("out", options=one),
         "to_delta path": ts.to_delta,
+        "to_kafka options": lambda one: ts.to_kafka("t", bootstrap_servers="h:1", options=one),
         "to_kafka topic": lambda one: ts.to_kafka(one, bootstrap_servers="h:1"),
         "table name": lambda one: ts.table(log, "id", timestamp="at", name=one),
         "select name": lambda one: flights.select("seats", name=one),
@@ -77,6 +80,7 @@ BAD: dict[str, list[Any]] = {
     "to_files path": [None, 3, "a\0b"],
     "to_files options": [3, "x", ["header"]],
     "to_delta path": [None, 3, "a\0b"],
+    "to_kafka options": [3, "x", ["header"], {3: 1}],
     "to_kafka topic": [None, 3, "a\0b", ["t"]],
     "table name": [3, ["x"], " "],
     "select name": [3, ["x"]],
@@ -112,3 +116,33 @@ def test_functions_that_take_what_they_get_are_accepted(calls: Calls) -> None:
     calls["reduce adder"](max)
     calls["aggregate initializer"](int)
     calls["group_by value"]("seats")
+
+
+def test_a_wrapper_may_take_other_arguments_than_what_it_wraps(calls: Calls) -> None:
+    def wrapped(conf: str, key: Any, row: Any, total: Any) -> Any:
+        raise NotImplementedError(conf, key, row, total)
+
+    @wraps(wrapped)
+    def adder(key: Any, row: Any, total: Any) -> Any:
+        return wrapped("c", key, row, total)
+
+    @wraps(wrapped)
+    def any_of_them(*given: Any) -> Any:
+        return wrapped("c", *given)
+
+    calls["aggregate adder"](adder)
+    calls["aggregate adder"](any_of_them)
+
+
+def test_a_function_of_the_row_gets_the_key_only_if_it_takes_it(calls: Calls) -> None:
+    calls["join on"](attrgetter("plane"))
+    calls["join on"](lambda row, *, more=1: row.plane)  # noqa: ARG005
+    calls["join on"](lambda row, key=None: [row.plane, key][:1])
+    calls["join on"](lambda *rows: rows[0].plane)
+
+
+def test_topics_may_be_any_collection(spark: SparkSession) -> None:
+    for given in ({"a": 1, "b": 2}.keys(), (one for one in "ab")):
+        with pytest.raises(ArgumentError, match="bootstrap_servers") as caught:
+            ts.from_kafka(spark, given, value="a int", bootstrap_servers=3)  # type: ignore[arg-type]
+        assert "topic" not in caught.value.reason

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,7 +12,7 @@ from pyspark.sql import types as T
 
 from tablestream.arguments import ColumnLike, as_columns, listed
 from tablestream.errors import ArgumentError, ColumnCollisionError, NotVersionedError
-from tablestream.kinds import check_function
+from tablestream.kinds import check_function, signature, takes
 from tablestream.row import LEFT, RIGHT, Given, Plain, Row, plain, renamed, side_column
 from tablestream.spark.analysis import folding, unlogged
 from tablestream.spark.columns import SparkExpression
@@ -115,7 +114,8 @@ class Joining:
                     f"on= is the class {on.__name__}.", hint=_ON, operator=self.operator, where=self.where
                 )
             check_function(on, "on", 1, 2, hint=_ON, operator=self.operator, where=self.where)
-            given, wants_key = Given(self.spark), len(inspect.signature(on).parameters) > 1
+            given, known = Given(self.spark), signature(on)
+            wants_key = known is not None and len(known.parameters) > 1 and takes(on, 2)
             row, key_row = (
                 Row(_names(self.left), None, given),
                 Row([one.name for one in self.left.key], None, given),

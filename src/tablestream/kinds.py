@@ -68,19 +68,33 @@ def check_function(
     expected = f"it must be a function of {' or '.join(map(str, counts))} argument{plural}"
     if not callable(given):
         found = f"{argument}={given!r} is not a function"
-    elif any(_takes(given, count) for count in counts):
+    elif any(takes(given, count) for count in counts):
         return
     else:
-        found = f"{argument}= is a function of other arguments, {inspect.signature(given)}"
+        found = f"{argument}= is a function of other arguments, {signature(given)}"
     raise ArgumentError(f"{found}: {expected}.", hint=hint, operator=operator, where=where or user_line())
 
 
-def _takes(given: Any, count: int) -> bool:
-    """Whether a function can be called with some number of arguments."""
+def takes(given: Any, count: int) -> bool:
+    """Whether a function can be called with some number of arguments; also if Python does not know.
+
+    A wrapper may take other arguments than what it wraps, whose signature it shows.
+    """
+    known = [one for one in (signature(given), signature(given, wrapped=False)) if one is not None]
+    return not known or any(_binds(one, count) for one in known)
+
+
+def signature(given: Any, *, wrapped: bool = True) -> inspect.Signature | None:
+    """The parameters of a function, or of what it wraps; None if Python does not know them, as of some in C."""
     try:
-        inspect.signature(given).bind(*[None] * count)
+        return inspect.signature(given, follow_wrapped=wrapped)
+    except (TypeError, ValueError, NameError):
+        return None
+
+
+def _binds(known: inspect.Signature, count: int) -> bool:
+    try:
+        known.bind(*[None] * count)
     except TypeError:
         return False
-    except ValueError:  # of a function of C without a signature
-        return True
     return True

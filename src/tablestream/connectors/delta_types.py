@@ -12,6 +12,8 @@ bigint                 decimal with 19 digits before the point
 decimal(p, s)          decimal with as many digits on both sides; without s also an integer that holds p digits
 float                  double
 date                   timestamp_ntz
+integer, decimal,      string
+boolean, date
 string                 varchar(n): a longer text is refused when it is written. Not char(n), which adds blanks
 array, map, struct     the same with elements, keys, values and fields that fit; fields are found by their names
 =====================  =====================================================================================
@@ -106,7 +108,7 @@ def _holds(table: T.DataType, output: T.DataType) -> bool:
     if table == output or isinstance(table, _WIDER.get(type(output), ())):
         return True
     if isinstance(table, T.StringType):
-        return isinstance(output, T.StringType)
+        return isinstance(output, T.StringType | T.IntegralType | T.DecimalType | T.BooleanType | T.DateType)
     if isinstance(table, T.DecimalType):
         digits = _digits(output)
         return digits is not None and table.precision - table.scale >= digits[0] and table.scale >= digits[1]

@@ -11,6 +11,7 @@ from pyspark.errors import AnalysisException
 from tablestream.calling import user_line
 from tablestream.connectors.files import Option
 from tablestream.errors import ArgumentError, SessionSettingError
+from tablestream.kinds import check_mapping
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -51,6 +52,7 @@ def checked_options(
     ArgumentError
         An option is set here. Its value is not shown.
     """
+    check_mapping(given, "options")
     options = {name: _text(value) for name, value in (given or {}).items()}
     for name in options:
         hint = decided.get(name.lower())
