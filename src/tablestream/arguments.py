@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 from tablestream.calling import user_line
 from tablestream.connectors.sink import Sink
 from tablestream.errors import ArgumentError, PlanError
+from tablestream.kinds import listed
 from tablestream.row import Plain, plain
 from tablestream.spark.analysis import columns_hint
 from tablestream.spark.columns import quoted
@@ -21,12 +22,6 @@ from tablestream.spark.columns import quoted
 ColumnLike = Column | str
 
 _MICROSECOND_NS = 1000
-
-
-def listed(given: Any) -> list[Any]:
-    """A list of one item or of several."""
-    single = isinstance(given, str | bytes | Column | Mapping) or not isinstance(given, Iterable)
-    return [given] if single else list(given)
 
 
 def as_column(given: ColumnLike, columns: Iterable[str]) -> Column:

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from tablestream.arguments import check_known, checked_length, listed
+from tablestream.arguments import check_known, checked_length
 from tablestream.calling import user_line, warn
 from tablestream.connectors.avro import confluent_avro
 from tablestream.connectors.debezium_frame import decoded, transaction_ends
@@ -21,6 +21,7 @@ from tablestream.connectors.files import Option
 from tablestream.connectors.kafka import Offsets, OnError, check_on_error, first_records, raw_records
 from tablestream.errors import ArgumentError
 from tablestream.extras import install_hint
+from tablestream.kinds import listed
 from tablestream.relation import versioned
 from tablestream.sources import Said, source_of
 from tablestream.tables import Table

@@ -11,13 +11,13 @@ from pyspark.errors import ParseException, PySparkException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import types as T
 
-from tablestream.arguments import ColumnLike, as_column, checked_name, listed, sql_text
+from tablestream.arguments import ColumnLike, as_column, checked_name, sql_text
 from tablestream.calling import user_line
 from tablestream.errors import ArgumentError, PlanError, UnsupportedTypeError
 from tablestream.extras import install_hint
 from tablestream.functions import SPARK, AggregateFunction
 from tablestream.functions import count as count_rows
-from tablestream.kinds import check_function
+from tablestream.kinds import check_function, listed
 from tablestream.operators.reduce.fold import UserFunctions
 from tablestream.spark.analysis import Analysed
 from tablestream.spark.columns import quoted, spark_type

@@ -10,9 +10,9 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import types as T
 
-from tablestream.arguments import ColumnLike, as_columns, listed
+from tablestream.arguments import ColumnLike, as_columns
 from tablestream.errors import ArgumentError, ColumnCollisionError, NotVersionedError
-from tablestream.kinds import check_function, signature, takes
+from tablestream.kinds import check_function, listed, signature, takes
 from tablestream.row import LEFT, RIGHT, Given, Plain, Row, plain, renamed, side_column
 from tablestream.spark.analysis import folding, unlogged
 from tablestream.spark.columns import SparkExpression

@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
+
+from pyspark.sql import Column
 
 from tablestream.calling import user_line
 from tablestream.errors import ArgumentError
+
+
+def listed(given: Any) -> list[Any]:
+    """A list of one item or of several."""
+    single = isinstance(given, str | bytes | Column | Mapping) or not isinstance(given, Iterable)
+    return [given] if single else list(given)
 
 
 def check_session(given: Any) -> None:

@@ -20,13 +20,13 @@ from tablestream.arguments import (
     checked_length,
     checked_name,
     checked_sink,
-    listed,
     sql_text,
 )
 from tablestream.calling import user_line
 from tablestream.connectors.sink import Sink
 from tablestream.errors import ArgumentError, MixedPlanError, TablestreamError
 from tablestream.grouped import Grouping
+from tablestream.kinds import listed
 from tablestream.options import OutputSpec
 from tablestream.row import Plain, plain, renamed
 from tablestream.spark.analysis import Analysed, check_condition, folding

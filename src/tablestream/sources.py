@@ -13,13 +13,13 @@ from tablestream.arguments import (
     as_columns,
     checked_length,
     checked_name,
-    listed,
     names,
     sql_text,
 )
 from tablestream.calling import user_line, warn
 from tablestream.connectors.workers import use_driver_python
 from tablestream.errors import ArgumentError
+from tablestream.kinds import listed
 from tablestream.relation import versioned
 from tablestream.row import Plain
 from tablestream.spark.analysis import Analysed

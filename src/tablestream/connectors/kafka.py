@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -25,7 +25,7 @@ from tablestream.connectors.kafka_options import (
 from tablestream.connectors.shipping import ship
 from tablestream.connectors.workers import use_driver_python
 from tablestream.errors import ArgumentError, ReservedNameError
-from tablestream.kinds import check_session, check_text
+from tablestream.kinds import check_session, check_text, listed
 
 KAFKA = "_kafka"
 """The column with what Kafka knows of a record."""
@@ -228,8 +228,7 @@ def _checked(
 
 
 def _checked_topics(topic: Any) -> list[str]:
-    many = isinstance(topic, Iterable) and not isinstance(topic, str | bytes | Mapping)
-    topics = list(topic) if many else [topic]
+    topics = listed(topic)
     if not topics or any(not isinstance(one, str) or not one or "," in one for one in topics):
         raise ArgumentError(
             f"{topic!r} does not name a topic.",

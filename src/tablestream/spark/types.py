@@ -120,18 +120,20 @@ def check_key_type(
     """
     arrow_type(kind, column, operator=operator, where=where)
     check_bytewise(kind, column, operator=operator, where=where, role=role)
-    if isinstance(kind, T.StructType):
-        for one in kind.fields:
-            check_key_type(one.dataType, f"{column}.{one.name}", operator=operator, where=where, role=role)
-    elif isinstance(kind, T.ArrayType):
-        check_key_type(kind.elementType, f"{column}.element", operator=operator, where=where, role=role)
-    elif isinstance(kind, T.MapType):
+    _check_no_map(kind, column, operator, where, role)
+
+
+def _check_no_map(kind: T.DataType, column: str, operator: str, where: str, role: str) -> None:
+    """Refuse maps, also inside other types."""
+    if isinstance(kind, T.MapType):
         raise UnsupportedTypeError(
             f"Column '{column}' of type {kind.simpleString()} cannot be (part of) {role}.",
             hint="Use types with equality and order: no maps.",
             operator=operator,
             where=where,
         )
+    for name, part in _parts(kind):
+        _check_no_map(part, f"{column}.{name}", operator, where, role)
 
 
 def check_bytewise(kind: T.DataType, column: str, *, operator: str, where: str, role: str) -> None:
