@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -48,8 +50,58 @@ def test_a_checkpoint_that_cannot_be_written(table: ts.Table, checkpoint: str) -
 
 def test_a_checkpoint_below_a_file(table: ts.Table, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(ArgumentError, match=r"cannot be read or written: .*not a directory"):
+    with pytest.raises(ArgumentError, match=r"cannot be read or written: .*/file is not a directory\."):
         ts.start(table.to(ts.to_memory("refused")), checkpoint=tmp_path / "file" / "checkpoint")
+
+
+@pytest.fixture
+def places(tmp_path: Path) -> dict[str, str]:
+    """Places where nothing can be created, and why not."""
+    (tmp_path / "file").touch()
+    (tmp_path / "nowhere").symlink_to(tmp_path / "gone")
+    return {
+        "/proc/nowhere/out": r"nothing can be created in /proc \(No such file or directory\)\.",
+        "file:/proc/out": r"nothing can be created in /proc \(No such file or directory\)\.",
+        f"{tmp_path}/file": f"{tmp_path}/file is not a directory.",
+        f"{tmp_path}/file/deep/out": f"{tmp_path}/file is not a directory.",
+        os.path.relpath(tmp_path / "file" / "out"): f"{tmp_path}/file is not a directory.",
+        f"{tmp_path}/nowhere/out": f"{tmp_path}/nowhere is not a directory.",
+    }
+
+
+@pytest.mark.usefixtures("delta_spark")
+@pytest.mark.parametrize("kind", ["files", "delta"])
+def test_a_sink_in_a_place_where_nothing_can_be_created(
+    table: ts.Table, places: dict[str, str], tmp_path: Path, kind: str
+) -> None:
+    """The query would end in its first micro-batch, with an error of Java."""
+    for path, why in places.items():
+        sink: ts.Sink = ts.to_files(path) if kind == "files" else ts.to_delta(path)
+        with pytest.raises(
+            ArgumentError, match=f"^[^\n]*{re.escape(path)} cannot be written: {why}"
+        ) as raised:
+            ts.start(table.to(sink), checkpoint=tmp_path / "checkpoint")
+        assert "test_start_refused.py" in str(raised.value)
+    assert not (tmp_path / "checkpoint").exists()
+
+
+def test_a_checkpoint_in_a_place_where_nothing_can_be_created(
+    table: ts.Table, places: dict[str, str]
+) -> None:
+    for path, why in places.items():
+        with pytest.raises(ArgumentError, match=f"{re.escape(path)} cannot be read or written: {why}"):
+            ts.start(table.to(ts.to_memory("refused")), checkpoint=path)
+
+
+def test_to_find_out_whether_a_directory_can_be_written_leaves_nothing_in_it(
+    table: ts.Table, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    (tmp_path / "file").touch()
+    with pytest.raises(ArgumentError, match="is not a directory"):
+        ts.start(table.to(ts.to_files(out / "deep" / "log")), checkpoint=tmp_path / "file")
+    assert list(out.iterdir()) == []
 
 
 def test_the_name_of_a_query_that_runs(table: ts.Table, tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from pyspark.sql.types import StructType
 from tablestream.connectors.delta_types import misfits
 from tablestream.connectors.files import seen_by_spark
 from tablestream.connectors.sink import CHANGE_COLUMNS, CHANGE_TYPE, ORDER, KeyedSink, checked_path, quoted
+from tablestream.connectors.spark_place import check_writable
 from tablestream.errors import ArgumentError, PlanError, SessionSettingError
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ class DeltaSink(KeyedSink):
         return self.mode == "table"
 
     def check(self, spark: SparkSession, columns: Sequence[str]) -> None:  # noqa: ARG002 (the contract's)
-        """Refuse a session that is not set up for Delta Lake."""
+        """Refuse a session that is not set up for Delta Lake, and a place where nothing can be created."""
         wanted = {"spark.sql.extensions": EXTENSION, "spark.sql.catalog.spark_catalog": CATALOG}
         for setting, value in wanted.items():
             if value not in (spark.conf.get(setting, "") or ""):
@@ -68,6 +69,7 @@ class DeltaSink(KeyedSink):
                     f"The session lacks Delta Lake, which the output to {self.path} needs.",
                     hint=f"Start Spark with io.delta:delta-spark on its class path and {setting}={value}.",
                 )
+        check_writable(spark, self.path, f"The Delta table at {self.path} cannot be written")
 
     def check_types(self, spark: SparkSession, columns: StructType) -> None:
         """Refuse an existing table that lacks a column of the output, or does not hold all its values.
@@ -176,7 +178,8 @@ def to_delta(path: str | os.PathLike[str], *, mode: DeltaMode = "table") -> Delt
     Raises
     ------
     ArgumentError
-        The mode is unknown, or the path is empty or contains a password.
+        The mode is unknown, or the path is empty or contains a password. When the query starts: on a local master,
+        nothing can be created at a local path.
     SessionSettingError
         When the query starts: the session lacks Delta Lake.
     PlanError

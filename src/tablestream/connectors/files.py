@@ -20,6 +20,7 @@ from tablestream.calling import user_line
 from tablestream.connectors.place import Place
 from tablestream.connectors.shipping import has_context, is_local
 from tablestream.connectors.sink import KeyedSink, checked_path, literal, quoted
+from tablestream.connectors.spark_place import check_writable, full_path
 from tablestream.connectors.workers import use_driver_python
 from tablestream.errors import ArgumentError, PlanError, ReservedNameError
 from tablestream.kinds import check_count, check_mapping, check_session
@@ -42,8 +43,6 @@ HEADLESS = "headless"
 OWNER = "_tablestream_owner"
 #: What is a pattern to Hadoop.
 _SIGNS = re.compile(r"[\[\]{}*?\\]")
-#: The name of a file that does not exist.
-_NOWHERE = "_tablestream_nowhere"
 #: The name of a log's directories, and of the column that readers make of it.
 MICRO_BATCH = "micro_batch"
 
@@ -328,8 +327,11 @@ class FileSink(KeyedSink):
     def target(self) -> str:
         return f"files {self.path}"
 
-    def check(self, spark: SparkSession, columns: Sequence[str]) -> None:  # noqa: ARG002 (every session will do)
-        """Refuse a column with the name of the directories: readers would use their number for it."""
+    def check(self, spark: SparkSession, columns: Sequence[str]) -> None:
+        """Refuse a place where nothing can be created, and a column with the name of the directories.
+
+        Readers would use their number for such a column.
+        """
         taken = [name for name in columns if name.lower() == MICRO_BATCH]
         if taken:
             raise ReservedNameError(
@@ -338,6 +340,7 @@ class FileSink(KeyedSink):
                 hint="Rename the column with select(...), or use another kind of sink.",
                 where=user_line(),
             )
+        check_writable(spark, self.path, f"The directory {self.path} cannot be written")
 
     def write(self, changes: DataFrame, micro_batch_id: int, query_id: str, output_name: str) -> None:  # noqa: ARG002 (it may change; the target may not)
         """Write the directory of one micro-batch, and replace what a failed attempt left."""
@@ -395,7 +398,8 @@ def to_files(
     Raises
     ------
     ArgumentError
-        The format is unknown, or the path is empty or contains a password.
+        The format is unknown, or the path is empty or contains a password. By ``ts.start``: on a local master,
+        nothing can be created at a local path.
     ReservedNameError
         By ``ts.start``: a column is called ``micro_batch``, in any case.
     PlanError
@@ -457,20 +461,9 @@ def no_pattern(path: str) -> str:
 
 
 def seen_by_spark(spark: SparkSession, path: str) -> str:
-    """Return a path for a message: a relative one with the place where Spark looks for it.
-
-    Only Spark knows that place. Its file system may be another than this machine's, and its directory is the one in
-    which its Java started. It says the place of what does not exist.
-    """
-    if not Place.of(path).is_relative:
-        return path
-    try:
-        _ = spark.read.text(f"{path}/{_NOWHERE}").schema
-    except AnalysisException as error:
-        full = (error.getMessageParameters() or {}).get("path", "")
-        if full.endswith(f"/{_NOWHERE}"):
-            return f"{path} ({full.removesuffix(f'/{_NOWHERE}')})"
-    return path
+    """Return a path for a message: a relative one with the place where Spark looks for it."""
+    full = full_path(spark, path) if Place.of(path).is_relative else None
+    return path if full is None else f"{path} ({full})"
 
 
 def _text(path: Path) -> str:

@@ -20,6 +20,7 @@ from pyspark.sql.types import StructField, StructType, TimestampType
 from tablestream.calling import user_line
 from tablestream.connectors.files import first_line
 from tablestream.connectors.sink import RecordSink, Sink, TypedSink, checked_path
+from tablestream.connectors.spark_place import check_writable
 from tablestream.connectors.workers import prepare_workers
 from tablestream.errors import ArgumentError, MixedPlanError, TablestreamError
 from tablestream.options import Alignment, Compat, Emit, OutputSpec, Tombstones
@@ -311,6 +312,7 @@ def _checked_start(spark: SparkSession, checkpoint: str, plan: PhysicalPlan) -> 
 
     What Spark says of a directory that it cannot read or write becomes one sentence: PySpark passes on what Java says.
     """
+    check_writable(spark, checkpoint, f"The checkpoint {checkpoint} cannot be read or written")
     try:
         started = _query_id(spark, checkpoint) is not None
         _check_plan(spark, checkpoint, plan, started=started)
