@@ -12,7 +12,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as F
 
 import tablestream as ts
-from tablestream.errors import ArgumentError, CheckpointMovedError, PlanChangedError
+from tablestream.errors import ArgumentError, CheckpointMovedError, PlanChangedError, SessionSettingError
 from tests.spark.change_logs import ALL, START, ChangeLog, run
 
 if TYPE_CHECKING:
@@ -75,6 +75,50 @@ def test_a_changed_plan_is_refused(spark: SparkSession, log: ChangeLog, tmp_path
     assert all(word in str(caught.value) for word in words)
 
     run(joined(log, spark).to(sink), checkpoint=tmp_path / "started", **options)
+    assert {row["_order"]["micro_batch"] for row in sink.rows()} == {0, 1, 2}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("spark.sql.session.timeZone", "Asia/Tokyo"), ("spark.sql.ansi.enabled", "false")]
+)
+def test_a_session_that_computes_other_values_is_refused(
+    spark: SparkSession, log: ChangeLog, tmp_path: Path, name: str, value: str
+) -> None:
+    """Else rows that do not change would keep the former values: the result would be a mix."""
+    sink, before = ts.to_memory("zones"), spark.conf.get(name)
+    morning = F.hour(F.timestamp_seconds("ts") - F.expr("interval 1 hour")) < 12
+
+    def start() -> None:
+        source = ts.table(log.read(spark), "id", timestamp=F.timestamp_seconds("ts"), name="rows")
+        other = source.select(F.col("v").alias("found"))
+        morning_rows = source.join(other, on="to", name="joined").filter(morning)
+        run(morning_rows.to(sink), checkpoint=tmp_path / "checkpoint")
+
+    start()
+    log.add(rows(3))
+    spark.conf.set(name, value)
+    try:
+        with pytest.raises(SessionSettingError, match=f"{name}={before}") as refused:
+            start()
+    finally:
+        spark.conf.set(name, str(before))
+    assert f'spark.conf.set("{name}", "{before}")' in str(refused.value)
+    start()
+
+
+def test_settings_that_were_not_stored_are_not_compared(
+    spark: SparkSession, log: ChangeLog, tmp_path: Path
+) -> None:
+    """As in a checkpoint of an older version."""
+    sink = ts.to_memory("unstored")
+    run(joined(log, spark).to(sink), checkpoint=tmp_path)
+    (stored,) = (tmp_path / "tablestream").glob("part-*")
+    facts = json.loads(stored.read_text())
+    del facts["session"]
+    stored.with_name(f".{stored.name}.crc").unlink()
+    stored.write_text(json.dumps(facts))
+    log.add(rows(3))
+    run(joined(log, spark).to(sink), checkpoint=tmp_path)
     assert {row["_order"]["micro_batch"] for row in sink.rows()} == {0, 1, 2}
 
 

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 from pyspark.sql.types import StructField, StructType, TimestampType
@@ -31,8 +30,8 @@ from tablestream.spark.columns import spark_type
 from tablestream.spark.outputs import Output, check_outputs, write_outputs
 from tablestream.spark.plan import diagram_of, lowered, numbered, plan_of, query_frame, split
 from tablestream.spark.quiet import quieten
-from tablestream.spark.relocation import check_place
 from tablestream.spark.session import configured
+from tablestream.spark.stored_plan import check_plan
 from tablestream.topology.graph import history_of
 from tablestream.topology.nodes import Node
 
@@ -40,7 +39,6 @@ if TYPE_CHECKING:
     from tablestream.metrics.query_metrics import QueryMetrics
     from tablestream.pictures.diagram import Diagram
 
-_PLAN = "tablestream"
 _TRIGGER = 'Write it as {"availableNow": True} or {"processingTime": "10 seconds"}.'
 #: The columns of `Table.rejected`.
 _REJECTED = (
@@ -103,7 +101,8 @@ def start(
     MixedPlanError
         The tables belong to different sessions.
     SessionSettingError
-        The Python of Spark's workers is not the driver's, and lacks what the plan needs.
+        The Python of Spark's workers is not the driver's, and lacks what the plan needs. Or the checkpoint was started
+        with another ``spark.sql.session.timeZone`` or ``spark.sql.ansi.enabled``: both decide what expressions give.
     PlanChangedError
         Another plan made the checkpoint. Nothing was written; the message shows the difference.
     CheckpointMovedError
@@ -315,7 +314,7 @@ def _checked_start(spark: SparkSession, checkpoint: str, plan: PhysicalPlan) -> 
     check_writable(spark, checkpoint, f"The checkpoint {checkpoint} cannot be read or written")
     try:
         started = _query_id(spark, checkpoint) is not None
-        _check_plan(spark, checkpoint, plan, started=started)
+        check_plan(spark, checkpoint, plan, started=started)
     except TablestreamError:
         raise
     except (PySparkException, Py4JJavaError, OSError) as error:
@@ -395,19 +394,3 @@ def _query_id(spark: SparkSession, checkpoint: str) -> str | None:
     """Read the query's id, which lives as long as its checkpoint. None if no query was started yet."""
     line = first_line(spark, checkpoint, "metadata")
     return None if line is None else str(json.loads(line)["id"])
-
-
-def _check_plan(spark: SparkSession, checkpoint: str, plan: PhysicalPlan, *, started: bool) -> None:
-    """Compare plan and place with those that the checkpoint was started with, or store the plan if it is the first.
-
-    If the query then does not start, the stored plan is not binding. The text of an older version stays: it lacks what
-    waits for outputs, which the shards compare.
-    """
-    path = f"{checkpoint}/{_PLAN}"
-    noted = first_line(spark, path, "part-*") if started else None
-    if noted is None:
-        text = spark.range(0, 1, 1, 1).select(F.lit(plan.text).alias("value"))
-        text.write.mode("overwrite").json(path)
-        return
-    check_place(spark, checkpoint)
-    plan.check_same(json.loads(noted)["value"])

@@ -1,0 +1,73 @@
+"""What a checkpoint keeps of the plan that started it, and what a restart is compared with."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from tablestream.calling import user_line
+from tablestream.connectors.files import first_line
+from tablestream.errors import SessionSettingError
+from tablestream.planner.physical_plan import PhysicalPlan
+from tablestream.spark.relocation import check_place
+
+#: The directory in the checkpoint.
+_PLAN = "tablestream"
+#: What decides the value of a cast or of a part of a time, and whether a failed cast is null.
+_EVALUATING = ("spark.sql.session.timeZone", "spark.sql.ansi.enabled")
+
+
+def check_plan(spark: SparkSession, checkpoint: str, plan: PhysicalPlan, *, started: bool) -> None:
+    """Compare plan, place and session with those that the checkpoint was started with, or store them at the first.
+
+    If the query then does not start, what is stored is not binding. The text of an older version stays: it lacks what
+    waits for outputs, which the shards compare.
+
+    Raises
+    ------
+    PlanChangedError
+        It is another plan.
+    SessionSettingError
+        The session computes other values than those in the state.
+    CheckpointMovedError
+        The checkpoint was copied or moved.
+    """
+    path = f"{checkpoint}/{_PLAN}"
+    noted = first_line(spark, path, "part-*") if started else None
+    if noted is None:
+        facts = {"value": plan.text, "session": json.dumps(_evaluation(spark))}
+        text = spark.range(0, 1, 1, 1).select(*[F.lit(fact).alias(name) for name, fact in facts.items()])
+        text.write.mode("overwrite").json(path)
+        return
+    check_place(spark, checkpoint)
+    stored = json.loads(noted)
+    plan.check_same(stored["value"])
+    if plan.rounds:
+        # Older versions stored no settings.
+        _check_evaluation(spark, json.loads(stored.get("session", "{}")))
+
+
+def _evaluation(spark: SparkSession) -> dict[str, str]:
+    """The settings of the session that decide what a Column makes of a row."""
+    return {name: str(spark.conf.get(name)) for name in _EVALUATING}
+
+
+def _check_evaluation(spark: SparkSession, stored: Mapping[str, str]) -> None:
+    """Refuse a session in which expressions give other values than those that the state was made of.
+
+    State keeps what an expression gave: rows that do not change would keep the former values, and the result would be
+    a mix, as with a changed expression.
+    """
+    now = _evaluation(spark)
+    for name, value in stored.items():
+        if now[name].casefold() != value.casefold():
+            raise SessionSettingError(
+                f"The checkpoint was started with {name}={value}. This session has {now[name]}: expressions can give "
+                "other values than those in its state, and the result would be a mix of both.",
+                hint=f'Call spark.conf.set("{name}", "{value}") before you declare the tables, or start with a new '
+                "checkpoint.",
+                where=user_line(),
+            )
