@@ -6,9 +6,11 @@ from functools import wraps
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 
 import tablestream as ts
+from tablestream.connectors.kafka import checked_offsets
 from tablestream.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -66,7 +68,159 @@ def calls(spark: SparkSession, tmp_path: Path) -> Calls:
         "reduce subtractor": lambda one: grouped.reduce(two, one),
         "records aggregate adder": lambda one: records.aggregate(int, one, "n int"),
         "records reduce adder": records.reduce,
+        "from_kafka starting_offsets": lambda one: ts.from_kafka(
+            spark, "t", value="a int", bootstrap_servers="h:1", starting_offsets=one
+        ),
+        "from_kafka deduplicate": lambda one: ts.from_kafka(
+            spark, "t", value="a int", bootstrap_servers="h:1", deduplicate=one
+        ),
+        "from_debezium source": lambda one: ts.from_debezium(one, "shop", bootstrap_servers="h:1"),
+        "from_debezium servers": lambda one: ts.from_debezium(spark, "shop", bootstrap_servers=one),
+        "to_delta mode": lambda one: ts.to_delta("out", mode=one),
+        "to_postgres soft_delete": lambda one: ts.to_postgres("s.t", "host=h", soft_delete=one),
+        "to_postgres marks_schema": lambda one: ts.to_postgres("s.t", "host=h", marks_schema=one),
+        "to_postgres conninfo": lambda one: ts.to_postgres("s.t", one),
+        "confluent_avro registry": ts.confluent_avro,
+        "confluent_avro subject": lambda one: ts.confluent_avro("http://h:1", subject=one),
+        "configure": ts.configure,
+        "read_state spark": lambda one: ts.read_state(one, tmp_path, "t"),
+        "read_state checkpoint": lambda one: ts.read_state(spark, one, "t"),
+        "read_state table": lambda one: ts.read_state(spark, tmp_path, one),
+        "read_state batch_id": lambda one: ts.read_state(spark, tmp_path, "t", batch_id=one),
+        "start name": lambda one: ts.start(
+            flights.to(ts.to_memory("kinds")), checkpoint=tmp_path / "checkpoint", name=one
+        ),
     }
+
+
+@pytest.fixture
+def flags(spark: SparkSession, tmp_path: Path) -> Calls:
+    """Calls with an argument that is True or False."""
+    log = ts.from_files(spark, tmp_path, "json", SCHEMA)
+    flights = ts.table(log, "id", timestamp="at", history="1 hour", name="flights")
+    planes = ts.table(log, "plane", columns=["seats"], timestamp="at", history="1 hour", name="planes")
+    left, grouped = flights.select("plane"), flights.group_by("plane", value=["seats"])
+    stream = left.to_stream()
+    change = "_change_type string, _commit_version bigint, _commit_timestamp timestamp"
+    feed = spark.readStream.schema(f"id int, {change}").parquet(str(tmp_path))
+
+    def two(*_: Any) -> None:
+        """Takes what it gets."""
+
+    return {
+        "keep_empty of count": lambda one: grouped.count(keep_empty=one),
+        "keep_empty of agg": lambda one: grouped.agg(keep_empty=one, n=ts.functions.sum("seats")),
+        "keep_empty of aggregate": lambda one: grouped.aggregate(int, two, two, "n int", keep_empty=one),
+        "keep_empty of reduce": lambda one: grouped.reduce(two, two, keep_empty=one),
+        "descending": lambda one: grouped.top(1, "seats", descending=one),
+        "complete_history": lambda one: left.join(planes, on="plane", complete_history=one),
+        "table_advances": lambda one: stream.join(planes, on="plane", grace="1 minute", table_advances=one),
+        "before of changes": lambda one: flights.changes(before=one),
+        "before of to": lambda one: flights.to(ts.to_memory("kinds"), before=one),
+        "check_preimages": lambda one: ts.from_change_feed(feed, "id", check_preimages=one),
+        "create": lambda one: ts.to_postgres("s.t", "host=h", create=one),
+        "register": lambda one: ts.confluent_avro("http://h:1", register=one),
+        "follow_moves": lambda one: table_of(spark, follow_moves=one),
+    }
+
+
+def database(spark: SparkSession, **given: Any) -> ts.Debezium:
+    """Tables of a database from records that never come."""
+    schema = "key binary, value binary, topic string, partition int, offset bigint"
+    records = (
+        spark.readStream.format("rate")
+        .load()
+        .selectExpr(*(f"CAST(NULL AS {kind}) AS {name}" for name, kind in map(str.split, schema.split(", "))))
+    )
+    arguments: dict[str, Any] = {"source": records, "prefix": "shop"}
+    return ts.from_debezium(**(arguments | given))
+
+
+def table_of(spark: SparkSession, **given: Any) -> ts.Table:
+    """One of these tables; an argument of `from_debezium` goes there."""
+    arguments: dict[str, Any] = {"name": "public.t", "key": "id", "columns": "id bigint, n string"}
+    first = {name: given.pop(name) for name in list(given) if name not in {*arguments, *OF_TABLE}}
+    return database(spark, **first).table(**(arguments | given))
+
+
+OF_TABLE = {"except_columns", "unchanged", "source", "follow_moves", "topic"}
+#: By the argument of `from_debezium` or of its `table`.
+BAD_OF_DATABASE: dict[str, list[Any]] = {
+    "prefix": [None, 3, ["x"], b"x", " ", "a\0b"],
+    "starting_offsets": [None, 3, "soon", ["earliest"], {"t": 3}, {3: {0: 1}}, {"t": {0: "x"}}],
+    "transactions": [None, 3, ["x"], b"x", ""],
+    "registry": [3, ["x"], {3: 1}, b"x", {"url": object()}],
+    "schema_number_bytes": ["4", None, 5, [4]],
+    "decimals": [None, 3, ["x"], {}],
+    "times": [None, 3, ["x"], {"id": 3}, {"id": []}],
+    "binary": [None, 3, ["x"], {}],
+    "placeholder": [None, 3, ["x"], b"x"],
+    "field_prefix": [None, 3, ["x"], b"x", ""],
+    "name": [None, 3, ["x"], "a\0b"],
+    "except_columns": [3, [3]],
+    "unchanged": [3, [3]],
+    "source": [3, [3]],
+    "topic": [3, ["x"], b"x", "a\0b"],
+}
+
+
+@pytest.mark.parametrize("argument", BAD_OF_DATABASE)
+def test_an_argument_of_a_database_is_refused_in_one_sentence(spark: SparkSession, argument: str) -> None:
+    for given in BAD_OF_DATABASE[argument]:
+        with pytest.raises(ArgumentError, match=argument) as caught:
+            table_of(spark, **{argument: given})
+        assert caught.value.hint, (argument, given)
+
+
+def test_a_word_is_not_a_flag(flags: Calls) -> None:
+    """It would count as true, and so would "no"."""
+    for call, with_flag in flags.items():
+        bad: list[Any] = ["no", "", 2, 1.5, {}]
+        for given in bad:
+            with pytest.raises(ArgumentError, match=call.split()[0]):
+                with_flag(given)
+
+
+def test_a_flag_can_be_one_of_numpy(flags: Calls) -> None:
+    """Or a number that equals True or False."""
+    for call, with_flag in flags.items():
+        for no in (False, np.False_, 0):
+            assert with_flag(no) is not None, call
+    for yes in (True, np.True_, 1):
+        flags["keep_empty of count"](yes)
+
+
+def test_a_whole_number_can_be_one_of_numpy(spark: SparkSession, tmp_path: Path) -> None:
+    log = ts.from_files(spark, tmp_path, "json", SCHEMA, max_files_per_trigger=np.int64(2))  # type: ignore[arg-type]
+    flights = ts.table(log, "id", timestamp="at", name="flights")
+    planes = ts.table(log, "plane", columns=["seats"], timestamp="at", name="planes")
+    four: Any = np.int32(4)
+    joined = flights.select("plane").join(planes, on="plane", spread=four)
+    top = flights.group_by("plane").top(four, "seats", descending=[np.True_])  # type: ignore[list-item]
+    for table in (joined, top, flights.suppress("1 hour", max_records=four, max_bytes=four)):
+        plan = ts.plan_text(table.to(ts.to_memory("numbers")), shards=four)
+        assert ("np." in plan, "4 shards" in plan) == (False, True)
+    assert "np." not in repr(ts.to_console(n_rows=four, truncate=four))
+    with pytest.raises(ts.errors.StateError):
+        ts.read_state(spark, tmp_path, "flights", batch_id=four)
+
+
+def test_offsets_can_be_of_numpy_and_sparks_own_text() -> None:
+    for given, wanted in (
+        ({"t": {np.int64(0): np.int64(3), "1": -1}}, {"t": {0: 3, 1: -1}}),
+        ({"t": {}}, {"t": {}}),
+        ({}, {}),
+        (" Latest", " Latest"),
+        ('{"t": {"0": 1}}', '{"t": {"0": 1}}'),
+    ):
+        assert checked_offsets(given) == wanted
+
+
+def test_no_error_shows_a_secret_of_the_registry() -> None:
+    for given in ({"url": "http://h:1", "basic.auth.user.info": ("me:secret", object())}, ["secret"]):
+        with pytest.raises(ArgumentError) as caught:
+            ts.confluent_avro(given)  # type: ignore[arg-type]
+        assert "secret" not in str(caught.value)
 
 
 BAD: dict[str, list[Any]] = {
@@ -98,6 +252,22 @@ BAD: dict[str, list[Any]] = {
     "reduce subtractor": [None, 3, lambda *, a: a],
     "records aggregate adder": [None, lambda one: one],
     "records reduce adder": [None, lambda one: one],
+    "from_kafka starting_offsets": [None, 3, "soon", ["earliest"], {"t": 3}, {3: {0: 1}}, {"t": {0: 1.5}}],
+    "from_kafka deduplicate": ["no", None, 2, []],
+    "from_debezium source": [None, 3, "x"],
+    "from_debezium servers": [None, 3, ["h:1"], ""],
+    "to_delta mode": [None, 3, ["table"], {}],
+    "to_postgres soft_delete": [3, ["x"], True, b"x", ""],
+    "to_postgres marks_schema": [3, ["x"], True, b"x", ""],
+    "to_postgres conninfo": [None, 3, ["x"]],
+    "confluent_avro registry": [None, 3, ["x"], {3: 1}, {"url": object()}, b"x"],
+    "confluent_avro subject": [3, ["x"], b"x"],
+    "configure": [None, 3, "x"],
+    "read_state spark": [None, 3, "x"],
+    "read_state checkpoint": [None, 3, b"x", "", "a\0b"],
+    "read_state table": [None, 3, ["x"]],
+    "read_state batch_id": ["x", True, 1.5],
+    "start name": [3, ["x"], " "],
 }
 
 

@@ -13,6 +13,7 @@ from tablestream.arguments import ColumnLike
 from tablestream.calling import user_line
 from tablestream.connectors.change_feed_frame import CHANGE_FEED, TIMESTAMP, TYPE, VERSION, of_feed
 from tablestream.errors import ArgumentError
+from tablestream.kinds import flag
 from tablestream.relation import versioned
 from tablestream.sources import Said, source_of
 from tablestream.tables import Table
@@ -88,7 +89,7 @@ def from_change_feed(
         )
     order = F.col(CHANGE_FEED)["order"]
     said = Said(None, None, columns, except_columns, order, name)
-    frame = of_feed(df, check_preimages=check_preimages)
+    frame = of_feed(df, check_preimages=flag(check_preimages, "check_preimages"))
     node, _ = source_of(frame, key, said, records=False)
     table = Captured(
         name=f"{shown_name(node)}{CAPTURED}",

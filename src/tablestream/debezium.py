@@ -18,10 +18,18 @@ from tablestream.calling import user_line, warn
 from tablestream.connectors.avro import confluent_avro
 from tablestream.connectors.debezium_frame import decoded, transaction_ends
 from tablestream.connectors.files import Option
-from tablestream.connectors.kafka import Offsets, OnError, check_on_error, first_records, raw_records
+from tablestream.connectors.kafka import (
+    Offsets,
+    OnError,
+    check_on_error,
+    checked_offsets,
+    first_records,
+    raw_records,
+)
+from tablestream.connectors.kafka_options import checked_servers
 from tablestream.errors import ArgumentError
 from tablestream.extras import install_hint
-from tablestream.kinds import listed
+from tablestream.kinds import check_string, check_text, flag, is_flag, is_session, listed
 from tablestream.relation import versioned
 from tablestream.sources import Said, source_of
 from tablestream.tables import Table
@@ -124,7 +132,10 @@ def from_debezium(
     """
     where = user_line()
     _check_source(source, bootstrap_servers, where)
+    _check_words(prefix, "prefix", "the connector's topic.prefix")
+    starting_offsets = checked_offsets(starting_offsets)
     check_on_error(on_error, where)
+    check_known("schema_number_bytes", schema_number_bytes, (4, 8))
     _check_package(where)
     settings: dict[str, Any] = {
         "avro": None if registry is None else _avro(registry, schema_number_bytes),
@@ -136,7 +147,8 @@ def from_debezium(
         "headers_known": not isinstance(source, DataFrame) or "headers" in source.columns,
     }
     topics = Debezium(source, prefix, bootstrap_servers, starting_offsets, on_error, settings, options)
-    if transactions is False:
+    topic = _transaction_topic(transactions, prefix)
+    if topic is None:
         return topics
     if on_error == "drop" and transaction_timeout is None:
         raise ArgumentError(
@@ -144,7 +156,6 @@ def from_debezium(
             hint="Give transaction_timeout= a time, or on_error='fail'.",
             where=where,
         )
-    topic = f"{prefix}.transaction" if transactions is True else transactions
     if isinstance(starting_offsets, Mapping) and topic not in starting_offsets:
         raise ArgumentError(
             f"starting_offsets= does not name '{topic}': the ends of transactions before the tables' offsets would be"
@@ -234,10 +245,13 @@ class Debezium:
             A column has a type that records of Debezium cannot have.
         """
         where = user_line()
+        _check_words(name, "name", "the name of a table")
+        if topic:
+            _check_words(topic, "topic", "the name of a topic")
         topic = topic or f"{self._prefix}.{name}"
         check_known("truncates", truncates, get_args(Truncates), name)
         check_known("snapshots", snapshots, get_args(Snapshots), name)
-        left_out = _names(except_columns)
+        left_out = _names(except_columns, "except_columns")
         if key is None and columns is None:
             found = self._inferred(name, topic, left_out, where)
         else:
@@ -245,8 +259,8 @@ class Debezium:
         decoder = _decoder(
             found,
             self._settings,
-            unchanged=_names(unchanged),
-            source=_names(source),
+            unchanged=_names(unchanged, "unchanged"),
+            source=_names(source, "source"),
             except_columns=left_out,
         )
         frame = decoded(self._records(topic), decoder, self._on_error, name)
@@ -254,6 +268,7 @@ class Debezium:
         node, _ = source_of(frame, list(decoder.columns.key.names), said, records=False)
         if follow_moves is None:
             follow_moves = any(isinstance(one.dataType, _LARGE) for one in decoder.columns.value)
+        follow_moves = flag(follow_moves, "follow_moves")
         table = Captured(
             name=f"{name}{CAPTURED}",
             where=node.where,
@@ -352,10 +367,18 @@ def _check_source(source: Any, servers: str | None, where: str) -> None:
                 hint="Omit it.",
                 where=where,
             )
+    elif not is_session(source):
+        raise ArgumentError(
+            f"source={source!r} is neither a session nor a DataFrame.",
+            hint="Give the session, to read the topics from Kafka, or a streaming DataFrame that has their records.",
+            where=where,
+        )
     elif servers is None:
         raise ArgumentError(
             "bootstrap_servers= is missing.", hint="Give Kafka's addresses, such as 'host:9092'.", where=where
         )
+    else:
+        checked_servers(servers)
 
 
 def _columns(name: str, key: str | Sequence[str], columns: str | T.StructType, where: str) -> Columns:
@@ -417,9 +440,31 @@ def _avro(registry: str | Mapping[str, Any], number_bytes: Literal[4, 8]) -> Avr
     return AvroReader(confluent_avro(registry).registry, number_bytes)
 
 
-def _names(given: str | Sequence[str]) -> tuple[str, ...]:
+def _names(given: Any, argument: str) -> tuple[str, ...]:
     """Names of columns or fields."""
-    return tuple(str(one) for one in listed(given))
+    names = () if given is None else listed(given)
+    for one in names:
+        if not isinstance(one, str):
+            raise ArgumentError(
+                f"{argument}= takes names, and {one!r} is not a name.",
+                hint="Give the names as strings.",
+                where=user_line(),
+            )
+    return tuple(names)
+
+
+def _check_words(given: Any, argument: str, wanted: str) -> None:
+    """Refuse what cannot be a part of a topic's name."""
+    check_string(given, argument, wanted)
+    check_text(given, f"{argument}=")
+
+
+def _transaction_topic(transactions: Any, prefix: str) -> str | None:
+    """The topic with the ends of transactions; None if changes do not wait for them."""
+    if is_flag(transactions):
+        return f"{prefix}.transaction" if transactions else None
+    _check_words(transactions, "transactions", "True, False or the name of a topic")
+    return str(transactions)
 
 
 def _decoder(columns: Columns, settings: Mapping[str, Any], **further: Any) -> DebeziumDecoder:

@@ -17,7 +17,7 @@ from tablestream.errors import ArgumentError, PlanError, UnsupportedTypeError
 from tablestream.extras import install_hint
 from tablestream.functions import SPARK, AggregateFunction
 from tablestream.functions import count as count_rows
-from tablestream.kinds import check_function, listed
+from tablestream.kinds import check_function, flag, is_flag, listed, whole
 from tablestream.operators.reduce.fold import UserFunctions
 from tablestream.spark.analysis import Analysed
 from tablestream.spark.columns import quoted, spark_type
@@ -208,7 +208,7 @@ class _Grouped:
                 input_fields=tuple(Field(f"i{number}", one.type.json()) for number, one in enumerate(inputs)),
                 measures=measures,
                 functions=functions,
-                keep_empty=keep_empty,
+                keep_empty=flag(keep_empty, "keep_empty"),
             )
         )
 
@@ -385,7 +385,7 @@ class GroupedTable(_Grouped):
         """
         where = user_line()
         shown = checked_name(name) or f"{shown_name(self._node)}_top"
-        _check_top(n, rank, shown, where)
+        n = _checked_top(n, rank, shown, where)
         order = self._order(order_by, descending, shown, where)
         value = self._of_row(rank, shown, where)
         inputs, ranked = list(value), []
@@ -419,12 +419,12 @@ class GroupedTable(_Grouped):
     ) -> list[tuple[Analysed, bool]]:
         """What rows are ranked by, each with whether the greatest comes first."""
         given = listed(order_by)
-        down = [descending] * len(given) if isinstance(descending, bool) else listed(descending)
+        down = [descending] * len(given) if is_flag(descending) else listed(descending)
         if not given:
             raise ArgumentError(
                 "top() has no order.", hint="Name at least one column.", operator=operator, where=where
             )
-        if len(down) != len(given) or not all(isinstance(one, bool) for one in down):
+        if len(down) != len(given) or not all(map(is_flag, down)):
             raise ArgumentError(
                 f"descending={descending!r} does not fit {len(given)} columns of order_by.",
                 hint="Give True or False, or a list of these with one for each column.",
@@ -442,11 +442,8 @@ class GroupedTable(_Grouped):
                     where=where,
                 )
         texts = (sql_text(said) or one.text for said, one in zip(given, columns, strict=True))
-        return list(
-            zip(
-                (replace(one, text=text) for one, text in zip(columns, texts, strict=True)), down, strict=True
-            )
-        )
+        named = (replace(one, text=text) for one, text in zip(columns, texts, strict=True))
+        return list(zip(named, map(bool, down), strict=True))
 
     def _of_row(self, rank: str, operator: str, where: str) -> list[Analysed]:
         """The columns of a row in the result of `top`: its key, without columns of the group, and its value."""
@@ -569,9 +566,10 @@ def _check_input(function: AggregateFunction, one: Analysed, operator: str, wher
         )
 
 
-def _check_top(n: Any, rank: Any, operator: str, where: str) -> None:
-    """Refuse what is no number of rows, and no name."""
-    if not isinstance(n, int) or isinstance(n, bool) or n < 1:
+def _checked_top(n: Any, rank: Any, operator: str, where: str) -> int:
+    """Return the number of rows; refuse what is none, and what is no name."""
+    number = whole(n)
+    if number is None or number < 1:
         raise ArgumentError(
             f"n={n!r} is not a number of rows.",
             hint="Give a whole number of at least one.",
@@ -585,6 +583,7 @@ def _check_top(n: Any, rank: Any, operator: str, where: str) -> None:
             operator=operator,
             where=where,
         )
+    return number
 
 
 def _check_functions(functions: Mapping[str, tuple[Any, int]], where: str) -> None:

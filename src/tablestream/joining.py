@@ -12,7 +12,7 @@ from pyspark.sql import types as T
 
 from tablestream.arguments import ColumnLike, as_columns
 from tablestream.errors import ArgumentError, ColumnCollisionError, NotVersionedError
-from tablestream.kinds import check_function, listed, signature, takes
+from tablestream.kinds import check_function, listed, signature, takes, whole
 from tablestream.row import LEFT, RIGHT, Given, Plain, Row, plain, renamed, side_column
 from tablestream.spark.analysis import folding, unlogged
 from tablestream.spark.columns import SparkExpression
@@ -78,9 +78,10 @@ class Joining:
                 where=self.where,
             )
 
-    def check_spread(self, spread: Any, *, on: On | None, complete_history: bool, copied: bool) -> None:
+    def checked_spread(self, spread: Any, *, on: On | None, complete_history: bool, copied: bool) -> int:
         """Refuse a spread that is not a number of shards, or does not go with something else of the join."""
-        if type(spread) is not int or not 2 <= spread <= 4096:
+        number = whole(spread)
+        if number is None or not 2 <= number <= 4096:
             raise ArgumentError(
                 f"spread={spread!r} is not a number of shards between 2 and 4096.",
                 hint="Give over how many shards the rows with one foreign key are spread, such as spread=8.",
@@ -99,6 +100,7 @@ class Joining:
                 operator=self.operator,
                 where=self.where,
             )
+        return number
 
     def common_key(self) -> Fields:
         """The key of both sides, under the left names, in the types used for comparison."""

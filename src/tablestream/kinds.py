@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterable, Mapping
+from numbers import Integral
 from typing import Any
 
+import numpy as np
 from pyspark.sql import Column
 
 from tablestream.calling import user_line
@@ -18,9 +20,14 @@ def listed(given: Any) -> list[Any]:
     return [given] if single else list(given)
 
 
+def is_session(given: Any) -> bool:
+    """Whether it is a session; one of Spark Connect is of another class."""
+    return hasattr(type(given), "readStream")
+
+
 def check_session(given: Any) -> None:
-    """Raise unless it is a session; one of Spark Connect is of another class."""
-    if not hasattr(type(given), "readStream"):
+    """Raise unless it is a session."""
+    if not is_session(given):
         raise ArgumentError(
             f"spark={given!r} is not a Spark session.",
             hint="Give the session, as SparkSession.builder.getOrCreate() returns it.",
@@ -44,14 +51,43 @@ def check_mapping(given: Any, argument: str) -> None:
             )
 
 
-def check_count(given: Any, argument: str) -> None:
-    """Raise unless it is a whole number of at least one, or omitted."""
-    if given is not None and (type(given) is not int or given < 1):
+def whole(given: Any) -> int | None:
+    """A whole number, also one of NumPy; None for anything else, and for True and False."""
+    return None if isinstance(given, bool) or not isinstance(given, Integral) else int(given)
+
+
+def is_flag(given: Any) -> bool:
+    """Whether it is True or False, 1 or 0, also of NumPy. A word is none: "no" would count as True."""
+    return isinstance(given, Integral | np.bool) and given in (True, False)
+
+
+def flag(given: Any, argument: str) -> bool:
+    """True or False; raise for anything else."""
+    if not is_flag(given):
+        raise ArgumentError(
+            f"{argument}={given!r} is neither True nor False.", hint="Give True or False.", where=user_line()
+        )
+    return bool(given)
+
+
+def check_string(given: Any, argument: str, wanted: str) -> None:
+    """Raise unless it is a string that is not blank; `wanted` says what it stands for, as in "the name of a topic"."""
+    if not isinstance(given, str) or not given.strip():
+        raise ArgumentError(
+            f"{argument}={given!r} is not {wanted}.", hint=f"Give {wanted}, as a string.", where=user_line()
+        )
+
+
+def checked_count(given: Any, argument: str) -> int | None:
+    """A whole number of at least one, or None if it is omitted; raise for anything else."""
+    number = whole(given)
+    if given is not None and (number is None or number < 1):
         raise ArgumentError(
             f"{argument}={given!r} is not a whole number of at least one.",
             hint=f"Give at least 1, or omit {argument}=.",
             where=user_line(),
         )
+    return number
 
 
 def check_text(given: str, what: str) -> None:

@@ -9,6 +9,7 @@ from typing import Literal
 from tablestream.arguments import check_known, checked_length
 from tablestream.calling import user_line
 from tablestream.errors import ArgumentError
+from tablestream.kinds import flag, whole
 from tablestream.planner.physical_plan import Align
 
 Emit = Literal["every", "final"]
@@ -43,6 +44,7 @@ class OutputSpec:
 
     def __post_init__(self) -> None:
         """Check the options."""
+        object.__setattr__(self, "before", flag(self.before, "before"))  # one of NumPy becomes Python's
         check_known("emit", self.emit, ("every", "final"))
         check_known("tombstones", self.tombstones, ("all", "minimal"))
 
@@ -62,10 +64,10 @@ def checked_align(align: Alignment) -> Align | None:
 
 def checked_shards(shards: int | None) -> int:
     """Return the number of shards."""
-    number = DEFAULT_SHARDS if shards is None else shards
-    if type(number) is not int or not 1 <= number <= 4096:
+    number = DEFAULT_SHARDS if shards is None else whole(shards)
+    if number is None or not 1 <= number <= 4096:
         raise ArgumentError(
-            f"shards={number!r} is not a number between 1 and 4096.",
+            f"shards={shards!r} is not a number between 1 and 4096.",
             hint="A shard is a part of the state; a few per core are enough.",
             where=user_line(),
         )

@@ -23,6 +23,7 @@ from tablestream.connectors.sink import Sink
 from tablestream.errors import ArgumentError, GraceExceedsHistoryError, NotVersionedError
 from tablestream.grouped import GroupedStream
 from tablestream.joining import Joining, On, SelectFunction, Suffixes
+from tablestream.kinds import flag
 from tablestream.options import Alignment, Compat, OutputSpec
 from tablestream.relation import Relation, versioned
 from tablestream.spark.analysis import folding
@@ -509,6 +510,7 @@ def _grace(
     """How records wait for versions of a table. Raises if the table's history is too short."""
     period_us = checked_length(grace, "grace", operator, where)
     wall_clock_us = checked_length(wall_clock, "wall_clock", operator, where)
+    table_advances = flag(table_advances, "table_advances")
     if period_us is None:
         if wall_clock_us is not None or table_advances:
             raise ArgumentError(

@@ -20,6 +20,7 @@ from tablestream.connectors.sink import Sink
 from tablestream.errors import ArgumentError, PlanError
 from tablestream.grouped import GroupedTable
 from tablestream.joining import Joining, On, SelectFunction, Suffixes
+from tablestream.kinds import checked_count, flag
 from tablestream.options import Alignment, Compat, Emit, OutputSpec, Tombstones
 from tablestream.relation import Relation
 from tablestream.spark.plan import changes_of, diagram_of, plan_of
@@ -123,10 +124,11 @@ class Table(Relation):
         joining = Joining(self._node, right, self._spark, shown, where)
         copied = isinstance(other, GlobalTable)
         joining.check_on(on, copied=copied)
+        complete_history = flag(complete_history, "complete_history")
         if complete_history:
             joining.check_histories(copied=copied)
         if spread is not None:
-            joining.check_spread(spread, on=on, complete_history=complete_history, copied=copied)
+            spread = joining.checked_spread(spread, on=on, complete_history=complete_history, copied=copied)
         if on is None:
             return self._key_join(joining, how, select, suffixes, complete_history)
         foreign, expressions = joining.pointing(on)
@@ -365,9 +367,6 @@ class Table(Relation):
         wall_clock_us = checked_length(wall_clock, "wall_clock", shown, where)
         if until_us is None:
             refuse("until=None is not a duration.", "Write it as '5 minutes'.")
-        for limit, given in (("max_records", max_records), ("max_bytes", max_bytes)):
-            if given is not None and (type(given) is not int or given < 1):
-                refuse(f"{limit}={given!r} is not a limit.", "Give a whole number of at least 1, or omit it.")
         check_how(on_full, ("emit", "fail"), shown, where, "on_full")
         node = Suppress(
             name=shown,
@@ -376,8 +375,8 @@ class Table(Relation):
             value=self._node.value,
             parent=self._node,
             until_us=until_us,
-            max_records=max_records,
-            max_bytes=max_bytes,
+            max_records=checked_count(max_records, "max_records"),
+            max_bytes=checked_count(max_bytes, "max_bytes"),
             fail_when_full=on_full == "fail",
             wall_clock_us=wall_clock_us,
         )

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import time
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from pyspark.sql import SparkSession
 
 import tablestream as ts
 from tablestream.errors import ArgumentError, CaptureError, MalformedRecordError
@@ -18,7 +19,6 @@ from tests.spark.change_logs import counted, run
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.spark
 
@@ -178,7 +178,7 @@ def test_each_source_begins_at_the_offsets_of_its_topic(monkeypatch: pytest.Monk
     offsets = {"db.s.t": {0: 4}, "db.s.u": {0: 7}}
     for given in (offsets, "latest"):
         db = ts.from_debezium(
-            cast("Any", object()), "db", bootstrap_servers="host:9092", starting_offsets=given
+            object.__new__(SparkSession), "db", bootstrap_servers="host:9092", starting_offsets=given
         )
         for topic in ("db.s.t", "db.s.u", "db.transaction"):
             db._records(topic)
@@ -189,7 +189,7 @@ def test_each_source_begins_at_the_offsets_of_its_topic(monkeypatch: pytest.Monk
             assert begins == {**wanted, "db.transaction": "earliest"}
             with pytest.raises(ArgumentError, match="does not name 'db"):
                 ts.from_debezium(
-                    cast("Any", object()),
+                    object.__new__(SparkSession),
                     "db",
                     bootstrap_servers="host:9092",
                     starting_offsets=given,

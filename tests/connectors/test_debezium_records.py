@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from typing import Any, cast
+from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark.sql import SparkSession
 from pyspark.sql import types as T
 
 import tablestream as ts
@@ -444,6 +445,6 @@ def test_a_field_that_is_left_out_and_that_no_record_has_is_announced_once(
 
 
 def test_a_table_without_a_key_is_refused_with_what_to_do() -> None:
-    db = ts.from_debezium(cast("Any", object()), "db", bootstrap_servers="host:9092")
+    db = ts.from_debezium(object.__new__(SparkSession), "db", bootstrap_servers="host:9092")
     with pytest.raises(ArgumentError, match=r"key= is missing.*message\.key\.columns"):
         db.table("s.log", columns=T.StructType([T.StructField("n", T.IntegerType())]))

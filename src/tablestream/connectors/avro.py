@@ -21,8 +21,10 @@ from tablestream.connectors.avro_schema import AvroSchema, columns_of
 from tablestream.connectors.formats import Decoder, Encoder, Part
 from tablestream.errors import ArgumentError
 from tablestream.extras import install_hint
+from tablestream.kinds import check_mapping, flag
 
 Schema = str | Mapping[str, Any] | Sequence[Any]
+_REGISTRY = 'Give its URL, or the settings of confluent-kafka\'s client, such as {"url": ...}.'
 
 
 @dataclass(frozen=True)
@@ -162,9 +164,34 @@ def confluent_avro(
     _check_package()
     if find_spec("confluent_kafka") is None:
         raise _missing("confluent-kafka", "registry")
-    settings = json.dumps({"url": registry} if isinstance(registry, str) else dict(registry))
+    if subject is not None and not isinstance(subject, str):
+        raise ArgumentError(
+            f"subject={subject!r} is not a name.", hint="Omit subject=, or give a string.", where=user_line()
+        )
+    settings = _settings(registry)
     given = None if schema is None else AvroSchema.of(schema)
-    return ConfluentAvroFormat(Registry(settings), given, subject, register)
+    return ConfluentAvroFormat(Registry(settings), given, subject, flag(register, "register"))
+
+
+def _settings(registry: Any) -> str:
+    """The settings of the registry's client as JSON. No error shows a value, which can be a password."""
+    if isinstance(registry, str):
+        return json.dumps({"url": registry})
+    if not isinstance(registry, Mapping):
+        raise ArgumentError(
+            f"registry= is a {type(registry).__name__}, neither a URL nor settings.",
+            hint=_REGISTRY,
+            where=user_line(),
+        )
+    check_mapping(registry, "registry")
+    try:
+        return json.dumps(dict(registry))
+    except (TypeError, ValueError):
+        raise ArgumentError(
+            "registry= has a setting that cannot be sent to Spark's workers: neither a text nor a number.",
+            hint=_REGISTRY,
+            where=user_line(),
+        ) from None
 
 
 def _check_package() -> None:

@@ -7,10 +7,13 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import numpy as np
+
 from tablestream.calling import user_line
 from tablestream.connectors.shipping import has_context
 from tablestream.connectors.sink import ORDER, KeyedSink
 from tablestream.errors import ArgumentError, PlanError
+from tablestream.kinds import whole
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -153,21 +156,26 @@ def to_console(*, n_rows: int = 20, truncate: bool | int = True) -> ConsoleSink:
     ... and 1 more
     <BLANKLINE>
     """
-    _check_kinds(n_rows, truncate)
-    return ConsoleSink(limit=n_rows, truncate=truncate)
+    return ConsoleSink(limit=_checked_rows(n_rows), truncate=_checked_truncate(truncate))
 
 
-def _check_kinds(n_rows: Any, truncate: Any) -> None:
-    """Check the types of arguments, and that they are not too small."""
-    if type(n_rows) is not int or n_rows < 1:
+def _checked_rows(n_rows: Any) -> int:
+    number = whole(n_rows)
+    if number is None or number < 1:
         raise ArgumentError(
             f"n_rows={n_rows!r} is no number of changes.",
             hint="Give a whole number of at least 1.",
             where=user_line(),
         )
-    if not isinstance(truncate, int) or truncate < 0:
+    return number
+
+
+def _checked_truncate(truncate: Any) -> bool | int:
+    number = bool(truncate) if isinstance(truncate, bool | np.bool) else whole(truncate)
+    if number is None or number < 0:
         raise ArgumentError(
             f"truncate={truncate!r} is neither a bool nor a number of characters.",
             hint="Give False for whole values, or the number of characters.",
             where=user_line(),
         )
+    return number

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, get_args
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import Window
@@ -206,7 +206,7 @@ def to_delta(path: str | os.PathLike[str], *, mode: DeltaMode = "table") -> Delt
     >>> to_delta("out/mailing_changes", mode="changes").needs_final
     False
     """
-    if mode not in {"table", "changes"}:
+    if mode not in get_args(DeltaMode):
         raise ArgumentError(f"A Delta sink has no mode {mode!r}.", hint="Choose 'table' or 'changes'.")
     return DeltaSink(checked_path(path, "a Delta sink"), mode)
 

@@ -23,7 +23,7 @@ from tablestream.connectors.sink import KeyedSink, checked_path, literal, quoted
 from tablestream.connectors.spark_place import check_writable, full_path
 from tablestream.connectors.workers import use_driver_python
 from tablestream.errors import ArgumentError, PlanError, ReservedNameError
-from tablestream.kinds import check_count, check_mapping, check_session
+from tablestream.kinds import check_mapping, check_session, checked_count
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -170,10 +170,10 @@ def from_files(
     """
     check_session(spark)
     check_mapping(options, "options")
-    check_count(max_files_per_trigger, "max_files_per_trigger")
+    max_files = checked_count(max_files_per_trigger, "max_files_per_trigger")
     _check_choices(format, mode)
     path = checked_path(path, "from_files")
-    settings = _read_settings(format, options or {}, max_files_per_trigger)
+    settings = _read_settings(format, options or {}, max_files)
     columns = _struct(schema)
     if format == "parquet":
         return _load(spark, path, format, columns, settings)

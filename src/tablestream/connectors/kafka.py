@@ -25,7 +25,7 @@ from tablestream.connectors.kafka_options import (
 from tablestream.connectors.shipping import ship
 from tablestream.connectors.workers import use_driver_python
 from tablestream.errors import ArgumentError, ReservedNameError
-from tablestream.kinds import check_session, check_text, listed
+from tablestream.kinds import check_session, check_text, flag, listed, whole
 
 KAFKA = "_kafka"
 """The column with what Kafka knows of a record."""
@@ -34,6 +34,7 @@ HEADER = "tablestream"
 
 OnError = Literal["fail", "drop"]
 Offsets = str | Mapping[str, Mapping[int, int]]
+_ENDS = ("earliest", "latest")
 
 _TOPICS = "Give the topic, or a list of topics."
 _CUTS = "Several tasks would read parts of one topic partition, and its order would be lost."
@@ -136,6 +137,7 @@ def from_kafka(
     check_session(spark)
     topics = _checked_topics(topic)
     check_on_error(on_error, user_line())
+    deduplicate = flag(deduplicate, "deduplicate")
     raw = raw_records(spark, topics, bootstrap_servers, starting_offsets, options, "from_kafka")
     decoders: dict[Part, Decoder] = {}
     if key is not None:
@@ -240,13 +242,40 @@ def _checked_topics(topic: Any) -> list[str]:
     return topics
 
 
+def checked_offsets(given: Any) -> Offsets:
+    """Offsets as Spark takes them, with Python's own numbers; raise if they are none.
+
+    Spark also takes its JSON as a text, with the numbers of partitions as texts.
+    """
+    if isinstance(given, str) and (given.strip().lower() in _ENDS or given.lstrip().startswith("{")):
+        return given
+    found = {one: _parts(parts) for one, parts in given.items()} if isinstance(given, Mapping) else None
+    known = {one: parts for one, parts in (found or {}).items() if isinstance(one, str) and parts is not None}
+    if found is None or len(known) < len(found):
+        raise ArgumentError(
+            f"starting_offsets={given!r} are no offsets.",
+            hint='Give "earliest", "latest", or offsets by topic and partition, as in {"trades": {0: 23, 1: -2}}.',
+            where=user_line(),
+        )
+    return known
+
+
+def _parts(given: Any) -> dict[int, int] | None:
+    """The offsets of a topic by partition, which may be a text; None if something else is among them."""
+    if not isinstance(given, Mapping):
+        return None
+    pairs = [
+        (int(part) if isinstance(part, str) and part.isdecimal() else whole(part), whole(at))
+        for part, at in given.items()
+    ]
+    found = {part: at for part, at in pairs if part is not None and at is not None}
+    return found if len(found) == len(given) else None
+
+
 def _offsets(given: Offsets) -> str:
     """Offsets in Spark's form."""
-    if isinstance(given, str):
-        return given
-    return json.dumps(
-        {topic: {str(part): at for part, at in parts.items()} for topic, parts in given.items()}
-    )
+    offsets = checked_offsets(given)
+    return offsets if isinstance(offsets, str) else json.dumps(offsets)
 
 
 @dataclass(frozen=True)

@@ -51,6 +51,7 @@ from tablestream.connectors.postgres_table import described, fitted, look_at, no
 from tablestream.connectors.sink import CHANGE_TYPE, LATEST, NUMBER, ORDER, TIMESTAMP, KeyedSink
 from tablestream.connectors.sink import quoted as spark_quoted
 from tablestream.errors import ArgumentError, DatabaseError, PlanError
+from tablestream.kinds import check_string, flag
 
 if TYPE_CHECKING:
     import psycopg
@@ -296,10 +297,14 @@ def to_postgres(
     'postgres shop.amounts at db:5432/shop'
     """
     name = TableName.of(table)
+    if soft_delete is not None:
+        check_string(soft_delete, "soft_delete", "the name of a column")
+    if marks_schema is not None:
+        check_string(marks_schema, "marks_schema", "the name of a schema")
     return PostgresSink(
         name,
         Server.of(conninfo),
         name.schema if marks_schema is None else checked(marks_schema),
-        create,
+        flag(create, "create"),
         None if soft_delete is None else checked(soft_delete),
     )

@@ -16,6 +16,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 from pyspark.sql.types import StructField, StructType, TimestampType
 
+from tablestream.arguments import checked_name
 from tablestream.calling import user_line
 from tablestream.connectors.files import first_line
 from tablestream.connectors.sink import RecordSink, Sink, TypedSink, checked_path
@@ -297,8 +298,8 @@ def _triggered(writer: DataStreamWriter, trigger: Mapping[str, Any]) -> DataStre
 
 
 def _check_name(spark: SparkSession, name: str | None) -> None:
-    """Refuse the name of a query that runs in the session."""
-    if name is not None and any(one.name == name for one in spark.streams.active):
+    """Refuse what is no name, and the name of a query that runs in the session."""
+    if checked_name(name) is not None and any(one.name == name for one in spark.streams.active):
         raise ArgumentError(
             f"A query of the name {name!r} runs in this session.",
             hint="Stop it first, or give another name=.",

@@ -18,6 +18,7 @@ from tablestream.calling import user_line, warn
 from tablestream.connectors.shipping import has_context, is_local
 from tablestream.connectors.workers import use_driver_python
 from tablestream.errors import SessionSettingError
+from tablestream.kinds import check_session
 from tablestream.options import DEFAULT_SHARDS
 
 STORE = "spark.sql.streaming.stateStore.providerClass"
@@ -83,6 +84,7 @@ def configure(spark: SparkSession) -> SparkSession:
     >>> import tablestream as ts
     >>> spark = ts.configure(SparkSession.builder.master("local[2]").getOrCreate())  # doctest: +SKIP
     """
+    check_session(spark)
     use_driver_python(spark)
     with _changing:
         _apply(spark, missing_settings(spark, DEFAULT_SHARDS))

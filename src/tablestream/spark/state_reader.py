@@ -18,6 +18,7 @@ from tablestream.calling import user_line
 from tablestream.connectors.sink import checked_path
 from tablestream.connectors.workers import prepare_workers
 from tablestream.errors import ArgumentError
+from tablestream.kinds import check_session, whole
 from tablestream.planner.catalogue import StoredTable
 from tablestream.spark import blobs
 from tablestream.spark.relocation import check_place
@@ -87,8 +88,9 @@ def read_state(
     >>> tickers = ts.read_state(spark, "out/checkpoint", "tickers")  # doctest: +SKIP
     >>> noon = ts.read_state(spark, "out/checkpoint", "prices", as_of="2024-01-02 12:00")  # doctest: +SKIP
     """
+    check_session(spark)
     _check_kinds(checkpoint, table, batch_id)
-    _, rows = read_stored(spark, checkpoint, table, batch_id, as_of)
+    _, rows = read_stored(spark, checkpoint, table, whole(batch_id), as_of)
     return rows
 
 
@@ -140,7 +142,7 @@ def _check_kinds(checkpoint: Any, table: Any, batch_id: Any) -> None:
         (
             "batch_id",
             batch_id,
-            batch_id is None or (isinstance(batch_id, int) and not isinstance(batch_id, bool)),
+            batch_id is None or whole(batch_id) is not None,
             "the number of a micro-batch",
         ),
     )

@@ -16,6 +16,7 @@ from tablestream.connectors.debezium.placeholder import Placeholder
 from tablestream.connectors.debezium.scalars import Binary, Decimals
 from tablestream.connectors.debezium.types import Unit
 from tablestream.errors import ArgumentError, UnsupportedTypeError
+from tablestream.kinds import check_string
 
 TimeMode = Literal["milliseconds", "microseconds", "nanoseconds", "isostring", "connect"]
 _UNITS: dict[str, Unit] = {
@@ -46,8 +47,9 @@ def check_modes(
     """
     _one_of("decimals", decimals, get_args(Decimals))
     _one_of("binary", binary, get_args(Binary))
-    for mode in [times] if isinstance(times, str) else times.values():
+    for mode in times.values() if isinstance(times, Mapping) else [times]:
         _one_of("times", mode, _UNITS)
+    check_string(placeholder, "placeholder", "the connector's unavailable.value.placeholder")
     try:
         Placeholder(placeholder)
     except ValueError as error:
@@ -58,7 +60,7 @@ def check_modes(
         ) from error
 
 
-def check_prefix(prefix: str) -> None:
+def check_prefix(prefix: Any) -> None:
     """Check what begins the names of metadata.
 
     Raises
@@ -66,9 +68,9 @@ def check_prefix(prefix: str) -> None:
     ArgumentError
         It is empty: then nothing tells metadata from columns.
     """
-    if not prefix:
+    if not isinstance(prefix, str) or not prefix:
         raise ArgumentError(
-            "field_prefix='' does not tell the metadata of flattened records from their columns.",
+            f"field_prefix={prefix!r} does not tell the metadata of flattened records from their columns.",
             hint="Set the connector's add.fields.prefix, such as '__', and give field_prefix= the same.",
             where=user_line(),
         )
@@ -131,7 +133,7 @@ def _check_type(column: T.StructField) -> None:
 
 
 def _one_of(option: str, given: Any, allowed: Iterable[str]) -> None:
-    if given not in set(allowed):
+    if given not in tuple(allowed):
         raise ArgumentError(
             f"{option}={given!r} is not one of {', '.join(allowed)}.",
             hint="Give the mode that the connector is configured with.",
