@@ -920,7 +920,7 @@ def test_explain_has_the_options_of_changes(flights: ts.Table, capsys: pytest.Ca
     table = flights.join(flights.select(), on="seats")
     table.explain()
     plain = capsys.readouterr().out
-    assert "Plan: 2 rounds, 16 shards, compat none\n" in plain
+    assert "Plan: 2 rounds, 16 shards\n" in plain
     assert ": every change\n" in plain
     table.explain(compat="kafka-streams", before=True, tombstones="minimal", shards=3)
     table.explain(emit="final")
@@ -983,5 +983,7 @@ def test_columns_schema_and_text(flights: ts.Table, planes: ts.Table) -> None:
     assert (flights.name, flights.key_columns) == ("flights", ["id"])
     assert planes.columns == planes.schema.names == ["plane", "seats"]
     assert repr(planes) == "Table 'planes' [key plane: string] [seats: int]"
+    assert repr(planes.rejected()) == "Rejected records of 'planes'"
+    assert repr(planes.to(ts.to_memory("sight"), name="kept")) == "Output 'kept' to memory sight"
     names = flights.changes().columns
     assert names == [*flights.columns, "_change_type", "_timestamp", "_order"]

@@ -296,6 +296,9 @@ class Rejected:
     def __init__(self, node: Node, spark: SparkSession) -> None:
         self._node, self._spark = node, spark
 
+    def __repr__(self) -> str:
+        return f"Rejected records of '{shown_name(self._node)}'"
+
     def to(self, sink: Sink, *, name: str | None = None) -> OutputRequest:
         """Describe an output of a query, for `tablestream.start`.
 

@@ -70,7 +70,7 @@ def test_pictures_are_imported_when_they_are_used() -> None:
 
 def test_the_diagram_of_a_table_takes_the_options_of_explain(spark: SparkSession) -> None:
     joined = table(spark, "id").join(table(spark, "other"), on="other", name="joined")
-    assert "2 rounds, 16 shards, compat none" in joined.diagram().mermaid
+    assert "2 rounds, 16 shards" in joined.diagram().mermaid
     shown = joined.diagram(
         before=True, emit="final", tombstones="minimal", compat="kafka-streams", shards=4
     ).mermaid

@@ -68,7 +68,7 @@ def test_every_box_is_reached_and_arrows_lead_to_later_lanes(name: str, mode: st
 
 def test_a_foreign_key_join() -> None:
     picture = picture_of(plan("left_join"))
-    assert picture.captions == ("2 rounds, 16 shards, compat none",)
+    assert picture.captions == ("2 rounds, 16 shards",)
     assert [(lane.title, lane.shuffle) for lane in picture.lanes] == [
         ("Sources", ""),
         ("Round 1", "shuffle"),
@@ -109,7 +109,7 @@ def test_views_are_named_where_they_are_read() -> None:
     picture = picture_of(lower([Output(key_join(a, b, "inner"))], _types, Mode(shards=1)))
     (box,) = [one for one in picture.boxes.values() if one.kind is Kind.OPERATOR]
     assert box.inputs == ("input 0: a_filter", "input 1")
-    assert picture.captions == ("1 round, 1 shard, compat none",)
+    assert picture.captions == ("1 round, 1 shard",)
 
 
 def test_a_plan_without_rounds_has_sources_and_outputs() -> None:

@@ -192,6 +192,14 @@ def test_no_text_is_cut_or_over_another() -> None:
     ] == []
 
 
+def test_a_row_too_long_for_its_line_shows_what_changed() -> None:
+    given = [change(at, at, price, latest=None) for at, price in enumerate([1.0, 2.0, 2.0])]
+    shown = ts.timeline(pd.DataFrame([one | {"currency": "EUR" * 10} for one in given]), key={"id": 1})
+    whole = f"price=1.0, currency={'EUR' * 10}"[:39]
+    assert labels(shown)[:2] == [f"0: {whole}…", "1: price=2.0"]
+    assert labels(shown)[2] == f"2: {whole.replace('1.0', '2.0')}…"
+
+
 def test_dollar_signs_are_no_mathematics() -> None:
     prices = [change(at, at, 1.0, latest=None) | {"id": "$x$", "currency": "$y$"} for at in (1, 2)]
     shown = ts.timeline(pl.DataFrame(prices), key={"id": "$x$"}, value="currency")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -70,7 +71,7 @@ class MicroBatch:
         return round(count / self.duration_s, 1) if self.duration_s else 0.0
 
     def __str__(self) -> str:
-        """One line; the parts that have nothing to say are left out."""
+        """A line, and one with the reasons if records were dropped; parts that have nothing to say are left out."""
         parts = [f"in {short(self.records_in)} ({short(self.per_s(self.records_in))}/s)"]
         if self.changes_out is not None:
             parts.append(f"out {short(self.changes_out)} ({short(self.per_s(self.changes_out))}/s)")
@@ -81,7 +82,8 @@ class MicroBatch:
             parts.append(f"dropped {short(sum(self.dropped.values()))}")
         if self.behind:
             parts.append(f"behind {short(self.behind)}")
-        return f"batch {self.number}: {', '.join(parts)}"
+        reasons = textwrap.wrap(", ".join(f"{place} {count:,}" for place, count in self.dropped.items()), 70)
+        return "\n".join([f"batch {self.number}: {', '.join(parts)}", *(f"  {line}" for line in reasons)])
 
     def as_json(self) -> dict[str, Any]:
         """Return all figures, for programs."""

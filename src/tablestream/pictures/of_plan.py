@@ -42,7 +42,8 @@ def picture_of(plan: PhysicalPlan, figures: Figures | None = None) -> Picture:
     if figures is not None:
         figures.check(measured(plan.rounds))
     drawing = _Drawing(plan, figures)
-    captions = [summary(plan)] + ([figures.caption] if figures is not None else [])
+    # The query that the figures are of may have run with another number of shards.
+    captions = [summary(plan)] if figures is None else [summary(plan, shards=False), figures.caption]
     return Picture(tuple(captions), tuple(drawing.lanes()), tuple(dict.fromkeys(drawing.arrows())))
 
 

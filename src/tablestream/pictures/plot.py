@@ -34,7 +34,7 @@ def plotted(name: str, known: Sequence[Moment], last: int) -> Figure:
 def _draw(axes: Axes, shown: Sequence[Moment], first: int) -> None:
     """Draw a line for each moment, over time; `first` is the number of the first one."""
     times = [span.begin for moment in shown for span in moment.spans]
-    margin = max((max(times) - min(times)) * 0.12, timedelta(seconds=1))
+    margin = (max(times) - min(times)) * 0.12 or timedelta(minutes=1)
     end = max(times) + margin
     values = dict.fromkeys(span.value for moment in shown for span in moment.spans if span.value is not None)
     inks = {value: f"C{number % 10}" for number, value in enumerate(values)}
@@ -81,7 +81,11 @@ def _mark(axes: Axes, y: int, moment: Moment) -> None:
 
 
 def _label(number: int, moment: Moment) -> str:
-    text = "deleted" if moment.change.value is None else moment.change.value
+    """The row after a change; of a long one only what it changed, if that is known."""
+    change = moment.change
+    text = "deleted" if change.value is None else change.value
+    if len(text) > _LONGEST and change.value is not None:
+        text = change.changed or text
     text = text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
     return f"{number}: {_plain(text)}"
 

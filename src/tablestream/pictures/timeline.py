@@ -62,9 +62,11 @@ def timeline(
         pandas, Polars, an Arrow table or collected rows, such as those of `testing.Driver`. It needs the columns
         ``_change_type``, ``_timestamp`` and ``_order``.
     key
-        The key to show: a value for each key column, such as ``{"id": 7}``.
+        The key to show: a value for each key column, such as ``{"id": 7}``. A sink does not say which columns are the
+        key. If you name another column, the changes of several keys are drawn as if they were one row.
     value
-        The columns to show. Default: all that are not in `key`.
+        The columns to show. Default: all that are not in `key`. If a row is too long for its line, only what its change
+        altered is shown.
     last
         How many changes to show: the last ones.
 
@@ -128,7 +130,7 @@ def _changes_of(changes: Any, key: Any, value: str | Sequence[str] | None) -> li
     if not rows:
         raise _refused(f"There is no change of the key {dict(key)}.", "Compare its values and their types.")
     rows.sort(key=lambda row: sortable(row[ORDER]))
-    return [_change(row, shown) for row in rows]
+    return [_change(row, before, shown) for row, before in zip(rows, [None, *rows], strict=False)]
 
 
 def _columns_of(changes: Any) -> list[str]:
@@ -166,14 +168,22 @@ def _rows_of(changes: Any, key: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [row for row in rows if all(row[name] == one for name, one in key.items())]
 
 
-def _change(row: Mapping[str, Any], shown: Sequence[str]) -> Change:
+def _change(row: Mapping[str, Any], before: Mapping[str, Any] | None, shown: Sequence[str]) -> Change:
     """A row as a change. A deleted row may still have values: those that it had."""
-    texts = {name: "NULL" if row[name] is None else str(row[name]) for name in shown}
-    text = texts[shown[0]] if len(shown) == 1 else ", ".join(f"{name}={one}" for name, one in texts.items())
+    text = _text(row[shown[0]]) if len(shown) == 1 else _texts(row, shown)
+    changed = "" if before is None else _texts(row, [name for name in shown if row[name] != before[name]])
     exists = row[CHANGE_TYPE] != "delete"
     order = row[ORDER]
     micro_batch = order.get(_MICRO_BATCH) if isinstance(order, Mapping) else None
-    return Change(row[TIMESTAMP], text if exists else None, row.get(LATEST), micro_batch)
+    return Change(row[TIMESTAMP], text if exists else None, row.get(LATEST), micro_batch, changed)
+
+
+def _texts(row: Mapping[str, Any], names: Sequence[str]) -> str:
+    return ", ".join(f"{name}={_text(row[name])}" for name in names)
+
+
+def _text(value: Any) -> str:
+    return "NULL" if value is None else str(value)
 
 
 def _refused(reason: str, hint: str) -> ArgumentError:

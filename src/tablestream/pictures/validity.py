@@ -26,12 +26,16 @@ class Change:
         Of a versioned table, whether no later version was known. None: the table is not versioned.
     micro_batch
         The micro-batch that emitted it. None: not known.
+    changed
+        The columns in which the row differs from that of the change before, as text. Empty: there is none, or all are
+        alike.
     """
 
     time: datetime
     value: str | None
     is_latest: bool | None = None
     micro_batch: int | None = None
+    changed: str = ""
 
 
 @dataclass(frozen=True)

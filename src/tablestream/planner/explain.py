@@ -10,6 +10,10 @@ from tablestream.planner.catalogue import decode
 from tablestream.planner.physical_plan import Output, PhysicalPlan, Reader
 from tablestream.runtime.rounds import EVERY_SHARD, Port, Round
 
+#: The units of durations, the largest first, in microseconds.
+_UNITS = [("day", 86_400_000_000), ("hour", 3_600_000_000), ("minute", 60_000_000), ("second", 1_000_000)]
+_UNITS += [("millisecond", 1_000), ("microsecond", 1)]
+
 
 def explained(plan: PhysicalPlan) -> str:
     """Print a plan.
@@ -45,10 +49,11 @@ def explained(plan: PhysicalPlan) -> str:
     return "\n".join(parts)
 
 
-def summary(plan: PhysicalPlan) -> str:
+def summary(plan: PhysicalPlan, *, shards: bool = True) -> str:
     """Return the rounds and options of a plan, in a line."""
-    compat = "kafka-streams" if plan.mode.compat else "none"
-    return f"{_count(len(plan.rounds), 'round')}, {_count(plan.mode.shards, 'shard')}, compat {compat}"
+    parts = [_count(len(plan.rounds), "round")]
+    parts += [_count(plan.mode.shards, "shard")] if shards else []
+    return ", ".join(parts + (["compat kafka-streams"] if plan.mode.compat else []))
 
 
 def emission(output: Output) -> str:
@@ -83,9 +88,16 @@ def described(operator: Operator) -> str:
         elif value is True:
             shown.append(name)
         elif value is not None and value is not False:
-            shown.append(f"{name}={value}")
+            duration = name.removesuffix("_us")
+            shown.append(f"{name}={value}" if duration == name else f"{duration}={_duration(value)}")
     name = type(operator).__name__
     return f"{name} ({', '.join(shown)})" if shown else name
+
+
+def _duration(time_us: int) -> str:
+    """A number of microseconds in the largest unit of which it is a whole number."""
+    unit, size = next((unit, size) for unit, size in _UNITS if time_us % size == 0)
+    return _count(time_us // size, unit)
 
 
 def _tree(side: Branch | int) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from inspect import signature
 from typing import TYPE_CHECKING, Any
 
@@ -53,15 +53,18 @@ _REJECTED = (
 )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class OutputRequest:
     """An output of a query: a table, its sink, and how changes are emitted; see `Table.to`."""
 
     node: Node
-    spark: SparkSession = field(repr=False)
+    spark: SparkSession
     sink: Sink
     spec: OutputSpec
     name: str
+
+    def __repr__(self) -> str:
+        return f"Output '{self.name}' to {self.sink.target}"
 
 
 def start(
