@@ -58,6 +58,21 @@ def test_rows_stay_in_their_partitions_and_order(spark: SparkSession, tmp_path: 
     assert [part for part in written if part] == expected
 
 
+def test_json_sorts_by_its_order_as_spark_reads_it(spark: SparkSession, tmp_path: Path) -> None:
+    """Spark reads the fields of JSON sorted by their names."""
+    hops = ", ".join(f"{11 - at} AS hop_{at}" for at in range(12))
+    order = f"struct(id AS micro_batch, 9 - id AS time, 'p' AS partition, 1 AS position, {hops}, 0 AS image) AS _order"
+    log = spark.range(4).selectExpr("id", "'upsert' AS _change_type", order)
+    sink = to_files(tmp_path / "log", "json")
+    for number in range(2):
+        sink.write(log.where(f"id % 2 = {number}"), number, "query", "out")
+    read = spark.read.json(sink.path)
+    assert [row.id for row in read.orderBy("_order").collect()] == [0, 1, 2, 3]
+    names = read.select("_order.*").columns
+    assert names[:4] == ["micro_batch", "observed_time", "partition", "position"]
+    assert names[4:] == [*(f"position_{at:02}" for at in range(12)), "row_image"]
+
+
 def test_json_keeps_microseconds_and_null_columns(spark: SparkSession, tmp_path: Path) -> None:
     sink = to_files(tmp_path / "log", "json")
     sink.write(changes(spark, 0, (1, "a", None)), 0, "query", "out")

@@ -7,10 +7,13 @@ it found. It imports nothing of the tests.
 from __future__ import annotations
 
 import json
+import os
+import signal
 import socket
 import sys
 import time
 from pathlib import Path
+from threading import Timer
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -108,6 +111,21 @@ def ts_errors() -> Any:
     return errors
 
 
+def ctrl_c_interrupts() -> bool:
+    """Whether a signal to this process ends a call of the operating system that waits, as awaitTermination does."""
+    reader, writer = os.pipe()
+    signals = Timer(1, os.kill, (os.getpid(), signal.SIGINT)), Timer(20, os.write, (writer, b"too late"))
+    for one in signals:
+        one.start()
+    try:
+        os.read(reader, 1)
+    except KeyboardInterrupt:
+        return True
+    finally:
+        signals[1].cancel()
+    return False
+
+
 def main(kind: str, place: str, *settings: str) -> None:
     """Run the query twice, the second time in a session with other settings."""
     directory = Path(place)
@@ -137,6 +155,7 @@ def main(kind: str, place: str, *settings: str) -> None:
     work_off(first, directory / "checkpoint of started")
     read = spark.read.parquet(str(directory / "started")).orderBy("_order").collect()
     found["started"] = [[row.id, row.ticker] for row in read]
+    found["Ctrl-C interrupts"] = ctrl_c_interrupts()
     (directory / "found.json").write_text(json.dumps(found), encoding="utf-8")
     spark.stop()
 

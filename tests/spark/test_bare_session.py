@@ -76,6 +76,7 @@ def test_a_program_without_any_setting_runs(tmp_path: Path, kind: str) -> None:
     assert sorted(found["started"][:2]) == [[1, "Z"], [3, "C"]]
     assert sorted(found["started"][2:]) == [[1, "A"], [2, "A"]]
     assert found["same settings"]
+    assert found["Ctrl-C interrupts"]
     assert found["state"] == ["10 EUR"]
     assert set(found["partitions"]) == {"2"}
     refused, allowed = found["refusals"]

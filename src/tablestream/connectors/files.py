@@ -19,7 +19,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 from tablestream.calling import user_line
 from tablestream.connectors.place import Place
 from tablestream.connectors.shipping import has_context, is_local
-from tablestream.connectors.sink import KeyedSink, checked_path, literal, quoted
+from tablestream.connectors.sink import ORDER, KeyedSink, checked_path, literal, quoted
 from tablestream.connectors.spark_place import check_writable, full_path
 from tablestream.connectors.workers import use_driver_python
 from tablestream.errors import ArgumentError, PlanError, ReservedNameError
@@ -345,7 +345,9 @@ class FileSink(KeyedSink):
     def write(self, changes: DataFrame, micro_batch_id: int, query_id: str, output_name: str) -> None:  # noqa: ARG002 (it may change; the target may not)
         """Write the directory of one micro-batch, and replace what a failed attempt left."""
         self._claim(changes.sparkSession, query_id)
-        defaults = json_options(changes.sparkSession) if self.format == "json" else {}
+        defaults = {}
+        if self.format == "json":
+            changes, defaults = _sortable_in_json(changes), json_options(changes.sparkSession)
         writer = changes.write.format(self.format).options(**(defaults | dict(self.options)))
         writer.mode("overwrite").save(f"{self.path}/{MICRO_BATCH}={micro_batch_id}")
 
@@ -366,6 +368,23 @@ class FileSink(KeyedSink):
                 hint="A new checkpoint is a new query: write to another path, or delete the old log.",
             )
         _OWNERS[self.path] = owner
+
+
+#: The fields of ``_order`` that have other names in JSON, where names must sort as the fields stand: micro_batch,
+#: observed_time, partition, position, position_0, ..., row_image.
+_JSON_NAMES = {"time": "observed_time", "image": "row_image"}
+
+
+def _sortable_in_json(changes: DataFrame) -> DataFrame:
+    """Give the fields of ``_order`` names that sort as the fields stand: Spark reads the fields of JSON sorted by name."""
+    fields = changes.select(f"{ORDER}.*").columns if ORDER in changes.columns else []
+    hops = [name for name in fields if name.startswith("hop_")]
+    numbers = {name: f"position_{at:0{len(str(len(hops) - 1))}}" for at, name in enumerate(hops)}
+    names = {name: (_JSON_NAMES | numbers).get(name, name) for name in fields}
+    if not fields:
+        return changes
+    order = F.struct(*(F.col(f"{ORDER}.{name}").alias(shown) for name, shown in names.items()))
+    return changes.withColumn(ORDER, order)
 
 
 _OWNERS: dict[str, str] = {}
@@ -413,7 +432,8 @@ def to_files(
     readers must never see an incomplete micro-batch.
 
     Within a file a key's changes are in order, and all changes of a key in a micro-batch are in one file (unless
-    ``maxRecordsPerFile`` splits it). Across micro-batches, sort by ``_order``. JSON has timestamps in microseconds.
+    ``maxRecordsPerFile`` splits it). Across micro-batches, sort by ``_order``. JSON has timestamps in microseconds, and
+    names the fields of ``_order`` so that they also sort as Spark reads them back, by name.
 
     Examples
     --------

@@ -30,6 +30,7 @@ from tablestream.planner.physical_plan import Ending, Mode, Output, PhysicalPlan
 from tablestream.spark.build import Builder, OutputColumns, polars_types
 from tablestream.spark.columns import internal, quoted
 from tablestream.spark.exchange import Blobs, SparkExchange
+from tablestream.spark.interrupts import let_ctrl_c_interrupt
 from tablestream.spark.round_worker import Settings
 from tablestream.spark.session import check_configured
 from tablestream.spark.sources import SourceFrame
@@ -56,6 +57,7 @@ def changes_of(
     plan = lowered([(node, spec)], compat, shards, align)
     _check_bootstraps(plan)
     prepare_workers(spark)
+    let_ctrl_c_interrupt()
     if plan.rounds:
         check_configured(spark, plan.mode.shards, len(plan.rounds))
     builder, (ending,) = Builder(plan, SparkExchange(worker_settings())), plan.endings

@@ -28,6 +28,7 @@ from tablestream.planner.physical_plan import PhysicalPlan
 from tablestream.spark.births import ShardWatch
 from tablestream.spark.bootstrap import written_once
 from tablestream.spark.columns import spark_type
+from tablestream.spark.interrupts import let_ctrl_c_interrupt
 from tablestream.spark.outputs import Output, check_outputs, write_outputs
 from tablestream.spark.plan import diagram_of, lowered, numbered, plan_of, query_frame, split
 from tablestream.spark.quiet import quieten
@@ -134,6 +135,7 @@ def start(
     _check_name(spark, name)
     plan = lowered(wanted, compat, shards, align)
     prepare_workers(spark)
+    let_ctrl_c_interrupt()
     clocked = any(work.needs_clock for work in plan.rounds)
     if clocked and {"availableNow", "once"} & set(trigger or {}):
         raise ArgumentError(
