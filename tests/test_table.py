@@ -393,6 +393,23 @@ def test_a_row_function_that_asks_for_a_column_that_is_not_there(flights: ts.Tab
     refused(lambda: flights.join(planes, on="plane", select=lambda _, p: [p.at]), ArgumentError, "'at'")
 
 
+def test_keys_with_different_names_are_warned_of(log: DataFrame) -> None:
+    """A forgotten `on` would give a join without matches, and nothing would say so."""
+    one = ts.table(log, key="id", columns="seats", name="one")
+    other = ts.table(log.withColumnRenamed("id", "number"), key="number", columns="seats", name="other")
+    seats = lambda left, right: left.seats  # noqa: ARG005, E731
+    with pytest.warns(
+        UserWarning, match=r"key of one table \(id\).*\(number\).*name it with on=.*on='id'"
+    ) as warned:
+        one.join(other, select=seats)
+    assert Path(warned[0].filename) == Path(__file__)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        one.join(other, on="id", select=seats)
+        one.join(one.select("seats"), select=seats)
+        one.join(ts.table(log, key="ID", columns="seats", name="capital"), select=seats)
+
+
 def test_a_joiner_that_uses_columns_without_a_row(flights: ts.Table, planes: ts.Table) -> None:
     refused(
         lambda: flights.join(planes, on="plane", select=lambda f, _: [f.at, F.col("seats")], name="j"),

@@ -11,6 +11,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import types as T
 
 from tablestream.arguments import ColumnLike, as_columns
+from tablestream.calling import warn
 from tablestream.errors import ArgumentError, ColumnCollisionError, NotVersionedError
 from tablestream.kinds import check_function, listed, signature, takes, whole
 from tablestream.row import LEFT, RIGHT, Given, Plain, Row, plain, renamed, side_column
@@ -76,6 +77,17 @@ class Joining:
                 hint="Say which columns of this table hold the global table's key.",
                 operator=self.operator,
                 where=self.where,
+            )
+
+    def warn_of_other_names(self) -> None:
+        """Warn of a join on keys with different names: a forgotten `on` gives a result without matches."""
+        fold = folding(self.spark)
+        left, right = ([one.name for one in side.key] for side in (self.left, self.right))
+        if list(map(fold, left)) != list(map(fold, right)):
+            warn(
+                f"'{self.operator}' compares the key of one table ({', '.join(left)}) with that of the other"
+                f" ({', '.join(right)}). If another column points at the other table, name it with on=."
+                f" If the keys are meant, say so with on={(left[0] if len(left) == 1 else left)!r}."
             )
 
     def checked_spread(self, spread: Any, *, on: On | None, complete_history: bool, copied: bool) -> int:

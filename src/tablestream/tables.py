@@ -63,10 +63,11 @@ class Table(Relation):
         other
             The right table, or a `global_table` (with `on`, and only ``inner`` or ``left``).
         on
-            None: join on the key, which both tables share. Otherwise the foreign key: the columns of this table
-            that hold the key of `other`. A name, a Column, a list of them, or a function of the row (or of row and
-            key) that returns them; expressions are allowed. A null foreign key has no match. If `on` is the whole
-            key of this table, ``inner`` and ``left`` are planned as the join on the key, except in compat mode.
+            None: join on the key, which both tables share; keys with different names are warned of. Otherwise the
+            foreign key: the columns of this table that hold the key of `other`. A name, a Column, a list of them, or a
+            function of the row (or of row and key) that returns them; expressions are allowed. A null foreign key has
+            no match. If `on` is the whole key of this table, ``inner`` and ``left`` are planned as the join on the
+            key, except in compat mode.
         how
             ``inner``, ``left``, ``right`` or ``outer``. By foreign key, right and outer also keep unmatched right
             rows, and the result is keyed by (this key, other key).
@@ -166,6 +167,7 @@ class Table(Relation):
         complete_history: bool,
     ) -> Table:
         key = joining.common_key()
+        joining.warn_of_other_names()
         value, columns, gone = joining.value(select, suffixes, joining.key_columns(key, same=True))
         node = KeyJoin(
             name=joining.operator,

@@ -376,7 +376,7 @@ _JSON_NAMES = {"time": "observed_time", "image": "row_image"}
 
 
 def _sortable_in_json(changes: DataFrame) -> DataFrame:
-    """Give the fields of ``_order`` names that sort as the fields stand: Spark reads the fields of JSON sorted by name."""
+    """Give the fields of ``_order`` names that sort as the fields stand: Spark reads those of JSON sorted by name."""
     fields = changes.select(f"{ORDER}.*").columns if ORDER in changes.columns else []
     hops = [name for name in fields if name.startswith("hop_")]
     numbers = {name: f"position_{at:0{len(str(len(hops) - 1))}}" for at, name in enumerate(hops)}
