@@ -29,7 +29,8 @@
     ├── RegistryError                       PySparkRuntimeError   a schema registry refuses, or does not answer
     └── DatabaseError                       PySparkRuntimeError   a database refuses, or does not answer
 
-Each class has a stable ``code``. A message says what is wrong and what to do, and where it was built if that is known.
+Each class has a stable ``code``. A message says what is wrong and what to do. It names the line of the user's code that
+built the operator, or made the call, if it is known.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ class TablestreamError(PySparkException):
     operator
         The name of the table or operator concerned.
     where
-        ``file:line`` of the user's code that built it.
+        ``file:line`` of the user's code that built it; without an operator, of the call that is refused.
 
     Attributes
     ----------
@@ -68,14 +69,16 @@ class TablestreamError(PySparkException):
     --------
     >>> print(TablestreamError("The cup is empty.", hint="Fill it.", operator="cup", where="tea.py:3"))
     [TABLESTREAM_ERROR] The cup is empty. (cup, built at tea.py:3) Fill it.
+    >>> print(TablestreamError("There is no tea.", hint="Buy some.", where="tea.py:4"))
+    [TABLESTREAM_ERROR] There is no tea. (called at tea.py:4) Buy some.
     """
 
     code: ClassVar[str] = "TABLESTREAM_ERROR"
 
     def __init__(self, message: str, *, hint: str = "", operator: str = "", where: str = "") -> None:
         self.reason, self.hint, self.operator, self.where = message, hint, operator, where
-        built = f"built at {where}" if where else ""
-        place = ", ".join(part for part in (operator, built) if part)
+        line = f"{'built' if operator else 'called'} at {where}" if where else ""
+        place = ", ".join(part for part in (operator, line) if part)
         parts = (f"[{self.code}] {message}", f"({place})" if place else "", hint)
         super().__init__(message=" ".join(part for part in parts if part))
 

@@ -163,7 +163,7 @@ def test_programs_get_all_rows_unless_they_set_a_limit(spark: SparkSession, tmp_
         ("kept", '{"k": "a"}', "The key of 'kept' has the columns k, n, not k."),
         ("kept", '{"k": "a", "n": "one"}', "The value of the key column n is not of its type, int."),
         ("groups", '{"odd": "one"}', "The value of the key column odd is not of its type, int."),
-        ("raws", '{"k": "a"}', "The plan has no table 'raws'."),
+        ("raws", '{"k": "a"}', "The query has no table 'raws'."),
         ("joined", '{"k": "a"}', "The state does not have the rows of 'joined'"),
     ],
 )

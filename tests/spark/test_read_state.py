@@ -255,6 +255,9 @@ def test_what_is_no_state_is_told_from_what_is_not_there_any_more(query: Query, 
     refused("batch_id='6' is not the number", batch_id="6")
     refused("table=7 is not the name", table=7)
     refused("checkpoint=7 is not the path", where=7)
+    line = r"\(called at test_read_state\.py:[0-9]+\)"  # who reads a state has built nothing
+    refused(f"^.*The query has no table 'tabel'\\. {line} Tables that can be read: kept", table="tabel")
+    refused(f"not that after 1\\. {line} Give batch_id=", batch_id=1)
 
 
 def test_the_command_prints_a_table(query: Query, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -278,7 +281,7 @@ def test_the_command_prints_a_table(query: Query, monkeypatch: pytest.MonkeyPatc
     assert json.loads(one)["k"] == "a"
     result = CliRunner().invoke(app, ["state", str(query.checkpoint), "tables"])
     assert result.exit_code == 2
-    assert "TABLESTREAM_ARGUMENT: The plan has no table 'tables'." in result.stderr
+    assert "TABLESTREAM_ARGUMENT: The query has no table 'tables'." in result.stderr
     assert "Tables that can be read: table." in result.stderr
 
 

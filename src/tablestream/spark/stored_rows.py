@@ -106,11 +106,11 @@ def chosen(stored: StoredTables, name: str) -> StoredTable:
     there = f"Tables that can be read: {', '.join(stored.by_name) or 'none'}."
     if name in stored.others:
         raise ArgumentError(
-            f"The state does not have the rows of '{name}': no operator of the plan keeps them as a table.",
+            f"The state does not have the rows of '{name}': no operator of the query keeps them as a table.",
             hint=f"Keep them with materialize(), in a plan with a new checkpoint. {there}",
             where=user_line(),
         )
-    raise ArgumentError(f"The plan has no table '{name}'.", hint=there, where=user_line())
+    raise ArgumentError(f"The query has no table '{name}'.", hint=there, where=user_line())
 
 
 def moment_of(spark: SparkSession, table: StoredTable, as_of: Any) -> int:
