@@ -113,6 +113,27 @@ def test_the_name_of_a_query_that_runs(table: ts.Table, tmp_path: Path) -> None:
         query.stop()
 
 
+def test_a_second_start_on_a_checkpoint_says_that_it_stops_the_first(
+    table: ts.Table, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As when a cell of a notebook is run again. Spark says so in Java's log alone."""
+    checkpoint = str(tmp_path / "checkpoint")
+
+    def warnings() -> list[str]:
+        return [one.getMessage() for one in caplog.records if one.name.startswith("tablestream")]
+
+    first = ts.start(table.to(ts.to_memory("first")), checkpoint=checkpoint)
+    first.processAllAvailable()
+    assert warnings() == []
+    second = ts.start(table.to(ts.to_memory("first")), checkpoint=checkpoint)
+    assert (first.isActive, second.isActive) == (False, True)
+    (said,) = warnings()
+    assert said.startswith(f"A run of the query was active on the checkpoint {checkpoint}, and was stopped")
+    second.stop()
+    ts.start(table.to(ts.to_memory("first")), checkpoint=checkpoint).stop()
+    assert len(warnings()) == 1
+
+
 def test_a_condition_that_is_not_boolean(spark: SparkSession, table: ts.Table, tmp_path: Path) -> None:
     """As Spark's own filter: 'd' is not a truth value, and a query would end at the first row."""
     with pytest.raises(PlanError, match="The condition n is of type int, and not boolean"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -41,6 +42,9 @@ if TYPE_CHECKING:
     from tablestream.metrics.query_metrics import QueryMetrics
     from tablestream.pictures.diagram import Diagram
 
+_log = logging.getLogger(__name__)
+#: Whether Spark stops the run of a query that is active when the query starts again. Its default is true.
+_RESTARTS = "spark.sql.streaming.stopActiveRunOnRestart"
 _TRIGGER = 'Write it as {"availableNow": True} or {"processingTime": "10 seconds"}.'
 #: The columns of `Table.rejected`.
 _REJECTED = (
@@ -84,7 +88,8 @@ def start(
     outputs
         Made by `Table.to`. Their tables become one plan: each source is read once.
     checkpoint
-        The directory of the query's checkpoint. A restarted query continues where it stopped.
+        The directory of the query's checkpoint. A restarted query continues where it stopped. If the query runs in the
+        session, that run is stopped, and a warning is logged.
     trigger
         As for ``DataStreamWriter.trigger``, such as ``{"availableNow": True}`` or ``{"processingTime": "10
         seconds"}``. Default: as soon as there is something to do; every second if the plan uses the wall clock.
@@ -148,15 +153,22 @@ def start(
     for one, output in zip(keyed, outputs, strict=True):
         _check_sink(one.sink, spark, output)
     keyed = [replace(one, sink=_shaped(one.sink, output)) for one, output in zip(keyed, outputs, strict=True)]
-    started = _checked_start(spark, checkpoint, plan)
-    frame = query_frame(plan, written_once(spark, checkpoint, plan, started=started))
+    query_id = _checked_start(spark, checkpoint, plan)
+    frame = query_frame(plan, written_once(spark, checkpoint, plan, started=query_id is not None))
     writer = frame.writeStream.outputMode("append").option("checkpointLocation", checkpoint)
     if name is not None:
         writer = writer.queryName(name)
     writer = _triggered(writer, trigger or {"processingTime": "1 second" if clocked else "0 seconds"})
     writer = writer.foreachBatch(_micro_batch_writer(plan, keyed, checkpoint))
+    replaces = _is_active(spark, query_id)
     with configured(spark, plan.mode.shards):
-        return writer.start()
+        query = writer.start()
+    if replaces:
+        _log.warning(
+            "A run of the query was active on the checkpoint %s, and was stopped: the new run goes on from there.",
+            checkpoint,
+        )
+    return query
 
 
 def plan_text(
@@ -312,15 +324,21 @@ def _check_name(spark: SparkSession, name: str | None) -> None:
         )
 
 
-def _checked_start(spark: SparkSession, checkpoint: str, plan: PhysicalPlan) -> bool:
-    """Check that the plan fits the checkpoint; return whether the checkpoint has been started.
+def _is_active(spark: SparkSession, query_id: str | None) -> bool:
+    """Whether a query runs in the session, and Spark stops that run when the query starts again."""
+    active = any(str(one.id) == query_id for one in spark.streams.active)
+    return active and spark.conf.get(_RESTARTS, "true") == "true"
+
+
+def _checked_start(spark: SparkSession, checkpoint: str, plan: PhysicalPlan) -> str | None:
+    """Check that the plan fits the checkpoint; return the query's id, or None if no query was started there.
 
     What Spark says of a directory that it cannot read or write becomes one sentence: PySpark passes on what Java says.
     """
     check_writable(spark, checkpoint, f"The checkpoint {checkpoint} cannot be read or written")
     try:
-        started = _query_id(spark, checkpoint) is not None
-        check_plan(spark, checkpoint, plan, started=started)
+        query_id = _query_id(spark, checkpoint)
+        check_plan(spark, checkpoint, plan, started=query_id is not None)
     except TablestreamError:
         raise
     except (PySparkException, Py4JJavaError, OSError) as error:
@@ -333,7 +351,7 @@ def _checked_start(spark: SparkSession, checkpoint: str, plan: PhysicalPlan) -> 
             hint="Give a directory that Spark can write. Another file system needs its jar and settings in Spark.",
             where=user_line(),
         ) from error
-    return started
+    return query_id
 
 
 def _check_sink(sink: Sink, spark: SparkSession, output: OutputRequest) -> None:
