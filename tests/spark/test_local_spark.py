@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tablestream.spark.local_spark import JavaError, _stderr_into, check_java
+from tablestream.spark.local_spark import JavaError, check_java, stderr_into
 from tests.cli.programs import done
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ def test_the_user_s_options_of_java_come_after_those_of_the_command_line(
 
 def test_child_processes_write_to_the_log_and_this_one_does_not(tmp_path: Path) -> None:
     log = tmp_path / "spark.log"
-    with _stderr_into(log):
+    with stderr_into(log):
         subprocess.run(["sh", "-c", "echo from the child >&2"], check=True)
     assert log.read_text() == "from the child\n"
     assert os.fstat(2).st_ino != log.stat().st_ino

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 #: The variables by which spark-submit and Spark Connect tell a program of the session that it should have.
-_GIVEN = ("PYSPARK_GATEWAY_PORT", "SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED")
+_REMOTE = "SPARK_REMOTE"
+_GIVEN = ("PYSPARK_GATEWAY_PORT", _REMOTE, "SPARK_CONNECT_MODE_ENABLED")
 
 
 def session_is_given() -> bool:
@@ -45,14 +46,28 @@ class Sessions:
         if active is not None:
             return active
         if session_is_given():
-            return SparkSession.builder.getOrCreate()
+            return self._given()
         self._starting()
-        scratch = Path(self._ended.enter_context(tempfile.TemporaryDirectory(prefix="tablestream-")))
-        self._scratch = scratch
+        scratch = self._new_scratch()
         log = self._log or scratch / "log"
         return self._ended.enter_context(
             local_spark.local_spark(scratch / "spark", log, is_long=self._is_long)
         )
+
+    def _given(self) -> SparkSession:
+        """The session of the environment. A server that starts with it on this machine writes its messages to the log.
+
+        Otherwise the screen has them: each job's progress, and stack traces after Ctrl-C.
+        """
+        if not os.environ.get(_REMOTE, "").startswith("local"):
+            return SparkSession.builder.getOrCreate()
+        with local_spark.stderr_into(self._log or self._new_scratch() / "log"):
+            return SparkSession.builder.getOrCreate()
+
+    def _new_scratch(self) -> Path:
+        """Make the directory of temporary files, which goes with the session."""
+        self._scratch = Path(self._ended.enter_context(tempfile.TemporaryDirectory(prefix="tablestream-")))
+        return self._scratch
 
     def remove_files(self) -> None:
         """Remove what a local session leaves if its process ends at once."""

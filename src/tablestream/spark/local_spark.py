@@ -85,7 +85,7 @@ def local_spark(scratch: Path, log: Path, *, is_long: bool = False) -> Iterator[
     """
     check_java()
     scratch.mkdir(parents=True, exist_ok=True)
-    with _stderr_into(log), _variables(_memory() | _java_options(is_long=is_long)):
+    with stderr_into(log), _variables(_memory() | _java_options(is_long=is_long)):
         spark = _session(scratch)
     try:
         yield spark
@@ -142,7 +142,7 @@ def _variables(values: Mapping[str, str]) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _stderr_into(log: Path) -> Iterator[None]:
+def stderr_into(log: Path) -> Iterator[None]:
     """Let child processes inherit `log` as their standard error; this process keeps its own."""
     sys.stderr.flush()
     own = os.dup(2)
