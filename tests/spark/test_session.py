@@ -29,6 +29,8 @@ HDFS = ROCKSDB.replace("RocksDBState", "HDFSBackedState")
 class Session:
     """As much of a session as is asked: its settings, and how many tasks it runs at a time."""
 
+    readStream = None  # noqa: N815 - a session is known by it
+
     def __init__(self, master: str = "local[2]", cores: int = 2, **settings: str) -> None:
         self.settings = {"spark.master": master, **settings}
         self.conf = SimpleNamespace(
