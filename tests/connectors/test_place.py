@@ -9,7 +9,7 @@ import pytest
 import tablestream as ts
 from tablestream.connectors.place import Place
 from tablestream.errors import ArgumentError
-from tablestream.spark.outputs import Output, check_outputs
+from tablestream.spark.outputs import Output, check_apart, check_outputs
 
 
 @pytest.mark.parametrize(
@@ -50,3 +50,27 @@ def test_a_message_says_where_a_relative_path_is(tmp_path: Path, monkeypatch: py
 def test_two_places_are_two_targets() -> None:
     check_outputs([Output("a", ts.to_delta("out/x")), Output("b", ts.to_delta("out/y"))])
     check_outputs([Output("a", ts.to_memory("x")), Output("b", ts.to_memory("y"))])
+
+
+@pytest.mark.parametrize(
+    ("output", "checkpoint", "apart"),
+    [
+        ("s3a://bucket/out", "s3a://bucket/out/", False),
+        ("s3a://bucket/out", "s3a://bucket/out/c", False),
+        ("s3a://bucket/c/out", "s3a://bucket/c", False),
+        ("s3a://bucket/out", "s3a://bucket/out/_checkpoints/c", True),
+        ("s3a://bucket/out", "s3a://bucket/out2", True),
+        ("s3a://bucket/out", "s3a://other/out", True),
+        ("s3a://bucket/out", "/out", True),
+        ("out/../out", f"file:{Path.cwd()}/out", False),
+    ],
+)
+def test_a_checkpoint_and_an_output_are_apart_unless_one_is_in_the_other(
+    output: str, checkpoint: str, *, apart: bool
+) -> None:
+    outputs = [Output("rows", ts.to_files(output)), Output("log", ts.to_memory("out"))]
+    if apart:
+        check_apart(checkpoint, outputs)
+        return
+    with pytest.raises(ArgumentError, match="have one directory, or one is in the other"):
+        check_apart(checkpoint, outputs)

@@ -93,6 +93,35 @@ def test_a_checkpoint_in_a_place_where_nothing_can_be_created(
             ts.start(table.to(ts.to_memory("refused")), checkpoint=path)
 
 
+@pytest.mark.usefixtures("delta_spark")
+@pytest.mark.parametrize("kind", ["files", "delta"])
+def test_a_checkpoint_and_a_sink_in_one_directory(table: ts.Table, tmp_path: Path, kind: str) -> None:
+    """Readers of the sink would find the query's own files."""
+    here = os.path.relpath(tmp_path)
+    pairs = [
+        (f"{tmp_path}/out", f"{tmp_path}/out"),
+        (f"{here}/out", f"{tmp_path}/./out/"),
+        (f"file:{tmp_path}/out", f"{tmp_path}/out"),
+        (f"{tmp_path}/out", f"{tmp_path}/out/checkpoint"),
+        (f"{tmp_path}/out/log", f"{tmp_path}/out"),
+    ]
+    for path, checkpoint in pairs:
+        sink: ts.Sink = ts.to_files(path) if kind == "files" else ts.to_delta(path)
+        said = f"^[^\n]*The checkpoint .* and the output '{kind} .* have one directory.*directory of its own"
+        with pytest.raises(ArgumentError, match=said) as raised:
+            ts.start(table.to(sink), checkpoint=checkpoint)
+        assert "test_start_refused.py" in str(raised.value)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_checkpoint_beside_a_sink_or_hidden_in_it_is_no_mistake(table: ts.Table, tmp_path: Path) -> None:
+    """Readers pass over directories that begin with an underscore or a dot."""
+    for number, checkpoint in enumerate(["out2", "out/_checkpoint", "checkpoint"]):
+        path = tmp_path / str(number)
+        query = ts.start(table.to(ts.to_files(path / "out")), checkpoint=path / checkpoint)
+        query.stop()
+
+
 def test_to_find_out_whether_a_directory_can_be_written_leaves_nothing_in_it(
     table: ts.Table, tmp_path: Path
 ) -> None:

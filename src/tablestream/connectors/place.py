@@ -6,6 +6,7 @@ import os
 import posixpath
 import re
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 
 _PLACE = re.compile(r"(?:(?P<scheme>[A-Za-z][\w+.-]*):)?(?://(?P<host>[^/]*))?(?P<path>.*)", re.DOTALL)
 
@@ -48,6 +49,25 @@ class Place:
         """Return the path as Spark takes it."""
         host = f"//{self.host}" if self.host else ""
         return f"{self.scheme}:{host}{self.path}" if self.scheme else f"{host}{self.path}"
+
+    def below(self, other: Place) -> PurePosixPath | None:
+        """Return the way from another place to this one, ``.`` if they are the same; None if it is not in the other.
+
+        Examples
+        --------
+        >>> str(Place.of("file:/out/x/y").below(Place.of("/out")))
+        'x/y'
+        """
+        (mine, way), (its, start) = self._anchored, other._anchored
+        is_below = mine == its and way.is_relative_to(start)
+        return way.relative_to(start) if is_below else None
+
+    @property
+    def _anchored(self) -> tuple[tuple[str, str], PurePosixPath]:
+        """The file system, and the path in it."""
+        if self.local_path is not None:
+            return ("file", ""), PurePosixPath(self.local_path)
+        return (self.scheme, self.host), PurePosixPath(self.path or "/")
 
     @property
     def is_relative(self) -> bool:

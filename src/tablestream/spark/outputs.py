@@ -9,6 +9,8 @@ from pyspark.storagelevel import StorageLevel
 
 from tablestream.calling import user_line
 from tablestream.connectors.console import ConsoleSink
+from tablestream.connectors.delta import DeltaSink
+from tablestream.connectors.files import FileSink
 from tablestream.connectors.place import Place
 from tablestream.connectors.sink import RecordSink
 from tablestream.errors import ArgumentError
@@ -46,6 +48,25 @@ def check_outputs(outputs: Sequence[Output]) -> None:
             raise ArgumentError(
                 f"Two outputs have the {what} {twice[0]!r}.",
                 hint=f"Give each its own {what}.",
+                where=user_line(),
+            )
+
+
+def check_apart(checkpoint: str, outputs: Sequence[Output]) -> None:
+    """Refuse a checkpoint in the directory of an output, whose readers would find the query's own files, or around it.
+
+    They pass over what is below a name that begins with ``_`` or a dot.
+    """
+    place = Place.of(checkpoint)
+    for sink in [one.sink for one in outputs if isinstance(one.sink, FileSink | DeltaSink)]:
+        output = Place.of(sink.path)
+        inside = place.below(output)
+        is_seen = inside is not None and not any(part.startswith(("_", ".")) for part in inside.parts)
+        if is_seen or output.below(place) is not None:
+            raise ArgumentError(
+                f"The checkpoint {checkpoint} and the output '{sink.target}' have one directory, or one is in the"
+                " other.",
+                hint="Give the checkpoint a directory of its own.",
                 where=user_line(),
             )
 

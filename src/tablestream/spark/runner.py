@@ -30,7 +30,7 @@ from tablestream.spark.births import ShardWatch
 from tablestream.spark.bootstrap import written_once
 from tablestream.spark.columns import spark_type
 from tablestream.spark.interrupts import let_ctrl_c_interrupt
-from tablestream.spark.outputs import Output, check_outputs, write_outputs
+from tablestream.spark.outputs import Output, check_apart, check_outputs, write_outputs
 from tablestream.spark.plan import diagram_of, lowered, numbered, plan_of, query_frame, split
 from tablestream.spark.quiet import quieten
 from tablestream.spark.session import configured
@@ -107,7 +107,8 @@ def start(
     ------
     ArgumentError
         There is no output, or two have the same name or target; an argument has the wrong type; ``availableNow`` is
-        used with a wall clock; a query of this name runs already; the checkpoint cannot be read or written.
+        used with a wall clock; a query of this name runs already; the checkpoint cannot be read or written, or is an
+        output's directory, or one is in the other.
     MixedPlanError
         The tables belong to different sessions.
     SessionSettingError
@@ -150,6 +151,7 @@ def start(
         )
     keyed = [Output(output.name, _keyed(output)) for output in outputs]
     check_outputs(keyed)
+    check_apart(checkpoint, keyed)
     for one, output in zip(keyed, outputs, strict=True):
         _check_sink(one.sink, spark, output)
     keyed = [replace(one, sink=_shaped(one.sink, output)) for one, output in zip(keyed, outputs, strict=True)]
