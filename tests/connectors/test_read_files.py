@@ -266,6 +266,20 @@ def test_missing_directory_is_a_plan_error(spark: SparkSession, tmp_path: Path) 
     assert "Create it first" in str(caught.value)
 
 
+@pytest.mark.parametrize("form", ["{path}", "file:{path}", "{relative}"])
+def test_a_file_is_refused_where_a_directory_is_needed(
+    spark: SparkSession, tmp_path: Path, form: str
+) -> None:
+    """Spark takes it, and ends the query. A pattern may match files."""
+    file = tmp_path / "1.csv"
+    file.write_text("1\n")
+    path = form.format(path=file, relative=os.path.relpath(file))
+    with pytest.raises(ArgumentError, match=r"reads a directory, and .*1\.csv is a file") as raised:
+        from_files(spark, path, "csv", "id INT")
+    assert raised.value.hint == f"Give its directory: {os.path.dirname(path)}."  # noqa: PTH120 - keeps the scheme
+    assert from_files(spark, f"{tmp_path}/*.csv", "csv", "id INT").isStreaming
+
+
 def test_an_error_about_a_relative_path_says_where_spark_looked(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -20,7 +20,7 @@ from tablestream.calling import user_line
 from tablestream.connectors.place import Place
 from tablestream.connectors.shipping import has_context, is_local
 from tablestream.connectors.sink import ORDER, KeyedSink, checked_path, literal, quoted
-from tablestream.connectors.spark_place import check_writable, full_path
+from tablestream.connectors.spark_place import check_no_file, check_writable, full_path
 from tablestream.connectors.workers import use_driver_python
 from tablestream.errors import ArgumentError, PlanError, ReservedNameError
 from tablestream.kinds import check_mapping, check_session, checked_count
@@ -121,7 +121,8 @@ def from_files(
     ------
     ArgumentError
         An unknown format or mode, a schema that cannot be parsed, a path that is empty or contains a password, an
-        option that has an argument here or that would break the order (``latestFirst``).
+        option that has an argument here or that would break the order (``latestFirst``). On a local master, a local
+        path that is a file.
     PlanError
         The path does not exist.
 
@@ -173,6 +174,7 @@ def from_files(
     max_files = checked_count(max_files_per_trigger, "max_files_per_trigger")
     _check_choices(format, mode)
     path = checked_path(path, "from_files")
+    check_no_file(spark, path, "from_files")
     settings = _read_settings(format, options or {}, max_files)
     columns = _struct(schema)
     if format == "parquet":

@@ -1,8 +1,9 @@
-"""Where Spark looks for a path, and whether something can be created there."""
+"""Where Spark looks for a path, and what is or can be there."""
 
 from __future__ import annotations
 
 import os
+import posixpath
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,6 +16,8 @@ from tablestream.connectors.shipping import has_context, is_local
 from tablestream.errors import ArgumentError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pyspark.sql import SparkSession
 
 #: The name of a file that does not exist.
@@ -51,20 +54,43 @@ def check_writable(spark: SparkSession, path: str, what: str) -> None:
     ArgumentError
         Nothing can be created there.
     """
-    if not (has_context(spark) and is_local(spark)):
-        return
-    here = Place.of(path).local_path
-    if here is None or not _obstacle(here):
-        return
-    # The path may have looked local only because it has no scheme.
-    place = Place.of(full_path(spark, path) or "")
-    found = _obstacle(place.path) if place.scheme == "file" else ""
+    found = _seen(spark, path, _obstacle)
     if found:
         raise ArgumentError(
             f"{what}: {found}.",
             hint="Give a directory that Spark can create and write.",
             where=user_line(),
         )
+
+
+def check_no_file(spark: SparkSession, path: str, what: str) -> None:
+    """Raise if a local path is a file, where Spark needs a directory and says so only when the query runs.
+
+    Other file systems, and those of other machines, are not looked at.
+
+    Raises
+    ------
+    ArgumentError
+        It is a file.
+    """
+    if _seen(spark, path, lambda here: "a file" if Path(here).is_file() else ""):
+        raise ArgumentError(
+            f"{what} reads a directory, and {path} is a file.",
+            hint=f"Give its directory: {posixpath.dirname(path) or '.'}.",
+            where=user_line(),
+        )
+
+
+def _seen(spark: SparkSession, path: str, look: Callable[[str], str]) -> str:
+    """Return what `look` says of a local path on a local master; empty if it is not known to be one."""
+    if not (has_context(spark) and is_local(spark)):
+        return ""
+    here = Place.of(path).local_path
+    if here is None or not look(here):
+        return ""
+    # The path may have looked local only because it has no scheme.
+    place = Place.of(full_path(spark, path) or "")
+    return look(place.path) if place.scheme == "file" else ""
 
 
 def _obstacle(path: str) -> str:
