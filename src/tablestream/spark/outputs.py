@@ -53,19 +53,18 @@ def check_outputs(outputs: Sequence[Output]) -> None:
 
 
 def check_apart(checkpoint: str, outputs: Sequence[Output]) -> None:
-    """Refuse a checkpoint in the directory of an output, whose readers would find the query's own files, or around it.
+    """Refuse a checkpoint in the directory of an output, whose readers would find the query's own files.
 
     They pass over what is below a name that begins with ``_`` or a dot.
     """
     place = Place.of(checkpoint)
     for sink in [one.sink for one in outputs if isinstance(one.sink, FileSink | DeltaSink)]:
-        output = Place.of(sink.path)
-        inside = place.below(output)
+        inside = place.below(Place.of(sink.path))
         is_seen = inside is not None and not any(part.startswith(("_", ".")) for part in inside.parts)
-        if is_seen or output.below(place) is not None:
+        if is_seen:
             raise ArgumentError(
-                f"The checkpoint {checkpoint} and the output '{sink.target}' have one directory, or one is in the"
-                " other.",
+                f"The checkpoint {checkpoint} is in the directory of the output '{sink.target}': its readers would find"
+                " the query's own files.",
                 hint="Give the checkpoint a directory of its own.",
                 where=user_line(),
             )

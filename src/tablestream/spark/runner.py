@@ -107,8 +107,8 @@ def start(
     ------
     ArgumentError
         There is no output, or two have the same name or target; an argument has the wrong type; ``availableNow`` is
-        used with a wall clock; a query of this name runs already; the checkpoint cannot be read or written, or is an
-        output's directory, or one is in the other.
+        used with a wall clock; a query of this name runs already; the checkpoint cannot be read or written, or is in
+        the directory of an output.
     MixedPlanError
         The tables belong to different sessions.
     SessionSettingError
