@@ -1,8 +1,18 @@
 """Maintained tables on Spark Structured Streaming.
 
-Each name is imported when it is first used. Spark's workers import this package for one module of a stage, and all
-public names would take half of the time in which such a process starts.
+`table` and `stream` read a streaming DataFrame, `from_files` and `from_kafka` make one. Tables are joined, grouped and
+filtered by their methods, and `start` runs a query that writes every change of its outputs:
+
+>>> import tablestream as ts  # doctest: +SKIP
+>>> log = ts.from_files(spark, "logs/positions", "csv", "id int, ticker string, amount int")  # doctest: +SKIP
+>>> positions = ts.table(log, "id")  # doctest: +SKIP
+>>> log = ts.from_files(spark, "logs/prices", "csv", "ticker string, price double")  # doctest: +SKIP
+>>> holdings = positions.join(ts.table(log, "ticker"), on="ticker", how="left")  # doctest: +SKIP
+>>> query = ts.start(holdings.to(ts.to_files("out/holdings")), checkpoint="out/checkpoint")  # doctest: +SKIP
 """
+
+# Each name is imported when it is first used. Spark's workers import this package for one module of a stage, and all
+# public names would take half of the time in which such a process starts.
 
 import os
 import sys
