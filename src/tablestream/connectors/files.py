@@ -135,6 +135,7 @@ def from_files(
     row                                     JSON           CSV
     ======================================  =============  =============
     value of another type, out of range     malformed      malformed
+    digits after a decimal's last place     rounded        rounded
     field missing                           null           malformed
     field too many                          ignored        malformed
     broken or cut off syntax                malformed      if a field is missing
