@@ -45,6 +45,11 @@ def started(spark, checkpoint=f"{HERE}/started"):
     return ts.start(*outputs(spark), checkpoint=checkpoint)
 
 
+def headed(spark):
+    log = ts.from_files(spark, f"{HERE}/csv", "csv", "id int, amount int", options={"header": True})
+    return ts.table(log, "id", name="headed")
+
+
 def half(spark):
     halved = orders(spark).with_columns(half="cast(raise_error(concat('no half of ', amount)) as int)")
     return halved.to(ts.to_files(f"{HERE}/out/half"))

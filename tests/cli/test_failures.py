@@ -29,6 +29,13 @@ IN_A_WORKER = (
 OF_A_USER = (
     f"{ENDED}Traceback (most recent call last):\n  File\nValueError: not a price: 'x'\n\tat org.apache\n"
 )
+CAUSES = (
+    "\n\nJVM stacktrace:\nan.Error\n\tat x\nCaused by: an.Outer: stage\n\tat y\n\t... 3 more\n"
+    "Caused by: java.io.IOException: no space;\n on /x\n\tat z\n"
+)
+IN_PY4J = (
+    "py4j.protocol.Py4JJavaError: An error occurred while calling o1.count.\n: an.Error: Job aborted\n\tat"
+)
 GO_ON = "Run it with --debug for the traceback. Go on with: tablestream run a:b\n"
 OF_JAVA = "An error occurred while calling None.JavaSparkContext.\n: java.net.BindException: no such address\n\tat x"
 
@@ -70,6 +77,21 @@ def ended(
             failed(f"{ENDED}Out of disk\n\tat org.apache"),
             ExitCode.QUERY_FAILED,
             "Error STREAM_FAILED: Out of disk\n" + GO_ON,
+        ),
+        (
+            failed(f"{ENDED}Out of disk{CAUSES}"),
+            ExitCode.QUERY_FAILED,
+            "Error STREAM_FAILED: Out of disk (IOException: no space; on /x)\n" + GO_ON,
+        ),
+        (
+            failed(f"{ENDED}Reason: Traceback (most recent call last):\n{IN_PY4J}{CAUSES}"),
+            ExitCode.QUERY_FAILED,
+            "Error STREAM_FAILED: an.Error: Job aborted (IOException: no space; on /x)\n" + GO_ON,
+        ),
+        (
+            failed(f"{ENDED}no space; on /x{CAUSES}"),
+            ExitCode.QUERY_FAILED,
+            "Error STREAM_FAILED: no space; on /x\n" + GO_ON,
         ),
         (KeyboardInterrupt(), ExitCode.INTERRUPTED, "Error INTERRUPTED: Interrupted.\n"),
     ],

@@ -153,6 +153,20 @@ def test_a_query_that_fails_says_why_and_how_to_go_on(pipeline: Pipeline) -> Non
     assert "\tat " not in failed.output
 
 
+@pytest.mark.usefixtures("spark")
+def test_a_query_that_fails_in_java_says_the_innermost_cause(pipeline: Pipeline) -> None:
+    directory = pipeline.directory / "csv"
+    directory.mkdir()
+    (directory / "1.csv").write_text("id,sum\n1,2\n")
+    failed = run(pipeline, "headed", "--checkpoint", str(pipeline.directory / "checkpoint"), "--once")
+    assert failed.exit_code == ExitCode.QUERY_FAILED
+    (line,) = [line for line in failed.stderr.splitlines() if line.startswith("Error ")]
+    assert line.startswith("Error STREAM_FAILED: ")
+    assert "[FAILED_READ_FILE" in line
+    assert "CSV header does not conform to the schema. Header: id, sum" in line
+    assert "\tat " not in failed.output
+
+
 def test_explain_knows_what_run_runs(pipeline: Pipeline, spark: SparkSession) -> None:
     for thing in ("per_sku", "outputs"):
         result = CliRunner().invoke(app, ["explain", pipeline.named(thing)])

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import typer
 from pyspark.errors import StreamingQueryException
 from pyspark.logger import PySparkLogger
+from pyspark.sql import SparkSession
 from rich.console import Console
 from rich.text import Text
 
@@ -31,6 +32,14 @@ _CODE = re.compile(r"\[(TABLESTREAM_[A-Z_]+)\] ([^\n]*)")
 _ENDED = re.compile(r"^\[STREAM_FAILED\] .*?terminated with exception: ", re.DOTALL)
 #: The last line of a Python traceback in a message of Spark.
 _RAISED = re.compile(r"^(?P<kind>[A-Za-z_][\w.]*(?:Error|Exception|Interrupt)): (?P<text>.*)$", re.MULTILINE)
+#: What Py4J says of an error of Java.
+_OF_JAVA = re.compile(r"^py4j\.\S+: An error occurred while calling .*\n: (.*)$", re.MULTILINE)
+#: A cause in a stack trace of Java.
+_CAUSED = re.compile(
+    r"^Caused by: (?:[\w$]+\.)*([\w$]+(?:: .*?)?)(?=\n\s+at |\n\s*\.{3} |\s*\Z)", re.MULTILINE | re.DOTALL
+)
+#: Lets the text of an error have the stack trace of Java.
+_STACKS = "spark.sql.pyspark.jvmStacktrace.enabled"
 _INSTALLED = (
     sysconfig.get_path("purelib"),
     sysconfig.get_path("stdlib"),
@@ -77,6 +86,21 @@ def clear_errors(
         raise typer.Exit(ExitCode.QUERY_FAILED if failed else ExitCode.COULD_NOT_RUN) from None
 
 
+def note_cause(error: StreamingQueryException) -> None:
+    """Note with an error of a query what it was caused by, as long as its session is there to be asked."""
+    session = SparkSession.getActiveSession()
+    if session is None:
+        return
+    before = session.conf.get(_STACKS, None)
+    session.conf.set(_STACKS, "true")
+    try:
+        cause = _cause(str(error))
+    finally:
+        session.conf.unset(_STACKS) if before is None else session.conf.set(_STACKS, before)
+    if cause:
+        error.add_note(f"Caused by: {cause}")
+
+
 def say_error(facts: Mapping[str, str], *, as_json: bool) -> None:
     """Write an error to standard error: as one JSON object, or as its traceback, its code and message, and its hint."""
     if as_json:
@@ -114,7 +138,7 @@ def _facts(error: BaseException, hint: str) -> dict[str, str]:
     if inner:
         return {"code": inner.group(1), "message": inner.group(2), "hint": hint}
     if isinstance(error, StreamingQueryException):
-        return {**_of_query(str(error)), "hint": hint}
+        return {**_of_query("\n".join([str(error), *getattr(error, "__notes__", [])])), "hint": hint}
     message = f"{_first_line(str(error))}{_users_line(error)}"
     return {"code": type(error).__name__, "message": message, "hint": hint}
 
@@ -126,12 +150,22 @@ def _first_line(text: str) -> str:
 
 
 def _of_query(text: str) -> dict[str, str]:
-    """Return the error of a query: what Python raised in it, or Spark's first line."""
+    """Return the error of a query: what Python raised in it, or Spark's first line and the innermost cause."""
+    of_java = _OF_JAVA.search(text)
     raised = _RAISED.findall(text) if "Traceback (most recent call last)" in text else []
-    if raised:
+    if raised and of_java is None:
         kind, message = raised[-1]
         return {"code": kind.rpartition(".")[2], "message": message}
-    return {"code": "STREAM_FAILED", "message": _ENDED.sub("", text).partition("\n")[0]}
+    said = _ENDED.sub("", text).partition("\n")[0] if of_java is None else of_java.group(1)
+    cause = _cause(text)
+    is_new = (cause.partition(": ")[2] or cause) not in said
+    return {"code": "STREAM_FAILED", "message": f"{said} ({cause})" if is_new else said}
+
+
+def _cause(text: str) -> str:
+    """Return the innermost cause in a stack trace of Java on one line; empty if there is none."""
+    causes = _CAUSED.findall(text)
+    return " ".join(causes[-1].split()) if causes else ""
 
 
 def _users_line(error: BaseException) -> str:

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import pyspark
 import typer
+from pyspark.errors import StreamingQueryException
 
-from tablestream.cli.failures import clear_errors
+from tablestream.cli.failures import clear_errors, note_cause
 from tablestream.cli.following import follow, stop_signals
 from tablestream.cli.options import ROWS_FOR_PEOPLE, Debug, Json
 from tablestream.cli.screen import JsonScreen, Screen, TextScreen
@@ -151,6 +152,9 @@ def _follow(query: StreamingQuery, screen: Screen, go_on: str, at_once: Callable
             for done in follow(query, stop, stopping):
                 screen.micro_batch(done)
                 last = done.number
+        except StreamingQueryException as error:
+            note_cause(error)
+            raise
         finally:
             screen.close()
     end = f"after micro-batch {last}" if last >= 0 else "before its first micro-batch"
