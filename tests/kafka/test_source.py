@@ -240,7 +240,7 @@ def test_a_bad_record_ends_the_query(spark: SparkSession, topics: Topics, tmp_pa
         run(table.to(sink), checkpoint=tmp_path / "checkpoint")
     text = str(caught.value)
     assert "[TABLESTREAM_MALFORMED_RECORD] A row cannot be read: " in text
-    assert "row 1" in text
+    assert f"(topic {topic}, partition 0, offset 1)" in text
     assert "on_error='drop'" in text
     assert sink.rows() == []
 

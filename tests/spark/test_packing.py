@@ -179,7 +179,7 @@ def test_a_position_behind_its_own_is_an_error_unless_the_order_is_the_users(
     """The running maximum of the time says nothing about rows that were mixed."""
     monkeypatch.setattr(packing, "ROWS", 1)
     records = [{"__ts": 1, "__time": 3, "__position": 9}, {"__ts": 2, "__time": 2, "__position": 4}]
-    with pytest.raises(OrderError, match="position 4 of 'file' comes after 9"):
+    with pytest.raises(OrderError, match="their source: source partition file, row 4 comes after 9"):
         packed(*records, cut=cut)
     assert packed(*records, cut=cut, ordered=True)[PORT.number].select("_t", "_o").rows() == [(3, 9), (2, 4)]
 
@@ -238,6 +238,23 @@ def test_compat_refuses_a_time_before_1970() -> None:
 def test_fail_ends_at_a_row_that_cannot_be_read() -> None:
     with pytest.raises(MalformedRecordError, match="nonsense"):
         packed({"__ts": None, "__malformed": "nonsense"})
+
+
+@pytest.mark.parametrize(
+    ("partition", "said"),
+    [
+        ("0000\t00001795631533161000\tfile:/a/1.csv\t00000000000000000000", "file:/a/1.csv, row 7"),
+        (
+            "0000\t00001795631533161000\tfile:/a/1.csv\t00000000000134217728",
+            "file:/a/1.csv, row 7 of the block from byte 134217728",
+        ),
+        ("0003\tquotes\t00000000000000000012", "topic quotes, partition 12, offset 7"),
+        ("0000\t00000003", "source partition 00000003, row 7"),
+        ("!bootstrap", "source partition !bootstrap, row 7"),
+    ],
+)
+def test_a_place_is_said_for_people(partition: str, said: str) -> None:
+    assert packing._shown_place(partition, 7) == said
 
 
 @pytest.mark.parametrize(("mode", "told"), [("drop", []), ("keep", ["malformed"])])

@@ -205,8 +205,8 @@ class SourcePacker:
         )
         if broken.height:
             raise MalformedRecordError(
-                f"A row cannot be read: {broken['__malformed'][0]!r} (source partition"
-                f" {broken[PARTITION][0]!r}, row {broken[POSITION][0]}).",
+                f"A row cannot be read: {broken['__malformed'][0]!r}"
+                f" ({_shown_place(broken[PARTITION][0], broken[POSITION][0])}).",
                 hint=self.remedy,
                 operator=self.name,
             )
@@ -254,6 +254,18 @@ def _split(frame: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
     if reason.null_count() == frame.height:
         return frame, frame.clear()
     return frame.filter(reason.is_null()), frame.filter(reason.is_not_null())
+
+
+def _shown_place(partition: str, position: int) -> str:
+    """Say where a record is: in a file or a block of one, in a topic, or else in a task of Spark."""
+    match partition.split(_SEPARATOR)[1:]:
+        case [_, path, start]:
+            block = f" of the block from byte {int(start)}" if int(start) else ""
+            return f"{path}, row {position}{block}"
+        case [topic, number]:
+            return f"topic {topic}, partition {int(number)}, offset {position}"
+        case marks:
+            return f"source partition {' '.join(marks) or partition}, row {position}"
 
 
 @dataclass(frozen=True)
@@ -340,10 +352,9 @@ class _Places:
         return elements
 
     def _out_of_order(self, partition: str, position: int, last: int) -> OrderError:
-        place = partition.split(_SEPARATOR, 1)[-1]
+        place = _shown_place(partition, position)
         return OrderError(
-            f"The rows of '{self.name}' are not in the order of their source: position {position} of {place!r} comes"
-            f" after {last}.",
+            f"The rows of '{self.name}' are not in the order of their source: {place} comes after {last}.",
             hint="Create it from the frame before its rows were mixed or sorted, or give order_by= a column that orders"
             " them.",
             operator=self.name,
