@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import re
 import warnings
 from pathlib import Path
@@ -1004,3 +1005,43 @@ def test_columns_schema_and_text(flights: ts.Table, planes: ts.Table) -> None:
     assert repr(planes.to(ts.to_memory("sight"), name="kept")) == "Output 'kept' to memory sight"
     names = flights.changes().columns
     assert names == [*flights.columns, "_change_type", "_timestamp", "_order"]
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("groupBy", "Use group_by."),
+        ("mapValues", "Use map_values."),
+        ("filterNot", "Use filter_not."),
+        ("toStream", "Use to_stream."),
+        ("withColumn", "Use with_columns(name=...)."),
+        ("withColumnRenamed", "Use select(...)"),
+        ("drop", "Use select(...) with the columns that stay"),
+        ("where", "Use filter."),
+        ("leftJoin", "Use join(..., how='left')."),
+        ("groupByKey", "Use group_by with"),
+        ("selectKey", "Use to_stream().select_key(...)"),
+        ("flatMap", "Use to_stream().flat_map(...)."),
+        ("show", "It has no rows to look at: see ts.read_state, or ts.testing.Driver in a test."),
+        ("collect", "It has no rows to look at"),
+        ("toPandas", "It has no rows to look at"),
+        ("seats", "Columns are named in strings: F.col('seats')."),
+    ],
+)
+def test_a_name_of_spark_or_kafka_streams_says_what_to_write(flights: ts.Table, name: str, said: str) -> None:
+    with pytest.raises(AttributeError, match=re.escape(f"'Table' object has no attribute '{name}'. {said}")):
+        getattr(flights, name)
+
+
+def test_other_names_are_missing_as_everywhere(flights: ts.Table) -> None:
+    for handle in (flights, flights.to_stream(), flights.group_by("plane")):
+        for name in ("nosuch", "_repr_latex_", "__deepcopy__"):
+            assert not hasattr(handle, name)
+        assert repr(copy.copy(handle)) == repr(handle)
+        assert not hasattr(type(handle).__new__(type(handle)), "seats")
+    with pytest.raises(AttributeError, match=r"Use select_key\."):
+        flights.to_stream().selectKey  # type: ignore[attr-defined]  # noqa: B018
+    with pytest.raises(AttributeError, match=r"F\.col\('plane'\)"):
+        flights.group_by("plane").plane  # type: ignore[attr-defined]  # noqa: B018
+    with pytest.raises(AttributeError, match=r"'nosuch'$"):
+        flights.nosuch  # type: ignore[attr-defined]  # noqa: B018

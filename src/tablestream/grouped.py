@@ -19,6 +19,7 @@ from tablestream.functions import SPARK, AggregateFunction
 from tablestream.functions import count as count_rows
 from tablestream.kinds import check_function, flag, is_flag, listed, whole
 from tablestream.operators.reduce.fold import UserFunctions
+from tablestream.other_names import OtherNames
 from tablestream.spark.analysis import Analysed
 from tablestream.spark.columns import quoted, spark_type
 from tablestream.spark.types import arrow_type, check_bytewise
@@ -54,7 +55,7 @@ class Grouping:
     values: tuple[Analysed, ...]
 
 
-class _Grouped:
+class _Grouped(OtherNames):
     """Grouped rows or records."""
 
     def __init__(self, grouping: Grouping, make: Callable[[Node], Table]) -> None:
@@ -65,6 +66,9 @@ class _Grouped:
         return (
             f"{type(self).__name__}({shown_name(self._node)} by {', '.join(one.name for one in self._key)})"
         )
+
+    def _column_names(self) -> list[str]:
+        return [one.name for one in (*self._key, *self._values)]
 
     def _user(
         self,

@@ -28,6 +28,7 @@ from tablestream.errors import ArgumentError, MixedPlanError, TablestreamError
 from tablestream.grouped import Grouping
 from tablestream.kinds import listed
 from tablestream.options import OutputSpec
+from tablestream.other_names import OtherNames
 from tablestream.row import Plain, plain, renamed
 from tablestream.spark.analysis import Analysed, check_condition, folding
 from tablestream.spark.columns import SparkExpression, quoted, spark_type
@@ -39,7 +40,7 @@ from tablestream.topology.nodes import Filter, Materialize, Node, Select
 from tablestream.values import carried, check_names, checked_value, empty, schema_of, taken_apart
 
 
-class Relation:
+class Relation(OtherNames):
     """A table or a stream. A method returns another one and starts nothing.
 
     Where a method takes a column, a string is the column of that name, if there is one, and otherwise a SQL
@@ -215,6 +216,9 @@ class Relation:
         return Rejected(self._node, self._spark)
 
     # Help
+
+    def _column_names(self) -> list[str]:
+        return self.columns
 
     def _derived(self, node: Node) -> Self:
         """The same kind of handle for another node."""
