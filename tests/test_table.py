@@ -468,6 +468,23 @@ def test_a_struct_is_taken_apart_only_where_it_is_the_one_column(flights: ts.Tab
     assert kept.select("pair").with_columns(pair="pair").columns == ["id", "pair"]
 
 
+def test_an_expression_of_a_join_without_an_alias_is_called_as_over_the_joined_row(
+    flights: ts.Table, planes: ts.Table
+) -> None:
+    strange = flights.select("plane", F.col("seats").alias("how many"), F.col("seats").alias("a.b"))
+    table = strange.join(
+        planes,
+        on="plane",
+        select=lambda f, p: [f["how many"] * 2, f["how many"] + p.seats, F.abs(f["a.b"])],
+        name="j",
+    )
+    assert table.columns == ["id", "(how many * 2)", "(how many + seats)", "abs(a.b)"]
+    refused(
+        lambda: flights.join(planes, on="plane", select=lambda f, p: [f.seats + 1, p.seats + 1], name="j"),
+        ColumnCollisionError, "Two columns are called '(seats + 1)'", "alias", operator="j",
+    )  # fmt: skip
+
+
 def test_a_joins_struct_is_taken_apart_like_a_selects(flights: ts.Table) -> None:
     """An unnamed one that is all there is; where it may be null the row is gone."""
     kept = flights.select(F.struct("seats", "plane").alias("pair"), "at", name="kept")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pyspark.errors import AnalysisException
@@ -26,6 +27,8 @@ On = ColumnLike | Sequence[ColumnLike] | Callable[..., Any]
 SelectFunction = Callable[[Row, Row], Any]
 Suffixes = tuple[str, str] | None
 
+#: A column of a row, as Spark writes it within an expression.
+_OF_SIDE = re.compile(rf"(?:{LEFT}|{RIGHT})\.(.+?) AS (?:`\1`|\1(?!\w))")
 _SELECT = "Write it as in select=lambda left, right: [left.amount, right.price]."
 _ON = "Give columns, or a function of the row that returns them: on=lambda row: row.ticker."
 _HINT = "Use columns of the two rows that select= gets, such as left.amount."
@@ -197,6 +200,7 @@ class Joining:
         if parts is not None:
             columns = carried(frame, parts, *place)
         gone = None if absent is None else carried(frame, [absent], *place)[0]
+        columns = [one if one.named else replace(one, name=_joined_name(one.name)) for one in columns]
         value, named = checked_value(self.spark, columns, keys, self.operator, self.where)
         return value, named, None if gone is None else gone.expression
 
@@ -266,6 +270,11 @@ class Joining:
                 where=self.where,
             )
         return tuple(fields)
+
+
+def _joined_name(text: str) -> str:
+    """Return the text of an expression as Spark would write it over the joined row."""
+    return _OF_SIDE.sub(r"\1", text)
 
 
 def _is_found(expression: SparkExpression, frame: DataFrame) -> bool:
