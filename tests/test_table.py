@@ -468,6 +468,38 @@ def test_a_struct_is_taken_apart_only_where_it_is_the_one_column(flights: ts.Tab
     assert kept.select("pair").with_columns(pair="pair").columns == ["id", "pair"]
 
 
+@pytest.mark.parametrize(
+    "argument", ["key", "timestamp", "apply_as_deletes", "columns", "order_by", "sequence_by"]
+)
+def test_a_column_that_is_not_there_is_said_with_its_argument(log: DataFrame, argument: str) -> None:
+    given: dict[str, Any] = {"key": "id", argument: "nosuch > 1"}
+    error = refused(
+        lambda: ts.table(log, **given),
+        PlanError,
+        f"{argument}=: [UNRESOLVED_COLUMN",
+        "`nosuch`",
+        operator="table",
+    )
+    assert "SQLSTATE" not in str(error)
+    assert "line 1" not in str(error)
+
+
+@pytest.mark.parametrize("given", ["id, seats", "id,plane , nosuch"])
+def test_several_columns_in_one_string_are_told_to_be_a_list(
+    log: DataFrame, flights: ts.Table, given: str
+) -> None:
+    listed = str([one.strip() for one in given.split(",")])
+    for call in (
+        lambda: ts.table(log, "id", columns=given),
+        lambda: ts.table(log, given),
+        lambda: flights.group_by(given),
+        lambda: flights.select(given),
+    ):
+        refused(call, PlanError, f"'{given}' is several columns in one string", listed)
+    commas = log.withColumnRenamed("seats", "id, seats")
+    assert ts.table(commas, "id", columns="id, seats").columns == ["id", "id, seats"]
+
+
 def test_an_expression_of_a_join_without_an_alias_is_called_as_over_the_joined_row(
     flights: ts.Table, planes: ts.Table
 ) -> None:

@@ -22,6 +22,8 @@ from tablestream.spark.columns import quoted
 ColumnLike = Column | str
 
 _MICROSECOND_NS = 1000
+#: Names with commas between them, which are no SQL expression.
+_SEVERAL = re.compile(r"\s*\w+\s*(,\s*\w+\s*)+")
 
 
 def as_column(given: ColumnLike, columns: Iterable[str]) -> Column:
@@ -39,13 +41,19 @@ def as_column(given: ColumnLike, columns: Iterable[str]) -> Column:
     Raises
     ------
     PlanError
-        The string is neither.
+        The string is neither, or has several names.
     """
     if not isinstance(given, str):
         return checked_column(given)
     names = list(columns)
     if given.lower() in {name.lower() for name in names}:
         return quoted(given)
+    if _SEVERAL.fullmatch(given):
+        raise PlanError(
+            f"{given!r} is several columns in one string.",
+            hint=f"Give each a string of its own, as in a list: {[one.strip() for one in given.split(',')]}.",
+            where=user_line(),
+        )
     try:
         return F.expr(given)
     except ParseException as error:

@@ -30,6 +30,8 @@ _NONDETERMINISTIC = "AGGREGATE_FUNCTION_WITH_NONDETERMINISTIC_EXPRESSION"
 #: Stands between the texts of several expressions.
 _BETWEEN = "\u2063|\u2063"
 _ALIAS = re.compile(r" AS (`([^`]|``)+`|\w+)$")
+#: The SQL state of an error, and where it is in what Spark made of the user's text.
+_STATE = re.compile(r"\s*SQLSTATE: \w+(; line \d+ pos \d+;?)?")
 _COMPUTE_BEFORE = (
     "Compute it before you create the table, as in df.withColumn(...): the table then keeps it"
     " with the record."
@@ -236,8 +238,9 @@ def _check_steady(
 
 
 def _shown(error: PySparkException) -> str:
-    """What Spark says, without the lines that point into the text. Those of its parser begin with an empty line."""
-    return next((line for line in str(error).split("\n") if line.strip()), type(error).__name__)
+    """What Spark says, without where in its own text. What its parser says begins with an empty line."""
+    said = next((line for line in str(error).split("\n") if line.strip()), type(error).__name__)
+    return _STATE.sub("", said)
 
 
 def check_condition(one: Analysed, operator: str, where: str) -> None:

@@ -40,7 +40,7 @@ from tablestream.arguments import as_columns
 from tablestream.calling import warn
 from tablestream.connectors import sink
 from tablestream.connectors.files import json_options
-from tablestream.errors import ArgumentError, ColumnCollisionError, ReservedNameError
+from tablestream.errors import ArgumentError, ColumnCollisionError, PlanError, ReservedNameError
 from tablestream.operators.captured.capture import OF_ROWS
 from tablestream.row import Plain
 from tablestream.spark import blobs
@@ -183,7 +183,7 @@ def describe(df: DataFrame, said: Description) -> Described:
             where=said.where,
         )
     _check_distinct(df, df.columns, said, "Drop one from the frame, or rename it.")
-    key = _analysed(df, said.key, said)
+    key = _analysed(df, said.key, said, "key")
     for one in key:
         if not one.named:
             raise ArgumentError(
@@ -200,8 +200,13 @@ def describe(df: DataFrame, said: Description) -> Described:
         arrow_type(one.type, one.name, operator=said.name, where=said.where)
     origin = _ordered(origin, df, said)
     timestamp, deletes, order_by, sequence = (
-        None if given is None else _analysed(df, [given], said)[0]
-        for given in (said.timestamp, said.deletes, said.order_by, said.sequence_by)
+        None if given is None else _analysed(df, [given], said, argument)[0]
+        for argument, given in (
+            ("timestamp", said.timestamp),
+            ("apply_as_deletes", said.deletes),
+            ("order_by", said.order_by),
+            ("sequence_by", said.sequence_by),
+        )
     )
     for role, order in (("order_by=", order_by), ("sequence_by=", sequence)):
         if order is not None:
@@ -315,12 +320,26 @@ def _fields(columns: Sequence[Analysed]) -> Fields:
 
 
 def _analysed(
-    df: DataFrame, columns: Sequence[Column | Plain], said: Description, *, deterministic: bool = True
+    df: DataFrame,
+    columns: Sequence[Column | Plain],
+    said: Description,
+    argument: str,
+    *,
+    deterministic: bool = True,
 ) -> list[Analysed]:
-    """Let Spark analyse columns of the source. They are computed once, in the micro-batch that reads the record."""
-    return analysed(
-        df, columns, operator=said.name, where=said.where, deterministic=deterministic, allowed=RECORDED
-    )
+    """Let Spark analyse columns of the source. They are computed once, in the micro-batch that reads the record.
+
+    What Spark refuses is said with the argument.
+    """
+    try:
+        return analysed(
+            df, columns, operator=said.name, where=said.where, deterministic=deterministic, allowed=RECORDED
+        )
+    except PlanError as error:
+        if type(error) is not PlanError:
+            raise
+        message = f"{argument}=: {error.reason}"
+        raise PlanError(message, hint=error.hint, operator=said.name, where=said.where) from error.__cause__
 
 
 def _value(df: DataFrame, said: Description, others: Sequence[str]) -> list[Analysed]:
@@ -337,7 +356,7 @@ def _value(df: DataFrame, said: Description, others: Sequence[str]) -> list[Anal
         )
     chosen = as_columns(df.columns, df.columns) if said.columns is None else said.columns
     left_out = {fold(name) for name in (*others, *said.except_columns)}
-    columns = _analysed(df, chosen, said, deterministic=False)
+    columns = _analysed(df, chosen, said, "columns", deterministic=False)
     kept = [one for one in columns if fold(one.name) not in left_out]
     _check_names(df, said, kept)
     return kept
@@ -377,7 +396,7 @@ def _microseconds(df: DataFrame, origin: Origin, timestamp: Analysed | None, sai
     if timestamp is None:
         if origin.time is None:
             return F.unix_micros(F.current_timestamp())
-        (timestamp,) = _analysed(df, [origin.time], said)
+        (timestamp,) = _analysed(df, [origin.time], said, "timestamp")
         what = f"The column {timestamp.name}, which is a Kafka record's time unless timestamp= is given,"
         remedy = "Give timestamp= the time, for instance with F.timestamp_millis, or rename the column."
     if not isinstance(timestamp.type, T.TimestampType | T.TimestampNTZType):
