@@ -182,6 +182,16 @@ def test_options_of_an_output_and_several_outputs(spark: SparkSession) -> None:
     assert sink.rows() == []
 
 
+def test_a_driver_shows_how_many_micro_batches_it_ran(spark: SparkSession) -> None:
+    driver = Driver(tickers(spark))
+    shown = []
+    for _ in range(3):
+        shown.append(repr(driver))
+        driver.run()
+    counts = ["0 micro-batches", "1 micro-batch", "2 micro-batches"]
+    assert shown == [f"Driver of tickers, after {count}" for count in counts]
+
+
 def test_versions_by_time_and_the_errors_of_read_state(spark: SparkSession) -> None:
     driver = Driver(tickers(spark, history="1 hour"), tickers_joined(spark))
     driver.pipe(

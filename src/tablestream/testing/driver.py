@@ -122,7 +122,8 @@ class Driver:
         self._now_us = 0 if now is None else _micros(self._spark, now)
 
     def __repr__(self) -> str:
-        return f"Driver of {', '.join(self._names)}, after {self._micro_batch} micro-batches"
+        count = f"{self._micro_batch} micro-batch{'' if self._micro_batch == 1 else 'es'}"
+        return f"Driver of {', '.join(self._names)}, after {count}"
 
     # Input
 
