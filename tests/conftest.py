@@ -39,6 +39,9 @@ def has_spark_home() -> bool:
     )
 
 
+#: An environment without the clients of servers has no tests with servers (`make newest`).
+pytest_plugins = ["tests.broker.fixtures"] if find_spec("psycopg") and find_spec("confluent_kafka") else []
+
 # Before anything imports Polars or starts a JVM: workers are many, so one thread each; they run this Python.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", f"{QUICK_JAVA} {KEPT_CLASSES}")
 if has_spark_home():

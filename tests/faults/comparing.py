@@ -8,9 +8,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pathlib import Path
 
-MICRO_BATCHES = 8
-TABLES = ("sold", "amounts")
-
 
 def changes(directory: Path, table: str) -> list[dict[str, Any]]:
     """Read all changes of an output in their order; a change that was written twice is there twice."""

@@ -1,83 +1,266 @@
-"""A query whose processes are killed at random moments gives what an undisturbed one gives."""
+"""What happens to the processes and tasks of a query does not show in any target, nor does a repeated micro-batch."""
 
 from __future__ import annotations
 
+import itertools
 import os
 import random
+import signal
 import subprocess
 import sys
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import psycopg
 import pytest
 
-from tests.faults.comparing import MICRO_BATCHES, TABLES, changes
+import tablestream as ts
+from tests.faults.attempts import FAIL, SINKS, SLOW, STAGE
+from tests.faults.comparing import changes
 from tests.faults.processes import executors, kill_one, workers
-from tests.faults.victim import write_logs
-from tests.spark.deployment import CLUSTER, LOCAL
+from tests.faults.victim import FULL_DISK, micro_batches, work_off, write_logs
+from tests.kafka.topics import Topics, by_key
+from tests.postgres.database import Database
+from tests.spark.change_logs import run
+from tests.spark.deployment import LOCAL, STANDALONE
 from tests.spark.test_deployments import ROOT, end
+from tests.spark.test_restarts import forget_last_commit
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
+    from pyspark.sql import SparkSession
 
-SECONDS = 780  # before the test's own time is over, so that what the processes said is seen
+    from tests.broker.kafka_broker import KafkaBroker
+    from tests.broker.postgres_server import PostgresServer
+
+MICRO_BATCHES = 6
+SECONDS = 1700  # before the test's own time is over, so that what the processes said is seen
+IN_MEMORY = "Chunks stay in memory, which may be slower"
+#: When drivers are killed: when there are so many files more, or when an SQL query has rows. Of a later micro-batch one
+#: table is merged then, and tasks have staged rows for the other.
+MOMENTS: tuple[int | str, ...] = (
+    2,
+    9,
+    """
+    SELECT 1 FROM tablestream_marks HAVING count(*) = 2 AND min(micro_batch) < max(micro_batch)
+    AND EXISTS (SELECT 1 FROM pg_class WHERE relname LIKE 'tablestream_stage%')
+    """,
+)
 
 pytestmark = pytest.mark.skipif(not Path("/proc").is_dir(), reason="reads processes from /proc")
 
 
-@contextmanager
-def running(
-    directory: Path, deployment: str, victim: str = "tests.faults.victim"
-) -> Iterator[subprocess.Popen[str]]:
-    """Run the query in a process of its own, which ends, with all that it started."""
-    with subprocess.Popen(
-        [sys.executable, "-m", victim, str(directory), str(directory / "cache"), deployment],
-        cwd=directory,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(map(str, (ROOT, ROOT / "src")))},
-        stdout=subprocess.DEVNULL,
-        stderr=(directory / "errors.txt").open("a"),
-        text=True,
-        start_new_session=True,
-    ) as process:
-        try:
-            yield process
-        finally:
-            end(process)
+@dataclass
+class Query:
+    """A query of `tests.faults.victim`: its directory and what it writes to."""
+
+    directory: Path
+    topics: Topics
+    topic: str
+    database: Database
+
+    def __post_init__(self) -> None:
+        """Make the topic, and write what the query reads."""
+        self.topics.make(self.topic, 2)
+        write_logs(self.directory, MICRO_BATCHES)
+
+    @property
+    def places(self) -> tuple[str, str, str]:
+        """Where the targets are."""
+        return self.topics.servers, self.topic, self.database.conninfo
+
+    @contextmanager
+    def running(self, deployment: str) -> Iterator[subprocess.Popen[str]]:
+        """Run it in a process of its own, which ends, with all that it started."""
+        with subprocess.Popen(
+            [sys.executable, "-m", "tests.faults.victim", deployment, *self.places],
+            cwd=self.directory,
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(map(str, (ROOT, ROOT / "src")))},
+            stdout=subprocess.DEVNULL,
+            stderr=(self.directory / "errors.txt").open("a"),
+            text=True,
+            start_new_session=True,
+        ) as process:
+            try:
+                yield process
+            finally:
+                end(process)
+
+    def said(self) -> str:
+        """What the processes wrote."""
+        return (self.directory / "errors.txt").read_text()
+
+    def files(self) -> int:
+        """How many files there are, of rows or of Delta's logs."""
+        # Not with rglob: it fails where the writer takes a directory away, and os.walk passes over that.
+        walks = (
+            files
+            for name in ("sold", "amounts", "table", "log")
+            for _, _, files in os.walk(self.directory / name)
+        )
+        return sum(not file.endswith(".crc") for files in walks for file in files)
+
+    @contextmanager
+    def waiting(self, moment: int | str) -> Iterator[Callable[[], bool]]:
+        """Tell when there are so many files more, or an SQL query has rows."""
+        wanted = self.files() + moment if isinstance(moment, int) else 0
+        with psycopg.connect(self.database.conninfo, autocommit=True) as connection:
+
+            def happened() -> bool:
+                if isinstance(moment, int):
+                    return self.files() >= wanted
+                with suppress(psycopg.errors.UndefinedTable):
+                    return connection.execute(moment.encode()).fetchone() is not None
+                return False
+
+            yield happened
+
+    def contents(self, spark: SparkSession) -> dict[str, Any]:
+        """All that a reader finds in the targets, and what made each version of the Delta tables."""
+        found: dict[str, Any] = {"sold": changes(self.directory, "sold")}
+        for name, kind in {"amounts": "parquet", "table": "delta", "log": "delta"}.items():
+            rows = spark.read.format(kind).load(str(self.directory / name)).collect()
+            found[name] = sorted(
+                repr(row.asDict(recursive=True)).replace(str(self.directory), "") for row in rows
+            )
+        for name in ("table", "log"):
+            history = spark.sql(f"DESCRIBE HISTORY delta.`{self.directory / name}`").collect()
+            found[f"{name} versions"] = [row["operation"] for row in history]
+        found |= {name: self.database.rows(f"TABLE {name}") for name in ("small", "large")}
+        found["marks"] = {row[2] for row in self.database.rows("TABLE tablestream_marks")}
+        found["stages"] = self.database.stages()
+        found["topic"] = self._told_once(spark)
+        return found
+
+    def _told_once(self, spark: SparkSession) -> dict[bytes, list[Any]]:
+        """The values of each key that a reader of the topic gets who leaves repeats out."""
+        frame = ts.from_kafka(
+            spark, self.topic, key="id int", value="customer string, amount int, name string",
+            bootstrap_servers=self.topics.servers, deduplicate=True,
+        )  # fmt: skip
+        number = next(_READERS)
+        sink = ts.to_memory(f"told once {number}")
+        run(ts.table(frame, "id", name="sold").to(sink), checkpoint=self.directory / f"reader{number}")
+        values: dict[bytes, list[Any]] = {}
+        for row in sink.rows():
+            value = {name: row[name] for name in ("customer", "amount", "name")}
+            values.setdefault(b'{"id":%d}' % row["id"], []).append(
+                value if row["_change_type"] == "upsert" else None
+            )
+        return values
 
 
-def said(directory: Path) -> str:
-    """What the processes wrote at the end."""
-    return (directory / "errors.txt").read_text()[-5000:]
+_READERS = itertools.count()
 
 
-@pytest.mark.parametrize(("deployment", "kills"), [(LOCAL, 7), (CLUSTER, 4)])
-def test_killed_processes_do_not_show(
-    undisturbed: dict[str, Any], tmp_path: Path, deployment: str, kills: int
+@pytest.fixture(scope="module")
+def make(
+    broker: KafkaBroker, postgres: PostgresServer, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[str], Query]:
+    """Make a query that nobody has started."""
+    topics = Topics(broker.bootstrap_servers)
+    return lambda name: Query(
+        tmp_path_factory.mktemp(name), topics, f"faults.{name}", Database.make(postgres, name)
+    )
+
+
+@pytest.fixture(scope="module")
+def undisturbed(make: Callable[[str], Query], delta_spark: SparkSession) -> tuple[Query, dict[str, Any]]:
+    """A query that nothing happened to, and what it wrote."""
+    query = make("undisturbed")
+    work_off(delta_spark, query.directory, *query.places)
+    contents = query.contents(delta_spark)
+    assert {one["_order"]["micro_batch"] for one in contents["sold"]} == set(range(MICRO_BATCHES))
+    assert contents["topic"] == by_key(query.topics.read(query.topic))
+    assert contents["small"] == contents["large"] != []
+    assert contents["marks"] == {MICRO_BATCHES - 1}
+    assert contents["stages"] == []
+    return query, contents
+
+
+def test_a_repeated_micro_batch_changes_nothing(
+    delta_spark: SparkSession, undisturbed: tuple[Query, dict[str, Any]]
 ) -> None:
-    """Most are workers; of the others executors, where there are any, and the driver."""
-    rng, killed = random.Random(kills), 0
-    write_logs(tmp_path, MICRO_BATCHES)
+    """No target's rows, and Delta tables have no version more."""
+    query, contents = undisturbed
+    forget_last_commit(query.directory / "checkpoint")
+    work_off(delta_spark, query.directory, *query.places)
+    assert differing(query.contents(delta_spark), contents) == []
+
+
+def differing(found: dict[str, Any], expected: dict[str, Any]) -> list[str]:
+    """What is not as it was."""
+    return [name for name in expected if found[name] != expected[name]]
+
+
+@pytest.mark.timeout(SECONDS + 100)
+def test_what_happens_to_processes_and_tasks_does_not_show(
+    make: Callable[[str], Query], delta_spark: SparkSession, undisturbed: tuple[Query, dict[str, Any]]
+) -> None:
+    """Workers and the driver are killed; tasks fail, and are slow until others run beside them; executors are killed.
+
+    The first driver is killed before and behind commits of Delta's. The Python workers of the first start find every
+    disk full for the cache.
+    """
+    query, rng, killed = make("disturbed"), random.Random(3), 0
+    for number, moment in enumerate(MOMENTS):
+        with query.running(LOCAL if number else FULL_DISK) as process:
+            killed += kill_until(query, process, rng, moment)
+        if number == 0:
+            assert not list((query.directory / "cache").iterdir())
+            assert 1 <= query.said().count(IN_MEMORY) <= 2 + killed  # two workers at a time
+    assert killed >= len(MOMENTS)
+    with query.running(STANDALONE) as process:
+        kill_on_cluster(query, process, rng, micro_batches(query.directory) + 1)
+        assert process.wait(SECONDS) == 0, query.said()[-5000:]
+
+    marks = [mark.name for mark in (query.directory / "marks").iterdir()]
+    happened = {tuple(mark.split()[:2]) for mark in marks if mark.endswith(".again")}
+    assert happened == {
+        (how, what) for how in (FAIL, SLOW) for what in (STAGE, *(one.__name__ for one in SINKS))
+    }
+    assert not [mark for mark in marks if mark.endswith(".ended-by-itself")]
+    assert differing(query.contents(delta_spark), undisturbed[1]) == []
+    assert len(query.topics.read(query.topic)) > sum(map(len, undisturbed[1]["topic"].values()))
+
+
+def wait(query: Query, process: subprocess.Popen[str], over: Callable[[], bool]) -> Iterator[None]:
+    """Give others the time between two looks, until something has happened."""
     deadline = time.monotonic() + SECONDS
-    while True:
-        assert time.monotonic() < deadline, said(tmp_path)
-        with running(tmp_path, deployment) as process:
-            driver_dies = False
-            while killed < kills and process.poll() is None and not driver_dies:
-                time.sleep(0.2 + rng.random() * 0.4)
-                assert time.monotonic() < deadline, said(tmp_path)
-                alive = workers(process.pid)
-                kind = rng.choice(
-                    ["worker", "worker", "worker", "executor" if deployment == CLUSTER else "driver"]
-                )
-                driver_dies = kind == "driver" and bool(alive)
-                killed += driver_dies or kill_one(
-                    rng, executors(process.pid) if kind == "executor" else alive
-                )
-            if not driver_dies and process.wait(max(1.0, deadline - time.monotonic())) == 0:
-                break
-    assert killed >= kills, f"only {killed} processes were killed before all was worked off"
-    for table in TABLES:
-        assert changes(tmp_path, table) == undisturbed[table]
+    while not over():
+        assert process.poll() is None, query.said()[-5000:]
+        assert time.monotonic() < deadline, query.said()[-5000:]
+        yield
+        time.sleep(0.01)
+
+
+def kill_until(query: Query, process: subprocess.Popen[str], rng: random.Random, moment: int | str) -> int:
+    """Kill two workers, if there is time, and the driver at a moment; how many workers it was."""
+    killed, due = 0, time.monotonic()
+    with query.waiting(moment) as happened:
+        for _ in wait(query, process, happened):
+            if killed < 2 and time.monotonic() > due:
+                killed += kill_one(rng, workers(process.pid))
+                due = time.monotonic() + 0.2 + rng.random() * 0.4
+    os.killpg(process.pid, signal.SIGKILL)
+    return killed
+
+
+def kill_one_of(process: subprocess.Popen[str], rng: random.Random, kind: Callable[[int], list[int]]) -> bool:
+    return kill_one(rng, kind(process.pid))
+
+
+def kill_on_cluster(query: Query, process: subprocess.Popen[str], rng: random.Random, after: int) -> None:
+    """Kill workers and an executor, one after the other, when a micro-batch is done."""
+    commit = query.directory / "checkpoint" / "commits" / str(after)
+    for _ in wait(query, process, commit.exists):
+        pass
+    for kind in (workers, executors, workers):
+        time.sleep(0.2 + rng.random() * 0.4)
+        for _ in wait(query, process, partial(kill_one_of, process, rng, kind)):
+            pass

@@ -1,7 +1,8 @@
-"""A query that is killed again and again: ``python -m tests.faults.victim DIRECTORY CACHE (local|cluster)``.
+"""A query into all targets, whose processes are killed.
 
-It works off the change logs in a directory, a file a micro-batch, from where its checkpoint has it. The changes are
-written by foreign key and by groups, as a log and as a maintained table.
+``python -m tests.faults.victim DEPLOYMENT SERVERS TOPIC CONNINFO`` works off the change logs in the current directory,
+a file a micro-batch, from where its checkpoint has it. The changes are those of a join by foreign key and of groups.
+On a cluster tasks fail in the first new micro-batch, and stand still in the next one (`tests.faults.attempts`).
 """
 
 from __future__ import annotations
@@ -10,18 +11,28 @@ import os
 import random
 import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 import tablestream as ts
+from tests.conftest import DELTA_SETTINGS
+from tests.faults.attempts import SPECULATION, disturb_all
 from tests.spark.change_logs import START, ChangeLog, run
-from tests.spark.deployment import CLUSTER, cluster_session, configured
+from tests.spark.deployment import STANDALONE, configured, session
+
+if TYPE_CHECKING:
+    from tablestream.spark.runner import OutputRequest
 
 ORDERS = "id int, customer string, amount int, deleted boolean, ts bigint"
 CUSTOMERS = "code string, name string, ts bigint"
+
+
+#: On this machine, whose workers cannot write a byte to any disk.
+FULL_DISK = "full disk"
 
 
 def write_logs(directory: Path, micro_batches: int) -> None:
@@ -67,31 +78,61 @@ def sold_orders(spark: SparkSession, directory: Path) -> ts.Table:
     return orders.join(customers, on="customer", how="left", name="sold")
 
 
-def work_off(spark: SparkSession, directory: Path, checkpoint: str = "checkpoint") -> None:
-    """Run the query until all is worked off."""
+def work_off(spark: SparkSession, directory: Path, *places: str, checkpoint: str = "checkpoint") -> None:
+    """Run the query until all is worked off; into all targets, if it is said where the servers have theirs."""
     sold = sold_orders(spark, directory)
     amounts = sold.group_by("name").agg(n=ts.functions.count(), amount=ts.functions.sum("amount"))
-    run(
+    wanted: list[OutputRequest] = [
         sold.to(ts.to_files(directory / "sold", "json")),
-        amounts.to(ts.to_files(directory / "amounts", "json"), name="amounts"),
-        checkpoint=directory / checkpoint,
-        shards=4,
-    )
+        amounts.to(ts.to_files(directory / "amounts", "parquet" if places else "json"), name="amounts"),
+    ]
+    if places:
+        wanted += further(sold, amounts, directory, *places)
+    run(*wanted, checkpoint=directory / checkpoint, shards=4)
 
 
-def main(directory: str, cache: str, deployment: str) -> None:
+def further(
+    sold: ts.Table, amounts: ts.Table, directory: Path, servers: str, topic: str, conninfo: str
+) -> list[OutputRequest]:
+    """Every other kind of target; PostgreSQL's tables once by way of the driver, and once by staging tables."""
+    small, large = (ts.to_postgres(name, conninfo, create=True) for name in ("small", "large"))
+    return [
+        sold.to(ts.to_delta(directory / "table"), name="table"),
+        amounts.to(ts.to_delta(directory / "log", mode="changes"), name="log"),
+        sold.to(ts.to_kafka(topic, bootstrap_servers=servers), name="topic"),
+        sold.to(small, name="small"),
+        sold.to(replace(large, inline_bytes=0), name="large"),
+    ]
+
+
+def micro_batches(directory: Path) -> int:
+    """How many micro-batches a query has begun."""
+    return sum(file.name.isdigit() for file in (directory / "checkpoint" / "offsets").iterdir())
+
+
+def full_disk(directory: Path) -> str:
+    """Write a program that runs Python, which cannot write a byte to any disk."""
+    python = directory / "python"
+    python.write_text(f'#!/bin/sh\nulimit -f 0\nexec "{sys.executable}" "$@"\n', encoding="utf-8")
+    python.chmod(0o700)
+    return str(python)
+
+
+def main(deployment: str, *places: str) -> None:
     """Make a session, and work off what is there."""
-    os.environ["TABLESTREAM_CACHE_DIR"] = cache
-    scratch = Path(directory) / f"scratch-{os.getpid()}"
+    here = Path.cwd()
+    os.environ["TABLESTREAM_CACHE_DIR"] = str(here / "cache")
+    scratch = here / f"scratch-{os.getpid()}"
     scratch.mkdir()
-    spark = (
-        cluster_session(scratch)
-        if deployment == CLUSTER
-        else configured(SparkSession.builder.master("local[2,4]"), {}, scratch)
-    )
-    try:
-        work_off(spark, Path(directory))
-    finally:
+    if deployment == STANDALONE:
+        disturb_all(micro_batches(here), here / "marks")
+        with session(STANDALONE, scratch, DELTA_SETTINGS | SPECULATION) as spark:
+            work_off(spark, here, *places)
+    else:
+        if deployment == FULL_DISK:
+            os.environ["PYSPARK_PYTHON"] = full_disk(scratch)
+        spark = configured(SparkSession.builder.master("local[2,4]"), DELTA_SETTINGS, scratch)
+        work_off(spark, here, *places)
         spark.stop()
 
 

@@ -14,9 +14,9 @@ from typing import IO
 import pytest
 
 from tests.broker import kafka_broker, keeper
+from tests.broker.fixtures import JARS
 from tests.broker.kafka_broker import BrokerError, KafkaBroker
 from tests.broker.kept import free_port
-from tests.kafka.conftest import JARS
 from tests.kafka.topics import Topics, record
 
 pytestmark = pytest.mark.broker

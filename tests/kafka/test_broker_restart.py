@@ -10,8 +10,8 @@ import pytest
 from pyspark.errors import StreamingQueryException
 
 import tablestream as ts
+from tests.broker.fixtures import JARS
 from tests.broker.kafka_broker import KafkaBroker
-from tests.kafka.conftest import JARS
 from tests.kafka.test_sink import to
 from tests.kafka.test_source import position, read
 from tests.kafka.topics import Topics, by_key

@@ -12,7 +12,7 @@ from pyspark.errors import StreamingQueryException
 
 import tablestream as ts
 from tablestream.errors import ArgumentError, PlanError
-from tests.kafka.conftest import JARS
+from tests.broker.fixtures import JARS
 from tests.kafka.registry import schema_registry
 from tests.kafka.secured import client_settings, options, secured_broker
 from tests.kafka.topics import Topics, record

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import psycopg
 import pytest
 
-from tests.broker.postgres_server import programs
+from tests.broker.postgres_server import PostgresServer, programs
 
 
 def needs_server() -> None:
@@ -23,6 +23,13 @@ class Database:
     """A database of a server."""
 
     conninfo: str
+
+    @classmethod
+    def make(cls, server: PostgresServer, name: str) -> Self:
+        """Create a database."""
+        with psycopg.connect(server.conninfo, autocommit=True) as connection:
+            connection.execute(f"CREATE DATABASE {name}".encode())
+        return cls(server.conninfo.replace("dbname=postgres", f"dbname={name}"))
 
     def run(self, *statements: str) -> None:
         """Run statements in one transaction."""

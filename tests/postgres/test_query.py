@@ -1,32 +1,66 @@
-"""Queries into PostgreSQL: the table is the state of the output, whatever is repeated, restarted or killed."""
+"""Queries into PostgreSQL: the table is the state of the output, whatever is repeated or restarted.
+
+Amounts by customer go to the table ``small`` by way of the driver, and to ``large`` through a staging table of each
+task. `tests.faults.test_kills` kills such a query.
+"""
 
 from __future__ import annotations
 
-import os
-import signal
-import time
+import json
+from collections import defaultdict
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-import pytest
+from pyspark.sql import functions as F
 
 import tablestream as ts
-from tests.faults.test_kills import running, said
 from tests.faults.victim import ORDERS, write_logs
-from tests.postgres.victim import TABLES, amounts, expected, work_off
 from tests.spark.change_logs import START, ChangeLog, run
 from tests.spark.test_restarts import forget_last_commit
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    import pytest
     from pyspark.sql import SparkSession
 
+    from tablestream.spark.runner import OutputRequest
     from tests.postgres.database import Database
 
+TABLES = ("small", "large")
 MICRO_BATCHES = 2
-SECONDS = 600  # a loaded machine is no failure
 SECRET = "Hidden-0815"  # noqa: S105 - the password of nobody
+
+
+def amounts(spark: SparkSession, directory: Path) -> ts.Table:
+    """Number and sum of the orders of each customer."""
+    orders = ts.table(
+        ChangeLog(directory / "orders", ORDERS).read(spark), "id", apply_as_deletes="deleted",
+        timestamp=F.timestamp_seconds("ts"), except_columns=["deleted", "ts"], name="orders",
+    )  # fmt: skip
+    return orders.group_by("customer").agg(n=ts.functions.count(), amount=ts.functions.sum("amount"))
+
+
+def work_off(spark: SparkSession, directory: Path, conninfo: str) -> None:
+    """Run the query until all is worked off."""
+    table = amounts(spark, directory)
+    small, large = (ts.to_postgres(name, conninfo, create=True) for name in TABLES)
+    wanted: list[OutputRequest] = [table.to(small), table.to(replace(large, inline_bytes=0), name="large")]
+    run(*wanted, checkpoint=directory / "checkpoint", shards=2)
+
+
+def expected(directory: Path) -> list[tuple[str, int, int]]:
+    """The rows of the table, worked out from the change log one by one."""
+    orders: dict[int, tuple[str, int]] = {}
+    for file in sorted((directory / "orders").glob("*.json")):
+        for one in map(json.loads, file.read_text().splitlines()):
+            orders.pop(one["id"], None)
+            if not one["deleted"]:
+                orders[one["id"]] = (one["customer"], one["amount"])
+    groups: dict[str, list[int]] = defaultdict(list)
+    for customer, amount in orders.values():
+        groups[customer].append(amount)
+    return sorted((customer, len(found), sum(found)) for customer, found in groups.items())
 
 
 def contents(database: Database) -> list[list[tuple[Any, ...]]]:
@@ -80,52 +114,3 @@ def test_alone_every_change_and_images_before_it_do_as_well(
     assert SECRET not in "".join(capsys.readouterr())
     files = [file for file in tmp_path.rglob("*") if file.is_file()]
     assert not [file for file in files if SECRET.encode() in file.read_bytes()]
-
-
-KILLS = 2
-#: When the driver is killed, in SQL: a task has staged rows; of a later micro-batch one table is merged, and the
-#: other is not.
-MOMENTS = [
-    "SELECT 1 FROM pg_class WHERE relname LIKE 'tablestream_stage%'",
-    "SELECT 1 FROM tablestream_marks HAVING count(*) = 2 AND min(micro_batch) < max(micro_batch)",
-]
-
-
-@pytest.mark.faults
-def test_a_driver_that_is_killed_does_not_show(
-    spark: SparkSession,  # noqa: ARG001 - it runs in a process of those that have Spark
-    database: Database,
-    tmp_path: Path,
-) -> None:
-    """Each start costs seconds: at two of the moments."""
-    deadline, kills, pending = time.monotonic() + SECONDS, 0, MOMENTS.copy()
-    write_logs(tmp_path, MICRO_BATCHES)
-    while True:
-        with running(tmp_path, database.conninfo, "tests.postgres.victim") as process:
-            while process.poll() is None and (kills == KILLS or not happened(database, pending)):
-                assert time.monotonic() < deadline, said(tmp_path)
-                time.sleep(0.002)
-            if process.poll() is not None:
-                assert process.returncode == 0, said(tmp_path)
-                break
-            kills += 1
-            os.killpg(process.pid, signal.SIGKILL)
-    assert kills == KILLS
-    assert contents(database) == [expected(tmp_path)] * 2
-    assert {row[2] for row in database.rows("TABLE tablestream_marks")} == {MICRO_BATCHES - 1}
-    assert database.stages() == []
-
-
-def happened(database: Database, pending: list[str]) -> bool:
-    """Whether one of the moments has come, which is then no longer waited for."""
-    import psycopg
-
-    for moment in pending:
-        try:
-            found = database.rows(moment)
-        except psycopg.errors.UndefinedTable:
-            continue
-        if found:
-            pending.remove(moment)
-            return True
-    return False

@@ -23,9 +23,7 @@ def loaded(postgres: PostgresServer) -> Callable[[str, int], Load]:
     """Run a load on a database of its own."""
 
     def run(name: str, seed: int) -> Load:
-        with psycopg.connect(postgres.conninfo, autocommit=True) as connection:
-            connection.execute(f"CREATE DATABASE {name}".encode())
-        with Load(postgres.conninfo.replace("dbname=postgres", f"dbname={name}"), seed) as load:
+        with Load(Database.make(postgres, name).conninfo, seed) as load:
             load.fill()
             load.run(COMMITS // 2)
             load.run(COMMITS)

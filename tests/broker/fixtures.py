@@ -1,4 +1,4 @@
-"""One broker for the whole run, started when the first test asks for it; topics of each test's own."""
+"""Servers for the whole run, started when the first test asks for them; topics and databases of each test's own."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.broker.kafka_broker import KafkaBroker
+from tests.broker.postgres_server import PostgresServer
 from tests.kafka.topics import Topics
+from tests.postgres.database import Database, needs_server
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,6 +27,14 @@ def broker() -> Iterator[KafkaBroker]:
 
 
 @pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    """A server without data; skipped where a user has none, and an error where `make postgres` installs one."""
+    needs_server()
+    with PostgresServer() as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
 def _numbers() -> Iterator[int]:
     return itertools.count(1)
 
@@ -33,3 +43,9 @@ def _numbers() -> Iterator[int]:
 def topics(broker: KafkaBroker, _numbers: Iterator[int]) -> Topics:
     """Topics whose names no other test has."""
     return Topics(broker.bootstrap_servers, f"t{next(_numbers)}.")
+
+
+@pytest.fixture
+def database(postgres: PostgresServer, _numbers: Iterator[int]) -> Database:
+    """A database that no other test has."""
+    return Database.make(postgres, f"test{next(_numbers)}")
