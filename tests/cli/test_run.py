@@ -17,7 +17,7 @@ from typer.testing import CliRunner, Result
 from tablestream.cli import app
 from tablestream.cli.exit_codes import ExitCode
 from tests.cli.pipelines import Pipeline
-from tests.cli.programs import DEADLINE_S, done, program
+from tests.cli.programs import DEADLINE_S, program
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -200,8 +200,10 @@ def until_micro_batch(lines: Iterable[str]) -> list[dict[str, Any]]:
 
 @pytest.mark.spark
 @pytest.mark.slow
-def test_ctrl_c_ends_a_run_cleanly_and_the_same_command_goes_on(pipeline: Pipeline) -> None:
-    """With a Spark of its own, and all processes of the terminal get the signal."""
+def test_ctrl_c_ends_a_run_cleanly_the_same_command_goes_on_and_twice_ends_it_at_once(
+    pipeline: Pipeline, tmp_path: Path
+) -> None:
+    """With a Spark of its own. First all processes of the terminal get the signal; at last no files are left."""
     pipeline.add(1, "cup")
     with program(*command_of(pipeline)) as running:
         assert running.stdout is not None
@@ -215,28 +217,19 @@ def test_ctrl_c_ends_a_run_cleanly_and_the_same_command_goes_on(pipeline: Pipeli
     assert (running.returncode, errors) == (ExitCode.OK, "")
 
     pipeline.add(2, "cup")
-    again = done(*command_of(pipeline), "--once")
-    assert [
-        (one["micro_batch"], one["row"]["count"]) for one in events(again.stdout) if one["event"] == "change"
-    ] == [(1, 2)]
-    assert (again.returncode, again.stderr) == (ExitCode.OK, "")
-
-
-@pytest.mark.spark
-@pytest.mark.slow
-def test_ctrl_c_twice_ends_a_run_at_once_and_leaves_no_files(pipeline: Pipeline, tmp_path: Path) -> None:
-    pipeline.add(1, "cup")
     scratch = tmp_path / "scratch"
     scratch.mkdir()
     variables = {"TMPDIR": str(scratch), "TABLESTREAM_CACHE_DIR": str(tmp_path / "cache")}
     with program(*command_of(pipeline), variables=variables) as running:
         assert running.stdout is not None
-        until_micro_batch(running.stdout)
+        again = until_micro_batch(running.stdout)
         assert len(list(scratch.glob("tablestream-*"))) == 2  # a directory, and Spark's log
         os.kill(running.pid, signal.SIGSTOP)  # both signals are there when it goes on
         os.kill(running.pid, signal.SIGINT)
         os.kill(running.pid, signal.SIGTERM)
         os.kill(running.pid, signal.SIGCONT)
         running.communicate(timeout=DEADLINE_S)
+    changes = [(one["micro_batch"], one["row"]["count"]) for one in again if one["event"] == "change"]
+    assert changes == [(1, 2)]
     assert running.returncode == ExitCode.INTERRUPTED
     assert list(scratch.glob("tablestream-*")) == []
