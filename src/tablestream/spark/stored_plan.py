@@ -18,6 +18,10 @@ from tablestream.spark.relocation import check_place
 _PLAN = "tablestream"
 #: What decides the value of a cast or of a part of a time, and whether a failed cast is null.
 _EVALUATING = ("spark.sql.session.timeZone", "spark.sql.ansi.enabled")
+#: Names of one time zone, as of the default on a server and of what its users set.
+_UTC = frozenset(
+    {"utc", "etc/utc", "uct", "etc/uct", "zulu", "etc/zulu", "universal", "etc/universal", "z", "+00:00"}
+)
 
 
 def check_plan(spark: SparkSession, checkpoint: str, plan: PhysicalPlan, *, started: bool) -> None:
@@ -63,7 +67,8 @@ def _check_evaluation(spark: SparkSession, stored: Mapping[str, str]) -> None:
     """
     now = _evaluation(spark)
     for name, value in stored.items():
-        if now[name].casefold() != value.casefold():
+        both = {now[name].casefold(), value.casefold()}
+        if len(both) > 1 and not both <= _UTC:
             raise SessionSettingError(
                 f"The checkpoint was started with {name}={value}. This session has {now[name]}: expressions can give "
                 "other values than those in its state, and the result would be a mix of both.",
