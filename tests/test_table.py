@@ -404,6 +404,8 @@ def test_keys_with_different_names_are_warned_of(log: DataFrame) -> None:
     ) as warned:
         one.join(other, select=seats)
     assert Path(warned[0].filename) == Path(__file__)
+    with pytest.warns(UserWarning, match="give them the same names"):
+        one.join(other, how="outer", select=seats)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         one.join(other, on="id", select=seats)

@@ -82,15 +82,20 @@ class Joining:
                 where=self.where,
             )
 
-    def warn_of_other_names(self) -> None:
-        """Warn of a join on keys with different names: a forgotten `on` gives a result without matches."""
+    def warn_of_other_names(self, *, left_keyed: bool) -> None:
+        """Warn of a join on keys with different names: a forgotten `on` gives a result without matches.
+
+        `left_keyed`: an inner or left join, for which `on` with the whole key is the same join.
+        """
         fold = folding(self.spark)
         left, right = ([one.name for one in side.key] for side in (self.left, self.right))
         if list(map(fold, left)) != list(map(fold, right)):
+            on = left[0] if len(left) == 1 else left
+            cure = f"say so with on={on!r}" if left_keyed else "give them the same names in both sources"
             warn(
                 f"'{self.operator}' compares the key of one table ({', '.join(left)}) with that of the other"
                 f" ({', '.join(right)}). If another column points at the other table, name it with on=."
-                f" If the keys are meant, say so with on={(left[0] if len(left) == 1 else left)!r}."
+                f" If the keys are meant, {cure}."
             )
 
     def checked_spread(self, spread: Any, *, on: On | None, complete_history: bool, copied: bool) -> int:

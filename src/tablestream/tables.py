@@ -167,7 +167,7 @@ class Table(Relation):
         complete_history: bool,
     ) -> Table:
         key = joining.common_key()
-        joining.warn_of_other_names()
+        joining.warn_of_other_names(left_keyed=how in {"inner", "left"})
         value, columns, gone = joining.value(select, suffixes, joining.key_columns(key, same=True))
         node = KeyJoin(
             name=joining.operator,

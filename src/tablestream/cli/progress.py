@@ -71,7 +71,7 @@ class MicroBatch:
         return round(count / self.duration_s, 1) if self.duration_s else 0.0
 
     def __str__(self) -> str:
-        """A line, and one with the reasons if records were dropped; parts that have nothing to say are left out."""
+        """One line; the parts that have nothing to say are left out."""
         parts = [f"in {short(self.records_in)} ({short(self.per_s(self.records_in))}/s)"]
         if self.changes_out is not None:
             parts.append(f"out {short(self.changes_out)} ({short(self.per_s(self.changes_out))}/s)")
@@ -82,8 +82,12 @@ class MicroBatch:
             parts.append(f"dropped {short(sum(self.dropped.values()))}")
         if self.behind:
             parts.append(f"behind {short(self.behind)}")
-        reasons = textwrap.wrap(", ".join(f"{place} {count:,}" for place, count in self.dropped.items()), 70)
-        return "\n".join([f"batch {self.number}: {', '.join(parts)}", *(f"  {line}" for line in reasons)])
+        return f"batch {self.number}: {', '.join(parts)}"
+
+    def reasons(self) -> list[str]:
+        """Return lines that say why records were dropped."""
+        shown = ", ".join(f"{place} {count:,}" for place, count in self.dropped.items())
+        return [f"  {line}" for line in textwrap.wrap(shown, 70)]
 
     def as_json(self) -> dict[str, Any]:
         """Return all figures, for programs."""

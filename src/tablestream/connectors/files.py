@@ -436,7 +436,8 @@ def to_files(
 
     Within a file a key's changes are in order, and all changes of a key in a micro-batch are in one file (unless
     ``maxRecordsPerFile`` splits it). Across micro-batches, sort by ``_order``. JSON has timestamps in microseconds, and
-    names the fields of ``_order`` so that they also sort as Spark reads them back, by name.
+    names the fields of ``_order`` so that they also sort as Spark reads them back, by name: ``micro_batch``,
+    ``observed_time``, ``partition``, ``position``, ``position_0``, ..., ``row_image``.
 
     Examples
     --------

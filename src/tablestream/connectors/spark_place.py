@@ -8,6 +8,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException
 
 from tablestream.calling import user_line
@@ -36,6 +37,8 @@ def full_path(spark: SparkSession, path: str) -> str | None:
         full = (error.getMessageParameters() or {}).get("path", "")
         if full.endswith(f"/{_NOWHERE}"):
             return full.removesuffix(f"/{_NOWHERE}")
+    except Py4JJavaError:  # Java takes the path for a pattern, and it is none
+        pass
     return None
 
 
@@ -73,7 +76,7 @@ def check_no_file(spark: SparkSession, path: str, what: str) -> None:
     ArgumentError
         It is a file.
     """
-    if _seen(spark, path, lambda here: "a file" if Path(here).is_file() else ""):
+    if _seen(spark, path, lambda here: "a file" if os.path.isfile(here) else ""):  # noqa: PTH113 - never raises
         raise ArgumentError(
             f"{what} reads a directory, and {path} is a file.",
             hint=f"Give its directory: {posixpath.dirname(path) or '.'}.",
@@ -101,7 +104,7 @@ def _obstacle(path: str) -> str:
     there = Path(path)
     while not os.path.lexists(there):
         there = there.parent
-    if not there.is_dir():
+    if not os.path.isdir(there):  # noqa: PTH112 - never raises
         return f"{there} is not a directory"
     try:
         Path(tempfile.mkdtemp(prefix=".tablestream-", dir=there)).rmdir()

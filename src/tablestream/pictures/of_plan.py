@@ -12,7 +12,7 @@ from functools import cached_property
 
 from tablestream.pictures.figures import Figures, size
 from tablestream.pictures.picture import Arrow, Box, Kind, Lane, Line, Picture, Role
-from tablestream.planner.explain import copied, described, emission, summary
+from tablestream.planner.explain import copied, described, duration, emission, summary
 from tablestream.planner.physical_plan import Ending, PhysicalPlan, Reader
 from tablestream.runtime.alignment import Alignment
 from tablestream.runtime.measures import ALIGNMENT, measured
@@ -140,7 +140,7 @@ class _Drawing:
         yield from map(self._operator, work.operators)
 
     def _waiting(self, alignment: Alignment) -> Box:
-        idle = "" if alignment.idle_us is None else f" (idle_us={alignment.idle_us})"
+        idle = "" if alignment.idle_us is None else f" (idle={duration(alignment.idle_us)})"
         lines = [Line(f"every source waits for the others{idle}"), *_remembered(["lanes", "waiting"])]
         lines += self._activity(ALIGNMENT, has_state=True)
         return Box(self._operators[ALIGNMENT], Kind.OPERATOR, ALIGNMENT, lines=tuple(lines))

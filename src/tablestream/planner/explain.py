@@ -88,15 +88,17 @@ def described(operator: Operator) -> str:
         elif value is True:
             shown.append(name)
         elif value is not None and value is not False:
-            duration = name.removesuffix("_us")
-            shown.append(f"{name}={value}" if duration == name else f"{duration}={_duration(value)}")
+            short = name.removesuffix("_us")
+            shown.append(f"{name}={value}" if short == name else f"{short}={duration(value)}")
     name = type(operator).__name__
     return f"{name} ({', '.join(shown)})" if shown else name
 
 
-def _duration(time_us: int) -> str:
+def duration(time_us: int) -> str:
     """A number of microseconds in the largest unit of which it is a whole number."""
-    unit, size = next((unit, size) for unit, size in _UNITS if time_us % size == 0)
+    unit, size = next(
+        (unit, size) for unit, size in _UNITS if time_us % size == 0 and (time_us or unit == "second")
+    )
     return _count(time_us // size, unit)
 
 

@@ -9,7 +9,6 @@ from pyspark.storagelevel import StorageLevel
 
 from tablestream.calling import user_line
 from tablestream.connectors.console import ConsoleSink
-from tablestream.connectors.delta import DeltaSink
 from tablestream.connectors.files import FileSink
 from tablestream.connectors.place import Place
 from tablestream.connectors.sink import RecordSink
@@ -53,12 +52,12 @@ def check_outputs(outputs: Sequence[Output]) -> None:
 
 
 def check_apart(checkpoint: str, outputs: Sequence[Output]) -> None:
-    """Refuse a checkpoint in the directory of an output, whose readers would find the query's own files.
+    """Refuse a new checkpoint in the directory of an output of files, whose readers would find the query's own files.
 
     They pass over what is below a name that begins with ``_`` or a dot.
     """
     place = Place.of(checkpoint)
-    for sink in [one.sink for one in outputs if isinstance(one.sink, FileSink | DeltaSink)]:
+    for sink in [one.sink for one in outputs if isinstance(one.sink, FileSink)]:
         inside = place.below(Place.of(sink.path))
         is_seen = inside is not None and not any(part.startswith(("_", ".")) for part in inside.parts)
         if is_seen:

@@ -151,11 +151,10 @@ def start(
         )
     keyed = [Output(output.name, _keyed(output)) for output in outputs]
     check_outputs(keyed)
-    check_apart(checkpoint, keyed)
     for one, output in zip(keyed, outputs, strict=True):
         _check_sink(one.sink, spark, output)
     keyed = [replace(one, sink=_shaped(one.sink, output)) for one, output in zip(keyed, outputs, strict=True)]
-    query_id = _checked_start(spark, checkpoint, plan)
+    query_id = _checked_start(spark, checkpoint, plan, keyed)
     frame = query_frame(plan, written_once(spark, checkpoint, plan, started=query_id is not None))
     writer = frame.writeStream.outputMode("append").option("checkpointLocation", checkpoint)
     if name is not None:
@@ -332,7 +331,9 @@ def _is_active(spark: SparkSession, query_id: str | None) -> bool:
     return active and spark.conf.get(_RESTARTS, "true") == "true"
 
 
-def _checked_start(spark: SparkSession, checkpoint: str, plan: PhysicalPlan) -> str | None:
+def _checked_start(
+    spark: SparkSession, checkpoint: str, plan: PhysicalPlan, outputs: Sequence[Output]
+) -> str | None:
     """Check that the plan fits the checkpoint; return the query's id, or None if no query was started there.
 
     What Spark says of a directory that it cannot read or write becomes one sentence: PySpark passes on what Java says.
@@ -340,6 +341,8 @@ def _checked_start(spark: SparkSession, checkpoint: str, plan: PhysicalPlan) -> 
     check_writable(spark, checkpoint, f"The checkpoint {checkpoint} cannot be read or written")
     try:
         query_id = _query_id(spark, checkpoint)
+        if query_id is None:
+            check_apart(checkpoint, outputs)
         check_plan(spark, checkpoint, plan, started=query_id is not None)
     except TablestreamError:
         raise

@@ -66,13 +66,14 @@ def _check_evaluation(spark: SparkSession, stored: Mapping[str, str]) -> None:
     a mix, as with a changed expression.
     """
     now = _evaluation(spark)
-    for name, value in stored.items():
+    for name in now.keys() & stored.keys():
+        value = stored[name]
         both = {now[name].casefold(), value.casefold()}
         if len(both) > 1 and not both <= _UTC:
             raise SessionSettingError(
                 f"The checkpoint was started with {name}={value}. This session has {now[name]}: expressions can give "
                 "other values than those in its state, and the result would be a mix of both.",
-                hint=f'Call spark.conf.set("{name}", "{value}") before you declare the tables, or start with a new '
+                hint=f'Call spark.conf.set("{name}", "{value}") and declare the tables again, or start with a new '
                 "checkpoint.",
                 where=user_line(),
             )
