@@ -112,17 +112,21 @@ def ts_errors() -> Any:
 
 
 def ctrl_c_interrupts() -> bool:
-    """Whether a signal to this process ends a call of the operating system that waits, as awaitTermination does."""
+    """Whether a signal to this process ends a call of the operating system that waits, as awaitTermination does.
+
+    If not, the call ends when there is something to read, and Python raises `KeyboardInterrupt` only then.
+    """
     reader, writer = os.pipe()
-    signals = Timer(1, os.kill, (os.getpid(), signal.SIGINT)), Timer(20, os.write, (writer, b"too late"))
-    for one in signals:
-        one.start()
+    interrupt = Timer(1, os.kill, (os.getpid(), signal.SIGINT))
+    too_late = Timer(20, os.write, (writer, b"too late"))
+    interrupt.start()
+    too_late.start()
     try:
         os.read(reader, 1)
     except KeyboardInterrupt:
-        return True
+        return too_late.is_alive()
     finally:
-        signals[1].cancel()
+        too_late.cancel()
     return False
 
 

@@ -13,9 +13,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from tablestream.connectors.delta_types import misfits
-from tablestream.connectors.files import seen_by_spark
 from tablestream.connectors.sink import CHANGE_COLUMNS, CHANGE_TYPE, ORDER, KeyedSink, checked_path, quoted
-from tablestream.connectors.spark_place import check_writable
+from tablestream.connectors.spark_place import check_writable, seen_by_spark
 from tablestream.errors import ArgumentError, PlanError, SessionSettingError
 
 if TYPE_CHECKING:

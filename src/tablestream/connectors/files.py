@@ -20,7 +20,7 @@ from tablestream.calling import user_line
 from tablestream.connectors.place import Place
 from tablestream.connectors.shipping import has_context, is_local
 from tablestream.connectors.sink import ORDER, KeyedSink, checked_path, literal, quoted
-from tablestream.connectors.spark_place import check_no_file, check_writable, full_path
+from tablestream.connectors.spark_place import check_no_file, check_writable, seen_by_spark
 from tablestream.connectors.workers import use_driver_python
 from tablestream.errors import ArgumentError, PlanError, ReservedNameError
 from tablestream.kinds import check_mapping, check_session, checked_count
@@ -380,14 +380,14 @@ _JSON_NAMES = {"time": "observed_time", "image": "row_image"}
 
 def _sortable_in_json(changes: DataFrame) -> DataFrame:
     """Give the fields of ``_order`` names that sort as the fields stand: Spark reads those of JSON sorted by name."""
-    fields = changes.select(f"{ORDER}.*").columns if ORDER in changes.columns else []
-    hops = [name for name in fields if name.startswith("hop_")]
-    numbers = {name: f"position_{at:0{len(str(len(hops) - 1))}}" for at, name in enumerate(hops)}
-    names = {name: (_JSON_NAMES | numbers).get(name, name) for name in fields}
-    if not fields:
+    order = changes.schema[ORDER].dataType if ORDER in changes.columns else None
+    if not isinstance(order, StructType):
         return changes
-    order = F.struct(*(F.col(f"{ORDER}.{name}").alias(shown) for name, shown in names.items()))
-    return changes.withColumn(ORDER, order)
+    hops = [name for name in order.names if name.startswith("hop_")]
+    numbers = {name: f"position_{at:0{len(str(len(hops) - 1))}}" for at, name in enumerate(hops)}
+    names = _JSON_NAMES | numbers
+    fields = (F.col(f"{ORDER}.{name}").alias(names.get(name, name)) for name in order.names)
+    return changes.withColumn(ORDER, F.struct(*fields))
 
 
 _OWNERS: dict[str, str] = {}
@@ -482,12 +482,6 @@ def small_lines(spark: SparkSession, directory: str, pattern: str) -> list[str]:
 def no_pattern(path: str) -> str:
     """Return a path for Spark's readers, which take it for a pattern: each sign of a pattern stands for itself."""
     return _SIGNS.sub(r"\\\g<0>", path)
-
-
-def seen_by_spark(spark: SparkSession, path: str) -> str:
-    """Return a path for a message: a relative one with the place where Spark looks for it."""
-    full = full_path(spark, path) if Place.of(path).is_relative else None
-    return path if full is None else f"{path} ({full})"
 
 
 def _text(path: Path) -> str:

@@ -78,7 +78,7 @@ class Place:
     def in_full(self) -> str:
         """The path for a message about a place where this process looked: a relative one with the absolute path.
 
-        `tablestream.connectors.files.seen_by_spark` is for a place where Spark looked.
+        `tablestream.connectors.spark_place.seen_by_spark` is for a place where Spark looked.
         """
         return f"{self} ({self.local_path})" if self.is_relative else str(self)
 

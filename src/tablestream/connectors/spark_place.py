@@ -42,6 +42,12 @@ def full_path(spark: SparkSession, path: str) -> str | None:
     return None
 
 
+def seen_by_spark(spark: SparkSession, path: str) -> str:
+    """Return a path for a message: a relative one with the place where Spark looks for it."""
+    full = full_path(spark, path) if Place.of(path).is_relative else None
+    return path if full is None else f"{path} ({full})"
+
+
 def check_writable(spark: SparkSession, path: str, what: str) -> None:
     """Raise if nothing can be created at a local path, before a query starts: it would end with an error of Java.
 

@@ -1,4 +1,4 @@
-"""Ctrl-C ends a wait in the driver: Polars, once it is imported, keeps it from doing so."""
+"""Keeps Ctrl-C working in the driver: importing Polars stops it from ending a wait."""
 
 from __future__ import annotations
 

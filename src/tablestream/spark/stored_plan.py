@@ -18,7 +18,7 @@ from tablestream.spark.relocation import check_place
 _PLAN = "tablestream"
 #: What decides the value of a cast or of a part of a time, and whether a failed cast is null.
 _EVALUATING = ("spark.sql.session.timeZone", "spark.sql.ansi.enabled")
-#: Names of one time zone, as of the default on a server and of what its users set.
+#: Names of UTC: a server's default is often Etc/UTC where a user writes UTC.
 _UTC = frozenset(
     {"utc", "etc/utc", "uct", "etc/uct", "zulu", "etc/zulu", "universal", "etc/universal", "z", "+00:00"}
 )
@@ -66,8 +66,8 @@ def _check_evaluation(spark: SparkSession, stored: Mapping[str, str]) -> None:
     a mix, as with a changed expression.
     """
     now = _evaluation(spark)
-    for name in now.keys() & stored.keys():
-        value = stored[name]
+    for name in _EVALUATING:
+        value = stored.get(name, now[name])
         both = {now[name].casefold(), value.casefold()}
         if len(both) > 1 and not both <= _UTC:
             raise SessionSettingError(
