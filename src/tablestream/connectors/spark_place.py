@@ -29,10 +29,11 @@ def full_path(spark: SparkSession, path: str) -> str | None:
     """Return the path with its file system and in full, as Spark has it; None if that cannot be found out.
 
     Only Spark knows that place. Its file system may be another than this machine's, and its directory is the one in
-    which its Java started. It says the place of what does not exist.
+    which its Java started. It says the place of what does not exist. The path is given twice for the reason that
+    `tablestream.connectors.files.small_lines` has: a single one can make Spark warn with a stack trace.
     """
     try:
-        _ = spark.read.text(f"{path}/{_NOWHERE}").schema
+        _ = spark.read.text([f"{path}/{_NOWHERE}"] * 2).schema
     except AnalysisException as error:
         full = (error.getMessageParameters() or {}).get("path", "")
         if full.endswith(f"/{_NOWHERE}"):
