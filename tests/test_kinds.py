@@ -150,7 +150,7 @@ BAD_OF_DATABASE: dict[str, list[Any]] = {
     "starting_offsets": [None, 3, "soon", ["earliest"], {"t": 3}, {3: {0: 1}}, {"t": {0: "x"}}],
     "transactions": [None, 3, ["x"], b"x", ""],
     "registry": [3, ["x"], {3: 1}, b"x", {"url": object()}],
-    "schema_number_bytes": ["4", None, 5, [4]],
+    "schema_number_bytes": ["4", None, 5, 4.0, [4]],
     "decimals": [None, 3, ["x"], {}],
     "times": [None, 3, ["x"], {"id": 3}, {"id": []}],
     "binary": [None, 3, ["x"], {}],

@@ -117,9 +117,19 @@ def table(
 
     Examples
     --------
+    A log whose column ``op`` says what deletes a row:
+
     >>> import tablestream as ts
-    >>> clicks = spark.readStream.format("rate").load()  # doctest: +SKIP
-    >>> latest = ts.table(clicks, key="value", timestamp="timestamp", name="clicks")  # doctest: +SKIP
+    >>> log = ts.testing.frame(spark, "id int, op string, name string")
+    >>> users = ts.table(log, "id", apply_as_deletes="op = 'delete'", except_columns="op", name="users")
+    >>> users
+    Table 'users' [key id: int] [name: string]
+    >>> driver = ts.testing.Driver(users)
+    >>> driver.pipe("users", [{"id": 1, "op": "insert", "name": "Ada"}, {"id": 1, "op": "delete"}])
+    >>> print(driver.run())
+    id | name | _change_type | _timestamp
+    1  | Ada  | upsert       | 1970-01-01 00:00:00
+    1  | null | delete       | 1970-01-01 00:00:00
 
     A table that starts with rows which a database has, and then follows its log:
 

@@ -110,6 +110,19 @@ def test_a_checkpoint_and_a_sink_in_one_directory(table: ts.Table, tmp_path: Pat
     assert not (tmp_path / "out").exists()
 
 
+def test_a_sink_in_the_directory_of_another_query(table: ts.Table, tmp_path: Path) -> None:
+    """A new checkpoint is another query, and the one that wrote the log goes on."""
+    ChangeLog(tmp_path / "log", SCHEMA).add([{"id": 1, "op": "upsert", "n": 1}])
+    output = table.to(ts.to_files(tmp_path / "changes"))
+    for _ in range(2):
+        ts.start(
+            output, checkpoint=tmp_path / "checkpoint", trigger={"availableNow": True}
+        ).awaitTermination()
+    with pytest.raises(PlanError, match=r"/changes holds the changelog of another query") as raised:
+        ts.start(output, checkpoint=tmp_path / "new")
+    assert "test_start_refused.py" in str(raised.value)
+
+
 def test_a_checkpoint_beside_a_sink_or_hidden_in_it_is_no_mistake(table: ts.Table, tmp_path: Path) -> None:
     """Readers pass over directories that begin with an underscore or a dot."""
     for number, checkpoint in enumerate(["out2", "out/_checkpoint", "checkpoint", "."]):

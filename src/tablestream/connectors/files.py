@@ -345,6 +345,15 @@ class FileSink(KeyedSink):
             )
         check_writable(spark, self.path, f"The directory {self.path} cannot be written")
 
+    def check_owner(self, spark: SparkSession, query_id: str | None) -> None:
+        """Refuse a directory with another query's log.
+
+        Its micro-batches have the same numbers: some would be overwritten, the others would stay.
+        """
+        found = self._owner(spark)
+        if found not in {None, query_id}:
+            raise self._of_another(spark, found, user_line())
+
     def write(self, changes: DataFrame, micro_batch_id: int, query_id: str, output_name: str) -> None:  # noqa: ARG002 (it may change; the target may not)
         """Write the directory of one micro-batch, and replace what a failed attempt left."""
         self._claim(changes.sparkSession, query_id)
@@ -355,22 +364,28 @@ class FileSink(KeyedSink):
         writer.mode("overwrite").save(f"{self.path}/{MICRO_BATCH}={micro_batch_id}")
 
     def _claim(self, spark: SparkSession, owner: str) -> None:
-        """Refuse a directory with another query's log.
-
-        Its micro-batches have the same numbers: some would be overwritten, the others would stay.
-        """
+        """Mark the directory as the query's own; refuse one with another query's log."""
         if _OWNERS.get(self.path) == owner:
             return
-        mark = f"{self.path}/{OWNER}"
-        found = first_line(spark, mark, "part-*")
+        found = self._owner(spark)
         if found is None:
-            spark.createDataFrame([(owner,)], "value string").coalesce(1).write.mode("overwrite").text(mark)
-        elif found.partition("/")[0] != owner:  # older versions added the output's name
-            raise PlanError(
-                f"The directory {seen_by_spark(spark, self.path)} holds the changelog of another query ({found}).",
-                hint="A new checkpoint is a new query: write to another path, or delete the old log.",
-            )
+            mark = spark.createDataFrame([(owner,)], "value string").coalesce(1)
+            mark.write.mode("overwrite").text(f"{self.path}/{OWNER}")
+        elif found != owner:
+            raise self._of_another(spark, found)
         _OWNERS[self.path] = owner
+
+    def _owner(self, spark: SparkSession) -> str | None:
+        """The id of the query whose log the directory holds; None if it holds none."""
+        found = first_line(spark, f"{self.path}/{OWNER}", "part-*")
+        return None if found is None else found.partition("/")[0]  # older versions added the output's name
+
+    def _of_another(self, spark: SparkSession, owner: str, where: str = "") -> PlanError:
+        return PlanError(
+            f"The directory {seen_by_spark(spark, self.path)} holds the changelog of another query ({owner}).",
+            hint="A new checkpoint is a new query: write to another path, or delete the old log.",
+            where=where,
+        )
 
 
 #: The fields of ``_order`` that have other names in JSON, where names must sort as the fields stand: micro_batch,
@@ -425,7 +440,7 @@ def to_files(
     ReservedNameError
         By ``ts.start``: a column is called ``micro_batch``, in any case.
     PlanError
-        In the first micro-batch: the directory holds the log of another query, one with another checkpoint.
+        By ``ts.start``: the directory holds the log of another query, one with another checkpoint.
 
     Notes
     -----

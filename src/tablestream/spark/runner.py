@@ -30,7 +30,7 @@ from tablestream.spark.births import ShardWatch
 from tablestream.spark.bootstrap import written_once
 from tablestream.spark.columns import spark_type
 from tablestream.spark.interrupts import let_ctrl_c_interrupt
-from tablestream.spark.outputs import Output, check_apart, check_outputs, write_outputs
+from tablestream.spark.outputs import Output, check_apart, check_outputs, check_owners, write_outputs
 from tablestream.spark.plan import diagram_of, lowered, numbered, plan_of, query_frame, split
 from tablestream.spark.quiet import quieten
 from tablestream.spark.session import configured
@@ -114,6 +114,8 @@ def start(
     SessionSettingError
         The Python of Spark's workers is not the driver's, and lacks what the plan needs. Or the checkpoint was started
         with another ``spark.sql.session.timeZone`` or ``spark.sql.ansi.enabled``: both decide what expressions give.
+    PlanError
+        A directory of files holds the log of another query.
     PlanChangedError
         Another plan made the checkpoint. Nothing was written; the message shows the difference.
     CheckpointMovedError
@@ -127,6 +129,33 @@ def start(
     The session needs no settings. The query gets what it needs, as `configure` sets it, and the session is restored
     afterwards. While the query starts, other threads see these settings in the session, and another `start` waits. A
     checkpoint keeps the number of partitions that it was started with.
+
+    Examples
+    --------
+    The last row of each order, from two files, and every change of it as files:
+
+    >>> import tempfile, tablestream as ts
+    >>> place = tempfile.mkdtemp()
+    >>> for number, rows in enumerate(["(1, 10), (2, 5)", "(1, 12)"]):
+    ...     log = spark.sql(f"SELECT * FROM VALUES {rows} AS log(id, amount)")
+    ...     log.coalesce(1).write.mode("append").parquet(f"{place}/orders")
+    >>> frame = ts.from_files(spark, f"{place}/orders", "parquet", "id int, amount int")
+    >>> orders = ts.table(frame, "id", name="orders")
+    >>> query = ts.start(
+    ...     orders.to(ts.to_files(f"{place}/changes")),
+    ...     checkpoint=f"{place}/checkpoint",
+    ...     trigger={"availableNow": True},
+    ... )
+    >>> query.awaitTermination()
+    >>> spark.read.parquet(f"{place}/changes").select("id", "amount", "_change_type").orderBy("_order").show()
+    +---+------+------------+
+    | id|amount|_change_type|
+    +---+------+------------+
+    |  1|    10|      upsert|
+    |  2|     5|      upsert|
+    |  1|    12|      upsert|
+    +---+------+------------+
+    <BLANKLINE>
     """
     wanted = _wanted(outputs)
     _check_kinds(checkpoint, trigger)
@@ -155,6 +184,7 @@ def start(
         _check_sink(one.sink, spark, output)
     keyed = [replace(one, sink=_shaped(one.sink, output)) for one, output in zip(keyed, outputs, strict=True)]
     query_id = _checked_start(spark, checkpoint, plan, keyed)
+    check_owners(spark, keyed, query_id)
     frame = query_frame(plan, written_once(spark, checkpoint, plan, started=query_id is not None))
     writer = frame.writeStream.outputMode("append").option("checkpointLocation", checkpoint)
     if name is not None:

@@ -187,7 +187,9 @@ def manifest_missing() -> DamagedStateError:
 def plan_changed(old: str, new: str) -> PlanChangedError:
     """The error for a changed plan: what differs between two plans, as texts with one line per fact."""
     names = "plan in the checkpoint", "plan started now"
-    changes = "\n".join(difflib.unified_diff(old.splitlines(), new.splitlines(), *names, lineterm="", n=0))
+    lines = difflib.unified_diff(old.splitlines(), new.splitlines(), *names, lineterm="", n=0)
+    # A fact of a table stands in each round that reads it; once is enough.
+    changes = "\n".join(dict.fromkeys(line for line in lines if not line.startswith("@@")))
     return PlanChangedError(
         "The plan is not the one that made the state in the checkpoint."
         + (f"\n{changes}\n" if changes else ""),
