@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSpec
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSpec, PartitionMetadata
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -104,10 +104,16 @@ class Topics:
             )
         assert self._producer.flush(SECONDS) == 0
 
+    def _partitions(self, topic: str) -> dict[int, PartitionMetadata]:
+        found: dict[int, PartitionMetadata] = (
+            self._admin.list_topics(topic, timeout=SECONDS).topics[topic].partitions
+        )
+        return found
+
     def read(self, topic: str) -> list[Record]:
-        """Read all that is there, partition after partition."""
-        partitions = self._admin.list_topics(topic, timeout=SECONDS).topics[topic].partitions
-        places = [TopicPartition(topic, number) for number in sorted(partitions)]
+        """Read all that is there, partition after partition. A broker that has just started chooses leaders first."""
+        self._wait(lambda: all(one.leader >= 0 for one in self._partitions(topic).values()))
+        places = [TopicPartition(topic, number) for number in sorted(self._partitions(topic))]
         asked = self._admin.list_offsets(dict.fromkeys(places, OffsetSpec.latest()), request_timeout=SECONDS)
         ends = {place.partition: answer.result().offset for place, answer in asked.items()}
         consumer = Consumer({**self._settings, "group.id": "tests", "enable.auto.commit": False})
