@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from tablestream.spark.runner import OutputRequest
 
 OUTPUTS, COLUMNS = 30, 200
+#: Of outputs, which take turns.
 _KINDS = 4
 _ROWS = 100
 _NAMES = [f"c{number}" for number in range(COLUMNS)]
@@ -77,7 +78,7 @@ def _computed(number: int) -> list[Column]:
 def _seconds_of_own_expressions() -> float:
     """How long the program's own Columns take to make, without the library: a part of the time to declare."""
     start = time.perf_counter()
-    for number in range(1, OUTPUTS, _KINDS):
+    for number in range(1, OUTPUTS, _KINDS):  # as `_outputs` does for the second of its kinds
         _computed(number)
     return time.perf_counter() - start
 

@@ -165,7 +165,7 @@ def checked_length(given: object, argument: str, operator: str, where: str) -> i
 
 
 def check_known(argument: str, given: object, words: Sequence[object], operator: str = "") -> None:
-    """Raise if an argument is none of some values. Python takes 4.0 for 4, but not for a number of bytes."""
+    """Raise if an argument is none of some values. A float is none of them: 4.0 is 4 in comparisons only."""
     if isinstance(given, float) or given not in words:
         raise ArgumentError(
             f"{argument}={given!r} is not known.",

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSpec, PartitionMetadata
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSpec
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -104,16 +104,17 @@ class Topics:
             )
         assert self._producer.flush(SECONDS) == 0
 
-    def _partitions(self, topic: str) -> dict[int, PartitionMetadata]:
-        found: dict[int, PartitionMetadata] = (
-            self._admin.list_topics(topic, timeout=SECONDS).topics[topic].partitions
-        )
-        return found
+    def _has_leaders(self, topic: str) -> bool:
+        """Say whether each partition of a topic has a leader: a broker that has just started chooses them first."""
+        found = self._admin.list_topics(topic, timeout=SECONDS).topics.get(topic)
+        leaders = [one.leader for one in found.partitions.values()] if found else []
+        return bool(leaders) and min(leaders) >= 0
 
     def read(self, topic: str) -> list[Record]:
-        """Read all that is there, partition after partition. A broker that has just started chooses leaders first."""
-        self._wait(lambda: all(one.leader >= 0 for one in self._partitions(topic).values()))
-        places = [TopicPartition(topic, number) for number in sorted(self._partitions(topic))]
+        """Read all that is there, partition after partition."""
+        self._wait(lambda: self._has_leaders(topic))
+        partitions = self._admin.list_topics(topic, timeout=SECONDS).topics[topic].partitions
+        places = [TopicPartition(topic, number) for number in sorted(partitions)]
         asked = self._admin.list_offsets(dict.fromkeys(places, OffsetSpec.latest()), request_timeout=SECONDS)
         ends = {place.partition: answer.result().offset for place, answer in asked.items()}
         consumer = Consumer({**self._settings, "group.id": "tests", "enable.auto.commit": False})

@@ -120,6 +120,7 @@ def test_a_sink_in_the_directory_of_another_query(table: ts.Table, tmp_path: Pat
         ).awaitTermination()
     with pytest.raises(PlanError, match=r"/changes holds the changelog of another query") as raised:
         ts.start(output, checkpoint=tmp_path / "new")
+    assert not (tmp_path / "new").exists()
     assert "test_start_refused.py" in str(raised.value)
 
 

@@ -351,8 +351,11 @@ class FileSink(KeyedSink):
         Its micro-batches have the same numbers: some would be overwritten, the others would stay.
         """
         found = self._owner(spark)
-        if found not in {None, query_id}:
+        if found is None:
+            return
+        if found != query_id:
             raise self._of_another(spark, found, user_line())
+        _OWNERS[self.path] = found
 
     def write(self, changes: DataFrame, micro_batch_id: int, query_id: str, output_name: str) -> None:  # noqa: ARG002 (it may change; the target may not)
         """Write the directory of one micro-batch, and replace what a failed attempt left."""

@@ -17,7 +17,7 @@ from tablestream.errors import ArgumentError
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
     from tablestream.connectors.sink import Sink
     from tablestream.spark.births import ShardWatch
@@ -67,12 +67,6 @@ def check_apart(checkpoint: str, outputs: Sequence[Output]) -> None:
                 hint="Give the checkpoint a directory of its own.",
                 where=user_line(),
             )
-
-
-def check_owners(spark: SparkSession, outputs: Sequence[Output], query_id: str | None) -> None:
-    """Refuse targets with the log of another query. `query_id`: None if the query has never been started."""
-    for sink in [one.sink for one in outputs if isinstance(one.sink, FileSink)]:
-        sink.check_owner(spark, query_id)
 
 
 def _place(target: str) -> str:

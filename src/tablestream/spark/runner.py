@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import logging
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from inspect import signature
 from typing import TYPE_CHECKING, Any
@@ -19,7 +20,7 @@ from pyspark.sql.types import StructField, StructType, TimestampType
 
 from tablestream.arguments import checked_name
 from tablestream.calling import user_line
-from tablestream.connectors.files import first_line
+from tablestream.connectors.files import FileSink, first_line
 from tablestream.connectors.sink import RecordSink, Sink, TypedSink, checked_path
 from tablestream.connectors.spark_place import check_writable
 from tablestream.connectors.workers import prepare_workers
@@ -30,7 +31,7 @@ from tablestream.spark.births import ShardWatch
 from tablestream.spark.bootstrap import written_once
 from tablestream.spark.columns import spark_type
 from tablestream.spark.interrupts import let_ctrl_c_interrupt
-from tablestream.spark.outputs import Output, check_apart, check_outputs, check_owners, write_outputs
+from tablestream.spark.outputs import Output, check_apart, check_outputs, write_outputs
 from tablestream.spark.plan import diagram_of, lowered, numbered, plan_of, query_frame, split
 from tablestream.spark.quiet import quieten
 from tablestream.spark.session import configured
@@ -107,8 +108,8 @@ def start(
     ------
     ArgumentError
         There is no output, or two have the same name or target; an argument has the wrong type; ``availableNow`` is
-        used with a wall clock; a query of this name runs already; the checkpoint cannot be read or written, or is in
-        the directory of an output.
+        used with a wall clock; a query of this name runs already; the checkpoint or the directory of an output cannot
+        be read or written; the checkpoint is in the directory of an output.
     MixedPlanError
         The tables belong to different sessions.
     SessionSettingError
@@ -184,7 +185,6 @@ def start(
         _check_sink(one.sink, spark, output)
     keyed = [replace(one, sink=_shaped(one.sink, output)) for one, output in zip(keyed, outputs, strict=True)]
     query_id = _checked_start(spark, checkpoint, plan, keyed)
-    check_owners(spark, keyed, query_id)
     frame = query_frame(plan, written_once(spark, checkpoint, plan, started=query_id is not None))
     writer = frame.writeStream.outputMode("append").option("checkpointLocation", checkpoint)
     if name is not None:
@@ -364,16 +364,24 @@ def _is_active(spark: SparkSession, query_id: str | None) -> bool:
 def _checked_start(
     spark: SparkSession, checkpoint: str, plan: PhysicalPlan, outputs: Sequence[Output]
 ) -> str | None:
-    """Check that the plan fits the checkpoint; return the query's id, or None if no query was started there.
-
-    What Spark says of a directory that it cannot read or write becomes one sentence: PySpark passes on what Java says.
-    """
+    """Check that plan and targets fit the checkpoint; return the query's id, or None if no query was started there."""
     check_writable(spark, checkpoint, f"The checkpoint {checkpoint} cannot be read or written")
-    try:
+    with _in_one_sentence(f"The checkpoint {checkpoint}"):
         query_id = _query_id(spark, checkpoint)
         if query_id is None:
             check_apart(checkpoint, outputs)
+        for sink in [one.sink for one in outputs if isinstance(one.sink, FileSink)]:
+            with _in_one_sentence(f"The directory {sink.path}"):
+                sink.check_owner(spark, query_id)
         check_plan(spark, checkpoint, plan, started=query_id is not None)
+    return query_id
+
+
+@contextmanager
+def _in_one_sentence(place: str) -> Iterator[None]:
+    """Make one sentence of Spark's error for a place that it cannot read or write: PySpark passes on what Java says."""
+    try:
+        yield
     except TablestreamError:
         raise
     except (PySparkException, Py4JJavaError, OSError) as error:
@@ -382,11 +390,10 @@ def _checked_start(
             (line for line in lines if not line.startswith("An error occurred")), type(error).__name__
         )
         raise ArgumentError(
-            f"The checkpoint {checkpoint} cannot be read or written: {said}",
+            f"{place} cannot be read or written: {said}",
             hint="Give a directory that Spark can write. Another file system needs its jar and settings in Spark.",
             where=user_line(),
         ) from error
-    return query_id
 
 
 def _check_sink(sink: Sink, spark: SparkSession, output: OutputRequest) -> None:

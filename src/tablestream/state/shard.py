@@ -186,12 +186,32 @@ def manifest_missing() -> DamagedStateError:
 
 def plan_changed(old: str, new: str) -> PlanChangedError:
     """The error for a changed plan: what differs between two plans, as texts with one line per fact."""
-    names = "plan in the checkpoint", "plan started now"
-    lines = difflib.unified_diff(old.splitlines(), new.splitlines(), *names, lineterm="", n=0)
-    # A fact of a table stands in each round that reads it; once is enough.
-    changes = "\n".join(dict.fromkeys(line for line in lines if not line.startswith("@@")))
+    changes = _difference(old, new)
     return PlanChangedError(
         "The plan is not the one that made the state in the checkpoint."
         + (f"\n{changes}\n" if changes else ""),
         hint="Start the old plan on this checkpoint, or the new plan with a new checkpoint.",
     )
+
+
+def _difference(old: str, new: str) -> str:
+    r"""What differs between two plans. A change that stands in several places is shown at the first.
+
+    A fact of a table stands in each round that reads it.
+
+    Examples
+    --------
+    >>> print(_difference("round 1\n  a\nround 2\n  a", "round 1\n  b\nround 2\n  b"))
+    --- plan in the checkpoint
+    +++ plan started now
+    @@ -2 +2 @@
+    -  a
+    +  b
+    """
+    names = "plan in the checkpoint", "plan started now"
+    lines = list(difflib.unified_diff(old.splitlines(), new.splitlines(), *names, lineterm="", n=0))
+    shown: dict[str, str] = {}
+    for hunk in "\n".join(lines).split("\n@@ ")[1:]:
+        _, _, changed = hunk.partition("\n")
+        shown.setdefault(changed, f"@@ {hunk}")
+    return "\n".join([*lines[:2], *shown.values()])
