@@ -124,6 +124,13 @@ def test_a_sink_in_the_directory_of_another_query(table: ts.Table, tmp_path: Pat
     assert "test_start_refused.py" in str(raised.value)
 
 
+def test_a_sink_whose_file_system_is_not_there(table: ts.Table, tmp_path: Path) -> None:
+    with pytest.raises(ArgumentError, match=r"The directory s3://bucket/changes cannot be read") as raised:
+        ts.start(table.to(ts.to_files("s3://bucket/changes")), checkpoint=tmp_path / "new")
+    assert "test_start_refused.py" in str(raised.value)
+    assert not (tmp_path / "new").exists()
+
+
 def test_a_checkpoint_beside_a_sink_or_hidden_in_it_is_no_mistake(table: ts.Table, tmp_path: Path) -> None:
     """Readers pass over directories that begin with an underscore or a dot."""
     for number, checkpoint in enumerate(["out2", "out/_checkpoint", "checkpoint", "."]):

@@ -366,19 +366,19 @@ def _checked_start(
 ) -> str | None:
     """Check that plan and targets fit the checkpoint; return the query's id, or None if no query was started there."""
     check_writable(spark, checkpoint, f"The checkpoint {checkpoint} cannot be read or written")
-    with _in_one_sentence(f"The checkpoint {checkpoint}"):
+    with _in_one_sentence(f"The checkpoint {checkpoint}", user_line()):
         query_id = _query_id(spark, checkpoint)
         if query_id is None:
             check_apart(checkpoint, outputs)
         for sink in [one.sink for one in outputs if isinstance(one.sink, FileSink)]:
-            with _in_one_sentence(f"The directory {sink.path}"):
+            with _in_one_sentence(f"The directory {sink.path}", user_line()):
                 sink.check_owner(spark, query_id)
         check_plan(spark, checkpoint, plan, started=query_id is not None)
     return query_id
 
 
 @contextmanager
-def _in_one_sentence(place: str) -> Iterator[None]:
+def _in_one_sentence(place: str, where: str) -> Iterator[None]:
     """Make one sentence of Spark's error for a place that it cannot read or write: PySpark passes on what Java says."""
     try:
         yield
@@ -392,7 +392,7 @@ def _in_one_sentence(place: str) -> Iterator[None]:
         raise ArgumentError(
             f"{place} cannot be read or written: {said}",
             hint="Give a directory that Spark can write. Another file system needs its jar and settings in Spark.",
-            where=user_line(),
+            where=where,
         ) from error
 
 
