@@ -12,7 +12,7 @@ from pyspark.sql.types import TimestampType
 
 from tablestream import start, table
 from tablestream.connectors import files as module
-from tablestream.connectors.files import from_files, json_options, small_lines, to_files
+from tablestream.connectors.files import OWNER, from_files, json_options, small_lines, to_files
 from tablestream.errors import ArgumentError, PlanError, ReservedNameError
 from tests.connectors.changes import START, changes
 
@@ -189,6 +189,20 @@ def test_log_of_another_query_is_not_mixed_in(
     monkeypatch.setattr(module, "_OWNERS", {})  # as after a restart of the process
     sink.write(changes(spark, 1, (3, "c", "z")), 1, "query", "renamed")
     assert sorted(row.k1 for row in spark.read.parquet(sink.path).collect()) == [1, 3]
+
+
+@pytest.mark.parametrize("mark", ["query", "query/out"])  # older versions added the output's name
+def test_the_owner_of_a_log_is_known_before_the_query_starts(
+    spark: SparkSession, tmp_path: Path, mark: str
+) -> None:
+    sink = to_files(tmp_path / "log")
+    sink.check_owner(spark, None)
+    (tmp_path / "log" / OWNER).mkdir(parents=True)
+    (tmp_path / "log" / OWNER / "part-0.txt").write_text(f"{mark}\n")
+    sink.check_owner(spark, "query")
+    for other in (None, "another"):
+        with pytest.raises(PlanError, match=r"another query \(query\)"):
+            sink.check_owner(spark, other)
 
 
 def test_options_are_sparks(spark: SparkSession, tmp_path: Path) -> None:
