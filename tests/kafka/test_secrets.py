@@ -126,7 +126,7 @@ def test_secrets_open_a_broker_and_are_in_no_plan_log_error_or_file(
             ts.table(good.frame, key="nosuch")
         shown += chain(refused.value)
 
-        bad = Plan(spark, secured, directory, registry.url, WRONG, tmp_path / "files")
+        bad = Plan(spark, secured, directory, registry.url, WRONG, tmp_path / "wrong_files")
         shown += bad.explained()
         with pytest.raises(
             StreamingQueryException, match=r"SaslAuthenticationException|Authentication failed"
@@ -137,7 +137,7 @@ def test_secrets_open_a_broker_and_are_in_no_plan_log_error_or_file(
     assert "Authentication failed" in shown
     assert len(shown) > 100_000  # plans and logs are there
     assert [line for line in shown.splitlines() if CANARY in line] == []
-    assert files_with(CANARY, tmp_path / "checkpoint", tmp_path / "files", cache) == []
+    assert files_with(CANARY, *(tmp_path / one for one in ("checkpoint", "files", "wrong")), cache) == []
 
 
 def chain(error: BaseException) -> str:
