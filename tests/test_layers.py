@@ -1,4 +1,4 @@
-"""Imports go one way, and Spark stays in its place.
+"""Imports go one way, Spark stays in its place, and no module grows too long.
 
 The order of the layers (handles, planner, topology, runtime, operators, state) is a contract in ``pyproject.toml`` that
 ``make lint`` checks; here stand the rules about who may import Spark, and the bridge to it.
@@ -86,3 +86,9 @@ def test_a_planted_import_is_judged(tmp_path: Path, file: str, line: str, *, is_
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(line, encoding="utf-8")
     assert bool(violations(tmp_path)) is is_refused
+
+
+def test_no_module_is_longer_than_600_lines() -> None:
+    """A longer one hides a noun: find it, and give it a module of its own."""
+    lines = {path.name: len(path.read_text(encoding="utf-8").splitlines()) for path in PACKAGE.rglob("*.py")}
+    assert {name: count for name, count in lines.items() if count > 600} == {}

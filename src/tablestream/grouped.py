@@ -2,222 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from importlib.util import find_spec
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Never
 
-from pyspark.errors import ParseException, PySparkException
-from pyspark.sql import Column, DataFrame
 from pyspark.sql import types as T
 
 from tablestream.arguments import ColumnLike, as_column, checked_name, sql_text
 from tablestream.calling import user_line
-from tablestream.errors import ArgumentError, PlanError, UnsupportedTypeError
-from tablestream.extras import install_hint
-from tablestream.functions import SPARK, AggregateFunction
+from tablestream.errors import ArgumentError, UnsupportedTypeError
+from tablestream.functions import AggregateFunction
 from tablestream.functions import count as count_rows
-from tablestream.kinds import check_function, flag, is_flag, listed, whole
-from tablestream.operators.reduce.fold import UserFunctions
-from tablestream.other_names import OtherNames
+from tablestream.grouping import UNORDERED, Grouped, Swapped, check_functions, described
+from tablestream.kinds import is_flag, listed, whole
 from tablestream.spark.analysis import Analysed
-from tablestream.spark.columns import quoted, spark_type
-from tablestream.spark.types import arrow_type, check_bytewise
+from tablestream.spark.columns import quoted
+from tablestream.spark.types import check_bytewise
 from tablestream.topology.graph import shown_name
-from tablestream.topology.nodes import Aggregate, Field, Fields, Measure, Named, Node, Top
+from tablestream.topology.nodes import Field, Named, Top
 from tablestream.values import carried, check_names, checked_value
 
 if TYPE_CHECKING:
     from tablestream.tables import Table
 
-#: The aggregates that compare values with each other.
-_COMPARING = frozenset({"min", "max", "count_distinct", "collect_set", "approx_count_distinct"})
-_UNORDERED = (T.ArrayType, T.MapType, T.StructType, T.BinaryType, T.BooleanType)
 
-
-@dataclass(frozen=True)
-class Grouping:
-    """The rows to group, and the group.
-
-    Attributes
-    ----------
-    node
-        The table or stream.
-    rows
-        A data frame with its columns and no rows.
-    key, values
-        The group, and the columns that aggregates get.
-    """
-
-    node: Node
-    rows: DataFrame
-    key: tuple[Analysed, ...]
-    values: tuple[Analysed, ...]
-
-
-class _Grouped(OtherNames):
-    """Grouped rows or records."""
-
-    def __init__(self, grouping: Grouping, make: Callable[[Node], Table]) -> None:
-        self._node, self._rows = grouping.node, grouping.rows
-        self._key, self._values, self._make = grouping.key, grouping.values, make
-
-    def __repr__(self) -> str:
-        return (
-            f"{type(self).__name__}({shown_name(self._node)} by {', '.join(one.name for one in self._key)})"
-        )
-
-    def _column_names(self) -> list[str]:
-        return [one.name for one in (*self._key, *self._values)]
-
-    def _user(
-        self,
-        initializer: Callable[[], Any] | None,
-        adder: Callable[[Any, Any, Any], Any],
-        subtractor: Callable[[Any, Any, Any], Any],
-        aggregate: Sequence[str],
-        text: str,
-    ) -> UserFunctions:
-        """The user's functions, with the columns that they get."""
-        return UserFunctions(
-            initializer=initializer,
-            adder=adder,
-            subtractor=subtractor,
-            key=tuple(one.name for one in self._key),
-            row=tuple(one.name for one in self._values),
-            aggregate=tuple(aggregate),
-            text=text,
-        )
-
-    def _agg(
-        self,
-        columns: Mapping[str, AggregateFunction],
-        keep_empty: bool,
-        name: str | None,
-        where: str,
-        unnamed: Sequence[object] = (),
-    ) -> Table:
-        shown = checked_name(name) or f"{shown_name(self._node)}_agg"
-        if unnamed or not columns:
-            raise ArgumentError(
-                "agg() needs the name of each aggregate." if unnamed else "agg() has nothing to compute.",
-                hint='Write agg(n=ts.functions.count(), total=ts.functions.sum("amount")).',
-                where=where,
-            )
-        for one, function in columns.items():
-            if not isinstance(function, AggregateFunction):
-                raise ArgumentError(
-                    f"{one}={function!r} is not an aggregate.",
-                    hint="Use one of tablestream.functions, such as count(): it can also take a row out of its group.",
-                    operator=shown,
-                    where=where,
-                )
-            if function.parameter is not None:
-                self._check_approximate(one, function, shown, where)
-        of = {
-            one: as_column(function.column, self._rows.columns)
-            for one, function in columns.items()
-            if function.column is not None
-        }
-        inputs = (
-            carried(self._rows, [column.alias(one) for one, column in of.items()], shown, where) if of else []
-        )
-        for given in inputs:
-            _check_input(columns[given.name], given, shown, where)
-        places = {one: place for place, one in enumerate(of)}
-        value = tuple(
-            self._result(one, function, of.get(one), shown, where) for one, function in columns.items()
-        )
-        check_names(self._rows.sparkSession, [one.name for one in self._key], value, shown, where)
-        measures = tuple(
-            Measure(function.name, places.get(one), function.parameter) for one, function in columns.items()
-        )
-        return self._made(value, inputs, measures, None, keep_empty, shown, where)
-
-    def _check_approximate(self, name: str, function: AggregateFunction, operator: str, where: str) -> None:
-        """Refuse estimates in groups of tables, which can lose rows, and without the package for sketches."""
-        if not self._node.is_stream:
-            raise ArgumentError(
-                f"{name} = {function.name}(...) is an estimate, and a sketch cannot remove a row.",
-                hint="Use ts.functions.count_distinct, or group a stream.",
-                operator=operator,
-                where=where,
-            )
-        if find_spec("datasketches") is None:
-            raise ArgumentError(
-                f"{name} = {function.name}(...) needs the package datasketches.",
-                hint=install_hint("sketches"),
-                operator=operator,
-                where=where,
-            )
-
-    def _result(
-        self, name: str, function: AggregateFunction, column: Column | None, operator: str, where: str
-    ) -> Field:
-        """The column of an aggregate, with Spark's type for it."""
-        spark = SPARK[function.name]
-        try:
-            made = self._rows.agg(spark("*" if column is None else column).alias(name))
-            kind = made.schema[0].dataType
-        except PySparkException as error:
-            raise PlanError(
-                f"Spark cannot compute {name} = {function.name}(...): {str(error).splitlines()[0]}",
-                hint=f"Columns are: {', '.join(self._rows.columns)}.",
-                operator=operator,
-                where=where,
-            ) from error
-        arrow_type(kind, name, operator=operator, where=where)
-        return Field(name, kind.json())
-
-    def _fields(self, schema: T.StructType | str, where: str) -> Fields:
-        try:
-            parsed = T.StructType.fromDDL(schema) if isinstance(schema, str) else schema
-        except ParseException as error:
-            raise ArgumentError(
-                f"The schema {schema!r} cannot be parsed.",
-                hint="Write it as in 'total double, n int'.",
-                where=where,
-            ) from error
-        if not isinstance(parsed, T.StructType) or not parsed.fields:
-            raise ArgumentError(
-                "The aggregate has no columns.", hint="Write schema='total double'.", where=where
-            )
-        return tuple(Field(one.name, one.dataType.json()) for one in parsed.fields)
-
-    def _folded(self, fields: Fields, user: UserFunctions, keep_empty: bool, name: str, where: str) -> Table:
-        check_names(self._rows.sparkSession, [one.name for one in self._key], fields, name, where)
-        for one in fields:
-            arrow_type(spark_type(one), one.name, operator=name, where=where)
-        return self._made(fields, self._values, (), user, keep_empty, name, where)
-
-    def _made(
-        self,
-        value: Fields,
-        inputs: Sequence[Analysed],
-        measures: tuple[Measure, ...],
-        functions: UserFunctions | None,
-        keep_empty: bool,
-        name: str,
-        where: str,
-    ) -> Table:
-        return self._make(
-            Aggregate(
-                name=name,
-                where=where,
-                key=tuple(one.field for one in self._key),
-                value=value,
-                parent=self._node,
-                on=tuple(one.expression for one in self._key),
-                inputs=tuple(Named(one.name, one.expression) for one in inputs),
-                input_fields=tuple(Field(f"i{number}", one.type.json()) for number, one in enumerate(inputs)),
-                measures=measures,
-                functions=functions,
-                keep_empty=flag(keep_empty, "keep_empty"),
-            )
-        )
-
-
-class GroupedTable(_Grouped):
+class GroupedTable(Grouped):
     """The grouped rows of a table; made by `Table.group_by`.
 
     A row that changes inside its group is one change of the group. A row that moves to another group leaves one and
@@ -299,11 +108,11 @@ class GroupedTable(_Grouped):
             As in `agg`.
         """
         where = user_line()
-        _check_functions(
+        check_functions(
             {"initializer": (initializer, 0), "adder": (adder, 3), "subtractor": (subtractor, 3)}, where
         )
         fields = self._fields(schema, where)
-        text = _described((initializer, adder, subtractor), version)
+        text = described((initializer, adder, subtractor), version)
         user = self._user(initializer, adder, subtractor, [one.name for one in fields], text)
         return self._folded(
             fields, user, keep_empty, checked_name(name) or f"{shown_name(self._node)}_aggregate", where
@@ -329,9 +138,9 @@ class GroupedTable(_Grouped):
             As in `aggregate`.
         """
         where = user_line()
-        _check_functions({"adder": (adder, 2), "subtractor": (subtractor, 2)}, where)
-        names, text = [one.name for one in self._values], _described((adder, subtractor), version)
-        user = self._user(None, _Swapped(adder), _Swapped(subtractor), names, text)
+        check_functions({"adder": (adder, 2), "subtractor": (subtractor, 2)}, where)
+        names, text = [one.name for one in self._values], described((adder, subtractor), version)
+        user = self._user(None, Swapped(adder), Swapped(subtractor), names, text)
         fields = tuple(one.field for one in self._values)
         return self._folded(
             fields, user, keep_empty, checked_name(name) or f"{shown_name(self._node)}_reduce", where
@@ -438,7 +247,7 @@ class GroupedTable(_Grouped):
         columns = carried(self._rows, [as_column(one, self._rows.columns) for one in given], operator, where)
         for one in columns:
             check_bytewise(one.type, one.name, operator=operator, where=where, role="the order of top()")
-            if isinstance(one.type, _UNORDERED):
+            if isinstance(one.type, UNORDERED):
                 raise UnsupportedTypeError(
                     f"Rows cannot be ranked by {one.name} of type {one.type.simpleString()}.",
                     hint="Use numbers, text, dates or times.",
@@ -465,7 +274,7 @@ class GroupedTable(_Grouped):
         return row
 
 
-class GroupedStream(_Grouped):
+class GroupedStream(Grouped):
     """The grouped records of a stream; made by `Stream.group_by` and `Stream.group_by_key`.
 
     Each record is added to its group and never removed. The result is a table.
@@ -525,9 +334,9 @@ class GroupedStream(_Grouped):
             As in `GroupedTable.aggregate`.
         """
         where = user_line()
-        _check_functions({"initializer": (initializer, 0), "adder": (adder, 3)}, where)
+        check_functions({"initializer": (initializer, 0), "adder": (adder, 3)}, where)
         fields = self._fields(schema, where)
-        text = _described((initializer, adder), version)
+        text = described((initializer, adder), version)
         user = self._user(initializer, adder, adder, [one.name for one in fields], text)
         return self._folded(
             fields, user, False, checked_name(name) or f"{shown_name(self._node)}_aggregate", where
@@ -544,29 +353,13 @@ class GroupedStream(_Grouped):
             As in `GroupedTable.reduce`.
         """
         where = user_line()
-        _check_functions({"adder": (adder, 2)}, where)
+        check_functions({"adder": (adder, 2)}, where)
         fields = tuple(one.field for one in self._values)
-        swapped = _Swapped(adder)
+        swapped = Swapped(adder)
         names = [one.name for one in self._values]
-        user = self._user(None, swapped, swapped, names, _described((adder,), version))
+        user = self._user(None, swapped, swapped, names, described((adder,), version))
         return self._folded(
             fields, user, False, checked_name(name) or f"{shown_name(self._node)}_reduce", where
-        )
-
-
-def _check_input(function: AggregateFunction, one: Analysed, operator: str, where: str) -> None:
-    """Refuse types that cannot be added up, or have no order."""
-    if function.name in _COMPARING:
-        role = f"what {function.name}() compares"
-        check_bytewise(one.type, one.name, operator=operator, where=where, role=role)
-    summed = function.name in {"sum", "avg", "approx_percentile"}
-    ordered = function.name in {"min", "max"}
-    if (summed and not isinstance(one.type, T.NumericType)) or (ordered and isinstance(one.type, _UNORDERED)):
-        raise UnsupportedTypeError(
-            f"{one.name} = {function.name}(...) of type {one.type.simpleString()} is not supported.",
-            hint="Use numbers; min and max also take text, dates and times.",
-            operator=operator,
-            where=where,
         )
 
 
@@ -588,25 +381,3 @@ def _checked_top(n: Any, rank: Any, operator: str, where: str) -> int:
             where=where,
         )
     return number
-
-
-def _check_functions(functions: Mapping[str, tuple[Any, int]], where: str) -> None:
-    """Refuse what is no function of so many arguments."""
-    for argument, (given, count) in functions.items():
-        hint = "The documentation of aggregate() and reduce() says what each function gets."
-        check_function(given, argument, count, hint=hint, where=where)
-
-
-class _Swapped:
-    """A reducer as an adder: (key, row, aggregate) -> reducer(aggregate, row)."""
-
-    def __init__(self, reducer: Callable[[Any, Any], Any]) -> None:
-        self._reducer = reducer
-
-    def __call__(self, _: Any, row: Any, aggregate: Any) -> Any:
-        return self._reducer(aggregate, row)
-
-
-def _described(functions: Sequence[Callable[..., Any]], version: str) -> str:
-    names = ", ".join(getattr(one, "__qualname__", type(one).__qualname__) for one in functions)
-    return f"functions {names}" + (f" version {version}" if version else "")

@@ -25,7 +25,7 @@ from tablestream.arguments import (
 from tablestream.calling import user_line
 from tablestream.connectors.sink import Sink
 from tablestream.errors import ArgumentError, MixedPlanError, TablestreamError
-from tablestream.grouped import Grouping
+from tablestream.grouping import Grouping
 from tablestream.kinds import listed
 from tablestream.options import OutputSpec
 from tablestream.other_names import OtherNames
