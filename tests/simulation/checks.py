@@ -54,7 +54,11 @@ class Undisturbed:
         with self.shadow.watching():
             self.engine = self._run(world, 0)
         _check_traces(self)
-        for number in used_variants(world) - {0}:
+        self.run_variants(world)
+
+    def run_variants(self, world: World) -> None:
+        """Run the variants that a world uses and that have not run yet; it differs from the first in faults only."""
+        for number in sorted(used_variants(world) - self.outputs.keys()):
             self._run(world, number)
 
     def _run(self, world: World, variant: int) -> Engine:

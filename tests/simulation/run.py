@@ -7,7 +7,7 @@ import shutil
 import tempfile
 import traceback
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -52,14 +52,14 @@ class Result:
     order: list[Event]
 
 
-def run_world(world: World) -> Result:
+def run_world(world: World, undisturbed_of: Callable[[World], Undisturbed] = Undisturbed) -> Result:
     """Run a world, disturbed and undisturbed, and compare."""
     happened, points = Happened(list(world.faults)), Counter[str]()
     parent = _DIRECTORY if _DIRECTORY.is_dir() else None
     directory = Path(tempfile.mkdtemp(prefix="tablestream-simulation-", dir=parent))
     problem = None
     try:
-        undisturbed = Undisturbed(world)
+        undisturbed = undisturbed_of(world)
         with counted(points), _quiet():
             disturbed = Driver(world, directory, happened)
             disturbed.run()
