@@ -23,7 +23,7 @@ DATABASE = "mariadb_database"
 COLUMNS = {name: (key, columns.replace("array<string>", "string")) for name, (key, columns) in TABLES.items()}
 #: How often a recording is cut between two quiescent points, and whether operators go on from their state.
 CUTS = {"whole": (0, False), "cut": (4, False), "restarted": (4, True)}
-EACH = pytest.mark.parametrize("mode", CUTS)
+EACH = pytest.mark.parametrize("mode", quick_first(CUTS))
 
 
 def captured() -> dict[str, Captured]:
