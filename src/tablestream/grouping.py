@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 #: The aggregates that compare values with each other.
 _COMPARING = frozenset({"min", "max", "count_distinct", "collect_set", "approx_count_distinct"})
-#: The types whose values have no order.
+#: The types that min, max and top do not compare.
 UNORDERED = (T.ArrayType, T.MapType, T.StructType, T.BinaryType, T.BooleanType)
 
 

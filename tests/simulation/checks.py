@@ -57,7 +57,7 @@ class Undisturbed:
         self.run_variants(world)
 
     def run_variants(self, world: World) -> None:
-        """Run the variants that a world uses and that have not run yet; it differs from the first in faults only."""
+        """Run the variants of a world that have not run yet. Only faults may tell it from the first world."""
         for number in sorted(used_variants(world) - self.outputs.keys()):
             self._run(world, number)
 
