@@ -119,6 +119,18 @@ def checked_sink(sink: Sink) -> Sink:
     return sink
 
 
+def checked_log(sink: Sink, lack: str, operator: str, further: str = "") -> Sink:
+    """Raise unless it is a sink that keeps every change; `lack` says why no other will do."""
+    if checked_sink(sink).needs_final:
+        raise ArgumentError(
+            f"{lack}, and {sink.target} keeps one row per key.",
+            hint=f'Append them to a log, such as tablestream.to_delta(path, mode="changes"){further}.',
+            operator=operator,
+            where=user_line(),
+        )
+    return sink
+
+
 def checked_name(name: Any) -> str | None:
     """Raise if a name is empty or not a string."""
     if name is not None and not isinstance(name, str):

@@ -354,19 +354,7 @@ class Debezium:
 def _check_source(source: Any, servers: str | None, where: str) -> None:
     """Refuse what is neither a session with servers nor a frame of records."""
     if isinstance(source, DataFrame):
-        missing = [name for name in _RECORDS if name not in source.columns]
-        if missing:
-            raise ArgumentError(
-                f"The frame has no column {', '.join(missing)}.",
-                hint="Give the columns of Spark's Kafka source: key, value, topic, partition, offset.",
-                where=where,
-            )
-        if servers is not None:
-            raise ArgumentError(
-                "bootstrap_servers= is for a session, and a DataFrame was given.",
-                hint="Omit it.",
-                where=where,
-            )
+        _check_frame(source, servers, where)
     elif not is_session(source):
         raise ArgumentError(
             f"source={source!r} is neither a session nor a DataFrame.",
@@ -379,6 +367,21 @@ def _check_source(source: Any, servers: str | None, where: str) -> None:
         )
     else:
         checked_servers(servers)
+
+
+def _check_frame(frame: DataFrame, servers: str | None, where: str) -> None:
+    """Refuse a frame without the columns of records, and servers beside it."""
+    missing = [name for name in _RECORDS if name not in frame.columns]
+    if missing:
+        raise ArgumentError(
+            f"The frame has no column {', '.join(missing)}.",
+            hint="Give the columns of Spark's Kafka source: key, value, topic, partition, offset.",
+            where=where,
+        )
+    if servers is not None:
+        raise ArgumentError(
+            "bootstrap_servers= is for a session, and a DataFrame was given.", hint="Omit it.", where=where
+        )
 
 
 def _columns(name: str, key: str | Sequence[str], columns: str | T.StructType, where: str) -> Columns:

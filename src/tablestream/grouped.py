@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Never
 
 from pyspark.sql import types as T
 
-from tablestream.arguments import ColumnLike, as_column, checked_name, sql_text
+from tablestream.arguments import ColumnLike, as_column, sql_text
 from tablestream.calling import user_line
 from tablestream.errors import ArgumentError, UnsupportedTypeError
 from tablestream.functions import AggregateFunction
@@ -18,7 +18,6 @@ from tablestream.kinds import is_flag, listed, whole
 from tablestream.spark.analysis import Analysed
 from tablestream.spark.columns import quoted
 from tablestream.spark.types import check_bytewise
-from tablestream.topology.graph import shown_name
 from tablestream.topology.nodes import Field, Named, Top
 from tablestream.values import carried, check_names, checked_value
 
@@ -113,10 +112,8 @@ class GroupedTable(Grouped):
         )
         fields = self._fields(schema, where)
         text = described((initializer, adder, subtractor), version)
-        user = self._user(initializer, adder, subtractor, [one.name for one in fields], text)
-        return self._folded(
-            fields, user, keep_empty, checked_name(name) or f"{shown_name(self._node)}_aggregate", where
-        )
+        user = self._user(initializer, adder, subtractor, fields, text)
+        return self._folded(fields, user, keep_empty, self._shown(name, "aggregate"), where)
 
     def reduce(
         self,
@@ -139,12 +136,10 @@ class GroupedTable(Grouped):
         """
         where = user_line()
         check_functions({"adder": (adder, 2), "subtractor": (subtractor, 2)}, where)
-        names, text = [one.name for one in self._values], described((adder, subtractor), version)
-        user = self._user(None, Swapped(adder), Swapped(subtractor), names, text)
         fields = tuple(one.field for one in self._values)
-        return self._folded(
-            fields, user, keep_empty, checked_name(name) or f"{shown_name(self._node)}_reduce", where
-        )
+        text = described((adder, subtractor), version)
+        user = self._user(None, Swapped(adder), Swapped(subtractor), fields, text)
+        return self._folded(fields, user, keep_empty, self._shown(name, "reduce"), where)
 
     def top(
         self,
@@ -197,7 +192,7 @@ class GroupedTable(Grouped):
         >>> best = bids.group_by("auction").top(10, ["price", "at"], descending=[True, False])  # doctest: +SKIP
         """
         where = user_line()
-        shown = checked_name(name) or f"{shown_name(self._node)}_top"
+        shown = self._shown(name, "top")
         n = _checked_top(n, rank, shown, where)
         order = self._order(order_by, descending, shown, where)
         value = self._of_row(rank, shown, where)
@@ -336,11 +331,8 @@ class GroupedStream(Grouped):
         where = user_line()
         check_functions({"initializer": (initializer, 0), "adder": (adder, 3)}, where)
         fields = self._fields(schema, where)
-        text = described((initializer, adder), version)
-        user = self._user(initializer, adder, adder, [one.name for one in fields], text)
-        return self._folded(
-            fields, user, False, checked_name(name) or f"{shown_name(self._node)}_aggregate", where
-        )
+        user = self._user(initializer, adder, adder, fields, described((initializer, adder), version))
+        return self._folded(fields, user, False, self._shown(name, "aggregate"), where)
 
     def reduce(
         self, adder: Callable[[Any, Any], Any], *, version: str = "", name: str | None = None
@@ -356,11 +348,8 @@ class GroupedStream(Grouped):
         check_functions({"adder": (adder, 2)}, where)
         fields = tuple(one.field for one in self._values)
         swapped = Swapped(adder)
-        names = [one.name for one in self._values]
-        user = self._user(None, swapped, swapped, names, described((adder,), version))
-        return self._folded(
-            fields, user, False, checked_name(name) or f"{shown_name(self._node)}_reduce", where
-        )
+        user = self._user(None, swapped, swapped, fields, described((adder,), version))
+        return self._folded(fields, user, False, self._shown(name, "reduce"), where)
 
 
 def _checked_top(n: Any, rank: Any, operator: str, where: str) -> int:

@@ -74,7 +74,7 @@ class Grouped(OtherNames):
         initializer: Callable[[], Any] | None,
         adder: Callable[[Any, Any, Any], Any],
         subtractor: Callable[[Any, Any, Any], Any],
-        aggregate: Sequence[str],
+        aggregate: Fields,
         text: str,
     ) -> UserFunctions:
         """The user's functions, with the columns that they get."""
@@ -84,7 +84,7 @@ class Grouped(OtherNames):
             subtractor=subtractor,
             key=tuple(one.name for one in self._key),
             row=tuple(one.name for one in self._values),
-            aggregate=tuple(aggregate),
+            aggregate=tuple(one.name for one in aggregate),
             text=text,
         )
 
@@ -96,7 +96,7 @@ class Grouped(OtherNames):
         where: str,
         unnamed: Sequence[object] = (),
     ) -> Table:
-        shown = checked_name(name) or f"{shown_name(self._node)}_agg"
+        shown = self._shown(name, "agg")
         if unnamed or not columns:
             raise ArgumentError(
                 "agg() needs the name of each aggregate." if unnamed else "agg() has nothing to compute.",
@@ -183,11 +183,15 @@ class Grouped(OtherNames):
             )
         return tuple(Field(one.name, one.dataType.json()) for one in parsed.fields)
 
-    def _folded(self, fields: Fields, user: UserFunctions, keep_empty: bool, name: str, where: str) -> Table:
-        check_names(self._rows.sparkSession, [one.name for one in self._key], fields, name, where)
+    def _folded(self, fields: Fields, user: UserFunctions, keep_empty: bool, shown: str, where: str) -> Table:
+        check_names(self._rows.sparkSession, [one.name for one in self._key], fields, shown, where)
         for one in fields:
-            arrow_type(spark_type(one), one.name, operator=name, where=where)
-        return self._made(fields, self._values, (), user, keep_empty, name, where)
+            arrow_type(spark_type(one), one.name, operator=shown, where=where)
+        return self._made(fields, self._values, (), user, keep_empty, shown, where)
+
+    def _shown(self, name: str | None, word: str) -> str:
+        """The name that the user gave, or that of the rows and a word."""
+        return checked_name(name) or f"{shown_name(self._node)}_{word}"
 
     def _made(
         self,

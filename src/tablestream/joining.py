@@ -131,18 +131,7 @@ class Joining:
     def pointing(self, on: On) -> tuple[Fields, tuple[SparkExpression, ...]]:
         """The foreign key: its columns in the types used for comparison, and the expressions over the left row."""
         if callable(on) and not isinstance(on, Column | str):
-            if isinstance(on, type):
-                raise ArgumentError(
-                    f"on= is the class {on.__name__}.", hint=_ON, operator=self.operator, where=self.where
-                )
-            check_function(on, "on", 1, 2, hint=_ON, operator=self.operator, where=self.where)
-            given, known = Given(self.spark), signature(on)
-            wants_key = known is not None and len(known.parameters) > 1 and takes(on, 2)
-            row, key_row = (
-                Row(_names(self.left), None, given),
-                Row([one.name for one in self.left.key], None, given),
-            )
-            on = list(map(given.of, listed(on(row, key_row) if wants_key else on(row))))
+            on = self._called(on)
         rows = empty(self.spark, schema_of([*self.left.key, *self.left.value]))
         pointers = carried(rows, as_columns(listed(on), rows.columns), self.operator, self.where)
         for one in pointers:
@@ -153,6 +142,19 @@ class Joining:
         )
         fields = tuple(Field(one.name, kind.json()) for one, kind in zip(key, common, strict=True))
         return fields, tuple(one.expression for one in pointers)
+
+    def _called(self, on: Callable[..., Any]) -> list[Any]:
+        """The columns that a user's function of the left row returns, or of the row and its key."""
+        if isinstance(on, type):
+            raise ArgumentError(
+                f"on= is the class {on.__name__}.", hint=_ON, operator=self.operator, where=self.where
+            )
+        check_function(on, "on", 1, 2, hint=_ON, operator=self.operator, where=self.where)
+        given, known = Given(self.spark), signature(on)
+        rows = [Row(_names(self.left), None, given)]
+        if known is not None and len(known.parameters) > 1 and takes(on, 2):
+            rows.append(Row([one.name for one in self.left.key], None, given))
+        return list(map(given.of, listed(on(*rows))))
 
     def is_on_key(self, foreign: Fields, on: Sequence[SparkExpression]) -> bool:
         """Whether a foreign key is the whole left key, in types that both keys are compared in.
@@ -223,13 +225,7 @@ class Joining:
 
     def _all_columns(self, suffixes: Suffixes, keys: Sequence[str]) -> list[Column | Plain]:
         """The columns of both sides, each under its own name or with a suffix."""
-        if suffixes is not None and [type(one) for one in listed(suffixes)] != [str, str]:
-            raise ArgumentError(
-                f"suffixes={suffixes!r} is not a pair of strings.",
-                hint="Give one for each table, such as suffixes=('_left', '_right').",
-                operator=self.operator,
-                where=self.where,
-            )
+        self._check_suffixes(suffixes)
         fold, sides = folding(self.spark), ((LEFT, self.left.value), (RIGHT, self.right.value))
         seen = {fold(name) for name in keys}
         lefts, rights = ({fold(one.name) for one in fields} for _, fields in sides)
@@ -247,6 +243,16 @@ class Joining:
                 seen.add(fold(shown))
                 columns.append(plain(one.name, shown, side) or renamed(side_column(side, one.name), shown))
         return columns
+
+    def _check_suffixes(self, suffixes: Any) -> None:
+        """Refuse what is no pair of strings."""
+        if suffixes is not None and [type(one) for one in listed(suffixes)] != [str, str]:
+            raise ArgumentError(
+                f"suffixes={suffixes!r} is not a pair of strings.",
+                hint="Give one for each table, such as suffixes=('_left', '_right').",
+                operator=self.operator,
+                where=self.where,
+            )
 
     def joint_key(self) -> Fields:
         """The key of a result that is keyed by both keys; a name that both have is prefixed with the table's name.

@@ -18,8 +18,8 @@ from tablestream.arguments import (
     as_column,
     as_columns,
     checked_length,
+    checked_log,
     checked_name,
-    checked_sink,
     sql_text,
 )
 from tablestream.calling import user_line
@@ -319,15 +319,8 @@ class Rejected:
             The sink maintains a table: rejected records have no key.
         """
         shown = checked_name(name) or f"{shown_name(self._node)}_rejected"
-        if checked_sink(sink).needs_final:
-            raise ArgumentError(
-                f"Rejected records have no key, and {sink.target} keeps one row per key.",
-                hint='Append them to a log, such as tablestream.to_delta(path, mode="changes").',
-                operator=shown,
-                where=user_line(),
-            )
-        spec = OutputSpec(rejected=True)
-        return OutputRequest(self._node, self._spark, sink, spec, shown)
+        sink = checked_log(sink, "Rejected records have no key", shown)
+        return OutputRequest(self._node, self._spark, sink, OutputSpec(rejected=True), shown)
 
     def changes(self) -> DataFrame:
         """Return the rejected records as a streaming DataFrame. Only the part of the plan that they come from runs."""

@@ -22,9 +22,9 @@ _SIMPLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 LEFT, RIGHT = "__left", "__right"
 
 
-def side_column(side: str, name: str) -> str:
-    """Return the name of a side's column. An empty name gives the existence flag."""
-    return f"{side}.{name}"
+def side_column(side: str | None, name: str) -> str:
+    """Return the name of a side's column, or of the only row's. An empty name gives the existence flag."""
+    return name if side is None else f"{side}.{name}"
 
 
 def renamed(name: str, shown: str) -> Column:
@@ -55,8 +55,7 @@ class Plain:
 
 def plain(name: str, shown: str | None = None, side: str | None = None) -> Plain | None:
     """Return a column as it is, of a side of a join or of the only row; None if Spark's text of it is not known."""
-    there = name if side is None else side_column(side, name)
-    return Plain(there, shown or name) if _SIMPLE.fullmatch(name) else None
+    return Plain(side_column(side, name), shown or name) if _SIMPLE.fullmatch(name) else None
 
 
 @lru_cache(maxsize=10_000)
@@ -77,7 +76,7 @@ class Given:
 
     def column(self, name: str, side: str | None) -> Column:
         """Hand out a column."""
-        column = _handed_out(self.spark, name if side is None else side_column(side, name), name)
+        column = _handed_out(self.spark, side_column(side, name), name)
         self.known[id(column)] = column, plain(name, side=side) or column
         return column
 
@@ -131,4 +130,4 @@ class Row:
             )
         if self.__given is not None:
             return self.__given.column(name, self.__side)
-        return renamed(name if self.__side is None else side_column(self.__side, name), name)
+        return renamed(side_column(self.__side, name), name)

@@ -15,8 +15,8 @@ from tablestream.arguments import (
     as_column,
     check_how,
     checked_length,
+    checked_log,
     checked_name,
-    checked_sink,
 )
 from tablestream.calling import user_line
 from tablestream.connectors.sink import Sink
@@ -455,13 +455,7 @@ class Stream(Relation):
             The sink maintains a table.
         """
         shown = checked_name(name) or self.name
-        if checked_sink(sink).needs_final:
-            raise ArgumentError(
-                f"A stream has no rows by key, and {sink.target} keeps one row per key.",
-                hint='Append them to a log, such as tablestream.to_delta(path, mode="changes"), or use to_table().',
-                operator=shown,
-                where=user_line(),
-            )
+        sink = checked_log(sink, "A stream has no rows by key", shown, ", or use to_table()")
         return request(self._node, self._spark, sink, emit=None, before=False, tombstones="all", name=shown)
 
     def explain(self, *, compat: Compat = None, shards: int | None = None, align: Alignment = False) -> None:

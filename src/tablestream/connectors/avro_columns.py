@@ -36,28 +36,27 @@ def check_columns(schema: AvroSchema, part: Part, topic: str, columns: T.StructT
     ArgumentError
         The columns do not fit; the message names all of them.
     """
-    wanted, kind, is_record = columns_of(schema, part)
-    if not is_record:  # the first column, whatever it is called
-        wanted = T.StructType([T.StructField(columns.names[0], wanted[0].dataType)])
-    wrong = list(_misfits("", columns, wanted))
-    if is_record:
-        wrong += [
-            f"a field {one['name']} without a default and without a column"
-            for one in parsed(schema)["fields"]
-            if one["name"] not in columns.names and "default" not in one
-        ]
-    if part == "key":
-        wrong += [
-            f"milliseconds for the column {name}, so that several keys could become one"
-            for name, timed, arrow in zip(wanted.names, kind.timed, kind.arrow, strict=True)
-            if timed.type != arrow.type
-        ]
+    wrong = list(_wrong(schema, part, columns))
     if wrong:
         raise ArgumentError(
             f"The Avro schema for the {part} of topic '{topic}' has {', '.join(wrong)}.",
             hint="Make the columns those of the schema with select(...), or change the schema.",
             where=user_line(),
         )
+
+
+def _wrong(schema: AvroSchema, part: Part, columns: T.StructType) -> Iterator[str]:
+    """What the schema has that does not fit."""
+    wanted, kind, is_record = columns_of(schema, part)
+    if not is_record:  # the first column, whatever it is called
+        wanted = T.StructType([T.StructField(columns.names[0], wanted[0].dataType)])
+    yield from _misfits("", columns, wanted)
+    for one in parsed(schema)["fields"] if is_record else ():
+        if one["name"] not in columns.names and "default" not in one:
+            yield f"a field {one['name']} without a default and without a column"
+    for name, timed, arrow in zip(wanted.names, kind.timed, kind.arrow, strict=True):
+        if part == "key" and timed.type != arrow.type:
+            yield f"milliseconds for the column {name}, so that several keys could become one"
 
 
 def _misfits(inside: str, given: T.StructType, wanted: T.StructType) -> Iterator[str]:

@@ -294,9 +294,7 @@ def columns_of(schema: AvroSchema, name: str) -> tuple[T.StructType, AvroKind, b
         A part has no Spark type; the message names it.
     """
     types = _Types()
-    for text in schema.references:
-        types.of(parsed(AvroSchema(text, schema.references[: schema.references.index(text)])), name)
-    kind = types.of(parsed(schema), name)
+    *_, kind = [types.of(whole, name) for whole in _wholes(schema)]
     is_record = isinstance(kind.spark, T.StructType)
     if not is_record:
         kind = _struct({name: kind})

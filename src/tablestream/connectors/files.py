@@ -238,6 +238,19 @@ def _check_choices(format_: str, mode: str) -> None:
 def _read_settings(format_: str, options: Mapping[str, Option], max_files: int | None) -> dict[str, Option]:
     """Collect Spark's options, and refuse those that would override this reader's mode or order."""
     given = {name.lower(): value for name, value in options.items()}
+    _check_options(given)
+    if max_files is not None:
+        given["maxfilespertrigger"] = max_files
+    # columnPruning: a row's number of fields is only compared with the schema's when all of them are parsed.
+    defaults: dict[str, Option] = {"enforceSchema": False, "columnPruning": False} if format_ == "csv" else {}
+    permissive = (
+        {} if format_ == "parquet" else {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT_RECORD}
+    )
+    return {name.lower(): value for name, value in defaults.items()} | given | permissive
+
+
+def _check_options(given: Mapping[str, Option]) -> None:
+    """Refuse options, by their names in lower case, that would override this reader's mode or order."""
     for name in given:
         if name in _OPTIONS_BY_ARGUMENT:
             raise ArgumentError(
@@ -249,14 +262,6 @@ def _read_settings(format_: str, options: Mapping[str, Option], max_files: int |
             "latestFirst reads later changes before earlier ones.",
             hint="Omit it: a changelog must be read in order.",
         )
-    if max_files is not None:
-        given["maxfilespertrigger"] = max_files
-    # columnPruning: a row's number of fields is only compared with the schema's when all of them are parsed.
-    defaults: dict[str, Option] = {"enforceSchema": False, "columnPruning": False} if format_ == "csv" else {}
-    permissive = (
-        {} if format_ == "parquet" else {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT_RECORD}
-    )
-    return {name.lower(): value for name, value in defaults.items()} | given | permissive
 
 
 def _struct(schema: StructType | str) -> StructType:

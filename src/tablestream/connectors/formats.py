@@ -87,6 +87,17 @@ class Plain:
 
     def encoder(self, part: Part, topic: str, columns: T.StructType) -> Encoder:
         """Write the only column."""
+        one = self._checked(part, topic, columns)
+        lost = F.raise_error(f"[{RecordEncodingError.code}] {_no_null(one.name, self.kind, part, topic)}")
+
+        def encode(row: Column) -> Column:
+            column = row.getField(one.name).cast(self.kind)
+            return F.when(row.isNotNull() & column.isNull(), lost.cast(self.kind)).otherwise(column)
+
+        return encode
+
+    def _checked(self, part: Part, topic: str, columns: T.StructType) -> T.StructField:
+        """Return the only column; refuse several, and one of another kind."""
         if len(columns) != 1:
             raise ArgumentError(
                 f"'{self.kind}' is one column, and the {part} of topic '{topic}' has {len(columns)}"
@@ -108,13 +119,7 @@ class Plain:
                 hint='Give key="json", or turn it into a string with select(...).',
                 where=user_line(),
             )
-        lost = F.raise_error(f"[{RecordEncodingError.code}] {_no_null(one.name, self.kind, part, topic)}")
-
-        def encode(row: Column) -> Column:
-            column = row.getField(one.name).cast(self.kind)
-            return F.when(row.isNotNull() & column.isNull(), lost.cast(self.kind)).otherwise(column)
-
-        return encode
+        return one
 
 
 @dataclass(frozen=True)

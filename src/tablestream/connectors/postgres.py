@@ -178,21 +178,28 @@ def _merge(
     if connection.execute(statements.mark(), mark).fetchone() is None:
         _drop(connection, statements, ours)
         return
-    schema = quoted(statements.marks_schema)
-    staged_parts = {f"{schema}.{quoted(part.stage)}": [part] for part in parts if part.stage}
-    inline = [part for part in parts if not part.stage]
-    if inline:
-        connection.execute(statements.create_temporary())
-        with connection.cursor().copy(copy_into(f"pg_temp.{STAGE}")) as copy:
-            for part in inline:
-                copy.write(bytes(part.text))
-        staged_parts[f"pg_temp.{STAGE}"] = inline
+    staged_parts = _staged_parts(connection, statements, parts)
     for stage, of_stage in staged_parts.items():
         _delete_part(connection, statements, stage, of_stage)
     for stage, of_stage in staged_parts.items():
         _upsert_part(connection, statements, stage, of_stage)
     left_over = connection.execute(_STAGES, (statements.marks_schema, task.prefix))
     _drop(connection, statements, {name for (name,) in left_over})
+
+
+def _staged_parts(
+    connection: psycopg.Connection, statements: Statements, parts: Sequence[Row]
+) -> dict[str, list[Row]]:
+    """The parts by their staging tables; those that came by the driver are copied into one."""
+    found = {statements.stage(part.stage): [part] for part in parts if part.stage}
+    inline = [part for part in parts if not part.stage]
+    if inline:
+        connection.execute(statements.create_temporary())
+        with connection.cursor().copy(copy_into(f"pg_temp.{STAGE}")) as copy:
+            for part in inline:
+                copy.write(bytes(part.text))
+        found[f"pg_temp.{STAGE}"] = inline
+    return found
 
 
 def _delete_part(
@@ -219,7 +226,7 @@ def _upsert_part(
 
 def _drop(connection: psycopg.Connection, statements: Statements, stages: set[str]) -> None:
     for name in sorted(stages):
-        connection.execute(f"DROP TABLE IF EXISTS {quoted(statements.marks_schema)}.{quoted(name)}")
+        connection.execute(f"DROP TABLE IF EXISTS {statements.stage(name)}")
 
 
 def to_postgres(

@@ -191,6 +191,10 @@ class Statements:
         marks = self.marks.replace("%", "%%")
         return f"SELECT 1 FROM {marks} WHERE query = %s AND target = %s"
 
+    def stage(self, name: str) -> str:
+        """The staging table of a name."""
+        return f"{quoted(self.marks_schema)}.{quoted(name)}"
+
     def stage_prefix(self, query_id: str) -> str:
         """How the names of a query's staging tables for this target begin."""
         digest = hashlib.sha256(f"{query_id}/{self.target.sql}".encode()).hexdigest()
@@ -203,7 +207,7 @@ class Statements:
 
     def create_stage(self, name: str) -> str:
         """A staging table that only a task writes."""
-        return f"CREATE UNLOGGED TABLE {quoted(self.marks_schema)}.{quoted(name)} ({self.stage_columns()})"
+        return f"CREATE UNLOGGED TABLE {self.stage(name)} ({self.stage_columns()})"
 
     def create_temporary(self) -> str:
         """The staging table of what comes by the driver."""

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tablestream.connectors.postgres_server import Server
-from tablestream.connectors.postgres_sql import EXTRA, Statements, copy_into, quoted
+from tablestream.connectors.postgres_sql import EXTRA, Statements, copy_into
 from tablestream.connectors.postgres_text import UnstorableError, copy_text
 from tablestream.errors import RecordEncodingError
 
@@ -103,8 +103,8 @@ class _Staging:
             self.stage = f"{self.task.prefix}{uuid.uuid4().hex[:16]}"
             connection = around.enter_context(self.task.server.transaction("stage the changes of a task"))
             connection.execute(self.task.statements.create_stage(self.stage))
-            place = f"{quoted(self.task.statements.marks_schema)}.{quoted(self.stage)}"
-            self.copy = around.enter_context(connection.cursor().copy(copy_into(place)))
+            into = copy_into(self.task.statements.stage(self.stage))
+            self.copy = around.enter_context(connection.cursor().copy(into))
         self.copy.write(bytes(self.waiting))
         self.waiting.clear()
 

@@ -104,9 +104,8 @@ def _inquiry() -> Callable[[object], list[str]]:
 
         missing = [name for name in ("tablestream", "polars", "pyarrow", "pandas") if find_spec(name) is None]
         try:
-            import_module(
-                "google.protobuf.message"
-            )  # one of Spark's jars has the directories, without modules
+            # One of Spark's jars has the directories, without modules.
+            import_module("google.protobuf.message")
         except ImportError:
             missing.append("protobuf")
         return [sys.executable, ".".join(map(str, sys.version_info[:3])), *missing]

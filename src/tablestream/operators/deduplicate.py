@@ -104,7 +104,7 @@ class Deduplicate(Operator):
         passed = arrived.filter(~pl.col(SEQ).is_in(repeats.implode())) if len(repeats) else arrived
         columns = [KEY_HASH, *self.keys, TS, LIVE, "v"]
         yield Emission(0, passed.select(pl.col(SEQ).alias(PARENT), *columns))
-        trace.insert(_remembered(seen, spec))
+        trace.insert(_remembered(seen))
 
 
 def _seen(stored: pl.DataFrame, new: pl.DataFrame) -> pl.DataFrame:
@@ -120,7 +120,7 @@ def _seen(stored: pl.DataFrame, new: pl.DataFrame) -> pl.DataFrame:
     return both.with_columns(pl.when(pl.col(SEQ) > 0).then(later | next_one).alias("fresh"))
 
 
-def _remembered(seen: pl.DataFrame, spec: TraceSpec) -> pl.DataFrame:
+def _remembered(seen: pl.DataFrame) -> pl.DataFrame:
     """The changes of the trace: each key's last record in the latest micro-batch, and tombstones for the others."""
     is_latest = pl.col(MICRO_BATCH) == pl.col(MICRO_BATCH).max().over("writer")
     is_known = (pl.col(SEQ) == 0).any().over("key")
@@ -129,4 +129,4 @@ def _remembered(seen: pl.DataFrame, spec: TraceSpec) -> pl.DataFrame:
     last = last_by(passed, passed["key"])
     changed = last.filter(pl.when(LIVE).then(pl.col(SEQ) > 0).otherwise("known"))
     kept = pl.col(MICRO_BATCH, NUMBER)
-    return changed.with_columns(pl.when(LIVE).then(kept)).select(list(spec.schema))
+    return changed.with_columns(pl.when(LIVE).then(kept))

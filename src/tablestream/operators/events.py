@@ -237,8 +237,7 @@ class Events:
 
     def last_of(self, number: int) -> Ints:
         """The position of the last event of input `number` up to each event of its key; -1 if there is none."""
-        last = np.maximum.accumulate(np.where(self.input == number, self.at, -1))
-        return np.where(last >= self.key_start, last, -1)
+        return latest(self.input == number, self.key_start == self.at)
 
     @cached_property
     def last_stored(self) -> Ints:

@@ -67,16 +67,9 @@ class FlatMap(Operator):
             .explode("v", NUMBER)
         )
         element = pl.col("v")
-        parts = [element]
-        if self.takes_apart:
-            fields = unfolded.schema["v"]
-            assert isinstance(fields, pl.Struct)  # noqa: S101 - that is when elements are taken apart
-            parts = [element.struct.field(one.name) for one in fields.fields]
+        names = unfolded["v"].struct.fields if self.takes_apart else []
+        parts = [element.struct.field(name) for name in names] if self.takes_apart else [element]
         made = pl.struct(part.alias(f"c{number}") for number, part in enumerate(parts))
         there = element.is_not_null()
-        yield Emission(
-            0,
-            unfolded.rename({SEQ: PARENT}).with_columns(
-                there.alias(LIVE), pl.when(there).then(made).alias("v")
-            ),
-        )
+        columns = there.alias(LIVE), pl.when(there).then(made).alias("v")
+        yield Emission(0, unfolded.rename({SEQ: PARENT}).with_columns(columns))

@@ -111,6 +111,12 @@ class Context:
     shards: int = 1
     rejected: list[tuple[int, str, pl.DataFrame]] | None = None
 
+    def number(self, rows: int, mark: str) -> pl.Series:
+        """Number rows among all that the shard ever had; the mark counts them."""
+        first = self.marks.get(mark, 0)
+        self.marks[mark] = first + rows
+        return pl.int_range(first, first + rows, dtype=pl.Int64, eager=True)
+
     def reject(self, reason: str, rows: pl.DataFrame, of_input: int = 0) -> None:
         """Count dropped rows of an input, and keep them if an output reads them."""
         self.dropped[reason] += rows.height

@@ -94,7 +94,7 @@ class SequenceBy(Operator):
         (kid,) = number_keys(KEY_HASH, list(self.keys), [winners])
         until = pl.when(~pl.col(LIVE)).then(pl.col(TS) + pl.lit(self.retention_us, pl.Int64)).alias(UNTIL)
         known = last_by(winners, kid).with_columns(until).with_columns(pl.lit(value=True).alias(LIVE))
-        trace.insert(known.select(list(spec.schema)), expired_before=context.observed)
+        trace.insert(known, expired_before=context.observed)
 
     def _wins(self, stored: pl.DataFrame, new: pl.DataFrame, context: Context) -> list[bool]:
         """Whether each change is emitted."""

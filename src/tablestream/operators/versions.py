@@ -149,7 +149,7 @@ class History:
     def cover(self, begin: int, end: int | None, row: int) -> list[int]:
         """Make a row valid from one time to another; return the times at which a version changes."""
         touched = [begin, *self.between(begin, end)]
-        if end is not None and self._at(end) is None:
+        if end is not None and self.place(end) is None:
             self.put(end, self.as_of(end, None))
             touched.append(end)
         for time in touched:
@@ -157,7 +157,7 @@ class History:
                 self.put(time, row)
         return touched
 
-    def _at(self, time: int) -> int | None:
+    def place(self, time: int) -> int | None:
         """The place of the version that begins at a time, if one does."""
         at = bisect_left(self.times, time)
         return at if at < len(self.times) and self.times[at] == time else None
@@ -372,18 +372,17 @@ class OpenVersions:
             pl.col("row").ge(0).alias(EXISTS), gather(self.payload, ints(found["row"])).alias("v")
         )
         bound = None if observed is None else observed - self.versions.history_us
-        trace.insert(rows.select(list(self.versions.trace.schema)), expired_before=bound)
+        trace.insert(rows, expired_before=bound)
 
     def _changed(self) -> Iterator[tuple[int, int, int | None, int, int | None, bool, bool]]:
         """The columns `_CHANGED` of every version that changed."""
         for key, position in self._keys.items():
             history = self.histories[key]
             for time in sorted(history.touched):
-                at = bisect_left(history.times, time)
-                if at == len(history.times) or history.times[at] != time:
+                at, end = history.place(time), history.end(time)
+                if at is None:
                     yield position, time, None, -1, None, False, False
                     continue
-                end = history.times[at + 1] if at + 1 < len(history.times) else None
                 if end is None and history.rows[at] < 0 and not self.versions.forgetful:
                     end = time  # once it expires, older changes are too late
                 yield position, time, end, history.rows[at], history.closed[at], history.deleted[at], True

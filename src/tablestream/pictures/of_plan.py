@@ -56,7 +56,6 @@ class _Drawing:
         self._sources = {source: f"source{number}" for number, source in enumerate(sources, start=1)}
         operators = measured(plan.rounds)
         self._operators = {name: f"operator{number}" for number, name in enumerate(operators, start=1)}
-        self._alignments = [work.alignment for work in plan.rounds if work.alignment is not None]
         self._placed = [placed for work in plan.rounds for placed in work.operators]
 
     def lanes(self) -> Iterator[Lane]:
@@ -75,15 +74,14 @@ class _Drawing:
         for placed in self._placed:
             name = self._operators[placed.name]
             found |= {number: (name, at) for at, number in enumerate(placed.inputs)}
-        for alignment in self._alignments:
-            found |= {held.number: (self._operators[ALIGNMENT], None) for held in alignment.held}
+        found |= {held.number: (self._operators[ALIGNMENT], None) for held in self._plan.held}
         outputs = enumerate(self._plan.endings, start=1)
         return found | {ending.port.number: (f"output{number}", None) for number, ending in outputs}
 
     @cached_property
     def _arriving(self) -> dict[int, str]:
         """What arrives at each port's number: its role, and the views through which it comes."""
-        released = {held.number: held.target for one in self._alignments for held in one.held}
+        released = {held.number: held.target for held in self._plan.held}
         ports = {port.number: port for port in released.values()}
         ports |= {port.number: port for placed in self._placed for to in placed.targets for port in to}
         views: dict[int, dict[str, None]] = {}
@@ -107,8 +105,7 @@ class _Drawing:
         for source, name in self._sources.items():
             yield from (self._arrow(name, reader.port) for reader in self._plan.sources[source])
             yield from self._rejections(name, self._plan.rejecting(source))
-        for alignment in self._alignments:
-            yield from (self._arrow(self._operators[ALIGNMENT], held.target) for held in alignment.held)
+        yield from (self._arrow(self._operators[ALIGNMENT], held.target) for held in self._plan.held)
         between = {one.port.number: one.readers for one in self._plan.between}
         for placed in self._placed:
             name = self._operators[placed.name]

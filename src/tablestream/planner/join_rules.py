@@ -314,27 +314,31 @@ def stream_join(lowering: Lowering, node: StreamJoin) -> Made:
     pointer = Pointer(node.on, node.foreign)
     lowering.read_stream(node.left, records, node.left.key, pointer)
     lowering.read(node.right, rows, node.foreign)
-    keys, foreign = lowering.key_of(node.left), lowering.foreign_of(node.foreign)
-    values, history_us = (lowering.value_of(node.left), lowering.value_of(node.right)), history_of(node.right)
-    keep_left, compat = node.how == "left", lowering.mode.compat
-    operator: Operator = StreamTableJoin(keys, foreign, *values, keep_left=keep_left, atomic=not compat)
-    history = None
-    if history_us is not None:
-        history = History(history_us, f"{name}/{OBSERVED}")
-        operator = AsOfJoin(
-            keys,
-            foreign,
-            *values,
-            history_us,
-            keep_left=keep_left,
-            forgetful=compat,
-            atomic=not compat,
-            grace_us=None if node.grace is None else node.grace.period_us,
-            table_advances=node.grace is not None and node.grace.table_advances,
-            wall_clock_us=None if node.grace is None else node.grace.wall_clock_us,
-            corrections=node.corrections,
-        )
+    operator, history_us = _looking_up(lowering, node), history_of(node.right)
+    history = None if history_us is None else History(history_us, f"{name}/{OBSERVED}")
     table = Remembered(node.right, (operator.traces[-1].name,), node.foreign, history=history)
     reads = [records, rows]
     lowering.drafts.append(Draft(node, name, number, operator, reads, remembers=(table,), copied=node.copied))
     return Made(number, _many_to_one(node, pointer, node.key))
+
+
+def _looking_up(lowering: Lowering, node: StreamJoin) -> StreamTableJoin | AsOfJoin:
+    """The operator that looks rows up: as they are now or, in a versioned table, as of each record's time."""
+    keys, foreign = lowering.key_of(node.left), lowering.foreign_of(node.foreign)
+    values, history_us = (lowering.value_of(node.left), lowering.value_of(node.right)), history_of(node.right)
+    keep_left, compat = node.how == "left", lowering.mode.compat
+    if history_us is None:
+        return StreamTableJoin(keys, foreign, *values, keep_left=keep_left, atomic=not compat)
+    return AsOfJoin(
+        keys,
+        foreign,
+        *values,
+        history_us,
+        keep_left=keep_left,
+        forgetful=compat,
+        atomic=not compat,
+        grace_us=None if node.grace is None else node.grace.period_us,
+        table_advances=node.grace is not None and node.grace.table_advances,
+        wall_clock_us=None if node.grace is None else node.grace.wall_clock_us,
+        corrections=node.corrections,
+    )

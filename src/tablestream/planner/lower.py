@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import polars as pl
 
@@ -123,18 +124,24 @@ def _ending(lowering: Lowering, output: Output, index: int, final: set[Node]) ->
             return _End(output, want, None, Result.computed(output.node))
         lowering.wants.append(want)
         return _End(output, want, base, lowering.made[base].result)
-    number = 1 + lowering.produce(base)
-    path = (*path_from_base(output.node), _LAST)
-    read = Want((path, index), number, KEY_HASH, f"output {index + 1}[rows]")
-    lowering.read(output.node, read, output.node.key, latest_only=not output.tells_latest)
-    name, operator = f"output {index + 1}", _remembering(lowering, output, minimal=minimal, whole=whole)
+    operator = _remembering(lowering, output, minimal=minimal, whole=whole)
+    draft = _drafted(lowering, output, index, operator)
+    lowering.wants.append(want)
+    return _End(output, want, draft, Result.computed(output.node, latest=output.tells_latest))
+
+
+def _drafted(lowering: Lowering, output: Output, index: int, operator: Upsert | VersionedUpsert) -> Draft:
+    """Place the operator that remembers an output's rows."""
+    node, name = output.node, f"output {index + 1}"
+    number = 1 + lowering.produce(base_of(node))
+    read = Want(((*path_from_base(node), _LAST), index), number, KEY_HASH, f"{name}[rows]")
+    lowering.read(node, read, node.key, latest_only=not output.tells_latest)
     history = History(operator.history_us, name) if isinstance(operator, VersionedUpsert) else None
-    rows = Remembered(output.node, (operator.traces[0].name,), output.node.key, history=history)
+    rows = Remembered(node, (operator.traces[0].name,), node.key, history=history)
     remembers = (rows,) if output.before or history is not None else ()
     draft = Draft(None, name, number, operator, [read], remembers=remembers)
     lowering.drafts.append(draft)
-    lowering.wants.append(want)
-    return _End(output, want, draft, Result.computed(output.node, latest=output.tells_latest))
+    return draft
 
 
 def _remembering(
@@ -169,47 +176,61 @@ class _Finishing:
 
     def physical_plan(self) -> PhysicalPlan:
         """Make the physical plan."""
+        readers: dict[Node, list[Reader]] = {}
+        for read in self.lowering.reads:
+            readers.setdefault(read.base, []).append(self._reading[read.want])
+        alignment, made = self._alignment(readers), self.lowering.made
+        return PhysicalPlan(
+            mode=self.lowering.mode,
+            names=self.lowering.names,
+            rounds=self._rounds(alignment),
+            sources={source: tuple(readers.get(source, ())) for source in self._sources()},
+            between=tuple(
+                Between(port, made[base].result, made[base].round, tuple(readers[base]))
+                for base, port in self._between.items()
+            ),
+            endings=tuple(Ending(end.output, self._ports[end.want], end.result) for end in self.endings),
+        )
+
+    @cached_property
+    def _ports(self) -> dict[Want, Port]:
+        """The ports, with their numbers and ranks."""
         ranked = sorted(self.lowering.wants, key=lambda want: want.order)
         ranks = {want: rank for rank, want in enumerate(ranked, start=1)}
-        ports = {
+        return {
             want: Port(
                 ranks[want.into or want], rank, want.round, want.route, want.label, want.spread, want.copies
             )
             for want, rank in ranks.items()
         }
-        reading = {read.want: self._reader(read, ports) for read in self.lowering.reads}
-        readers: dict[Node, list[Reader]] = {}
-        for read in self.lowering.reads:
-            readers.setdefault(read.base, []).append(reading[read.want])
-        alignment = self._alignment(readers, reading)
-        made = self.lowering.made
-        between = {
-            base: Port(len(ports) + number, 0, made[base].round + 1, KEY_HASH, self.lowering.names[base])
+
+    @cached_property
+    def _reading(self) -> dict[Want, Reader]:
+        """The reader of each port that reads a view."""
+        return {read.want: self._reader(read) for read in self.lowering.reads}
+
+    @cached_property
+    def _between(self) -> dict[Node, Port]:
+        """The ports of the results that later rounds read."""
+        read, made = {read.base for read in self.lowering.reads}, self.lowering.made
+        return {
+            base: Port(
+                len(self._ports) + number, 0, made[base].round + 1, KEY_HASH, self.lowering.names[base]
+            )
             for number, base in enumerate(made, start=1)
-            if base in readers and not isinstance(base, Source)
+            if base in read and not isinstance(base, Source)
         }
-        return PhysicalPlan(
-            mode=self.lowering.mode,
-            names=self.lowering.names,
-            rounds=self._rounds(ports, between, reading, alignment),
-            sources={source: tuple(readers.get(source, ())) for source in self._sources()},
-            between=tuple(
-                Between(port, made[base].result, made[base].round, tuple(readers[base]))
-                for base, port in between.items()
-            ),
-            endings=tuple(Ending(end.output, ports[end.want], end.result) for end in self.endings),
-        )
 
     def _sources(self) -> list[Source]:
         """Every source of the plan, in the order of declaration."""
         nodes = ancestors(*(end.output.node for end in self.endings))
         return [node for node in nodes if isinstance(node, Source)]
 
-    def _reader(self, read: Read, ports: dict[Want, Port]) -> Reader:
+    def _reader(self, read: Read) -> Reader:
         """Finish a reader. One that counts late changes also knows the ports that receive them."""
         counting = self.lowering.counting.get(read.want)
         return Reader(
-            port=ports[read.want],
+            port=self._ports[read.want],
             node=read.view,
             schema=self._message_schema(read),
             key=read.key,
@@ -217,15 +238,15 @@ class _Finishing:
             inputs=read.inputs,
             latest_only=read.latest_only,
             counted_by=read.counted_by,
-            rejecting=() if counting is None else self._rejecting(counting[0], ports),
+            rejecting=() if counting is None else self._rejecting(counting[0]),
         )
 
-    def _rejecting(self, node: Node | None, ports: dict[Want, Port]) -> tuple[Port, ...]:
+    def _rejecting(self, node: Node | None) -> tuple[Port, ...]:
         """The ports that receive what the operators of a node drop."""
         asking = (end for end in self.endings if end.output.rejected)
-        return tuple(ports[end.want] for end in asking if node in ancestors(end.output.node))
+        return tuple(self._ports[end.want] for end in asking if node in ancestors(end.output.node))
 
-    def _alignment(self, readers: dict[Node, list[Reader]], reading: dict[Want, Reader]) -> Alignment | None:
+    def _alignment(self, readers: dict[Node, list[Reader]]) -> Alignment | None:
         """If records wait for each other, let those of the sources wait in the first round."""
         lowering, sources = self.lowering, self._sources()
         if lowering.mode.align is None:
@@ -236,7 +257,7 @@ class _Finishing:
         held = []
         readers.update((source, []) for source in sources)
         for (source, want), number in zip(waiting, numbers, strict=False):
-            reader, ordered = reading[want], source.ordered_by is not None
+            reader, ordered = self._reading[want], source.ordered_by is not None
             held.append(Held(number, reader.port, reader.schema, ordered))
             # Records that go to several shards are copied when they leave the buffer, not before.
             route = FOREIGN_HASH if reader.port.route == EVERY_SHARD else reader.port.route
@@ -255,17 +276,11 @@ class _Finishing:
                 return draft.operator.inputs[draft.inputs.index(want)]
         return keyed_changes(lowering.key_of(read.view), lowering.value_of(read.view))
 
-    def _rounds(
-        self,
-        ports: dict[Want, Port],
-        between: dict[Node, Port],
-        reading: dict[Want, Reader],
-        alignment: Alignment | None,
-    ) -> tuple[Round, ...]:
+    def _rounds(self, alignment: Alignment | None) -> tuple[Round, ...]:
         made = []
         for number in range(1, self.last + 1):
             drafts = [draft for draft in self.lowering.drafts if draft.round == number]
-            placed = tuple(self._placed(draft, ports, between, reading) for draft in drafts)
+            placed = tuple(map(self._placed, drafts))
             description = self._description(drafts)
             if alignment is not None and number == 1:
                 description = (*description, *alignment.description)
@@ -275,26 +290,20 @@ class _Finishing:
         tables = encode(stored_tables(self.lowering.drafts, made, self.lowering.names))
         return tuple(replace(work, tables=tables) for work in made)
 
-    def _placed(
-        self,
-        draft: Draft,
-        ports: dict[Want, Port],
-        between: dict[Node, Port],
-        reading: dict[Want, Reader],
-    ) -> Placed:
+    def _placed(self, draft: Draft) -> Placed:
         ends = [
-            ports[end.want]
+            self._ports[end.want]
             for end in self.endings
             if end.base in (draft, draft.base) and end.base is not None
         ]
-        if draft.base in between:
-            ends.append(between[draft.base])
+        if draft.base in self._between:
+            ends.append(self._between[draft.base])
         if draft.base is not None:
-            ends += [ports[want] for want in self.lowering.direct.get(draft.base, ())]
+            ends += [self._ports[want] for want in self.lowering.direct.get(draft.base, ())]
         operator = draft.operator.made_final() if draft.base in self.final else draft.operator
-        targets = tuple(tuple(ends) if want is None else (ports[want],) for want in draft.targets)
-        inputs = tuple(ports[want].number for want in draft.inputs)
-        rejecting = self._rejecting(draft.base, ports)
+        targets = tuple(tuple(ends) if want is None else (self._ports[want],) for want in draft.targets)
+        inputs = tuple(self._ports[want].number for want in draft.inputs)
+        rejecting, reading = self._rejecting(draft.base), self._reading
         shown = tuple(reading[want].shown if want in reading else draft.shown for want in draft.inputs)
         shown = shown if rejecting else ()
         where = "" if draft.base is None else draft.base.where

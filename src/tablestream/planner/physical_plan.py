@@ -19,6 +19,8 @@ from tablestream.topology.nodes import Expression, Fields, Node, Source
 if TYPE_CHECKING:
     import polars as pl
 
+    from tablestream.runtime.alignment import Held
+
 
 @dataclass(frozen=True)
 class Inputs:
@@ -182,14 +184,19 @@ class PhysicalPlan:
         return next((work.alignment.progress for work in self.rounds if work.alignment is not None), None)
 
     @property
+    def held(self) -> tuple[Held, ...]:
+        """The messages that wait in the first round, if records wait for each other."""
+        alignments = (work.alignment for work in self.rounds)
+        return tuple(held for one in alignments if one is not None for held in one.held)
+
+    @property
     def ends_in_place(self) -> bool:
         """Whether the last round makes all changes of a key in the shard that they belong to.
 
         No shuffle has to follow it then. A shard that a timer wakes runs after all others, which this leaves out.
         """
         outputs = {ending.port.number for ending in self.endings}
-        alignments = [work.alignment for work in self.rounds if work.alignment is not None]
-        passing = {held.target.number for one in alignments for held in one.held}
+        passing = {held.target.number for held in self.held}
         passing |= {reader.port.number for readers in self.sources.values() for reader in readers}
         passing |= {reader.port.number for between in self.between for reader in between.readers}
         rejecting = any(ending.output.rejected for ending in self.endings)
@@ -240,12 +247,7 @@ class PhysicalPlan:
 
     def bootstrap_readers(self, source: Source) -> tuple[Reader, ...]:
         """The readers of the rows that a source starts with. These rows do not wait for records."""
-        released = {
-            held.number: held.target
-            for work in self.rounds
-            if work.alignment is not None
-            for held in work.alignment.held
-        }
+        released = {held.number: held.target for held in self.held}
         return tuple(
             replace(reader, port=released.get(reader.port.number, reader.port))
             for reader in self.sources[source]

@@ -130,21 +130,26 @@ class Alignment:
         bound = lanes.bound()
         for held in self.held:
             spec = self.waiting(held)
-            index = TimeIndex.of(context, spec.name)
-            read, over = (BEGIN, BEGIN) if bound is None else self._range(bound)
-            stored = index.until(read)
-            new = [stored.clear()]
+            new = []
             for frame in inbox.get(held.number, ()):
-                first = context.marks.get(_ARRIVALS, 0)
-                context.marks[_ARRIVALS] = first + frame.height
-                new.append(self._message(held, spec, frame, lanes.floors, first))
-            goes = pl.lit(value=False) if bound is None else pl.col(TIME) < pl.lit(column([bound], self.time))
-            gone = pl.concat([stored, *new]).filter(goes)
+                numbered = frame.with_columns(context.number(frame.height, _ARRIVALS).alias(_ARRIVAL))
+                new.append(self._message(held, spec, numbered, lanes.floors))
+            gone = self._gone(new, bound, spec, context)
             if gone.height:
                 yield held.target, gone.drop(_INDEXED, _ARRIVAL, LIVE).rename({_EXISTS: LIVE})
-            nothing = pl.lit(None, spec.schema["v"]).alias("v")
-            left = stored.filter(goes).with_columns(pl.lit(value=False).alias(LIVE), nothing)
-            index.update(pl.concat([left, *new]).filter(~goes | ~pl.col(LIVE)), over)
+
+    def _gone(
+        self, new: Sequence[pl.DataFrame], bound: Any, spec: TraceSpec, context: Context
+    ) -> pl.DataFrame:
+        """Take the messages before a bound, and remember the others."""
+        index = TimeIndex.of(context, spec.name)
+        read, over = (BEGIN, BEGIN) if bound is None else self._range(bound)
+        stored = index.until(read)
+        goes = pl.lit(value=False) if bound is None else pl.col(TIME) < pl.lit(column([bound], self.time))
+        nothing = pl.lit(None, spec.schema["v"]).alias("v")
+        left = stored.filter(goes).with_columns(pl.lit(value=False).alias(LIVE), nothing)
+        index.update(pl.concat([left, *new]).filter(~goes | ~pl.col(LIVE)), over)
+        return pl.concat([stored, *new]).filter(goes)
 
     def _range(self, bound: Any) -> tuple[int, int]:
         """Return the last index time to read for messages before a bound, and the time before which none remain."""
@@ -152,15 +157,14 @@ class Alignment:
         return (at - 1, at) if self.time.is_integer() or self.time.is_temporal() else (at, at)
 
     def _message(
-        self, held: Held, spec: TraceSpec, frame: pl.DataFrame, floors: Mapping[str, Any], first: int
+        self, held: Held, spec: TraceSpec, numbered: pl.DataFrame, floors: Mapping[str, Any]
     ) -> pl.DataFrame:
-        """Messages in the form in which they wait: numbered, with the running maximum of their lanes."""
+        """Messages in the form in which they wait, with the running maximum of their lanes."""
         time = pl.col(TIME).cast(self.time)
         if not held.ordered:
             known = pl.col(PARTITION).replace_strict(floors, default=None, return_dtype=self.time)
             time = pl.max_horizontal(time, known)
-        number = pl.int_range(first, first + frame.height, dtype=pl.Int64).alias(_ARRIVAL)
-        rows = frame.rename({LIVE: _EXISTS}).with_columns(time, number, pl.lit(value=True).alias(LIVE))
+        rows = numbered.rename({LIVE: _EXISTS}).with_columns(time, pl.lit(value=True).alias(LIVE))
         rows = rows.with_columns(_indexed(pl.col(TIME), self.time).alias(_INDEXED))
         if ROW_TS in spec.schema and ROW_TS not in rows.columns:
             rows = rows.with_columns(pl.lit(None, pl.Int64).alias(ROW_TS))

@@ -41,6 +41,8 @@ FIELDS = [
     )
 ]
 SCHEMA = T.StructType(FIELDS)
+#: The columns' types in Arrow.
+KINDS = dict(zip(COLUMNS, (pa.int32(), pa.int32(), pa.int64(), pa.binary()), strict=True))
 #: A blob is cut where it would hold more rows or bytes than this, so that none grows beyond what Spark moves with ease.
 MAX_ROWS = 250_000
 #: Far below the 2 GB that an array of bytes, a row of Spark's and a record batch's column of text can have at most.
@@ -261,10 +263,8 @@ def record_batches(blobs: Iterable[Blob]) -> Iterator[pa.RecordBatch]:
 
 
 def _record_batch(blobs: list[Blob]) -> pa.RecordBatch:
-    columns = zip(*blobs, strict=True)
-    kinds = (pa.int32(), pa.int32(), pa.int64(), pa.binary())
-    arrays = [pa.array(column, kind) for column, kind in zip(columns, kinds, strict=True)]
-    return pa.RecordBatch.from_arrays(arrays, names=list(COLUMNS))
+    columns = zip(zip(*blobs, strict=True), KINDS.values(), strict=True)
+    return pa.RecordBatch.from_arrays([pa.array(*column) for column in columns], names=list(COLUMNS))
 
 
 def data_frame(blobs: Iterable[Blob]) -> pd.DataFrame:

@@ -77,9 +77,8 @@ class _Node:
     @property
     def mixing(self) -> str | None:
         """The user's name for it, if it changes the order of its rows whatever its input."""
-        if self.name == "Repartition" and self.text.endswith(
-            _COALESCE
-        ):  # reads partitions one after the other
+        # A coalesce reads partitions one after the other.
+        if self.name == "Repartition" and self.text.endswith(_COALESCE):
             return None
         return next((said for name, said in _MIXING.items() if self.name.startswith(name)), None)
 

@@ -162,11 +162,9 @@ class SourcePacker:
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Pack all record batches of a task."""
         dropped: Counter[tuple[str, str]] = Counter()
-        places = (
-            _FirstPlaces(self.ordered)
-            if self.bootstrap
-            else _Places(self.name, self.number, self.marks, self.ordered)
-        )
+        places: _FirstPlaces | _Places = _FirstPlaces(self.ordered)
+        if not self.bootstrap:
+            places = _Places(self.name, self.number, self.marks, self.ordered)
         for table in _gathered(batches):
             frame = places.put(frame_of(in_utc(table)).with_columns(_TIME_THERE_IS))
             frame = frame.with_columns(self._reason(frame.columns).alias(_REASON))
@@ -178,11 +176,7 @@ class SourcePacker:
             self._check_times(accepted)
             packed = [blob for port in self.rejecting for blob in self._tell(port, rejected)]
             packed += [blob for one in self.consumers for blob in self._pack(one, one.of(accepted))]
-            if self.progress is not None and (timed := frame.filter(pl.col(TIME).is_not_null())).height:
-                lane = pl.col(PARTITION) if self.lanes else pl.lit(f"{self.number:04d}")
-                own = [~pl.col("__timeless").alias(TIMED)] if "__timeless" in timed.columns else []
-                progress = progress_of(timed.select(*ROOT, *own), lane, timed["__now"][0])
-                packed += blobs.pack(self.progress, progress, self.shards)
+            packed += self._pack_progress(frame.filter(pl.col(TIME).is_not_null()))
             yield from blobs.record_batches(packed)
         yield from blobs.record_batches(blobs.counters(0, dropped))
 
@@ -246,6 +240,15 @@ class SourcePacker:
             # A writer numbers records, and each may become several: a repeat has the same element, too.
             messages = messages.with_columns(pl.col(NUMBER) * _ELEMENTS + frame[_ELEMENT])
         return blobs.pack(consumer.port, messages, self.shards)
+
+    def _pack_progress(self, timed: pl.DataFrame) -> Iterator[blobs.Blob]:
+        """If records wait for each other: how far the source partitions have come, from the records with a time."""
+        if self.progress is None or timed.is_empty():
+            return
+        lane = pl.col(PARTITION) if self.lanes else pl.lit(f"{self.number:04d}")
+        own = [~pl.col("__timeless").alias(TIMED)] if "__timeless" in timed.columns else []
+        progress = progress_of(timed.select(*ROOT, *own), lane, timed["__now"][0])
+        yield from blobs.pack(self.progress, progress, self.shards)
 
 
 def _split(frame: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:

@@ -253,19 +253,11 @@ def _with_images(rows: DataFrame, ending: Ending) -> DataFrame:
     """Show each change as the rows before and after it, with the change types of Delta's change data feed."""
     names = [one.name for one in ending.output.node.value]
     live, old = F.col("_change_type") == "upsert", F.col("__old")
-    new = (
-        F.struct(*(quoted(name).alias(name) for name in names))
-        if names
-        else F.struct(F.lit(None).alias("__nothing"))
-    )
-
-    def image(kind: str, value: Column) -> Column:
-        return F.struct(F.lit(kind).alias("kind"), value.alias("value"))
-
+    new = internal(_struct(list(map(sink.quoted, names))))
     images = (
-        F.when(live & old.isNull(), F.array(image("insert", new)))
-        .when(live, F.array(image("update_preimage", old), image("update_postimage", new)))
-        .when(old.isNotNull(), F.array(image("delete", old)))
+        F.when(live & old.isNull(), F.array(_image("insert", new)))
+        .when(live, F.array(_image("update_preimage", old), _image("update_postimage", new)))
+        .when(old.isNotNull(), F.array(_image("delete", old)))
     )
     shown = rows.select("*", F.posexplode(images).alias("__image", "__row"))
     key = [quoted(one.name) for one in ending.output.node.key]
@@ -274,6 +266,10 @@ def _with_images(rows: DataFrame, ending: Ending) -> DataFrame:
     order = F.col("_order").withField("image", F.col("__image")).alias("_order")
     latest = ["_is_latest"] if ending.output.tells_latest else []
     return shown.select(*key, *value, kind, "_timestamp", *latest, order)
+
+
+def _image(kind: str, value: Column) -> Column:
+    return F.struct(F.lit(kind).alias("kind"), value.alias("value"))
 
 
 def plan_of(

@@ -16,7 +16,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
-from pyspark.sql.types import StructField, StructType, TimestampType
+from pyspark.sql.types import StructType, TimestampType
 
 from tablestream.arguments import checked_name
 from tablestream.calling import user_line
@@ -29,7 +29,6 @@ from tablestream.options import Alignment, Compat, Emit, OutputSpec, Tombstones
 from tablestream.planner.physical_plan import PhysicalPlan
 from tablestream.spark.births import ShardWatch
 from tablestream.spark.bootstrap import written_once
-from tablestream.spark.columns import spark_type
 from tablestream.spark.interrupts import let_ctrl_c_interrupt
 from tablestream.spark.outputs import Output, check_apart, check_outputs, write_outputs
 from tablestream.spark.plan import diagram_of, lowered, numbered, plan_of, query_frame, split
@@ -38,6 +37,7 @@ from tablestream.spark.session import configured
 from tablestream.spark.stored_plan import check_plan
 from tablestream.topology.graph import history_of
 from tablestream.topology.nodes import Node
+from tablestream.values import schema_of
 
 if TYPE_CHECKING:
     from tablestream.metrics.query_metrics import QueryMetrics
@@ -408,11 +408,7 @@ def _types(output: OutputRequest) -> tuple[StructType, StructType]:
     """The key and value columns of an output's changes, without those that the library adds."""
     if output.spec.rejected:
         return StructType(), _REJECTED
-    key, value = (
-        StructType([StructField(one.name, spark_type(one)) for one in fields])
-        for fields in (output.node.key, output.node.value)
-    )
-    return key, value
+    return schema_of(output.node.key), schema_of(output.node.value)
 
 
 def _keyed(output: OutputRequest) -> Sink:

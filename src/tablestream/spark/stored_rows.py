@@ -61,8 +61,8 @@ class StoredRows:
         state = ShardState(store, MemoryCache(), self.table.traces, self.table.fingerprint)
         kinds = {one.name: one.type for one in self.opened.fields}
         for frame in self.table.frames(state, polars_types, self.as_of_us):
-            for part in self.opened.record_batches(frame):
-                yield wide(kinds, len(next(iter(part.values()))), part)
+            for rows, part in self.opened.record_batches(frame):
+                yield wide(kinds, rows, part)
 
 
 def _layout(table: StoredTable) -> Layout:
@@ -129,12 +129,17 @@ def moment_of(spark: SparkSession, table: StoredTable, as_of: Any) -> int:
             hint="Give the table a history=, or omit as_of=.",
             where=user_line(),
         )
-    if isinstance(as_of, str | datetime):
-        row = spark.range(1).select(F.unix_micros(F.lit(as_of).try_cast(T.TimestampType()))).first()
+    return checked_time(spark, as_of, "as_of")
+
+
+def checked_time(spark: SparkSession, given: Any, argument: str) -> int:
+    """Return a time in microseconds since 1970, as Spark casts it; raise if it is none."""
+    if isinstance(given, str | datetime):
+        row = spark.range(1).select(F.unix_micros(F.lit(given).try_cast(T.TimestampType()))).first()
         if row is not None and row[0] is not None:
             return int(row[0])
     raise ArgumentError(
-        f"as_of={as_of!r} is not a time.",
+        f"{argument}={given!r} is not a time.",
         hint='Give a datetime, or a text such as "2024-01-02 12:00".',
         where=user_line(),
     )

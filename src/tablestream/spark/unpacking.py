@@ -60,8 +60,10 @@ class Opened:
         """The columns of the DataFrame."""
         return pa.ipc.read_schema(pa.BufferReader(self.schema))
 
-    def record_batches(self, frame: pl.DataFrame, rows: int = ROWS) -> Iterator[dict[str, pa.Array]]:
-        """Turn messages into columns of the Arrow types, a bounded number of rows at a time.
+    def record_batches(
+        self, frame: pl.DataFrame, rows: int = ROWS
+    ) -> Iterator[tuple[int, dict[str, pa.Array]]]:
+        """Turn messages into columns of the Arrow types, a bounded number of rows at a time; yield both.
 
         A hop that a message did not take is 0, and an absent row time null; any other column must exist.
         """
@@ -76,7 +78,7 @@ class Opened:
                 arrays = [_array(column) for column in piece.cast(fields).columns]
                 if self.nested:
                     arrays = [pa.StructArray.from_arrays(arrays, fields=list(fields))]
-                yield dict(zip(schema.names, arrays, strict=True))
+                yield piece.num_rows, dict(zip(schema.names, arrays, strict=True))
 
 
 def _array(column: pa.ChunkedArray) -> pa.Array:
@@ -125,14 +127,12 @@ class ChangeUnpacker:
         self, one: Opened, head: dict[str, int], held: Sequence[blobs.Blob]
     ) -> Iterator[pa.RecordBatch]:
         for messages in blobs.decode(other.blob for other in held):
-            for part in one.record_batches(messages, rows_together(self.opened)):
-                rows = len(next(iter(part.values())))
+            for rows, part in one.record_batches(messages, rows_together(self.opened)):
                 yield self._wide(rows, {name: _repeat(number, rows) for name, number in head.items()} | part)
 
     def _wide(self, rows: int, columns: dict[str, pa.Array]) -> pa.RecordBatch:
-        kinds = dict(zip(blobs.COLUMNS, (pa.int32(), pa.int32(), pa.int64(), pa.binary()), strict=True))
-        kinds |= {one.name: one.type for opened in self.opened for one in opened.fields}
-        return wide(kinds, rows, columns)
+        kinds = {one.name: one.type for opened in self.opened for one in opened.fields}
+        return wide(blobs.KINDS | kinds, rows, columns)
 
 
 @dataclass(frozen=True)
@@ -191,8 +191,7 @@ class OutputUnpacker:
     def _output(self, one: Opened, frames: list[pl.DataFrame]) -> Iterator[pa.RecordBatch]:
         changes = in_order(frames, hop_columns(self.hops))
         ordered = changes.with_columns(self._order(one.numbered_by))
-        for part in one.record_batches(ordered, rows_together(self.opened)):
-            rows = len(next(iter(part.values())))
+        for rows, part in one.record_batches(ordered, rows_together(self.opened)):
             yield self._wide(rows, {"__port": _repeat(one.port, rows), **part})
 
     def _wide(self, rows: int, columns: dict[str, pa.Array]) -> pa.RecordBatch:

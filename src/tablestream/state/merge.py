@@ -8,16 +8,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
-from tablestream.state.positions import all_same, stable_order, starts
+from tablestream.state.positions import MIX, all_same, stable_order, starts
 from tablestream.state.run import LIVE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from tablestream.state.trace import TraceSpec
-
-#: An odd constant (2**64 over the golden ratio) that spreads one hash before another is added.
-_MIX = np.int64(-7046029254386353131)
 
 
 def runs_to_merge(rows: Sequence[int]) -> int:
@@ -147,7 +144,7 @@ def _first_by_hash(stacked: pl.DataFrame, spec: TraceSpec) -> pl.Series | None:
     if spec.unique and spec.unique_hash is None:
         return None
     hashes = stacked[spec.hash].to_numpy()
-    identity = hashes if spec.unique_hash is None else (hashes * _MIX) ^ stacked[spec.unique_hash].to_numpy()
+    identity = hashes if spec.unique_hash is None else (hashes * MIX) ^ stacked[spec.unique_hash].to_numpy()
     order = stable_order(identity)
     first = starts(identity[order])
     later = np.flatnonzero(~first)

@@ -20,6 +20,8 @@ Bools = npt.NDArray[np.bool_]
 # Nanoseconds a value, NumPy and Polars. 1,000 random values: 13 and 218; 100,000: 64 and 34; 1,000,000: 90 and 40.
 # Sorted runs one after the other: 4 and 188, 7 and 8, 8 and 9.
 _FEW = 10_000
+#: An odd constant (2**64 over the golden ratio) that spreads one hash before another is added.
+MIX = np.int64(-7046029254386353131)
 
 
 def stable_order(values: Ints) -> Ints:

@@ -89,14 +89,7 @@ def _checked(actual: object) -> DataFrame:
 def _wanted(found: Rows, expected: GivenRows | Rows) -> tuple[list[str], list[Cells]]:
     """The expected rows as text, in the types of those that were found, and the names of their columns."""
     if isinstance(expected, Rows):
-        others = [name for name in expected.columns if name not in found.columns]
-        if others:
-            raise ArgumentError(
-                f"The rows that were found have no column {', '.join(others)}.",
-                hint=f"They have {', '.join(found.columns)}.",
-                where=user_line(),
-            )
-        return expected.columns, list(expected.cells)
+        return _of_rows(found, expected)
     given: GivenRows = expected if isinstance(expected, str) else list(expected)
     columns = found.columns
     if not isinstance(given, str) and any(
@@ -110,9 +103,21 @@ def _wanted(found: Rows, expected: GivenRows | Rows) -> tuple[list[str], list[Ce
     shown_names = [one.name for one in schema if one.name in found.columns]
     table = typed(found.spark, schema, names, rows)
     cells = _plain_cells(found, table.select(shown_names), schema)
-    return shown_names, list(
-        Rows.of(frame_of_table(found.spark, table, schema)).cells
-    ) if cells is None else cells
+    if cells is None:
+        cells = list(Rows.of(frame_of_table(found.spark, table, schema)).cells)
+    return shown_names, cells
+
+
+def _of_rows(found: Rows, expected: Rows) -> tuple[list[str], list[Cells]]:
+    """The same for rows that a driver returned: they have texts already."""
+    others = [name for name in expected.columns if name not in found.columns]
+    if others:
+        raise ArgumentError(
+            f"The rows that were found have no column {', '.join(others)}.",
+            hint=f"They have {', '.join(found.columns)}.",
+            where=user_line(),
+        )
+    return expected.columns, list(expected.cells)
 
 
 def _plain_cells(found: Rows, table: pa.Table, schema: T.StructType) -> list[Cells] | None:

@@ -6,10 +6,6 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from pyspark.sql import SparkSession
-from pyspark.sql import functions as F
-from pyspark.sql import types as T
-
 from tablestream.arguments import checked_length
 from tablestream.calling import user_line
 from tablestream.connectors.memory import sortable, to_memory
@@ -23,7 +19,7 @@ from tablestream.spark.bootstrap import first_rows
 from tablestream.spark.build import Builder
 from tablestream.spark.plan import lowered, outputs_frame, split
 from tablestream.spark.runner import OutputRequest
-from tablestream.spark.stored_rows import StoredRows, check_history, chosen, moment_of, shown
+from tablestream.spark.stored_rows import StoredRows, check_history, checked_time, chosen, moment_of, shown
 from tablestream.state.cache import MemoryCache
 from tablestream.state.sealed import unseal
 from tablestream.streams import Stream
@@ -119,7 +115,7 @@ class Driver:
         self._results = [Results(ending) for ending in self._plan.endings]
         self._state, self._cache = State(), MemoryCache()
         self._micro_batch, self._counts = 0, dict[str, int]()
-        self._now_us = 0 if now is None else _micros(self._spark, now)
+        self._now_us = 0 if now is None else checked_time(self._spark, now, "now")
 
     def __repr__(self) -> str:
         count = f"{self._micro_batch} micro-batch{'' if self._micro_batch == 1 else 'es'}"
@@ -364,6 +360,12 @@ def _requested(outputs: Sequence[Any]) -> list[OutputRequest]:
         wanted.append(one if isinstance(one, OutputRequest) else one.to(to_memory("testing")))
     if not wanted:
         raise ArgumentError("A driver needs an output.", hint="Give it a table.", where=user_line())
+    _check_together(wanted)
+    return wanted
+
+
+def _check_together(wanted: Sequence[OutputRequest]) -> None:
+    """Refuse outputs of one name, and of several sessions."""
     names = [one.name for one in wanted]
     if len(set(names)) < len(names):
         raise ArgumentError(
@@ -377,16 +379,3 @@ def _requested(outputs: Sequence[Any]) -> list[OutputRequest]:
             hint="Create all of them from frames of one session.",
             where=user_line(),
         )
-    return wanted
-
-
-def _micros(spark: SparkSession, now: str | datetime) -> int:
-    """A time in microseconds since 1970."""
-    row = spark.range(1).select(F.unix_micros(F.lit(now).try_cast(T.TimestampType()))).first()
-    if row is None or row[0] is None:
-        raise ArgumentError(
-            f"now={now!r} is not a time.",
-            hint='Give a datetime, or a text such as "2024-01-02 12:00".',
-            where=user_line(),
-        )
-    return int(row[0])

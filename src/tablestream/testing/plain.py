@@ -37,8 +37,7 @@ def plain_columns(
     """Return the columns of rows, in the types in which Spark hands them over; None if one is not plain."""
     if spark.conf.get(_LARGE) == "true":
         return None
-    is_utc = spark.conf.get(_TIME_ZONE) == "UTC"
-    columns = []
+    is_utc, columns = in_utc(spark), []
     for at, kind in enumerate(kinds):
         column = _column(kind, [row[at] for row in rows], is_utc=is_utc)
         if column is None:
@@ -59,12 +58,10 @@ def plain_text(value: Any, kind: T.DataType, known: Mapping[str, str | None], *,
     """
     if value is None:
         return None
-    if type(kind) in _INTEGERS or _is_text(kind):
+    if type(kind) in _INTEGERS or _is_text(kind) or isinstance(kind, T.DateType):
         return str(value)
     if isinstance(kind, T.BooleanType):
         return "true" if value else "false"
-    if isinstance(kind, T.DateType):
-        return str(value)
     if isinstance(kind, T.TimestampType) and is_utc:
         text = str(value.replace(tzinfo=None))
         return text.rstrip("0") if "." in text else text

@@ -82,13 +82,7 @@ def typed(
     """
     kinds = _kinds(spark, schema, names)
     texts = [_are_texts([row[at] for row in rows], kind) for at, kind in enumerate(kinds)]
-    for name, kind, is_text in zip(names, kinds, texts, strict=True):
-        if is_text and _has_other_keys(kind):
-            raise ArgumentError(
-                f"The column {name} is a {kind.simpleString()}, which has no text: keys in JSON are strings.",
-                hint="Give its values as Python's dictionaries.",
-                where=user_line(),
-            )
+    _check_texts(names, kinds, texts)
     arrays = plain_columns(spark, kinds, rows) or _evaluated(spark, names, kinds, texts, rows)
     fold = folding(spark)
     place = {fold(name): at for at, name in enumerate(names)}
@@ -162,6 +156,17 @@ def _are_texts(cells: Sequence[Any], kind: T.DataType) -> bool:
     """Whether the cells of a column are to be read from texts."""
     given = [one for one in cells if one is not None]
     return not isinstance(kind, T.StringType) and bool(given) and all(isinstance(one, str) for one in given)
+
+
+def _check_texts(names: Sequence[str], kinds: Sequence[T.DataType], texts: Sequence[bool]) -> None:
+    """Refuse texts in a column whose type has none."""
+    for name, kind, is_text in zip(names, kinds, texts, strict=True):
+        if is_text and _has_other_keys(kind):
+            raise ArgumentError(
+                f"The column {name} is a {kind.simpleString()}, which has no text: keys in JSON are strings.",
+                hint="Give its values as Python's dictionaries.",
+                where=user_line(),
+            )
 
 
 def _has_other_keys(kind: T.DataType) -> bool:

@@ -105,7 +105,7 @@ class RecordReader:
     def _one(
         self, key: bytes | None, value: bytes | None, usual: Callable[[bytes], Event | None]
     ) -> tuple[Event, Row | None, Wire | None]:
-        datum = _NO_DATUM if key is None else self._datum(key, "key")
+        datum = _NO_DATUM if key is None else self._datum(key)
         event = _TOMBSTONE if value is None else usual(value) or self._event(value, datum.value)
         if event.op not in _KEYED:
             return event, None, None
@@ -122,11 +122,11 @@ class RecordReader:
         except UnreadableError as error:
             raise UnreadableError(f"the value cannot be decoded: {error}") from error
 
-    def _datum(self, payload: bytes, part: str) -> Datum:
+    def _datum(self, key: bytes) -> Datum:
         try:
-            return self.reader.datum(payload)
+            return self.reader.datum(key)
         except UnreadableError as error:
-            raise UnreadableError(f"the {part} cannot be decoded: {error}") from error
+            raise UnreadableError(f"the key cannot be decoded: {error}") from error
 
     def _header(self, payload: bytes, name: str) -> Datum:
         try:

@@ -28,7 +28,7 @@ class Modes:
     ----------
     decimals
         ``decimal.handling.mode``.
-    time
+    times
         The unit of times, or a unit for each column that is named; ``""`` is for all others.
     binary
         ``binary.handling.mode``.

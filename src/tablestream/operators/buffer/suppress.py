@@ -170,7 +170,7 @@ class Suppress(Operator):
             keys = index.first(count)
             if keys.height < count or not size_bytes:
                 return keys
-            held = context.trace(_HELD).lookup(keys.select(KEY_HASH, *self.keys))
+            held = context.trace(_HELD).lookup(keys)
             if sum(self._sizes(held) or ()) >= size_bytes:
                 return keys
             count *= 2
@@ -233,9 +233,8 @@ class _Buffer:
     sizes: list[int] | None
     context: Context
     held: dict[int, _Held] = field(default_factory=dict)
-    _left: list[tuple[int, int, int]] = field(
-        default_factory=list
-    )  # row, message that caused the emission, order there
+    #: Rows that were emitted: the row, the message that caused it, and its order there.
+    _left: list[tuple[int, int, int]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         """Load the held rows."""

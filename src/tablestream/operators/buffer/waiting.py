@@ -24,9 +24,7 @@ ARRIVALS = "arrivals"
 
 def numbered(new: pl.DataFrame, columns: Sequence[str], context: Context) -> pl.DataFrame:
     """Number arriving rows: ``_seq``, ``_step``, and some columns, with arrival number and wall-clock time added."""
-    first = context.marks.get(ARRIVALS, 0)
-    context.marks[ARRIVALS] = first + new.height
-    numbers = pl.int_range(first, first + new.height, dtype=pl.Int64, eager=True).alias(ARRIVAL)
+    numbers = context.number(new.height, ARRIVALS).alias(ARRIVAL)
     now = pl.lit(0 if context.clock is None else context.clock.now_us, pl.Int64).alias(ARRIVED)
     return new.with_columns(numbers, now).select(SEQ, STEP, *columns)
 

@@ -16,7 +16,7 @@ from tablestream.operators.captured.capture import (
     is_known,
     snapshot_place,
 )
-from tablestream.operators.events import bools, ints, previous, run_start, same_rows
+from tablestream.operators.events import bools, ints, latest, previous, run_start, same_rows
 from tablestream.operators.operator import Context
 from tablestream.operators.reasons import UNKNOWN_VALUE
 from tablestream.state.changes import KEY_HASH, LIVE, SEQ, STEP, TS, last_by, number_keys
@@ -71,13 +71,8 @@ class Rows:
             said.field("moved_to"),
             said.field("transaction"),
         )
-        nothing = [
-            pl.lit(None, kind).alias(name)
-            for name, kind in arrived.schema.items()
-            if name not in stored.columns and name != SEQ
-        ]
-        known = stored.with_columns(pl.lit(0, pl.Int64).alias(SEQ), *nothing).select(arrived.columns)
-        every = pl.concat([known, arrived])
+        known = stored.with_columns(pl.lit(0, pl.Int64).alias(SEQ))
+        every = pl.concat([known, arrived], how="diagonal")  # the state has none of the other fields
         (kid,) = number_keys(KEY_HASH, list(keys), [every])
         frame = every.with_columns(kid).sort("_kid", SEQ)
         return cls(frame.drop("_kid"), ints(frame["_kid"]), tuple(keys))
@@ -142,15 +137,13 @@ class Rows:
         return found
 
     @property
-    def _since(self) -> Ints:
-        """Where the row begins that exists at each place: behind the last delete."""
-        begins = starts(self.kid) | previous(~self.live, starts(self.kid), np.True_)
-        return run_start(begins)
+    def _begins(self) -> Bools:
+        """Whether a row may begin at each place: the first of a key, or the one behind a delete."""
+        return starts(self.kid) | previous(~self.live, starts(self.kid), np.True_)
 
     def _source(self, is_unknown: Bools) -> Ints:
         """The position from which each row has the value of a column; -1: none."""
-        last = np.maximum.accumulate(np.where(is_unknown | ~self.live, -1, np.arange(len(is_unknown))))
-        return np.where(last >= self._since, last, -1)
+        return latest(~is_unknown & self.live, self._begins)
 
     def _lost(self, unknown: dict[int, Bools], source: dict[int, Ints], *, follows_moves: bool) -> Bools:
         """Whether a change has a value that nobody will know."""
@@ -159,9 +152,8 @@ class Rows:
             missing |= is_unknown & (source[number] < 0) & self.live
         seq = ints(self.frame[SEQ])
         if follows_moves:
-            begin = self._since
             moved = bools(self.frame["moved_from"].is_not_null()) | (seq == 0)
-            missing &= ~moved[begin]
+            missing &= ~moved[run_start(self._begins)]
         return missing & (seq > 0)
 
     def _with(
@@ -178,19 +170,23 @@ class Rows:
             still[number] = is_unknown & (source[number] < 0) & self.live
             count = int((takes & (ints(self.frame[SEQ]) > 0)).sum())
             context.dropped[filled(columns[number])] += count
-        open_ = [np.where(mask, number, -1) for number, mask in still.items()]
-        numbers = pl.DataFrame([pl.Series(str(n), one, dtype=pl.Int16) for n, one in enumerate(open_)])
-        lists = numbers.select(pl.concat_list(pl.all()).list.eval(pl.element().filter(pl.element() >= 0)))
-        unknown_now = lists.to_series()
+        unknown_now = _numbers(still)
         frame = self.frame.with_columns(
             pl.when(LIVE).then(value.to_struct("v")).alias("v"),
             pl.when(unknown_now.list.len() > 0).then(unknown_now).alias(UNKNOWN),
         )
         return Rows(frame, self.kid, self.keys)
 
-    def newest(self, schema: pl.Schema) -> pl.DataFrame:
+    def newest(self) -> pl.DataFrame:
         """The last row of each key, if it says something new."""
         wanted = self.changed | bools((self.frame[SEQ] > 0) & self.frame[NAMED].is_not_null())
         frame = self.frame.with_columns(pl.Series("_wanted", wanted), pl.Series("_kid", self.kid))
         last = last_by(frame.filter("_wanted"), frame.filter("_wanted")["_kid"])
-        return last.filter(pl.col(SEQ) > 0).select(list(schema))
+        return last.filter(pl.col(SEQ) > 0)
+
+
+def _numbers(masks: dict[int, Bools]) -> pl.Series:
+    """For each row, the numbers of the columns whose mask is set."""
+    columns = [pl.Series(str(n), np.where(mask, n, -1), dtype=pl.Int16) for n, mask in masks.items()]
+    numbers = pl.concat_list(pl.all()).list.eval(pl.element().filter(pl.element() >= 0))
+    return pl.DataFrame(columns).select(numbers).to_series()

@@ -224,7 +224,7 @@ class CapturedTable(Operator):
         )
         new = state.join(stored, on=["partition", "position", "place", "last"], how="anti", nulls_equal=True)
         columns = pl.col("partition").alias(_PARTITION_HASH), pl.lit(value=True).alias(LIVE)
-        trace.insert(new.with_columns(columns).select(list(trace.spec.schema)))
+        trace.insert(new.with_columns(columns))
 
     def _last_of_commits(self, changes: pl.DataFrame) -> pl.DataFrame:
         """The last change of each key at each position."""
@@ -243,7 +243,7 @@ class CapturedTable(Operator):
         rows = rows.filled(self.columns, context, follows_moves=self.follows_moves)
         moved = self._moved(keys, rows, context)
         yield Emission(0, self._emitted(rows, moved))
-        trace.insert(rows.newest(trace.spec.schema))
+        trace.insert(rows.newest())
 
     def _moved(self, keys: pl.DataFrame, rows: Rows, context: Context) -> Bools:
         """Whether each row goes to the one shard that knows moved rows; from the row that was moved here on."""
@@ -352,7 +352,7 @@ class CapturedTable(Operator):
             pl.lit(None, pl.List(pl.Int16())).alias(UNKNOWN),
             pl.lit(None, pl.String()).alias(NAMED),
         )
-        context.trace(_ROWS).insert(gone.select(list(context.trace(_ROWS).spec.schema)))
+        context.trace(_ROWS).insert(gone)
         numbers = pl.int_range(pl.len(), dtype=pl.Int64)
         if self.follows_moves:
             keys = gone.select(KEY_HASH, *self.keys)

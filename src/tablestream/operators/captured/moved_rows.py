@@ -35,7 +35,7 @@ from tablestream.operators.captured.captured_table import (
     changes_of_captured,
 )
 from tablestream.operators.events import touched_keys
-from tablestream.operators.operator import NUMBER, PARENT, Context, Emission, Operator, keyed_rows
+from tablestream.operators.operator import NUMBER, PARENT, Context, Emission, Operator, keyed_changes
 from tablestream.operators.reasons import UNKNOWN_VALUE
 from tablestream.state.changes import KEY_HASH, LIVE, SEQ, STEP, TS, number_keys
 from tablestream.state.positions import gather
@@ -74,7 +74,7 @@ class MovedRows(Operator):
 
     @property
     def outputs(self) -> tuple[pl.Schema, ...]:
-        return (keyed_rows(self.keys, {"v": self.value}),)
+        return (keyed_changes(self.keys, self.value),)
 
     @property
     def traces(self) -> tuple[TraceSpec, ...]:
@@ -183,13 +183,8 @@ class _Moves:
             self._leave(move, parts, seq)
             return True
         if live and move is not None:
-            if not self._left[move] or self._left[move][0] is None:
-                if -1 in parts:
-                    self._awaited[move].append(kid)
-                    return False
-                self._left[move].append(None)
-            else:
-                self._fill(parts, self._left[move].popleft())
+            if not self._come(move, parts, kid):
+                return False
         elif live:
             self._fill(parts, self._rows.get(kid))
         if live and -1 in parts:
@@ -198,6 +193,18 @@ class _Moves:
         self._rows[kid] = parts if live else None
         self._changed.add(kid)
         self._emitted.append((seq, len(self._emitted), at, self._rows[kid]))
+        return True
+
+    def _come(self, move: str, parts: Parts, kid: int) -> bool:
+        """Fill a row that was moved here from the one that left; return whether it need not wait for that."""
+        left = self._left[move]
+        if left and left[0] is not None:
+            self._fill(parts, left.popleft())
+        elif -1 in parts:
+            self._awaited[move].append(kid)
+            return False
+        else:
+            left.append(None)
         return True
 
     def _leave(self, move: str, parts: Parts, seq: int) -> None:
@@ -252,10 +259,8 @@ class _Moves:
         parts = [self._rows[kid] for kid in changed]
         rows = self._messages[[place[kid] for kid in changed]].select(KEY_HASH, *self._operator.keys)
         exists = pl.Series(LIVE, [one is not None for one in parts], dtype=pl.Boolean)
-        trace = self._context.trace(_ROWS)
-        trace.insert(
-            rows.with_columns(exists, self._values(parts).alias("v")).select(list(trace.spec.schema))
-        )
+        changes = rows.with_columns(exists, self._values(parts).alias("v"))
+        self._context.trace(_ROWS).insert(changes)
         self._store_leaving()
         self._store_waiting()
 
@@ -284,18 +289,8 @@ class _Moves:
         schema = trace.spec.schema
         if before.is_empty() and rows.is_empty():
             return
-        first = self._context.marks.get(_ARRIVALS, 0)
-        self._context.marks[_ARRIVALS] = first + rows.height
-        numbers = pl.int_range(first, first + rows.height, dtype=pl.Int64).alias(_ORDER)
+        numbers = self._context.number(rows.height, _ARRIVALS).alias(_ORDER)
         zero, there = pl.lit(0, pl.Int64).alias(_HASH), pl.lit(value=True).alias(LIVE)
-        gone = before.select(_ORDER).with_columns(
-            zero,
-            pl.lit(value=False).alias(LIVE),
-            *(
-                pl.lit(None, kind).alias(column)
-                for column, kind in schema.items()
-                if column not in {_ORDER, _HASH, LIVE}
-            ),
-        )
+        gone = before.select(_ORDER, zero, pl.lit(value=False).alias(LIVE))
         new = rows.with_columns(numbers, zero, there).select(list(schema)).cast(schema)
-        trace.insert(pl.concat([gone.select(list(schema)), new]))
+        trace.insert(pl.concat([gone, new], how="diagonal"))

@@ -31,8 +31,9 @@ import polars as pl
 
 from tablestream.errors import CaptureError
 from tablestream.operators.captured.capture import CAPTURE, CONTROL, TYPE
+from tablestream.operators.captured.captured_table import CapturedTable
 from tablestream.operators.events import touched_keys
-from tablestream.operators.operator import NUMBER, PARENT, Context, Emission, Operator, keyed_rows
+from tablestream.operators.operator import NUMBER, PARENT, Context, Emission, Operator
 from tablestream.operators.reasons import INCOMPLETE
 from tablestream.state.changes import (
     FOREIGN_HASH,
@@ -131,24 +132,21 @@ class TransactionGate(Operator):
             arrived.filter(~pl.col(TRANSACTION).is_in(again)), stored, set(released[TRANSACTION]), context
         )
         found = [*again, *released.filter(pl.col(_EXPECTED) != 0)[TRANSACTION]]
-        last = max((int(one[SEQ].max()) for one in inputs if one.height), default=0)  # type: ignore[arg-type]
-        if context.clock is not None and context.clock.tick is not None:
-            last = context.clock.tick
-        yield Emission(0, self._releases(found, last, context))
+        yield Emission(0, self._releases(found, _cause(inputs, context), context))
 
     def _line(self, ends: pl.DataFrame, context: Context) -> pl.DataFrame:
         """The transactions that stand in line, with those that end now; in their order."""
         stored = context.trace(_LINE).scan().sort(_ORDER).drop(LIVE)
         found = ends.select(pl.col("v").struct.unnest(), TS).unique("c0", keep="first", maintain_order=True)
         names = found.select(pl.col("c0").alias(TRANSACTION)).with_columns(_hashed())
-        known = set(context.trace(_ENDED).lookup(names.select(_HASH, TRANSACTION))[TRANSACTION])
-        first, now = context.marks.get(_ENDS, 0), 0 if context.clock is None else context.clock.now_us
+        known = set(context.trace(_ENDED).lookup(names)[TRANSACTION])
+        now = 0 if context.clock is None else context.clock.now_us
+        numbers = context.number(found.height, _ENDS)
         new = [
-            (0, first + n, name, time, self._expected(tables or [], counts or []), now)
-            for n, (name, tables, counts, time) in enumerate(found.iter_rows())
+            (0, number, name, time, self._expected(tables or [], counts or []), now)
+            for number, (name, tables, counts, time) in zip(numbers, found.iter_rows(), strict=True)
             if name not in known
         ]
-        context.marks[_ENDS] = first + found.height
         context.trace(_ENDED).insert(
             names.with_columns(found[TS] + _KNOWN_US, pl.lit(value=True).alias(LIVE)).rename({TS: _UNTIL}),
             expired_before=None if found.is_empty() else int(found[TS].max()),  # type: ignore[arg-type]
@@ -191,9 +189,8 @@ class TransactionGate(Operator):
         """Store who stands in line."""
         waiting = line.tail(line.height - released.height)
         gone = released.with_columns(pl.lit(value=False).alias(LIVE))
-        trace = context.trace(_LINE)
         rows = pl.concat([gone, waiting.with_columns(pl.lit(value=True).alias(LIVE))])
-        trace.insert(rows.with_columns(pl.lit(0, pl.Int64).alias(_HASH)).select(list(trace.spec.schema)))
+        context.trace(_LINE).insert(rows.with_columns(pl.lit(0, pl.Int64).alias(_HASH)))
 
     def _count(
         self, arrived: pl.DataFrame, stored: pl.DataFrame, released: set[str], context: Context
@@ -203,8 +200,7 @@ class TransactionGate(Operator):
         new = arrived.filter(~over).join(stored, on=[TRANSACTION, EVENT], how="anti")
         gone = stored.filter(over).with_columns(pl.lit(value=False).alias(LIVE))
         rows = pl.concat([new.with_columns(pl.lit(value=True).alias(LIVE)), gone])
-        trace = context.trace(_SEEN)
-        trace.insert(rows.with_columns(_hashed()).select(list(trace.spec.schema)))
+        context.trace(_SEEN).insert(rows.with_columns(_hashed()))
 
     def _releases(self, names: Sequence[str], parent: int, context: Context) -> pl.DataFrame:
         """What tells every shard which transactions are released."""
@@ -217,6 +213,13 @@ class TransactionGate(Operator):
             zero.alias(TS),
             pl.lit(value=True).alias(LIVE),
         )
+
+
+def _cause(inputs: Sequence[pl.DataFrame], context: Context) -> int:
+    """The place of what causes the releases: of the clock's tick or, if it does not run now, the last message."""
+    if context.clock is not None and context.clock.tick is not None:
+        return context.clock.tick
+    return max((int(one[SEQ].max()) for one in inputs if one.height), default=0)  # type: ignore[arg-type]
 
 
 def _hashed() -> pl.Expr:
@@ -254,10 +257,7 @@ class HeldChanges(Operator):
 
     @property
     def outputs(self) -> tuple[pl.Schema, ...]:
-        return (
-            keyed_rows(self.keys, {CAPTURE: TYPE, "v": self.value}),
-            keyed_rows(self.keys, {FOREIGN_HASH: pl.Int64(), CONTROL: TYPE, "v": self.value}),
-        )
+        return CapturedTable(self.keys, self.value, (), follows_moves=False).inputs
 
     @property
     def traces(self) -> tuple[TraceSpec, ...]:
@@ -277,12 +277,11 @@ class HeldChanges(Operator):
         arrived = self._with_transactions(self._arrived(changes, controls, context), context)
         at_once = arrived.filter(pl.col(TRANSACTION).is_null())
         waits = arrived.filter(pl.col(TRANSACTION).is_not_null()).drop(SEQ)
-        names = releases.select(TRANSACTION).unique().with_columns(_hashed()).select(_HASH, TRANSACTION)
-        trace = context.trace(_WAITING)
-        stored = trace.lookup(names)
-        over = pl.col(TRANSACTION).is_in(names[TRANSACTION].implode())
-        released = pl.concat([stored, waits.filter(over).select(stored.columns)]).sort(NUMBER, _ORDER)
         last = releases.group_by(TRANSACTION).agg(pl.col(SEQ).last().alias(PARENT))
+        trace = context.trace(_WAITING)
+        stored = trace.lookup(last.with_columns(_hashed()))
+        over = pl.col(TRANSACTION).is_in(last[TRANSACTION].implode())
+        released = pl.concat([stored, waits.filter(over).select(stored.columns)]).sort(NUMBER, _ORDER)
         released = released.join(last, on=TRANSACTION, how="left", maintain_order="left")
         place = context.among_shards(pl.int_range(pl.len(), dtype=pl.Int64)).alias(NUMBER)
         now = at_once.with_columns(pl.col(SEQ).alias(PARENT)).select(released.columns)
@@ -295,30 +294,26 @@ class HeldChanges(Operator):
 
     def _arrived(self, changes: pl.DataFrame, controls: pl.DataFrame, context: Context) -> pl.DataFrame:
         """Changes and controls as one frame, numbered by their arrival."""
-        parts = []
-        for frame, name in ((changes, CAPTURE), (controls, CONTROL)):
-            said = pl.col(name).struct
-            parts.append(
-                frame.select(
-                    SEQ,
-                    pl.when(said.field("number").is_not_null())
-                    .then(said.field("transaction"))
-                    .alias(TRANSACTION),
-                    said.field("number").fill_null(_UNNUMBERED).alias(NUMBER),
-                    KEY_HASH,
-                    *self.keys,
-                    TS,
-                    pl.col(LIVE).alias(_EXISTS),
-                    pl.lit(name == CONTROL).alias(_IS_CONTROL),
-                    pl.col(name).alias(CAPTURE),
-                    pl.lit(value=True).alias(LIVE),
-                    "v",
-                )
-            )
-        both = pl.concat(parts).sort(SEQ)
-        first = context.marks.get(_ARRIVALS, 0)
-        context.marks[_ARRIVALS] = first + both.height
-        return both.with_columns(pl.int_range(first, first + both.height, dtype=pl.Int64).alias(_ORDER))
+        both = pl.concat([self._waiting(changes, CAPTURE), self._waiting(controls, CONTROL)]).sort(SEQ)
+        return both.with_columns(context.number(both.height, _ARRIVALS).alias(_ORDER))
+
+    def _waiting(self, messages: pl.DataFrame, name: str) -> pl.DataFrame:
+        """Messages as they wait; `name` is the column with what the connector says of them."""
+        said = pl.col(name).struct
+        number = said.field("number")
+        return messages.select(
+            SEQ,
+            pl.when(number.is_not_null()).then(said.field("transaction")).alias(TRANSACTION),
+            number.fill_null(_UNNUMBERED).alias(NUMBER),
+            KEY_HASH,
+            *self.keys,
+            TS,
+            pl.col(LIVE).alias(_EXISTS),
+            pl.lit(name == CONTROL).alias(_IS_CONTROL),
+            pl.col(name).alias(CAPTURE),
+            pl.lit(value=True).alias(LIVE),
+            "v",
+        )
 
     def _with_transactions(self, arrived: pl.DataFrame, context: Context) -> pl.DataFrame:
         """Put changes without a transaction behind the change of their key before that waits, if there is one."""
@@ -344,9 +339,8 @@ class HeldChanges(Operator):
                 pl.when(waits).then(NUMBER).otherwise(pl.coalesce("_m", NUMBER)).alias(NUMBER),
             )
             arrived = arrived.drop("_t", "_m")
-        hashed = (
-            arrived.select(TRANSACTION).unique().with_columns(_hashed())
-        )  # few transactions have many changes
+        # Few transactions have many changes.
+        hashed = arrived.select(TRANSACTION).unique().with_columns(_hashed())
         return arrived.join(hashed, on=TRANSACTION, how="left", nulls_equal=True, maintain_order="left")
 
     def _emitted(self, rows: pl.DataFrame, is_control: bool, context: Context) -> pl.DataFrame:

@@ -207,10 +207,7 @@ class AsOfJoin(Operator):
         if self.grace_us is not None:
             timeline.waiting.remember(context, self.wall_clock_us)
         if self.corrections:
-            newest = context.marks.get(NEWEST)
-            over = None if newest is None else newest - self.history_us - 1
-            joined = rows[timeline.joined].select(list(self._joined.schema))
-            context.trace(self._joined.name).insert(joined, expired_before=over)
+            self._remember(rows[timeline.joined], context)
 
     def _records(self, new: pl.DataFrame, puts: pl.DataFrame, context: Context) -> pl.DataFrame:
         """The waiting records that may be due, and the arriving ones."""
@@ -225,6 +222,12 @@ class AsOfJoin(Operator):
             found = index.trace.lookup(by_clock.select(TS).unique()).join(by_clock, on=ARRIVAL, how="semi")
             due = pl.concat([due, found]).unique(ARRIVAL)
         return with_waiting(due, new, columns, context)
+
+    def _remember(self, joined: pl.DataFrame, context: Context) -> None:
+        """Remember joined records for as long as versions of their time may arrive."""
+        newest = context.marks.get(NEWEST)
+        over = None if newest is None else newest - self.history_us - 1
+        context.trace(self._joined.name).insert(joined, expired_before=over)
 
     def _correctable(self, puts: pl.DataFrame, context: Context) -> pl.DataFrame:
         """The joined records of the keys whose versions arrive."""

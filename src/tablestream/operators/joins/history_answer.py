@@ -29,7 +29,7 @@ import polars as pl
 
 from tablestream.operators.events import ints, ranks, touched_keys
 from tablestream.operators.joins.history_changes import BOUND, INPUT, POSITION, changes_in_time
-from tablestream.operators.joins.history_subscribe import ASKS
+from tablestream.operators.joins.history_subscribe import ASKS, HistorySubscribe
 from tablestream.operators.joins.result_history import END, piece_schema
 from tablestream.operators.operator import NUMBER, PARENT, Context, Emission, Operator
 from tablestream.operators.reasons import EXPIRED
@@ -79,13 +79,10 @@ class HistoryAnswer(Operator):
 
     @property
     def inputs(self) -> tuple[pl.Schema, ...]:
-        foreign = {FOREIGN_HASH: pl.Int64(), **self.foreign_keys}
-        key, span = {KEY_HASH: pl.Int64(), **self.keys}, {TS: pl.Int64(), END: pl.Int64()}
-        right = {TS: pl.Int64(), LIVE: pl.Boolean(), LATEST: pl.Boolean()}
-        return (
-            pl.Schema({**foreign, **key, **span, ASKS: pl.Boolean(), "v": self.value}),
-            pl.Schema({**foreign, **right, "v": self.right_value}),
-        )
+        values = (self.value, self.right_value)
+        subscribe = HistorySubscribe(self.keys, self.foreign_keys, *values, self.history_us)
+        right = {FOREIGN_HASH: pl.Int64(), **self.foreign_keys, TS: pl.Int64(), LIVE: pl.Boolean()}
+        return subscribe.outputs[0], pl.Schema({**right, LATEST: pl.Boolean(), "v": self.right_value})
 
     @property
     def outputs(self) -> tuple[pl.Schema, ...]:
@@ -130,9 +127,8 @@ class HistoryAnswer(Operator):
         yield Emission(0, self._rows(pieces, subscriptions, versions))
         versions.remember(trace, context.observed)
         number = pl.Series(versions.numbers[1][stored.height :], dtype=pl.Int64)
-        last = last_by(arrived, number, [*self.keys, TS]).with_columns(
-            (pl.col(END).is_null() | (pl.col(END) > pl.col(TS))).alias(LIVE)
-        )
+        lasts = (pl.col(END) > pl.col(TS)).fill_null(value=True)
+        last = last_by(arrived, number, [*self.keys, TS]).with_columns(lasts.alias(LIVE))
         bound = None if context.observed is None else context.observed - self.history_us
         context.trace(self._subscriptions.name).insert(last, expired_before=bound)
 

@@ -193,10 +193,9 @@ class KeyJoin(HasFinal):
                 LIVE: live,
             }
         )
-        leaves = _leaf_rows(sides)
         values = [
             gather(frame.get_column("v"), np.where(live, leaf[chosen], -1)).alias(f"v{j}")
-            for j, (frame, leaf) in enumerate(zip(rows, leaves, strict=True))
+            for j, (frame, leaf) in enumerate(zip(rows, _leaf_rows(sides), strict=True))
         ]
         return head.hstack(keys[events.row[at] + offsets[events.input[at]]]).hstack(values)
 
@@ -223,22 +222,15 @@ def _evaluate(tree: Branch | int, leaves: Sequence[_Side]) -> _Side:
     if isinstance(tree, int):
         return leaves[tree]
     left, right = _evaluate(tree.left, leaves), _evaluate(tree.right, leaves)
-    only_left, only_right, both = (
-        left.emits & ~right.emits,
-        right.emits & ~left.emits,
-        left.emits & right.emits,
-    )
+    # Both sides change, or one of them alone.
+    cases = [left.emits & right.emits, left.emits, right.emits]
     left_was = np.where(left.emits, left.was, left.now)
     right_was = np.where(right.emits, right.was, right.now)
     now = exists(tree.how, left.now, right.now)
     was = exists(tree.how, left_was, right_was)
-    for_left, for_right = _emits_alone(tree.how, left, right)
-    emits = (only_left & for_left) | (only_right & for_right) | (both & (now | was))
-    other = np.full(len(now), never())
-    if not tree.own_times:
-        other = np.select([only_left, only_right], [right.row_ts, left.row_ts], never())
+    other = never() if tree.own_times else np.select(cases, [never(), right.row_ts, left.row_ts], never())
     return _Side(
-        emits=emits,
+        emits=np.select(cases, [now | was, *_emits_alone(tree.how, left, right)], default=False),
         now=now,
         was=was,
         row_ts=np.where(now, np.maximum(left.row_ts, right.row_ts), never()),

@@ -89,9 +89,8 @@ class UnmatchedRows:
         is_right = order < rights.height
         right = pick(order, latest(is_right, starts(kid)), np.int64(-1))
         unmatched = pick(merged.right_live, right, np.False_) & (count == 0)
-        begins = starts(kid, step) if self.atomic else np.ones(len(kid), dtype=bool)
-        first = np.flatnonzero(begins)
-        end = np.flatnonzero(np.append(begins[1:], True)[: len(kid)])
+        turn = step if self.atomic else np.arange(len(kid))
+        first, end = np.flatnonzero(starts(kid, turn)), np.flatnonzero(ends(kid, turn))
         was = np.where(starts(kid)[first], False, unmatched[first - 1])
         changed = is_right.copy()
         changed[is_right] = merged.right_changed[order[is_right]]

@@ -28,13 +28,11 @@ from tablestream.operators.events import bools, ends, ints, running
 from tablestream.operators.reduce.collected import hashable
 from tablestream.operators.reduce.groups import GroupEvents
 from tablestream.state.changes import FOREIGN_HASH, LIVE, number_keys, stable_hash
-from tablestream.state.positions import Bools, Ints, starts
+from tablestream.state.positions import MIX, Bools, Ints, starts
 from tablestream.state.trace import Trace, TraceSpec
 
 _VALUE_HASH, _VALUE, _COUNT = "_vh", "_value", "_count"
 _AT, _MOVE = "_at", "_move"
-#: An odd constant (2**64 over the golden ratio) that spreads one hash before another is added.
-_MIX = np.int64(-7046029254386353131)
 
 
 @dataclass(frozen=True)
@@ -105,7 +103,7 @@ class Distinct:
         new = _present(events.new(self.column), events.adds, 1)
         moved = pl.concat([old, new]).sort(_AT, _MOVE)
         groups = events.messages.select(FOREIGN_HASH, *self.group_keys)[moved[_AT]]
-        spread = ints(groups[FOREIGN_HASH]) * _MIX
+        spread = ints(groups[FOREIGN_HASH]) * MIX
         hashes = np.array([stable_hash(value) for value in moved[_VALUE]], dtype=np.int64) ^ spread
         return groups.drop(FOREIGN_HASH).hstack(moved).with_columns(pl.Series(_VALUE_HASH, hashes))
 

@@ -27,7 +27,7 @@ from tablestream.operators.reasons import NULL_KEY_OR_VALUE
 from tablestream.operators.reduce.aggregate import Aggregate
 from tablestream.operators.reduce.fold import Fold
 from tablestream.operators.reduce.regroup import IS, OLD, WAS
-from tablestream.state.changes import FOREIGN_HASH, KEY_HASH, LIVE, SEQ, STEP, TS
+from tablestream.state.changes import FOREIGN_HASH, LIVE
 from tablestream.state.trace import TraceSpec
 
 
@@ -77,16 +77,6 @@ class RecordGroups(HasFinal):
         context.reject(NULL_KEY_OR_VALUE, arrived.filter(~grouped))
         if records.is_empty():
             return
-        messages = records.select(
-            SEQ,
-            STEP,
-            FOREIGN_HASH,
-            *self.groups.group_keys,
-            KEY_HASH,
-            TS,
-            pl.lit(value=False).alias(WAS),
-            pl.lit(value=True).alias(IS),
-            pl.lit(None, self.groups.value).alias(OLD),
-            "v",
-        )
+        none = pl.lit(None, self.groups.value).alias(OLD)
+        messages = records.with_columns(pl.lit(value=False).alias(WAS), pl.lit(value=True).alias(IS), none)
         yield from replace(self.groups, final=self.final).run([messages], context)
