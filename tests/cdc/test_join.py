@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 import tablestream as ts
 from tablestream.runtime.rounds import RANKS
 from tests.cdc.cutting import cut
-from tests.cdc.recording import JOINED, TABLES, Record, Row, commits, points, row_of
+from tests.cdc.recording import JOINED, TABLES, Record, Row, points, row_of
 from tests.spark.change_logs import START, run
 
 if TYPE_CHECKING:
@@ -113,16 +113,16 @@ def steps_of(rows: list[Any]) -> list[tuple[set[Row], set[Row]]]:
     ("capture", "database", "every"),
     [
         ("plain3", "database", 3),
-        pytest.param("flat3", "database", 5, marks=pytest.mark.slow),
         pytest.param("interrupted_plain3", "interrupted_database", 1, marks=pytest.mark.slow),
     ],
 )
 def test_the_join_is_what_the_database_had(
     spark: SparkSession, tmp_path: Path, capture: str, database: str, every: int
 ) -> None:
-    """At every third quiescent point, or in forms of which only the decoder differs at every fifth, back from the last.
+    """At every third quiescent point, back from the last.
 
-    `test_captured_tables` has every point, every form and other cuts, without Spark.
+    `test_captures` has another form, and every commit. `test_captured_tables` has every point, every form and other
+    cuts, without Spark.
     """
     batches, ends = cut(capture, database, list(TABLES), seed=7, most=1)
     followed = points(database)[::-every][::-1]
@@ -140,19 +140,6 @@ def test_the_join_is_what_the_database_had(
         assert one - other == set(), (number, other - one)
         assert other - one == set(), number
     assert {name: count for name, count in counts.items() if "unknown" in name and count} == {}
-
-
-def test_the_join_changes_commit_by_commit(spark: SparkSession, tmp_path: Path) -> None:
-    """With whole transactions: each step of the output is what a commit changed, and no other state is ever seen."""
-    batches, _ = cut("plain3", "database", list(TABLES), seed=3, transactions=True, most=0)
-    write(tmp_path / "log", batches[:5])
-    sink = ts.to_memory("cdc_whole")
-    table = joined(spark, tmp_path / "log", "plain3", transactions=True, transaction_timeout=None)
-    run(table.to(sink), checkpoint=tmp_path / "checkpoint", shards=2)
-    steps = steps_of(sink.rows())
-    wanted = [(rows_of(one["removed"]), rows_of(one["added"])) for one in commits()]
-    assert steps == [one for one in wanted if any(one)][: len(steps)]
-    assert len(steps) > 40
 
 
 def rows_of(rows: list[dict[str, Any]]) -> set[Row]:

@@ -23,15 +23,20 @@ DATABASE = "mariadb_database"
 COLUMNS = {name: (key, columns.replace("array<string>", "string")) for name, (key, columns) in TABLES.items()}
 #: How often a recording is cut between two quiescent points, and whether operators go on from their state.
 CUTS = {"whole": (0, False), "cut": (4, False), "restarted": (4, True)}
-EACH = pytest.mark.parametrize("mode", quick_first(CUTS))
+
+
+def each(*modes: str) -> pytest.MarkDecorator:
+    """Each recording in one mode. They are of one load, and differ in what the decoder reads."""
+    return pytest.mark.parametrize(
+        ("capture", "mode"), quick_first(pytest.param(*one) for one in zip(CAPTURES, modes, strict=True))
+    )
 
 
 def captured() -> dict[str, Captured]:
     return {name: Captured([key], columns) for name, (key, columns) in COLUMNS.items()}
 
 
-@EACH
-@pytest.mark.parametrize("capture", quick_first(CAPTURES))
+@each("restarted", "cut", "whole")
 def test_each_table_is_what_mariadb_had_whenever_it_was_quiet(capture: str, mode: str) -> None:
     most, restarts = CUTS[mode]
     tables = captured()
@@ -50,8 +55,7 @@ def test_each_table_is_what_mariadb_had_whenever_it_was_quiet(capture: str, mode
     assert counted["repeated"] > 0
 
 
-@EACH
-@pytest.mark.parametrize("capture", quick_first(CAPTURES))
+@each("cut", "whole", "restarted")
 def test_the_join_changes_commit_by_commit_as_in_mariadb(capture: str, mode: str) -> None:
     most, restarts = CUTS[mode]
     tables = {f"shop.{name}": one for name, one in captured().items()}

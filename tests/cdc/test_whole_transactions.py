@@ -41,7 +41,7 @@ def difference(before: Counter[Row], after: Counter[Row]) -> tuple[Counter[Row],
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("seed", "capture"),
-    list(enumerate(["plain3", "plain1", "schema3", "schema1", "flat3", "flat1", "plain3", "plain1"])),
+    list(enumerate(["plain3", "plain1", "schema3", "schema1", "flat3", "flat1"])),
 )
 def test_the_join_changes_commit_by_commit(capture: str, seed: int) -> None:
     follow(capture, seed, until=len(points()))

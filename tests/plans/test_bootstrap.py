@@ -66,7 +66,8 @@ def test_a_bootstrap_is_one_step_before_the_log(name: str) -> None:
     sources = sources_of(nodes)
     log, seed = random_log(sources, seed=len(name), size=SIZE), len(name)
     bootstrap = first_rows(sources, seed + 1)
-    for shards, pieces in ((1, random_cuts(log, seed, 3)), (3, [[], log])):
+    ways = ((1, random_cuts(log, seed, 3)), (3, [[], log]))
+    for shards, pieces in ways if name in QUICK else ways[seed % 2 :: 2]:
         assert_like_twin(nodes, pieces, shards=shards, restarts=True, bootstrap=bootstrap)
 
 
