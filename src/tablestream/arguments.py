@@ -154,11 +154,12 @@ def microseconds(given: object) -> int | None:
         return None
     try:
         length = pd.Timedelta(given)
-    except ValueError:
+        length_ns = int(length.value)
+    except (ValueError, OverflowError):  # the second: it is longer than pandas counts in nanoseconds
         return None
-    if not isinstance(length, pd.Timedelta) or 0 < length.value < _MICROSECOND_NS:
+    if not isinstance(length, pd.Timedelta) or 0 < length_ns < _MICROSECOND_NS:
         return None
-    return int(length.value // _MICROSECOND_NS)
+    return length_ns // _MICROSECOND_NS
 
 
 def checked_length(given: object, argument: str, operator: str, where: str) -> int | None:
@@ -169,7 +170,7 @@ def checked_length(given: object, argument: str, operator: str, where: str) -> i
     if length is None or length < 0:
         raise ArgumentError(
             f"{argument}={given!r} is not a duration.",
-            hint="Write it as '5 minutes', or give a timedelta; it must not be negative.",
+            hint="Write it as '5 minutes', or give a timedelta; from 0 to 292 years.",
             operator=operator,
             where=where,
         )

@@ -20,7 +20,7 @@ from tablestream.operators.reduce.fold import UserFunctions
 from tablestream.other_names import OtherNames
 from tablestream.spark.analysis import Analysed
 from tablestream.spark.columns import spark_type
-from tablestream.spark.types import arrow_type, check_bytewise
+from tablestream.spark.types import arrow_type, check_bytewise, leaves
 from tablestream.topology.graph import shown_name
 from tablestream.topology.nodes import Aggregate, Field, Fields, Measure, Named, Node
 from tablestream.values import carried, check_names
@@ -181,6 +181,13 @@ class Grouped(OtherNames):
             raise ArgumentError(
                 "The aggregate has no columns.", hint="Write schema='total double'.", where=where
             )
+        shorter = [kind for one in parsed.fields for kind in leaves(one.dataType) if _shortens(kind)]
+        if shorter:
+            raise ArgumentError(
+                f"A function's result cannot have the type {shorter[0].simpleString()}, which shortens values.",
+                hint="Write string, or interval day to second.",
+                where=where,
+            )
         return tuple(Field(one.name, one.dataType.json()) for one in parsed.fields)
 
     def _folded(self, fields: Fields, user: UserFunctions, keep_empty: bool, shown: str, where: str) -> Table:
@@ -257,3 +264,10 @@ def described(functions: Sequence[Callable[..., Any]], version: str) -> str:
     """Return what a plan says of functions: their names, and the version that the user gave them."""
     names = ", ".join(getattr(one, "__qualname__", type(one).__qualname__) for one in functions)
     return f"functions {names}" + (f" version {version}" if version else "")
+
+
+def _shortens(kind: T.DataType) -> bool:
+    """Whether a type has a length, or leaves out the seconds."""
+    if isinstance(kind, T.DayTimeIntervalType):
+        return kind.endField != T.DayTimeIntervalType.SECOND
+    return isinstance(kind, T.CharType | T.VarcharType)

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from pyspark.sql import functions as F
+from pyspark.sql import types as T
 from typer.testing import CliRunner
 
 import tablestream as ts
 from tablestream import functions as tf
-from tablestream.cli import app
+from tablestream.cli import app, state_key
 from tablestream.cli.exit_codes import ExitCode
 from tablestream.planner.catalogue import decode
 from tablestream.spark import stored_state
@@ -93,6 +95,12 @@ def test_without_a_table_the_tables_are_listed_with_their_sizes(checkpoint: Path
     assert "kept" in text
     assert "k, n" in text
     assert max(map(len, text.splitlines())) <= 80
+
+
+def test_a_number_of_a_key_is_read_with_all_its_digits(spark: SparkSession) -> None:
+    text = '{"k": 1234567890123456.7891}'
+    (value,) = state_key._values(spark, text, [T.StructField("k", T.DecimalType(20, 4))])
+    assert spark.range(1).select(value).collect()[0][0] == Decimal("1234567890123456.7891")
 
 
 def test_one_key_s_row(checkpoint: Path) -> None:

@@ -54,6 +54,18 @@ def test_rows_without_a_time_come_first(spark: SparkSession, sink: MemorySink) -
     assert values(sink) == ["None", "a", "b"]
 
 
+def test_a_time_that_is_no_number_comes_last(spark: SparkSession, sink: MemorySink) -> None:
+    """As Spark sorts: behind infinity."""
+    times = [2.0, float("nan"), 1.0, float("nan"), 0.5, float("inf"), 0.1]
+    frame = spark.createDataFrame(
+        [(str(time), (0, time, number)) for number, time in enumerate(times)],
+        "v string, _order struct<micro_batch: bigint, time: double, position: bigint>",
+    )
+    sink.write(frame, 0, "query", "out")
+    assert values(sink) == ["0.1", "0.5", "1.0", "2.0", "inf", "nan", "nan"]
+    assert values(sink) == [row.v for row in frame.orderBy("_order").collect()]
+
+
 def test_another_query_starts_afresh(spark: SparkSession, sink: MemorySink) -> None:
     sink.write(changes(spark, 0, (1, "a", "x")), 0, "query", "out")
     sink.write(changes(spark, 0, (1, "a", "y")), 3, "another", "out")

@@ -39,6 +39,7 @@ TEXT = "x" * 300
         ),
         (pl.Float64(), float("nan"), None),
         (pl.Struct([]), {}, None),
+        (pl.Struct({"*": pl.String, "^a$": pl.Int8}), {"*": "", "^a$": 1}, {"*": TEXT, "^a$": None}),
     ],
 )
 def test_values_of_every_type_have_bytes(kind: pl.DataType, small: Any, large: Any) -> None:

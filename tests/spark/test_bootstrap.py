@@ -193,6 +193,14 @@ def test_a_copied_checkpoint_does_not_read_its_rows_again(shop: Shop) -> None:
     assert len(shop.sink.rows()) == 30
 
 
+def test_a_key_that_is_no_number_is_there_twice_like_any_other(shop: Shop, spark: SparkSession) -> None:
+    log = ChangeLog(shop.directory / "log", "k double, v int")
+    twice = spark.createDataFrame([(float("nan"), 1), (1.0, 2), (float("nan"), 3)], "k double, v int")
+    table = ts.table(log.read(spark), "k", name="log", bootstrap=twice)
+    with pytest.raises(ArgumentError, match="several rows with one key"):
+        shop.run(table.to(shop.sink))
+
+
 def test_bad_bootstraps_are_refused(shop: Shop, spark: SparkSession) -> None:
     rows = shop.orders_rows
     with pytest.raises(ArgumentError, match="not a streaming one"):

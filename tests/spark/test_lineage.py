@@ -70,6 +70,9 @@ KEPT: dict[str, Callable[[DataFrame], DataFrame]] = {
         F.broadcast(static(df)).alias("few").where("other > 0"), F.expr("n = few.other")
     ),
     "filter by a subquery that shuffles": lambda df: df.where("n > (select max(id) from range(3))"),
+    "filter by a broadcast subquery": lambda df: df.where(
+        "n in (select /*+ broadcast(few) */ id from range(3) few)"
+    ),
 }
 MIXED: dict[str, tuple[str, Callable[[DataFrame], DataFrame]]] = {
     "repartition": ("repartition", lambda df: df.repartition(4)),
@@ -92,6 +95,19 @@ MIXED: dict[str, tuple[str, Callable[[DataFrame], DataFrame]]] = {
     "join of streams": (
         "a join",
         lambda df: late(df).join(late(df).select(F.col("at").alias("then")), F.expr("at = then")),
+    ),
+    "in a subquery": ("a subquery", lambda df: df.where("n in (select id from range(3))")),
+    "not in a subquery": ("a subquery", lambda df: df.where("n not in (select id from range(3))")),
+    "exists": ("a subquery", lambda df: df.where("exists (select 1 from range(3) few where few.id = n)")),
+    "a subquery about the row": (
+        "a subquery",
+        lambda df: df.selectExpr("*", "(select max(id) from range(3) few where few.id = n) as most"),
+    ),
+    "lateral join": (
+        "a join",
+        lambda df: df.lateralJoin(
+            df.sparkSession.range(3).where(F.col("id") == F.col("n").outer()).alias("few")
+        ),
     ),
     "union with itself": ("a union of a source with itself", lambda df: df.union(df)),
     "below a union": ("repartition", lambda df: df.repartition(2).union(df)),

@@ -62,18 +62,19 @@ def state(
 ) -> None:
     """List the tables in the state of a query, or print the rows of one. The query may be running."""
     with clear_errors(debug=debug, as_json=as_json):
-        wanted = None if key is None else parsed_key(key)
-        if table is None and (wanted is not None or as_of is not None):
+        if key is not None:
+            parsed_key(key)
+        if table is None and (key is not None or as_of is not None):
             raise ArgumentError("--key and --as-of need a table.", hint="Name it after the checkpoint.")
         place = _checked(checkpoint)
         with sessions() as session:
             if table is None:
                 _print_tables(checkpoint, summary(session(), place, batch_id), as_json=as_json)
                 return
-            if wanted is None:
+            if key is None:
                 rows = read_state(session(), place, table, batch_id, as_of)
             else:
-                rows = read_key(session(), place, table, wanted, batch_id, as_of)
+                rows = read_key(session(), place, table, key, batch_id, as_of)
             if as_json:
                 _print_lines(rows, table, limit)
             else:

@@ -14,7 +14,7 @@ from tablestream.errors import ArgumentError
 from tablestream.spark.state_reader import read_stored
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from pyspark.sql import Column, DataFrame, SparkSession
 
@@ -43,11 +43,11 @@ def read_key(
     spark: SparkSession,
     checkpoint: str,
     table: str,
-    key: Mapping[str, Any],
+    text: str,
     batch_id: int | None = None,
     as_of: str | None = None,
 ) -> DataFrame:
-    """Return the rows of a key, as `read_state` does: one row, or the versions of a versioned table.
+    """Return the rows of a key, a JSON object, as `read_state` does: one row, or the versions of a versioned table.
 
     Raises
     ------
@@ -58,6 +58,7 @@ def read_key(
     -----
     A part of a key may be null in groups and in outer foreign-key joins. Other tables drop such records.
     """
+    key = parsed_key(text)
     stored, rows = read_stored(spark, checkpoint, table, batch_id, as_of)
     names = [one.name for one in stored.key]
     if sorted(key) != sorted(names):
@@ -65,17 +66,19 @@ def read_key(
             f"The key of '{table}' has the columns {', '.join(names)}, not {', '.join(key) or 'none'}.",
             hint=f"Write it as {json.dumps(dict.fromkeys(names, '...'))}.",
         )
-    for name, value in zip(names, _values(spark, key, rows.schema.fields[: len(names)]), strict=True):
+    for name, value in zip(names, _values(spark, text, rows.schema.fields[: len(names)]), strict=True):
         rows = rows.where(F.col(quoted(name)).eqNullSafe(value))
     return rows
 
 
-def _values(spark: SparkSession, key: Mapping[str, Any], fields: Sequence[T.StructField]) -> list[Column]:
+def _values(spark: SparkSession, text: str, fields: Sequence[T.StructField]) -> list[Column]:
     """Return the values of a key as Spark's literals, in the order of its columns.
 
-    Spark reads a value that does not fit its column's type as null.
+    Spark reads the user's own text, since a float of Python's has fewer digits than a decimal. It reads a value that
+    does not fit its column's type as null.
     """
-    row = F.from_json(F.lit(json.dumps(dict(key))), T.StructType([*fields]), json_options())
+    key = parsed_key(text)
+    row = F.from_json(F.lit(text), T.StructType([*fields]), json_options())
     values = [row[field.name] for field in fields]
     (nulls,) = spark.sql("VALUES (1)").select(*(value.isNull() for value in values)).collect()
     for field, is_null in zip(fields, nulls, strict=True):

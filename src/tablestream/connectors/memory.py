@@ -126,9 +126,11 @@ def in_order(rows: list[Row]) -> list[Row]:
 
 
 def sortable(value: Any) -> tuple[Any, ...]:
-    """Put nulls first, also inside structs and arrays: a rejected record may have a null ``order_by``."""
+    """Put nulls first and NaN last, also inside structs and arrays: a rejected record may have a null ``order_by``."""
     if value is None:
         return (0,)
+    if value != value:  # noqa: PLR0124 - only NaN is not itself
+        return (2,)
     if isinstance(value, dict):  # a struct, where rows come from Arrow
         return sortable(tuple(value.values()))
     return (1, tuple(map(sortable, value)) if isinstance(value, tuple | list) else value)

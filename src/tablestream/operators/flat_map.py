@@ -66,10 +66,8 @@ class FlatMap(Operator):
             .with_columns(pl.int_ranges(pl.col("v").list.len()).alias(NUMBER))
             .explode("v", NUMBER)
         )
-        element = pl.col("v")
-        names = unfolded["v"].struct.fields if self.takes_apart else []
-        parts = [element.struct.field(name) for name in names] if self.takes_apart else [element]
-        made = pl.struct(part.alias(f"c{number}") for number, part in enumerate(parts))
-        there = element.is_not_null()
-        columns = there.alias(LIVE), pl.when(there).then(made).alias("v")
-        yield Emission(0, unfolded.rename({SEQ: PARENT}).with_columns(columns))
+        # By their places: Polars takes a field called `*` for all fields.
+        parts = unfolded["v"].struct.unnest() if self.takes_apart else unfolded.select("v")
+        parts.columns = [f"c{number}" for number in range(parts.width)]
+        made = unfolded.with_columns(pl.col("v").is_not_null().alias(LIVE), parts.to_struct("v"))
+        yield Emission(0, made.rename({SEQ: PARENT}).with_columns(pl.when(LIVE).then("v")))

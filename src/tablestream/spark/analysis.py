@@ -29,6 +29,10 @@ from tablestream.topology.nodes import Field
 _NONDETERMINISTIC = "AGGREGATE_FUNCTION_WITH_NONDETERMINISTIC_EXPRESSION"
 #: Stands between the texts of several expressions.
 _BETWEEN = "\u2063|\u2063"
+#: How a Column shows a star; the second under Spark Connect.
+_STARS = "*", "unresolvedstar()"
+#: A column that no expression names.
+_ONE_MORE = "__one_column_more"
 _ALIAS = re.compile(r" AS (`([^`]|``)+`|\w+)$")
 #: The SQL state of an error, and where it is in what Spark made of the user's text.
 _STATE = re.compile(r"\s*SQLSTATE: \w+(; line \d+ pos \d+;?)?")
@@ -159,6 +163,8 @@ def _asked(
             operator=operator,
             where=where,
         )
+    for column, one in zip(columns, schema, strict=True):
+        _check_own_columns(frame, column, one.name, operator, where)
     texts = _counted(frame, columns)
     if isinstance(texts, AnalysisException):
         texts = []
@@ -176,6 +182,45 @@ def _asked(
         )
         for column, one, text in zip(columns, schema, texts, strict=True)
     ]
+
+
+def _check_own_columns(frame: DataFrame, column: Column, name: str, operator: str, where: str) -> None:
+    """Refuse ``*`` and time windows inside an expression.
+
+    It is evaluated in frames that also have the library's columns, and rows of other tables: ``*`` would stand for all
+    of these columns, and Spark filters and multiplies all rows for a window.
+    """
+    text = str(column).lower()
+    if any(star in text for star in _STARS) and _takes_all(frame, column):
+        raise PlanError(
+            f"'{name}' contains *, and the columns that an expression needs have to be named.",
+            hint=f"Name them. {columns_hint(frame.columns)}",
+            operator=operator,
+            where=where,
+        )
+    if "window" in text and _is_time_window(frame, column):
+        raise PlanError(
+            f"'{name}' is a time window, which is not an expression of one row.",
+            hint="Compute where it begins, as in F.date_trunc('hour', 'at').",
+            operator=operator,
+            where=where,
+        )
+
+
+def _takes_all(frame: DataFrame, column: Column) -> bool:
+    """Whether an expression has more inputs if the frame has one more column."""
+    texts = _counted(frame.select("*", F.expr(f"1 AS {_ONE_MORE}")), [column])
+    return not isinstance(texts, AnalysisException) and _ONE_MORE in texts[0]
+
+
+def _is_time_window(frame: DataFrame, column: Column) -> bool:
+    """Whether Spark refuses a further window beside an expression: it takes one."""
+    try:
+        with unlogged():
+            beside = F.expr("window(timestamp'1970-01-01 00:00:00', '1 second')")
+            return not frame.select(column, beside).columns  # Spark Connect analyses what is asked for
+    except AnalysisException:
+        return True
 
 
 def columns_hint(names: Iterable[str]) -> str:

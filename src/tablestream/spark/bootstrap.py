@@ -126,7 +126,8 @@ def _check_keys(rows: DataFrame, source: Source) -> None:
     names = _key_names(source)
     kinds = [spark_type(one) for one in source.key]
     keys = [f"{normalised(name, kind)} AS {name}" for name, kind in zip(names, kinds, strict=True)]
-    hashed = rows.dropna(how="any", subset=names).selectExpr(*keys)
+    there = " AND ".join(f"{name} IS NOT NULL" for name in names)  # `dropna` drops NaN, too
+    hashed = rows.where(there).selectExpr(*keys)
     hashed = hashed.select("*", F.xxhash64(*map(_hashable, names, kinds)).alias("__hash"))
     parts = 1 + rows.count() // _HASHES_TOGETHER
     for part in range(parts):

@@ -24,12 +24,14 @@ _ANALYSED = re.compile(r"== Analyzed Logical Plan ==\n(.*?)\n== ", re.DOTALL)
 #: Branches of the tree; ``~`` before a node whose rows stream; the node's name, and what it says of itself.
 _NODE = re.compile(r"^((?:[ :]  )*(?:[+:]- )?)(~?)([A-Z]\w+)(.*)$", re.MULTILINE)
 _BRANCH, _SIBLING = 3, ":- "
-JOIN = "a join"
+JOIN, SUBQUERY = "a join", "a subquery"
 _READ = "StreamingRelation"
 #: What differs between two reads of one source: the ids of columns and of objects.
 _IDS = re.compile(r"#\d+L?|@[0-9a-f]+")
 _COALESCE = ", false"
 _BROADCAST = "(strategy=broadcast)"
+#: A subquery that Spark's optimizer turns into a join: IN, and what refers to the rows around it.
+_JOINED = re.compile(r"\bIN \(list#\d+ |\b(?:exists|scalar-subquery|lateral-subquery)#\d+ \[[^\]]")
 #: Nodes that bring rows of several tasks together, or change their order, as users call them.
 _MIXING = {
     "Repartition": "repartition",
@@ -99,7 +101,9 @@ def mixed_by(frame: DataFrame) -> str | None:
     Notes
     -----
     A join with a static frame keeps the order only if Spark must broadcast that frame. Otherwise Spark decides in
-    each micro-batch, and may broadcast the stream. A union is harmless unless both sides read the same source.
+    each micro-batch, and may broadcast the stream. Spark makes joins of most subqueries.
+
+    A union is harmless unless both sides read the same source.
 
     The effect of a Python function on the order is not known. Cost: Spark plans the frame, some 50 ms.
     """
@@ -114,8 +118,10 @@ def mixed_by(frame: DataFrame) -> str | None:
     for at, node in streaming:
         if node.mixing is not None:
             return node.mixing
-        if node.name == "Join" and not _broadcasts(nodes, at):
+        if node.name.endswith("Join") and not (node.name == "Join" and _broadcasts(nodes, at)):
             return JOIN
+        if _JOINED.search(node.text) and not _subquery_broadcasts(nodes, at):
+            return SUBQUERY
     if any(node.name == "Union" for _, node in streaming):
         reads = [_IDS.sub("", node.text) for node in nodes if node.name.startswith(_READ)]
         if len(set(reads)) < len(reads):
@@ -135,6 +141,13 @@ def _broadcasts(nodes: Sequence[_Node], at: int) -> bool:
     sides = [place for place, node in enumerate(below) if node.depth == depth + 1]
     static = [place for place in sides if not (below[place].streams or below[place].name.startswith(_READ))]
     return bool(static) and all(_is_hinted(below[place:]) for place in static)
+
+
+def _subquery_broadcasts(nodes: Sequence[_Node], at: int) -> bool:
+    """Whether all subqueries of a node have a broadcast hint. They stand in front of its input, a branch deeper."""
+    depth = nodes[at].depth
+    inner = list(takewhile(lambda node: node.depth > depth + 1, nodes[at + 1 :]))
+    return all(_is_hinted(inner[place:]) for place, node in enumerate(inner) if node.depth == depth + 2)
 
 
 def _is_hinted(side: Sequence[_Node]) -> bool:

@@ -47,7 +47,7 @@ from tablestream.spark import blobs
 from tablestream.spark.analysis import Analysed, analysed, check_condition, columns_hint, folding
 from tablestream.spark.bootstrap_frame import Bootstrap, Reading, laid_out
 from tablestream.spark.columns import truth
-from tablestream.spark.lineage import JOIN, mixed_by
+from tablestream.spark.lineage import JOIN, SUBQUERY, mixed_by
 from tablestream.spark.origins import Origin, origin_of
 from tablestream.spark.packing import Malformed
 from tablestream.spark.types import arrow_type, check_key_type
@@ -60,7 +60,9 @@ _MIXED_REMEDY = (
 )
 _MIXED_REMEDIES = {
     JOIN: "Broadcast the static side with F.broadcast(...), or join tables instead; or give order_by= a"
-    " column that orders the records."
+    " column that orders the records.",
+    SUBQUERY: "Spark makes a join of it: write the join, with F.broadcast(...) around the static side; or give"
+    " order_by= a column that orders the records.",
 }
 #: The columns that say how a record was written to its log.
 _OF_RECORDS = ("__time", "__writer", "__record_key", "__micro_batch", "__number")

@@ -21,7 +21,8 @@ map                                map                         Map
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import chain
 
 import pyarrow as pa
 from pyspark.sql import types as T
@@ -241,6 +242,18 @@ def nullable(kind: T.DataType, leaf: Callable[[T.DataType], T.DataType] = lambda
     if isinstance(kind, T.StructType):
         return T.StructType([T.StructField(one.name, nullable(one.dataType, leaf)) for one in kind.fields])
     return leaf(kind)
+
+
+def leaves(kind: T.DataType) -> Iterator[T.DataType]:
+    """The types of a type's innermost parts."""
+    if isinstance(kind, T.ArrayType):
+        yield from leaves(kind.elementType)
+    elif isinstance(kind, T.MapType):
+        yield from chain(leaves(kind.keyType), leaves(kind.valueType))
+    elif isinstance(kind, T.StructType):
+        yield from chain.from_iterable(leaves(one.dataType) for one in kind.fields)
+    else:
+        yield kind
 
 
 def common_key(

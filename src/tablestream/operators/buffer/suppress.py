@@ -199,8 +199,11 @@ def _encodable(value: pl.Expr, kind: pl.DataType) -> pl.Expr:
     if isinstance(kind, pl.List):
         return value.list.eval(_encodable(pl.element(), dtype(kind.inner)))
     if isinstance(kind, pl.Struct) and kind.fields:
+        names = [f"f{number}" for number in range(len(kind.fields))]
+        named = value.struct.rename_fields(names)  # Polars takes a field called `*` for all fields
         parts = (
-            _encodable(value.struct.field(one.name), dtype(one.dtype)).alias(one.name) for one in kind.fields
+            _encodable(named.struct.field(name), dtype(one.dtype)).alias(one.name)
+            for name, one in zip(names, kind.fields, strict=True)
         )
         return pl.when(value.is_not_null()).then(pl.struct(parts))
     return value
