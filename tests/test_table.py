@@ -26,6 +26,7 @@ from tablestream.errors import (
     TablestreamError,
     UnsupportedTypeError,
 )
+from tablestream.spark import analysis
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -444,8 +445,10 @@ def test_a_star(flights: ts.Table) -> None:
     [
         lambda: F.xxhash64("*").alias("h"),
         lambda: F.to_json(F.struct("*")),
-        lambda: F.expr("struct(* EXCEPT (id)) AS s"),
+        lambda: F.expr("struct(*) AS s"),
         lambda: F.md5(F.concat_ws("|", "*")).alias("h"),
+        lambda: F.udf(len, "int")(F.struct("*")),
+        lambda: F.udf(len, "int")(F.struct(*[F.lit(1)] * 30, "*")),
     ],
 )
 def test_a_star_inside_an_expression(log: DataFrame, expression: Callable[[], Column]) -> None:
@@ -460,6 +463,34 @@ def test_a_star_inside_an_expression(log: DataFrame, expression: Callable[[], Co
         lambda: ts.table(log, "id", timestamp="at", columns=[given], name="flights"),
     ):
         refused(call, PlanError, "contains *", "Name them. Columns are: ", operator="flights")
+    for of_another in (
+        lambda: flights.join(flights, on=given, name="j"),
+        lambda: flights.join(flights, on="id", select=lambda *_: [given], name="j"),
+        lambda: flights.group_by("id").agg(x=ts.functions.max(given), name="j"),
+        lambda: ts.stream(log, key="id", timestamp="at").flat_map(F.array(given), name="j"),
+    ):
+        refused(of_another, PlanError, "contains *", "Name them.", operator="j")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["struct(*)", "xxhash64(unresolvedstar())", "f(struct(unresolvedstar(t.*)))", "unresolvedregex(`.+`)",
+     "f(columnnodeexpression(unresolvedfunction(struct,arrayseq(unresolvedstar(none"],
+)  # fmt: skip
+def test_a_star_is_suspected_whatever_shows_it(text: str) -> None:
+    """In SQL, under Spark Connect, and inside a Python function."""
+    assert analysis._may_take_all(text)
+    assert not analysis._may_take_all("coalesce(amount, 0)")
+
+
+def test_an_aggregate_of_a_column_called_window_is_no_time_window(flights: ts.Table) -> None:
+    renamed = flights.select(F.col("seats").alias("window"), name="renamed")
+    refused(
+        lambda: renamed.select(F.sum("window").alias("x")),
+        PlanError,
+        "not an expression of one row",
+        operator="renamed",
+    )
 
 
 def test_what_only_has_a_star_passes(flights: ts.Table) -> None:
@@ -679,6 +710,10 @@ VOLATILE: dict[str, Callable[[], Column]] = {
     "aes_encrypt() ": lambda: F.expr(
         "concat(aes_encrypt(plane, '0000111122223333'), aes_encrypt(plane, '0000111122223333', 'ECB')) > 'a'"
     ),
+    "aes_encrypt()  ": lambda: F.expr(
+        "aes_encrypt(plane, '0000111122223333', 'GCM', 'DEFAULT', '', 'a') > 'a'"
+    ),
+    "aes_encrypt()   ": lambda: F.expr("aes_encrypt(concat(plane, ')'), '0000111122223333') > 'a'"),
     "'now'": lambda: F.col("at") < "now",
     "'tomorrow'": lambda: F.expr("at < 'tomorrow nowhere'"),  # which the optimizer cannot read
     "'today'": lambda: F.datediff(F.lit("Today"), F.col("at")) > 1,

@@ -75,7 +75,7 @@ def test_every_state_that_the_page_compares_is_equal() -> None:
 def test_a_recording_becomes_what_the_page_says(capture: str, transactions: bool, mode: str) -> None:
     """Each recording in one mode; the page's command runs all of them.
 
-    Other cuts and restarts of each are in `test_captured_tables` and `test_whole_transactions`.
+    `test_captured_tables` cuts and restarts each, and `test_whole_transactions` all but the interrupted one.
     """
     outcomes = replayed(capture, transactions=transactions, modes=[mode])
     found = cells_of(capture, outcomes, transactions=transactions)

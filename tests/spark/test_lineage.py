@@ -50,6 +50,10 @@ def static(df: DataFrame) -> DataFrame:
     return df.sparkSession.range(3).withColumnRenamed("id", "other")
 
 
+def sql(df: DataFrame, text: str) -> DataFrame:
+    return df.sparkSession.sql(text, df=df)
+
+
 def late(df: DataFrame) -> DataFrame:
     return df.withWatermark("at", "1 hour")
 
@@ -70,6 +74,13 @@ KEPT: dict[str, Callable[[DataFrame], DataFrame]] = {
         F.broadcast(static(df)).alias("few").where("other > 0"), F.expr("n = few.other")
     ),
     "filter by a subquery that shuffles": lambda df: df.where("n > (select max(id) from range(3))"),
+    "lateral explode": lambda df: sql(df, "select s.*, e.x from {df} s, lateral explode(items) e(x)"),
+    "lateral of the row": lambda df: sql(df, "select * from {df} s, lateral (select n + 1 as m)"),
+    "lateral with a broadcast": lambda df: sql(
+        df,
+        "select * from {df} s, lateral (select /*+ broadcast(f) */ f.id as m from range(3) f where f.id = n)",
+    ),
+    "a subquery of the row": lambda df: df.selectExpr("*", "(select n + 1) as m"),
     "filter by a broadcast subquery": lambda df: df.where(
         "n in (select /*+ broadcast(few) */ id from range(3) few)"
     ),
@@ -103,8 +114,20 @@ MIXED: dict[str, tuple[str, Callable[[DataFrame], DataFrame]]] = {
         "a subquery",
         lambda df: df.selectExpr("*", "(select max(id) from range(3) few where few.id = n) as most"),
     ),
+    "a subquery about the row beside many columns": (
+        "a subquery",
+        lambda df: df.selectExpr(
+            "*",
+            *(f"n + {number} as c{number}" for number in range(30)),
+            "(select max(id) from range(3) few where few.id = n) as most",
+        ),
+    ),
+    "the greatest of exploded rows": (
+        "a subquery",
+        lambda df: df.selectExpr("*", "(select max(x) from explode(items) e(x)) as most"),
+    ),
     "lateral join": (
-        "a join",
+        "a subquery",
         lambda df: df.lateralJoin(
             df.sparkSession.range(3).where(F.col("id") == F.col("n").outer()).alias("few")
         ),

@@ -29,8 +29,9 @@ from tablestream.topology.nodes import Field
 _NONDETERMINISTIC = "AGGREGATE_FUNCTION_WITH_NONDETERMINISTIC_EXPRESSION"
 #: Stands between the texts of several expressions.
 _BETWEEN = "\u2063|\u2063"
-#: How a Column shows a star; the second under Spark Connect.
-_STARS = "*", "unresolvedstar()"
+#: What is in the text of every Column with a star, in small letters: in SQL, inside Python functions and under Spark
+#: Connect, and of columns by a regular expression, which may be in backquotes.
+_STARS = "*", "unresolvedstar", "unresolvedregex", "`"
 #: A column that no expression names.
 _ONE_MORE = "__one_column_more"
 _ALIAS = re.compile(r" AS (`([^`]|``)+`|\w+)$")
@@ -164,7 +165,7 @@ def _asked(
             where=where,
         )
     for column, one in zip(columns, schema, strict=True):
-        _check_own_columns(frame, column, one.name, operator, where)
+        _check_own_columns(frame, column, one.name, operator, where, hint or columns_hint(frame.columns))
     texts = _counted(frame, columns)
     if isinstance(texts, AnalysisException):
         texts = []
@@ -184,37 +185,47 @@ def _asked(
     ]
 
 
-def _check_own_columns(frame: DataFrame, column: Column, name: str, operator: str, where: str) -> None:
+def _check_own_columns(
+    frame: DataFrame, column: Column, name: str, operator: str, where: str, hint: str
+) -> None:
     """Refuse ``*`` and time windows inside an expression.
 
-    It is evaluated in frames that also have the library's columns, and rows of other tables: ``*`` would stand for all
-    of these columns, and Spark filters and multiplies all rows for a window.
+    Most expressions are evaluated in frames that also have the library's columns, and rows of other tables: ``*`` would
+    stand for all of these columns, and Spark filters and multiplies all rows for a window.
     """
     text = str(column).lower()
-    if any(star in text for star in _STARS) and _takes_all(frame, column):
+    if _may_take_all(text) and _takes_all(frame, column):
         raise PlanError(
-            f"'{name}' contains *, and the columns that an expression needs have to be named.",
-            hint=f"Name them. {columns_hint(frame.columns)}",
+            f"An expression contains *, and the columns that it needs have to be named: '{name}'.",
+            hint=f"Name them. {hint}",
             operator=operator,
             where=where,
         )
     if "window" in text and _is_time_window(frame, column):
         raise PlanError(
             f"'{name}' is a time window, which is not an expression of one row.",
-            hint="Compute where it begins, as in F.date_trunc('hour', 'at').",
+            hint="Compute where it begins, as in F.date_trunc('hour', 'at'); the tutorial about windows shows others.",
             operator=operator,
             where=where,
         )
 
 
+def _may_take_all(text: str) -> bool:
+    """Whether the text of a Column, in small letters, may have a star."""
+    return any(star in text for star in _STARS)
+
+
 def _takes_all(frame: DataFrame, column: Column) -> bool:
     """Whether an expression has more inputs if the frame has one more column."""
-    texts = _counted(frame.select("*", F.expr(f"1 AS {_ONE_MORE}")), [column])
-    return not isinstance(texts, AnalysisException) and _ONE_MORE in texts[0]
+    # The whole texts are compared: Spark cuts the arguments of a Python function.
+    wider = _counted(frame.select("*", F.expr(f"1 AS {_ONE_MORE}")), [column])
+    return isinstance(wider, list) and wider != _counted(frame, [column])
 
 
 def _is_time_window(frame: DataFrame, column: Column) -> bool:
-    """Whether Spark refuses a further window beside an expression: it takes one."""
+    """Whether Spark refuses a further window beside an expression of one row: it takes one."""
+    if isinstance(_counted(frame, [column]), AnalysisException):
+        return False
     try:
         with unlogged():
             beside = F.expr("window(timestamp'1970-01-01 00:00:00', '1 second')")

@@ -31,7 +31,11 @@ _IDS = re.compile(r"#\d+L?|@[0-9a-f]+")
 _COALESCE = ", false"
 _BROADCAST = "(strategy=broadcast)"
 #: A subquery that Spark's optimizer turns into a join: IN, and what refers to the rows around it.
-_JOINED = re.compile(r"\bIN \(list#\d+ |\b(?:exists|scalar-subquery|lateral-subquery)#\d+ \[[^\]]")
+_JOINED = re.compile(r"\bIN \(list#\d+ |\b(?:exists|scalar-subquery)#\d+ \[[^\]]")
+_CUT = " more fields"
+_JOINS, _LATERAL = {"Join", "AsOfJoin", "NearestByJoin"}, "LateralJoin"
+#: Nodes of a subquery that needs no join.
+_OF_THE_ROW = {"Project", "Generate", "SubqueryAlias", "OneRowRelation"}
 #: Nodes that bring rows of several tasks together, or change their order, as users call them.
 _MIXING = {
     "Repartition": "repartition",
@@ -118,9 +122,9 @@ def mixed_by(frame: DataFrame) -> str | None:
     for at, node in streaming:
         if node.mixing is not None:
             return node.mixing
-        if node.name.endswith("Join") and not (node.name == "Join" and _broadcasts(nodes, at)):
+        if node.name in _JOINS and not (node.name == "Join" and _broadcasts(nodes, at)):
             return JOIN
-        if _JOINED.search(node.text) and not _subquery_broadcasts(nodes, at):
+        if _may_join(node) and not _subqueries_keep_order(nodes, at):
             return SUBQUERY
     if any(node.name == "Union" for _, node in streaming):
         reads = [_IDS.sub("", node.text) for node in nodes if node.name.startswith(_READ)]
@@ -143,10 +147,20 @@ def _broadcasts(nodes: Sequence[_Node], at: int) -> bool:
     return bool(static) and all(_is_hinted(below[place:]) for place in static)
 
 
-def _subquery_broadcasts(nodes: Sequence[_Node], at: int) -> bool:
-    """Whether all subqueries of a node have a broadcast hint. They stand in front of its input, a branch deeper."""
+def _may_join(node: _Node) -> bool:
+    """Whether Spark may turn a subquery of a node into a join. Spark cuts the text of a node with many columns."""
+    return node.name == _LATERAL or _CUT in node.text or _JOINED.search(node.text) is not None
+
+
+def _subqueries_keep_order(nodes: Sequence[_Node], at: int) -> bool:
+    """Whether all subqueries of a node have a broadcast hint, or are made of its own rows alone.
+
+    They stand in front of the node's input, a branch deeper.
+    """
     depth = nodes[at].depth
     inner = list(takewhile(lambda node: node.depth > depth + 1, nodes[at + 1 :]))
+    if all(node.name in _OF_THE_ROW for node in inner):
+        return True
     return all(_is_hinted(inner[place:]) for place, node in enumerate(inner) if node.depth == depth + 2)
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import date
 from typing import Any
 
 import pyarrow as pa
@@ -134,7 +134,7 @@ def moment_of(spark: SparkSession, table: StoredTable, as_of: Any) -> int:
 
 def checked_time(spark: SparkSession, given: Any, argument: str) -> int:
     """Return a time in microseconds since 1970, as Spark casts it; raise if it is none."""
-    if isinstance(given, str | datetime):
+    if isinstance(given, str | date):  # a datetime is a date
         row = spark.range(1).select(F.unix_micros(F.lit(given).try_cast(T.TimestampType()))).first()
         if row is not None and row[0] is not None:
             return int(row[0])

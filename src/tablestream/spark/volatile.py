@@ -25,9 +25,8 @@ _SESSION = "current_user|session_user|user|current_catalog|current_schema|curren
 _SUBQUERY = "scalarsubquery|listquery|exists"
 _SUBQUERIES = frozenset(f"{one}()" for one in _SUBQUERY.split("|"))
 _CALL = re.compile(rf"\b(?:{_CLOCK}|{_SESSION}|{_SUBQUERY})(?=\()")
-_CIPHER = re.compile(r"\baes_encrypt\(")
-#: The arguments of `aes_encrypt`, without an initialisation vector: then it takes a random one, except in the mode ECB.
-_RANDOM = re.compile(r".*(?<!, ecb), \w+, , $", re.DOTALL)
+#: Mode, padding and no initialisation vector: then `aes_encrypt` takes a random one, except in the mode ECB.
+_CIPHER, _RANDOM = "aes_encrypt", re.compile(r"(?<!, ecb), \w+, , ")
 #: Texts that become a time when Spark casts them; after ``lambda`` it is a variable's name.
 _SPECIAL = re.compile(r"(?<!lambda )\b(?:now|today|tomorrow|yesterday)\b(?!\()")
 #: The same in a literal: the SQL parser replaces it, so a plan that is built again has another time.
@@ -67,18 +66,9 @@ def volatile_parts(frame: DataFrame, column: Column, text: str) -> set[str]:
 
 def _suspects(text: str) -> set[str]:
     found = {f"{one}()" for one in _CALL.findall(text)} | {f"'{word}'" for word in _SPECIAL.findall(text)}
-    ciphers = (_arguments(text[call.end() :]) for call in _CIPHER.finditer(text))
-    return found | {"aes_encrypt()" for one in ciphers if _RANDOM.match(one)}
-
-
-def _arguments(behind: str) -> str:
-    """The text up to the bracket that closes a call."""
-    depth = 1
-    for place, letter in enumerate(behind):
-        depth += (letter == "(") - (letter == ")")
-        if depth == 0:
-            return behind[:place]
-    return behind
+    if f"{_CIPHER}(" in text and _RANDOM.search(text):
+        found.add(f"{_CIPHER}()")
+    return found
 
 
 def _optimised(frame: DataFrame, column: Column) -> str:
