@@ -55,6 +55,7 @@ def test_each_table_is_what_mariadb_had_whenever_it_was_quiet(capture: str, mode
     assert counted["repeated"] > 0
 
 
+@pytest.mark.slow
 @each("cut", "whole", "restarted")
 def test_the_join_changes_commit_by_commit_as_in_mariadb(capture: str, mode: str) -> None:
     most, restarts = CUTS[mode]
