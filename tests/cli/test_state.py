@@ -99,7 +99,7 @@ def test_without_a_table_the_tables_are_listed_with_their_sizes(checkpoint: Path
 
 def test_a_number_of_a_key_is_read_with_all_its_digits(spark: SparkSession) -> None:
     text = '{"k": 1234567890123456.7891}'
-    (value,) = state_key._values(spark, text, [T.StructField("k", T.DecimalType(20, 4))])
+    (value,) = state_key._values(spark, text, {"k": 1.0}, [T.StructField("k", T.DecimalType(20, 4))])
     assert spark.range(1).select(value).collect()[0][0] == Decimal("1234567890123456.7891")
 
 

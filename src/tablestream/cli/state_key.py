@@ -14,7 +14,7 @@ from tablestream.errors import ArgumentError
 from tablestream.spark.state_reader import read_stored
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from pyspark.sql import Column, DataFrame, SparkSession
 
@@ -66,18 +66,19 @@ def read_key(
             f"The key of '{table}' has the columns {', '.join(names)}, not {', '.join(key) or 'none'}.",
             hint=f"Write it as {json.dumps(dict.fromkeys(names, '...'))}.",
         )
-    for name, value in zip(names, _values(spark, text, rows.schema.fields[: len(names)]), strict=True):
+    for name, value in zip(names, _values(spark, text, key, rows.schema.fields[: len(names)]), strict=True):
         rows = rows.where(F.col(quoted(name)).eqNullSafe(value))
     return rows
 
 
-def _values(spark: SparkSession, text: str, fields: Sequence[T.StructField]) -> list[Column]:
+def _values(
+    spark: SparkSession, text: str, key: Mapping[str, Any], fields: Sequence[T.StructField]
+) -> list[Column]:
     """Return the values of a key as Spark's literals, in the order of its columns.
 
     Spark reads the user's own text, since a float of Python's has fewer digits than a decimal. It reads a value that
     does not fit its column's type as null.
     """
-    key = parsed_key(text)
     row = F.from_json(F.lit(text), T.StructType([*fields]), json_options())
     values = [row[field.name] for field in fields]
     (nulls,) = spark.sql("VALUES (1)").select(*(value.isNull() for value in values)).collect()

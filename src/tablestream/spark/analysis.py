@@ -164,17 +164,14 @@ def _asked(
             operator=operator,
             where=where,
         )
-    for column, one in zip(columns, schema, strict=True):
-        _check_own_columns(frame, column, one.name, operator, where, hint or columns_hint(frame.columns))
-    texts = _counted(frame, columns)
-    if isinstance(texts, AnalysisException):
-        texts = []
-        for column, one in zip(columns, schema, strict=True):
-            alone = _counted(frame, [column])
-            if isinstance(alone, AnalysisException):
-                _refuse(alone, one.name, operator, where, deterministic=deterministic)
-                alone = [""]
-            texts += alone
+    found = _texts(frame, columns)
+    for one, text in zip(schema, found, strict=True):
+        if isinstance(text, AnalysisException):
+            _refuse(text, one.name, operator, where, deterministic=deterministic)
+    texts = ["" if isinstance(text, AnalysisException) else text for text in found]
+    _check_own_columns(
+        frame, columns, schema.names, texts, operator, where, hint or columns_hint(frame.columns)
+    )
     fold = folding(frame.sparkSession)
     there = {fold(name) for name in frame.columns}
     return [
@@ -186,24 +183,37 @@ def _asked(
 
 
 def _check_own_columns(
-    frame: DataFrame, column: Column, name: str, operator: str, where: str, hint: str
+    frame: DataFrame,
+    columns: Sequence[Column],
+    names: Sequence[str],
+    texts: Sequence[str],
+    operator: str,
+    where: str,
+    hint: str,
 ) -> None:
-    """Refuse ``*`` and time windows inside an expression.
+    """Refuse ``*`` and time windows inside expressions, of which the analysed texts are known.
 
     Most expressions are evaluated in frames that also have the library's columns, and rows of other tables: ``*`` would
     stand for all of these columns, and Spark filters and multiplies all rows for a window.
     """
-    text = str(column).lower()
-    if _may_take_all(text) and _takes_all(frame, column):
+    shown = [str(column).lower() for column in columns]
+    starred = [at for at, text in enumerate(shown) if _may_take_all(text)]
+    wider = frame.select("*", F.expr(f"1 AS {_ONE_MORE}")) if starred else frame
+    # The whole texts are compared: Spark cuts the arguments of a Python function.
+    for at, text in zip(starred, _texts(wider, [columns[at] for at in starred]), strict=True):
+        if isinstance(text, str) and text != texts[at]:
+            raise PlanError(
+                f"An expression contains *, and the columns that it needs have to be named: '{names[at]}'.",
+                hint=f"Name them. {hint}",
+                operator=operator,
+                where=where,
+            )
+    windows = [at for at, text in enumerate(shown) if "window" in text]
+    several = bool(windows) and _has_time_window(frame, [columns[at] for at in windows])
+    taken = [names[at] for at in windows if several and _has_time_window(frame, [columns[at]])]
+    if taken:
         raise PlanError(
-            f"An expression contains *, and the columns that it needs have to be named: '{name}'.",
-            hint=f"Name them. {hint}",
-            operator=operator,
-            where=where,
-        )
-    if "window" in text and _is_time_window(frame, column):
-        raise PlanError(
-            f"'{name}' is a time window, which is not an expression of one row.",
+            f"'{taken[0]}' is a time window, which is not an expression of one row.",
             hint="Compute where it begins, as in F.date_trunc('hour', 'at'); the tutorial about windows shows others.",
             operator=operator,
             where=where,
@@ -215,23 +225,23 @@ def _may_take_all(text: str) -> bool:
     return any(star in text for star in _STARS)
 
 
-def _takes_all(frame: DataFrame, column: Column) -> bool:
-    """Whether an expression has more inputs if the frame has one more column."""
-    # The whole texts are compared: Spark cuts the arguments of a Python function.
-    wider = _counted(frame.select("*", F.expr(f"1 AS {_ONE_MORE}")), [column])
-    return isinstance(wider, list) and wider != _counted(frame, [column])
-
-
-def _is_time_window(frame: DataFrame, column: Column) -> bool:
-    """Whether Spark refuses a further window beside an expression of one row: it takes one."""
-    if isinstance(_counted(frame, [column]), AnalysisException):
-        return False
+def _has_time_window(frame: DataFrame, columns: Sequence[Column]) -> bool:
+    """Whether Spark refuses a further window beside expressions of one row: they have one."""
     try:
         with unlogged():
             beside = F.expr("window(timestamp'1970-01-01 00:00:00', '1 second')")
-            return not frame.select(column, beside).columns  # Spark Connect analyses what is asked for
+            return not frame.select(*columns, beside).columns  # Spark Connect analyses what is asked for
     except AnalysisException:
         return True
+
+
+def _texts(frame: DataFrame, columns: Sequence[Column]) -> Sequence[str | AnalysisException]:
+    """The analysed text of each expression, or Spark's objection to it."""
+    together = _counted(frame, columns) if columns else []
+    if isinstance(together, list):
+        return together
+    alone = (_counted(frame, [column]) for column in columns)
+    return [one[0] if isinstance(one, list) else one for one in alone]
 
 
 def columns_hint(names: Iterable[str]) -> str:
