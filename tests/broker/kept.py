@@ -17,6 +17,7 @@ import tempfile
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -69,10 +70,12 @@ class Kept:
         """Start the program; does nothing if it has been started."""
         if self._keeper is not None:
             return
-        keeper = [sys.executable, str(Path(__file__).with_name("keeper.py")), str(_GRACE_S)]
-        with self.log.open("wb") as log:
-            self._keeper = subprocess.Popen(
-                [*keeper, *command],
+        program = [sys.executable, str(Path(__file__).with_name("keeper.py")), str(_GRACE_S)]
+        # In a thread: Ctrl-C interrupts the wait for it, never Popen itself, which would forget a process it started.
+        with self.log.open("wb") as log, ThreadPoolExecutor(1) as thread:
+            keeper = thread.submit(
+                subprocess.Popen,
+                [*program, *command],
                 cwd=self._directory,
                 env={**os.environ, **(environment or {})},
                 stdin=subprocess.PIPE,
@@ -80,6 +83,10 @@ class Kept:
                 stderr=log,
                 start_new_session=True,
             )
+            try:
+                wait([keeper])
+            finally:
+                self._keeper = keeper.result()
 
     def wait(self, ready: Callable[[], bool]) -> None:
         """Wait until the program is ready; if it does not get there, end it.

@@ -9,14 +9,14 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import pytest
 
 from tests.broker import kafka_broker, keeper
 from tests.broker.fixtures import JARS
 from tests.broker.kafka_broker import BrokerError, KafkaBroker
-from tests.broker.kept import free_port
+from tests.broker.kept import Kept, free_port
 from tests.kafka.topics import Topics, record
 
 pytestmark = pytest.mark.broker
@@ -109,6 +109,28 @@ def test_the_keeper_ends_with_its_program() -> None:
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as kept:
         os.kill(told_id(kept.stdout), signal.SIGKILL)
         assert kept.wait() != 0
+
+
+def test_a_program_that_ctrl_c_finds_starting_is_ended(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The process is there, and its object is not yet handed out."""
+    made: list[subprocess.Popen[bytes]] = []
+
+    class Interrupted(subprocess.Popen[bytes]):
+        def __init__(self, *given: Any, **options: Any) -> None:
+            super().__init__(*given, **options)
+            made.append(self)
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(0.1)
+
+    kept = Kept("A sleeper", tmp_path, tmp_path / "log")
+    with monkeypatch.context() as patched:
+        patched.setattr(subprocess, "Popen", Interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            kept.start([sys.executable, "-c", SLEEPER])
+    kept.stop()
+    assert made[0].poll() is not None
 
 
 def test_no_java(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
