@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from statistics import median
 from typing import TYPE_CHECKING
 
 from benchmarks.memory import peaks, slowdown, slowdown_of_cores
@@ -67,6 +68,8 @@ def ratios_of(runs: dict[str, Run]) -> list[Ratio]:
         ratio.add_memory(f"largest worker in {name}, private MiB", name, 1024)
     small = ("every", "small_seconds"), ("empty", "small_seconds")
     ratio.add("small micro-batch / empty query, seconds", *small, 1.5, at_most=True)
+    ratio.add_figure("first micro-batch - a later one, seconds", "every", _cold_seconds, 5)
+    ratio.add_figure("restart, first small micro-batch - a later one, seconds", "every", _restart_seconds, 1)
     for target, name, least in (
         ("files", "into Parquet files", 0.8),
         ("delta-log", "into a Delta log", 0.8),
@@ -128,6 +131,21 @@ class _Ratios:
         ]
         if len(figures) == 2 and all(figures):
             self.found.append(Ratio(name, figures[0] / figures[1], target, at_most))
+
+
+def _cold_seconds(run: Run) -> float | None:
+    """What the first micro-batch of a new session takes more than the later ones, which are as large."""
+    return _more_than_later(run.micro_batches)
+
+
+def _restart_seconds(run: Run) -> float | None:
+    """What the first micro-batch of a query that starts again takes more than the later ones."""
+    return _more_than_later(run.small_micro_batches)
+
+
+def _more_than_later(micro_batches: list[MicroBatch]) -> float | None:
+    first, *later = [one.seconds for one in micro_batches] or [0.0]
+    return first - median(later) if later else None
 
 
 def _filling_mib(run: Run) -> float | None:

@@ -63,6 +63,8 @@ def test_ratios_compare_rates_and_small_micro_batches() -> None:
         "every change / batch SQL, steady": (0.5, True),
         "final / every change": (0.667, False),
         "small micro-batch / empty query, seconds": (2.0, False),
+        "first micro-batch - a later one, seconds": (6.0, False),
+        "restart, first small micro-batch - a later one, seconds": (7.8, False),
     }
 
 

@@ -12,7 +12,7 @@ from pyspark.sql.types import TimestampType
 
 from tablestream import start, table
 from tablestream.connectors import files as module
-from tablestream.connectors.files import OWNER, from_files, json_options, small_lines, to_files
+from tablestream.connectors.files import OWNER, from_files, json_options, to_files
 from tablestream.errors import ArgumentError, PlanError, ReservedNameError
 from tests.connectors.changes import START, changes
 
@@ -217,47 +217,3 @@ def test_arguments_that_are_refused() -> None:
         to_files("out", "csv")  # type: ignore[arg-type]
     with pytest.raises(ArgumentError, match="empty"):
         to_files("")
-
-
-def test_small_files_of_this_machine_are_read_as_spark_reads_them(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    texts = {
-        "b/part-1": "two\nthree\n",
-        "a/part-0": "one\ntwo\n",
-        "a/other": "four\n",
-        "a/ends": "five\r\nsix\rseven\n\neight",
-        "a/within": "nine\u2028ten\u0085eleven\x0btwelve\x1cthirteen\n",
-        "a/empty": "",
-    }
-    for name, text in texts.items():
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_bytes(text.encode())
-    patterns = ["*/part-*", "a/part-0", "a/none-*", "c/part-0", "a/ends", "a/within", "a/empty"]
-    theirs = [small_lines(spark, str(tmp_path), one) for one in patterns]
-    monkeypatch.setattr(type(spark), "read", None)
-    mine = [small_lines(spark, f"file:{tmp_path}", one) for one in patterns]
-    assert mine == [
-        ["one", "two", "three"],
-        ["one", "two"],
-        [],
-        [],
-        ["five", "six", "seven", "", "eight"],
-        [texts["a/within"].rstrip("\n")],
-        [],
-    ]
-    assert [sorted(lines) for lines in theirs] == [sorted(lines) for lines in mine]
-
-
-def test_only_the_pattern_of_small_files_is_a_pattern(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A directory of the user may be called `run[1]`, and `what?` is not `what1`."""
-    for number, name in enumerate(("run[1]", "run1", "what?", "what1", "{a,b}", "a", "back\\slash", "*")):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "part-0").write_text(f"{number}\n")
-    names = ("run[1]", "what?", "{a,b}", "*")
-    theirs = [small_lines(spark, f"{tmp_path}/{one}", "part-*") for one in names]
-    monkeypatch.setattr(type(spark), "read", None)
-    mine = [small_lines(spark, f"file:{tmp_path}/{one}", "part-*") for one in names]
-    assert mine == theirs == [["0"], ["2"], ["4"], ["7"]]

@@ -6,9 +6,7 @@ The notes of `from_files` say how Spark 4.2 treats malformed rows, as tested for
 from __future__ import annotations
 
 import os
-import re
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from pyspark.errors import AnalysisException, ParseException
@@ -17,9 +15,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
 from tablestream.calling import user_line
-from tablestream.connectors.place import Place
-from tablestream.connectors.shipping import has_context, is_local
 from tablestream.connectors.sink import ORDER, KeyedSink, checked_path, literal, quoted
+from tablestream.connectors.small_texts import first_line, write_line
 from tablestream.connectors.spark_place import check_no_file, check_writable, seen_by_spark
 from tablestream.connectors.workers import use_driver_python
 from tablestream.errors import ArgumentError, PlanError, ReservedNameError
@@ -41,8 +38,6 @@ ON_MALFORMED = "on_malformed"
 #: The note of CSV that is read without a header.
 HEADLESS = "headless"
 OWNER = "_tablestream_owner"
-#: What is a pattern to Hadoop.
-_SIGNS = re.compile(r"[\[\]{}*?\\]")
 #: The name of a log's directories, and of the column that readers make of it.
 MICRO_BATCH = "micro_batch"
 
@@ -377,8 +372,7 @@ class FileSink(KeyedSink):
             return
         found = self._owner(spark)
         if found is None:
-            mark = spark.createDataFrame([(owner,)], "value string").coalesce(1)
-            mark.write.mode("overwrite").text(f"{self.path}/{OWNER}")
+            write_line(spark, f"{self.path}/{OWNER}", owner, mode="overwrite")
         elif found != owner:
             raise self._of_another(spark, found)
         _OWNERS[self.path] = owner
@@ -473,49 +467,3 @@ def to_files(
         )
     check_mapping(options, "options")
     return FileSink(checked_path(path, "a file sink"), format, dict(options or {}))
-
-
-def first_line(spark: SparkSession, directory: str, pattern: str) -> str | None:
-    """Read the only line of a small text, or return None if the file does not exist."""
-    return next(iter(small_lines(spark, directory, pattern)), None)
-
-
-def small_lines(spark: SparkSession, directory: str, pattern: str) -> list[str]:
-    """Read the different lines of small texts in the order in which they are first found; none if no file exists.
-
-    Only `pattern` is a pattern: the name of a directory may contain ``[`` or ``*``.
-
-    A ``file:`` path of a local session is read here, in a hundredth of the time of Spark's job. For others the pattern
-    is given twice: for a single path, Spark looks for the log of its own file sink, and warns with a stack trace if
-    there is none.
-    """
-    place = Place.of(directory)
-    if place.scheme == "file" and has_context(spark) and is_local(spark):
-        texts = map(_text, sorted(Path(place.path).glob(pattern)))
-        return list(dict.fromkeys(line for text in texts for line in _lines(text)))
-    try:
-        rows = spark.read.text([f"{no_pattern(directory)}/{pattern}"] * 2).collect()
-    except AnalysisException as error:
-        if error.getCondition() == "PATH_NOT_FOUND":
-            return []
-        raise
-    return list(dict.fromkeys(row[0] for row in rows))
-
-
-def no_pattern(path: str) -> str:
-    """Return a path for Spark's readers, which take it for a pattern: each sign of a pattern stands for itself."""
-    return _SIGNS.sub(r"\\\g<0>", path)
-
-
-def _text(path: Path) -> str:
-    """Return the text of a file, with each end of a line as a newline; empty if it was removed meanwhile."""
-    try:
-        return path.read_text(encoding="utf-8", errors="replace")
-    except FileNotFoundError:
-        return ""
-
-
-def _lines(text: str) -> list[str]:
-    """Cut a text where Spark does. `str.splitlines` also cuts at characters such as U+2028, which JSON may hold."""
-    lines = text.split("\n")
-    return lines if lines[-1] else lines[:-1]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import posixpath
+import re
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,6 +24,13 @@ if TYPE_CHECKING:
 
 #: The name of a file that does not exist.
 _NOWHERE = "_tablestream_nowhere"
+#: What is a pattern to Hadoop.
+_SIGNS = re.compile(r"[\[\]{}*?\\]")
+
+
+def no_pattern(path: str) -> str:
+    """Return a path for Spark's readers, which take it for a pattern: each sign of a pattern stands for itself."""
+    return _SIGNS.sub(r"\\\g<0>", path)
 
 
 def full_path(spark: SparkSession, path: str) -> str | None:
@@ -30,7 +38,7 @@ def full_path(spark: SparkSession, path: str) -> str | None:
 
     Only Spark knows that place. Its file system may be another than this machine's, and its directory is the one in
     which its Java started. It says the place of what does not exist. The path is given twice for the reason that
-    `tablestream.connectors.files.small_lines` has: a single one can make Spark warn with a stack trace.
+    `tablestream.connectors.small_texts.small_lines` has: a single one can make Spark warn with a stack trace.
     """
     try:
         _ = spark.read.text([f"{path}/{_NOWHERE}"] * 2).schema
@@ -41,6 +49,21 @@ def full_path(spark: SparkSession, path: str) -> str | None:
     except Py4JJavaError:  # Java takes the path for a pattern, and it is none
         pass
     return None
+
+
+def on_this_machine(spark: SparkSession, path: str) -> Path | None:
+    """Return where a path is on this machine, on which all of Spark's processes run; None if it is not known to be."""
+    if not _runs_here(spark):
+        return None
+    place = Place.of(path)
+    if not place.scheme:
+        # The session's default file system decides.
+        place = Place.of(full_path(spark, path) or "")
+    return Path(place.path) if place.scheme == "file" else None
+
+
+def _runs_here(spark: SparkSession) -> bool:
+    return has_context(spark) and is_local(spark)
 
 
 def seen_by_spark(spark: SparkSession, path: str) -> str:
@@ -93,14 +116,11 @@ def check_no_file(spark: SparkSession, path: str, what: str) -> None:
 
 def _seen(spark: SparkSession, path: str, look: Callable[[str], str]) -> str:
     """Return what `look` says of a local path on a local master; empty if it is not known to be one."""
-    if not (has_context(spark) and is_local(spark)):
+    may_be = Place.of(path).local_path
+    if not _runs_here(spark) or may_be is None or not look(may_be):
         return ""
-    here = Place.of(path).local_path
-    if here is None or not look(here):
-        return ""
-    # The path may have looked local only because it has no scheme.
-    place = Place.of(full_path(spark, path) or "")
-    return look(place.path) if place.scheme == "file" else ""
+    here = on_this_machine(spark, path)
+    return "" if here is None else look(str(here))
 
 
 def _obstacle(path: str) -> str:

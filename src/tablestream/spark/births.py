@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from tablestream.connectors.files import small_lines
+from tablestream.connectors.small_texts import small_lines, write_line
 from tablestream.runtime.rounds import METRICS
 from tablestream.spark import blobs
 from tablestream.state.births import Births, decode, encode
@@ -92,6 +92,6 @@ class ShardWatch:
         self._births.check(number, new, self.operators)
         record = self._births.record(number, new)
         if record is not None:
-            entry = spark.createDataFrame([(encode(record),)], "value string").coalesce(1)
-            entry.write.mode("append").json(f"{self.checkpoint}/{_LIST}")
+            entry = json.dumps({"value": encode(record)})
+            write_line(spark, f"{self.checkpoint}/{_LIST}", entry, mode="append")
             self._births = self._births.after(record)

@@ -26,7 +26,8 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from tablestream.calling import user_line
-from tablestream.connectors.files import json_options, no_pattern
+from tablestream.connectors.files import json_options
+from tablestream.connectors.spark_place import no_pattern
 from tablestream.errors import ArgumentError
 from tablestream.planner.physical_plan import PhysicalPlan
 from tablestream.spark.bootstrap_frame import Bootstrap

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 from pyarrow import fs
 
 from tablestream.calling import user_line
-from tablestream.connectors.files import small_lines
 from tablestream.connectors.place import Place
 from tablestream.connectors.sink import checked_path
+from tablestream.connectors.small_texts import small_lines
 from tablestream.connectors.spark_place import seen_by_spark
 from tablestream.errors import ArgumentError, CheckpointMovedError
 

@@ -20,8 +20,9 @@ from pyspark.sql.types import StructType, TimestampType
 
 from tablestream.arguments import checked_name
 from tablestream.calling import user_line
-from tablestream.connectors.files import FileSink, first_line
+from tablestream.connectors.files import FileSink
 from tablestream.connectors.sink import RecordSink, Sink, TypedSink, checked_path
+from tablestream.connectors.small_texts import first_line
 from tablestream.connectors.spark_place import check_writable
 from tablestream.connectors.workers import prepare_workers
 from tablestream.errors import ArgumentError, MixedPlanError, TablestreamError

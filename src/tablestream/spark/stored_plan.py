@@ -6,10 +6,9 @@ import json
 from collections.abc import Mapping
 
 from pyspark.sql import SparkSession
-from pyspark.sql import functions as F
 
 from tablestream.calling import user_line
-from tablestream.connectors.files import first_line
+from tablestream.connectors.small_texts import first_line, write_line
 from tablestream.errors import SessionSettingError
 from tablestream.planner.physical_plan import PhysicalPlan
 from tablestream.spark.relocation import check_place
@@ -43,8 +42,7 @@ def check_plan(spark: SparkSession, checkpoint: str, plan: PhysicalPlan, *, star
     noted = first_line(spark, path, "part-*") if started else None
     if noted is None:
         facts = {"value": plan.text, "session": json.dumps(_evaluation(spark))}
-        text = spark.range(0, 1, 1, 1).select(*[F.lit(fact).alias(name) for name, fact in facts.items()])
-        text.write.mode("overwrite").json(path)
+        write_line(spark, path, json.dumps(facts), mode="overwrite")
         return
     check_place(spark, checkpoint)
     stored = json.loads(noted)

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from tablestream.calling import user_line
-from tablestream.connectors.files import first_line
+from tablestream.connectors.small_texts import first_line
 from tablestream.connectors.spark_place import seen_by_spark
 from tablestream.errors import StateError
 from tablestream.planner.catalogue import StoredTables, decode

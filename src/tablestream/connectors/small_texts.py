@@ -1,0 +1,86 @@
+"""Texts of a line or a few that a checkpoint or a log keeps for the library, such as whose it is.
+
+On a local master they are read and written here: each of Spark's jobs takes a tenth of a second, and the first ones of
+a process seconds. Anywhere else only Spark has the file system, its settings and its credentials.
+"""
+
+from __future__ import annotations
+
+import shutil
+import uuid
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from pyspark.errors import AnalysisException
+
+from tablestream.connectors.spark_place import no_pattern, on_this_machine
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def first_line(spark: SparkSession, directory: str, pattern: str) -> str | None:
+    """Read the only line of a small text, or return None if the file does not exist."""
+    return next(iter(small_lines(spark, directory, pattern)), None)
+
+
+def small_lines(spark: SparkSession, directory: str, pattern: str) -> list[str]:
+    """Read the different lines of small texts in the order in which they are first found; none if no file exists.
+
+    Only `pattern` is a pattern: the name of a directory may contain ``[`` or ``*``.
+    """
+    here = on_this_machine(spark, directory)
+    lines = _lines_by_spark(spark, directory, pattern) if here is None else _lines_of(here, pattern)
+    return list(dict.fromkeys(lines))
+
+
+def write_line(
+    spark: SparkSession, directory: str, line: str, *, mode: Literal["append", "overwrite"]
+) -> None:
+    """Write a file ``part-...`` of one line, in addition to those in a directory or in place of all that is in it."""
+    here = on_this_machine(spark, directory)
+    if here is None:
+        frame = spark.createDataFrame([(line,)], "value string").coalesce(1)
+        frame.write.mode(mode).text(directory)
+        return
+    if mode == "overwrite" and here.exists():
+        shutil.rmtree(here)
+    here.mkdir(parents=True, exist_ok=True)
+    name = f"part-00000-{uuid.uuid4()}.txt"
+    # Spark's readers leave out what begins with a dot.
+    unfinished = here / f".{name}"
+    unfinished.write_text(f"{line}\n", encoding="utf-8")
+    unfinished.rename(here / name)
+
+
+def _lines_by_spark(spark: SparkSession, directory: str, pattern: str) -> list[str]:
+    """Read lines in a job.
+
+    The pattern is given twice: for a single path, Spark looks for the log of its own file sink, and warns with a stack
+    trace if there is none.
+    """
+    try:
+        rows = spark.read.text([f"{no_pattern(directory)}/{pattern}"] * 2).collect()
+    except AnalysisException as error:
+        if error.getCondition() == "PATH_NOT_FOUND":
+            return []
+        raise
+    return [row[0] for row in rows]
+
+
+def _lines_of(directory: Path, pattern: str) -> list[str]:
+    return [line for path in sorted(directory.glob(pattern)) for line in _cut(_text(path))]
+
+
+def _text(path: Path) -> str:
+    """Return the text of a file, with each end of a line as a newline; empty if it was removed meanwhile."""
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except FileNotFoundError:
+        return ""
+
+
+def _cut(text: str) -> list[str]:
+    """Cut a text where Spark does. `str.splitlines` also cuts at characters such as U+2028, which JSON may hold."""
+    lines = text.split("\n")
+    return lines if lines[-1] else lines[:-1]
