@@ -134,12 +134,12 @@ class _Ratios:
 
 
 def _cold_seconds(run: Run) -> float | None:
-    """What the first micro-batch of a new session takes more than the later ones, which are as large."""
+    """What the first micro-batch of a new session takes more than the median of the later ones, which are as large."""
     return _more_than_later(run.micro_batches)
 
 
 def _restart_seconds(run: Run) -> float | None:
-    """What the first micro-batch of a query that starts again takes more than the later ones."""
+    """What the first micro-batch of a query that starts again takes more than the median of the later ones."""
     return _more_than_later(run.small_micro_batches)
 
 

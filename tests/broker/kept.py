@@ -14,11 +14,11 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -71,10 +71,8 @@ class Kept:
         if self._keeper is not None:
             return
         program = [sys.executable, str(Path(__file__).with_name("keeper.py")), str(_GRACE_S)]
-        # In a thread: Ctrl-C interrupts the wait for it, never Popen itself, which would forget a process it started.
-        with self.log.open("wb") as log, ThreadPoolExecutor(1) as thread:
-            keeper = thread.submit(
-                subprocess.Popen,
+        with self.log.open("wb") as log, _uninterrupted():
+            self._keeper = subprocess.Popen(
                 [*program, *command],
                 cwd=self._directory,
                 env={**os.environ, **(environment or {})},
@@ -83,10 +81,6 @@ class Kept:
                 stderr=log,
                 start_new_session=True,
             )
-            try:
-                wait([keeper])
-            finally:
-                self._keeper = keeper.result()
 
     def wait(self, ready: Callable[[], bool]) -> None:
         """Wait until the program is ready; if it does not get there, end it.
@@ -137,6 +131,26 @@ class Kept:
             assert keeper.stdin is not None
             keeper.stdin.close()
             keeper.wait()
+
+
+@contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Let Ctrl-C and SIGTERM wait for the end of the block: an interrupted Popen forgets a process that it has started.
+
+    Only the main thread is interrupted.
+    """
+    came: list[int] = []
+    handlers = {}
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGINT, signal.SIGTERM):
+            handlers[number] = signal.signal(number, lambda one, _: came.append(one))
+    try:
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        for one in came:
+            signal.raise_signal(one)
 
 
 class Server(ABC):

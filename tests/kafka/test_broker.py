@@ -116,19 +116,20 @@ def test_a_program_that_ctrl_c_finds_starting_is_ended(
 ) -> None:
     """The process is there, and its object is not yet handed out."""
     made: list[subprocess.Popen[bytes]] = []
+    before = signal.getsignal(signal.SIGINT)
 
     class Interrupted(subprocess.Popen[bytes]):
         def __init__(self, *given: Any, **options: Any) -> None:
             super().__init__(*given, **options)
             made.append(self)
-            os.kill(os.getpid(), signal.SIGINT)
-            time.sleep(0.1)
+            signal.raise_signal(signal.SIGINT)
 
     kept = Kept("A sleeper", tmp_path, tmp_path / "log")
     with monkeypatch.context() as patched:
         patched.setattr(subprocess, "Popen", Interrupted)
         with pytest.raises(KeyboardInterrupt):
             kept.start([sys.executable, "-c", SLEEPER])
+    assert signal.getsignal(signal.SIGINT) is before
     kept.stop()
     assert made[0].poll() is not None
 

@@ -6,21 +6,51 @@ a process seconds. Anywhere else only Spark has the file system, its settings an
 
 from __future__ import annotations
 
+import json
+import os
 import shutil
 import uuid
-from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Any, Literal
 
 from pyspark.errors import AnalysisException
 
 from tablestream.connectors.spark_place import no_pattern, on_this_machine
+from tablestream.errors import DamagedStateError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from pyspark.sql import SparkSession
+
+_SHOWN = 80
+
+
+def documents(spark: SparkSession, directory: str, pattern: str) -> list[dict[str, Any]]:
+    """Read small texts with a JSON object on each line, as `small_lines` does.
+
+    Raises
+    ------
+    DamagedStateError
+        A line is none.
+    """
+    found = []
+    for line in small_lines(spark, directory, pattern):
+        try:
+            document = json.loads(line)
+        except ValueError:
+            document = None
+        if not isinstance(document, dict):
+            raise DamagedStateError(
+                f"{directory}/{pattern} has a line that is not a JSON object: {line[:_SHOWN]!r}.",
+                hint="Restore the checkpoint from a copy, or start with a new one.",
+            )
+        found.append(document)
+    return found
 
 
 def first_line(spark: SparkSession, directory: str, pattern: str) -> str | None:
-    """Read the only line of a small text, or return None if the file does not exist."""
+    """Read the only line of a small text; None if the file does not exist."""
     return next(iter(small_lines(spark, directory, pattern)), None)
 
 
@@ -28,6 +58,11 @@ def small_lines(spark: SparkSession, directory: str, pattern: str) -> list[str]:
     """Read the different lines of small texts in the order in which they are first found; none if no file exists.
 
     Only `pattern` is a pattern: the name of a directory may contain ``[`` or ``*``.
+
+    Raises
+    ------
+    OSError
+        Something on this machine cannot be read, which Spark would say with an exception of its own.
     """
     here = on_this_machine(spark, directory)
     lines = _lines_by_spark(spark, directory, pattern) if here is None else _lines_of(here, pattern)
@@ -37,7 +72,10 @@ def small_lines(spark: SparkSession, directory: str, pattern: str) -> list[str]:
 def write_line(
     spark: SparkSession, directory: str, line: str, *, mode: Literal["append", "overwrite"]
 ) -> None:
-    """Write a file ``part-...`` of one line, in addition to those in a directory or in place of all that is in it."""
+    """Write a file ``part-...`` in addition to those in a directory, or in place of all that is in it.
+
+    The line has no end of a line in it.
+    """
     here = on_this_machine(spark, directory)
     if here is None:
         frame = spark.createDataFrame([(line,)], "value string").coalesce(1)
@@ -69,7 +107,18 @@ def _lines_by_spark(spark: SparkSession, directory: str, pattern: str) -> list[s
 
 
 def _lines_of(directory: Path, pattern: str) -> list[str]:
-    return [line for path in sorted(directory.glob(pattern)) for line in _cut(_text(path))]
+    return [line for path in _matching(directory, pattern) for line in _cut(_text(path))]
+
+
+def _matching(directory: Path, pattern: str) -> list[Path]:
+    """Find files, sorted by their paths. `Path.glob` takes a directory that it cannot read for an empty one."""
+    name, _, below = pattern.partition("/")
+    try:
+        names = sorted(os.listdir(directory))  # noqa: PTH208 - which raises only when it is read
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    found = [directory / one for one in names if fnmatchcase(one, name)]
+    return [path for one in found for path in _matching(one, below)] if below else found
 
 
 def _text(path: Path) -> str:

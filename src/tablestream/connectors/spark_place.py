@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from py4j.protocol import Py4JJavaError
-from pyspark.errors import AnalysisException
+from pyspark.errors import AnalysisException, IllegalArgumentException
 
 from tablestream.calling import user_line
 from tablestream.connectors.place import Place
@@ -46,7 +46,10 @@ def full_path(spark: SparkSession, path: str) -> str | None:
         full = (error.getMessageParameters() or {}).get("path", "")
         if full.endswith(f"/{_NOWHERE}"):
             return full.removesuffix(f"/{_NOWHERE}")
-    except Py4JJavaError:  # Java takes the path for a pattern, and it is none
+    except (
+        IllegalArgumentException,
+        Py4JJavaError,
+    ):  # Java takes the path for a pattern or a URI, and it is none
         pass
     return None
 
@@ -59,7 +62,9 @@ def on_this_machine(spark: SparkSession, path: str) -> Path | None:
     if not place.scheme:
         # The session's default file system decides.
         place = Place.of(full_path(spark, path) or "")
-    return Path(place.path) if place.scheme == "file" else None
+    # Hadoop refuses others: of a host, and relative ones with a scheme.
+    is_here = place.scheme == "file" and not place.host and place.path.startswith("/")
+    return Path(place.path) if is_here else None
 
 
 def _runs_here(spark: SparkSession) -> bool:
@@ -116,8 +121,8 @@ def check_no_file(spark: SparkSession, path: str, what: str) -> None:
 
 def _seen(spark: SparkSession, path: str, look: Callable[[str], str]) -> str:
     """Return what `look` says of a local path on a local master; empty if it is not known to be one."""
-    may_be = Place.of(path).local_path
-    if not _runs_here(spark) or may_be is None or not look(may_be):
+    maybe_local = Place.of(path).local_path
+    if not _runs_here(spark) or maybe_local is None or not look(maybe_local):
         return ""
     here = on_this_machine(spark, path)
     return "" if here is None else look(str(here))

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from tablestream.connectors.small_texts import small_lines, write_line
+from tablestream.connectors.small_texts import documents, write_line
 from tablestream.runtime.rounds import METRICS
 from tablestream.spark import blobs
 from tablestream.state.births import Births, decode, encode
@@ -38,8 +38,8 @@ def stored_births(spark: SparkSession, checkpoint: str, query_id: str) -> Births
     DamagedStateError
         An entry was altered.
     """
-    lines = small_lines(spark, checkpoint, f"{_LIST}/part-*")
-    return Births.of((decode(json.loads(line)["value"]) for line in lines), query_id)
+    entries = documents(spark, checkpoint, f"{_LIST}/part-*")
+    return Births.of((decode(entry["value"]) for entry in entries), query_id)
 
 
 @dataclass

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -22,7 +21,7 @@ from tablestream.arguments import checked_name
 from tablestream.calling import user_line
 from tablestream.connectors.files import FileSink
 from tablestream.connectors.sink import RecordSink, Sink, TypedSink, checked_path
-from tablestream.connectors.small_texts import first_line
+from tablestream.connectors.small_texts import documents
 from tablestream.connectors.spark_place import check_writable
 from tablestream.connectors.workers import prepare_workers
 from tablestream.errors import ArgumentError, MixedPlanError, TablestreamError
@@ -455,5 +454,4 @@ def _micro_batch_writer(
 
 def _query_id(spark: SparkSession, checkpoint: str) -> str | None:
     """Read the query's id, which lives as long as its checkpoint. None if no query was started yet."""
-    line = first_line(spark, checkpoint, "metadata")
-    return None if line is None else str(json.loads(line)["id"])
+    return next((str(one["id"]) for one in documents(spark, checkpoint, "metadata")), None)

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pyspark.sql import SparkSession
 
 from tablestream.calling import user_line
-from tablestream.connectors.small_texts import first_line, write_line
+from tablestream.connectors.small_texts import documents, write_line
 from tablestream.errors import SessionSettingError
 from tablestream.planner.physical_plan import PhysicalPlan
 from tablestream.spark.relocation import check_place
@@ -39,17 +39,16 @@ def check_plan(spark: SparkSession, checkpoint: str, plan: PhysicalPlan, *, star
         The checkpoint was copied or moved.
     """
     path = f"{checkpoint}/{_PLAN}"
-    noted = first_line(spark, path, "part-*") if started else None
-    if noted is None:
+    stored = documents(spark, path, "part-*") if started else []
+    if not stored:
         facts = {"value": plan.text, "session": json.dumps(_evaluation(spark))}
         write_line(spark, path, json.dumps(facts), mode="overwrite")
         return
     check_place(spark, checkpoint)
-    stored = json.loads(noted)
-    plan.check_same(stored["value"])
+    plan.check_same(stored[0]["value"])
     if plan.rounds:
         # Older versions stored no settings.
-        _check_evaluation(spark, json.loads(stored.get("session", "{}")))
+        _check_evaluation(spark, json.loads(stored[0].get("session", "{}")))
 
 
 def _evaluation(spark: SparkSession) -> dict[str, str]:

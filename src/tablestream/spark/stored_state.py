@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from tablestream.calling import user_line
-from tablestream.connectors.small_texts import first_line
+from tablestream.connectors.small_texts import documents
 from tablestream.connectors.spark_place import seen_by_spark
 from tablestream.errors import StateError
 from tablestream.planner.catalogue import StoredTables, decode
@@ -61,8 +61,8 @@ class StoredState:
         StateError
             It does not exist.
         """
-        metadata = first_line(spark, checkpoint, "metadata")
-        if metadata is None:
+        metadata = documents(spark, checkpoint, "metadata")
+        if not metadata:
             raise StateError(
                 f"{seen_by_spark(spark, checkpoint)} is not the checkpoint of a query.",
                 hint="Give the directory that the query was started with, as checkpoint= of ts.start.",
@@ -91,7 +91,7 @@ class StoredState:
                 hint="Give batch_id= one of these; spark.sql.streaming.minBatchesToRetain says how many are kept.",
                 where=user_line(),
             )
-        births = stored_births(spark, checkpoint, json.loads(metadata)["id"])
+        births = stored_births(spark, checkpoint, metadata[0]["id"])
         return cls(spark, checkpoint, micro_batch, kept[0], operators, births)
 
     def manifests(self, work: int) -> DataFrame:
