@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import json
+import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -166,3 +168,38 @@ def test_the_log_stays_only_if_the_error_does_not_say_enough(
         if error is not None:
             raise error
     assert log.exists() == stays
+
+
+@pytest.mark.parametrize("is_table", [True, False])
+def test_who_has_read_enough_ends_a_command_quietly(*, is_table: bool) -> None:
+    """As ``head`` does."""
+    program = (
+        "import sys, polars as pl, typer\n"
+        "from tablestream.cli.display import console, print_rows\n"
+        "from tablestream.cli.failures import clear_errors\n"
+        "def write():\n"
+        "    for number in range(2_000):\n"
+        f"        if {is_table}:\n"
+        "            print_rows(console(), 'rows', pl.DataFrame({'n': ['x' * 60] * 100}))\n"
+        "        else:\n"
+        "            typer.echo('x' * 6_000)\n"
+        "try:\n"
+        "    with clear_errors(debug=False, as_json=False):\n"
+        "        write()\n"
+        "except typer.Exit as end:\n"
+        "    sys.exit(end.exit_code)\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as writer:
+        assert writer.stdout is not None
+        assert writer.stderr is not None
+        writer.stdout.read(10)
+        writer.stdout.close()
+        assert writer.stderr.read() == b""
+    assert writer.returncode == ExitCode.OK
+
+
+def test_another_broken_pipe_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
+    assert ended(BrokenPipeError("a socket of the user")) == ExitCode.COULD_NOT_RUN
+    assert "BrokenPipeError: a socket of the user" in capsys.readouterr().err

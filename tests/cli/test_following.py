@@ -22,12 +22,9 @@ class Progress:
     sources: tuple[()] = ()
     observedMetrics: Mapping[str, Any] = {}  # noqa: N815 - Spark's name
 
-    def __init__(self, number: int) -> None:
+    def __init__(self, number: int, *, idle: bool = False) -> None:
         self.batchId = number
-
-    def __getitem__(self, name: str) -> int:
-        assert name == "batchId"
-        return self.batchId
+        self.durationMs = {"latestOffset": 1} | ({} if idle else {"addBatch": 1})
 
 
 class Query:
@@ -37,12 +34,13 @@ class Query:
         self.busy, self.asked, self.isActive = busy, asked, True
         self.recentProgress = [Progress(0)]
         self.stopped_after: int | None = None
+        self.ends_with: Progress | None = None
 
     @property
     def status(self) -> dict[str, bool]:
         self.asked -= 1
         if not self.asked:
-            self.recentProgress.append(Progress(len(self.recentProgress)))
+            self.recentProgress.append(self.ends_with or Progress(len(self.recentProgress)))
         return {"isTriggerActive": self.busy, "isDataAvailable": self.busy}
 
     @property
@@ -92,6 +90,23 @@ def test_each_micro_batch_is_shown_once(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(time, "sleep", wait)
     shown = follow(query, Stop(), not_called)  # type: ignore[arg-type]
     assert [done.number for done in shown] == [0, 1, 2, 3]
+
+
+def test_a_micro_batch_after_nothing_arrived_is_shown_and_waited_for() -> None:
+    """Spark reports that nothing has arrived with the number of the micro-batch that comes next."""
+    query = Query(busy=True, asked=-1)
+    query.recentProgress.append(Progress(1, idle=True))
+    assert stopped_after_one_more(query) == 1
+    query.recentProgress.append(Progress(2, idle=True))
+    assert [done.number for done in follow(query, Stop(), not_called)] == [0, 1]  # type: ignore[arg-type]
+
+
+def stopped_after_one_more(query: Query) -> int:
+    """Let the micro-batch that runs end, and nothing else."""
+    query.asked = 2
+    query.ends_with = Progress(1)
+    stop_after_micro_batch(query)  # type: ignore[arg-type]
+    return query.lastProgress.batchId
 
 
 def test_a_query_that_nobody_stops_ends_without_a_word() -> None:

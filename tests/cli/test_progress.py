@@ -187,3 +187,8 @@ def test_every_value_is_shown_also_where_python_has_none(
     rows = pl.from_arrow(pa.table({"v": pa.array(values, kind)}))
     assert isinstance(rows, pl.DataFrame)
     assert text in shown(rows)
+
+
+def test_names_of_columns_are_no_markup() -> None:
+    rows = pl.DataFrame({"price[usd]": [1], "a[/b]": [2], "x:smile:": [3]})
+    assert all(name in shown(rows) for name in rows.columns)

@@ -103,6 +103,15 @@ def test_a_number_of_a_key_is_read_with_all_its_digits(spark: SparkSession) -> N
     assert spark.range(1).select(value).collect()[0][0] == Decimal("1234567890123456.7891")
 
 
+@pytest.mark.parametrize(
+    "text", ["2024-01-02T09:00:00Z", "2024-01-02T09:00:00.000000Z", "2024-01-02 09:00:00"]
+)
+def test_a_time_of_a_key_is_read_as_the_hint_says_and_as_rows_show_it(spark: SparkSession, text: str) -> None:
+    key = {"k": text}
+    (value,) = state_key._values(spark, json.dumps(key), key, [T.StructField("k", T.TimestampType())])
+    assert spark.range(1).select(value.cast("string")).collect()[0][0] == "2024-01-02 09:00:00"
+
+
 def test_one_key_s_row(checkpoint: Path) -> None:
     (a,) = keyed(checkpoint, "rows", {"k": "a"})
     assert (a["k"], a["n"], a["x"], a["_timestamp"]) == ("a", 9, 4.5, "2023-11-14T22:13:29.000000Z")

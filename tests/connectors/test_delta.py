@@ -178,6 +178,22 @@ def test_a_wider_table_gets_every_value_as_it_is(delta_spark: SparkSession, tmp_
     assert [tuple(row) for row in rows] == [(n, Decimal("1.23450"), 2**40, (["a"], 1.7)) for n in (1, 2)]
 
 
+@pytest.mark.parametrize(("key", "least"), [("DECIMAL(20,0)", 2**53), ("INT", 1)])
+def test_a_key_is_compared_as_the_text_that_the_table_has(
+    delta_spark: SparkSession, tmp_path: Path, key: str, least: int
+) -> None:
+    """Spark compares a decimal with a text as doubles, and reads the texts of the table as integers for an integer."""
+    delta_spark.sql(
+        f"CREATE TABLE delta.`{tmp_path / 'out'}` (k1 STRING, `k.2` STRING, v STRING) USING delta"
+    )
+    table = Target(delta_spark, to_delta(tmp_path / "out"))
+    delta_spark.sql(f"INSERT INTO delta.`{tmp_path / 'out'}` VALUES ('no number', 'a', 'mine')")
+    for number, rows in enumerate(([(0, "a", "x"), (1, "a", "y")], [(1, "a", "z")])):
+        read = changes(delta_spark, number, *rows)
+        table.write(read.withColumn("k1", F.expr(f"CAST(k1 + {least} AS {key})")), number)
+    assert table.rows() == [(str(least), "a", "x"), (str(least + 1), "a", "z"), ("no number", "a", "mine")]
+
+
 def test_a_table_that_is_changed_while_the_query_runs_is_refused(table: Target) -> None:
     table.write(changes(table.spark, 0, (1, "a", "x")), 0)
     narrow = table.spark.createDataFrame([], "k1 TINYINT, `k.2` STRING, v STRING")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -74,3 +75,20 @@ def test_a_checkpoint_is_not_in_the_directory_of_an_output(
         return
     with pytest.raises(ArgumentError, match="is in the directory of the output"):
         check_apart(checkpoint, outputs)
+
+
+def test_outputs_and_the_checkpoint_of_a_delta_table_have_their_own_directories() -> None:
+    """Readers of a directory find all files in it, and VACUUM deletes those that Delta does not know."""
+    files, delta = ts.to_files("out/log"), ts.to_delta("out")
+    refused: tuple[tuple[list[Any], str, str], ...] = (
+        ([delta], "out/checkpoint", "The checkpoint out/checkpoint"),
+        ([delta, files], "c", "The output 'files out/log'"),
+        ([ts.to_files("out"), ts.to_delta("out")], "c", "The output 'files out'"),
+        ([files, ts.to_files("out/log/late")], "c", "The output 'files out/log/late'"),
+    )
+    for sinks, checkpoint, what in refused:
+        outputs = [Output(f"n{at}", sink) for at, sink in enumerate(sinks)]
+        with pytest.raises(ArgumentError, match=f"{what} is in the directory of the output"):
+            check_apart(checkpoint, outputs)
+    apart: list[Any] = [files, ts.to_delta("out2"), ts.to_delta("out/log/_delta"), ts.to_memory("m")]
+    check_apart("out/_checkpoint", [Output(f"n{at}", sink) for at, sink in enumerate(apart)])

@@ -218,6 +218,26 @@ def test_parquet_rows_have_a_number_and_no_corrupt_record(
     assert [tuple(row) for row in rows] == [(18, 18), (19, 19)]
 
 
+def test_a_file_is_read_however_much_older_than_others_it_is(spark: SparkSession, tmp_path: Path) -> None:
+    """Spark passes over files that are a week older than the newest, unless it is told another age."""
+    seen: list[list[int]] = []
+    day_s = 86_400
+    for number, age_days in enumerate((0, 8, 9_000)):
+        log(
+            tmp_path / "in",
+            f'{{"id": {number}}}',
+            name=f"{number}.json",
+            time_s=1_700_000_000 - age_days * day_s,
+        )
+        frame = from_files(spark, tmp_path / "in", "json", "id INT")
+        writer = frame.writeStream.foreachBatch(
+            lambda part, _: seen.append([row.id for row in part.collect()])
+        )
+        checkpoint = str(tmp_path / "checkpoint")
+        writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start().awaitTermination()
+    assert seen == [[0], [1], [2]]
+
+
 def test_max_files_per_trigger_cuts_by_modification_time(spark: SparkSession, tmp_path: Path) -> None:
     for number in (3, 1, 4, 2):
         log(tmp_path / "in", f'{{"id": {number}}}', name=f"{9 - number}.json", time_s=1_700_000_000 + number)

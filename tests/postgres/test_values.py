@@ -67,6 +67,9 @@ EXAMPLES: list[tuple[pa.Array, str, list[str | None]]] = [
      ['{"1":[1,null],"2":null}', "{}", None]),
     (pa.array([[("k", b"\x00")]], pa.map_(pa.string(), pa.binary())), "json", ['{"k":"AA=="}']),
     (pa.array([[[1], []], None]), "json", ["[[1],[]]", None]),
+    (pa.array([b"\x00a\\", b"", None], pa.large_binary()), "bytea", ["\\x00615c", "\\x", None]),
+    (pa.array(["a\tb"], pa.large_string()), "text", ["a\tb"]),
+    (pa.array([[b"\x00"]], pa.list_(pa.large_binary())), "json", ['["AA=="]']),
     (pa.array([{}, None], pa.struct([])), "json", ["{}", None]),
 ]  # fmt: skip
 

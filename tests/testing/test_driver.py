@@ -9,6 +9,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pyspark.sql import functions as F
 
 import tablestream as ts
 from tablestream import functions as tf
@@ -167,6 +168,38 @@ def test_a_restarted_driver_has_only_the_state(spark: SparkSession) -> None:
     other.pipe("tickers", "ticker | price | at\nC | 1 | 2024-01-03")
     with pytest.raises(PlanChangedError):
         other.run()
+
+
+def test_a_restarted_driver_may_show_other_columns(spark: SparkSession) -> None:
+    driver = Driver(tickers(spark).to(ts.to_memory("x"), name="out"))
+    driver.pipe("tickers", "ticker | price | at\nA | 1 | 2024-01-01\nB | 2 | 2024-01-01")
+    driver.run()
+    twice = tickers(spark).select((F.col("price") * 2).alias("twice"))
+    other = driver.restarted(twice.to(ts.to_memory("x"), name="out"))
+    other.pipe("tickers", "ticker | price | at\nA | 7 | 2024-01-02")
+    for rows in (other.run(), other.changes(), other.table()):
+        assert_changes_equal(rows, "ticker | twice\nA | 14")
+
+
+@pytest.mark.parametrize("cell", ['{"x": "one"}', '{"x": 1, "y": {"at": "soon"}}', "oops"])
+def test_a_part_of_a_nested_value_that_does_not_fit_is_refused(spark: SparkSession, cell: str) -> None:
+    driver = Driver(
+        ts.table(frame(spark, "id int, p struct<x: int, y: struct<at: timestamp>>"), "id", name="rows")
+    )
+    with pytest.raises(
+        ArgumentError, match="is not a struct<x:int,y:struct<at:timestamp>>, the type of the column p"
+    ):
+        driver.pipe("rows", f"id | p\n1 | {cell}")
+
+
+@pytest.mark.parametrize(
+    "time", ["2024-01-02T09:00:00Z", "2024-01-02T09:00:00.5+01:00", "1850-01-01T00:00:00-04:56:02"]
+)
+def test_times_in_nested_values_may_have_any_form(spark: SparkSession, time: str) -> None:
+    driver = Driver(ts.table(frame(spark, "id int, p array<timestamp>"), "id", name="rows"))
+    driver.pipe("rows", f'id | p\n1 | ["{time}"]')
+    (row,) = driver.run()
+    assert row.p == [datetime.fromisoformat(time).astimezone(UTC).replace(tzinfo=None)]
 
 
 def test_options_of_an_output_and_several_outputs(spark: SparkSession) -> None:

@@ -24,12 +24,18 @@ _CYCLE_US = 146_097 * _DAY_US
 _FIRST_US, _END_US = -3 * _CYCLE_US, 19 * _CYCLE_US
 
 
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        """Let the command decide what it means that its reader has gone; Rich would end the process with code 1."""
+        raise BrokenPipeError
+
+
 def console(file: IO[str] | None = None, *, width: int = LINE_WIDTH, stderr: bool = False) -> Console:
     """Return the console: as wide as the terminal, or a fixed width for plain output."""
-    found = Console(file=file, stderr=stderr, highlight=False)
+    found = _Console(file=file, stderr=stderr, highlight=False)
     if found.is_terminal:
         return found
-    return Console(file=file, stderr=stderr, highlight=False, width=width)
+    return _Console(file=file, stderr=stderr, highlight=False, width=width)
 
 
 def print_rows(out: Console, title: str, rows: pl.DataFrame) -> None:
@@ -50,7 +56,7 @@ def table_of_rows(title: str | None, rows: pl.DataFrame) -> Table:
     """Lay out rows as a table; null is shown as a dash."""
     table = Table(title=title, title_justify="left")
     for name, kind in rows.schema.items():
-        table.add_column(name, justify="right" if kind.is_numeric() else "left", overflow="fold")
+        table.add_column(Text(name), justify="right" if kind.is_numeric() else "left", overflow="fold")
     for row in _texts(rows):
         table.add_row(*map(Text, row))
     return table

@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import re
+import select
 import sys
 import sysconfig
 import traceback
@@ -70,20 +71,31 @@ def clear_errors(
         yield
     except (typer.Exit, typer.Abort):
         raise
-    except BrokenPipeError:  # who read the output has enough, as `head` does
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left goes nowhere
-        raise typer.Exit(ExitCode.OK) from None
     except KeyboardInterrupt:
         facts = {"code": "INTERRUPTED", "message": "Interrupted.", "hint": ""}
         say_error(facts | _traceback(debug=debug), as_json=as_json)
         raise typer.Exit(ExitCode.INTERRUPTED) from None
     except BaseException as error:  # noqa: BLE001 - each becomes a message; a panic of Rust is no Exception
+        if isinstance(error, BrokenPipeError) and _reader_has_gone():  # it has enough, as `head` does
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left goes nowhere
+            raise typer.Exit(ExitCode.OK) from None
         failed = isinstance(error, StreamingQueryException)
         facts = _facts(error, _hint(log if log is not None and log.exists() else None, debug=debug))
         if failed and go_on is not None:
             facts |= {"hint": f"{facts['hint']} Go on with: {go_on}".strip(), "go_on": go_on}
         say_error(facts | _traceback(debug=debug), as_json=as_json)
         raise typer.Exit(ExitCode.QUERY_FAILED if failed else ExitCode.COULD_NOT_RUN) from None
+
+
+def _reader_has_gone() -> bool:
+    """Whether nobody reads standard output any more."""
+    try:
+        output = sys.stdout.fileno()
+    except OSError:  # it is not a file
+        return False
+    watch = select.poll()
+    watch.register(output, 0)
+    return any(found & select.POLLERR for _, found in watch.poll(0))
 
 
 def note_cause(error: StreamingQueryException) -> None:

@@ -109,10 +109,18 @@ def _is_busy(query: StreamingQuery) -> bool:
 
 
 def _last(query: StreamingQuery) -> int:
+    """Return the number of the last micro-batch that has ended; -1 if there is none."""
     progress = query.lastProgress
-    return -1 if progress is None else int(progress["batchId"])
+    return -1 if progress is None else progress.batchId - (not _ran(progress))
+
+
+def _ran(progress: Any) -> bool:
+    """Whether a micro-batch ran. Spark also reports that nothing has arrived, with the number of the next one."""
+    return "addBatch" in progress.durationMs
 
 
 def _since(query: StreamingQuery, seen: int) -> list[Any]:
     """Return the progress of micro-batches after `seen`, and do not carry all of it over to find none."""
-    return [one for one in query.recentProgress if one.batchId > seen] if _last(query) > seen else []
+    if _last(query) <= seen:
+        return []
+    return [one for one in query.recentProgress if one.batchId > seen and _ran(one)]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import polars as pl
 import typer
+from rich.text import Text
 
 from tablestream.cli.display import console, print_rows
 from tablestream.cli.failures import clear_errors
@@ -121,7 +122,7 @@ def _print_tables(checkpoint: str, found: StateSummary, *, as_json: bool) -> Non
     print_rows(out, "Tables in the state", _table_of(found.tables))
     out.print("Rows include tombstones, and rows that a merge will remove.")
     if found.others:
-        out.print(f"Without rows in the state: {', '.join(found.others)}.")
+        out.print(Text(f"Without rows in the state: {', '.join(found.others)}."), soft_wrap=True)
 
 
 def _facts(checkpoint: str, found: StateSummary, disk: int | None) -> Iterator[dict[str, Any]]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 from pyspark.errors import AnalysisException
 from pyspark.sql import Window
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StringType, StructType
 
 from tablestream.connectors.delta_types import misfits
 from tablestream.connectors.sink import CHANGE_COLUMNS, CHANGE_TYPE, ORDER, KeyedSink, checked_path, quoted
@@ -19,6 +19,7 @@ from tablestream.errors import ArgumentError, PlanError, SessionSettingError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from collections.abc import Set as AbstractSet
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -152,7 +153,9 @@ class DeltaSink(KeyedSink):
         spark = changes.sparkSession
         # Delta marks the writes of this session, and skips them if the mark already exists.
         with _settings(spark, {TXN_APP_ID: app_id, TXN_VERSION: str(version)}):
-            spark.sql(_merge_statement(changes.columns, self.key_columns), target=table, changes=changes)
+            as_texts = _compared_as_texts(table.schema, changes.schema)
+            merge = _merge_statement(changes.columns, self.key_columns, as_texts)
+            spark.sql(merge, target=table, changes=changes)
 
 
 def to_delta(path: str | os.PathLike[str], *, mode: DeltaMode = "table") -> DeltaSink:
@@ -236,7 +239,13 @@ def _last_changes(changes: DataFrame, key_columns: Sequence[str]) -> DataFrame:
     return ranked.filter(F.col(_RANK) == 1).drop(_RANK)
 
 
-def _merge_statement(columns: Sequence[str], key_columns: Sequence[str]) -> str:
+def _compared_as_texts(table: StructType, output: StructType) -> AbstractSet[str]:
+    """Find the columns that are texts in the table alone. Spark would compare a decimal with a text as doubles."""
+    texts = {one.name for one in table if isinstance(one.dataType, StringType)}
+    return {one.name for one in output if one.name in texts and not isinstance(one.dataType, StringType)}
+
+
+def _merge_statement(columns: Sequence[str], key_columns: Sequence[str], as_texts: AbstractSet[str]) -> str:
     """Write the MERGE for ``{target}`` and ``{changes}``, which `SparkSession.sql` fills in.
 
     It is SQL rather than the ``delta`` package's builder, so that only Delta's jars are needed, and Spark Connect
@@ -244,7 +253,9 @@ def _merge_statement(columns: Sequence[str], key_columns: Sequence[str]) -> str:
     """
     stored = [name for name in columns if name not in CHANGE_COLUMNS]
     names = {name: quoted(name).replace("{", "{{").replace("}", "}}") for name in stored}
-    on = " AND ".join(f"t.{names[name]} <=> c.{names[name]}" for name in key_columns)
+    given = {name: f"c.{names[name]}" for name in key_columns}
+    given |= {name: f"CAST({given[name]} AS STRING)" for name in key_columns if name in as_texts}
+    on = " AND ".join(f"t.{names[name]} <=> {given[name]}" for name in key_columns)
     assign = ", ".join(f"t.{names[name]} = c.{names[name]}" for name in stored if name not in key_columns)
     update = f" WHEN MATCHED THEN UPDATE SET {assign}" if assign else ""
     return (

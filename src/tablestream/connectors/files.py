@@ -41,6 +41,8 @@ OWNER = "_tablestream_owner"
 #: The name of a log's directories, and of the column that readers make of it.
 MICRO_BATCH = "micro_batch"
 
+#: Spark never reads a file that is so much older than the newest it has seen, and says nothing. Its default is 7 days.
+_EVER = "36500d"
 _OPTIONS_BY_ARGUMENT = {
     "mode": "mode",
     "columnnameofcorruptrecord": "mode",
@@ -143,6 +145,10 @@ def from_files(
     The line with (!) is Spark's behaviour: of ``{"id": 1}{"id": 2}`` on one line, the second record is lost
     silently.
 
+    A file is read however old it is. Spark alone passes over a file that is seven days older than the newest one that
+    it has seen; here its option ``maxFileAge`` is a hundred years unless you set it. The driver remembers the path of
+    every file that it has read: if files arrive by the million, set an age, and keep to it.
+
     A ``filter`` before ``ts.table`` sees a malformed row with nulls in the columns that could not be read, so it
     may remove the row before the mode applies.
 
@@ -236,8 +242,10 @@ def _read_settings(format_: str, options: Mapping[str, Option], max_files: int |
     _check_options(given)
     if max_files is not None:
         given["maxfilespertrigger"] = max_files
-    # columnPruning: a row's number of fields is only compared with the schema's when all of them are parsed.
-    defaults: dict[str, Option] = {"enforceSchema": False, "columnPruning": False} if format_ == "csv" else {}
+    defaults: dict[str, Option] = {"maxFileAge": _EVER}
+    if format_ == "csv":
+        # columnPruning: a row's number of fields is only compared with the schema's when all of them are parsed.
+        defaults |= {"enforceSchema": False, "columnPruning": False}
     permissive = (
         {} if format_ == "parquet" else {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT_RECORD}
     )

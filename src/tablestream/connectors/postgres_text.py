@@ -98,7 +98,7 @@ def copy_text(arrays: Sequence[pa.Array], types: Sequence[str]) -> bytes:
 def _escaped(array: pa.Array, stored: str) -> pa.Array:
     """The texts of a column, in which a tab or a backslash is no tab or backslash to COPY."""
     text = _column(array, stored)
-    if not (_is_text(array) or pa.types.is_nested(array.type) or pa.types.is_binary(array.type)):
+    if not (_is_text(array) or pa.types.is_nested(array.type) or _is_bytes(array)):
         return text
     for character, escape in _ESCAPES:
         text = pc.replace_substring(text, character, escape)
@@ -123,6 +123,10 @@ def _column(array: pa.Array, stored: str) -> pa.Array:
 
 def _is_text(array: pa.Array) -> bool:
     return bool(pa.types.is_string(array.type) or pa.types.is_large_string(array.type))
+
+
+def _is_bytes(array: pa.Array) -> bool:
+    return bool(pa.types.is_binary(array.type) or pa.types.is_large_binary(array.type))
 
 
 def _refuse(wrong: pa.Array, why: str) -> None:
@@ -246,7 +250,7 @@ def _json_flat(array: pa.Array) -> Texts:
         return [_NO_NUMBERS.get(one, one) if one else one for one in _plain_list(array)]
     if pa.types.is_date(kind) or pa.types.is_timestamp(kind):
         return _moments(array, lambda text, zone: json.dumps(text + ("Z" if zone else "")))
-    if pa.types.is_binary(kind):
+    if _is_bytes(array):
         return _plain_list(_mapped(array, lambda value: json.dumps(base64.b64encode(value).decode())))
     return [None if one is None else json.dumps(one, ensure_ascii=False) for one in _plain_list(array)]
 

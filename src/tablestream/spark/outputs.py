@@ -9,6 +9,7 @@ from pyspark.storagelevel import StorageLevel
 
 from tablestream.calling import user_line
 from tablestream.connectors.console import ConsoleSink
+from tablestream.connectors.delta import DeltaSink
 from tablestream.connectors.files import FileSink
 from tablestream.connectors.place import Place
 from tablestream.connectors.sink import RecordSink
@@ -16,6 +17,7 @@ from tablestream.errors import ArgumentError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from pathlib import PurePath
 
     from pyspark.sql import DataFrame
 
@@ -52,21 +54,28 @@ def check_outputs(outputs: Sequence[Output]) -> None:
 
 
 def check_apart(checkpoint: str, outputs: Sequence[Output]) -> None:
-    """Refuse a new checkpoint in the directory of an output of files, whose readers would find the query's own files.
+    """Refuse a new query whose checkpoint, or another output, is in the directory of an output.
 
-    They pass over what is below a name that begins with ``_`` or a dot.
+    Readers of files would find those files, too, and Delta's VACUUM would delete them. Both pass over what is below a
+    name that begins with ``_`` or a dot.
     """
-    place = Place.of(checkpoint)
-    for sink in [one.sink for one in outputs if isinstance(one.sink, FileSink)]:
-        inside = place.below(Place.of(sink.path))
-        is_seen = inside is not None and not any(part.startswith(("_", ".")) for part in inside.parts)
-        if is_seen:
-            raise ArgumentError(
-                f"The checkpoint {checkpoint} is in the directory of the output '{sink.target}': its readers would find"
-                " the query's own files.",
-                hint="Give the checkpoint a directory of its own.",
-                where=user_line(),
-            )
+    sinks = [one.sink for one in outputs if isinstance(one.sink, FileSink | DeltaSink)]
+    directories = [(f"The checkpoint {checkpoint}", checkpoint)]
+    directories += [(f"The output '{sink.target}'", sink.path) for sink in sinks]
+    for at, (what, path) in enumerate(directories):
+        for number, sink in enumerate(sinks, start=1):
+            if number != at and _is_seen(Place.of(path).below(Place.of(sink.path))):
+                raise ArgumentError(
+                    f"{what} is in the directory of the output '{sink.target}': its readers would find these files as"
+                    " well, and Delta's VACUUM would delete them.",
+                    hint="Give each a directory of its own.",
+                    where=user_line(),
+                )
+
+
+def _is_seen(inside: PurePath | None) -> bool:
+    """Whether readers of a directory look at a path in it, None if it is elsewhere."""
+    return inside is not None and not any(part.startswith(("_", ".")) for part in inside.parts)
 
 
 def _place(target: str) -> str:

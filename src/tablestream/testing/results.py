@@ -29,7 +29,12 @@ class Results:
         return None if self._all is None else self._all.schema
 
     def add(self, rows: Rows | None) -> None:
-        """Add the rows of a micro-batch; the first one has them even if there are none, for their columns."""
+        """Add the rows of a micro-batch; the first one has them even if there are none, for their columns.
+
+        Rows from before a restart with other columns are left out: `Rows` has one schema.
+        """
+        if rows is not None and self._all is not None and not _same_columns(rows, self._all):
+            self._all, self._read = None, 0
         self._last_from = 0 if self._all is None else len(self._all)
         if rows is not None:
             self._all = rows if self._all is None else self._all + rows
@@ -70,3 +75,7 @@ class Results:
         if self._all is None:
             raise StateError("No micro-batch has run yet.", hint="Call run() first.")
         return self._all
+
+
+def _same_columns(rows: Rows, others: Rows) -> bool:
+    return rows.schema.simpleString() == others.schema.simpleString()

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from tablestream.calling import user_line
-from tablestream.connectors.files import json_options, json_sql
+from tablestream.connectors.files import json_sql
 from tablestream.errors import ArgumentError
 from tablestream.spark.analysis import folding
 from tablestream.spark.columns import sql_type
@@ -22,6 +22,7 @@ from tablestream.spark.types import nullable
 from tablestream.testing.notation import parsed
 from tablestream.testing.plain import plain_columns
 
+_MISFIT = "_misfit"
 GivenRows = str | Iterable[Any]
 """Rows of a test: a text table, or mappings, tuples or Spark's rows."""
 
@@ -36,7 +37,11 @@ def text_of(column: str, kind: T.DataType) -> str:
 def value_of(text: str, kind: T.DataType) -> Column:
     """Read the text that `text_of` writes; null if it is no such value."""
     if isinstance(kind, T.ArrayType | T.MapType | T.StructType):
-        return F.from_json(F.expr(text), kind.json(), json_options())
+        # As a part of an object, whose text is kept if any part of it does not fit: that is null in what is read.
+        whole = T.StructType().add("value", kind).add(_MISFIT, T.StringType())
+        options = {"columnNameOfCorruptRecord": _MISFIT}
+        read = F.from_json(F.expr(f"""concat('{{"value":', {text}, '}}')"""), whole, options)
+        return F.when(read[_MISFIT].isNull(), read["value"])
     if isinstance(kind, T.BinaryType):
         return F.expr(f"CASE WHEN {text} RLIKE '^([0-9A-Fa-f]{{2}})*$' THEN unhex({text}) END")
     return F.expr(f"try_cast({text} AS {sql_type(kind)})")
