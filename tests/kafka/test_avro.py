@@ -307,6 +307,27 @@ def test_a_column_that_a_schema_would_change_is_refused(kind: Any, column: T.Dat
         check(record("Q", a=kind), column)
 
 
+def test_a_record_may_be_a_part_of_a_union_or_a_name() -> None:
+    quote = AvroSchema.of(record("Q", a="int"))
+    named = AvroSchema('"Q"', (quote.text,))
+    column = T.StructType([T.StructField("a", T.IntegerType())])
+    for schema in (
+        AvroSchema.of(["null", record("Q", a="int")]),
+        named,
+        AvroSchema('["Q", "null"]', (quote.text,)),
+    ):
+        check_columns(schema, "value", "t", column)
+        (payload,) = AvroEncoder(schema)(pa.array([{"a": 5}])).to_pylist()
+        assert payload[-1:] == b"\x0a"
+        with pytest.raises(ArgumentError, match="a field a without a default and without a column"):
+            check_columns(schema, "value", "t", T.StructType())
+
+
+def test_a_schema_of_one_column_needs_one() -> None:
+    with pytest.raises(ArgumentError, match="has a string and no column for it"):
+        check_columns(AvroSchema.of("string"), "value", "t", T.StructType())
+
+
 @pytest.mark.parametrize("kind", [STAMP, ["null", STAMP], record("Q", a=STAMP)])
 def test_a_key_is_not_cut_to_milliseconds(kind: Any) -> None:
     check(kind, T.TimestampType())

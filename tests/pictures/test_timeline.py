@@ -200,6 +200,12 @@ def test_a_row_too_long_for_its_line_shows_what_changed() -> None:
     assert labels(shown)[2] == f"2: {whole.replace('1.0', '2.0')}…"
 
 
+def test_a_log_of_json_is_read_with_its_types_first() -> None:
+    given = pd.DataFrame([change(1, 1, 1.0, latest=None) | {"_timestamp": "2024-01-02T09:00:00.000000Z"}])
+    with pytest.raises(ArgumentError, match=r"The column _timestamp has texts.*spark.read.schema"):
+        ts.timeline(given, key={"id": 1})
+
+
 def test_dollar_signs_are_no_mathematics() -> None:
     prices = [change(at, at, 1.0, latest=None) | {"id": "$x$", "currency": "$y$"} for at in (1, 2)]
     shown = ts.timeline(pl.DataFrame(prices), key={"id": "$x$"}, value="currency")

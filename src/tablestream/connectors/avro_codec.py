@@ -18,6 +18,7 @@ from tablestream.connectors.avro_schema import (
     AvroSchema,
     has_plain_boolean,
     parsed,
+    to_write,
     why_endless,
     why_other_numbers,
 )
@@ -167,7 +168,7 @@ class AvroEncoder:
     def __call__(self, rows: pa.StructArray) -> pa.Array:
         """Encode rows; null for missing ones."""
         try:
-            schema, checked = parsed(self.schema), has_plain_boolean(self.schema)
+            schema, checked = to_write(self.schema), has_plain_boolean(self.schema)
             encoded = [
                 self._encoded(row, schema, checked=checked)
                 for row in rows.to_pylist(maps_as_pydicts="strict")

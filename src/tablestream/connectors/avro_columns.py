@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from pyspark.sql import types as T
 
 from tablestream.calling import user_line
-from tablestream.connectors.avro_schema import AvroSchema, columns_of, parsed
+from tablestream.connectors.avro_schema import AvroSchema, columns_of, fields_of
 from tablestream.connectors.formats import Part
 from tablestream.errors import ArgumentError
 
@@ -49,9 +49,12 @@ def _wrong(schema: AvroSchema, part: Part, columns: T.StructType) -> Iterator[st
     """What the schema has that does not fit."""
     wanted, kind, is_record = columns_of(schema, part)
     if not is_record:  # the first column, whatever it is called
+        if not columns.fields:
+            yield f"a {wanted[0].dataType.simpleString()} and no column for it"
+            return
         wanted = T.StructType([T.StructField(columns.names[0], wanted[0].dataType)])
     yield from _misfits("", columns, wanted)
-    for one in parsed(schema)["fields"] if is_record else ():
+    for one in fields_of(schema) if is_record else ():
         if one["name"] not in columns.names and "default" not in one:
             yield f"a field {one['name']} without a default and without a column"
     for name, timed, arrow in zip(wanted.names, kind.timed, kind.arrow, strict=True):

@@ -302,6 +302,22 @@ def columns_of(schema: AvroSchema, name: str) -> tuple[T.StructType, AvroKind, b
     return kind.spark, kind, is_record
 
 
+def to_write(schema: AvroSchema) -> Any:
+    """Parse a schema for fastavro's writer, which does not find what a name stands for if that is the whole schema."""
+    named, whole = _named(schema), parsed(schema)
+    if isinstance(whole, list):
+        return [named.get(part, part) if isinstance(part, str) else part for part in whole]
+    return named.get(whole, whole) if isinstance(whole, str) else whole
+
+
+def fields_of(schema: AvroSchema) -> Sequence[Mapping[str, Any]]:
+    """Return the fields of a schema that is a record, or a union of one with null."""
+    whole = to_write(schema)
+    record = next(part for part in whole if part != "null") if isinstance(whole, list) else whole
+    fields: Sequence[Mapping[str, Any]] = record["fields"]
+    return fields
+
+
 def _struct(fields: Mapping[str, AvroKind]) -> AvroKind:
     return AvroKind(
         T.StructType([T.StructField(name, one.spark) for name, one in fields.items()]),

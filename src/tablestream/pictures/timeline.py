@@ -129,6 +129,11 @@ def _changes_of(changes: Any, key: Any, value: str | Sequence[str] | None) -> li
     rows = [row for row in _rows_of(changes, key) if row[CHANGE_TYPE] != _PREIMAGE]
     if not rows:
         raise _refused(f"There is no change of the key {dict(key)}.", "Compare its values and their types.")
+    if any(isinstance(row[TIMESTAMP], str) for row in rows):
+        raise _refused(
+            f"The column {TIMESTAMP} has texts.",
+            "Read the log with its types: spark.read.schema(...).json(...), or cast the column to timestamp.",
+        )
     rows.sort(key=lambda row: sortable(row[ORDER]))
     return [_change(row, before, shown) for row, before in zip(rows, [None, *rows], strict=False)]
 
