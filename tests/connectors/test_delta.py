@@ -178,9 +178,17 @@ def test_a_wider_table_gets_every_value_as_it_is(delta_spark: SparkSession, tmp_
     assert [tuple(row) for row in rows] == [(n, Decimal("1.23450"), 2**40, (["a"], 1.7)) for n in (1, 2)]
 
 
-@pytest.mark.parametrize(("key", "least"), [("DECIMAL(20,0)", 2**53), ("INT", 1)])
+@pytest.mark.parametrize("ansi", ["true", "false"])
+@pytest.mark.parametrize(
+    ("key", "least", "texts"),
+    [
+        ("DECIMAL(20,0)", "9007199254740992", ("9007199254740992", "9007199254740993")),
+        ("DECIMAL(20,7)", "-1.0000003BD", ("-1.0000003", "-0.0000003")),
+        ("INT", "1", ("1", "2")),
+    ],
+)
 def test_a_key_is_compared_as_the_text_that_the_table_has(
-    delta_spark: SparkSession, tmp_path: Path, key: str, least: int
+    delta_spark: SparkSession, tmp_path: Path, key: str, least: str, texts: tuple[str, str], ansi: str
 ) -> None:
     """Spark compares a decimal with a text as doubles, and reads the texts of the table as integers for an integer."""
     delta_spark.sql(
@@ -190,8 +198,13 @@ def test_a_key_is_compared_as_the_text_that_the_table_has(
     delta_spark.sql(f"INSERT INTO delta.`{tmp_path / 'out'}` VALUES ('no number', 'a', 'mine')")
     for number, rows in enumerate(([(0, "a", "x"), (1, "a", "y")], [(1, "a", "z")])):
         read = changes(delta_spark, number, *rows)
-        table.write(read.withColumn("k1", F.expr(f"CAST(k1 + {least} AS {key})")), number)
-    assert table.rows() == [(str(least), "a", "x"), (str(least + 1), "a", "z"), ("no number", "a", "mine")]
+        delta_spark.conf.set("spark.sql.ansi.enabled", ansi)
+        try:
+            table.write(read.withColumn("k1", F.expr(f"CAST(k1 + {least} AS {key})")), number)
+        finally:
+            delta_spark.conf.unset("spark.sql.ansi.enabled")
+    found = {row[0]: row[2] for row in table.rows()}
+    assert found == {texts[0]: "x", texts[1]: "z", "no number": "mine"}
 
 
 def test_a_table_that_is_changed_while_the_query_runs_is_refused(table: Target) -> None:

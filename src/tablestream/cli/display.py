@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import IO, Any
@@ -27,7 +29,7 @@ _FIRST_US, _END_US = -3 * _CYCLE_US, 19 * _CYCLE_US
 class _Console(Console):
     def on_broken_pipe(self) -> None:
         """Let the command decide what it means that its reader has gone; Rich would end the process with code 1."""
-        raise BrokenPipeError
+        raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
 
 
 def console(file: IO[str] | None = None, *, width: int = LINE_WIDTH, stderr: bool = False) -> Console:

@@ -76,7 +76,9 @@ def clear_errors(
         say_error(facts | _traceback(debug=debug), as_json=as_json)
         raise typer.Exit(ExitCode.INTERRUPTED) from None
     except BaseException as error:  # noqa: BLE001 - each becomes a message; a panic of Rust is no Exception
-        if isinstance(error, BrokenPipeError) and _reader_has_gone():  # it has enough, as `head` does
+        # Who reads the output has enough, as `head` does. A sink that shows changes writes in a query.
+        is_broken_pipe = isinstance(error, BrokenPipeError) or BrokenPipeError.__name__ in str(error)
+        if is_broken_pipe and _reader_has_gone():
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left goes nowhere
             raise typer.Exit(ExitCode.OK) from None
         failed = isinstance(error, StreamingQueryException)
@@ -91,11 +93,11 @@ def _reader_has_gone() -> bool:
     """Whether nobody reads standard output any more."""
     try:
         output = sys.stdout.fileno()
-    except OSError:  # it is not a file
+        watch = select.poll()
+    except (AttributeError, OSError, ValueError):  # it is no open file, or the system has no poll
         return False
-    watch = select.poll()
-    watch.register(output, 0)
-    return any(found & select.POLLERR for _, found in watch.poll(0))
+    watch.register(output, select.POLLOUT)
+    return any(found & (select.POLLERR | select.POLLHUP) for _, found in watch.poll(0))
 
 
 def note_cause(error: StreamingQueryException) -> None:

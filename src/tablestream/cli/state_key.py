@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from tablestream.connectors.files import json_read_options
 from tablestream.connectors.sink import quoted
 from tablestream.errors import ArgumentError
 from tablestream.spark.state_reader import read_stored
@@ -78,7 +79,7 @@ def _values(
     Spark reads the user's own text, since a float of Python's has fewer digits than a decimal. It reads a value that
     does not fit its column's type as null.
     """
-    row = F.from_json(F.lit(text), T.StructType([*fields]))
+    row = F.from_json(F.lit(text), T.StructType([*fields]), json_read_options())
     values = [row[field.name] for field in fields]
     (nulls,) = spark.sql("VALUES (1)").select(*(value.isNull() for value in values)).collect()
     for field, is_null in zip(fields, nulls, strict=True):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 from pyspark.errors import AnalysisException
 from pyspark.sql import Window
 from pyspark.sql import functions as F
-from pyspark.sql.types import StringType, StructType
+from pyspark.sql.types import DataType, DecimalType, StringType, StructType
 
 from tablestream.connectors.delta_types import misfits
 from tablestream.connectors.sink import CHANGE_COLUMNS, CHANGE_TYPE, ORDER, KeyedSink, checked_path, quoted
@@ -18,8 +18,7 @@ from tablestream.connectors.spark_place import check_writable, seen_by_spark
 from tablestream.errors import ArgumentError, PlanError, SessionSettingError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from collections.abc import Set as AbstractSet
+    from collections.abc import Iterator, Mapping, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -153,8 +152,8 @@ class DeltaSink(KeyedSink):
         spark = changes.sparkSession
         # Delta marks the writes of this session, and skips them if the mark already exists.
         with _settings(spark, {TXN_APP_ID: app_id, TXN_VERSION: str(version)}):
-            as_texts = _compared_as_texts(table.schema, changes.schema)
-            merge = _merge_statement(changes.columns, self.key_columns, as_texts)
+            texts = _as_texts(table.schema, changes.select(*map(quoted, self.key_columns)).schema)
+            merge = _merge_statement(changes.columns, self.key_columns, texts)
             spark.sql(merge, target=table, changes=changes)
 
 
@@ -239,30 +238,49 @@ def _last_changes(changes: DataFrame, key_columns: Sequence[str]) -> DataFrame:
     return ranked.filter(F.col(_RANK) == 1).drop(_RANK)
 
 
-def _compared_as_texts(table: StructType, output: StructType) -> AbstractSet[str]:
-    """Find the columns that are texts in the table alone. Spark would compare a decimal with a text as doubles."""
+def _as_texts(table: StructType, key: StructType) -> dict[str, str]:
+    """Write the parts of a key that only the table has as text as texts, in SQL, to store and to compare them.
+
+    Spark would compare a decimal with a text as doubles. Its cast writes some decimals with an exponent or without, as
+    the session says.
+    """
     texts = {one.name for one in table if isinstance(one.dataType, StringType)}
-    return {one.name for one in output if one.name in texts and not isinstance(one.dataType, StringType)}
+    return {
+        one.name: _as_text(f"c.{_name(one.name)}", one.dataType)
+        for one in key
+        if one.name in texts and not isinstance(one.dataType, StringType)
+    }
 
 
-def _merge_statement(columns: Sequence[str], key_columns: Sequence[str], as_texts: AbstractSet[str]) -> str:
+def _as_text(value: str, kind: DataType) -> str:
+    if not isinstance(kind, DecimalType):
+        return f"CAST({value} AS STRING)"
+    digits = f"0.{'0' * kind.scale}" if kind.scale else "0"
+    return f"format_number({value}, '{digits}')"
+
+
+def _name(column: str) -> str:
+    """Quote a column for `SparkSession.sql`, which fills in what is in braces."""
+    return quoted(column).replace("{", "{{").replace("}", "}}")
+
+
+def _merge_statement(columns: Sequence[str], key_columns: Sequence[str], texts: Mapping[str, str]) -> str:
     """Write the MERGE for ``{target}`` and ``{changes}``, which `SparkSession.sql` fills in.
 
     It is SQL rather than the ``delta`` package's builder, so that only Delta's jars are needed, and Spark Connect
     works, too. The target is a view of the path, because SQL accepts only absolute paths.
     """
     stored = [name for name in columns if name not in CHANGE_COLUMNS]
-    names = {name: quoted(name).replace("{", "{{").replace("}", "}}") for name in stored}
-    given = {name: f"c.{names[name]}" for name in key_columns}
-    given |= {name: f"CAST({given[name]} AS STRING)" for name in key_columns if name in as_texts}
+    names = {name: _name(name) for name in stored}
+    given = {name: f"c.{names[name]}" for name in stored} | dict(texts)
     on = " AND ".join(f"t.{names[name]} <=> {given[name]}" for name in key_columns)
-    assign = ", ".join(f"t.{names[name]} = c.{names[name]}" for name in stored if name not in key_columns)
+    assign = ", ".join(f"t.{names[name]} = {given[name]}" for name in stored if name not in key_columns)
     update = f" WHEN MATCHED THEN UPDATE SET {assign}" if assign else ""
     return (
         f"MERGE INTO {{target}} AS t USING {{changes}} AS c ON {on}"
         f" WHEN MATCHED AND c.{CHANGE_TYPE} = 'delete' THEN DELETE{update}"
         f" WHEN NOT MATCHED AND c.{CHANGE_TYPE} <> 'delete' THEN"
-        f" INSERT ({', '.join(names.values())}) VALUES ({', '.join(f'c.{name}' for name in names.values())})"
+        f" INSERT ({', '.join(names.values())}) VALUES ({', '.join(given.values())})"
     )
 
 

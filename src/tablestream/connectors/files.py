@@ -42,7 +42,7 @@ OWNER = "_tablestream_owner"
 MICRO_BATCH = "micro_batch"
 
 #: Spark never reads a file that is so much older than the newest it has seen, and says nothing. Its default is 7 days.
-_EVER = "36500d"
+_EVER = "1000000d"
 _OPTIONS_BY_ARGUMENT = {
     "mode": "mode",
     "columnnameofcorruptrecord": "mode",
@@ -54,7 +54,7 @@ _TIME_PARSER = "spark.sql.legacy.timeParserPolicy"
 def json_options(spark: SparkSession | None = None) -> dict[str, str]:
     """How a session writes rows as JSON, and reads them. Default: the active session."""
     spark = spark or SparkSession.getActiveSession()
-    legacy = spark is not None and (spark.conf.get(_TIME_PARSER, None) or "").upper() == "LEGACY"
+    legacy = _is_legacy(spark)
     return {
         # Spark writes milliseconds by default, which would lose the order within a millisecond.
         # Five X write the seconds of a zone's offset, if any, such as -04:56:02 of New York before 1883. The legacy
@@ -64,6 +64,15 @@ def json_options(spark: SparkSession | None = None) -> dict[str, str]:
         # A delete's null columns are written out: a log of deletes alone still has its columns.
         "ignoreNullFields": "false",
     }
+
+
+def json_read_options() -> dict[str, str]:
+    """How JSON that a user writes is read: with times in any form, unless its parser takes one for another."""
+    return json_options() if _is_legacy(SparkSession.getActiveSession()) else {}
+
+
+def _is_legacy(spark: SparkSession | None) -> bool:
+    return spark is not None and (spark.conf.get(_TIME_PARSER, None) or "").upper() == "LEGACY"
 
 
 def json_sql(value: str, **further: str) -> str:
@@ -146,8 +155,9 @@ def from_files(
     silently.
 
     A file is read however old it is. Spark alone passes over a file that is seven days older than the newest one that
-    it has seen; here its option ``maxFileAge`` is a hundred years unless you set it. The driver remembers the path of
-    every file that it has read: if files arrive by the million, set an age, and keep to it.
+    it has seen; here its option ``maxFileAge`` is a million days unless you set it. A file that comes late counts
+    after those that were read before it. The driver remembers the path of every file that it has read: if files arrive
+    by the million, set an age, and keep to it.
 
     A ``filter`` before ``ts.table`` sees a malformed row with nulls in the columns that could not be read, so it
     may remove the row before the mode applies.

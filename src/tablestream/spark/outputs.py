@@ -65,9 +65,9 @@ def check_apart(checkpoint: str, outputs: Sequence[Output]) -> None:
     for at, (what, path) in enumerate(directories):
         for number, sink in enumerate(sinks, start=1):
             if number != at and _is_seen(Place.of(path).below(Place.of(sink.path))):
+                harm = "VACUUM would delete" if isinstance(sink, DeltaSink) else "its readers would find"
                 raise ArgumentError(
-                    f"{what} is in the directory of the output '{sink.target}': its readers would find these files as"
-                    " well, and Delta's VACUUM would delete them.",
+                    f"{what} is in the directory of the output '{sink.target}': {harm} these files.",
                     hint="Give each a directory of its own.",
                     where=user_line(),
                 )

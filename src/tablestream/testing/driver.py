@@ -312,7 +312,8 @@ class Driver:
         Returns
         -------
         Driver
-            It has the state, the wall clock, the records that wait, and what the outputs had. This one does not change.
+            It has the state, the wall clock, the records that wait, and what the outputs had; what an output had with
+            other columns is left out, also by `table`. This one does not change.
         """
         twin = Driver(*(outputs or self._outputs), **(self._options | options))
         twin._state, twin._now_us = self._state.copy(), self._now_us

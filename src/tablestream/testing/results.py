@@ -22,17 +22,19 @@ class Results:
         self.ending = ending
         self._all: Rows | None = None
         self._last_from = self._read = 0
+        self._follows = False
 
     @property
     def schema(self) -> T.StructType | None:
-        """The columns; None before the first micro-batch."""
-        return None if self._all is None else self._all.schema
+        """The columns; None before the first micro-batch of this driver."""
+        return None if self._all is None or self._follows else self._all.schema
 
     def add(self, rows: Rows | None) -> None:
         """Add the rows of a micro-batch; the first one has them even if there are none, for their columns.
 
         Rows from before a restart with other columns are left out: `Rows` has one schema.
         """
+        self._follows = False
         if rows is not None and self._all is not None and not _same_columns(rows, self._all):
             self._all, self._read = None, 0
         self._last_from = 0 if self._all is None else len(self._all)
@@ -42,6 +44,7 @@ class Results:
     def follow(self, earlier: Results) -> None:
         """Go on where those of another driver stopped."""
         self._all, self._last_from, self._read = earlier._all, earlier._last_from, earlier._read
+        self._follows = True
 
     @property
     def last(self) -> Rows:
@@ -78,4 +81,7 @@ class Results:
 
 
 def _same_columns(rows: Rows, others: Rows) -> bool:
-    return rows.schema.simpleString() == others.schema.simpleString()
+    mine, theirs = (
+        T.StructType([one for one in every.schema if one.name != ORDER]) for every in (rows, others)
+    )
+    return mine.simpleString() == theirs.simpleString()

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from tablestream.calling import user_line
-from tablestream.connectors.files import json_sql
+from tablestream.connectors.files import json_read_options, json_sql
 from tablestream.errors import ArgumentError
 from tablestream.spark.analysis import folding
 from tablestream.spark.columns import sql_type
@@ -39,7 +39,7 @@ def value_of(text: str, kind: T.DataType) -> Column:
     if isinstance(kind, T.ArrayType | T.MapType | T.StructType):
         # As a part of an object, whose text is kept if any part of it does not fit: that is null in what is read.
         whole = T.StructType().add("value", kind).add(_MISFIT, T.StringType())
-        options = {"columnNameOfCorruptRecord": _MISFIT}
+        options = json_read_options() | {"columnNameOfCorruptRecord": _MISFIT}
         read = F.from_json(F.expr(f"""concat('{{"value":', {text}, '}}')"""), whole, options)
         return F.when(read[_MISFIT].isNull(), read["value"])
     if isinstance(kind, T.BinaryType):
