@@ -10,6 +10,7 @@ from pyspark.sql import types as T
 
 from tablestream.connectors.files import json_read_options
 from tablestream.connectors.sink import quoted
+from tablestream.connectors.small_texts import json_object
 from tablestream.errors import ArgumentError
 from tablestream.spark.state_reader import read_stored
 
@@ -27,11 +28,8 @@ def parsed_key(text: str) -> dict[str, Any]:
     ArgumentError
         It is something else.
     """
-    try:
-        found = json.loads(text)
-    except ValueError:
-        found = None
-    if not isinstance(found, dict):
+    found = json_object(text)
+    if found is None:
         raise ArgumentError(
             f"--key {text} is not a JSON object.",
             hint='Write it as \'{"ticker": "A"}\', with the quotes of your shell.',

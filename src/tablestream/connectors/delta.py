@@ -152,7 +152,8 @@ class DeltaSink(KeyedSink):
         spark = changes.sparkSession
         # Delta marks the writes of this session, and skips them if the mark already exists.
         with _settings(spark, {TXN_APP_ID: app_id, TXN_VERSION: str(version)}):
-            texts = _as_texts(table.schema, changes.select(*map(quoted, self.key_columns)).schema)
+            key = StructType([changes.schema[name] for name in self.key_columns])
+            texts = _as_texts(table.schema, key)
             merge = _merge_statement(changes.columns, self.key_columns, texts)
             spark.sql(merge, target=table, changes=changes)
 

@@ -36,17 +36,23 @@ def documents(spark: SparkSession, directory: str, pattern: str) -> list[dict[st
     """
     found = []
     for line in small_lines(spark, directory, pattern):
-        try:
-            document = json.loads(line)
-        except ValueError:
-            document = None
-        if not isinstance(document, dict):
+        document = json_object(line)
+        if document is None:
             raise DamagedStateError(
                 f"{directory}/{pattern} has a line that is not a JSON object: {line[:_SHOWN]!r}.",
                 hint="Restore the checkpoint from a copy, or start with a new one.",
             )
         found.append(document)
     return found
+
+
+def json_object(text: str) -> dict[str, Any] | None:
+    """Return what a text has as a JSON object; None if it is something else."""
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) else None
 
 
 def first_line(spark: SparkSession, directory: str, pattern: str) -> str | None:
