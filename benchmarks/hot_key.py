@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 os.environ.setdefault("POLARS_MAX_THREADS", "1")  # before anything imports Polars
 
 import polars as pl
-import pyarrow as pa
 from rich.table import Table
 
 from benchmarks.report import opened_report
@@ -26,6 +25,7 @@ from tablestream.runtime.measures import Counts
 from tablestream.runtime.rounds import Port, Round
 from tablestream.runtime.run_round import run_round
 from tablestream.spark import blobs
+from tablestream.spark.inbox import PackedInbox
 from tablestream.state.cache import MemoryCache
 from tablestream.state.changes import FOREIGN_HASH, KEY_HASH, TIME
 from tablestream.state.shard import ShardState
@@ -86,13 +86,12 @@ class Join:
                     self.answers += blob.rows if port.round > len(self._rounds) else 0
 
     def _shard(self, work: Round, number: int, arrived: list[blobs.Blob]) -> list[tuple[Port, blobs.Blob]]:
-        packed: dict[int, list[bytes | pa.Buffer]] = defaultdict(list)
+        inbox = PackedInbox()
         for blob in arrived:
-            packed[blob.port].append(blob.blob)
-        messages = {port: blobs.decode(parts) for port, parts in packed.items()}
+            inbox.add(blob.port, blob.rows, blob.blob)
         store, cache = self._state[work.number - 1][number]
         state = ShardState(store, cache, work.traces, work.fingerprint)
-        emitted = run_round(work, messages, state, Counts(), shard=(number, self.shards))
+        emitted = run_round(work, inbox.opened(work), state, Counts(), shard=(number, self.shards))
         sent = [(port, blob) for port, frame in emitted for blob in blobs.pack(port, frame, self.shards)]
         state.commit()
         return sent

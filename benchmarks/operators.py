@@ -62,7 +62,7 @@ class Shard:
         inbox = {port: [messages] for port, messages in micro_batch.items()}
         for number, (work, _, _) in enumerate(self._rounds):
             state = self.state(number)
-            for port, messages in run_round(work, inbox, state, Counts()):
+            for port, messages in run_round(work, [inbox], state, Counts()):
                 inbox.setdefault(port.number, []).append(messages)
             state.commit()
         read = {port for work, _, _ in self._rounds for port in work.ports}

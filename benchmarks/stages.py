@@ -245,7 +245,7 @@ def _run(work: Round, rows: Rows) -> list[tuple[Port, pl.DataFrame]]:
     emitted: list[tuple[Port, pl.DataFrame]] = []
     for inbox in _decoded(rows):
         state = ShardState(MemoryStore(), NoCache(), work.traces, work.fingerprint)
-        emitted += run_round(work, inbox, state, Counts())
+        emitted += run_round(work, [inbox], state, Counts())
     return emitted
 
 

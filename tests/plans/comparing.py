@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from tablestream.runtime.run_round import SLICE_ROWS
+from tablestream.runtime.slices import SLICE_ROWS
 from tablestream.topology.graph import ancestors
 from tablestream.topology.nodes import Node, OneToMany, Source
 from tablestream.topology.streams import StreamJoin

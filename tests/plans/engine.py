@@ -28,7 +28,8 @@ from tablestream.runtime.measures import Counts
 from tablestream.runtime.order import in_order
 from tablestream.runtime.rounds import EVERY_SHARD, RANKS, Port, Round
 from tablestream.runtime.routing import copied_to, shards_of
-from tablestream.runtime.run_round import SLICE_ROWS, run_round
+from tablestream.runtime.run_round import run_round
+from tablestream.runtime.slices import SLICE_ROWS, sliced
 from tablestream.state.cache import ChunkCache, NoCache
 from tablestream.state.changes import (
     BOOTSTRAP,
@@ -172,7 +173,7 @@ class Engine:
     compat, shards
         The plan's mode.
     slice_rows
-        As for `run_round`.
+        As for `sliced`.
     hasher
         Makes the hash of a key; a constant one makes every key collide.
     stores
@@ -331,8 +332,8 @@ class Engine:
         state = work.open_state(store, self.cache)
         clock = WallClock(self.now) if work.needs_clock else None
         place = (shard, self.shards)
-        counts = Counts(self.dropped)
-        for port, frame in run_round(work, mine, state, counts, self.slice_rows, clock, place):
+        counts, slices = Counts(self.dropped), sliced(work, mine, self.slice_rows)
+        for port, frame in run_round(work, slices, state, counts, clock, place):
             told = any(ending.port == port for ending in self.plan.endings if ending.output.rejected)
             assert told or work.alignment is not None or _own(frame) in self._emitted[port.number]
             if self.plan.ends_in_place and port.round > len(self.plan.rounds) == work.number:

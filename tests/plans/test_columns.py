@@ -113,11 +113,11 @@ def test_a_message_without_a_column_is_not_filled() -> None:
     state = ShardState(MemoryStore(), NoCache(), work.traces, work.fingerprint)
     place = {"_t": 1, "_p": "p", "_o": 1, "_h0": 1}
     message = {**place, KEY_HASH: 1, "_k0": "a", TS: 1, LIVE: True, "v": {"c0": "x"}}
-    (out,) = run_round(work, {1: [pl.DataFrame([message])]}, state, Counts())
+    (out,) = run_round(work, [{1: [pl.DataFrame([message])]}], state, Counts())
     assert in_order([out[1]], hop_columns(2))["v"].to_list() == [{"c0": "x"}]
     del message["v"]
     with pytest.raises(pl.exceptions.ColumnNotFoundError, match="v"):
-        list(run_round(work, {1: [pl.DataFrame([message])]}, state, Counts()))
+        list(run_round(work, [{1: [pl.DataFrame([message])]}], state, Counts()))
 
 
 # A new operator, with a key that no other has: one operator, one rule.

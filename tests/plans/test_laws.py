@@ -16,7 +16,8 @@ from tablestream.operators import operator
 from tablestream.operators.joins.foreign_key_answer import ForeignKeyAnswer
 from tablestream.operators.joins.foreign_key_subscribe import Kind
 from tablestream.operators.operator import FAN_OUT_ROWS, Context
-from tablestream.runtime.order import in_order, number_messages, slices
+from tablestream.runtime.order import in_order, number_messages
+from tablestream.runtime.slices import slice_numbers
 from tablestream.state.cache import NoCache
 from tablestream.state.changes import ROOT, hop_columns
 from tablestream.state.shard import ShardState
@@ -378,9 +379,8 @@ def test_law_7_one_right_row_with_many_left_rows_leaves_in_chunks() -> None:
     assert "lookup" not in asked
 
 
-def test_law_7_a_large_micro_batch_is_cut_between_steps() -> None:
-    steps = pl.Series([1, 1, 2, 3, 3, 3, 3, 3, 4, 5, 6])
-    parts = list(slices([steps[::2], steps[1::2]], 3))
-    assert parts == [(1, 2), (3, 3), (4, 6)]
-    whole = list(slices([steps], 100))
-    assert whole == [(1, 6)]
+def test_law_7_a_large_micro_batch_is_cut_between_records() -> None:
+    records = [1, 1, 2, 3, 3, 3, 3, 3, 4, 5, 6]
+    frame = pl.DataFrame({"_t": 0, "_p": "1", "_o": records, "_h0": 0})
+    assert [one.tolist() for one in slice_numbers([frame], 3)] == [[0, 0, 0, 1, 1, 1, 1, 1, 2, 2, 2]]
+    assert not slice_numbers([frame], 100)[0].any()

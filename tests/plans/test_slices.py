@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import polars as pl
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from tablestream.runtime import run_round
-from tablestream.runtime.order import number_messages, slices, split_steps, undivided
-from tablestream.runtime.rounds import RANKS
-from tablestream.state.changes import PARTITION, POSITION, STEP_HOPS, TIME
+from tablestream.runtime.order import number_messages, split_steps
+from tablestream.runtime.rounds import RANKS, Round
+from tablestream.runtime.slices import RECORD, Inbox, slice_numbers, sliced
+from tablestream.spark import blobs, inbox
+from tablestream.state.changes import BOOTSTRAP, PARTITION, POSITION, STEP_HOPS, TIME
 from tablestream.topology.streams import Grace
 from tests.marks import quick_each
 from tests.plans.catalogue import SINGLE
 from tests.plans.comparing import assert_like_twin, sources_of
+from tests.plans.engine import Engine, Output
 from tests.plans.logs import random_log
 from tests.plans.test_versioned_plans import PLANS, beside_what_waits
 
@@ -21,24 +27,22 @@ GRACES = (Grace(2), Grace(6), Grace(3, table_advances=True))
 
 
 @pytest.mark.parametrize("name", quick_each(sorted(SINGLE)))
-def test_slices_do_not_show(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_round, "SLICE_ROWS", 5)
+def test_slices_do_not_show(name: str) -> None:
     nodes = SINGLE[name]()
     log = random_log(sources_of(nodes), seed=5, size=40)
-    assert_like_twin(nodes, [log[:30], log[30:]])
+    assert_like_twin(nodes, [log[:30], log[30:]], slice_rows=5)
 
 
 @pytest.mark.parametrize(
     "name", [f"records look up left, {where}, {grace}" for where in WHERE for grace in GRACES]
 )
-def test_slices_do_not_show_where_records_wait(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_round, "SLICE_ROWS", 5)
+def test_slices_do_not_show_where_records_wait(name: str) -> None:
     nodes = (*PLANS[name](), *beside_what_waits())
-    assert_like_twin(nodes, [random_log(sources_of(nodes), seed=5, size=80)], shards=1)
+    assert_like_twin(nodes, [random_log(sources_of(nodes), seed=5, size=80)], shards=1, slice_rows=5)
 
 
-def test_a_slice_may_end_between_records_that_one_record_released() -> None:
-    """But not between the messages of a step that stands around them."""
+def test_an_operator_has_steps_of_its_own_where_records_were_released() -> None:
+    """A step may stand around those of released records; all of them are in one slice."""
     places = [  # position, hops 0 and 1, hops that are part of the step
         (1, 2, 1, 0), (1, 2, 5, 2), (1, 7, 0, 0),
         (2, 2, 5, 2), (2, 2, 5 + RANKS, 2), (2, 2, 5 + 2 * RANKS, 2),
@@ -49,28 +53,95 @@ def test_a_slice_may_end_between_records_that_one_record_released() -> None:
         orient="row",
     )
     order, (numbers,) = number_messages([frame], ["_h0", "_h1"])
-    (numbers,) = undivided(order, ["_h0", "_h1"], [numbers])
-    assert numbers["_step"].to_list() == [1, 1, 1, 2, 3, 4]
+    assert numbers["_step"].to_list() == [1, 1, 1, 2, 2, 2]
+    assert slice_numbers([frame.select(RECORD)], 1)[0].tolist() == [0, 0, 0, 1, 1, 1]
     (split,) = split_steps(order, ["_h0", "_h1"], [numbers])
     assert split["_step"].to_list() == [1, 2, 3, 4, 5, 6]
     (whole,) = split_steps(order, ["_h0", "_h1"], [numbers.filter(pl.col("_seq").is_in([1, 3]))])
     assert whole["_step"].to_list() == [1, 1]
 
 
-@pytest.mark.parametrize(
-    ("steps", "rows", "cut"),
-    [
-        ([1, 2, 3, 4], 2, [(1, 2), (3, 4)]),
-        ([1, 1, 1, 2, 3], 2, [(1, 1), (2, 3)]),
-        ([1, 2, 2, 2, 2], 3, [(1, 1), (2, 2)]),
-        ([1], 10, [(1, 1)]),
-    ],
+PLACES = st.tuples(
+    st.integers(0, 3), st.sampled_from(["0000/a", "0001/b"]), st.integers(0, 2), st.integers(0, 2 * RANKS)
 )
-def test_a_slice_ends_with_a_step(steps: list[int], rows: int, cut: list[tuple[int, int]]) -> None:
-    assert list(slices([pl.Series(steps[:2]), pl.Series(steps[2:], dtype=pl.Int64)], rows)) == cut
 
 
-def test_no_slice_is_larger_than_asked_but_for_one_step() -> None:
-    steps = pl.Series([1] * 5 + list(range(2, 40)))
-    for first, last in slices([steps], 10):
-        assert steps.is_between(first, last).sum() <= 10
+@given(st.lists(PLACES, min_size=1, max_size=30), st.integers(1, 10), st.randoms(use_true_random=False))
+def test_slices_follow_each_other_and_none_divides_a_record(
+    places: list[tuple[int, str, int, int]], rows: int, random: Random
+) -> None:
+    middle = random.randint(0, len(places))
+    frames = [records(places[:middle]), records(places[middle:])]
+    numbers = [int(number) for one in slice_numbers(frames, rows) for number in one]
+    record = [(*root, hop // RANKS) for *root, hop in places]
+    in_order = sorted(zip(record, numbers, strict=True))
+    assert [number for _, number in in_order] == sorted(numbers)
+    assert set(numbers) == set(range(max(numbers) + 1))
+    for number in set(numbers):
+        mine = {one for one, of_record in in_order if of_record == number}
+        assert not mine & {one for one, of_record in in_order if of_record != number}
+        assert numbers.count(number) <= rows or len(mine) == 1
+
+
+def test_slices_are_as_large_as_they_may_be() -> None:
+    """An end too early would make more of them: each costs a run of each trace."""
+    (numbers,) = slice_numbers([records([(time, "0000/a", 0, 0) for time in range(40)])], 10)
+    assert numbers.tolist() == sorted([0, 1, 2, 3] * 10)
+
+
+def test_no_slice_divides_the_bootstraps() -> None:
+    """They are one step, with a number for each row."""
+    rows = [(-(1 << 63), BOOTSTRAP, row, row * RANKS) for row in range(5)]
+    (numbers,) = slice_numbers([records([*rows, (7, "0000/a", 0, 0), (8, "0000/a", 1, 0)])], 2)
+    assert numbers.tolist() == [0, 0, 0, 0, 0, 1, 1]
+
+
+def records(places: list[tuple[int, str, int, int]]) -> pl.DataFrame:
+    types = {TIME: pl.Int64, PARTITION: pl.String, POSITION: pl.Int64, "_h0": pl.Int64}
+    return pl.DataFrame(places, schema=types, orient="row")
+
+
+@pytest.mark.parametrize("narrowed", [False, True])
+def test_packed_messages_are_opened_in_the_same_slices(
+    *, narrowed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And each of them once, at its port, however they are packed."""
+    monkeypatch.setattr(inbox, "SLICE_ROWS", 700)
+    monkeypatch.setattr(blobs, "_FEW", 50 if narrowed else 10_000)
+    numbers = range(2000)
+    messages = pl.DataFrame(
+        {
+            TIME: [number * 7919 % 2000 // 3 for number in numbers],
+            PARTITION: [f"000{number % 2}/a" for number in numbers],
+            POSITION: list(numbers),
+            "_h0": 0,
+            "v": [f"{number}" for number in numbers],
+        }
+    )
+    packed, frames = inbox.PackedInbox(), dict[int, list[pl.DataFrame]]()
+    for number, frame in enumerate(messages.iter_slices(150)):
+        packed.add(number % 2, frame.height, blobs.encode(frame))
+        frames.setdefault(number % 2, []).append(frame)
+    work = Round(1, (), ())
+    opened = [slice_values(one) for one in packed.opened(work)]
+    assert len(opened) == 3
+    assert opened == [slice_values(one) for one in sliced(work, frames, 700)]
+    assert sorted(value for one in opened for mine in one.values() for value in mine) == sorted(messages["v"])
+
+
+def slice_values(messages: Inbox) -> dict[int, list[str]]:
+    return {
+        port: sorted(value for frame in frames for value in frame["v"]) for port, frames in messages.items()
+    }
+
+
+def test_a_round_that_only_the_end_decides_gets_all_messages_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inbox, "SLICE_ROWS", 1)
+    frame = records([(time, "0000/a", 0, 0) for time in range(5)])
+    opened = []
+    for final in (False, True):
+        for work in Engine([Output(SINGLE["groups by pointer"]()[0], final=final)]).plan.rounds:
+            packed = inbox.PackedInbox()
+            packed.add(1, frame.height, blobs.encode(frame))
+            opened.append((final, work.number, len(list(packed.opened(work)))))
+    assert opened == [(False, 1, 5), (False, 2, 5), (True, 1, 5), (True, 2, 1)]

@@ -81,7 +81,7 @@ def test_the_clock_wakes_until_nobody_waits() -> None:
     for now in (0, 3, 4, 10, 13, 14):
         inbox = {port: [message(*rows[now], now)]} if now in rows else {}
         state, clock = ShardState(store, NoCache(), work.traces, work.fingerprint), WallClock(now)
-        left = sum(frame.height for _, frame in run_round(work, inbox, state, Counts(), clock=clock))
+        left = sum(frame.height for _, frame in run_round(work, [inbox], state, Counts(), clock))
         state.commit()
         found.append((left, clock.wake_us))
     assert found == [(0, 10), (0, 10), (2, 14), (0, 14), (0, 14), (1, None)]

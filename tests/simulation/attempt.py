@@ -13,6 +13,7 @@ from tablestream.operators.operator import WallClock
 from tablestream.runtime.measures import ROWS_IN, ROWS_OUT, Counts
 from tablestream.runtime.rounds import Port, Round
 from tablestream.runtime.run_round import run_round
+from tablestream.runtime.slices import sliced
 from tablestream.spark import round_worker
 from tablestream.state.births import NewShard
 from tablestream.state.cache import ChunkCache
@@ -102,13 +103,13 @@ class Attempt:
         self.tell(ENDS)
 
     def _shard(self, shard: int, inbox: Mapping[int, list[pl.DataFrame]]) -> Iterator[str]:
-        """Do what `RoundWorker.run_round` does, with messages that are not packed."""
+        """Do what `RoundWorker.run` does, with messages that are not packed."""
         work, store = self.work, self.stores[shard]
         state = work.open_state(store, self.cache, chunk_size_bytes=self.sizes.chunk_bytes)
         clock = WallClock(self.now_us) if work.needs_clock else None
         counts = Counts(self.dropped)
-        place = (shard, self.shards)
-        for emission in run_round(work, inbox, state, counts, self.sizes.slice_rows, clock, place):
+        place, slices = (shard, self.shards), sliced(work, inbox, self.sizes.slice_rows)
+        for emission in run_round(work, slices, state, counts, clock, place):
             self.emitted.append(emission)
             yield "emitted"
         self._measure(counts.measures(work, state))

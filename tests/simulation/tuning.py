@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from unittest import mock
 
 from tablestream.operators.joins import foreign_key_answer
-from tablestream.runtime.run_round import SLICE_ROWS
+from tablestream.runtime.slices import SLICE_ROWS
 from tablestream.state import cache, positions, trace
 from tablestream.state.run import CHUNK_SIZE_BYTES
 from tests.simulation.world import Tuning
@@ -21,7 +21,7 @@ class Sizes:
     Attributes
     ----------
     chunk_bytes, slice_rows
-        As for `ShardState` and `run_round`.
+        As for `ShardState` and `sliced`.
     cache_bytes
         The size of an executor's cache.
     has_disk

@@ -6,7 +6,7 @@ a sort that merges runs, and only messages with the same time are sorted by the 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import polars as pl
@@ -82,7 +82,7 @@ def number_messages(
     numbers
         Per frame, ``_seq`` (from 1) and ``_step`` (from 1, equal for what one record caused) of its rows. What
         bootstraps caused is the first step. Where operators
-        upstream split steps, `split_steps` and `undivided` number them anew.
+        upstream split steps, `split_steps` numbers them anew.
     """
     every = stacked(places)
     positions = sorted_positions(every, hops)
@@ -119,7 +119,7 @@ def split_steps(
     places = order[pl.Series(own - 1)]
     steps = np.zeros(len(order), dtype=np.int64)
     steps[own - 1] = _numbered_steps(places, _hops_of_step(places, hops))
-    return _with_steps(frames, steps)
+    return [frame.with_columns(pl.Series(STEP, steps[ints(frame[SEQ]) - 1])) for frame in frames]
 
 
 def _numbered_steps(order: pl.DataFrame, own: Sequence[pl.Series]) -> Ints:
@@ -130,30 +130,6 @@ def _numbered_steps(order: pl.DataFrame, own: Sequence[pl.Series]) -> Ints:
     fresh[: _bootstrapped(order)] = False
     fresh[:1] = True
     return np.cumsum(fresh)
-
-
-def undivided(order: pl.DataFrame, hops: Sequence[str], frames: Sequence[pl.DataFrame]) -> list[pl.DataFrame]:
-    """Number as one what no slice may divide: the steps of `split_steps`, with all that stands between their messages.
-
-    Parameters
-    ----------
-    order, frames
-        As for `split_steps`; the messages to all operators.
-    """
-    if STEP_HOPS not in order.columns:
-        return list(frames)
-    own = _hops_of_step(order, hops)
-    steps = order.select(ROOT).hstack([one.alias(f"own {number}") for number, one in enumerate(own)])
-    last = ints(steps.with_row_index("at").select(pl.col("at").max().over(steps.columns)).to_series())
-    fresh = np.ones(len(order), dtype=bool)
-    fresh[1:] = np.maximum.accumulate(last)[:-1] < np.arange(1, len(order))
-    fresh[1 : _bootstrapped(order)] = False
-    return _with_steps(frames, np.cumsum(fresh))
-
-
-def _with_steps(frames: Sequence[pl.DataFrame], steps: Ints) -> list[pl.DataFrame]:
-    """Give messages the step of their place."""
-    return [frame.with_columns(pl.Series(STEP, steps[ints(frame[SEQ]) - 1])) for frame in frames]
 
 
 def _bootstrapped(order: pl.DataFrame) -> int:
@@ -191,28 +167,6 @@ def in_order(frames: Sequence[pl.DataFrame], hops: Sequence[str]) -> pl.DataFram
     every = pl.concat(filled, how="diagonal") if len(filled) > 1 else filled[0]
     every = every.rechunk()  # or each column would be gathered from a piece for each blob, in twice the time
     return every[sorted_positions(every, hops)]
-
-
-def slices(steps: Sequence[pl.Series], rows: int) -> Iterator[tuple[int, int]]:
-    """Cut numbered messages into parts of about `rows` rows, never inside a step.
-
-    Parameters
-    ----------
-    steps
-        The ``_step`` of all messages.
-
-    Yields
-    ------
-    first, last
-        Steps, both included.
-    """
-    counts = np.bincount(np.concatenate([ints(step) for step in steps]))
-    running = np.cumsum(counts)
-    first, taken = 1, 0
-    while first < len(counts):
-        last = min(max(int(np.searchsorted(running, taken + rows, "right")) - 1, first), len(counts) - 1)
-        yield first, last
-        first, taken = last + 1, int(running[last])
 
 
 def _sort_keys(places: pl.DataFrame, hops: Sequence[str]) -> list[pl.Expr]:

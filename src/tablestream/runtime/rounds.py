@@ -154,9 +154,13 @@ class Round:
         return any(placed.operator.needs_clock for placed in self.operators)
 
     @property
-    def is_final(self) -> bool:
-        """Whether an operator of the round emits only the last change per key and micro-batch."""
-        return any(placed.operator.final for placed in self.operators)
+    def can_be_sliced(self) -> bool:
+        """Whether a part of the messages can be worked off before the others.
+
+        It cannot where an operator emits only the last change per key and micro-batch, nor where records wait for each
+        other: only the end of the micro-batch shows which these are.
+        """
+        return self.alignment is None and not any(placed.operator.final for placed in self.operators)
 
     @property
     def facts(self) -> tuple[str, ...]:

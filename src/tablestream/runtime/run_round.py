@@ -8,7 +8,7 @@ and one more hop: (emission number, rank of the port).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 import polars as pl
@@ -18,8 +18,9 @@ from tablestream.operators.events import ints
 from tablestream.operators.operator import NUMBER, PARENT, Context, Emission, WallClock
 from tablestream.runtime.alignment import Alignment
 from tablestream.runtime.measures import ALIGNMENT, Counts
-from tablestream.runtime.order import number_messages, slices, split_steps, undivided
+from tablestream.runtime.order import number_messages, split_steps
 from tablestream.runtime.rounds import RANKS, Placed, Port, Round
+from tablestream.runtime.slices import Inbox
 from tablestream.state.changes import (
     PARTITION,
     POSITION,
@@ -34,18 +35,15 @@ from tablestream.state.changes import (
 from tablestream.state.positions import stable_order
 from tablestream.state.shard import ShardState
 
-#: The most messages of one shard that are processed together.
-SLICE_ROWS = 1_000_000
 #: After every time that a record can have.
 _LAST_TIME = (1 << 63) - 1
 
 
 def run_round(
     work: Round,
-    inbox: Mapping[int, Sequence[pl.DataFrame]],
+    slices: Iterable[Inbox],
     state: ShardState,
     counts: Counts,
-    slice_rows: int | None = None,
     clock: WallClock | None = None,
     shard: tuple[int, int] = (0, 1),
 ) -> Iterator[tuple[Port, pl.DataFrame]]:
@@ -55,16 +53,13 @@ def run_round(
     ----------
     work
         The round.
-    inbox
-        Per port that the round reads, frames of messages with their order columns, in any order.
+    slices
+        The messages; if they are many, one slice after the other (see `runtime.slices`). An operator's memory is then
+        bounded by a slice and the state that it touches.
     state
         The shard's state. It is changed, but not committed.
     counts
         Counts what operators drop, receive and emit.
-    slice_rows
-        More messages than this (default `SLICE_ROWS`) are processed in sorted slices, one after the other. An
-        operator's memory is then bounded by a slice and the state that it touches. A round with a final operator is
-        not sliced, because only the end of the micro-batch shows which changes are final.
     clock
         The time, for a round that follows the wall clock. What the clock causes comes after all messages.
     shard
@@ -76,10 +71,28 @@ def run_round(
         Messages with one hop more than those that arrived.
     """
     if work.alignment is not None:
-        yield from _align(work.alignment, inbox, state, counts)
+        for inbox in slices:
+            yield from _align(work.alignment, inbox, state, counts)
         return
-    slice_rows = slice_rows or SLICE_ROWS
     hops = hop_columns(work.number)
+    for inbox in slices:
+        order, arrived = _numbered(work, inbox, hops)
+        for placed in work.operators:
+            inputs = [arrived[port] for port in placed.inputs]
+            if any(frame.height for frame in inputs):
+                inputs = split_steps(order, hops, inputs)
+                yield from _run(placed, inputs, order, work.number, state, counts, clock, shard)
+    if clock is not None:
+        order = _tick(order, shard[0])
+        clock.tick, clock.wake_us = len(order), None  # operators that still wait ask again
+        for placed in work.operators:
+            if placed.operator.needs_clock:
+                inputs = [arrived[port].clear() for port in placed.inputs]
+                yield from _run(placed, inputs, order, work.number, state, counts, clock, shard)
+
+
+def _numbered(work: Round, inbox: Inbox, hops: Sequence[str]) -> tuple[pl.DataFrame, dict[int, pl.DataFrame]]:
+    """Return the places of all messages, sorted, and by port the messages, numbered and in this order."""
     time = next((frame.schema[TIME] for frames in inbox.values() for frame in frames), pl.Int64())
     split = any(STEP_HOPS in frame.columns for frames in inbox.values() for frame in frames)
     places = [*ROOT, *hops, STEP_HOPS] if split else [*ROOT, *hops]
@@ -91,37 +104,11 @@ def run_round(
         numbered = frame[list(work.schemas[port])].hstack(number)
         in_order = number[SEQ].is_sorted()
         arrived[port] = numbered if in_order else numbered[pl.Series(stable_order(ints(number[SEQ])))]
-    sliced = sum(frame.height for frame in arrived.values()) > slice_rows and not work.is_final
-    parts = _sliced(arrived, order, hops, slice_rows) if sliced else [arrived]
-    if clock is not None:
-        order = pl.concat([order, _tick(order, shard[0])])
-    for part in parts:
-        for placed in work.operators:
-            inputs = [part[port] for port in placed.inputs]
-            if any(frame.height for frame in inputs):
-                inputs = split_steps(order, hops, inputs)
-                yield from _run(placed, inputs, order, work.number, state, counts, clock, shard)
-    if clock is not None:
-        clock.tick, clock.wake_us = len(order), None  # operators that still wait ask again
-        empty = {port: frame.clear() for port, frame in arrived.items()}
-        for placed in work.operators:
-            if placed.operator.needs_clock:
-                inputs = [empty[port] for port in placed.inputs]
-                yield from _run(placed, inputs, order, work.number, state, counts, clock, shard)
-
-
-def _sliced(
-    arrived: Mapping[int, pl.DataFrame], order: pl.DataFrame, hops: Sequence[str], rows: int
-) -> Iterator[dict[int, pl.DataFrame]]:
-    """Cut the messages to all ports into parts of about `rows` rows, never inside a step."""
-    frames = undivided(order, hops, list(arrived.values()))
-    for first, last in slices([frame[STEP] for frame in frames], rows):
-        cut = (frame.filter(pl.col(STEP).is_between(first, last)) for frame in frames)
-        yield dict(zip(arrived, cut, strict=True))
+    return order, arrived
 
 
 def _align(
-    alignment: Alignment, inbox: Mapping[int, Sequence[pl.DataFrame]], state: ShardState, counts: Counts
+    alignment: Alignment, inbox: Inbox, state: ShardState, counts: Counts
 ) -> Iterator[tuple[Port, pl.DataFrame]]:
     """Release the records that every lane has passed."""
     held = [frame.height for one in alignment.held for frame in inbox.get(one.number, ())]
@@ -145,7 +132,7 @@ def _keep(owner: str, marks: Mapping[str, int], state: ShardState) -> None:
 
 
 def _tick(order: pl.DataFrame, shard: int) -> pl.DataFrame:
-    """A place after all others of the micro-batch. Times are integers if a plan follows the wall clock."""
+    """The place after all others of the micro-batch. Times are integers if a plan follows the wall clock."""
     place = dict.fromkeys(order.columns, 0) | {TIME: _LAST_TIME, PARTITION: "~", POSITION: shard}
     return pl.DataFrame([place], schema=order.schema)
 

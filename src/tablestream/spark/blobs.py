@@ -14,7 +14,7 @@ import json
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
-from itertools import pairwise
+from itertools import chain, pairwise, repeat
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
@@ -31,6 +31,8 @@ from tablestream.state.positions import frame_of
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from tablestream.state.positions import Bools
 
 # Users' columns stand beside these between two rounds. PySpark renames columns that begin with an underscore.
 COLUMNS = SHARD, PORT, ROWS, BLOB = tuple(f"tablestream_{name}" for name in ("shard", "port", "rows", "blob"))
@@ -126,7 +128,7 @@ def _written(table: pa.Table) -> bytes:
     return b"".join((data, zlib.crc32(data).to_bytes(_CRC_BYTES)))
 
 
-def _read(blob: bytes | pa.Buffer) -> pa.Table:
+def _read(blob: bytes | pa.Buffer, columns: Sequence[str] = ()) -> pa.Table:
     data = memoryview(blob)
     data, crc = data[:-_CRC_BYTES], bytes(data[-_CRC_BYTES:])
     if not data or zlib.crc32(data).to_bytes(_CRC_BYTES) != crc:
@@ -134,11 +136,36 @@ def _read(blob: bytes | pa.Buffer) -> pa.Table:
             f"Messages of {len(data)} bytes are not what was sent.",
             hint="Start the query again. If the error comes back, check the disks and the memory of the workers.",
         )
-    return pa.ipc.open_stream(pa.py_buffer(data), options=_READ).read_all()
+    buffer, options = pa.py_buffer(data), _READ
+    if columns:
+        schema = pa.ipc.open_stream(buffer, options=_READ).schema
+        taken = [schema.get_field_index(name) for name in columns]
+        options = pa.ipc.IpcReadOptions(use_threads=False, included_fields=taken)
+    return pa.ipc.open_stream(buffer, options=options).read_all()
 
 
-def decode(blobs: Iterable[bytes | pa.Buffer]) -> list[pl.DataFrame]:
+def decode_columns(blob: bytes | pa.Buffer, columns: Sequence[str]) -> pl.DataFrame:
+    """Read some columns of a blob's messages; the others are not decompressed.
+
+    Raises
+    ------
+    DamagedMessagesError
+        The blob was altered on the way.
+    """
+    table = _read(blob, columns)
+    frame = _widened([table]) if table.schema.metadata else frame_of(table)
+    return frame.select(columns)
+
+
+def decode(blobs: Iterable[bytes | pa.Buffer], taken: Iterable[Bools | None] = ()) -> list[pl.DataFrame]:
     """Read messages of one port: one frame for all large blobs with the same columns, and one for all small ones.
+
+    Parameters
+    ----------
+    blobs
+        What `encode` wrote.
+    taken
+        Of the first, second, ... blob, which messages to take. None, or no more elements: all of them.
 
     Raises
     ------
@@ -146,8 +173,10 @@ def decode(blobs: Iterable[bytes | pa.Buffer]) -> list[pl.DataFrame]:
         A blob was altered on the way.
     """
     alike: dict[tuple[bool, tuple[str, ...]], list[pa.Table]] = {}
-    for blob in blobs:
+    for blob, rows in zip(blobs, chain(taken, repeat(None))):  # noqa: B905 - the second has no end
         table = _read(blob)
+        if rows is not None:
+            table = table.filter(pa.array(rows))
         alike.setdefault((bool(table.schema.metadata), tuple(table.column_names)), []).append(table)
     return [
         _widened(tables) if narrowed else frame_of(pa.concat_tables(tables))

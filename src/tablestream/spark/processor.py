@@ -63,7 +63,7 @@ class RoundProcessor(StatefulProcessor):
         expiredTimerInfo: Any,  # noqa: N803, ARG002 - Spark's name
     ) -> Iterator[pd.DataFrame]:
         """Run the round for a shard without messages, in which something has waited long enough."""
-        yield from self.worker.run_round(int(key[0]), {}, self.store, self._handle, timerValues)
+        yield from self.worker.wake(int(key[0]), self.store, self._handle, timerValues)
 
     @cached_property
     def worker(self) -> RoundWorker:

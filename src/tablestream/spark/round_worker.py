@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, Protocol
@@ -13,6 +13,7 @@ from tablestream.runtime.measures import Counts
 from tablestream.runtime.rounds import METRICS, Placed, Round, copied_name
 from tablestream.runtime.run_round import run_round
 from tablestream.spark import blobs
+from tablestream.spark.inbox import PackedInbox
 from tablestream.state.births import NewShard
 from tablestream.state.cache import ChunkCache, RunCache
 from tablestream.state.shard import ShardState
@@ -20,7 +21,6 @@ from tablestream.state.store import StateStore
 
 if TYPE_CHECKING:
     import pandas as pd
-    import polars as pl
 
 
 #: Blobs are collected until they are this large: handing a frame over costs as much as 100 kB of it.
@@ -94,34 +94,43 @@ class RoundWorker:
         timer_values: TimerValues,
     ) -> Iterator[pd.DataFrame]:
         """Read all messages of a shard, then yield blobs as operators emit. Blobs of later rounds pass through."""
-        packed: dict[int, list[bytes]] = {}
+        inbox = PackedInbox()
         mine = self.work.ports
         for frame in rows:
             passing = ~frame[blobs.PORT].isin(mine)
             if passing.any():
                 yield frame[passing]
-            for port, blob in zip(frame[blobs.PORT][~passing], frame[blobs.BLOB][~passing], strict=True):
-                packed.setdefault(int(port), []).append(blob)
-        if packed:
-            inbox = {port: blobs.decode(packed.pop(port)) for port in list(packed)}
-            yield from self.run_round(shard, inbox, store, handle, timer_values)
+            arrived = frame[~passing]
+            for port, count, blob in zip(
+                arrived[blobs.PORT], arrived[blobs.ROWS], arrived[blobs.BLOB], strict=True
+            ):
+                inbox.add(int(port), int(count), blob)
+        if inbox.ports:
+            yield from self._run(shard, inbox, store, handle, timer_values)
 
-    def run_round(
+    def wake(
+        self, shard: int, store: StateStore, handle: Timers, timer_values: TimerValues
+    ) -> Iterator[pd.DataFrame]:
+        """Do the same for a shard without messages, in which something has waited long enough."""
+        yield from self._run(shard, PackedInbox(), store, handle, timer_values)
+
+    def _run(
         self,
         shard: int,
-        inbox: dict[int, list[pl.DataFrame]],
+        inbox: PackedInbox,
         store: StateStore,
         handle: Timers,
         timer_values: TimerValues,
     ) -> Iterator[pd.DataFrame]:
-        """Run the operators over unpacked messages, and commit their state."""
+        """Run the operators over a shard's messages, and commit their state."""
         work = self.work
         state = work.open_state(store, self.cache)
         counts = Counts()
         clock = WallClock(timer_values.getCurrentProcessingTimeInMs() * 1000) if work.needs_clock else None
         held: list[blobs.Blob] = []
         place = (blobs.shard_names(self.shards).index(shard), self.shards)
-        for port, messages in run_round(work, inbox, state, counts, clock=clock, shard=place):
+        ports = frozenset(inbox.ports)
+        for port, messages in run_round(work, inbox.opened(work), state, counts, clock, place):
             held += blobs.pack(port, messages, self.shards)
             if sum(len(one.blob) for one in held) > _HELD_BYTES:
                 yield blobs.data_frame(held)
@@ -132,7 +141,7 @@ class RoundWorker:
         if clock is not None:
             _set_timer(handle, clock.wake_us)
         held += blobs.counters(shard, {**counts.dropped, **measures})
-        held += [one for placed in work.operators for one in _copied(placed, shard, inbox, state)]
+        held += [one for placed in work.operators for one in _copied(placed, shard, ports, state)]
         if was_new:
             held.append(blobs.report(NewShard(work.number, shard, is_born=not state.is_new), self.shards))
         if held:
@@ -150,12 +159,10 @@ def _set_timer(handle: Timers, wake_us: int | None) -> None:
         handle.registerTimer(wake_ms)
 
 
-def _copied(
-    placed: Placed, shard: int, inbox: Mapping[int, object], state: ShardState
-) -> Iterator[blobs.Blob]:
+def _copied(placed: Placed, shard: int, arrived: Collection[int], state: ShardState) -> Iterator[blobs.Blob]:
     """Report the size of a shard's copy of a global table that changed, and warn if it is large."""
     trace = placed.copy_trace
-    if trace is None or placed.inputs[-1] not in inbox:
+    if trace is None or placed.inputs[-1] not in arrived:
         return
     size_bytes = state.sizes(trace)[1].size_bytes
     if size_bytes > _LARGE_COPY_BYTES and placed.name not in _warned:

@@ -141,7 +141,7 @@ class InProcess:
             emitted += worker.run(shard, frames, self.state.stores[place], self.state.timers[place], clock)
         for place, due_ms in self._due(work.number, clock.getCurrentProcessingTimeInMs()):
             timers = self.state.timers[place]
-            emitted += worker.run_round(place[1], {}, self.state.stores[place], timers, clock)
+            emitted += worker.wake(place[1], self.state.stores[place], timers, clock)
             timers.deleteTimer(due_ms)
         return [pa.RecordBatch.from_pandas(frame, _BLOBS, preserve_index=False) for frame in emitted]
 

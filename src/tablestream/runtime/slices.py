@@ -1,0 +1,72 @@
+"""Slices: a shard's part of a micro-batch, divided if it is large. A round works them off one after the other.
+
+The slices follow each other in the total order, and none divides a step. So a slice can be opened and numbered by
+itself, as if it were a micro-batch: only the places of the messages have to be known at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import polars as pl
+
+from tablestream.operators.events import ints
+from tablestream.runtime.order import number_messages
+from tablestream.state.changes import ROOT, STEP, hop_columns
+
+if TYPE_CHECKING:
+    from tablestream.runtime.rounds import Round
+    from tablestream.state.positions import Ints
+
+#: About so many messages of one shard are processed together.
+SLICE_ROWS = 250_000
+#: The order columns that tell where a message may be parted from the one before.
+RECORD = (*ROOT, *hop_columns(1))
+
+Inbox = Mapping[int, Sequence[pl.DataFrame]]
+"""Per port that a round reads, frames of messages with their order columns, in any order."""
+
+
+def slice_numbers(records: Sequence[pl.DataFrame], rows: int) -> list[Ints]:
+    """Number the slices, from 0, of about `rows` messages each, and return the slice of each message.
+
+    A slice ends where the record ends that caused its last message. What bootstraps caused is not divided.
+
+    Parameters
+    ----------
+    records
+        Frames of the columns `RECORD`.
+    rows
+        A slice has more only if a single record, or all bootstraps, caused more.
+
+    Examples
+    --------
+    >>> places = {"_t": [7, 8, 8, 9], "_p": ["1", "1", "1", "1"], "_o": [0, 1, 1, 2], "_h0": [0, 0, 0, 0]}
+    >>> [numbers.tolist() for numbers in slice_numbers([pl.DataFrame(places)], 2)]
+    [[0, 1, 1, 2]]
+    """
+    _, numbers = number_messages(records, RECORD[len(ROOT) :])
+    steps = [ints(number[STEP]) for number in numbers]
+    running = np.cumsum(np.bincount(np.concatenate(steps)))
+    ends, taken = list[int](), 0
+    while taken < running[-1]:
+        full = int(np.searchsorted(running, taken + rows, "right")) - 1
+        ends.append(max(full, int(np.searchsorted(running, taken, "right"))))
+        taken = int(running[ends[-1]])
+    return [np.searchsorted(ends, step).astype(np.uint16) for step in steps]
+
+
+def sliced(work: Round, inbox: Inbox, rows: int = SLICE_ROWS) -> Iterator[Inbox]:
+    """Divide the messages of one shard in a round, if they are more than `rows` and the round can be sliced."""
+    if not work.can_be_sliced or sum(frame.height for frames in inbox.values() for frame in frames) <= rows:
+        yield inbox
+        return
+    frames = [(port, frame) for port, mine in inbox.items() for frame in mine]
+    numbers = slice_numbers([frame.select(RECORD) for _, frame in frames], rows)
+    for number in range(1 + max(int(of_rows.max()) for of_rows in numbers if len(of_rows))):
+        taken: dict[int, list[pl.DataFrame]] = {}
+        for (port, frame), of_rows in zip(frames, numbers, strict=True):
+            taken.setdefault(port, []).append(frame.filter(pl.Series(of_rows == number)))
+        yield taken

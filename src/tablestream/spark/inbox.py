@@ -1,0 +1,57 @@
+"""The packed messages of one shard in a round: opened whole, or slice by slice if they are many."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from tablestream.runtime.slices import RECORD, SLICE_ROWS, Inbox, slice_numbers
+from tablestream.spark import blobs
+
+if TYPE_CHECKING:
+    from tablestream.runtime.rounds import Round
+    from tablestream.state.positions import Bools
+
+
+@dataclass
+class PackedInbox:
+    """Blobs by port, and how many messages they have."""
+
+    packed: dict[int, list[bytes]] = field(default_factory=dict)
+    rows: int = 0
+
+    @property
+    def ports(self) -> Collection[int]:
+        """The ports that messages have arrived at, until they are opened."""
+        return self.packed.keys()
+
+    def add(self, port: int, rows: int, blob: bytes) -> None:
+        """Add a blob."""
+        self.packed.setdefault(port, []).append(blob)
+        self.rows += rows
+
+    def opened(self, work: Round) -> Iterator[Inbox]:
+        """Open the messages, slice by slice if they are more than `SLICE_ROWS` and the round can be sliced.
+
+        Of many messages, only the places are in memory at once. A blob is opened once for its places, and then for
+        each slice that it has messages of: most often it has those of one or two, for packers read a source in order.
+
+        Raises
+        ------
+        DamagedMessagesError
+            A blob was altered on the way.
+        """
+        if not work.can_be_sliced or self.rows <= SLICE_ROWS:
+            yield {port: blobs.decode(self.packed.pop(port)) for port in list(self.packed)}
+            return
+        every = [(port, blob) for port, mine in self.packed.items() for blob in mine]
+        places = [blobs.decode_columns(blob, RECORD) for _, blob in every]
+        numbers = slice_numbers(places, SLICE_ROWS)
+        del places
+        for number in range(1 + max(int(of_blob.max()) for of_blob in numbers)):
+            taken: dict[int, list[tuple[bytes, Bools]]] = {}
+            for (port, blob), of_blob in zip(every, numbers, strict=True):
+                if (mine := of_blob == number).any():
+                    taken.setdefault(port, []).append((blob, mine))
+            yield {port: blobs.decode(*zip(*parts, strict=True)) for port, parts in taken.items()}
