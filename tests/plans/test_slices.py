@@ -9,20 +9,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tablestream.operators.joins import subscriptions
 from tablestream.runtime.order import number_messages, split_steps
 from tablestream.runtime.rounds import RANKS, Round
 from tablestream.runtime.slices import RECORD, Inbox, slice_numbers, sliced
 from tablestream.spark import blobs, inbox
 from tablestream.state.changes import BOOTSTRAP, PARTITION, POSITION, STEP_HOPS, TIME
 from tablestream.topology.streams import Grace
-from tests.marks import quick_each
-from tests.plans.catalogue import SINGLE
+from tests.marks import quick_each, quick_first
+from tests.plans.catalogue import COMPOSED, SINGLE
 from tests.plans.comparing import assert_like_twin, sources_of
 from tests.plans.engine import Engine, Output
 from tests.plans.logs import random_log
 from tests.plans.test_versioned_plans import PLANS, beside_what_waits
 
 WHERE = ("every shard has the versions", "at the versions")
+JOINS = sorted(name for name in SINGLE | COMPOSED if name.startswith(("foreign key", "one to many")))
 GRACES = (Grace(2), Grace(6), Grace(3, table_advances=True))
 
 
@@ -39,6 +41,18 @@ def test_slices_do_not_show(name: str) -> None:
 def test_slices_do_not_show_where_records_wait(name: str) -> None:
     nodes = (*PLANS[name](), *beside_what_waits())
     assert_like_twin(nodes, [random_log(sources_of(nodes), seed=5, size=80)], shards=1, slice_rows=5)
+
+
+@pytest.mark.parametrize("compat", quick_first([False, True]), ids=["default", "compat"])
+@pytest.mark.parametrize("part_rows", [1, 3])
+@pytest.mark.parametrize("name", quick_each(JOINS))
+def test_parts_of_a_fan_out_do_not_show(
+    name: str, part_rows: int, monkeypatch: pytest.MonkeyPatch, *, compat: bool
+) -> None:
+    monkeypatch.setattr(subscriptions, "PART_ROWS", part_rows)
+    nodes = (SINGLE | COMPOSED)[name]()
+    log = random_log(sources_of(nodes), seed=3, size=60)
+    assert_like_twin(nodes, [log[:30], log[30:45], log[45:]], compat=compat, shards=1)
 
 
 def test_an_operator_has_steps_of_its_own_where_records_were_released() -> None:

@@ -7,7 +7,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from unittest import mock
 
-from tablestream.operators.joins import foreign_key_answer
+from tablestream.operators.joins import foreign_key_answer, subscriptions
 from tablestream.runtime.slices import SLICE_ROWS
 from tablestream.state import cache, positions, trace
 from tablestream.state.run import CHUNK_SIZE_BYTES
@@ -49,7 +49,7 @@ _REPLACED: dict[Tuning, list[tuple[object, str, object]]] = {
     Tuning.MERGE_AT_ONCE: [(trace, "runs_to_merge", len)],
     Tuning.NEVER_MERGE: [(trace, "runs_to_merge", lambda rows: min(1, len(rows)))],
     Tuning.SMALL_CACHE: [(cache, "_MAPPED_FILES", 1), (cache, "_REMEMBERED_CHECKS", 1)],
-    Tuning.SMALL_FAN_OUT: [(foreign_key_answer, "FAN_OUT_ROWS", 1)],
+    Tuning.SMALL_FAN_OUT: [(foreign_key_answer, "FAN_OUT_ROWS", 1), (subscriptions, "PART_ROWS", 1)],
     Tuning.SORTS: [(positions, "_FEW", 0)],
 }
 #: The tunings that do not change which runs and chunks a state has.

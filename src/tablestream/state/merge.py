@@ -12,7 +12,7 @@ from tablestream.state.positions import MIX, all_same, stable_order, starts
 from tablestream.state.run import LIVE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from tablestream.state.trace import TraceSpec
 
@@ -132,7 +132,7 @@ class _Cursor:
             self._index, self._row = self._index + 1, 0
 
 
-def newest_rows(frames: Sequence[pl.DataFrame], spec: TraceSpec) -> pl.DataFrame:
+def newest_rows(frames: Iterable[pl.DataFrame], spec: TraceSpec) -> pl.DataFrame:
     """From frames, newest first, keep the first version of every row, sorted by hash."""
     stacked = pl.concat(frames, rechunk=True)
     kept = _first_by_hash(stacked, spec)

@@ -225,7 +225,8 @@ class Trace:
             self.spec,
             schema=pl.Schema({**{name: self.spec.schema[name] for name in columns}, _ROW: pl.Int64()}),
         )
-        rows = newest_rows(places, light) if len(places) > 1 else pl.concat(places or [_nothing(light)])
+        several = len(places) > 1
+        rows = newest_rows(_popped(places), light) if several else pl.concat(places or [_nothing(light)])
         found = without_tombstones(rows)[[name for name in light.schema if name != LIVE]]
         return Found(found, tuple(chunks), self.spec)
 
@@ -365,6 +366,12 @@ def _sorted_by_hash(rows: pl.DataFrame, spec: TraceSpec) -> pl.DataFrame:
 
 def _nothing(spec: TraceSpec) -> pl.DataFrame:
     return pl.DataFrame(schema=spec.schema)
+
+
+def _popped(frames: list[pl.DataFrame]) -> Iterator[pl.DataFrame]:
+    """Hand over frames one by one, so that nobody else holds them when they have been copied."""
+    while frames:
+        yield frames.pop(0)
 
 
 def _match(stored: Ints, asked: Ints) -> tuple[Ints, Ints]:

@@ -280,21 +280,24 @@ class ForeignKeyAnswer(HasFinal):
         found = context.trace("subscriptions").find(foreign)
         foreign = foreign.hstack([pl.Series("_kid", merged.right_id[first])])
         values = found.column("v")
-        subscriptions = Subscriptions.of(
+        parts = Subscriptions.parts(
             left, found.rows, foreign, len(values), list(self.keys), list(self.foreign_keys), merged
         )
         payload = pl.concat([values, left["v"]], rechunk=False)
-        low = np.searchsorted(subscriptions.foreign, merged.right_id[changes], "left")
-        high = np.searchsorted(subscriptions.foreign, merged.right_id[changes], "right")
         number, turns = 1, np.zeros(len(changes), dtype=np.int64)
-        for owner, position in chunks(low, high, FAN_OUT_ROWS):
-            reached = self._reached(subscriptions, merged, rights, changes[owner], position, context)
-            rows = self._fan_rows(subscriptions, rights, changes[owner[reached]], position[reached], payload)
-            numbers = pl.int_range(number, number + pl.len(), dtype=pl.Int64)
-            if self.spread is not None:  # other shards answer the same change
-                numbers = context.among_shards(pl.lit(_in_turn(owner[reached], turns)))
-            yield Emission(0, rows.with_columns(numbers.alias(NUMBER)))
-            number += rows.height
+        for subscriptions in parts:
+            low = np.searchsorted(subscriptions.foreign, merged.right_id[changes], "left")
+            high = np.searchsorted(subscriptions.foreign, merged.right_id[changes], "right")
+            for owner, position in chunks(low, high, FAN_OUT_ROWS):
+                reached = self._reached(subscriptions, merged, rights, changes[owner], position, context)
+                rows = self._fan_rows(
+                    subscriptions, rights, changes[owner[reached]], position[reached], payload
+                )
+                numbers = pl.int_range(number, number + pl.len(), dtype=pl.Int64)
+                if self.spread is not None:  # other shards answer the same change
+                    numbers = context.among_shards(pl.lit(_in_turn(owner[reached], turns)))
+                yield Emission(0, rows.with_columns(numbers.alias(NUMBER)))
+                number += rows.height
 
     def _reached(
         self,

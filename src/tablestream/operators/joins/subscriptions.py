@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import polars as pl
@@ -13,6 +14,9 @@ from tablestream.operators.joins.foreign_key_subscribe import CHANGED, KIND, Kin
 from tablestream.operators.joins.merged_order import OPEN, MergedOrder
 from tablestream.state.changes import FOREIGN_HASH, KEY_HASH, STEP, number_keys
 from tablestream.state.positions import Bools, Ints
+
+#: About so many subscriptions are in memory with their intervals.
+PART_ROWS = 500_000
 
 
 @dataclass(frozen=True)
@@ -44,7 +48,7 @@ class Subscriptions:
     end_changed: Bools
 
     @classmethod
-    def of(
+    def parts(
         cls,
         left: pl.DataFrame,
         stored: pl.DataFrame,
@@ -53,8 +57,8 @@ class Subscriptions:
         keys: Sequence[str],
         foreign_keys: Sequence[str],
         merged: MergedOrder,
-    ) -> Subscriptions:
-        """Find the subscriptions to some right keys.
+    ) -> Iterator[Subscriptions]:
+        """Find the subscriptions to some right keys, part by part in their order, to bound the memory they take.
 
         Parameters
         ----------
@@ -86,8 +90,10 @@ class Subscriptions:
                 pl.Series("_at", merged.left_at[mine]),
             ]
         )
-        every = pl.concat([old, new]).sort("_kid", *keys, "_at")
-        return cls._between(every, keys, left, stored_rows)
+        every = pl.concat([old, new], rechunk=False)
+        order = every.select(pl.arg_sort_by("_kid", *keys, "_at")).to_series()
+        for begin, end in pairwise(_bounds(ints(every["_at"]), order)):
+            yield cls._between(every[order[begin:end]], keys, left, stored_rows)
 
     @classmethod
     def _between(
@@ -113,3 +119,18 @@ class Subscriptions:
             end_answers=pick(kind != Kind.ANSWER_IF_FOUND, message, np.False_)[keep],
             end_changed=pick(changed, message, np.False_)[keep],
         )
+
+
+def _bounds(at: Ints, order: pl.Series) -> list[int]:
+    """Where to divide subscriptions, in their order: before one from the state, the first of its two keys.
+
+    What two messages say of the same two keys is never divided: it makes one subscription.
+    """
+    bounds = [0]
+    while len(order) - bounds[-1] > PART_ROWS:
+        rest = order[bounds[-1] + PART_ROWS :]
+        stored = np.flatnonzero(at[rest.to_numpy()] == 0)
+        if not len(stored):
+            break
+        bounds.append(bounds[-1] + PART_ROWS + int(stored[0]))
+    return [*bounds, len(order)]
