@@ -31,9 +31,17 @@ class Gate:
     wake_us: int | None = None
 
     def run(
-        self, ends: Sequence[End] = (), a: Sequence[Event] = (), b: Sequence[Event] = (), now: int = 0
+        self,
+        ends: Sequence[End] = (),
+        a: Sequence[Event] = (),
+        b: Sequence[Event] = (),
+        now: int = 0,
+        later: Sequence[Event] = (),
     ) -> list[str]:
-        """Process a micro-batch and then the wall clock; return what is released, in its order."""
+        """Process a micro-batch and then the wall clock; return what is released, in its order.
+
+        `later`: events of `a` in a second slice of the micro-batch.
+        """
         operator = TransactionGate(self.timeout_us, ("a", "b"))
         traces = [replace(spec, number=n) for n, spec in enumerate(operator.traces)]
         state = ShardState(self.store, NoCache(), traces, "")
@@ -41,6 +49,9 @@ class Gate:
         context = Context(state.trace, self.dropped, clock=clock, marks=self.marks)
         frames = [self._ends(operator, ends), self._events(operator, a, 100), self._events(operator, b, 200)]
         found = [one.rows for one in operator.run(frames, context)]
+        if later:
+            slice_ = [frames[0].clear(), self._events(operator, later, 300), frames[2].clear()]
+            found += [one.rows for one in operator.run(slice_, context)]
         if clock is not None:
             clock.tick, clock.wake_us = 1000, None
             found += [one.rows for one in operator.run([one.clear() for one in frames], context)]
@@ -103,6 +114,13 @@ def test_events_may_come_before_their_end_and_count_once() -> None:
     assert gate.run(a=[("1", 1)]) == []
     assert gate.run([("1", {"a": 2})]) == []
     assert gate.run(a=[("1", 2)]) == ["1"]
+
+
+def test_an_event_in_a_later_slice_of_the_micro_batch_is_waited_for() -> None:
+    gate = Gate(timeout_us=50)
+    assert gate.run([("1", {"a": 2})], a=[("1", 1)], now=0) == []
+    assert gate.run(b=[("2", 1)], later=[("1", 2)], now=100) == ["1"]
+    assert not gate.dropped
 
 
 def test_an_incomplete_transaction_goes_on_after_its_time() -> None:

@@ -29,7 +29,7 @@ from tablestream.runtime.order import in_order
 from tablestream.runtime.rounds import EVERY_SHARD, RANKS, Port, Round
 from tablestream.runtime.routing import copied_to, shards_of
 from tablestream.runtime.run_round import run_round
-from tablestream.runtime.slices import SLICE_ROWS, sliced
+from tablestream.runtime.slices import SLICE_ROWS
 from tablestream.state.cache import ChunkCache, NoCache
 from tablestream.state.changes import (
     BOOTSTRAP,
@@ -58,6 +58,7 @@ from tablestream.topology.nodes import (
     Select,
 )
 from tablestream.topology.streams import SelectKey, ToStream
+from tests.plans.slicing import sliced
 from tests.plans.tables import (
     LONG,
     STRING,

@@ -13,6 +13,7 @@ import pytest
 
 from tablestream.errors import PlanChangedError
 from tablestream.operators import operator
+from tablestream.operators.joins import subscriptions
 from tablestream.operators.joins.foreign_key_answer import ForeignKeyAnswer
 from tablestream.operators.joins.foreign_key_subscribe import Kind
 from tablestream.operators.operator import FAN_OUT_ROWS, Context
@@ -361,14 +362,15 @@ def fan_out(join: ForeignKeyAnswer, rows: int) -> tuple[list[pl.DataFrame], list
     return [emission.rows for emission in join.run([left.clear(), right], context)], asked
 
 
-def test_law_7_one_right_row_with_many_left_rows_leaves_in_chunks() -> None:
+def test_law_7_one_right_row_with_many_left_rows_leaves_in_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(subscriptions, "PART_ROWS", FAN_OUT_ROWS + 50_000)
     join = ForeignKeyAnswer(
         keep_left=True, keys=STRING_KEY, foreign_keys=FOREIGN_KEY, left_value=VALUE, right_value=VALUE
     )
     rows = FAN_OUT_ROWS + 100_000
     emissions, asked = fan_out(join, rows)
     sizes = [emission.height for emission in emissions if emission.height]
-    assert sizes == [FAN_OUT_ROWS, 100_000]
+    assert sizes == [FAN_OUT_ROWS, 50_000, 50_000]
     whole = pl.concat([emission.select("_k0", "_n", "v0", "v1") for emission in emissions if emission.height])
     assert whole["_k0"].to_list() == list(range(rows))
     assert whole["_n"].is_sorted()

@@ -10,9 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tablestream.operators.joins import subscriptions
+from tablestream.planner.physical_plan import Align
 from tablestream.runtime.order import number_messages, split_steps
 from tablestream.runtime.rounds import RANKS, Round
-from tablestream.runtime.slices import RECORD, Inbox, slice_numbers, sliced
+from tablestream.runtime.slices import RECORD, Inbox, slice_numbers
 from tablestream.spark import blobs, inbox
 from tablestream.state.changes import BOOTSTRAP, PARTITION, POSITION, STEP_HOPS, TIME
 from tablestream.topology.streams import Grace
@@ -21,6 +22,7 @@ from tests.plans.catalogue import COMPOSED, SINGLE
 from tests.plans.comparing import assert_like_twin, sources_of
 from tests.plans.engine import Engine, Output
 from tests.plans.logs import random_log
+from tests.plans.slicing import sliced
 from tests.plans.test_versioned_plans import PLANS, beside_what_waits
 
 WHERE = ("every shard has the versions", "at the versions")
@@ -152,10 +154,15 @@ def slice_values(messages: Inbox) -> dict[int, list[str]]:
 def test_a_round_that_only_the_end_decides_gets_all_messages_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(inbox, "SLICE_ROWS", 1)
     frame = records([(time, "0000/a", 0, 0) for time in range(5)])
+    (groups,) = SINGLE["groups by pointer"]()
     opened = []
-    for final in (False, True):
-        for work in Engine([Output(SINGLE["groups by pointer"]()[0], final=final)]).plan.rounds:
+    for output, align in [
+        (Output(groups), None),
+        (Output(groups, final=True), None),
+        (Output(groups), Align(0)),
+    ]:
+        for work in Engine([output], align=align).plan.rounds:
             packed = inbox.PackedInbox()
             packed.add(1, frame.height, blobs.encode(frame))
-            opened.append((final, work.number, len(list(packed.opened(work)))))
-    assert opened == [(False, 1, 5), (False, 2, 5), (True, 1, 5), (True, 2, 1)]
+            opened.append(len(list(packed.opened(work))))
+    assert opened == [5, 5, 5, 1, 1, 5, 5]

@@ -122,6 +122,8 @@ def test_a_fan_out_in_several_emissions_is_numbered_through(monkeypatch: pytest.
     whole = changes(node, [log], shards=4)
     monkeypatch.setattr("tablestream.operators.joins.foreign_key_answer.FAN_OUT_ROWS", 5)
     assert changes(node, [log], shards=4) == whole
+    monkeypatch.setattr("tablestream.operators.joins.subscriptions.PART_ROWS", 3)
+    assert changes(node, [log], shards=4) == whole
 
 
 def test_law_3_the_changes_of_a_key_come_in_order() -> None:

@@ -13,10 +13,10 @@ from tablestream.operators.operator import WallClock
 from tablestream.runtime.measures import ROWS_IN, ROWS_OUT, Counts
 from tablestream.runtime.rounds import Port, Round
 from tablestream.runtime.run_round import run_round
-from tablestream.runtime.slices import sliced
 from tablestream.spark import round_worker
 from tablestream.state.births import NewShard
 from tablestream.state.cache import ChunkCache
+from tests.plans.slicing import sliced
 from tests.simulation.order import BEGINS, ENDS, FAILS
 from tests.simulation.store import AttemptStore
 from tests.simulation.tuning import Sizes

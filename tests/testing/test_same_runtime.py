@@ -6,14 +6,18 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 import tablestream as ts
+from tablestream.spark import inbox
 from tests.spark.change_logs import ChangeLog, run
 from tests.testing.topologies import MICRO_BATCHES, SCHEMAS, topologies
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    import pytest
     from pyspark.sql import DataFrame, SparkSession
 
+    from tablestream.runtime.rounds import Round
+    from tablestream.runtime.slices import Inbox
     from tablestream.testing import Driver
 
 SHARDS = 2
@@ -33,6 +37,26 @@ def driven(spark: SparkSession, shards: int) -> Driver:
             driver.pipe(name, records)
         driver.run()
     return driver
+
+
+def test_slices_do_not_show(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = driven(spark, SHARDS)
+    opened, sliced = inbox.PackedInbox.opened, list[int]()
+
+    def counted(packed: inbox.PackedInbox, work: Round) -> list[Inbox]:
+        slices = list(opened(packed, work))
+        sliced.append(len(slices))
+        return slices
+
+    monkeypatch.setattr(inbox, "SLICE_ROWS", 2)
+    monkeypatch.setattr(inbox.PackedInbox, "opened", counted)
+    parts = driven(spark, SHARDS)
+    assert max(sliced) > 2
+    assert parts.counts == whole.counts
+    for name in topologies(lambda name: ts.testing.frame(spark, SCHEMAS[name])):
+        ts.testing.assert_changes_equal(parts.changes(name), whole.changes(name))
+    for table in ("tickers", "rates"):
+        ts.testing.assert_changes_equal(parts.state(table), whole.state(table), in_any_order=True)
 
 
 def queried(spark: SparkSession, path: Path, shards: int) -> Counter[str]:

@@ -66,7 +66,7 @@ class WallClock:
     now_us
         Microseconds since 1970.
     tick
-        The place after all messages. It is the parent of what the clock causes. None if more slices follow.
+        The place after all messages. It is the parent of what the clock causes. None while messages are worked off.
     wake_us
         The latest time at which an operator wants to run again. The operator sets it.
     """

@@ -81,8 +81,7 @@ def number_messages(
         All places, sorted.
     numbers
         Per frame, ``_seq`` (from 1) and ``_step`` (from 1, equal for what one record caused) of its rows. What
-        bootstraps caused is the first step. Where operators
-        upstream split steps, `split_steps` numbers them anew.
+        bootstraps caused is the first step. Where operators upstream split steps, `split_steps` numbers them anew.
     """
     every = stacked(places)
     positions = sorted_positions(every, hops)

@@ -1,7 +1,7 @@
 """Run one round on one shard: number the messages, run the operators, give a place to what they emit.
 
-Only this module computes the total order. Before the operators run, one sort gives every message of the shard's
-micro-batch a dense number, and operators see only these numbers. Afterwards an emitted row takes its parent's place
+Only this module computes the total order. Before the operators run, one sort gives every message of the slice a dense
+number, and operators see only these numbers. Afterwards an emitted row takes its parent's place
 and one more hop: (emission number, rank of the port).
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 
 import numpy as np
 import polars as pl
@@ -35,6 +36,7 @@ from tablestream.state.changes import (
 from tablestream.state.positions import stable_order
 from tablestream.state.shard import ShardState
 
+_NUMBERS = {SEQ: pl.Int64(), STEP: pl.Int64()}
 #: After every time that a record can have.
 _LAST_TIME = (1 << 63) - 1
 
@@ -75,24 +77,26 @@ def run_round(
             yield from _align(work.alignment, inbox, state, counts)
         return
     hops = hop_columns(work.number)
-    for inbox in slices:
-        order, arrived = _numbered(work, inbox, hops)
+    for order, arrived in map(partial(_numbered, work), slices):
         for placed in work.operators:
             inputs = [arrived[port] for port in placed.inputs]
             if any(frame.height for frame in inputs):
                 inputs = split_steps(order, hops, inputs)
                 yield from _run(placed, inputs, order, work.number, state, counts, clock, shard)
+                del inputs
+        del order, arrived  # before the next slice is opened
     if clock is not None:
-        order = _tick(order, shard[0])
+        order = _tick(hops, shard[0])
         clock.tick, clock.wake_us = len(order), None  # operators that still wait ask again
         for placed in work.operators:
             if placed.operator.needs_clock:
-                inputs = [arrived[port].clear() for port in placed.inputs]
+                inputs = [pl.DataFrame(schema={**one, **_NUMBERS}) for one in placed.operator.inputs]
                 yield from _run(placed, inputs, order, work.number, state, counts, clock, shard)
 
 
-def _numbered(work: Round, inbox: Inbox, hops: Sequence[str]) -> tuple[pl.DataFrame, dict[int, pl.DataFrame]]:
-    """Return the places of all messages, sorted, and by port the messages, numbered and in this order."""
+def _numbered(work: Round, inbox: Inbox) -> tuple[pl.DataFrame, dict[int, pl.DataFrame]]:
+    """Return the places of a slice's messages, sorted, and by port the messages, numbered and in this order."""
+    hops = hop_columns(work.number)
     time = next((frame.schema[TIME] for frames in inbox.values() for frame in frames), pl.Int64())
     split = any(STEP_HOPS in frame.columns for frames in inbox.values() for frame in frames)
     places = [*ROOT, *hops, STEP_HOPS] if split else [*ROOT, *hops]
@@ -131,10 +135,10 @@ def _keep(owner: str, marks: Mapping[str, int], state: ShardState) -> None:
         state.set_clock(f"{owner}/{name}", mark)
 
 
-def _tick(order: pl.DataFrame, shard: int) -> pl.DataFrame:
+def _tick(hops: Sequence[str], shard: int) -> pl.DataFrame:
     """The place after all others of the micro-batch. Times are integers if a plan follows the wall clock."""
-    place = dict.fromkeys(order.columns, 0) | {TIME: _LAST_TIME, PARTITION: "~", POSITION: shard}
-    return pl.DataFrame([place], schema=order.schema)
+    place = {TIME: _LAST_TIME, PARTITION: "~", POSITION: shard}
+    return pl.DataFrame([place | dict.fromkeys(hops, 0)])
 
 
 def _run(

@@ -6,7 +6,7 @@ itself, as if it were a micro-batch: only the places of the messages have to be 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,7 +17,6 @@ from tablestream.runtime.order import number_messages
 from tablestream.state.changes import ROOT, STEP, hop_columns
 
 if TYPE_CHECKING:
-    from tablestream.runtime.rounds import Round
     from tablestream.state.positions import Ints
 
 #: About so many messages of one shard are processed together.
@@ -47,8 +46,7 @@ def slice_numbers(records: Sequence[pl.DataFrame], rows: int) -> list[Ints]:
     >>> [numbers.tolist() for numbers in slice_numbers([pl.DataFrame(places)], 2)]
     [[0, 1, 1, 2]]
     """
-    _, numbers = number_messages(records, RECORD[len(ROOT) :])
-    steps = [ints(number[STEP]) for number in numbers]
+    steps = [ints(numbers[STEP]) for numbers in number_messages(records, RECORD[len(ROOT) :])[1]]
     running = np.cumsum(np.bincount(np.concatenate(steps)))
     ends, taken = list[int](), 0
     while taken < running[-1]:
@@ -56,17 +54,3 @@ def slice_numbers(records: Sequence[pl.DataFrame], rows: int) -> list[Ints]:
         ends.append(max(full, int(np.searchsorted(running, taken, "right"))))
         taken = int(running[ends[-1]])
     return [np.searchsorted(ends, step).astype(np.uint16) for step in steps]
-
-
-def sliced(work: Round, inbox: Inbox, rows: int = SLICE_ROWS) -> Iterator[Inbox]:
-    """Divide the messages of one shard in a round, if they are more than `rows` and the round can be sliced."""
-    if not work.can_be_sliced or sum(frame.height for frames in inbox.values() for frame in frames) <= rows:
-        yield inbox
-        return
-    frames = [(port, frame) for port, mine in inbox.items() for frame in mine]
-    numbers = slice_numbers([frame.select(RECORD) for _, frame in frames], rows)
-    for number in range(1 + max(int(of_rows.max()) for of_rows in numbers if len(of_rows))):
-        taken: dict[int, list[pl.DataFrame]] = {}
-        for (port, frame), of_rows in zip(frames, numbers, strict=True):
-            taken.setdefault(port, []).append(frame.filter(pl.Series(of_rows == number)))
-        yield taken

@@ -14,7 +14,7 @@ import json
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
-from itertools import chain, pairwise, repeat
+from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
@@ -157,7 +157,7 @@ def decode_columns(blob: bytes | pa.Buffer, columns: Sequence[str]) -> pl.DataFr
     return frame.select(columns)
 
 
-def decode(blobs: Iterable[bytes | pa.Buffer], taken: Iterable[Bools | None] = ()) -> list[pl.DataFrame]:
+def decode(blobs: Iterable[bytes | pa.Buffer], taken: Sequence[Bools] | None = None) -> list[pl.DataFrame]:
     """Read messages of one port: one frame for all large blobs with the same columns, and one for all small ones.
 
     Parameters
@@ -165,7 +165,7 @@ def decode(blobs: Iterable[bytes | pa.Buffer], taken: Iterable[Bools | None] = (
     blobs
         What `encode` wrote.
     taken
-        Of the first, second, ... blob, which messages to take. None, or no more elements: all of them.
+        Which messages of each blob to take; None: all.
 
     Raises
     ------
@@ -173,10 +173,10 @@ def decode(blobs: Iterable[bytes | pa.Buffer], taken: Iterable[Bools | None] = (
         A blob was altered on the way.
     """
     alike: dict[tuple[bool, tuple[str, ...]], list[pa.Table]] = {}
-    for blob, rows in zip(blobs, chain(taken, repeat(None))):  # noqa: B905 - the second has no end
+    for number, blob in enumerate(blobs):
         table = _read(blob)
-        if rows is not None:
-            table = table.filter(pa.array(rows))
+        if taken is not None:
+            table = table.filter(pa.array(taken[number]))
         alike.setdefault((bool(table.schema.metadata), tuple(table.column_names)), []).append(table)
     return [
         _widened(tables) if narrowed else frame_of(pa.concat_tables(tables))

@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 @dataclass
 class PackedInbox:
-    """Blobs by port, and how many messages they have."""
+    """Blobs by port, and how many messages they have; read once."""
 
     packed: dict[int, list[bytes]] = field(default_factory=dict)
     rows: int = 0
 
     @property
     def ports(self) -> Collection[int]:
-        """The ports that messages have arrived at, until they are opened."""
+        """The ports that messages have arrived at; ask before they are opened."""
         return self.packed.keys()
 
     def add(self, port: int, rows: int, blob: bytes) -> None:
@@ -35,7 +35,7 @@ class PackedInbox:
         """Open the messages, slice by slice if they are more than `SLICE_ROWS` and the round can be sliced.
 
         Of many messages, only the places are in memory at once. A blob is opened once for its places, and then for
-        each slice that it has messages of: most often it has those of one or two, for packers read a source in order.
+        each slice that it has messages of: of one or two where a source is in order, of all where times are at random.
 
         Raises
         ------

@@ -12,7 +12,7 @@ column         dtype      meaning
 ``_h0``, ...   Int64      one per hop: emission number, then rank of the port; parent first. The emission number of
                           ``_h0`` is the number of a record among those of one root
 ``_hs``        Int64      how many hops are part of the step; absent or 0: the step is the root's
-``_seq``       Int64      (inside a round) dense number of the message in the shard's micro-batch, from 1
+``_seq``       Int64      (inside a round) dense number of the message in the shard's slice, from 1
 ``_step``      Int64      (inside a round) dense number of its root: the input record that caused it
 ``_ts``        Int64      the change's timestamp, microseconds since 1970
 ``_row_ts``    Int64      the row's own timestamp where it differs from the change's, else absent

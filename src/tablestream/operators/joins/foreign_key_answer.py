@@ -283,6 +283,7 @@ class ForeignKeyAnswer(HasFinal):
         parts = Subscriptions.parts(
             left, found.rows, foreign, len(values), list(self.keys), list(self.foreign_keys), merged
         )
+        del found  # the keys; the chunks stay, for `values`
         payload = pl.concat([values, left["v"]], rechunk=False)
         number, turns = 1, np.zeros(len(changes), dtype=np.int64)
         for subscriptions in parts:

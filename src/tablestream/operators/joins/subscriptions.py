@@ -92,8 +92,9 @@ class Subscriptions:
         )
         every = pl.concat([old, new], rechunk=False)
         order = every.select(pl.arg_sort_by("_kid", *keys, "_at")).to_series()
-        for begin, end in pairwise(_bounds(ints(every["_at"]), order)):
-            yield cls._between(every[order[begin:end]], keys, left, stored_rows)
+        bounds = pairwise(_bounds(ints(every["_at"]), order))
+        # Not a generator function: it would hold all of the above, while this holds what it needs.
+        return (cls._between(every[order[begin:end]], keys, left, stored_rows) for begin, end in bounds)
 
     @classmethod
     def _between(
@@ -126,11 +127,7 @@ def _bounds(at: Ints, order: pl.Series) -> list[int]:
 
     What two messages say of the same two keys is never divided: it makes one subscription.
     """
-    bounds = [0]
-    while len(order) - bounds[-1] > PART_ROWS:
-        rest = order[bounds[-1] + PART_ROWS :]
-        stored = np.flatnonzero(at[rest.to_numpy()] == 0)
-        if not len(stored):
-            break
-        bounds.append(bounds[-1] + PART_ROWS + int(stored[0]))
+    stored, bounds = np.flatnonzero(at[order.to_numpy()] == 0), [0]
+    while (next_one := int(np.searchsorted(stored, bounds[-1] + PART_ROWS))) < len(stored):
+        bounds.append(int(stored[next_one]))
     return [*bounds, len(order)]
