@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
 
     from tablestream.connectors.memory import MemorySink
+    from tablestream.options import Emit
 
 MICRO_BATCHES = 3
 
@@ -92,7 +93,7 @@ def written(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> It
     outputs.append(filtered.to(sinks["filtered"], name="filtered"))
     outputs += [joined.to(ts.to_files(folder / kind, kind), name=kind) for kind in ("parquet", "json")]
     if JARS:
-        outputs.append(joined.to(ts.to_delta(folder / "delta"), name="delta"))
+        outputs += [joined.to(ts.to_delta(folder / emit), name=f"delta {emit}", emit=emit) for emit in EMITS]
     run(*outputs, checkpoint=folder / "checkpoint", shards=16)
     tables = {"every": joined, "filtered": filtered}
     yield Written(by_micro_batch(answers, 0), by_micro_batch(answers, 1), sinks, tables, folder)
@@ -100,6 +101,8 @@ def written(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> It
         sink.clear()
 
 
+#: What a maintained table gets: by default the last change per key, or all, of which it finds the last itself.
+EMITS: tuple[Emit, ...] = ("final", "every")
 #: The outputs of the join: their names, and how each is asked for.
 OPTIONS: dict[str, dict[str, Any]] = {
     "every": {},
@@ -205,9 +208,10 @@ def test_files_hold_the_same_changes(spark: SparkSession, written: Written) -> N
         assert sorted((show(row, table) for row in found.collect()), key=repr) == wanted
 
 
-def test_delta_table_is_the_final_table(delta_spark: SparkSession, written: Written) -> None:
+@pytest.mark.parametrize("emit", EMITS)
+def test_delta_table_is_the_final_table(delta_spark: SparkSession, written: Written, emit: str) -> None:
     final = {change.key: change.value for changes in written.joined for change in changes}
-    found = delta_spark.read.format("delta").load(str(written.folder / "delta"))
+    found = delta_spark.read.format("delta").load(str(written.folder / emit))
     assert found.columns == ["k0", "v"]
     assert {(row.k0,): row.v for row in found.collect()} == {k: v for k, v in final.items() if v is not None}
 
