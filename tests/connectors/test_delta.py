@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from shutil import rmtree
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from pyspark.errors import AnalysisException, StreamingQueryException
@@ -16,7 +15,6 @@ import tablestream as ts
 from tablestream.connectors.delta import TXN_APP_ID, TXN_VERSION, DeltaMode, DeltaSink, to_delta
 from tablestream.connectors.sink import CHANGE_COLUMNS
 from tablestream.errors import ArgumentError, PlanError, SessionSettingError
-from tablestream.spark.runner import _keyed
 from tests.connectors.changes import KEY, changes
 from tests.spark.change_logs import ChangeLog, run
 
@@ -64,25 +62,6 @@ def test_last_change_of_a_key_wins_by_order(table: Target) -> None:
     second = ((1, "a", None), (2, "b", "y"), (2, "b", "z"), (1, "a", "again"))
     table.write(changes(table.spark, 1, *second).orderBy(F.col("_order").desc()), 1)
     assert table.rows() == [(1, "a", "again"), (2, "b", "z")]
-
-
-def test_final_changes_are_not_searched_for_the_last_ones(table: Target) -> None:
-    """It costs a shuffle and a sort of all of them."""
-    frame = changes(table.spark, 0, (1, "a", "x"), (2, "b", None))
-    every = table.sink._last_changes(frame)
-    final = replace(table.sink, gets_final=True)._last_changes(frame)
-    assert ["Window" in explained(one) for one in (every, final)] == [True, False]
-
-
-def explained(frame: DataFrame) -> str:
-    return frame._jdf.queryExecution().optimizedPlan().toString()  # type: ignore[no-any-return]
-
-
-def test_an_output_tells_its_table_what_it_gets(delta_spark: SparkSession, tmp_path: Path) -> None:
-    made = ts.table(ts.testing.frame(delta_spark, "k INT, v STRING"), "k", name="made")
-    options: list[dict[str, Any]] = [{}, {"emit": "final"}, {"emit": "every"}]
-    sinks = [_keyed(made.to(to_delta(tmp_path / "table"), **option)) for option in options]
-    assert [isinstance(sink, DeltaSink) and sink.gets_final for sink in sinks] == [True, True, False]
 
 
 def test_null_is_a_key_like_any_other(table: Target) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, get_args
 
 from pyspark.errors import AnalysisException
@@ -45,14 +45,10 @@ _SHUFFLE_TASKS = "spark.sql.shuffle.partitions"
 
 @dataclass(frozen=True, slots=True)
 class DeltaSink(KeyedSink):
-    """A Delta table as a sink; made by `to_delta`.
-
-    `gets_final`: the changes of a micro-batch have one row per key already.
-    """
+    """A Delta table as a sink; made by `to_delta`."""
 
     path: str
     mode: DeltaMode = "table"
-    gets_final: bool = field(default=False, repr=False)
 
     @property
     def target(self) -> str:
@@ -112,21 +108,12 @@ class DeltaSink(KeyedSink):
                 "A maintained table needs the key of its changes.", hint="Call keyed_by(names)."
             )
         if table is None:
-            rows = self._last_changes(changes).filter(F.col(CHANGE_TYPE) != "delete")
+            rows = _last_changes(changes, self.key_columns).filter(F.col(CHANGE_TYPE) != "delete")
             self._append(rows.drop(*CHANGE_COLUMNS), app_id, version)
             return
         self._check_columns(changes.sparkSession, table.schema, changes.schema)
         if not changes.isEmpty():
-            self._merge(table, self._last_changes(changes), app_id, version)
-
-    def _last_changes(self, changes: DataFrame) -> DataFrame:
-        """Keep the last change per key: MERGE refuses two rows for one."""
-        after = changes.filter(F.col(CHANGE_TYPE) != "update_preimage")
-        if self.gets_final:
-            return after
-        by_key = Window.partitionBy(*(F.col(quoted(name)) for name in self.key_columns))
-        ranked = after.withColumn(_RANK, F.row_number().over(by_key.orderBy(F.col(ORDER).desc())))
-        return ranked.filter(F.col(_RANK) == 1).drop(_RANK)
+            self._merge(table, _last_changes(changes, self.key_columns), app_id, version)
 
     def _gone(self, spark: SparkSession) -> PlanError:
         """The error about a table that an earlier micro-batch of this query left there, even if it was empty."""
@@ -242,6 +229,14 @@ def _does_not_hold(table: str, wrong: Misfit) -> PlanError:
         f" {wrong.output}.",
         hint="Cast the column in select(...), give the table a column that holds them, or write to another path.",
     )
+
+
+def _last_changes(changes: DataFrame, key_columns: Sequence[str]) -> DataFrame:
+    """Keep the last change per key: MERGE refuses two rows for one."""
+    by_key = Window.partitionBy(*(F.col(quoted(name)) for name in key_columns)).orderBy(F.col(ORDER).desc())
+    after = changes.filter(F.col(CHANGE_TYPE) != "update_preimage")
+    ranked = after.withColumn(_RANK, F.row_number().over(by_key))
+    return ranked.filter(F.col(_RANK) == 1).drop(_RANK)
 
 
 def _as_texts(table: StructType, key: StructType) -> dict[str, str]:

@@ -19,7 +19,6 @@ from pyspark.sql.types import StructType, TimestampType
 
 from tablestream.arguments import checked_name
 from tablestream.calling import user_line
-from tablestream.connectors.delta import DeltaSink
 from tablestream.connectors.files import FileSink
 from tablestream.connectors.sink import RecordSink, Sink, TypedSink, checked_path
 from tablestream.connectors.small_texts import documents
@@ -413,11 +412,10 @@ def _types(output: OutputRequest) -> tuple[StructType, StructType]:
 
 
 def _keyed(output: OutputRequest) -> Sink:
-    """The sink with the key of its changes, and told whether it gets one per key. Rejected records have no key."""
-    if output.spec.rejected:
-        return output.sink
-    sink = output.sink.keyed_by([one.name for one in output.node.key])
-    return replace(sink, gets_final=output.spec.emit == "final") if isinstance(sink, DeltaSink) else sink
+    """The sink with the key of its changes. Rejected records have none."""
+    return (
+        output.sink if output.spec.rejected else output.sink.keyed_by([one.name for one in output.node.key])
+    )
 
 
 def _shaped(sink: Sink, output: OutputRequest) -> Sink:
