@@ -10,8 +10,8 @@ from typing import Any
 from unittest import mock
 
 from tablestream.operators.buffer import time_index
-from tablestream.runtime import slices
 from tablestream.state import cache, merge, run, shard, trace
+from tests.plans import slicing
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ POINTS = (
     Point("rows of equal hash are merged", merge, "_first_by_columns"),
     Point("a chunk has no key of a lookup", trace.Trace, "_find", lambda _, found: found is None),
     Point("a buffer is read by time", time_index.TimeIndex, "until", lambda _, rows: rows.height > 0),
-    Point("a micro-batch is sliced", slices, "slice_numbers"),
+    Point("a micro-batch is sliced", slicing, "slice_numbers"),
     Point("a cached chunk is found", cache.RunCache, "_find", lambda _, frame: frame is not None),
     Point("a cached file is damaged", cache, "_check", raises=True),
     Point("the cache is scanned", cache.RunCache, "_scan"),
