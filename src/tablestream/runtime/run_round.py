@@ -1,8 +1,8 @@
 """Run one round on one shard: number the messages, run the operators, give a place to what they emit.
 
 Only this module computes the total order. Before the operators run, one sort gives every message of the slice a dense
-number, and operators see only these numbers. Afterwards an emitted row takes its parent's place
-and one more hop: (emission number, rank of the port).
+number, and operators see only these numbers. Afterwards an emitted row takes its parent's place and one more hop:
+(emission number, rank of the port).
 """
 
 from __future__ import annotations

@@ -152,9 +152,7 @@ def decode_columns(blob: bytes | pa.Buffer, columns: Sequence[str]) -> pl.DataFr
     DamagedMessagesError
         The blob was altered on the way.
     """
-    table = _read(blob, columns)
-    frame = _widened([table]) if table.schema.metadata else frame_of(table)
-    return frame.select(columns)
+    return _frame([_read(blob, columns)]).select(columns)
 
 
 def decode(blobs: Iterable[bytes | pa.Buffer], taken: Sequence[Bools] | None = None) -> list[pl.DataFrame]:
@@ -178,10 +176,12 @@ def decode(blobs: Iterable[bytes | pa.Buffer], taken: Sequence[Bools] | None = N
         if taken is not None:
             table = table.filter(pa.array(taken[number]))
         alike.setdefault((bool(table.schema.metadata), tuple(table.column_names)), []).append(table)
-    return [
-        _widened(tables) if narrowed else frame_of(pa.concat_tables(tables))
-        for (narrowed, _), tables in alike.items()
-    ]
+    return [_frame(tables) for tables in alike.values()]
+
+
+def _frame(tables: Sequence[pa.Table]) -> pl.DataFrame:
+    """Messages of tables that have the same columns, and are all narrowed or none."""
+    return _widened(tables) if tables[0].schema.metadata else frame_of(pa.concat_tables(tables))
 
 
 def _widened(tables: Sequence[pa.Table]) -> pl.DataFrame:
