@@ -99,6 +99,12 @@ def test_slices_follow_each_other_and_none_divides_a_record(
         assert numbers.count(number) <= rows or len(mine) == 1
 
 
+def test_a_slice_may_end_between_records_that_were_one_row_of_the_source() -> None:
+    """But not between two messages of one of them."""
+    (numbers,) = slice_numbers([records([(0, "0000/a", 0, hop) for hop in (0, 5, RANKS, RANKS + 5)])], 1)
+    assert numbers.tolist() == [0, 0, 1, 1]
+
+
 def test_slices_are_as_large_as_they_may_be() -> None:
     """An end too early would make more of them: each costs a run of each trace."""
     (numbers,) = slice_numbers([records([(time, "0000/a", 0, 0) for time in range(40)])], 10)
