@@ -18,7 +18,8 @@ from tablestream.kinds import check_function, listed, signature, takes, whole
 from tablestream.row import LEFT, RIGHT, Given, Plain, Row, plain, renamed, side_column
 from tablestream.spark.analysis import folding, unlogged
 from tablestream.spark.columns import SparkExpression
-from tablestream.spark.types import check_bytewise, common_key
+from tablestream.spark.compared import KeySide, common_key
+from tablestream.spark.types import check_bytewise
 from tablestream.topology.graph import base_of, history_of, shown_name
 from tablestream.topology.nodes import Field, Fields, Named, Node
 from tablestream.values import carried, checked_value, empty, schema_of, taken_apart, types_of
@@ -124,7 +125,7 @@ class Joining:
 
     def common_key(self) -> Fields:
         """The key of both sides, under the left names, in the types used for comparison."""
-        left, right = types_of(self.left.key), types_of(self.right.key)
+        left, right = (_key_side(side) for side in (self.left, self.right))
         kinds = common_key(left, right, operator=self.operator, where=self.where)
         return tuple(Field(one.name, kind.json()) for one, kind in zip(self.left.key, kinds, strict=True))
 
@@ -137,9 +138,8 @@ class Joining:
         for one in pointers:
             check_bytewise(one.type, one.name, operator=self.operator, where=self.where, role="a foreign key")
         key = self.right.key
-        common = common_key(
-            [one.type for one in pointers], types_of(key), operator=self.operator, where=self.where
-        )
+        pointing = KeySide([(one.name, one.type) for one in pointers], "on={}")
+        common = common_key(pointing, _key_side(self.right), operator=self.operator, where=self.where)
         fields = tuple(Field(one.name, kind.json()) for one, kind in zip(key, common, strict=True))
         return fields, tuple(one.expression for one in pointers)
 
@@ -281,6 +281,13 @@ class Joining:
                 where=self.where,
             )
         return tuple(fields)
+
+
+def _key_side(node: Node) -> KeySide:
+    """The key of a table that is joined."""
+    names = [one.name for one in node.key]
+    cast = f"key={{}}.alias({{name!r}}) where '{shown_name(node)}' gets its key"
+    return KeySide(list(zip(names, types_of(node.key), strict=True)), cast)
 
 
 def _joined_name(text: str) -> str:

@@ -192,7 +192,7 @@ WIDER = {
     "int": "decimal(12,2)",
     "decimal(5,2)": "decimal(10,4)",
     "float": "double",
-    "date": "timestamp",
+    "date": "timestamp_ntz",
     "interval hour": "interval day to second",
     "array<int>": "array<bigint>",
     "struct<a: date, b: smallint>": "struct<a: timestamp_ntz, b: int>",

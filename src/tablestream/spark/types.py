@@ -27,9 +27,8 @@ from itertools import chain
 import pyarrow as pa
 from pyspark.sql import types as T
 
-from tablestream.errors import KeyMismatchError, UnsupportedTypeError
+from tablestream.errors import UnsupportedTypeError
 
-_MAX_DIGITS = 38
 _FLAT: dict[type[T.DataType], pa.DataType] = {
     T.BooleanType: pa.bool_(),
     T.ByteType: pa.int8(),
@@ -171,68 +170,6 @@ def _parts(kind: T.DataType) -> list[tuple[str, T.DataType]]:
     return [("key", kind.keyType), ("value", kind.valueType)] if isinstance(kind, T.MapType) else []
 
 
-def common_type(left: T.DataType, right: T.DataType) -> T.DataType | None:
-    """Return the type in which two sides are compared, or None.
-
-    Integers widen to the larger, integers and floats to double, decimals to a decimal that holds both, dates to
-    timestamps, day-time intervals to the units of both, char and varchar to string; arrays and structs with equal
-    names part by part. Everything else has to be equal except for nullability.
-
-    Examples
-    --------
-    >>> common_type(T.IntegerType(), T.LongType())
-    LongType()
-    """
-    one, other = _plain(left), _plain(right)
-    if one == other:
-        return one
-    whole = (T.ByteType, T.ShortType, T.IntegerType, T.LongType)
-    if isinstance(one, whole) and isinstance(other, whole):
-        return max(one, other, key=lambda kind: whole.index(type(kind)))
-    if isinstance(one, T.FractionalType) or isinstance(other, T.FractionalType):
-        return _fractional(one, other)
-    if {type(one), type(other)} <= {T.DateType, T.TimestampType, T.TimestampNTZType}:
-        return next(kind for kind in (T.TimestampType(), T.TimestampNTZType()) if kind in {one, other})
-    return _by_parts(one, other)
-
-
-def _by_parts(one: T.DataType, other: T.DataType) -> T.DataType | None:
-    if isinstance(one, T.DayTimeIntervalType) and isinstance(other, T.DayTimeIntervalType):
-        return T.DayTimeIntervalType(min(one.startField, other.startField), max(one.endField, other.endField))
-    if isinstance(one, T.ArrayType) and isinstance(other, T.ArrayType):
-        element = common_type(one.elementType, other.elementType)
-        return None if element is None else T.ArrayType(element)
-    if isinstance(one, T.StructType) and isinstance(other, T.StructType) and one.names == other.names:
-        parts = [common_type(a.dataType, b.dataType) for a, b in zip(one, other, strict=True)]
-        found = [kind for kind in parts if kind is not None]
-        if len(found) == len(parts):
-            return T.StructType([T.StructField(a.name, kind) for a, kind in zip(one, found, strict=True)])
-    return None
-
-
-def _fractional(left: T.DataType, right: T.DataType) -> T.DataType | None:
-    if not (isinstance(left, T.NumericType) and isinstance(right, T.NumericType)):
-        return None
-    if isinstance(left, T.DoubleType | T.FloatType) or isinstance(right, T.DoubleType | T.FloatType):
-        return T.DoubleType()
-    one, other = (_as_decimal(side) for side in (left, right))
-    scale = max(one.scale, other.scale)
-    digits = max(one.precision - one.scale, other.precision - other.scale) + scale
-    return T.DecimalType(digits, scale) if digits <= _MAX_DIGITS else None
-
-
-def _as_decimal(kind: T.DataType) -> T.DecimalType:
-    digits: dict[type[T.DataType], int] = {T.ByteType: 3, T.ShortType: 5, T.IntegerType: 10, T.LongType: 20}
-    return kind if isinstance(kind, T.DecimalType) else T.DecimalType(digits[type(kind)], 0)
-
-
-def _plain(kind: T.DataType) -> T.DataType:
-    """The type with every part nullable and strings without a length, so that equal meanings are equal."""
-    return nullable(
-        kind, lambda leaf: T.StringType() if isinstance(leaf, T.CharType | T.VarcharType) else leaf
-    )
-
-
 def nullable(kind: T.DataType, leaf: Callable[[T.DataType], T.DataType] = lambda one: one) -> T.DataType:
     """Return the type with every part nullable: the parts of a missing row are null."""
     if isinstance(kind, T.ArrayType):
@@ -254,26 +191,3 @@ def leaves(kind: T.DataType) -> Iterator[T.DataType]:
         yield from chain.from_iterable(leaves(one.dataType) for one in kind.fields)
     else:
         yield kind
-
-
-def common_key(
-    left: list[T.DataType], right: list[T.DataType], *, operator: str, where: str
-) -> list[T.DataType]:
-    """Return the types in which two keys are compared.
-
-    Raises
-    ------
-    KeyMismatchError
-        The keys differ in length, or a part has no common type.
-    """
-    shown = [", ".join(kind.simpleString() for kind in side) for side in (left, right)]
-    common = [common_type(one, other) for one, other in zip(left, right, strict=False)]
-    found = [kind for kind in common if kind is not None]
-    if len(left) != len(right) or len(found) != len(common):
-        raise KeyMismatchError(
-            f"A key of ({shown[0]}) cannot be compared with a key of ({shown[1]}).",
-            hint="Give on= the columns that hold the other table's key, as many as it has; or cast one side.",
-            operator=operator,
-            where=where,
-        )
-    return found
