@@ -138,7 +138,7 @@ def test_no_pair_of_types_makes_one_key_of_two(spark: SparkSession, kinds: dict[
             columns[name, common.simpleString()] = (
                 f"size(array_distinct({own})) - size(array_distinct({compared}))"
             )
-    zone = spark.conf.get("spark.sql.session.timeZone")
+    zone = str(spark.conf.get("spark.sql.session.timeZone"))
     spark.conf.set("spark.sql.session.timeZone", "Pacific/Apia")
     try:
         (row,) = spark.range(1).selectExpr(*columns.values()).collect()
