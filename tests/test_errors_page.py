@@ -29,6 +29,8 @@ STORE = "spark.sql.streaming.stateStore.providerClass"
 
 def message(error: Exception) -> str:
     """Return an error's message, taken out of what Spark wraps around that of a worker."""
+    if isinstance(error, errors.QueryFailedError):
+        return str(error).partition("\n")[0]
     if isinstance(error, errors.TablestreamError):
         return str(error)
     found = re.search(r"\[TABLESTREAM_\w+\].*", str(error))

@@ -27,7 +27,8 @@
     ├── CaptureError                        PySparkRuntimeError   what a database's connector sent cannot be applied
     ├── RecordEncodingError                 PySparkRuntimeError   a row cannot be written to its topic or table
     ├── RegistryError                       PySparkRuntimeError   a schema registry refuses, or does not answer
-    └── DatabaseError                       PySparkRuntimeError   a database refuses, or does not answer
+    ├── DatabaseError                       PySparkRuntimeError   a database refuses, or does not answer
+    └── QueryFailedError                    StreamingQueryException   a query has failed
 
 Each class has a stable ``code``. A message says what is wrong and what to do. It names the line of the user's code that
 built the operator, or made the call, if it is known.
@@ -43,6 +44,7 @@ from pyspark.errors import (
     PySparkException,
     PySparkRuntimeError,
     PySparkValueError,
+    StreamingQueryException,
 )
 
 
@@ -248,3 +250,43 @@ class DatabaseError(TablestreamError, PySparkRuntimeError):
     """A database refuses a micro-batch, or does not answer."""
 
     code = "TABLESTREAM_DATABASE"
+
+
+class QueryFailedError(TablestreamError, StreamingQueryException):
+    """A query that `start` started has failed. The text begins with what failed; Spark's own text follows.
+
+    Parameters
+    ----------
+    found
+        The code of the library's error that ended the query, or the name of another error.
+    message
+        What failed, as a sentence.
+    text
+        Spark's text.
+
+    Attributes
+    ----------
+    code : str
+        That of the library's error, if one ended the query.
+    found : str
+        That code, or the name of another error, such as ``ZeroDivisionError``.
+    """
+
+    code = "TABLESTREAM_QUERY_FAILED"
+
+    def __init__(self, found: str, message: str, *, text: str = "") -> None:
+        is_ours = found.startswith("TABLESTREAM_")
+        super().__init__(message if is_ours else f"{found}: {message}")
+        self.found, self.said, self.text = found, message, text
+        if is_ours:
+            self.code = found  # type: ignore[misc]
+            self._message = f"[{found}] {message}"
+        self._message = "\n\n".join(part for part in (str(self._message), text) if part)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (_failed_again, (self.found, self.said, self.text))
+
+
+def _failed_again(found: str, message: str, text: str) -> QueryFailedError:
+    """Create the error of a query again after pickling."""
+    return QueryFailedError(found, message, text=text)

@@ -6,7 +6,6 @@ import contextlib
 import json
 import logging
 import os
-import re
 import select
 import sys
 import sysconfig
@@ -23,22 +22,12 @@ from rich.text import Text
 
 import tablestream
 from tablestream.cli.exit_codes import ExitCode
-from tablestream.errors import TablestreamError
+from tablestream.errors import QueryFailedError, TablestreamError
+from tablestream.spark.failures import cause_of, failure_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-_CODE = re.compile(r"\[(TABLESTREAM_[A-Z_]+)\] ([^\n]*)")
-#: How Spark begins the message of a query that failed.
-_ENDED = re.compile(r"^\[STREAM_FAILED\] .*?terminated with exception: ", re.DOTALL)
-#: The last line of a Python traceback in a message of Spark.
-_RAISED = re.compile(r"^(?P<kind>[A-Za-z_][\w.]*(?:Error|Exception|Interrupt)): (?P<text>.*)$", re.MULTILINE)
-#: What Py4J says of an error of Java.
-_OF_JAVA = re.compile(r"^py4j\.\S+: An error occurred while calling .*\n: (.*)$", re.MULTILINE)
-#: A cause in a stack trace of Java.
-_CAUSED = re.compile(
-    r"^Caused by: (?:[\w$]+\.)*([\w$]+(?:: .*?)?)(?=\n\s+at |\n\s*\.{3} |\s*\Z)", re.MULTILINE | re.DOTALL
-)
 #: Lets the text of an error have the stack trace of Java.
 _STACKS = "spark.sql.pyspark.jvmStacktrace.enabled"
 _INSTALLED = (
@@ -108,7 +97,7 @@ def note_cause(error: StreamingQueryException) -> None:
     before = session.conf.get(_STACKS, None)
     session.conf.set(_STACKS, "true")
     try:
-        cause = _cause(str(error))
+        cause = cause_of(str(error.__cause__ or error))
     finally:
         session.conf.unset(_STACKS) if before is None else session.conf.set(_STACKS, before)
     if cause:
@@ -145,14 +134,13 @@ def _keep_spark_quiet() -> None:
 
 def _facts(error: BaseException, hint: str) -> dict[str, str]:
     """Return the code of an error, its message, and what to do; `hint` if the error itself does not say it."""
-    if isinstance(error, TablestreamError):
+    if isinstance(error, TablestreamError) and not isinstance(error, QueryFailedError):
         return {"code": error.code, "message": error.reason, "hint": error.hint}
+    text = error.text if isinstance(error, QueryFailedError) else str(error)
+    found = failure_of("\n".join([text, *getattr(error, "__notes__", [])]))
     # The library's error in a worker arrives as the text of a Spark error.
-    inner = _CODE.search(str(error))
-    if inner:
-        return {"code": inner.group(1), "message": inner.group(2), "hint": hint}
-    if isinstance(error, StreamingQueryException):
-        return {**_of_query("\n".join([str(error), *getattr(error, "__notes__", [])])), "hint": hint}
+    if found.is_ours or isinstance(error, StreamingQueryException):
+        return {"code": found.code, "message": found.message, "hint": hint}
     message = f"{_first_line(str(error))}{_users_line(error)}"
     return {"code": type(error).__name__, "message": message, "hint": hint}
 
@@ -161,25 +149,6 @@ def _first_line(text: str) -> str:
     """Return the first line that says something; that of Py4J only names a Java method."""
     lines = [line for line in text.splitlines() if not line.startswith("An error occurred while calling")]
     return lines[0].removeprefix(": ") if lines else "no message"
-
-
-def _of_query(text: str) -> dict[str, str]:
-    """Return the error of a query: what Python raised in it, or Spark's first line and the innermost cause."""
-    of_java = _OF_JAVA.search(text)
-    raised = _RAISED.findall(text) if "Traceback (most recent call last)" in text else []
-    if raised and of_java is None:
-        kind, message = raised[-1]
-        return {"code": kind.rpartition(".")[2], "message": message}
-    said = _ENDED.sub("", text).partition("\n")[0] if of_java is None else of_java.group(1)
-    cause = _cause(text)
-    is_new = (cause.partition(": ")[2] or cause) not in said
-    return {"code": "STREAM_FAILED", "message": f"{said} ({cause})" if is_new else said}
-
-
-def _cause(text: str) -> str:
-    """Return the innermost cause in a stack trace of Java on one line; empty if there is none."""
-    causes = _CAUSED.findall(text)
-    return " ".join(causes[-1].split()) if causes else ""
 
 
 def _users_line(error: BaseException) -> str:

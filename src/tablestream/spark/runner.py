@@ -29,6 +29,7 @@ from tablestream.options import Alignment, Compat, Emit, OutputSpec, Tombstones
 from tablestream.planner.physical_plan import PhysicalPlan
 from tablestream.spark.births import ShardWatch
 from tablestream.spark.bootstrap import written_once
+from tablestream.spark.failures import saying_what_failed
 from tablestream.spark.interrupts import let_ctrl_c_interrupt
 from tablestream.spark.outputs import Output, check_apart, check_outputs, write_outputs
 from tablestream.spark.plan import diagram_of, lowered, numbered, plan_of, query_frame, split
@@ -102,7 +103,8 @@ def start(
     Returns
     -------
     StreamingQuery
-        Spark's own: ``awaitTermination``, ``stop``, ``lastProgress``.
+        Spark's own: ``awaitTermination``, ``stop``, ``lastProgress``. If it fails, ``exception()`` and
+        ``awaitTermination()`` give a `QueryFailedError`, whose text begins with what failed.
 
     Raises
     ------
@@ -199,7 +201,7 @@ def start(
             "A run of the query was active on the checkpoint %s, and was stopped: the new run goes on from there.",
             checkpoint,
         )
-    return query
+    return saying_what_failed(query)
 
 
 def plan_text(

@@ -1,0 +1,126 @@
+"""What a failed query says: the one sentence that matters, out of the pages that Spark makes of it.
+
+An error of a worker arrives in the driver as text, inside Spark's own messages, tracebacks and stack traces.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from pyspark.errors import StreamingQueryException
+from pyspark.sql.streaming.query import StreamingQuery
+
+from tablestream.errors import QueryFailedError
+
+_CODE = re.compile(r"\[(TABLESTREAM_[A-Z_]+)\] ([^\n]*)")
+#: What Spark adds to the text of `raise_error`.
+_STATE = re.compile(r" SQLSTATE: \w{5}$")
+#: How Spark begins the message of a query that failed.
+_ENDED = re.compile(r"^\[STREAM_FAILED\] .*?terminated with exception: ", re.DOTALL)
+#: The last line of a Python traceback in a message of Spark.
+_RAISED = re.compile(r"^(?P<kind>[A-Za-z_][\w.]*(?:Error|Exception|Interrupt)): (?P<text>.*)$", re.MULTILINE)
+#: A line of a Python traceback.
+_FRAME = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<function>\S+)$', re.MULTILINE)
+#: Files that are not the user's, and the files of notebooks and shells, whose names say nothing.
+_INSTALLED = re.compile(
+    r"site-packages|/pyspark|pyspark\.zip|py4j|/lib/python\d|/tablestream/(?:spark|connectors|operators|runtime|state)/|^<frozen"
+)
+#: What Py4J says of an error of Java.
+_OF_JAVA = re.compile(r"^py4j\.\S+: An error occurred while calling .*\n: (.*)$", re.MULTILINE)
+#: A cause in a stack trace of Java.
+_CAUSED = re.compile(
+    r"^Caused by: (?:[\w$]+\.)*([\w$]+(?:: .*?)?)(?=\n\s+at |\n\s*\.{3} |\s*\Z)", re.MULTILINE | re.DOTALL
+)
+
+
+@dataclass(frozen=True)
+class Failure:
+    """What failed: the code of an error of the library, or the class of another error, and a sentence."""
+
+    code: str
+    message: str
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether an error of the library ended the query."""
+        return self.code.startswith("TABLESTREAM_")
+
+
+def failure_of(text: str) -> Failure:
+    r"""Read the text of a failed query: the library's error, what Python raised, or Spark's first line and its cause.
+
+    Examples
+    --------
+    >>> failure_of("[STREAM_FAILED] Query [id = 1] terminated with exception: Out of disk\n\tat org.apache")
+    Failure(code='STREAM_FAILED', message='Out of disk')
+    """
+    inner = _CODE.search(text)
+    if inner:
+        return Failure(inner.group(1), _STATE.sub("", inner.group(2)))
+    of_java = _OF_JAVA.search(text)
+    raised = _RAISED.findall(text) if "Traceback (most recent call last)" in text else []
+    if raised and of_java is None:
+        kind, message = raised[-1]
+        return Failure(kind.rpartition(".")[2], f"{message}{_users_line(text)}")
+    said = _ENDED.sub("", text).partition("\n")[0] if of_java is None else of_java.group(1)
+    cause = cause_of(text)
+    is_new = (cause.partition(": ")[2] or cause) not in said
+    return Failure("STREAM_FAILED", f"{said} ({cause})" if is_new else said)
+
+
+def cause_of(text: str) -> str:
+    """Return the innermost cause in a stack trace of Java on one line; empty if there is none."""
+    causes = _CAUSED.findall(text)
+    return " ".join(causes[-1].split()) if causes else ""
+
+
+def _users_line(text: str) -> str:
+    """Say in which function of the user's, and in which line, Python raised; empty if it was not in one."""
+    own = [one for one in _FRAME.finditer(text) if not _INSTALLED.search(one["file"])]
+    if not own:
+        return ""
+    name = own[-1]["file"].rpartition("/")[2]
+    return f" ({own[-1]['function']}, {name}:{own[-1]['line']})"
+
+
+def failed(error: StreamingQueryException) -> QueryFailedError:
+    """Return the same error, with a text that begins with what failed."""
+    if isinstance(error, QueryFailedError):
+        return error
+    text = str(error)
+    found = failure_of(text)
+    made = QueryFailedError(found.code, found.message, text=text)
+    made.__cause__ = error
+    return made
+
+
+class _Plain:
+    """What a query says when it has failed: first what failed, then Spark's text."""
+
+    def exception(self) -> StreamingQueryException | None:
+        """See Spark's ``StreamingQuery.exception``."""
+        error: StreamingQueryException | None = super().exception()  # type: ignore[misc]
+        return None if error is None else failed(error)
+
+    def awaitTermination(self, timeout: int | None = None) -> bool | None:  # noqa: N802 - Spark's name
+        """See Spark's ``StreamingQuery.awaitTermination``."""
+        try:
+            ended: bool | None = super().awaitTermination(timeout)  # type: ignore[misc]
+        except StreamingQueryException as error:
+            raise failed(error) from error
+        return ended
+
+
+@cache
+def _plain(kind: Any) -> Any:
+    """A query of Spark's class, or of the one for Spark Connect, that says what failed."""
+    return type(kind.__name__, (_Plain, kind), {"__module__": kind.__module__, "__doc__": kind.__doc__})
+
+
+def saying_what_failed(query: StreamingQuery) -> StreamingQuery:
+    """Return the same query; its errors begin with what failed."""
+    query.__class__ = _plain(type(query))  # type: ignore[arg-type, unused-ignore]
+    return query

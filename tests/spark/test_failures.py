@@ -1,0 +1,60 @@
+"""A query that has failed says first what failed: the library's code, or what Python or Spark said."""
+
+from __future__ import annotations
+
+import pickle
+from typing import TYPE_CHECKING
+
+import pytest
+from pyspark.errors import StreamingQueryException
+
+import tablestream as ts
+from tablestream.errors import QueryFailedError
+from tablestream.spark.failures import failed, failure_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+ENDED = "[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: "
+TRACED = 'Traceback (most recent call last):\n  File "/x/site-packages/pyspark/worker.py", line 9, in main\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "message"),
+    [
+        ("[TABLESTREAM_ORDER] A record is late.\n\tat x", "TABLESTREAM_ORDER", "A record is late."),
+        ("[USER] [TABLESTREAM_X] It is 'a'. SQLSTATE: P0001\n==", "TABLESTREAM_X", "It is 'a'."),
+        (
+            f'{TRACED}  File "/home/me/model.py", line 7, in rate\nZeroDivisionError: division by zero\n',
+            "ZeroDivisionError",
+            "division by zero (rate, model.py:7)",
+        ),
+        (f"{TRACED}ValueError: no\n", "ValueError", "no"),
+        ("Out of disk\n\tat org.apache", "STREAM_FAILED", "Out of disk"),
+    ],
+)
+def test_the_text_of_a_failed_query_begins_with_what_failed(text: str, code: str, message: str) -> None:
+    found = failure_of(ENDED + text)
+    assert (found.code, found.message) == (code, message)
+    error = failed(StreamingQueryException(message=ENDED + text))
+    said = f"[{code}] {message}" if found.is_ours else f"[TABLESTREAM_QUERY_FAILED] {code}: {message}"
+    assert str(error) == f"{said}\n\n{ENDED}{text}"
+    assert isinstance(error, StreamingQueryException)
+    assert (error.code, error.found) == (code if found.is_ours else QueryFailedError.code, code)
+    twin = pickle.loads(pickle.dumps(error))  # noqa: S301 - made a line above
+    assert (str(twin), twin.code) == (str(error), error.code)
+    assert failed(error) is error
+
+
+def test_a_query_says_first_which_row_cannot_be_read(spark: SparkSession, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.mkdir()
+    (log / "1.csv").write_text("1,2\nx,y\n")
+    rows = ts.table(ts.from_files(spark, str(log), "csv", "id int, n int"), "id", name="rows")
+    query = ts.start(rows.to(ts.to_memory("rows")), checkpoint=str(tmp_path / "checkpoint"))
+    with pytest.raises(StreamingQueryException, match="A row cannot be read") as raised:
+        query.awaitTermination()
+    assert str(raised.value).startswith("[TABLESTREAM_MALFORMED_RECORD] A row cannot be read: 'x,y' (file:")
+    assert str(query.exception()).startswith("[TABLESTREAM_MALFORMED_RECORD] A row cannot be read: 'x,y' (")
