@@ -305,7 +305,7 @@ def test_top_refuses_an_order_by_a_collation(flights: ts.Table) -> None:
         lambda: grouped.top(1, ["seats", "word"], name="t"),
         UnsupportedTypeError,
         "'word'",
-        "top()",
+        "the order of rows",
         operator="t",
     )
 
@@ -802,9 +802,9 @@ def test_what_spark_holds_for_fixed_passes(log: DataFrame, flights: ts.Table) ->
 @pytest.mark.parametrize("on", [None, "plane"], ids=["key", "foreign key"])
 def test_a_kind_of_join_that_is_not_known(flights: ts.Table, planes: ts.Table, on: str | None) -> None:
     error = refused(
-        lambda: flights.join(planes, on=on, how="full", name="j"),  # type: ignore[arg-type]
+        lambda: flights.join(planes, on=on, how="cross", name="j"),  # type: ignore[arg-type]
         ArgumentError,
-        "'full'",
+        "'cross'",
         operator="j",
     )
     assert error.hint == "One of inner, left, right, outer."
@@ -1185,8 +1185,12 @@ def test_columns_schema_and_text(flights: ts.Table, planes: ts.Table) -> None:
         ("where", "Use filter."),
         ("leftJoin", "Use join(..., how='left')."),
         ("groupByKey", "Use group_by with"),
-        ("selectKey", "Use to_stream().select_key(...)"),
-        ("flatMap", "Use to_stream().flat_map(...)."),
+        ("selectKey", "Use select_key."),
+        ("flatMap", "Use flat_map."),
+        ("agg", "Use group_by(...).agg("),
+        ("limit", "Use group_by(...).top(n, order_by)."),
+        ("distinct", "A table has one row of each key."),
+        ("unionByName", "Use union."),
         ("show", "It has no rows to look at: see ts.read_state, or ts.testing.Driver in a test."),
         ("collect", "It has no rows to look at"),
         ("toPandas", "It has no rows to look at"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from pyspark.errors import ParseException
 from pyspark.sql import Column
@@ -186,6 +186,19 @@ def check_known(argument: str, given: object, words: Sequence[object], operator:
             operator=operator,
             where=user_line(),
         )
+
+
+_How = TypeVar("_How", bound=str)
+#: Spark's other words for the kinds of a join.
+_OTHER_WORDS = {"full": "outer", "fullouter": "outer", "leftouter": "left", "rightouter": "right"}
+
+
+def checked_how(how: _How, known: Sequence[_How], operator: str, where: str) -> _How:
+    """Return the kind of a join, for any of Spark's words for it. Raises if it is unknown."""
+    word = str(how).lower().replace("_", "")
+    chosen = _OTHER_WORDS.get(word, word)
+    check_how(chosen if chosen in known else how, known, operator, where)
+    return cast("_How", chosen)
 
 
 def check_how(how: str, known: Sequence[str], operator: str, where: str, argument: str = "how") -> None:

@@ -13,12 +13,12 @@ from tablestream.calling import user_line
 from tablestream.errors import ArgumentError, UnsupportedTypeError
 from tablestream.functions import AggregateFunction
 from tablestream.functions import count as count_rows
-from tablestream.grouping import UNORDERED, Grouped, Swapped, check_functions, described
+from tablestream.grouping import Grouped, Swapped, check_functions, described, has_order
 from tablestream.kinds import is_flag, listed, whole
 from tablestream.spark.analysis import Analysed
 from tablestream.spark.columns import quoted
 from tablestream.spark.types import check_bytewise
-from tablestream.topology.nodes import Field, Named, Top
+from tablestream.topology.nodes import Field, Fields, Named, Top
 from tablestream.values import carried, check_names, checked_value
 
 if TYPE_CHECKING:
@@ -195,6 +195,21 @@ class GroupedTable(Grouped):
         shown = self._shown(name, "top")
         n = _checked_top(n, rank, shown, where)
         order = self._order(order_by, descending, shown, where)
+        if not order:
+            raise ArgumentError(
+                "top() has no order.", hint="Name at least one column.", operator=shown, where=where
+            )
+        return self._first_rows(n, order, (Field(rank, T.LongType().json()),), shown, where)
+
+    def _first_rows(
+        self,
+        n: int,
+        order: Sequence[tuple[Analysed, bool]],
+        rank: Fields,
+        shown: str,
+        where: str,
+    ) -> Table:
+        """The first rows of each group, keyed by the group and `rank`; without `rank` by the group alone."""
         value = self._of_row(rank, shown, where)
         inputs, ranked = list(value), []
         texts = [str(one.column) for one in value]
@@ -207,7 +222,7 @@ class GroupedTable(Grouped):
             Top(
                 name=shown,
                 where=where,
-                key=(*(one.field for one in self._key), Field(rank, T.LongType().json())),
+                key=(*(one.field for one in self._key), *rank),
                 value=tuple(one.field for one in value),
                 parent=self._node,
                 on=tuple(one.expression for one in self._key),
@@ -215,6 +230,7 @@ class GroupedTable(Grouped):
                 input_fields=tuple(Field(f"i{number}", one.type.json()) for number, one in enumerate(inputs)),
                 order=tuple(ranked),
                 n=n,
+                ranked=bool(rank),
             )
         )
 
@@ -228,10 +244,6 @@ class GroupedTable(Grouped):
         """What rows are ranked by, each with whether the greatest comes first."""
         given = listed(order_by)
         down = [descending] * len(given) if is_flag(descending) else listed(descending)
-        if not given:
-            raise ArgumentError(
-                "top() has no order.", hint="Name at least one column.", operator=operator, where=where
-            )
         if len(down) != len(given) or not all(map(is_flag, down)):
             raise ArgumentError(
                 f"descending={descending!r} does not fit {len(given)} columns of order_by.",
@@ -241,11 +253,11 @@ class GroupedTable(Grouped):
             )
         columns = carried(self._rows, [as_column(one, self._rows.columns) for one in given], operator, where)
         for one in columns:
-            check_bytewise(one.type, one.name, operator=operator, where=where, role="the order of top()")
-            if isinstance(one.type, UNORDERED):
+            check_bytewise(one.type, one.name, operator=operator, where=where, role="the order of rows")
+            if not has_order(one.type):
                 raise UnsupportedTypeError(
                     f"Rows cannot be ranked by {one.name} of type {one.type.simpleString()}.",
-                    hint="Use numbers, text, dates or times.",
+                    hint="Use anything but arrays, maps and binary.",
                     operator=operator,
                     where=where,
                 )
@@ -253,8 +265,8 @@ class GroupedTable(Grouped):
         named = (replace(one, text=text) for one, text in zip(columns, texts, strict=True))
         return list(zip(named, map(bool, down), strict=True))
 
-    def _of_row(self, rank: str, operator: str, where: str) -> list[Analysed]:
-        """The columns of a row in the result of `top`: its key, without columns of the group, and its value."""
+    def _of_row(self, rank: Fields, operator: str, where: str) -> list[Analysed]:
+        """The columns of a row in a result of first rows: its key, without columns of the group, and its value."""
         session, names = self._rows.sparkSession, [one.name for one in self._node.key]
         group = {(one.name, one.text) for one in self._key}
         keys = carried(self._rows, [quoted(one) for one in names], operator, where)
@@ -264,9 +276,24 @@ class GroupedTable(Grouped):
         kept = {one.name for one in fields}
         row = [one for one in keys if (one.name, one.text) not in group]
         row += [one for one in self._values if one.name in kept]
-        fields = (Field(rank, T.LongType().json()), *(one.field for one in row))
+        fields = (*rank, *(one.field for one in row))
         check_names(session, [one.name for one in self._key], fields, operator, where)
         return row
+
+
+class NewKeys(GroupedTable):
+    """The rows of a table by a new key, of which one is shown; see `Table.select_key`."""
+
+    def first(
+        self,
+        order_by: ColumnLike | Sequence[ColumnLike] | None,
+        descending: bool | Sequence[bool],
+        name: str,
+        where: str,
+    ) -> Table:
+        """The first row of each new key, in an order; of equal rows the last."""
+        order = [] if order_by is None else self._order(order_by, descending, name, where)
+        return self._first_rows(1, order, (), name, where)
 
 
 class GroupedStream(Grouped):

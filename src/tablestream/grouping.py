@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
 
 #: The aggregates that compare values with each other.
 _COMPARING = frozenset({"min", "max", "count_distinct", "collect_set", "approx_count_distinct"})
-#: The types that min, max and top do not compare.
-UNORDERED = (T.ArrayType, T.MapType, T.StructType, T.BinaryType, T.BooleanType)
 
 
 @dataclass(frozen=True)
@@ -46,12 +45,15 @@ class Grouping:
         A data frame with its columns and no rows.
     key, values
         The group, and the columns that aggregates get.
+    whole
+        Whether all rows are one group, which stays when it is empty.
     """
 
     node: Node
     rows: DataFrame
     key: tuple[Analysed, ...]
     values: tuple[Analysed, ...]
+    whole: bool = False
 
 
 class Grouped(OtherNames):
@@ -60,6 +62,7 @@ class Grouped(OtherNames):
     def __init__(self, grouping: Grouping, make: Callable[[Node], Table]) -> None:
         self._node, self._rows = grouping.node, grouping.rows
         self._key, self._values, self._make = grouping.key, grouping.values, make
+        self._whole = grouping.whole
 
     def __repr__(self) -> str:
         return (
@@ -107,7 +110,7 @@ class Grouped(OtherNames):
             if not isinstance(function, AggregateFunction):
                 raise ArgumentError(
                     f"{one}={function!r} is not an aggregate.",
-                    hint="Use one of tablestream.functions, such as count(): it can also take a row out of its group.",
+                    hint=_instead_of(function),
                     operator=shown,
                     where=where,
                 )
@@ -222,9 +225,16 @@ class Grouped(OtherNames):
                 input_fields=tuple(Field(f"i{number}", one.type.json()) for number, one in enumerate(inputs)),
                 measures=measures,
                 functions=functions,
-                keep_empty=flag(keep_empty, "keep_empty"),
+                keep_empty=flag(keep_empty, "keep_empty") or (self._whole and not self._node.is_stream),
             )
         )
+
+
+def has_order(kind: T.DataType) -> bool:
+    """Whether min, max and top compare values of a type."""
+    if isinstance(kind, T.StructType):
+        return all(has_order(one.dataType) for one in kind.fields)
+    return not isinstance(kind, T.ArrayType | T.MapType | T.BinaryType)
 
 
 def _check_input(function: AggregateFunction, one: Analysed, operator: str, where: str) -> None:
@@ -233,14 +243,26 @@ def _check_input(function: AggregateFunction, one: Analysed, operator: str, wher
         role = f"what {function.name}() compares"
         check_bytewise(one.type, one.name, operator=operator, where=where, role=role)
     summed = function.name in {"sum", "avg", "approx_percentile"}
+    if function.name in {"sum", "avg"} and isinstance(one.type, T.DayTimeIntervalType):
+        return
     ordered = function.name in {"min", "max"}
-    if (summed and not isinstance(one.type, T.NumericType)) or (ordered and isinstance(one.type, UNORDERED)):
+    if (summed and not isinstance(one.type, T.NumericType)) or (ordered and not has_order(one.type)):
         raise UnsupportedTypeError(
             f"{one.name} = {function.name}(...) of type {one.type.simpleString()} is not supported.",
-            hint="Use numbers; min and max also take text, dates and times.",
+            hint="sum and avg take numbers and intervals of days; min and max all but arrays, maps and binary.",
             operator=operator,
             where=where,
         )
+
+
+def _instead_of(given: object) -> str:
+    """What to write in the place of something else in ``agg``: for ``F.sum("x")``, ``ts.functions.sum("x")``."""
+    reason = "it can also take a row out of its group."
+    said = re.fullmatch(r"Column<'(\w+)\((.*)\)'>", repr(given)) if isinstance(given, Column) else None
+    if said is None or said[1] not in SPARK:
+        return f"Use one of tablestream.functions, such as count(): {reason}"
+    column = "" if (said[1], said[2]) in {("count", "1"), ("count", "*")} else repr(said[2])
+    return f"Use ts.functions.{said[1]}({column}) in place of Spark's: {reason}"
 
 
 def check_functions(functions: Mapping[str, tuple[Any, int]], where: str) -> None:

@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING, Any
 _NO_ROWS = "It has no rows to look at: see ts.read_state, or ts.testing.Driver in a test."
 _COLUMNS = "Use select(...) with the columns that stay, F.col('old').alias('new') to rename one."
 _JOIN = "Use join(..., how='left')."
+_DISTINCT = (
+    "A table has one row of each key. Use group_by(...).count() for the distinct values of other columns."
+)
 _INSTEAD = {
     **dict.fromkeys(("show", "collect", "toPandas", "toArrow", "take", "first", "head"), _NO_ROWS),
     **dict.fromkeys(("drop", "withColumnRenamed", "withColumnsRenamed"), _COLUMNS),
@@ -16,8 +19,11 @@ _INSTEAD = {
     **dict.fromkeys(("leftJoin", "leftOuterJoin"), _JOIN),
     "where": "Use filter.",
     "groupByKey": "Use group_by with the key's columns.",
-    "selectKey": "Use to_stream().select_key(...); for groups, group_by.",
-    "flatMap": "Use to_stream().flat_map(...).",
+    "agg": "Use group_by(...).agg(n=ts.functions.count()).",
+    **dict.fromkeys(("limit", "orderBy", "sort"), "Use group_by(...).top(n, order_by)."),
+    **dict.fromkeys(("distinct", "dropDuplicates", "drop_duplicates"), _DISTINCT),
+    **dict.fromkeys(("unionByName", "unionAll"), "Use union."),
+    "crossJoin": "A join needs an equality: join(other, on=...).",
     "writeStream": "Use ts.start(table.to(sink), checkpoint=...).",
 }
 

@@ -36,8 +36,12 @@ from tablestream.spark.plan import changes_of, diagram_of
 from tablestream.spark.runner import OutputRequest
 from tablestream.spark.types import check_key_type
 from tablestream.topology.graph import VERSIONS, shown_name
-from tablestream.topology.nodes import Filter, Materialize, Node, Select
+from tablestream.topology.nodes import Field, Fields, Filter, Materialize, Named, Node, Select
+from tablestream.topology.streams import FlatMap
 from tablestream.values import carried, check_names, checked_value, empty, schema_of, taken_apart
+
+#: The key of a group of all rows: true.
+ALL_ROWS = "all_rows"
 
 
 class Relation(OtherNames):
@@ -251,11 +255,52 @@ class Relation(OtherNames):
         check_names(self._spark, [], tuple(one.field for one in key), self.name, where)
         return key
 
+    def _flat_mapped(self, elements: ColumnLike, position: Fields, operator: str, where: str) -> FlatMap:
+        """A record or a row for each element of an array; `position` is a further part of the key."""
+        (array,) = self._analysed([as_column(elements, self.columns)], where, operator)
+        if not isinstance(array.type, T.ArrayType):
+            raise ArgumentError(
+                f"flat_map needs an array, not {array.type.simpleString()}.",
+                hint='Give one such as F.split("text", " ") or F.array(...).',
+                operator=operator,
+                where=where,
+            )
+        element = array.type.elementType
+        named = Field(array.name if array.named else "element", element.json())
+        fields = (
+            tuple(Field(one.name, one.dataType.json()) for one in element.fields)
+            if isinstance(element, T.StructType)
+            else (named,)
+        )
+        check_names(self._spark, self.key_columns, (*position, *fields), operator, where)
+        arrays = Select(
+            name=f"{operator}/array",
+            where=where,
+            key=self._node.key,
+            value=(Field("elements", array.type.json()),),
+            parent=self._node,
+            columns=(Named("elements", array.expression),),
+        )
+        return FlatMap(
+            name=operator,
+            where=where,
+            key=(*self._node.key, *position),
+            value=fields,
+            parent=arrays,
+            takes_apart=isinstance(element, T.StructType),
+        )
+
     def _grouping(
-        self, keys: Sequence[ColumnLike], value: Sequence[ColumnLike] | None, where: str
+        self,
+        keys: Sequence[ColumnLike],
+        value: Sequence[ColumnLike] | None,
+        where: str,
+        method: str = "group_by",
     ) -> Grouping:
         """Describe the groups; `value` is what to aggregate, by default the columns that are not in the group."""
-        key = self._chosen_key(keys, where, "group_by")
+        if not keys and method == "group_by":
+            return replace(self._grouping([F.lit(True).alias(ALL_ROWS)], value, where), whole=True)
+        key = self._chosen_key(keys, where, method)
         fold = folding(self._spark)
         taken = {fold(one.name) for one in key}
         columns = [one.name for one in self._node.value] if value is None else listed(value)

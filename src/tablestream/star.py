@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from tablestream.errors import ArgumentError
-from tablestream.joining import Joining, On, SelectFunction
+from tablestream.joining import Joining, On, SelectFunction, Suffixes
 from tablestream.row import plain
 from tablestream.spark.columns import SparkExpression, quoted
 from tablestream.topology.graph import shown_name
@@ -40,6 +40,7 @@ class Lookup:
     on: On
     how: Literal["inner", "left"] = "inner"
     select: SelectFunction | None = None
+    suffixes: Suffixes = None
 
 
 def lookup(
@@ -48,6 +49,7 @@ def lookup(
     on: On,
     how: Literal["inner", "left"] = "inner",
     select: SelectFunction | None = None,
+    suffixes: Suffixes = None,
 ) -> Lookup:
     """Describe one table of a star join, for `Table.join_many`.
 
@@ -62,6 +64,8 @@ def lookup(
     select
         A function of two rows: the result of the lookups before this one, and the row of `table`. It returns the
         columns of the result. Default: all columns of both.
+    suffixes
+        Suffixes for columns that both rows have, as in `Table.join`: with ``("", "_plane")`` those of `table` get one.
 
     Returns
     -------
@@ -71,7 +75,7 @@ def lookup(
     --------
     ``flights.join_many(ts.lookup(planes, on="tailnum", how="left"), ts.lookup(airlines, on="carrier"))``
     """
-    return Lookup(table, on, how, select)
+    return Lookup(table, on, how, select, suffixes)
 
 
 def check_lookups(given: Sequence[object], operator: str, where: str) -> None:
@@ -91,7 +95,7 @@ def star_join(
     joining: Joining,
     pointing: tuple[Fields, tuple[Expression, ...]],
     how: How,
-    select: SelectFunction | None,
+    lookup: Lookup,
     *,
     copied: bool,
 ) -> KeyJoin:
@@ -105,13 +109,17 @@ def star_join(
         The join so far, and the right table.
     pointing
         The right table's key in the compared types, and the center's foreign key.
-    how, select
-        As for `Table.join_many`.
+    how
+        The kind of the join.
+    lookup
+        The columns of the result.
     copied
         Whether the right table is a global one.
     """
     so_far = joining.left
-    value, columns, gone = joining.value(select, None, joining.key_columns(so_far.key, same=False))
+    value, columns, gone = joining.value(
+        lookup.select, lookup.suffixes, joining.key_columns(so_far.key, same=False)
+    )
     return KeyJoin(
         name=joining.operator,
         where=joining.where,

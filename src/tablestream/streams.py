@@ -8,12 +8,10 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Literal
 
 from pyspark.sql import DataFrame
-from pyspark.sql import types as T
 
 from tablestream.arguments import (
     ColumnLike,
-    as_column,
-    check_how,
+    checked_how,
     checked_length,
     checked_log,
     checked_name,
@@ -32,8 +30,8 @@ from tablestream.spark.plan import changes_of, diagram_of, plan_of
 from tablestream.spark.runner import OutputRequest, request
 from tablestream.tables import GlobalTable, Table
 from tablestream.topology.graph import history_of, shown_name
-from tablestream.topology.nodes import Field, Fields, Named, Node, Select, ToTable
-from tablestream.topology.streams import FlatMap, Grace, Merge, SelectKey, StreamJoin
+from tablestream.topology.nodes import Field, Fields, Named, Node, ToTable
+from tablestream.topology.streams import Grace, Merge, SelectKey, StreamJoin
 from tablestream.values import check_names
 
 if TYPE_CHECKING:
@@ -108,41 +106,8 @@ class Stream(Relation):
         ----------
         Kafka Streams ``KStream.flatMapValues``.
         """
-        where = user_line()
         shown = checked_name(name) or f"{self.name}_flat_map"
-        (array,) = self._analysed([as_column(elements, self.columns)], where, shown)
-        if not isinstance(array.type, T.ArrayType):
-            raise ArgumentError(
-                f"flat_map needs an array, not {array.type.simpleString()}.",
-                hint='Give one such as F.split("text", " ") or F.array(...).',
-                operator=shown,
-                where=where,
-            )
-        element = array.type.elementType
-        named = Field(array.name if array.named else "element", element.json())
-        fields = (
-            tuple(Field(one.name, one.dataType.json()) for one in element.fields)
-            if isinstance(element, T.StructType)
-            else (named,)
-        )
-        check_names(self._spark, self.key_columns, fields, shown, where)
-        arrays = Select(
-            name=f"{shown}/array",
-            where=where,
-            key=self._node.key,
-            value=(Field("elements", array.type.json()),),
-            parent=self._node,
-            columns=(Named("elements", array.expression),),
-        )
-        node = FlatMap(
-            name=shown,
-            where=where,
-            key=self._node.key,
-            value=fields,
-            parent=arrays,
-            takes_apart=isinstance(element, T.StructType),
-        )
-        return Stream(node, self._spark)
+        return Stream(self._flat_mapped(elements, (), shown, user_line()), self._spark)
 
     def merge(self, other: Stream, name: str | None = None) -> Stream:
         """Combine the records of this stream and another one.
@@ -315,7 +280,7 @@ class Stream(Relation):
         where = user_line()
         right = self._node_of(table, Table, where)
         shown = checked_name(name) or f"{self.name}_{table.name}_join"
-        check_how(how, ("inner", "left"), shown, where)
+        how = checked_how(how, ("inner", "left"), shown, where)
         waits = _grace(right, *waiting, shown, where)
         copied = isinstance(table, GlobalTable)
         if on is None and (copied or not self.key_columns):
@@ -356,7 +321,8 @@ class Stream(Relation):
         Parameters
         ----------
         *keys
-            The group: Columns or strings over the record; an expression needs an alias.
+            The group: Columns or strings over the record; an expression needs an alias. Without keys all records are
+            one group with the key ``all_rows = true``.
         value
             The columns that `GroupedStream.aggregate` and ``reduce`` get. Default: the columns that are not keys.
 

@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame
 from tablestream.arguments import (
     ColumnLike,
     check_how,
+    checked_how,
     checked_length,
     checked_name,
     checked_sink,
@@ -22,7 +23,7 @@ from tablestream.grouped import GroupedTable
 from tablestream.joining import Joining, On, SelectFunction, Suffixes
 from tablestream.kinds import checked_count, flag
 from tablestream.options import Alignment, Compat, Emit, OutputSpec, Tombstones
-from tablestream.relation import Relation
+from tablestream.rekeying import Rekeyed
 from tablestream.spark.plan import changes_of, diagram_of, plan_of
 from tablestream.spark.runner import OutputRequest, request
 from tablestream.star import Lookup, check_lookups, star_join
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from tablestream.streams import Stream
 
 
-class Table(Relation):
+class Table(Rekeyed):
     """A maintained table: one row per key, changing over time. Every change can be read.
 
     Created by `table` and by the methods here. A method returns another table and starts nothing. `changes` returns
@@ -69,8 +70,8 @@ class Table(Relation):
             no match. If `on` is the whole key of this table, ``inner`` and ``left`` are planned as the join on the
             key, except in compat mode.
         how
-            ``inner``, ``left``, ``right`` or ``outer``. By foreign key, right and outer also keep unmatched right
-            rows, and the result is keyed by (this key, other key).
+            ``inner``, ``left``, ``right`` or ``outer``; Spark's ``full``, ``left_outer`` too. By foreign key, right and
+            outer also keep unmatched right rows, and the result is keyed by (this key, other key).
         select
             A function of the two rows (see `Row`) that returns the result's Columns, or one struct Column without a
             name, as in `select`: where it is null there is no row. Default: all columns of both, the right key
@@ -121,7 +122,7 @@ class Table(Relation):
         where = user_line()
         right = self._node_of(other, Table, where)
         shown = checked_name(name) or f"{self.name}_{other.name}_join"
-        check_how(how, ("inner", "left", "right", "outer"), shown, where)
+        how = checked_how(how, ("inner", "left", "right", "outer"), shown, where)
         joining = Joining(self._node, right, self._spark, shown, where)
         copied = isinstance(other, GlobalTable)
         joining.check_on(on, copied=copied)
@@ -220,12 +221,12 @@ class Table(Relation):
         node = self._node
         for number, one in enumerate(lookups, 1):
             right = self._node_of(one.table, Table, where)
-            check_how(one.how, ("inner", "left"), shown, where)
+            how = checked_how(one.how, ("inner", "left"), shown, where)
             step = shown if number == len(lookups) else f"{shown}[{number}]"
             joining = Joining(node, right, self._spark, step, where)
             pointing = Joining(self._node, right, self._spark, shown, where).pointing(one.on)
             copied = isinstance(one.table, GlobalTable)
-            node = star_join(self._node, joining, pointing, one.how, one.select, copied=copied)
+            node = star_join(self._node, joining, pointing, how, one, copied=copied)
         return Table(node, self._spark)
 
     def one_to_many(
@@ -262,7 +263,7 @@ class Table(Relation):
         where = user_line()
         right = self._node_of(many, Table, where)
         shown = checked_name(name) or f"{self.name}_{many.name}_one_to_many"
-        check_how(how, ("inner", "left"), shown, where)
+        how = checked_how(how, ("inner", "left"), shown, where)
         foreign, expressions = Joining(right, self._node, self._spark, shown, where).pointing(on)
         joining = Joining(self._node, right, self._spark, shown, where)
         key = joining.joint_key()
@@ -289,7 +290,8 @@ class Table(Relation):
         ----------
         *keys
             The group: Columns or strings over the row; an expression needs an alias. A null is a group of its own
-            (with ``compat="kafka-streams"``, a row with a null in its group counts in no group).
+            (with ``compat="kafka-streams"``, a row with a null in its group counts in no group). Without keys all rows
+            are one group with the key ``all_rows = true``. From the first row on it stays, as with ``keep_empty=True``.
         value
             The columns that `GroupedTable.aggregate` and ``reduce`` get. Default: the columns that are not keys.
 
@@ -300,8 +302,6 @@ class Table(Relation):
 
         Raises
         ------
-        ArgumentError
-            No key is given.
         UnsupportedTypeError
             The type of a key has no equality.
 
@@ -366,7 +366,6 @@ class Table(Relation):
                 where=where,
             )
         until_us = checked_length(until, "until", shown, where)
-        wall_clock_us = checked_length(wall_clock, "wall_clock", shown, where)
         if until_us is None:
             refuse("until=None is not a duration.", "Write it as '5 minutes'.")
         check_how(on_full, ("emit", "fail"), shown, where, "on_full")
@@ -380,7 +379,7 @@ class Table(Relation):
             max_records=checked_count(max_records, "max_records"),
             max_bytes=checked_count(max_bytes, "max_bytes"),
             fail_when_full=on_full == "fail",
-            wall_clock_us=wall_clock_us,
+            wall_clock_us=checked_length(wall_clock, "wall_clock", shown, where),
         )
         return Table(node, self._spark)
 

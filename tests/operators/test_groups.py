@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from datetime import timedelta
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -328,6 +329,25 @@ def test_decimals_keep_their_scale_and_averages_round_half_up() -> None:
     mean = chain_of(Sum("c0", dtype, pl.Decimal(14, 6), average=True), dtype).run(log)
     assert [row[2]["c0"] for row in total] == [Decimal("0.01"), Decimal("0.03"), Decimal("0.05")]
     assert [row[2]["c0"] for row in mean] == [Decimal("0.010000"), Decimal("0.015000"), Decimal("0.016667")]
+
+
+def test_intervals_are_added_up_in_microseconds_and_their_average_rounds_half_up() -> None:
+    dtype = pl.Duration("us")
+    log = [
+        (k, "g", None if us is None else {"c0": timedelta(microseconds=us)}, 1, n)
+        for n, (k, us) in enumerate(
+            [("a", 2), ("b", 3), ("c", -(10**15)), ("c", None), ("a", None), ("b", None)]
+        )
+    ]
+    total, mean = (
+        chain_of(Sum("c0", dtype, dtype, average=average), dtype).run(log) for average in (False, True)
+    )
+    shown = [
+        [None if row[2] is None else row[2]["c0"] // timedelta(microseconds=1) for row in rows]
+        for rows in (total, mean)
+    ]
+    assert shown[0] == [2, 5, 5 - 10**15, 5, 3, None]
+    assert shown[1] == [2, 3, -333333333333332, 3, 3, None]
 
 
 def test_a_sum_beyond_64_bits_on_the_way_is_right_again_when_it_is_back() -> None:

@@ -40,6 +40,8 @@ COLUMNS: dict[str, pl.DataType] = {
     "c3": pl.Decimal(38, 3),
     "c4": pl.Binary(),
     "c5": NESTED,
+    "c6": pl.Boolean(),
+    "c7": pl.Struct({"x": pl.Float64(), "y": pl.Struct({"z": pl.String()})}),
 }
 VALUE = pl.Struct(COLUMNS)
 FLOATS = st.sampled_from([0.0, -0.0, 1.5, math.nan, math.inf, -math.inf])
@@ -55,6 +57,13 @@ VALUES = st.fixed_dictionaries(
             lambda x, y: {"x": x, "y": y},
             st.none() | FLOATS,
             st.none() | st.lists(st.none() | st.sampled_from(["", "a"]), max_size=2),
+        ),
+        "c6": st.none() | st.booleans(),
+        "c7": st.none()
+        | st.builds(
+            lambda x, z: {"x": x, "y": z and {"z": z[0]}},
+            st.none() | st.sampled_from([0.0, 1.5, math.nan, math.inf]),
+            st.none() | st.tuples(st.none() | st.sampled_from(["", "a", "\U0001f600", "\uffff"])),
         ),
     }
 )
@@ -134,7 +143,9 @@ def shown(function: Collected, rows: Sequence[tuple[str, str, dict[str, Any]]]) 
 
 
 def sort_key(value: Any) -> Any:
-    """NaN is the greatest, text sorts by its bytes."""
+    """NaN is the greatest, text sorts by its bytes; a struct by its fields, of which null is the least."""
+    if isinstance(value, dict):
+        return [(part is not None, 0 if part is None else sort_key(part)) for part in value.values()]
     if isinstance(value, float):
         return math.isnan(value), 0.0 if math.isnan(value) else value
     return value.encode() if isinstance(value, str) else value
@@ -247,6 +258,8 @@ SOME: dict[str, list[Any]] = {
     "c3": [None, *(Decimal(n).scaleb(-3) for n in range(-9, 10)), Decimal("9" * 35 + ".999")],
     "c4": [None, b"", b"\x00", b"\x00\x00", b"\xff", b"a"],
     "c5": [None, {"x": -0.0, "y": None}, {"x": 0.0, "y": None}, {"x": math.nan, "y": ["", None]}],
+    "c6": [None, False, True],
+    "c7": [None, *({"x": x, "y": y} for x in (None, 1.5, math.nan) for y in (None, {"z": None}, {"z": "a"}))],
 }
 
 

@@ -16,6 +16,7 @@ from tests.plans.tables import (
     Value,
     counted,
     filtered,
+    first_of_key,
     foreign_key_join,
     grouped,
     key_join,
@@ -413,6 +414,10 @@ _add(SINGLE, "top of groups by two parts")(lambda: (topped(source("A"), by_both,
 _add(SINGLE, "top of groups by letter, in two orders")(
     lambda: (topped(source("A"), by_letter, 3, order=((pointer_of, True), (first_letter, False))),)
 )
+_add(SINGLE, "A by another key")(lambda: (first_of_key(source("A")),))
+_add(SINGLE, "A by another key of two parts, in an order")(
+    lambda: (first_of_key(source("A"), by_both, order=((first_letter, False),), width=2),)
+)
 _add(SINGLE, "top of groups of a filtered table, mapped")(
     lambda: (mapped(topped(filtered(source("A"), has_a)), without_b),)
 )
@@ -438,6 +443,13 @@ for one_how in HOWS:
 def _best_of_own_group() -> tuple[Node, ...]:
     table = source("A")
     return (foreign_key_join(table, topped(table), "left", best_of_group),)
+
+
+@_add(COMPOSED, "A by another key foreign key left (B by another key), and by its own key again")
+def _rekeyed_tables() -> tuple[Node, ...]:
+    table, other = source("A"), first_of_key(filtered(source("B"), has_a), by_letter)
+    joined = foreign_key_join(first_of_key(table), other, "left", by_letter)
+    return (joined, first_of_key(joined, own_key), key_join(first_of_key(table, by_letter), other, "outer"))
 
 
 @_add(COMPOSED, "groups of top, and top of groups of top")

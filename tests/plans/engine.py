@@ -60,6 +60,7 @@ from tablestream.topology.nodes import (
 from tablestream.topology.streams import SelectKey, ToStream
 from tests.plans.slicing import sliced
 from tests.plans.tables import (
+    INTEGER,
     LONG,
     STRING,
     STRINGS,
@@ -518,7 +519,7 @@ def _number(row: FrameRow) -> int:
 
 
 def _types(fields: Fields) -> pl.Schema:
-    kinds = {STRING: pl.String(), LONG: pl.Int64(), STRINGS: pl.List(pl.String())}
+    kinds = {STRING: pl.String(), LONG: pl.Int64(), INTEGER: pl.Int32(), STRINGS: pl.List(pl.String())}
     return pl.Schema({one.name: kinds[one.type] for one in fields})
 
 

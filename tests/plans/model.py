@@ -46,7 +46,7 @@ from tablestream.topology.streams import FlatMap, SelectKey, StreamJoin, ToStrea
 from tests import reference
 from tests.plans.engine import Step
 from tests.plans.tables import Change, Key, Record, Value, call, foreign_key_of, new_key
-from tests.plans.twins import Kept, Passing, Unfolded, groups_of
+from tests.plans.twins import Elements, Kept, Passing, Unfolded, groups_of
 from tests.reference import (
     AsOfJoin,
     LatestOnly,
@@ -114,7 +114,7 @@ class Operator:
 
     def __post_init__(self) -> None:
         """Let its tables keep the rows' own times, and what knows no versions read the latest alone."""
-        if isinstance(self.node, Join | Aggregate | Top) and not isinstance(self.node, StreamJoin):
+        if isinstance(self.node, Join | Aggregate | Top | FlatMap) and not isinstance(self.node, StreamJoin):
             versioned = [port for port, read in enumerate(self.reads) if history_of(read) is not None]
             self.latest = {port: LatestOnly(counts=self._counts(port)) for port in versioned}
         if not isinstance(self.node, Join) or isinstance(self.node, StreamJoin):
@@ -146,7 +146,9 @@ class Operator:
 
     def moved(self, outputs: Sequence[reference.Output]) -> list[Moved]:
         """Return outputs of the twin as changes of the node."""
-        if isinstance(self.twin, reference.Filter | Passing | Kept | Unfolded):  # hands the times on
+        if isinstance(
+            self.twin, reference.Filter | Passing | Kept | Unfolded | Elements
+        ):  # hands the times on
             return [Moved(key, value, cast("ChangeTime", ts)) for key, value, ts in outputs]
         changes = []
         for key, value, ts in outputs:
@@ -381,7 +383,7 @@ class Model:
     # Operators
 
     def _operator(self, node: Node) -> Operator:
-        if node.is_stream or isinstance(node, ToTable | Materialize):
+        if node.is_stream or isinstance(node, ToTable | Materialize | FlatMap):
             return self._of_records(node)
         if isinstance(node, Filter):
             return Operator(node, self._filter(node), node.parents)
@@ -429,7 +431,8 @@ class Model:
             return Operator(node, table, node.parents)
         if isinstance(node, Filter):
             return Operator(node, Kept(node, compat=self.compat), node.parents)
-        twins: dict[type[Node], Callable[..., Any]] = {FlatMap: Unfolded, ToTable: reference.ToTable}
+        unfolded = Unfolded if node.is_stream else Elements
+        twins: dict[type[Node], Callable[..., Any]] = {FlatMap: unfolded, ToTable: reference.ToTable}
         return Operator(node, twins.get(type(node), Passing)(compat=self.compat), node.parents)
 
     def _stream_join(self, node: StreamJoin) -> Operator:

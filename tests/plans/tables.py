@@ -46,7 +46,7 @@ Joiner: TypeAlias = "Callable[[Value, Value], Value]"
 ForeignKey: TypeAlias = "Callable[[str, Key], str | Key | None]"
 """(value, key) -> the key pointed at; a single string for a key of one part."""
 
-STRING, LONG = json.dumps("string"), json.dumps("long")
+STRING, LONG, INTEGER = json.dumps("string"), json.dumps("long"), json.dumps("integer")
 STRINGS = json.dumps({"type": "array", "elementType": "string", "containsNull": True})
 VALUE = (Field("v", STRING),)
 
@@ -112,10 +112,11 @@ def rekeyed(parent: Node, by: ForeignKey | None = None, *, width: int = 1) -> Se
 
 
 def unfolded(parent: Node, function: Callable[[str], list[str | None] | None]) -> FlatMap:
-    """Put several records, or none, in place of each."""
+    """Put several records, or none, in place of each; of a table, several rows with the position in their key."""
     arrays = (Named("elements", Python(function)),)
     array = Select(f"{parent.name}_array", "", parent.key, (Field("elements", STRINGS),), parent, arrays)
-    return FlatMap(f"{parent.name}_flat", "", parent.key, VALUE, array, takes_apart=False)
+    key = parent.key if parent.is_stream else (*parent.key, Field("position", INTEGER))
+    return FlatMap(f"{parent.name}_flat", "", key, VALUE, array, takes_apart=False)
 
 
 def merged(left: Node, right: Node) -> Merge:
@@ -420,6 +421,20 @@ def topped(
         f"{parent.name}_top", "", (*_key(width), Field("rank", LONG)), VALUE, parent, _on(by, width), tuple(inputs),
         fields, (*ranked, (0, True)), n,
     )  # fmt: skip
+
+
+def first_of_key(
+    parent: Node,
+    by: ForeignKey | None = None,
+    *,
+    order: tuple[tuple[Callable[[str], Value], bool], ...] = (),
+    width: int = 1,
+    greatest: bool = False,
+) -> Top:
+    """Declare the first row of each new key by `order`, and then with `greatest` the greatest value; else the last."""
+    top = topped(parent, by, 1, order=order, width=width)
+    by_order = top.order if greatest else top.order[:-1]
+    return replace(top, name=f"{parent.name}_rekeyed", key=_key(width), order=by_order, ranked=False)
 
 
 def _key(width: int) -> Fields:

@@ -53,11 +53,14 @@ class TopRows(reference.Reference):
 
         order = [(part(number), down) for number, down in node.order]
         self._rows = reference.GroupBy(selected, compat=compat)
-        self._top = reference.Top(node.n, order, lambda row: row[1][0], compat=compat)
+        self._ranked = node.ranked
+        self._top = reference.Top(node.n, order, lambda row: row[1][0], ranked=node.ranked, compat=compat)
 
     def step(self, messages: Sequence[tuple[int, Any, Any, int]]) -> list[reference.Output]:
         """Answer a step."""
         outputs = self._top.step(self._rows.step(messages))
+        if not self._ranked:
+            return outputs
         return [output._replace(key=(*output.key[0], output.key[1])) for output in outputs]
 
 
@@ -148,6 +151,27 @@ class Unfolded(reference.Reference):
             for _, key, elements, ts in messages
             for element in elements or ()
         ]
+
+
+class Elements(reference.Reference):
+    """A row for each element of a table's arrays, under the row's key and the element's position."""
+
+    def __init__(self, *, compat: bool) -> None:
+        super().__init__(compat=compat)
+        self._arrays: dict[Key, list[Any]] = {}
+
+    def step(self, messages: Sequence[tuple[int, Any, Any, int]]) -> list[reference.Output]:
+        """Answer a step: the elements that are others after it than before it."""
+        last = {key: (elements or [], ts) for _, key, elements, ts in messages}
+        outputs = []
+        for key, (after, ts) in last.items():
+            before = self._arrays.pop(key, [])
+            self._arrays[key] = after
+            for position in range(max(len(before), len(after))):
+                old, new = (one[position : position + 1] for one in (before, after))
+                if old != new:
+                    outputs.append(reference.Output((*key, position), new[0] if new else None, ts))
+        return outputs
 
 
 class Kept(reference.Reference):

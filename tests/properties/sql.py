@@ -103,7 +103,8 @@ def _top(node: Top) -> str:
     named = ", ".join(f"{part} AS {key}" for part, key in zip(groups, keys, strict=True))
     ranked = f"row_number() OVER (PARTITION BY {', '.join(groups)} ORDER BY v DESC)"
     rows = f"SELECT {named}, {ranked} AS {rank}, v FROM {_name(node.parent)} AS x"
-    return f"SELECT * FROM ({rows}) WHERE {rank} <= {node.n}"
+    shown = "*" if node.ranked else f"* EXCLUDE ({rank})"
+    return f"SELECT {shown} FROM ({rows}) WHERE {rank} <= {node.n}"
 
 
 def _key_join(node: KeyJoin) -> str:

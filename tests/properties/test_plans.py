@@ -46,6 +46,7 @@ from tests.plans.tables import (
     Record,
     counted,
     filtered,
+    first_of_key,
     foreign_key_join,
     grouped,
     key_join,
@@ -123,6 +124,8 @@ def _operator(draw: st.DrawFn, tables: Sequence[Node], *, ordered: bool, in_sql:
         return draw(groups(table, ordered=ordered, in_sql=in_sql))
     if kind == "top":
         by, width = draw(st.sampled_from([(points(0), 1), (by_letter, 1), (by_both, 2)]))
+        if draw(st.booleans()):
+            return first_of_key(table, by, width=width, greatest=in_sql or draw(st.booleans()))
         top = topped(table, by, draw(st.integers(1, 3)), width=width)
         return counted(top, draw(st.sampled_from([points(0), by_letter])))  # so that keys are texts
     if kind == "suppress":

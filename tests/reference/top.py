@@ -40,6 +40,9 @@ class Top(Operator):
         The order. Of equal rows the one that came first is before the others; one that is written again comes anew.
     show
         (key, value) -> the result's value.
+    ranked
+        Whether outputs are keyed by (group, rank). If not, by the group, and of equal rows the one that came last is
+        the first.
 
     Examples
     --------
@@ -52,9 +55,17 @@ class Top(Operator):
     [Output(key=('g', 1), value=None, ts=4)]
     """
 
-    def __init__(self, n: int, order: Order, show: Callable[[Value], Value], *, compat: bool = False) -> None:
+    def __init__(
+        self,
+        n: int,
+        order: Order,
+        show: Callable[[Value], Value],
+        *,
+        ranked: bool = True,
+        compat: bool = False,
+    ) -> None:
         super().__init__(compat=compat)
-        self._n, self._order, self._show = n, order, show
+        self._n, self._order, self._show, self._ranked = n, order, show, ranked
         self._rows: dict[Key, list[Value]] = {}  # as they came
         self._times = LatestRows()
 
@@ -82,14 +93,14 @@ class Top(Operator):
         self._times.put(group, "there" if rows else None, ts)
         ranks = enumerate(zip_longest(before, self._first(rows)), 1)
         return [
-            Output((group, rank), None if new is None else new[1], ts)
+            Output((group, rank) if self._ranked else group, None if new is None else new[1], ts)
             for rank, (old, new) in ranks
             if old != new
         ]
 
     def _first(self, rows: list[Value]) -> list[tuple[Key, Value]]:
         """The keys of the first rows, and what is shown of them."""
-        ranked = list(rows)
+        ranked = list(rows if self._ranked else reversed(rows))
         for of, descending in reversed(self._order):
             there = [row for row in ranked if of(row) is not None]
             nulls = [row for row in ranked if of(row) is None]

@@ -17,6 +17,7 @@ from tests.plans.tables import (
     counts,
     deduplicated,
     filtered,
+    first_of_key,
     foreign_key_join,
     grouped,
     key_join,
@@ -177,6 +178,8 @@ CLASSES: Mapping[str, Mapping[str, Case]] = {
     "top": {
         "top": _case(lambda: topped(source("A"), n=1)),
         "top by letter": _case(lambda: topped(source("A"), by_letter, 3)),
+        "elements": _case(lambda: unfolded(source("A"), pointers), modes=(False,)),
+        "another key": _case(lambda: first_of_key(source("A"), by_letter)),
     },
     "suppress": {
         "held": _case(lambda: suppressed(source("A"), 5)),

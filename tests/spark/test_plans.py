@@ -24,6 +24,7 @@ from tests.plans.tables import (
     as_text,
     counts,
     filtered,
+    first_of_key,
     foreign_key_join,
     key_join,
     looked_up,
@@ -93,6 +94,11 @@ PLANS: dict[str, Plan] = {
     "joiner that deletes": lambda a, b, *_: filtered(
         foreign_key_join(a, b, "outer", joiner=never_b_a), has_a, negate=True
     ),
+    "a table by another key": lambda a, *_: first_of_key(a, points(1), greatest=True),
+}
+#: Plans that Kafka Streams does not have.
+FURTHER: dict[str, Plan] = {
+    "elements of a filtered table": lambda a, *_: unfolded(filtered(a, has_a), pointers),
 }
 RECORDS = 250
 SCHEMA = "source string, k0 string, k1 string, v string, ts bigint, number bigint"
@@ -123,8 +129,9 @@ def test_plans_give_what_their_reference_operators_give(
 ) -> None:
     sources = [source(name) for name in "ABC"] + [stream(name) for name in "ST"]
     # In compat mode every second plan: the modes differ in operators, which tests without Spark compare in all plans.
-    chosen = list(PLANS)[:: 1 + compat]
-    nodes = {name: PLANS[name](*sources) for name in chosen}
+    plans = PLANS if compat else PLANS | FURTHER
+    chosen = list(plans)[:: 1 + compat]
+    nodes = {name: plans[name](*sources) for name in chosen}
     records = random_log(sources, seed=5 + compat, size=RECORDS)
     model = Model([Output(node) for node in nodes.values()], compat=compat)
     wanted = dict(zip(nodes, model.steps(records), strict=True))

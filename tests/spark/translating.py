@@ -123,8 +123,12 @@ def _shaped(node: Node, made: dict[Node, Any], name: str) -> Any:
     if isinstance(node, Top):
         assert node.order == ((0, True),)
         groups = (_pointer(part).alias(f"group{number}") for number, part in enumerate(node.on))
-        top = parent.group_by(*groups).top(node.n, "v", name=name)
-        return top.select("v", name=f"{name}_v")  # without the rows' keys
+        first = (
+            parent.group_by(*groups).top(node.n, "v", name=name)
+            if node.ranked
+            else parent.select_key(*groups, order_by="v", name=name)
+        )
+        return first.select("v", name=f"{name}_v")  # without the rows' keys
     methods: dict[type[Node], str] = {ToStream: "to_stream", ToTable: "to_table", Materialize: "materialize"}
     return getattr(parent, methods[type(node)])(name=name)
 

@@ -103,7 +103,8 @@ class StoredTable:
             stored = state.trace(self.traces[0].name).frames()
         else:
             stored = operator.recalled(lambda name: state.trace(f"{self.operator}/{name}"))
-        names = (*self.traces[0].key, *(() if self.ranks is None else (RANK,)))
+        ranked = self.ranks is not None and self.ranks.ranked
+        names = (*self.traces[0].key, *((RANK,) if ranked else ()))
         keys = zip(names, key_columns(len(self.key)), strict=True)
         columns = [pl.col(name).alias(shown) for name, shown in keys]
         columns.append(self._own_value())
@@ -139,7 +140,8 @@ class StoredTable:
         value = members[0].schema["v"] if members else pl.Struct([])
         if self.ranks is not None:
             result = struct_of(types(self.value))
-            return Top(keys, group_keys, value, result, self.ranks.order, self.ranks.n)
+            ranks = self.ranks
+            return Top(keys, group_keys, value, result, ranks.order, ranks.n, ranked=ranks.ranked)
         if self.groups is None:
             return None
         return Aggregate(keys, group_keys, value, self._functions(self.groups, types))
@@ -220,8 +222,11 @@ def encode(tables: StoredTables) -> str:
         for table in tables.tables
     ]
     for facts in document["tables"]:
-        if facts["copies"] is None:  # older versions do not know of it
+        # What older versions do not know of is left out where it says nothing.
+        if facts["copies"] is None:
             del facts["copies"]
+        if facts["ranks"] is not None and facts["ranks"]["ranked"]:
+            del facts["ranks"]["ranked"]
     return json.dumps(document, separators=(",", ":"))
 
 
@@ -260,7 +265,8 @@ def _table(facts: dict[str, Any]) -> StoredTable:
         measures = tuple(Measure(**one) for one in groups["measures"])
         groups = Groups(_fields(groups["inputs"]), measures, groups["records"])
     if ranks is not None:
-        ranks = Ranks(tuple(ranks["columns"]), tuple(ranks["descending"]), ranks["n"])
+        ranks |= {name: tuple(ranks[name]) for name in ("columns", "descending")}
+        ranks = Ranks(**ranks)
     history = None if history is None else History(**history)
     copies = None if copies is None else Copies(**copies)
     computed = {"history": history, "groups": groups, "ranks": ranks, "copies": copies}

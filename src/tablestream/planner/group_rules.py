@@ -46,7 +46,9 @@ def aggregate(lowering: Lowering, node: Aggregate) -> Made:
 
 def top(lowering: Lowering, node: Top) -> Made:
     """The first rows of each group."""
-    ranks = Ranks(tuple(f"c{of}" for of, _ in node.order), tuple(down for _, down in node.order), node.n)
+    ranks = Ranks(
+        tuple(f"c{of}" for of, _ in node.order), tuple(down for _, down in node.order), node.n, node.ranked
+    )
     operator = TopOperator(
         keys=lowering.key_of(node.parent),
         group_keys=lowering.foreign_of(node.foreign),
@@ -54,6 +56,7 @@ def top(lowering: Lowering, node: Top) -> Made:
         result=lowering.value_of(node),
         order=ranks.order,
         n=node.n,
+        ranked=node.ranked,
         atomic=not lowering.mode.compat,
     )
     remembers = (Remembered(node, tuple(spec.name for spec in operator.traces), node.key, ranks=ranks),)

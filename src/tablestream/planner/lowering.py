@@ -65,16 +65,17 @@ class Groups:
 
 @dataclass(frozen=True)
 class Ranks:
-    """Which rows a table of first rows ranks by, and how many it shows of each group."""
+    """Which rows a table of first rows ranks by, how many it shows of each group, and whether its key has the rank."""
 
     columns: tuple[str, ...]
     descending: tuple[bool, ...]
     n: int
+    ranked: bool = True
 
     @property
     def order(self) -> Order:
-        """The order of a group's rows."""
-        return Order(self.columns, self.descending, newest_first=False, keeps_nulls=True)
+        """The order of a group's rows. Without ranks, of equal rows the last is the first."""
+        return Order(self.columns, self.descending, newest_first=not self.ranked, keeps_nulls=True)
 
 
 @dataclass(frozen=True)

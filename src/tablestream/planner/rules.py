@@ -16,6 +16,7 @@ from tablestream.operators.captured.captured_table import CapturedTable
 from tablestream.operators.captured.moved_rows import MovedRows
 from tablestream.operators.captured.transactions import HeldChanges, TransactionGate
 from tablestream.operators.deduplicate import Deduplicate as DeduplicateOperator
+from tablestream.operators.elements import Elements
 from tablestream.operators.flat_map import FlatMap as FlatMapOperator
 from tablestream.operators.operator import Operator
 from tablestream.operators.sequence import SequenceBy as SequenceByOperator
@@ -210,6 +211,8 @@ def _captured(lowering: Lowering, node: Captured) -> Made:
 
 
 def _flat_map(lowering: Lowering, node: FlatMap) -> Made:
+    if not node.is_stream:
+        return _elements(lowering, node)
     operator = FlatMapOperator(
         lowering.key_of(node),
         lowering.value_of(node.parent),
@@ -217,6 +220,24 @@ def _flat_map(lowering: Lowering, node: FlatMap) -> Made:
         takes_apart=node.takes_apart,
     )
     return _reading(lowering, node, operator, "records")
+
+
+def _elements(lowering: Lowering, node: FlatMap) -> Made:
+    """The elements of a table's arrays."""
+    name, number = lowering.names[node], 1 + lowering.produce(base_of(node.parent))
+    if lowering.mode.compat:
+        raise PlanError(
+            "compat='kafka-streams' has no flat_map of a table.",
+            hint="Omit compat=, or use to_stream().flat_map(...).",
+            operator=name,
+            where=node.where,
+        )
+    rows = Want(((*path_from_base(node.parent), node.serial), 0), number, KEY_HASH, f"{name}[rows]")
+    lowering.read(node.parent, rows, node.parent.key, latest_only=True)
+    keys, arrays = lowering.key_of(node.parent), lowering.value_of(node.parent)
+    operator = Elements(keys, arrays, lowering.value_of(node), takes_apart=node.takes_apart)
+    lowering.drafts.append(Draft(node, name, number, operator, [rows]))
+    return Made(number, Result.computed(node))
 
 
 def _to_table(lowering: Lowering, node: ToTable) -> Made:

@@ -19,7 +19,7 @@
     ├── Captured        a source that is captured from a database: its records become whole rows
     ├── Reorder         a table or stream sorted by time
     ├── SelectKey       a stream with another key
-    ├── FlatMap         a stream with several records, or none, for each
+    ├── FlatMap         a stream or table with several records or rows, or none, for each
     ├── Merge           the records of two streams
     ├── ToStream        the changes of a table as records
     └── ToTable         the records of a stream as the changes of a table
@@ -378,6 +378,8 @@ class Aggregate(OneParent):
 class Top(OneParent):
     """The first rows of each group of a table, in an order; the last column of the key is the rank, from 1.
 
+    Without `ranked`, the first row of each group, keyed by the group alone.
+
     Attributes
     ----------
     on
@@ -390,6 +392,8 @@ class Top(OneParent):
         The positions of the inputs that rows are ranked by, each with whether the greatest comes first.
     n
         How many rows.
+    ranked
+        Whether the key has the rank. If not, one row is shown, and of rows with equal values the one that came last.
     """
 
     on: tuple[Expression, ...]
@@ -397,11 +401,12 @@ class Top(OneParent):
     input_fields: Fields
     order: tuple[tuple[int, bool], ...]
     n: int
+    ranked: bool = True
 
     @property
     def foreign(self) -> Fields:
         """The columns of the group's key."""
-        return self.key[:-1]
+        return self.key[:-1] if self.ranked else self.key
 
     @property
     def meaning(self) -> str:
@@ -411,6 +416,11 @@ class Top(OneParent):
             for of, down in self.order
         )
         columns = "; ".join(one.text for one in self.inputs[: len(self.value)])
+        if not self.ranked:
+            last = f"{order}, then arrival descending" if order else "arrival descending"
+            return (
+                f"first {self.n} of {self.parent.name} by {groups} in the order {last}; {columns or 'rows'}"
+            )
         return f"top {self.n} of {self.parent.name} by {groups} in the order {order}; {columns or 'rows'}"
 
 

@@ -87,9 +87,10 @@ class SelectKey(OneParent):
 
 @dataclass(frozen=True, eq=False)
 class FlatMap(OneParent):
-    """A stream with one record per element of an array, instead of each record.
+    """A stream with one record per element of an array, instead of each record; or the same of a table's rows.
 
-    The array is the only column of `parent`. If an element is a struct, its fields become the columns of the value.
+    The array is the only column of `parent`. If an element is a struct, its fields become the columns of the value. The
+    rows of a table get the position of the element as the last part of their key.
 
     Attributes
     ----------
@@ -99,8 +100,11 @@ class FlatMap(OneParent):
 
     takes_apart: bool
 
-    is_stream = True
     meaning = "flat_map"
+
+    @property
+    def is_stream(self) -> bool:
+        return self.parent.is_stream
 
 
 @dataclass(frozen=True, eq=False)

@@ -52,7 +52,12 @@ def collected(kind: Kind, values: Iterable[Any]) -> list[Any]:
 
 
 def comparable(value: Any) -> Any:
-    """A form of the value with an order and one equality: NaN equals itself, and is greatest; text sorts by bytes."""
+    """A form of the value with an order and one equality: NaN equals itself, and is greatest; text sorts by bytes.
+
+    The fields of a struct are compared one after the other; a null is the least.
+    """
+    if isinstance(value, dict):
+        return tuple((part is not None, comparable(part)) for part in value.values())
     if isinstance(value, float):
         return (1, math.nan) if math.isnan(value) else (0, value + 0.0)
     return (value.encode(), value) if isinstance(value, str) else value

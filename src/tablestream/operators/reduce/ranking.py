@@ -67,19 +67,19 @@ class Order:
 
     def first(self, rows: pl.DataFrame, group: Ints, most: Ints) -> Ints:
         """Return the positions of the first rows of each group, in any order: at most ``most[g]`` of group g."""
-        keys = self._keys(rows)
+        keys, by, down = self._keys(rows)
         keys = keys.with_columns(pl.Series("_group", group[ints(keys[_AT])]))
         found = [np.empty(0, dtype=np.int64)]
         for (number, *_), of_group in keys.partition_by("_group", as_dict=True).items():
             # Nulls are last, even in reversed order.
-            first = of_group.bottom_k(int(most[number]), by=self._names, reverse=self._reversed)
+            first = of_group.bottom_k(int(most[number]), by=by, reverse=down)
             found.append(ints(first[_AT]))
         return np.concatenate(found)
 
     def positions(self, rows: pl.DataFrame) -> Ints:
         """Return the positions of all rows that are not left out, the first row first; equal rows keep their order."""
-        keys = self._keys(rows)
-        ranked = keys.sort(self._names, descending=self._reversed, nulls_last=True, maintain_order=True)
+        keys, by, down = self._keys(rows)
+        ranked = keys.sort(by, descending=down, nulls_last=True, maintain_order=True)
         return ints(ranked[_AT])
 
     def compared(self, rows: pl.DataFrame) -> pl.DataFrame:
@@ -94,23 +94,36 @@ class Order:
         )
         return rows.select(TURN, pl.struct(fields).alias("v"))
 
-    @property
-    def _names(self) -> list[str]:
-        return [*(f"_value{number}" for number in range(len(self.columns))), TURN]
-
-    @property
-    def _reversed(self) -> list[bool]:
-        return [*self.descending, self.newest_first]
-
-    def _keys(self, rows: pl.DataFrame) -> pl.DataFrame:
-        values = (rows["v"].struct.field(name) for name in self.columns)
-        named = [value.alias(name) for value, name in zip(values, self._names, strict=False)]
+    def _keys(self, rows: pl.DataFrame) -> tuple[pl.DataFrame, list[str], list[bool]]:
+        """The rows that are not left out, with the columns to sort by, their names, and which are sorted downwards."""
+        values = [rows["v"].struct.field(name) for name in self.columns]
+        sorted_by = [
+            part
+            for value, down in zip(values, self.descending, strict=True)
+            for part in _sorted_by(value, down)
+        ]
+        names = [f"_value{number}" for number in range(len(sorted_by))]
         at = pl.int_range(pl.len(), dtype=pl.Int64).alias(_AT)
-        keys = rows.select(TURN, at).with_columns(named)
-        return keys if self.keeps_nulls else keys.drop_nulls(self._names)
+        columns = [part.alias(name) for (part, _), name in zip(sorted_by, names, strict=True)]
+        keys = rows.select(TURN, at).with_columns(columns)
+        if not self.keeps_nulls and any(value.null_count() for value in values):
+            keys = keys.filter(pl.all_horizontal(pl.lit(value.is_not_null()) for value in values))
+        return keys, [*names, TURN], [*(down for _, down in sorted_by), self.newest_first]
 
 
 _AT = "_at"
+
+
+def _sorted_by(value: pl.Series, down: bool) -> list[tuple[pl.Series, bool]]:
+    """The columns by which a column is sorted, each with whether downwards. Nulls are last, in a column of any order.
+
+    Structs are sorted by their fields, one after the other. In a field a null is the least, as in Spark.
+    """
+    if not isinstance(value.dtype, pl.Struct):
+        return [(value, down)]
+    fields = [value.struct.field(one.name) for one in value.dtype.fields]
+    parts = [part for field in fields for part in ((field.is_not_null(), down), *_sorted_by(field, down))]
+    return [(value.is_null(), False), *parts]
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,8 @@
 Rows are ranked from 1. Of rows with equal values, the one that arrived first ranks first; a row that is written again
 counts as newly arrived. Nulls are last, NaN is the greatest.
 
+Without ``ranked``, each group shows its first row under the key of the group alone.
+
 A *turn* is one message, or with ``atomic`` all messages of a step to one group. Each turn emits, by rank rising, at the
 time that `groups` gives:
 
@@ -58,15 +60,17 @@ class Top(HasFinal):
     order
         The order.
     n
-        How many rows a group shows.
+        How many rows a group shows; 1 without `ranked`.
     atomic
         Whether a step emits once per rank.
+    ranked
+        Whether the rank is part of the key.
 
     Notes
     -----
-    Input: the messages of `Regroup`. Output 0: ``_kh``, group key as ``_k0``, ..., then the rank, ``_ts``, ``_live``,
-    ``v0``. Cost: the messages, the cost that `members` gives for n rows, and the ranks that change: a row that becomes
-    the first one moves all others.
+    Input: the messages of `Regroup`. Output 0: ``_kh``, group key as ``_k0``, ..., then the rank if `ranked`, ``_ts``,
+    ``_live``, ``v0``. Cost: the messages, the cost that `members` gives for n rows, and the ranks that change: a row
+    that becomes the first one moves all others.
     """
 
     keys: pl.Schema
@@ -76,6 +80,7 @@ class Top(HasFinal):
     order: Order
     n: int
     atomic: bool = True
+    ranked: bool = True
 
     needs_row_keys = True
 
@@ -89,7 +94,7 @@ class Top(HasFinal):
 
     @property
     def outputs(self) -> tuple[pl.Schema, ...]:
-        kinds = (*self.group_keys.values(), pl.Int64())
+        kinds = (*self.group_keys.values(), *([pl.Int64()] if self.ranked else []))
         keys = pl.Schema(dict(zip(key_columns(len(kinds)), kinds, strict=True)))
         return (keyed_rows(keys, {"v0": self.result}),)
 
@@ -155,7 +160,7 @@ class Top(HasFinal):
         at, rank, after = (one[changed] for one in (moves.at, moves.place + 1, moves.after))
         number = pl.Series(rank, dtype=pl.Int64)
         return turns[np.searchsorted(events.turn_end, at)].with_columns(
-            number.alias(self._rank),
+            *([number.alias(self._rank)] if self.ranked else []),
             number.alias(NUMBER),
             pl.Series(LIVE, after >= 0, dtype=pl.Boolean),
             gather(values, after).alias("v0"),

@@ -165,7 +165,12 @@ class Sum(Function):
     @property
     def _is_bounded(self) -> bool:
         """Whether the remembered total is the result itself, and fits 64 bits."""
-        return self.of.is_integer() and not self.average
+        return self._is_whole and not self.average
+
+    @property
+    def _is_whole(self) -> bool:
+        """Whether values are whole numbers of 64 bits: integers, or the microseconds of intervals."""
+        return self.of.is_integer() or isinstance(self.of, pl.Duration)
 
     def run(self, events: GroupEvents, base: Sequence[pl.Series], shown: Ints) -> Totals:
         """Add up."""
@@ -178,7 +183,7 @@ class Sum(Function):
             found = self._values(totals[shown], counts[shown])
             if totals.dtype == object and not self.into.is_float():
                 self._check(found, events, shown)
-            values, total = pl.Series(found, dtype=self.into, strict=True), self._kept(totals[events.last])
+            values, total = self._results(found), self._kept(totals[events.last])
         specials = self._specials(events, base[2:])
         state = [pl.Series(counts[events.last], dtype=pl.Int64), total]
         state += [pl.Series(special[events.last], dtype=pl.Int64) for special in specials]
@@ -187,8 +192,13 @@ class Sum(Function):
     def recalled(self, rows: pl.Series, base: Sequence[pl.Series]) -> pl.Series:  # noqa: ARG002
         """Return the sums or averages."""
         values = self._values(self._known(base[1]), ints(base[0]))
-        result = pl.Series(values, dtype=self.into, strict=True)
-        return _with_specials(result, [ints(special) for special in base[2:]])
+        return _with_specials(self._results(values), [ints(special) for special in base[2:]])
+
+    def _results(self, values: Sequence[Any]) -> pl.Series:
+        """Results as a column; of intervals they are given in microseconds."""
+        if isinstance(self.into, pl.Duration):
+            return pl.Series(values, dtype=pl.Int64, strict=True).cast(self.into)
+        return pl.Series(values, dtype=self.into, strict=True)
 
     def _specials(self, events: GroupEvents, base: Sequence[pl.Series]) -> list[Ints]:
         """How many values are NaN, infinite and negative infinite after each message; of floats only."""
@@ -225,7 +235,7 @@ class Sum(Function):
         """The total after each message, in units."""
         known = self._known(base)
         new, old = _units(events.new(self.column)), _units(events.old(self.column))
-        if self.of.is_integer():
+        if self._is_whole:
             if _size(new).sum() + _size(old).sum() + _size(known).max(initial=0.0) < _SAFE:
                 return events.running(new - old, known.astype(np.int64))
             new, old, known = (one.astype(object) for one in (new, old, known))
@@ -255,6 +265,8 @@ class Sum(Function):
             assert isinstance(into, pl.Decimal)  # noqa: S101 - Spark's averages and sums of decimals are such
             value = _EXACT.divide(value, Decimal(count)) if self.average else value
             return _EXACT.quantize(value, Decimal(1).scaleb(-into.scale))
+        if self.average and isinstance(self.into, pl.Duration):
+            return int(_EXACT.quantize(_EXACT.divide(Decimal(total), Decimal(count)), Decimal(1)))
         return _divided(total, count) if self.average else total
 
     def _check(self, values: Sequence[Any], events: GroupEvents, shown: Ints) -> None:
@@ -263,7 +275,7 @@ class Sum(Function):
             if value is None or self._fits(value):
                 continue
             what, group = "average" if self.average else "sum", events.group_shown(at)
-            wide = "decimal(38,0)" if self.of.is_integer() else "double"
+            wide = "decimal(38,0)" if self._is_whole else "double"
             raise TotalOverflowError(
                 f"The {what} in column '{self.name}' of the group {group} is {value}, which does not fit"
                 f" {type_name(self.into)}.",
@@ -324,6 +336,8 @@ def _with_specials(result: pl.Series, specials: Sequence[Ints]) -> pl.Series:
 
 def _units(values: pl.Series) -> Any:
     """Values as whole numbers of the column's unit; 0 for null, NaN and infinities."""
+    if isinstance(values.dtype, pl.Duration):
+        values = values.cast(pl.Int64)
     if values.dtype.is_integer():
         return ints(values.fill_null(0))
     if values.dtype.is_float():

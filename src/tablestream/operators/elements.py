@@ -1,0 +1,143 @@
+"""Flat map of a table: a row becomes one row for each element of an array, keyed by its key and the element's position.
+
+=====================  ============================================================
+element at a position  emits, for the row's key and the position, at its time
+=====================  ============================================================
+is new, or another     the element; a null element is a row of nulls
+is the same            nothing
+is there no more       a tombstone
+=====================  ============================================================
+
+No row, no array and an empty array have no elements. Positions count from 0. With `final` all this compares the rows
+after a micro-batch with those before it, and otherwise those after and before a step.
+
+References
+----------
+Spark's ``posexplode``; ``docs/semantics.md``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from tablestream.operators.deltas import Deltas, Turn
+from tablestream.operators.events import chunks, ints, newest, pick, same_rows, touched_keys, with_state
+from tablestream.operators.operator import (
+    FAN_OUT_ROWS,
+    NUMBER,
+    PARENT,
+    Context,
+    Emission,
+    HasFinal,
+    keyed_changes,
+    rows_trace,
+)
+from tablestream.state.changes import KEY_HASH, LIVE, SEQ, TS, key_columns, number_keys
+from tablestream.state.positions import Bools, Ints, gather
+from tablestream.state.trace import TraceSpec
+
+
+@dataclass(frozen=True)
+class Elements(HasFinal):
+    """Expand the arrays of a table.
+
+    Parameters
+    ----------
+    keys
+        The key columns and their dtypes.
+    arrays, value
+        The dtypes of an arriving row's value, which has only the array, and of an emitted one's.
+    takes_apart
+        Whether elements are structs, whose fields become the columns of the emitted rows.
+
+    Notes
+    -----
+    Input: ``_kh``, key, ``_ts``, ``_live``, ``v``. Output 0: the same with the position as the last part of the key;
+    ``_kh`` is the hash of the row's key. Cost: the elements of the arrays before and after each change.
+    """
+
+    keys: pl.Schema
+    arrays: pl.DataType
+    value: pl.DataType
+    takes_apart: bool
+
+    keeps_shard = True
+
+    @property
+    def inputs(self) -> tuple[pl.Schema, ...]:
+        return (keyed_changes(self.keys, self.arrays),)
+
+    @property
+    def outputs(self) -> tuple[pl.Schema, ...]:
+        return (keyed_changes(pl.Schema({**self.keys, self._position: pl.Int32()}), self.value),)
+
+    @property
+    def traces(self) -> tuple[TraceSpec, ...]:
+        return (rows_trace("rows", self.keys, {"v": self.arrays}),)
+
+    @property
+    def _position(self) -> str:
+        return key_columns(len(self.keys) + 1)[-1]
+
+    def run(self, inputs: Sequence[pl.DataFrame], context: Context) -> Iterator[Emission]:
+        """Emit the elements that changed, and remember the arrays."""
+        (arrived,) = inputs
+        (spec,) = self.traces
+        trace = context.trace(spec.name)
+        rows = with_state(trace.lookup(touched_keys([arrived.select(KEY_HASH, *self.keys)])), arrived)
+        (kid,) = number_keys(KEY_HASH, list(self.keys), [rows])
+        turn = Turn.MICRO_BATCH if self.final else Turn.STEP
+        yield from self._emitted(Deltas.of(rows, kid, turn, minimal=True))
+        trace.insert(newest(rows, kid, spec.schema))
+
+    def _emitted(self, deltas: Deltas) -> Iterator[Emission]:
+        elements = _Elements.of(deltas.rows["v"].struct.field("c0"))
+        parts = elements.flat.struct.unnest() if self.takes_apart else elements.flat.to_frame()
+        parts.columns = [f"c{number}" for number in range(parts.width)]
+        after, before = (
+            elements.of_rows(at, live)
+            for at, live in ((deltas.now, deltas.live), (deltas.before, deltas.was))
+        )
+        longest = np.maximum(after.length, before.length)
+        changes = deltas.rows.select(pl.col(SEQ).alias(PARENT), KEY_HASH, *self.keys, TS)
+        for of, position in chunks(np.zeros_like(longest), longest, FAN_OUT_ROWS):
+            now, was = after.at(of, position), before.at(of, position)
+            changed = ~same_rows(parts, now, was) | ((now < 0) != (was < 0))
+            live = pl.Series(now[changed] >= 0, dtype=pl.Boolean)
+            values = pl.select(pl.struct(gather(part, now[changed]) for part in parts)).to_series()
+            number = pl.Series(position[changed], dtype=pl.Int64)
+            made = changes[deltas.now[of[changed]]].with_columns(
+                number.cast(pl.Int32).alias(self._position),
+                number.alias(NUMBER),
+                live.alias(LIVE),
+                pl.when(live).then(values).alias("v"),
+            )
+            yield Emission(0, made)
+
+
+@dataclass(frozen=True)
+class _Elements:
+    """Arrays one after the other: all their elements, and per array where it begins and how long it is."""
+
+    flat: pl.Series
+    start: Ints
+    length: Ints
+
+    @classmethod
+    def of(cls, arrays: pl.Series) -> _Elements:
+        length = ints(arrays.list.len().cast(pl.Int64).fill_null(0))
+        flat = arrays.filter(pl.Series(length > 0, dtype=pl.Boolean)).explode()
+        return cls(flat, np.cumsum(length) - length, length)
+
+    def of_rows(self, rows: Ints, live: Bools) -> _Elements:
+        """The arrays of some rows; that of a row that does not exist is empty."""
+        length = np.where(live, pick(self.length, rows, np.int64(0)), 0)
+        return _Elements(self.flat, pick(self.start, rows, np.int64(0)), length)
+
+    def at(self, array: Ints, position: Ints) -> Ints:
+        """The places of elements in `flat`; -1: the array is shorter."""
+        return np.where(position < self.length[array], self.start[array] + position, -1)
