@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from tablestream.operators.operator import Context
 from tablestream.operators.reduce import members
+from tablestream.operators.reduce import parts as working
 from tablestream.operators.reduce.aggregate import Aggregate
 from tablestream.operators.reduce.collected import Collected, Kind
 from tablestream.operators.reduce.distinct import value_bytes
@@ -183,6 +184,7 @@ FUNCTIONS = st.lists(st.sampled_from(OF_ROWS), min_size=1, max_size=5)
     small=st.integers(0, 8),
     heads=st.integers(1, 3),
     final=st.booleans(),
+    part_bytes=st.sampled_from([1, 300, 1 << 20]),
 )
 def test_every_emission_is_that_of_the_reference(
     records: Any,
@@ -190,6 +192,7 @@ def test_every_emission_is_that_of_the_reference(
     functions: list[Collected],
     small: int,
     heads: int,
+    part_bytes: int,
     *,
     final: bool,
     compat: bool,
@@ -203,7 +206,8 @@ def test_every_emission_is_that_of_the_reference(
         KEYS, GROUPS, VALUE, tuple(functions), keep_empty=compat, atomic=not compat, final=final
     )
     chain = Chain(operator, compat=compat)
-    with patch.multiple(members, SMALL_GROUP=small, LEAST_HEADS=heads):
+    in_parts = patch.object(working, "PART_BYTES", part_bytes)
+    with in_parts, patch.multiple(members, SMALL_GROUP=small, LEAST_HEADS=heads):
         found = [
             (step, group, None if value is None else tuple(value.values()))
             for part in parts

@@ -14,6 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tablestream.operators.reduce import members
+from tablestream.operators.reduce import parts as working
+from tablestream.operators.reduce import top as topping
 from tablestream.operators.reduce.ranking import Order
 from tablestream.operators.reduce.top import RANK, Top
 from tablestream.state.cache import NoCache
@@ -110,6 +112,7 @@ def recalled(chain: Chain) -> dict[tuple[str | None, int], tuple[str, ...] | Non
     small=st.integers(0, 8),
     heads=st.integers(1, 3),
     final=st.booleans(),
+    part_bytes=st.sampled_from([1, 1000, 1 << 20]),
 )
 def test_every_emission_is_that_of_the_reference(
     records: Any,
@@ -118,6 +121,7 @@ def test_every_emission_is_that_of_the_reference(
     orders: Orders,
     small: int,
     heads: int,
+    part_bytes: int,
     *,
     final: bool,
     compat: bool,
@@ -125,7 +129,8 @@ def test_every_emission_is_that_of_the_reference(
     log = [(*one[:3], one[4] * 7 % 10, one[4]) for one in stepped(records)]
     parts = cut(log, places)
     expected = told(log, n, orders, compat=compat)
-    with patch.multiple(members, SMALL_GROUP=small, LEAST_HEADS=heads):
+    in_parts = patch.object(working, "PART_BYTES", part_bytes), patch.object(topping, "_FEW_RANKS", 0)
+    with in_parts[0], in_parts[1], patch.multiple(members, SMALL_GROUP=small, LEAST_HEADS=heads):
         got = found(top(n, orders, compat=compat, final=final), parts, compat=compat)
     if final:
         got, expected = [one[:3] for one in got], last_ones([one[:3] for one in expected], parts)

@@ -195,6 +195,20 @@ class Operator(ABC):
         """Return the operator for readers that want only final changes."""
         return self
 
+    @property
+    def takes_last(self) -> bool:
+        """Whether the last change of each key that it gets decides its state, and the last changes that it emits."""
+        return False
+
+    @property
+    def can_be_thin(self) -> bool:
+        """Whether `made_thin` leaves changes out."""
+        return False
+
+    def made_thin(self) -> Operator:
+        """Return the operator for readers to which, of a key's changes of a micro-batch, only the last one matters."""
+        return self
+
     @abstractmethod
     def run(self, inputs: Sequence[pl.DataFrame], context: Context) -> Iterator[Emission]:
         """Process a micro-batch, or a sorted slice of it, and update the state."""
@@ -223,3 +237,28 @@ class HasFinal(Operator):
     def made_final(self) -> Operator:
         """Return the same operator with `final` set."""
         return replace(self, final=True)
+
+
+@dataclass(frozen=True)
+class CanBeThin(HasFinal):
+    """An operator that can leave out rows that its readers would replace in the same micro-batch.
+
+    Parameters
+    ----------
+    thin
+        Whether it emits, of each key's rows in a run, only the last one. It emits every tombstone.
+    """
+
+    thin: bool = field(default=False, kw_only=True)
+
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        return (*super().parameters, "thin")
+
+    @property
+    def can_be_thin(self) -> bool:
+        return True
+
+    def made_thin(self) -> Operator:
+        """Return the same operator with `thin` set."""
+        return replace(self, thin=True)

@@ -66,6 +66,7 @@ class Upsert(Operator):
 
     parameters = ("keep_old", "minimal", "final", "whole_steps")
     keeps_shard = True
+    takes_last = True
 
     @property
     def inputs(self) -> tuple[pl.Schema, ...]:

@@ -17,6 +17,7 @@ from tablestream.planner.lowering import Draft, History, Lowering, Read, Remembe
 from tablestream.planner.physical_plan import Between, Ending, Mode, Output, PhysicalPlan, Reader
 from tablestream.planner.result import Result
 from tablestream.planner.rules import place
+from tablestream.planner.thinning import thinned
 from tablestream.runtime.alignment import Alignment, Held
 from tablestream.runtime.rounds import EVERY_SHARD, Placed, Port, Round
 from tablestream.state.changes import FOREIGN_HASH, KEY_HASH
@@ -64,7 +65,8 @@ def lower(outputs: Sequence[Output], types: Types, mode: Mode) -> PhysicalPlan:
     for want in lowering.wants:
         if want in ending or want.into in ending:
             want.round = last + 1
-    finished = _Finishing(lowering, endings, final, last).physical_plan()
+    thin = thinned(lowering, [(end.output, end.want, end.base) for end in endings])
+    finished = _Finishing(lowering, endings, final, thin, last).physical_plan()
     finished.check()
     return finished
 
@@ -172,6 +174,7 @@ class _Finishing:
     lowering: Lowering
     endings: list[_End]
     final: set[Node]
+    thin: set[Node]
     last: int
 
     def physical_plan(self) -> PhysicalPlan:
@@ -300,7 +303,11 @@ class _Finishing:
             ends.append(self._between[draft.base])
         if draft.base is not None:
             ends += [self._ports[want] for want in self.lowering.direct.get(draft.base, ())]
-        operator = draft.operator.made_final() if draft.base in self.final else draft.operator
+        operator = draft.operator
+        if draft.base in self.final:
+            operator = operator.made_final()
+        elif draft.base in self.thin:
+            operator = operator.made_thin()
         targets = tuple(tuple(ends) if want is None else (self._ports[want],) for want in draft.targets)
         inputs = tuple(self._ports[want].number for want in draft.inputs)
         rejecting, reading = self._rejecting(draft.base), self._reading

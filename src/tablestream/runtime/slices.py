@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 #: About so many messages of one shard are processed together.
 SLICE_ROWS = 250_000
+#: Fewer, if they would take more than about this in memory.
+SLICE_BYTES = 256 << 20
 #: The order columns that tell where a message may be parted from the one before.
 RECORD = (*ROOT, *hop_columns(1))
 

@@ -1,7 +1,7 @@
 """Blobs: messages packed into Arrow IPC, one blob per port and shard. Spark moves nothing else.
 
-A CRC-32 follows each blob: Arrow trusts its input, and would read wrong rows from damaged bytes, or ask for
-terabytes.
+Each blob ends with the size of its messages in memory, by which a reader of many divides them, and with a CRC-32: Arrow
+trusts its input, and would read wrong rows from damaged bytes, or ask for terabytes.
 
 Spark sees `SCHEMA`: shard, port, number of rows, blob. Moving a row costs microseconds. Moving a blob costs its
 bytes, each of which is copied a dozen times: so blobs are compressed, see
@@ -51,7 +51,7 @@ MAX_ROWS = 250_000
 MAX_BYTES = 64 << 20
 
 _BITS_32 = 0xFFFFFFFF
-_CRC_BYTES = 4
+_SIZE_BYTES, _CRC_BYTES = 8, 4
 _NARROWED = "narrowed"
 #: Fewer messages are written as they are: a small blob costs its calls, not its bytes.
 _FEW = 1000
@@ -124,14 +124,20 @@ def _written(table: pa.Table) -> bytes:
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema, options=_WRITE) as writer:
         writer.write_table(table)
-    data = memoryview(sink.getvalue())
-    return b"".join((data, zlib.crc32(data).to_bytes(_CRC_BYTES)))
+    data, size = memoryview(sink.getvalue()), table.nbytes.to_bytes(_SIZE_BYTES)
+    return b"".join((data, size, zlib.crc32(size, zlib.crc32(data)).to_bytes(_CRC_BYTES)))
+
+
+def size_bytes(blob: bytes | pa.Buffer) -> int:
+    """Return about how many bytes the messages of a blob take; their checksum is checked when they are read."""
+    return int.from_bytes(memoryview(blob)[-_SIZE_BYTES - _CRC_BYTES : -_CRC_BYTES])
 
 
 def _read(blob: bytes | pa.Buffer, columns: Sequence[str] = ()) -> pa.Table:
     data = memoryview(blob)
-    data, crc = data[:-_CRC_BYTES], bytes(data[-_CRC_BYTES:])
-    if not data or zlib.crc32(data).to_bytes(_CRC_BYTES) != crc:
+    checked, crc = data[:-_CRC_BYTES], bytes(data[-_CRC_BYTES:])
+    data = checked[:-_SIZE_BYTES]
+    if not data or zlib.crc32(checked).to_bytes(_CRC_BYTES) != crc:
         raise DamagedMessagesError(
             f"Messages of {len(data)} bytes are not what was sent.",
             hint="Start the query again. If the error comes back, check the disks and the memory of the workers.",

@@ -141,6 +141,7 @@ class ForeignKeyAnswer(HasFinal):
     spread: int | None = None
 
     parameters = ("keep_left", "pair", "keep_right", "minimal_right", "spread", "final")
+    takes_last = True
 
     @property
     def inputs(self) -> tuple[pl.Schema, ...]:

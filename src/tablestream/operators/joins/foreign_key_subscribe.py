@@ -129,6 +129,7 @@ class ForeignKeySubscribe(HasFinal):
     compare_values: bool = False
 
     parameters = ("rules", "keep_right", "final")
+    takes_last = True
 
     @property
     def inputs(self) -> tuple[pl.Schema, ...]:

@@ -41,6 +41,8 @@ class GlobalJoin(HasFinal):
     subscribe: ForeignKeySubscribe
     answer: ForeignKeyAnswer
 
+    takes_last = True
+
     @property
     def inputs(self) -> tuple[pl.Schema, ...]:
         return (*self.subscribe.inputs, self.answer.inputs[1])

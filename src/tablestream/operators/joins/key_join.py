@@ -38,7 +38,7 @@ import numpy as np
 import polars as pl
 
 from tablestream.operators.events import Events, never, newest, pick, touched_keys, with_state
-from tablestream.operators.operator import PARENT, Context, Emission, HasFinal, keyed_rows, rows_trace
+from tablestream.operators.operator import PARENT, CanBeThin, Context, Emission, keyed_rows, rows_trace
 from tablestream.state.changes import KEY_HASH, LIVE, ROW_TS, TS, number_keys
 from tablestream.state.positions import Bools, Ints, gather
 from tablestream.state.trace import TraceSpec
@@ -60,7 +60,7 @@ class Branch:
 
 
 @dataclass(frozen=True)
-class KeyJoin(HasFinal):
+class KeyJoin(CanBeThin):
     """N tables joined on one key.
 
     Parameters
@@ -79,8 +79,8 @@ class KeyJoin(HasFinal):
         Per input, whether to ignore tombstones for absent rows (a filter upstream makes such tombstones).
     atomic
         Whether a step emits once per key.
-    final
-        Whether to emit only the last change per key and micro-batch.
+    final, thin
+        Which changes to emit.
 
     Notes
     -----
@@ -96,8 +96,9 @@ class KeyJoin(HasFinal):
     minimal: tuple[bool, ...]
     atomic: bool = True
 
-    parameters = ("tree", "final")
+    parameters = ("tree", "final", "thin")
     keeps_shard = True
+    takes_last = True
 
     @property
     def inputs(self) -> tuple[pl.Schema, ...]:
@@ -128,9 +129,10 @@ class KeyJoin(HasFinal):
         events = Events.of(rows, kids).without_idle_tombstones(self.minimal)
         sides = _evaluate(self.tree, self._leaves(events))
         at, chosen = self._emitting(events), np.flatnonzero(sides.emits)
-        if self.final:
-            chosen = chosen[np.diff(events.kid[at[chosen]], append=-1) != 0]
-            chosen = chosen[sides.now[chosen] | self._stood(events, at[chosen])]
+        if self.final or self.thin:
+            last, there = np.diff(events.kid[at[chosen]], append=-1) != 0, sides.now[chosen]
+            kept = last & (there | self._stood(events, at[chosen])) if self.final else last | ~there
+            chosen = chosen[kept]
         yield Emission(0, self._rows(events, at[chosen], sides, chosen, rows))
         for spec, frame, kid in zip(self.traces, rows, kids, strict=True):
             context.trace(spec.name).insert(newest(frame, kid, spec.schema))

@@ -40,6 +40,8 @@ class RightRows(Operator):
     output: int
     keys: tuple[str, ...]
 
+    takes_last = True
+
     @property
     def inputs(self) -> tuple[pl.Schema, ...]:
         return self.join.inputs

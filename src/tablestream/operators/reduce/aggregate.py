@@ -21,11 +21,12 @@ from dataclasses import dataclass, replace
 
 import polars as pl
 
-from tablestream.operators.operator import Context, Emission, HasFinal
+from tablestream.operators.operator import CanBeThin, Context, Emission
 from tablestream.operators.reduce.collected import Collected, Kind
 from tablestream.operators.reduce.distinct import Distinct
 from tablestream.operators.reduce.groups import ROWS, GroupEvents, groups_changes, groups_trace
 from tablestream.operators.reduce.members import Members
+from tablestream.operators.reduce.parts import Parts, has_any_size
 from tablestream.operators.reduce.regroup import message_schema
 from tablestream.operators.reduce.totals import Function
 from tablestream.state.changes import FOREIGN_HASH, LIVE, TS
@@ -34,7 +35,7 @@ from tablestream.state.trace import Trace, TraceSpec
 
 
 @dataclass(frozen=True)
-class Aggregate(HasFinal):
+class Aggregate(CanBeThin):
     """Maintain declared aggregates of groups.
 
     Parameters
@@ -65,6 +66,7 @@ class Aggregate(HasFinal):
     atomic: bool = True
 
     keeps_shard = True
+    takes_last = True
 
     @property
     def inputs(self) -> tuple[pl.Schema, ...]:
@@ -120,14 +122,35 @@ class Aggregate(HasFinal):
     def run(self, inputs: Sequence[pl.DataFrame], context: Context) -> Iterator[Emission]:
         """Apply the messages, emit the result of each turn, and remember it."""
         (arrived,) = inputs
+        events = self._events(arrived, context)
+        parts = Parts(events, self._largest(events))
+        for _, messages in parts:
+            part = events if len(messages) == len(events) else self._events(messages, context)
+            emission = self._applied(part, context)
+            parts.made(emission.rows.estimated_size())
+            yield emission
+
+    def _events(self, messages: pl.DataFrame, context: Context) -> GroupEvents:
         trace = context.trace(self._groups.name)
-        events = GroupEvents.of(arrived, trace, list(self.group_keys), atomic=self.atomic)
+        return GroupEvents.of(messages, trace, list(self.group_keys), atomic=self.atomic)
+
+    def _largest(self, events: GroupEvents) -> float | None:
+        """About how large the largest result is before the messages; None: results are small, or few are emitted."""
+        kinds = [one.result for one in self.functions]
+        if self.final or self.thin or not any(map(has_any_size, kinds)):
+            return None
+        a_value = events.messages["v"].estimated_size() / max(len(events), 1)
+        rows = events.remembered(ROWS).max(initial=1) if any(isinstance(one, pl.List) for one in kinds) else 1
+        return float(rows * a_value)
+
+    def _applied(self, events: GroupEvents, context: Context) -> Emission:
+        """Apply messages, return the result of each turn, and remember it."""
         after = (events.rows[events.turn_end] > 0) | self.keep_empty
-        answer = events.answered(after, list(self.group_keys), final=self.final)
+        answer = events.answered(after, list(self.group_keys), final=self.final, thin=self.thin)
         results, state = self._results(events, events.turn_end[answer.turns], context)
         values = pl.struct(pl.lit(results[n]).alias(f"c{n}") for n in range(len(self.functions)))
-        yield Emission(0, answer.emitted.with_columns(pl.when(LIVE).then(values).alias("v0")))
-        trace.insert(answer.kept.with_columns(**state))
+        context.trace(self._groups.name).insert(answer.kept.with_columns(**state))
+        return Emission(0, answer.emitted.with_columns(pl.when(LIVE).then(values).alias("v0")))
 
     def recalled(self, trace: Callable[[str], Trace]) -> Iterator[pl.DataFrame]:
         """Yield the remembered groups: ``_fh``, group key, ``_ts`` and ``v``, in frames of bounded size.

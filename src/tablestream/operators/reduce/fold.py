@@ -30,8 +30,9 @@ import numpy as np
 import polars as pl
 
 from tablestream.operators.cells import cells, column, dtype
-from tablestream.operators.operator import Context, Emission, HasFinal
+from tablestream.operators.operator import CanBeThin, Context, Emission
 from tablestream.operators.reduce.groups import GroupEvents, groups_changes, groups_trace
+from tablestream.operators.reduce.parts import Parts, has_any_size
 from tablestream.operators.reduce.regroup import OLD, message_schema
 from tablestream.operators.reduce.user_values import DELETES, IS_NULL, misfit, reader, writer
 from tablestream.state.changes import LIVE, NOTHING
@@ -39,6 +40,10 @@ from tablestream.state.positions import Bools
 from tablestream.state.trace import TraceSpec
 
 AGGREGATE = "aggregate"
+#: Of a stored group: it has an aggregate. One that a function deleted may be remembered, for its number of rows.
+_EXISTS = pl.col(AGGREGATE).is_not_null()
+#: Stands for a result that nobody reads.
+_REPLACED = ()
 
 
 @dataclass(frozen=True)
@@ -68,7 +73,7 @@ class UserFunctions:
 
 
 @dataclass(frozen=True)
-class Fold(HasFinal):
+class Fold(CanBeThin):
     """Maintain an aggregate per group with the user's functions.
 
     Parameters
@@ -79,7 +84,7 @@ class Fold(HasFinal):
         The dtypes of the aggregated part of a row, and of the aggregate: structs of ``c0``, ``c1``, ...
     functions
         The user's functions.
-    keep_empty, atomic, final
+    keep_empty, atomic, final, thin
         As for `Aggregate`.
     subtracts
         Whether rows may be removed. If not, nothing is remembered of a group that a function deleted.
@@ -116,21 +121,36 @@ class Fold(HasFinal):
     def run(self, inputs: Sequence[pl.DataFrame], context: Context) -> Iterator[Emission]:
         """Apply the messages, emit the result of each turn, and remember it."""
         (arrived,) = inputs
-        trace = context.trace("groups")
-        # A group that a function deleted may be remembered, for its number of rows.
-        exists = pl.col(AGGREGATE).is_not_null()
-        events = GroupEvents.of(arrived, trace, list(self.group_keys), atomic=self.atomic, exists=exists)
+        events = self._events(arrived, context)
+        known = events.groups[AGGREGATE].estimated_size() / max(events.groups.height, 1)
+        is_small = self.final or self.thin or not has_any_size(self.aggregate)
+        parts = Parts(events, None if is_small else known)
+        for _, messages in parts:
+            part = events if len(messages) == len(events) else self._events(messages, context)
+            emission = self._applied(part, context)
+            parts.made(emission.rows.estimated_size())
+            yield emission
+
+    def _events(self, messages: pl.DataFrame, context: Context) -> GroupEvents:
+        trace, keys = context.trace("groups"), list(self.group_keys)
+        return GroupEvents.of(messages, trace, keys, atomic=self.atomic, exists=_EXISTS)
+
+    def _applied(self, events: GroupEvents, context: Context) -> Emission:
+        """Apply messages, return the result of each turn, and remember it."""
         shape = self._shape
         results = self._folded(events, shape)
         answer = events.answered(
             np.array([result is not None for result in results], dtype=bool),
             list(self.group_keys),
             final=self.final,
+            thin=self.thin,
         )
-        aggregates = shape.structs(results)
-        yield Emission(0, answer.emitted.with_columns(aggregates.gather(answer.turns).alias("v0")))
-        kept = answer.kept.with_columns(aggregates.gather(answer.last).alias(AGGREGATE))
-        trace.insert(kept if self.subtracts else kept.with_columns(exists.alias(LIVE)))
+        needed = np.union1d(answer.turns, answer.last)
+        aggregates = shape.structs([results[turn] for turn in needed])
+        emitted, last = (aggregates[np.searchsorted(needed, turns)] for turns in (answer.turns, answer.last))
+        kept = answer.kept.with_columns(last.alias(AGGREGATE))
+        context.trace("groups").insert(kept if self.subtracts else kept.with_columns(_EXISTS.alias(LIVE)))
+        return Emission(0, answer.emitted.with_columns(emitted.alias("v0")))
 
     @property
     def _shape(self) -> _Shape:
@@ -153,6 +173,7 @@ class Fold(HasFinal):
         ends[events.turn_end] = True
         gone = (events.rows <= 0) & (not self.keep_empty)
         results: list[Any] = []
+        lean, is_first = self.final or self.thin, True
         current, aggregate, key, found = -1, None, None, None
         # The names are local because the loop runs once per message. What a function returns becomes cells at once, and
         # the next call gets the value rebuilt from them: the same value that it would get after a restart.
@@ -161,7 +182,7 @@ class Fold(HasFinal):
         messages = zip(events.group.tolist(), old, new, ends.tolist(), gone.tolist(), strict=True)
         for group, removed, added, is_end, is_gone in messages:
             if group != current:
-                current, aggregate, key = group, known[group], keys[group]
+                current, aggregate, key, is_first = group, known[group], keys[group], True
             if removed is not None and aggregate is not None:
                 found = taken(subtractor(key, removed, aggregate))
                 aggregate = None if found is None else seen(found)
@@ -175,7 +196,10 @@ class Fold(HasFinal):
                 aggregate = None if found is None else seen(found)
             if is_end:
                 aggregate = None if is_gone else aggregate
+                if lean and not is_first and results[-1] is not None:
+                    results[-1] = _REPLACED
                 results.append(None if aggregate is None else found)
+                is_first = False
         return results
 
 

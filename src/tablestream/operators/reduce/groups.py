@@ -172,10 +172,17 @@ class GroupEvents:
         group = self.group[self.turn_end]
         return np.flatnonzero(ends(group) & (after | self.existed[group]))
 
-    def answered(self, after: Bools, group_keys: Sequence[str], *, final: bool) -> Answered:
+    def thin_turns(self, after: Bools) -> Ints:
+        """The last turn of each group, and those after which a group does not exist."""
+        return np.flatnonzero(ends(self.group[self.turn_end]) | ~after)
+
+    def answered(
+        self, after: Bools, group_keys: Sequence[str], *, final: bool = False, thin: bool = False
+    ) -> Answered:
         """What to emit and to remember of groups, given whether they exist after each turn."""
         time = self.times(self.before(after))
-        turns = self.final_turns(after) if final else np.arange(len(after), dtype=np.int64)
+        every = np.arange(len(after), dtype=np.int64)
+        turns = self.final_turns(after) if final else self.thin_turns(after) if thin else every
         last = np.searchsorted(self.turn_end, self.last)
         key = pl.col(FOREIGN_HASH), *map(pl.col, group_keys)
         names = (KEY_HASH, *key_columns(len(group_keys)))

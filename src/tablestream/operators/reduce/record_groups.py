@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 
 import polars as pl
 
-from tablestream.operators.operator import Context, Emission, HasFinal, keyed_rows
+from tablestream.operators.operator import CanBeThin, Context, Emission, keyed_rows
 from tablestream.operators.reasons import NULL_KEY_OR_VALUE
 from tablestream.operators.reduce.aggregate import Aggregate
 from tablestream.operators.reduce.fold import Fold
@@ -32,7 +32,7 @@ from tablestream.state.trace import TraceSpec
 
 
 @dataclass(frozen=True)
-class RecordGroups(HasFinal):
+class RecordGroups(CanBeThin):
     """Send records to their groups.
 
     Parameters
@@ -41,8 +41,8 @@ class RecordGroups(HasFinal):
         The operator that keeps the groups; its rows have no key.
     keys
         The key columns of the stream, and their dtypes.
-    final
-        Whether to emit only the last change per group and micro-batch.
+    final, thin
+        Which changes to emit.
 
     Notes
     -----
@@ -79,4 +79,4 @@ class RecordGroups(HasFinal):
             return
         none = pl.lit(None, self.groups.value).alias(OLD)
         messages = records.with_columns(pl.lit(value=False).alias(WAS), pl.lit(value=True).alias(IS), none)
-        yield from replace(self.groups, final=self.final).run([messages], context)
+        yield from replace(self.groups, final=self.final, thin=self.thin).run([messages], context)

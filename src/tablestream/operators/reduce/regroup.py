@@ -77,6 +77,8 @@ class Regroup(Operator):
     atomic: bool = True
     sends_keys: bool = True
 
+    takes_last = True
+
     @property
     def inputs(self) -> tuple[pl.Schema, ...]:
         return (keyed_rows(self.keys, {FOREIGN_HASH: pl.Int64(), **self.group_keys, "v": self.value}),)

@@ -29,24 +29,29 @@ from dataclasses import dataclass, replace
 import numpy as np
 import polars as pl
 
-from tablestream.operators.events import ends, run_start, same_rows
-from tablestream.operators.operator import NUMBER, Context, Emission, HasFinal, keyed_rows
+from tablestream.operators.events import run_start, same_rows
+from tablestream.operators.operator import NUMBER, CanBeThin, Context, Emission, keyed_rows
 from tablestream.operators.reduce.groups import ROWS, GroupEvents, groups_trace
 from tablestream.operators.reduce.members import GroupRows, GroupWork, Pass
+from tablestream.operators.reduce.parts import Parts
 from tablestream.operators.reduce.ranking import Moves, Order
 from tablestream.operators.reduce.regroup import message_schema
 from tablestream.state.changes import FOREIGN_HASH, LIVE, TS, key_columns
-from tablestream.state.positions import Bools, gather, starts
+from tablestream.state.positions import gather, starts
 from tablestream.state.trace import Trace, TraceSpec
 
 #: The rank, where ranks are read from the state.
 RANK = "rank"
 #: More rows than a group can have.
 _MOST_ROWS = 2**32
+#: About what it takes to compare the rows of a rank before and after a turn. With a few ranks it is not much.
+_MOVE_BYTES, _FEW_RANKS = 200, 100
+#: The number of the group of a change.
+_GROUP = "_group"
 
 
 @dataclass(frozen=True)
-class Top(HasFinal):
+class Top(CanBeThin):
     """Maintain the first rows of groups.
 
     Parameters
@@ -83,6 +88,7 @@ class Top(HasFinal):
     ranked: bool = True
 
     needs_row_keys = True
+    takes_last = True
 
     @property
     def parameters(self) -> tuple[str, ...]:
@@ -118,15 +124,44 @@ class Top(HasFinal):
     def run(self, inputs: Sequence[pl.DataFrame], context: Context) -> Iterator[Emission]:
         """Apply the messages, emit the ranks that each turn changes, and remember the rows."""
         (arrived,) = inputs
+        events = self._events(arrived, context)
+        rows = events.remembered(ROWS)
+        largest = min(self.n, int(rows.max(initial=0)) + len(events))
+        parts = Parts(events, largest * _MOVE_BYTES if largest > _FEW_RANKS else None)
+        held: pl.DataFrame | None = None
+        for begin, messages in parts:
+            part = events if len(messages) == len(events) else self._events(messages, context)
+            changes, moves = self._applied(part, context)
+            parts.made(moves * _MOVE_BYTES)
+            if not (self.final or self.thin):
+                yield Emission(0, changes.drop(_GROUP))
+                continue
+            changes = changes.with_columns(pl.col(_GROUP) + events.group[begin : begin + 1].sum())
+            held = self._last(changes if held is None else pl.concat([held, changes]))
+        if held is not None:
+            was = pl.Series(rows)[held[_GROUP]] >= held[self._rank]
+            shown = held.filter(held[LIVE] | was) if self.final else held
+            yield Emission(0, shown.drop(_GROUP))
+
+    def _events(self, messages: pl.DataFrame, context: Context) -> GroupEvents:
         trace = context.trace(self._groups.name)
-        events = GroupEvents.of(arrived, trace, list(self.group_keys), atomic=self.atomic)
+        return GroupEvents.of(messages, trace, list(self.group_keys), atomic=self.atomic)
+
+    def _applied(self, events: GroupEvents, context: Context) -> tuple[pl.DataFrame, int]:
+        """Apply messages and remember the rows; return the ranks that each turn changes, and how many were compared."""
         work = GroupWork(self._rows, events, context.trace)
         shows = np.zeros(len(events), dtype=bool)
         shows[events.turn_end] = True
         passes = work.ranked(lambda ranking: ranking.first_rows(events, shows, self.n))
-        answer = events.answered(events.rows[events.turn_end] > 0, list(self.group_keys), final=False)
-        yield Emission(0, pl.concat(self._moved(one, events, answer.emitted) for one in passes))
-        trace.insert(answer.kept.with_columns(**work.remember()))
+        answer = events.answered(events.rows[events.turn_end] > 0, list(self.group_keys))
+        changes = pl.concat(self._moved(one, events, answer.emitted) for one in passes)
+        context.trace(self._groups.name).insert(answer.kept.with_columns(**work.remember()))
+        return changes, sum(len(one.found[self.order].at) for one in passes)
+
+    def _last(self, changes: pl.DataFrame) -> pl.DataFrame:
+        """The last change of each rank; with `thin` also those that end one."""
+        last = changes.select(pl.struct(_GROUP, self._rank).is_last_distinct()).to_series()
+        return changes.filter(last | ~changes[LIVE] if self.thin else last)
 
     def recalled(self, trace: Callable[[str], Trace]) -> Iterator[pl.DataFrame]:
         """Read the ranks from the state, in frames of bounded size: ``_fh``, group key, `RANK`, ``_ts``, ``v``.
@@ -155,13 +190,12 @@ class Top(HasFinal):
         values = self._values(rows["v"])
         seen = rows.select(*self.keys, values.alias("v0"))
         changed = ~same_rows(seen, moves.before, moves.after)
-        if self.final:
-            changed &= _is_last(moves, events, changed)
         at, rank, after = (one[changed] for one in (moves.at, moves.place + 1, moves.after))
         number = pl.Series(rank, dtype=pl.Int64)
         return turns[np.searchsorted(events.turn_end, at)].with_columns(
             *([number.alias(self._rank)] if self.ranked else []),
             number.alias(NUMBER),
+            pl.Series(_GROUP, events.group[at], dtype=pl.Int64),
             pl.Series(LIVE, after >= 0, dtype=pl.Boolean),
             gather(values, after).alias("v0"),
         )
@@ -173,14 +207,3 @@ class Top(HasFinal):
             for name, kind in pl.Series(dtype=self.result).struct.schema.items()
         )
         return pl.select(pl.struct(fields)).to_series()
-
-
-def _is_last(moves: Moves, events: GroupEvents, changed: Bools) -> Bools:
-    """Whether a change is the last one of its rank, and the rank shows a row after it or before the micro-batch."""
-    group = events.group[moves.at]
-    places = np.flatnonzero(changed)
-    last = np.zeros(len(changed), dtype=bool)
-    order = np.lexsort((moves.place[places], group[places]))
-    places = places[order]
-    last[places[ends(group[places], moves.place[places])]] = True
-    return last & ((moves.after >= 0) | (moves.place < events.remembered(ROWS)[group]))
