@@ -50,7 +50,7 @@ def main() -> None:
     spark.sparkContext.setLogLevel("ERROR")
     spark.conf.set("spark.sql.session.timeZone", "UTC")  # the zone in which the README shows times
 
-    # The README shows the lines from here to `ts.start`.
+    # The README shows the lines from here to `awaitTermination`.
     position = "position_id int, ticker string, amount int, op string, at timestamp"
     log = ts.from_files(spark, "logs/positions", "json", position)
     positions = ts.table(log, "position_id", timestamp="at", apply_as_deletes="op = 'd'", name="positions")
@@ -62,10 +62,10 @@ def main() -> None:
         how="left",
         select=lambda p, t: [p.ticker, p.amount, t.price, (p.amount * t.price).alias("worth")],
     )
-    query = ts.start(holdings.to(ts.to_files("out/holdings")), checkpoint="out/checkpoint")
+    outputs = holdings.to(ts.to_files("out/holdings"))
+    query = ts.start(outputs, checkpoint="out/checkpoint", trigger={"availableNow": True})
+    query.awaitTermination()
 
-    query.processAllAvailable()
-    query.stop()
     holdings.explain()
     changes = spark.read.parquet("out/holdings").orderBy("_order")
     changes.drop("_order", "micro_batch").show(truncate=False)

@@ -54,13 +54,11 @@ class Program:
         return self.shown(printed.getvalue())
 
     def run_first_page(self, code: str) -> None:
-        """Write the logs of the README's program, run it, and let its query work off all that is there."""
+        """Write the logs of the README's program, and run it: its query ends when it has read all that is there."""
         with chdir(self.directory):
             ten_lines.write_log("positions", ten_lines.POSITIONS)
             ten_lines.write_log("tickers", ten_lines.TICKERS)
             self.run(code)
-        self.names["query"].processAllAvailable()
-        self.names["query"].stop()
 
     def shown(self, output: str) -> str:
         """Return an output as a page shows it: paths are relative, and lines end with their last letter."""

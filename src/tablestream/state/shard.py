@@ -195,23 +195,27 @@ def plan_changed(old: str, new: str) -> PlanChangedError:
 
 
 def _difference(old: str, new: str) -> str:
-    r"""What differs between two plans. A change that stands in several places is shown at the first.
+    r"""What differs between two plans. A line that stands in several places is shown at the first.
 
     A fact of a table stands in each round that reads it.
 
     Examples
     --------
-    >>> print(_difference("round 1\n  a\nround 2\n  a", "round 1\n  b\nround 2\n  b"))
+    >>> print(_difference("round 1\n  a\nround 2\n  a\n  c", "round 1\n  b\nround 2\n  b"))
     --- plan in the checkpoint
     +++ plan started now
     @@ -2 +2 @@
     -  a
     +  b
+    @@ -4,2 +4 @@
+    -  c
     """
     names = "plan in the checkpoint", "plan started now"
     lines = list(difflib.unified_diff(old.splitlines(), new.splitlines(), *names, lineterm="", n=0))
-    shown: dict[str, str] = {}
+    shown, seen = lines[:2], set[str]()
     for hunk in "\n".join(lines).split("\n@@ ")[1:]:
-        _, _, changed = hunk.partition("\n")
-        shown.setdefault(changed, f"@@ {hunk}")
-    return "\n".join([*lines[:2], *shown.values()])
+        place, *changed = hunk.split("\n")
+        first = [line for line in changed if line not in seen]
+        shown += [f"@@ {place}", *first] if first else []
+        seen.update(first)
+    return "\n".join(shown)
