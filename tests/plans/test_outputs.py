@@ -53,6 +53,8 @@ NATIVE = [
     "groups that stay when empty",
     "groups of A foreign key inner B, counted",
     "groups of groups that delete",
+    "A by another key",
+    "A by another key of two parts, in an order",
 ]
 OTHER = [
     "foreign key inner",

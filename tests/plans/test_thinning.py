@@ -22,6 +22,7 @@ from tests.plans.tables import (
     Record,
     counted,
     filtered,
+    first_of_key,
     foreign_key_join,
     grouped,
     key_join,
@@ -48,6 +49,7 @@ ONWARD: dict[str, Callable[[], Node]] = {
     "pointed at": lambda: foreign_key_join(source("others"), GROUPS, "inner"),
     "pointing": lambda: foreign_key_join(GROUPS, PARENTS, "left", lambda value, _: value[0]),
     "ranked": lambda: topped(GROUPS, lambda value, _: value[-1]),
+    "rekeyed": lambda: first_of_key(GROUPS, lambda value, _: value[-1]),
     "kept": lambda: materialized(GROUPS),
 }
 

@@ -139,7 +139,7 @@ class Top(CanBeThin):
             changes = changes.with_columns(pl.col(_GROUP) + events.group[begin : begin + 1].sum())
             held = self._last(changes if held is None else pl.concat([held, changes]))
         if held is not None:
-            was = pl.Series(rows)[held[_GROUP]] >= held[self._rank]
+            was = pl.Series(rows)[held[_GROUP]] >= held[NUMBER]
             shown = held.filter(held[LIVE] | was) if self.final else held
             yield Emission(0, shown.drop(_GROUP))
 
@@ -160,7 +160,7 @@ class Top(CanBeThin):
 
     def _last(self, changes: pl.DataFrame) -> pl.DataFrame:
         """The last change of each rank; with `thin` also those that end one."""
-        last = changes.select(pl.struct(_GROUP, self._rank).is_last_distinct()).to_series()
+        last = changes.select(pl.struct(_GROUP, NUMBER).is_last_distinct()).to_series()
         return changes.filter(last | ~changes[LIVE] if self.thin else last)
 
     def recalled(self, trace: Callable[[str], Trace]) -> Iterator[pl.DataFrame]:
