@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from pyspark.errors import AnalysisException, StreamingQueryException
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
 import tablestream as ts
 from tablestream.connectors.delta import TXN_APP_ID, TXN_VERSION, DeltaMode, DeltaSink, to_delta
@@ -305,6 +306,63 @@ def test_every_change_is_appended_once(delta_spark: SparkSession, tmp_path: Path
     assert [tuple(row) for row in in_order] == [("x", "upsert"), (None, "delete"), ("y", "upsert")]
 
 
+NAMES = [
+    "unit price",
+    "a,b",
+    'say "x"; (y)',
+    "it's",
+    "a.b",
+    "{x}",
+    "tab\t",
+    "line\n",
+    "=",
+    "a`b",
+    "",
+    "select",
+    "x" * 300,
+]
+
+
+@pytest.mark.parametrize("mode", ["table", "changes"])
+def test_columns_can_have_any_name(delta_spark: SparkSession, tmp_path: Path, mode: DeltaMode) -> None:
+    """Also as a key, and inside a struct."""
+    sink = to_delta(tmp_path / "named", mode=mode).keyed_by(["unit price", "a.b"])
+    written = [changes(delta_spark, n, (1, "a", "x"), (2, "b", "y" if n == 0 else None)) for n in range(2)]
+    inner = F.struct(F.lit(1).alias("unit price")).alias("inner one")
+    keyed = [
+        F.col("k1").alias("unit price"),
+        F.col("`k.2`").alias("a.b"),
+        *(F.col(one) for one in CHANGE_COLUMNS),
+    ]
+    values = [F.col("v").alias(name) for name in NAMES if name not in {"unit price", "a.b"}]
+    frames = [frame.select(*keyed, *values, inner) for frame in written]
+    sink.check_types(delta_spark, frames[0].drop(*CHANGE_COLUMNS).schema)
+    for number, frame in enumerate(frames):
+        sink.write(frame, number, "named", "out")
+    sink.check_types(delta_spark, frames[0].drop(*CHANGE_COLUMNS).schema)
+    rows = delta_spark.read.format("delta").load(sink.path)
+    assert rows.count() == (1 if mode == "table" else 4)
+    assert {row["unit price"] for row in rows.select("`inner one`.`unit price`").collect()} == {1}
+
+
+def _struct(ddl: str) -> StructType:
+    made = StructType.fromDDL(ddl)
+    assert isinstance(made, StructType)
+    return made
+
+
+def test_names_that_no_delta_table_can_have_are_refused(delta_spark: SparkSession, tmp_path: Path) -> None:
+    sink = to_delta(tmp_path / "refused")
+    for ddl, why in (
+        ("id int, ID int", "'id' and 'ID' are one name to Delta"),
+        ("id int, s array<struct<a: int, A: int>>", "'a' and 'A' are one name"),
+        ("id int, _Row_id_ int", "MERGE has a column '_Row_id_' of its own"),
+    ):
+        with pytest.raises(ArgumentError, match=why):
+            sink.check_types(delta_spark, _struct(ddl))
+    to_delta(tmp_path / "log", mode="changes").check_types(delta_spark, _struct("id int, _row_id_ int"))
+
+
 def test_arguments_that_are_refused() -> None:
     with pytest.raises(ArgumentError, match="merge"):
         to_delta("out", mode="merge")  # type: ignore[arg-type]
@@ -337,9 +395,9 @@ def test_the_setting_for_the_tasks_that_list_files_is_that_of_shuffles(
     seen = []
     append = DeltaSink._append
 
-    def spy(self: DeltaSink, rows: DataFrame, app_id: str, version: int) -> None:
+    def spy(self: DeltaSink, rows: DataFrame, app_id: str, version: int, *, creates: bool) -> None:
         seen.append(session.conf.get(listing))
-        append(self, rows, app_id, version)
+        append(self, rows, app_id, version, creates=creates)
 
     monkeypatch.setattr(DeltaSink, "_append", spy)
     table = Target(session, to_delta(tmp_path / "table"))

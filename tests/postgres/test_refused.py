@@ -12,12 +12,15 @@ from pyspark.sql import types as T
 
 import tablestream as ts
 from tablestream.connectors.postgres_sql import TableName
+from tablestream.connectors.postgres_table import described, missing
 from tablestream.errors import ArgumentError, DatabaseError, PlanError
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from tests.postgres.database import Database
 
-KEY = T.StructType().add("id", T.LongType())
+KEY = T.StructType().add("id", T.LongType(), nullable=False)
 VALUE = T.StructType().add("name", T.StringType()).add("price", T.DecimalType(10, 2))
 FITS = '"id" bigint NOT NULL, "name" text, "price" numeric(10,2), PRIMARY KEY ("id")'
 SECRET = "Hidden-0815"  # noqa: S105 - of nobody
@@ -148,6 +151,30 @@ def test_names_are_taken_as_they_are(database: Database) -> None:
     with psycopg.connect(database.conninfo) as connection:
         marked = [connection.execute(statements.mark(), ("q", "%", n)).fetchone() for n in (1, 1, 2, 0)]
     assert marked == [(1,), None, (1,), None]
+
+
+def test_a_server_that_has_no_unique_key_over_nulls_creates_no_such_table() -> None:
+    """Its user can still create one without nulls."""
+    key = T.StructType().add("id", T.LongType()).add("at", T.DateType(), nullable=False)
+    wanted = described(TableName.of("t"), "public", key, VALUE, None)
+    assert missing(wanted, 150_000, create=True) == wanted
+    assert wanted.create_table().endswith('"at" date NOT NULL, "name" text, "price" numeric(10,2),'
+                                          ' UNIQUE NULLS NOT DISTINCT ("id", "at"))')  # fmt: skip
+    with pytest.raises(
+        PlanError, match="'id' can be null, and PostgreSQL 14 has no unique key over nulls"
+    ) as refused:
+        missing(wanted, 140_009, create=True)
+    assert refused.value.hint.endswith('PRIMARY KEY ("id", "at"))')
+    with pytest.raises(PlanError, match=r"There is no table public\.t.* PRIMARY KEY"):
+        missing(wanted, 140_009, create=False)
+
+
+def test_a_column_that_every_table_has_is_refused(spark: SparkSession) -> None:
+    sink = ts.to_postgres("t", "host=x")
+    sink.check(spark, ["Xmin", "oid", "select", " "])
+    for name in ("xmin", "ctid", "", "\u00e9" * 32):
+        with pytest.raises(ArgumentError, match="cannot be a"):
+            sink.check(spark, ["v", name])
 
 
 @pytest.mark.parametrize("text", ["", ".", "a.", ".b", "a.b.c", '"a"b.c', "a\0b", "x" * 64, None])

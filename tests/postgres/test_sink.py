@@ -223,6 +223,28 @@ def test_a_table_is_created_on_demand_by_the_first_micro_batch(
     assert target.rows() == [(1, "a", "x", START)]
 
 
+@WAYS
+def test_a_created_table_has_one_row_for_a_key_with_nulls(
+    spark: SparkSession, database: Database, inline_bytes: int
+) -> None:
+    target = Target(database, changes(spark, 0), inline_bytes, create=True)
+    target.write(changes(spark, 0, (None, "a", "x"), (None, None, "y"), (1, "a", "z")), 0, query="nulls")
+    target.write(changes(spark, 1, (None, "a", "x2"), (None, None, None), (1, None, "new")), 1, query="nulls")
+    assert target.rows() == [(1, "a", "z"), (1, None, "new"), (None, "a", "x2")]
+    again = Target(database, changes(spark, 0), inline_bytes, create=True)
+    again.write(changes(spark, 2, (None, "a", None), (1, None, "newer")), 2, query="nulls")
+    assert target.rows() == [(1, "a", "z"), (1, None, "newer")]
+
+
+def test_a_created_table_may_have_no_columns_besides_its_key(spark: SparkSession, database: Database) -> None:
+    target = Target(database, changes(spark, 0).drop("v"), 0, create=True)
+    target.write(
+        changes(spark, 0, (None, "a", "x"), (2, None, "x"), (3, "c", "x")).drop("v"), 0, query="keys"
+    )
+    target.write(changes(spark, 1, (None, "a", "x"), (2, None, None)).drop("v"), 1, query="keys")
+    assert target.rows() == [(3, "c"), (None, "a")]
+
+
 def test_a_table_without_values_besides_its_key(spark: SparkSession, database: Database) -> None:
     database.run('CREATE TABLE out (k1 int, "k.2" text, extra text DEFAULT \'e\', PRIMARY KEY ("k.2", k1))')
     target = Target(database, changes(spark, 0).drop("v"), 0)

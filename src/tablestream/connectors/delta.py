@@ -12,6 +12,8 @@ from pyspark.sql import Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, DecimalType, StringType, StructType
 
+from tablestream.calling import user_line
+from tablestream.connectors.delta_names import MAPPING, needs_mapping, why_refused
 from tablestream.connectors.delta_types import misfits
 from tablestream.connectors.sink import CHANGE_COLUMNS, CHANGE_TYPE, ORDER, KeyedSink, checked_path, quoted
 from tablestream.connectors.spark_place import check_writable, seen_by_spark
@@ -36,7 +38,7 @@ NO_TABLE = (
     "DELTA_PATH_DOES_NOT_EXIST",
     "DELTA_MISSING_DELTA_TABLE",
 )
-_RANK = "_tablestream_rank"
+_RANK = "__rank"  # no column of an output begins like this
 #: How many tasks list a table's files, which Delta does before each commit. Its default suits tables of many files.
 _LISTING_TASKS = "spark.databricks.delta.snapshotPartitions"
 _MOST_LISTING_TASKS = 50
@@ -73,8 +75,15 @@ class DeltaSink(KeyedSink):
     def check_types(self, spark: SparkSession, columns: StructType) -> None:
         """Refuse an existing table that lacks a column of the output, or does not hold all its values.
 
-        Delta itself refuses to append what does not fit a log.
+        Also refuse names that no table can have. Delta itself refuses to append what does not fit a log.
         """
+        why = why_refused(columns, merged=self.mode == "table")
+        if why is not None:
+            raise ArgumentError(
+                f"The output cannot be written to {self.target}: {why}.",
+                hint="Rename the column with select(...).",
+                where=user_line(),
+            )
         table = self._table(spark) if self.mode == "table" else None
         if table is not None:
             self._check_columns(spark, table.schema, columns)
@@ -88,13 +97,15 @@ class DeltaSink(KeyedSink):
             if table is None and micro_batch_id > 0 and known in _WRITTEN:
                 raise self._gone(spark)
             if self.mode == "changes":
-                self._append(changes, app_id, micro_batch_id)
+                self._append(changes, app_id, micro_batch_id, creates=table is None)
             else:
                 self._maintain(table, changes, app_id, micro_batch_id)
             _WRITTEN.add(known)
 
-    def _append(self, rows: DataFrame, app_id: str, version: int) -> None:
+    def _append(self, rows: DataFrame, app_id: str, version: int, *, creates: bool) -> None:
         marked = rows.write.format("delta").option("txnAppId", app_id).option("txnVersion", version)
+        if creates and needs_mapping(rows.schema):
+            marked = marked.options(**MAPPING)
         marked.mode("append").save(self.path)
 
     def _maintain(self, table: DataFrame | None, changes: DataFrame, app_id: str, version: int) -> None:
@@ -109,7 +120,7 @@ class DeltaSink(KeyedSink):
             )
         if table is None:
             rows = _last_changes(changes, self.key_columns).filter(F.col(CHANGE_TYPE) != "delete")
-            self._append(rows.drop(*CHANGE_COLUMNS), app_id, version)
+            self._append(rows.drop(*CHANGE_COLUMNS), app_id, version, creates=True)
             return
         self._check_columns(changes.sparkSession, table.schema, changes.schema)
         if not changes.isEmpty():
@@ -181,7 +192,7 @@ def to_delta(path: str | os.PathLike[str], *, mode: DeltaMode = "table") -> Delt
     ------
     ArgumentError
         The mode is unknown, or the path is empty or contains a password. When the query starts: on a local master,
-        nothing can be created at a local path.
+        nothing can be created at a local path; Delta cannot have the names of the columns.
     SessionSettingError
         When the query starts: the session lacks Delta Lake.
     PlanError
@@ -195,6 +206,9 @@ def to_delta(path: str | os.PathLike[str], *, mode: DeltaMode = "table") -> Delt
     Delta skips one that it has seen. For MERGE, Delta takes both from the session's settings only, so they are set
     while it runs, in the session that Spark keeps for the query. A new checkpoint is a new query: its changes are
     merged into, or appended to, the existing table.
+
+    If a name has a blank or one of the characters ``,;{}()=``, the table is created with Delta's column mapping, which
+    its readers must know (Delta's reader version 2). Names that differ only in upper and lower case are refused.
 
     A micro-batch without changes commits nothing once the table exists.
 

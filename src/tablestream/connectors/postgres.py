@@ -43,11 +43,19 @@ from tablestream.connectors.postgres_sql import (
     Statements,
     TableName,
     checked,
+    checked_column,
     copy_into,
     quoted,
 )
 from tablestream.connectors.postgres_staging import RESULT, Task, staged
-from tablestream.connectors.postgres_table import described, fitted, look_at, no_table, table_gone
+from tablestream.connectors.postgres_table import (
+    described,
+    fitted,
+    look_at,
+    missing,
+    no_table,
+    table_gone,
+)
 from tablestream.connectors.sink import CHANGE_TYPE, LATEST, NUMBER, ORDER, TIMESTAMP, KeyedSink
 from tablestream.connectors.sink import quoted as spark_quoted
 from tablestream.errors import ArgumentError, DatabaseError, PlanError
@@ -88,7 +96,7 @@ class PostgresSink(KeyedSink):
     def check(self, spark: SparkSession, columns: Sequence[str]) -> None:  # noqa: ARG002 (every session will do)
         """Refuse names that PostgreSQL cannot have."""
         for name in columns:
-            checked(name)
+            checked_column(name)
 
     def shaped(self, key: StructType, value: StructType, *, records: bool) -> Self:
         """Return the same sink with the statements for its table, which has to fit."""
@@ -104,11 +112,11 @@ class PostgresSink(KeyedSink):
             for schema in {self.table.schema, self.marks_schema}:
                 if connection.execute(_SCHEMA, (schema,)).fetchone() is None:
                     raise PlanError(f"There is no schema {schema!r}.", hint=f"CREATE SCHEMA {quoted(schema)}")
-            table = look_at(connection, self.table)
-        if table is None and not self.create:
-            raise no_table(wanted)
-        statements = wanted if table is None else fitted(wanted, table, kinds)
-        return replace(self, kinds=kinds, statements=statements)
+            table, version = look_at(connection, self.table), connection.info.server_version
+        found = (
+            missing(wanted, version, create=self.create) if table is None else fitted(wanted, table, kinds)
+        )
+        return replace(self, kinds=kinds, statements=found)
 
     def write(self, changes: DataFrame, micro_batch_id: int, query_id: str, output_name: str) -> None:  # noqa: ARG002 (it may change; the target may not)
         """Write one micro-batch in one transaction, which also writes its mark."""
@@ -250,7 +258,8 @@ def to_postgres(
         which then have to be on every machine.
     create
         Whether the output's first micro-batch creates the table if it does not exist, with the output's key as its
-        primary key.
+        primary key; if the key can be null, as that of a group or an outer join by a foreign key, with ``UNIQUE NULLS
+        NOT DISTINCT``.
     soft_delete
         A column that a delete sets, instead of removing the row: with type ``timestamptz`` to the time of the
         change, with ``boolean`` to true. A key that comes back gets null or false again.

@@ -20,6 +20,7 @@ STAGE = "tablestream_stage"
 EXTRA = (("gone", "boolean"), ("at", "timestamp with time zone"), ("n", "bigint"))
 
 _LONGEST_NAME = 63
+_OF_EVERY_TABLE = ("tableoid", "xmin", "cmin", "xmax", "cmax", "ctid")
 _PART = r'"(?:[^"]|"")+"|[^".]+'
 _NAME = re.compile(rf"(?:(?P<schema>{_PART})\.)?(?P<table>{_PART})")
 
@@ -79,6 +80,23 @@ def checked(name: str) -> str:
             where=user_line(),
         )
     return name
+
+
+def checked_column(name: str) -> str:
+    """Refuse what PostgreSQL cannot have as the name of a column.
+
+    Raises
+    ------
+    ArgumentError
+        It is no name (see `checked`), or that of a column that every table has.
+    """
+    if name in _OF_EVERY_TABLE:
+        raise ArgumentError(
+            f"{name!r} cannot be a column in PostgreSQL, where every table has one of this name.",
+            hint="Rename the column with select(...).",
+            where=user_line(),
+        )
+    return checked(name)
 
 
 def quoted(name: str) -> str:
@@ -159,12 +177,16 @@ class Statements:
         return f"{quoted(self.marks_schema)}.{quoted(MARKS)}"
 
     def create_table(self) -> str:
-        """The table itself, as it is created."""
-        lines = [f"{quoted(one.name)} {one.type}{' NOT NULL' if one.is_key else ''}" for one in self.columns]
+        """The table itself, as it is created: nulls in its key are equal."""
+        lines = [
+            f"{quoted(one.name)} {one.type}{'' if one.nullable else ' NOT NULL'}" for one in self.columns
+        ]
         if self.soft_delete is not None:
             lines.append(f"{quoted(self.soft_delete.name)} {self.soft_delete.type}")
         keys = ", ".join(quoted(one.name) for one in self.columns if one.is_key)
-        return f"CREATE TABLE {self.target.sql} ({', '.join(lines)}, PRIMARY KEY ({keys}))"
+        can_be_null = any(one.nullable for one in self.columns if one.is_key)
+        unique = "UNIQUE NULLS NOT DISTINCT" if can_be_null else "PRIMARY KEY"
+        return f"CREATE TABLE {self.target.sql} ({', '.join(lines)}, {unique} ({keys}))"
 
     def create_marks(self) -> str:
         """The table of the marks, if it is missing."""

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 _SOFT_TYPES = ("timestamp with time zone", "boolean")
+#: The first version in which nulls can be equal in a unique key, as libpq tells it.
+_NULLS_NOT_DISTINCT = 150_000
 _TABLE = """
 SELECT c.oid::bigint, c.relkind::text FROM pg_catalog.pg_class c
   JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = %s AND c.relname = %s
@@ -100,7 +102,7 @@ def described(
             hint="Name another column of the table, or exclude this one with select(...).",
         )
     columns = tuple(
-        Column(one.name, created_as(one.dataType, one.name), is_key, nullable=not is_key)
+        Column(one.name, created_as(one.dataType, one.name), is_key, nullable=one.nullable or not is_key)
         for one, is_key in fields
     )
     soft = None if soft_delete is None else SoftDelete(soft_delete, _SOFT_TYPES[0])
@@ -143,6 +145,36 @@ class _Refusal:
     def __call__(self, why: str, hint: str = "") -> PlanError:
         usual = f"A table that fits: {self.wanted.create_table()}"
         return PlanError(f"The table {self.wanted.target} {why}.", hint=hint or usual)
+
+
+def missing(wanted: Statements, server_version: int, *, create: bool) -> Statements:
+    """Return the statements for a table that does not exist, or refuse it.
+
+    Parameters
+    ----------
+    server_version
+        As libpq tells it: 150004 for 15.4. Only from 15 on can a key with nulls be unique.
+    create
+        Whether the table may be created.
+
+    Raises
+    ------
+    PlanError
+        It may not, or the server cannot have it.
+    """
+    nullable = [one.name for one in wanted.columns if one.is_key and one.nullable]
+    if not nullable or server_version >= _NULLS_NOT_DISTINCT:
+        if not create:
+            raise no_table(wanted)
+        return wanted
+    without = replace(wanted, columns=tuple(replace(one, nullable=not one.is_key) for one in wanted.columns))
+    if not create:
+        raise no_table(without)
+    raise PlanError(
+        f"The key column {nullable[0]!r} can be null, and PostgreSQL {server_version // 10_000} has no unique key over"
+        f" nulls: the table {wanted.target} cannot be created.",
+        hint=f"Use PostgreSQL 15. If no key is null, create it yourself: {without.create_table()}",
+    )
 
 
 def no_table(wanted: Statements) -> PlanError:

@@ -15,7 +15,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
-from pyspark.sql.types import StructType, TimestampType
+from pyspark.sql.types import StructField, StructType, TimestampType
 
 from tablestream.arguments import checked_name
 from tablestream.calling import user_line
@@ -38,6 +38,7 @@ from tablestream.spark.session import configured
 from tablestream.spark.stored_plan import check_plan
 from tablestream.topology.graph import history_of
 from tablestream.topology.nodes import Node
+from tablestream.topology.nulls import nullable_key
 from tablestream.values import schema_of
 
 if TYPE_CHECKING:
@@ -410,7 +411,13 @@ def _types(output: OutputRequest) -> tuple[StructType, StructType]:
     """The key and value columns of an output's changes, without those that the library adds."""
     if output.spec.rejected:
         return StructType(), _REJECTED
-    return schema_of(output.node.key), schema_of(output.node.value)
+    key = StructType(
+        [
+            StructField(one.name, one.dataType, can_be_null)
+            for one, can_be_null in zip(schema_of(output.node.key), nullable_key(output.node), strict=True)
+        ]
+    )
+    return key, schema_of(output.node.value)
 
 
 def _keyed(output: OutputRequest) -> Sink:

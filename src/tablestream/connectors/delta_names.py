@@ -1,0 +1,64 @@
+"""Which names the columns of a Delta table can have.
+
+=============================================  ====================================================================
+names                                          what follows
+=============================================  ====================================================================
+with one of the characters `` ,;{}()=``,       the table is created with column mapping, in which Delta takes them
+a tab or a line break, also inside structs
+that differ only in upper and lower case       refused when the query starts: they are one name to Delta
+that Delta's MERGE gives to its own columns    refused when the query starts, for a maintained table
+=============================================  ====================================================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pyspark.sql import types as T
+
+#: What a table that needs it is created with.
+MAPPING = {"delta.columnMapping.mode": "name"}
+
+_MAPPED = frozenset(" ,;{}()\n\t=")
+_OF_MERGE = frozenset(
+    {"_row_id_", "_file_name_", "_target_row_index_", "_condition_", "_row_dropped_", "_setter_"}
+    | {"_source_row_present_", "_target_row_present_"}
+)
+
+
+def needs_mapping(columns: T.StructType) -> bool:
+    """Whether Delta takes a name only with column mapping.
+
+    Examples
+    --------
+    >>> [needs_mapping(T.StructType().add(name, T.DoubleType())) for name in ("price", "unit price")]
+    [False, True]
+    """
+    return any(_MAPPED & {*name} for struct in _structs(columns) for name in struct.names)
+
+
+def why_refused(columns: T.StructType, *, merged: bool) -> str | None:
+    """Say why a table cannot have these columns; None if it can. `merged`: it is maintained by MERGE."""
+    taken = [name for name in columns.names if merged and name.lower() in _OF_MERGE]
+    if taken:
+        return f"Delta's MERGE has a column {taken[0]!r} of its own"
+    for struct in _structs(columns):
+        names = [name.lower() for name in struct.names]
+        twice = [name for name in struct.names if names.count(name.lower()) > 1]
+        if twice:
+            return f"{twice[0]!r} and {twice[1]!r} are one name to Delta"
+    return None
+
+
+def _structs(kind: T.DataType) -> Iterator[T.StructType]:
+    """A type and those inside it, as far as they are structs."""
+    inside: list[T.DataType] = []
+    if isinstance(kind, T.StructType):
+        yield kind
+        inside = [one.dataType for one in kind.fields]
+    elif isinstance(kind, T.ArrayType):
+        inside = [kind.elementType]
+    elif isinstance(kind, T.MapType):
+        inside = [kind.keyType, kind.valueType]
+    for one in inside:
+        yield from _structs(one)
