@@ -14,6 +14,10 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+    from tablestream.topology.nodes import How
+
+HOWS: tuple[How, ...] = ("inner", "left", "right", "outer")
+
 
 def test_which_parts_of_a_key_can_be_null(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "log").mkdir()
@@ -23,7 +27,12 @@ def test_which_parts_of_a_key_can_be_null(spark: SparkSession, tmp_path: Path) -
     groups = source.group_by("g").count()
     per_group = ts.table(log, "g", columns=["n"], timestamp=at, name="per_group")
     counts = groups.select(F.col("count").alias("c"))
-    both = {"select": lambda left, right: [F.coalesce(left.c, right.n).alias("c")]}
+    joined = {
+        how: counts.join(
+            per_group, how=how, select=lambda left, right: [F.coalesce(left.c, right.n).alias("c")]
+        )
+        for how in HOWS
+    }
     found = {
         "": [
             source,
@@ -34,12 +43,12 @@ def test_which_parts_of_a_key_can_be_null(spark: SparkSession, tmp_path: Path) -
         "g": [
             groups,
             counts,
-            counts.join(per_group, how="left", **both),
-            counts.join(per_group, how="outer", **both),
+            joined["left"],
+            joined["outer"],
         ],
-        "no": [counts.join(per_group, how="inner", **both), counts.join(per_group, how="right", **both)],
+        "no": [joined["inner"], joined["right"]],
         "group, not rank": [source.group_by("g").top(1, "n")],
-        "all": [source.join(other, on="n", how=how, suffixes=("", "_2")) for how in ("right", "outer")],
+        "all": [source.join(other, on="n", how=how, suffixes=("", "_2")) for how in HOWS[2:]],
         "many's": [source.one_to_many(other.select("g"), on="g", how="left", suffixes=("", "_2"))],
         "none": [source.one_to_many(other.select("g"), on="g", suffixes=("", "_2"))],
     }
