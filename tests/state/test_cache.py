@@ -8,7 +8,6 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -86,6 +85,36 @@ def test_a_directory_that_others_could_write_to_is_closed_and_not_trusted(tmp_pa
     assert tmp_path.stat().st_mode & 0o777 == 0o700
     cache.open(NAME, lambda: ROWS)
     assert cache.rebuilds == 1
+
+
+def test_a_directory_that_was_made_anew_is_not_the_one_that_was_looked_at(tmp_path: Path) -> None:
+    """Another user may make it, once it is deleted, and put chunks with right checksums into it."""
+    place, forged = tmp_path / "cache", frame({("forged", 0): 1})
+    cache = RunCache(place)
+    cache.put(NAME, ROWS)
+    shutil.rmtree(place)
+    RunCache(tmp_path / "theirs").put(NAME, forged)
+    (tmp_path / "theirs").rename(place)
+    place.chmod(0o777)
+    for rebuilt in (1, 2):
+        assert cache.open(NAME, lambda: ROWS).equals(ROWS)
+        assert cache.rebuilds == rebuilt
+        cache.discard(NAME)
+    assert place.stat().st_mode & 0o777 == 0o700
+    cache.put(NAME, ROWS)
+    assert RunCache(place).open(NAME, never).equals(ROWS)
+
+
+@pytest.mark.parametrize("opened", [False, True], ids=["new", "mapped"])
+def test_a_file_that_others_could_write_to_is_not_read(tmp_path: Path, *, opened: bool) -> None:
+    cache = RunCache(tmp_path)
+    cache.put(NAME, ROWS)
+    if opened:
+        cache.open(NAME, never)
+    file_of(tmp_path).chmod(0o620)
+    assert cache.open(NAME, lambda: ROWS).equals(ROWS)
+    assert cache.rebuilds == 1
+    assert file_of(tmp_path).stat().st_mode & 0o777 == 0o600
 
 
 @pytest.mark.parametrize("kind", ["link", "file", "foreign"])
@@ -214,7 +243,7 @@ def test_a_file_in_use_is_touched_and_checked_once_a_minute(
 
 
 @pytest.mark.parametrize("reason", [errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EROFS, errno.EIO])
-@pytest.mark.parametrize("where", ["mkstemp", "replace"])
+@pytest.mark.parametrize("where", ["open", "replace"])
 def test_a_disk_that_is_full_or_takes_nothing_means_memory_and_is_told_once(
     tmp_path: Path, where: str, reason: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -223,7 +252,7 @@ def test_a_disk_that_is_full_or_takes_nothing_means_memory_and_is_told_once(
 
     cache = RunCache(tmp_path)
     with monkeypatch.context() as patching:
-        patching.setattr(tempfile if where == "mkstemp" else Path, where, refuse)
+        patching.setattr(os, where, refuse)
         cache.put(NAME, ROWS)
         assert cache.open(NAME, never).equals(ROWS)
         assert cache.open(name(1), lambda: ROWS).equals(ROWS)
@@ -244,8 +273,8 @@ def test_what_the_memory_cannot_keep_either_comes_from_the_state(
     def full(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(tempfile, "mkstemp", full)
     cache = RunCache(tmp_path, memory_bytes=10)
+    monkeypatch.setattr(os, "replace", full)
     for _ in range(3):
         assert cache.open(NAME, lambda: ROWS).equals(ROWS)
     assert cache.rebuilds == 3

@@ -5,6 +5,10 @@ and has a CRC-32 of the rest, an uncompressed Arrow IPC file. The whole file is 
 it, and again whenever the file's identity (device, inode, size, times of change) differs from the one that was
 checked. If a file is wrong, missing, unreadable or not writable, the chunk is decoded from the state of record again.
 
+Nobody else's files are trusted: a checksum tells damage, not malice. The directory is opened once, as one that belongs
+to this user alone, and files are opened within what was opened, whatever its path names later. A file that another
+user owns or could write to is not read.
+
 Several processes may share a directory. Files appear by rename, complete, and are never changed. Removing a file that
 another process has mapped does not disturb that process. One instance belongs to one thread. Only one fault cannot be
 survived: a file that is truncated during the milliseconds in which rows are gathered from it. The kernel then ends
@@ -17,9 +21,10 @@ import contextlib
 import logging
 import mmap
 import os
+import secrets
 import stat
-import tempfile
 import time
+import weakref
 import zlib
 from collections import OrderedDict
 from dataclasses import dataclass
@@ -39,6 +44,9 @@ _MAGIC = b"TSCHUNK1"
 _HEADER_SIZE_BYTES = 64  # aligns the columns after it
 _SUFFIX = ".chunk"
 _TEMPORARY = ".writing-"
+_NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+#: What other users may do to a file.
+_OF_OTHERS = stat.S_IRWXG | stat.S_IRWXO
 _MAPPED_FILES = 128  # each one holds a file descriptor
 _REMEMBERED_CHECKS = 4096
 _TOUCH_AFTER_S = 60.0
@@ -160,6 +168,8 @@ class RunCache:
         self, directory: str | Path, max_bytes: int = 4 * 1024**3, memory_bytes: int = 64 * 1024**2
     ) -> None:
         self._directory = Path(directory)
+        self._opened: int | None = None  # the directory, if it can be used
+        self._close: Callable[[], object] = lambda: None
         self._max_bytes = max_bytes
         self._memory = MemoryCache(memory_bytes)
         self._mapped: OrderedDict[str, _Mapped] = OrderedDict()
@@ -168,9 +178,8 @@ class RunCache:
         self._used_bytes = 0  # at that scan
         self.rebuilds = 0
         self._logged = False  # whether the disk's refusal was logged
-        self._usable = self._prepare()
-        if self._usable:
-            self._scan()
+        self._prepare()
+        self._scan()
 
     def open(self, checksum: str, rebuild: Callable[[], pl.DataFrame]) -> pl.DataFrame:
         """See `ChunkCache`."""
@@ -192,11 +201,9 @@ class RunCache:
         """See `ChunkCache`."""
         self._memory.discard(checksum)
         self._forget(checksum)
-        with contextlib.suppress(OSError):
-            self._path(checksum).unlink()
-
-    def _path(self, checksum: str) -> Path:
-        return self._directory / (checksum + _SUFFIX)
+        if self._opened is not None:
+            with contextlib.suppress(OSError):
+                os.unlink(checksum + _SUFFIX, dir_fd=self._opened)
 
     def _forget(self, checksum: str) -> None:
         self._mapped.pop(checksum, None)
@@ -206,25 +213,28 @@ class RunCache:
 
     def _find(self, checksum: str) -> pl.DataFrame | None:
         """Return the chunk from its file, if there is one and it is intact."""
-        path = self._path(checksum)
+        if self._opened is None:
+            return None
+        name = checksum + _SUFFIX
         try:
             held = self._mapped.get(checksum)
             if held is not None and time.monotonic() >= held.touch_at_s:
                 self._forget(checksum)
-            unchanged = _Identity.of(path.stat()) == self._checked.get(checksum)
+            status = os.stat(name, dir_fd=self._opened, follow_symlinks=False)
+            unchanged = _Identity.of(status) == self._checked.get(checksum)
             if not unchanged or checksum not in self._mapped:
-                self._map(checksum, path)
+                self._map(checksum, name)
         except OSError:
             self._forget(checksum)
             return None
         except ValueError as problem:  # pyarrow's format errors are ValueErrors, too
-            _LOG.warning("Cached chunk %s is damaged and will be rebuilt: %s", path.name, problem)
+            _LOG.warning("Cached chunk %s is damaged and will be rebuilt: %s", name, problem)
             self.discard(checksum)
             return None
         self._mapped.move_to_end(checksum)
         return self._mapped[checksum].frame
 
-    def _map(self, checksum: str, path: Path) -> None:
+    def _map(self, checksum: str, name: str) -> None:
         """Map a file, and check it in full unless it is, unchanged, the one that this process wrote.
 
         A file in use is checked again, and touched, once a minute. Its access time orders eviction, whatever the mount
@@ -232,9 +242,12 @@ class RunCache:
         """
         self._mapped.pop(checksum, None)
         written = self._checked.pop(checksum, None)
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        descriptor = os.open(name, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW, dir_fd=self._opened)
         try:
-            identity = _Identity.of(os.fstat(descriptor))
+            status = os.fstat(descriptor)
+            if status.st_uid != os.geteuid() or status.st_mode & _OF_OTHERS:
+                raise ValueError("it is not a file of this user alone")
+            identity = _Identity.of(status)
             if identity != written:
                 os.utime(descriptor, ns=(time.time_ns(), identity.modified_ns))
                 identity = _Identity.of(os.fstat(descriptor))
@@ -253,12 +266,12 @@ class RunCache:
 
     def _write(self, checksum: str, frame: pl.DataFrame) -> bool:
         """Write a file, completely or not at all."""
-        if not self._usable:
+        if self._opened is None:
             return False
         try:
-            return self._write_file(checksum, frame)
+            return self._write_file(checksum, frame, self._opened)
         except FileNotFoundError:  # the directory itself was deleted
-            self._usable = self._prepare()
+            self._prepare()
         except OSError as problem:
             if not self._logged:
                 _LOG.warning(
@@ -269,23 +282,24 @@ class RunCache:
             self._logged = True
         return False
 
-    def _write_file(self, checksum: str, frame: pl.DataFrame) -> bool:
+    def _write_file(self, checksum: str, frame: pl.DataFrame, directory: int) -> bool:
         body = _encode(frame)
         size_bytes = _HEADER_SIZE_BYTES + len(body)
         if size_bytes > self._max_bytes:
             return False
-        descriptor, temporary = tempfile.mkstemp(prefix=_TEMPORARY, dir=self._directory)  # with mode 0600
+        name, temporary = checksum + _SUFFIX, _TEMPORARY + secrets.token_hex(8)
+        descriptor = os.open(temporary, _NEW_FILE, 0o600, dir_fd=directory)
         try:
             with os.fdopen(descriptor, "wb") as file:
                 file.write(_header(checksum, zlib.crc32(body)))
                 file.write(body)
-            Path(temporary).replace(self._path(checksum))
+            os.replace(temporary, name, src_dir_fd=directory, dst_dir_fd=directory)
         except OSError:
             with contextlib.suppress(OSError):
-                Path(temporary).unlink()
+                os.unlink(temporary, dir_fd=directory)
             raise
         self._forget(checksum)
-        self._checked[checksum] = _Identity.of(self._path(checksum).stat())
+        self._checked[checksum] = _Identity.of(os.stat(name, dir_fd=directory, follow_symlinks=False))
         while len(self._checked) > _REMEMBERED_CHECKS:
             self._checked.popitem(last=False)
         self._account(size_bytes)
@@ -300,44 +314,47 @@ class RunCache:
 
     # The directory
 
-    def _prepare(self) -> bool:
-        """Create the directory, or make sure that it belongs to this user alone."""
+    def _prepare(self) -> None:
+        """Create the directory, or make sure that it belongs to this user alone, and open it."""
+        self._close()
+        self._opened = None
         try:
             self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-            status = self._directory.lstat()
-            problem = None if _is_own_directory(status) else "it is not a directory of this user"
-            if problem is None and stat.S_IMODE(status.st_mode) != 0o700:
-                self._directory.chmod(0o700)
-                for path in self._directory.glob(f"*{_SUFFIX}"):  # others could have written them
-                    path.unlink(missing_ok=True)
+            opened = os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            self._close = weakref.finalize(self, os.close, opened)
+            status = os.fstat(opened)
+            if status.st_uid != os.geteuid():
+                raise PermissionError("it is a directory of another user")
+            if stat.S_IMODE(status.st_mode) != 0o700:
+                os.fchmod(opened, 0o700)
+                with os.scandir(opened) as entries:
+                    for entry in entries:  # others could have written them
+                        os.unlink(entry.name, dir_fd=opened)
         except OSError as refusal:
-            problem = str(refusal)
-        if problem is not None:
-            _LOG.warning("Chunks stay in memory, because %s cannot be used: %s", self._directory, problem)
-        return problem is None
+            _LOG.warning("Chunks stay in memory, because %s cannot be used: %s", self._directory, refusal)
+            return
+        self._opened = opened
 
     def _scan(self) -> None:
         """Sum up the directory's size, and evict down to four fifths of the limit if it is exceeded."""
+        if self._opened is None:
+            return
         files = []
-        with contextlib.suppress(OSError), os.scandir(self._directory) as entries:
+        with contextlib.suppress(OSError), os.scandir(self._opened) as entries:
             for entry in entries:
                 with contextlib.suppress(OSError):
-                    files.append((entry.stat(follow_symlinks=False), entry.path))
+                    files.append((entry.stat(follow_symlinks=False), entry.name))
         abandoned_s = time.time() - _ABANDONED_AFTER_S
         total_bytes = sum(status.st_size for status, _ in files)
         over = total_bytes > self._max_bytes
-        for status, path in sorted(files, key=lambda file: file[0].st_atime_ns):
-            temporary = Path(path).name.startswith(_TEMPORARY)
+        for status, name in sorted(files, key=lambda file: file[0].st_atime_ns):
+            temporary = name.startswith(_TEMPORARY)
             evicted = over and not temporary and total_bytes > self._max_bytes * 4 // 5
             if evicted or (temporary and status.st_mtime < abandoned_s):
                 with contextlib.suppress(OSError):
-                    Path(path).unlink()
+                    os.unlink(name, dir_fd=self._opened)
                 total_bytes -= status.st_size
         self._used_bytes, self._written_bytes = total_bytes, 0
-
-
-def _is_own_directory(status: os.stat_result) -> bool:
-    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid()
 
 
 def _check(mapped: mmap.mmap, checksum: str) -> None:
