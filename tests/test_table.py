@@ -196,6 +196,26 @@ def test_a_name_that_is_the_librarys(log: DataFrame, name: str) -> None:
     assert name not in ts.table(named, key="id", except_columns=[name]).columns
 
 
+def test_a_name_in_whose_place_spark_would_put_a_setting(log: DataFrame, flights: ts.Table) -> None:
+    """Spark replaces ``${env:HOME}`` in SQL, also within quotes, and would show the value."""
+    name = "${env:HOME}"
+    named = log.withColumn(name, F.lit(1))
+    refused(lambda: ts.table(named, key="id"), ReservedNameError, name, "Spark replaces", operator="table")
+    refused(
+        lambda: ts.table(named, key="id", except_columns=[name]), ReservedNameError, name, operator="table"
+    )
+    inner = log.select("id", F.struct(F.lit(1).alias(name)).alias("part"))
+    refused(lambda: ts.table(inner, key="id"), ReservedNameError, "part", "Spark replaces", operator="table")
+    refused(
+        lambda: flights.select(F.lit(1).alias(name)),
+        ReservedNameError,
+        name,
+        "Spark replaces",
+        operator="flights",
+    )
+    refused(lambda: ts.table(log, "id", name=name), ArgumentError, name, "Spark replaces")
+
+
 def test_two_columns_of_one_name(log: DataFrame) -> None:
     refused(
         lambda: ts.table(log, "id", columns=["seats", F.col("at").alias("SEATS")]),

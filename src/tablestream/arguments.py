@@ -141,6 +141,10 @@ def checked_name(name: Any) -> str | None:
         raise ArgumentError(
             "A name cannot be empty.", hint="Omit name=, or give a string.", where=user_line()
         )
+    if name is not None and "${" in name:
+        raise ArgumentError(
+            f"name={name!r} has ${{, which Spark replaces in SQL.", hint="Leave it out.", where=user_line()
+        )
     return name
 
 

@@ -47,6 +47,8 @@ from pyspark.errors import (
     StreamingQueryException,
 )
 
+from tablestream.redaction import redacted
+
 
 class TablestreamError(PySparkException):
     """The base class of every error that this library raises.
@@ -54,7 +56,7 @@ class TablestreamError(PySparkException):
     Parameters
     ----------
     message
-        What is wrong, as a sentence.
+        What is wrong, as a sentence. Secrets in it and in `hint` are not shown (`redaction`).
     hint
         What the user can do about it.
     operator
@@ -78,6 +80,7 @@ class TablestreamError(PySparkException):
     code: ClassVar[str] = "TABLESTREAM_ERROR"
 
     def __init__(self, message: str, *, hint: str = "", operator: str = "", where: str = "") -> None:
+        message, hint = redacted(message), redacted(hint)
         self.reason, self.hint, self.operator, self.where = message, hint, operator, where
         line = f"{'built' if operator else 'called'} at {where}" if where else ""
         place = ", ".join(part for part in (operator, line) if part)

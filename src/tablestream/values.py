@@ -14,7 +14,7 @@ from tablestream.errors import ArgumentError, ColumnCollisionError, PlanError, R
 from tablestream.row import Plain
 from tablestream.spark.analysis import Analysed, analysed, folding
 from tablestream.spark.columns import spark_type
-from tablestream.spark.sources import is_reserved
+from tablestream.spark.sources import SUBSTITUTED, is_reserved
 from tablestream.spark.types import arrow_type
 from tablestream.topology.nodes import Field, Fields, Named
 
@@ -87,11 +87,18 @@ def checked_value(
                 refuse(ColumnCollisionError, f"'{one.name}' is a key column, and this is a different column.")
         elif name in named:
             refuse(ColumnCollisionError, f"Two columns are called '{one.name}'.")
-        elif is_reserved(one.name):
-            refuse(ReservedNameError, f"A column cannot be called '{one.name}'.")
+        elif said := _reserved(one.field):
+            refuse(ReservedNameError, said)
         else:
             named[name] = one.field, Named(one.name, one.expression)
     return tuple(one for one, _ in named.values()), tuple(one for _, one in named.values())
+
+
+def _reserved(one: Field) -> str | None:
+    """Why a column cannot have its name, or the names of its fields."""
+    if SUBSTITUTED in one.name + one.type:
+        return f"The column '{one.name}' has {SUBSTITUTED} in a name, which Spark replaces in SQL."
+    return f"A column cannot be called '{one.name}': the name is reserved." if is_reserved(one.name) else None
 
 
 def check_names(spark: SparkSession, key: Sequence[str], fields: Fields, operator: str, where: str) -> None:
@@ -103,8 +110,8 @@ def check_names(spark: SparkSession, key: Sequence[str], fields: Fields, operato
     fold = folding(spark)
     taken = {fold(name) for name in key}
     for one in fields:
-        if is_reserved(one.name):
-            refuse(ReservedNameError, f"A column cannot be called '{one.name}': the name is reserved.")
+        if said := _reserved(one):
+            refuse(ReservedNameError, said)
         if fold(one.name) in taken:
             refuse(ColumnCollisionError, f"There is a column '{one.name}' already.")
         taken.add(fold(one.name))

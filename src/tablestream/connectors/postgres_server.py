@@ -155,7 +155,7 @@ def _import() -> None:
 
 def _bad_conninfo() -> ArgumentError:
     return ArgumentError(
-        "The connection string of to_postgres cannot be read.",
+        "conninfo= of to_postgres is no connection string of libpq.",
         hint="Write it as 'host=db dbname=shop user=writer' or 'postgresql://writer@db/shop'.",
         where=user_line(),
     )

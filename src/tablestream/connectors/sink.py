@@ -8,7 +8,6 @@ after whatever crash, it is called again with the same one.
 from __future__ import annotations
 
 import os
-import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol, Self, runtime_checkable
 
@@ -16,6 +15,7 @@ from tablestream.calling import user_line
 from tablestream.connectors.place import Place
 from tablestream.errors import ArgumentError
 from tablestream.kinds import check_text
+from tablestream.redaction import holds_secret
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,7 +33,6 @@ CHANGE_COLUMNS = (CHANGE_TYPE, TIMESTAMP, ORDER)
 """The columns of a frame of changes that belong neither to the key nor to the value."""
 
 _DIRECTORY = "Give a directory."
-_PASSWORD_IN_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^/@]*:[^/@]*@")
 
 
 @runtime_checkable
@@ -166,10 +165,10 @@ def checked_path(path: str | os.PathLike[str], what: str) -> str:
     if not text:
         raise ArgumentError(f"The path of {what} is empty.", hint=_DIRECTORY, where=user_line())
     check_text(text, f"The path of {what}")
-    if _PASSWORD_IN_URL.match(text):
+    if holds_secret(text):
         raise ArgumentError(
-            f"The path of {what} is a URL that contains a password, which plans, logs and checkpoints would show.",
-            hint="Put the password into Hadoop's settings, such as spark.hadoop.fs.s3a.secret.key.",
+            f"The path of {what} is a URL that contains a secret, which plans, logs and checkpoints would show.",
+            hint="Put the secret into Hadoop's settings, such as spark.hadoop.fs.s3a.secret.key.",
             where=user_line(),
         )
     return str(Place.of(text))

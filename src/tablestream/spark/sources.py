@@ -368,6 +368,15 @@ def _check_names(df: DataFrame, said: Description, columns: Sequence[Analysed]) 
     """Refuse duplicate and reserved names in the key or the value."""
     names = [one.name for one in columns]
     _check_distinct(df, names, said, "Exclude one, or rename it.")
+    # A record that is dropped is shown with all columns of the frame.
+    replaced = [one.name for one in df.schema if SUBSTITUTED in one.name + one.dataType.json()]
+    if replaced:
+        raise ReservedNameError(
+            f"The columns {', '.join(replaced)} have {SUBSTITUTED} in a name, which Spark replaces in SQL.",
+            hint="Rename them in the DataFrame, or leave them out there.",
+            operator=said.name,
+            where=said.where,
+        )
     reserved = [name for name in names if is_reserved(name)]
     if reserved:
         raise ReservedNameError(
@@ -385,6 +394,10 @@ def _check_distinct(df: DataFrame, names: Sequence[str], said: Description, hint
         raise ColumnCollisionError(
             f"Two columns are called '{twice[0]}'.", hint=hint, operator=said.name, where=said.where
         )
+
+
+#: Where a name has this, Spark may put a setting or an environment variable in its place.
+SUBSTITUTED = "${"
 
 
 def is_reserved(name: str) -> bool:
