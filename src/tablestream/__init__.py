@@ -26,6 +26,7 @@ if sys.executable:
 
 if TYPE_CHECKING:
     from tablestream import errors, functions, testing
+    from tablestream.as_of_time import AsOfTime, as_of
     from tablestream.change_feed import from_change_feed
     from tablestream.connectors.avro import avro, confluent_avro
     from tablestream.connectors.console import to_console
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
     from tablestream.tables import GlobalTable, Table
 
 __all__ = [
+    "AsOfTime",
     "Debezium",
     "Diagram",
     "GlobalTable",
@@ -72,6 +74,7 @@ __all__ = [
     "Stream",
     "Table",
     "Timeline",
+    "as_of",
     "avro",
     "configure",
     "confluent_avro",
@@ -104,6 +107,7 @@ __version__ = "0.1.0"
 _SUBMODULES = ("errors", "functions", "testing")
 #: The modules that define the public names.
 _DEFINED_IN = {
+    "tablestream.as_of_time": ("AsOfTime", "as_of"),
     "tablestream.change_feed": ("from_change_feed",),
     "tablestream.connectors.avro": ("avro", "confluent_avro"),
     "tablestream.connectors.console": ("to_console",),

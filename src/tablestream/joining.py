@@ -21,7 +21,7 @@ from tablestream.spark.columns import SparkExpression
 from tablestream.spark.compared import KeySide, common_key
 from tablestream.spark.types import check_bytewise
 from tablestream.topology.graph import base_of, history_of, shown_name
-from tablestream.topology.nodes import Field, Fields, Named, Node
+from tablestream.topology.nodes import Field, Fields, How, KeyJoin, Named, Node
 from tablestream.values import carried, checked_value, empty, schema_of, taken_apart, types_of
 
 On = ColumnLike | Sequence[ColumnLike] | Callable[..., Any]
@@ -82,6 +82,31 @@ class Joining:
                 operator=self.operator,
                 where=self.where,
             )
+
+    def own_key(self) -> list[str]:
+        """The left table's key as what its rows point with; warn if the other key has other names."""
+        self.warn_of_other_names(left_keyed=True)
+        return [one.name for one in self.left.key]
+
+    def key_join(
+        self, how: How, select: SelectFunction | None, suffixes: Suffixes, complete_history: bool
+    ) -> KeyJoin:
+        """Join both tables on their common key."""
+        key = self.common_key()
+        self.warn_of_other_names(left_keyed=how in {"inner", "left"})
+        value, columns, gone = self.value(select, suffixes, self.key_columns(key, same=True))
+        return KeyJoin(
+            name=self.operator,
+            where=self.where,
+            key=key,
+            value=value,
+            left=self.left,
+            right=self.right,
+            how=how,
+            select=columns,
+            delete_when=gone,
+            complete_history=complete_history,
+        )
 
     def warn_of_other_names(self, *, left_keyed: bool) -> None:
         """Warn of a join on keys with different names: a forgotten `on` gives a result without matches.

@@ -16,6 +16,7 @@ from tablestream.arguments import (
     checked_name,
     checked_sink,
 )
+from tablestream.as_of_time import AsOfTime, checked_as_of
 from tablestream.calling import user_line
 from tablestream.connectors.sink import Sink
 from tablestream.errors import ArgumentError, PlanError
@@ -28,7 +29,7 @@ from tablestream.spark.plan import changes_of, diagram_of, plan_of
 from tablestream.spark.runner import OutputRequest, request
 from tablestream.star import Lookup, check_lookups, star_join
 from tablestream.topology.graph import history_of
-from tablestream.topology.nodes import ForeignKeyJoin, How, KeyJoin, Materialize, OneToMany, Suppress
+from tablestream.topology.nodes import ForeignKeyJoin, How, Materialize, OneToMany, Suppress
 from tablestream.topology.streams import ToStream
 
 if TYPE_CHECKING:
@@ -56,6 +57,7 @@ class Table(Rekeyed):
         complete_history: bool = False,
         name: str | None = None,
         spread: int | None = None,
+        as_of: ColumnLike | AsOfTime | None = None,
     ) -> Table:
         """Join with another table, on the key or by a foreign key.
 
@@ -89,6 +91,10 @@ class Table(Rekeyed):
             For a foreign key that many rows share: over how many shards these rows are spread, 2 to 4096, each with a
             copy of the right row. For ``inner`` and ``left`` with `on`, not with a global table, `complete_history` or
             compat mode. It is part of the plan. Default: they share one shard.
+        as_of
+            Join each row with the version of `other`, which needs a history, that was valid at this time: a timestamp
+            of this table's row. `tablestream.as_of` has other choices. Changes of this table and late or corrected
+            versions of `other` change the result. For ``inner`` and ``left``, and not with a global table.
 
         Returns
         -------
@@ -100,7 +106,7 @@ class Table(Rekeyed):
         ArgumentError
             `other` is not a table, or another argument has the wrong type.
         NotVersionedError
-            A table has no history, and `complete_history` is set.
+            A table has no history, and `complete_history` or `as_of` is set.
         MixedPlanError
             The tables belong to different sessions.
         KeyMismatchError
@@ -131,15 +137,21 @@ class Table(Rekeyed):
             joining.check_histories(copied=copied)
         if spread is not None:
             spread = joining.checked_spread(spread, on=on, complete_history=complete_history, copied=copied)
+        time = None
+        if as_of is not None:
+            time = checked_as_of(
+                joining, as_of, complete_history=complete_history, spread=spread, copied=copied
+            )
+            on = joining.own_key() if on is None else on
         if on is None:
-            return self._key_join(joining, how, select, suffixes, complete_history)
+            return Table(joining.key_join(how, select, suffixes, complete_history), self._spark)
         foreign, expressions = joining.pointing(on)
         is_by_left_key = how in {"inner", "left"}
-        if complete_history or spread is not None or copied:
+        if complete_history or spread is not None or copied or time is not None:
             check_how(how, ("inner", "left"), shown, where)
         key = self._node.key if is_by_left_key else joining.joint_key()
         value, columns, gone = joining.value(select, suffixes, joining.key_columns(key, same=False))
-        on_key = is_by_left_key and not copied and joining.is_on_key(foreign, expressions)
+        on_key = is_by_left_key and not copied and time is None and joining.is_on_key(foreign, expressions)
         node = ForeignKeyJoin(
             name=shown,
             where=where,
@@ -156,31 +168,7 @@ class Table(Rekeyed):
             on_key=on_key,
             complete_history=complete_history,
             spread=None if on_key else spread,
-        )
-        return Table(node, self._spark)
-
-    def _key_join(
-        self,
-        joining: Joining,
-        how: How,
-        select: SelectFunction | None,
-        suffixes: Suffixes,
-        complete_history: bool,
-    ) -> Table:
-        key = joining.common_key()
-        joining.warn_of_other_names(left_keyed=how in {"inner", "left"})
-        value, columns, gone = joining.value(select, suffixes, joining.key_columns(key, same=True))
-        node = KeyJoin(
-            name=joining.operator,
-            where=joining.where,
-            key=key,
-            value=value,
-            left=joining.left,
-            right=joining.right,
-            how=how,
-            select=columns,
-            delete_when=gone,
-            complete_history=complete_history,
+            as_of=time,
         )
         return Table(node, self._spark)
 

@@ -32,6 +32,7 @@ from tablestream.runtime.run_round import run_round
 from tablestream.runtime.slices import SLICE_ROWS
 from tablestream.state.cache import ChunkCache, NoCache
 from tablestream.state.changes import (
+    AS_OF,
     BOOTSTRAP,
     FOREIGN_HASH,
     KEY_HASH,
@@ -423,6 +424,8 @@ class Engine:
             pointed = _pointed_at(reader.pointer, value, key)
             message[FOREIGN_HASH] = None if pointed is None else self.hasher(pointed)
             message |= _named("_f", (None,) * len(reader.pointer.key) if pointed is None else pointed)
+            if reader.pointer.as_of is not None:
+                message[AS_OF] = None if pointed is None else call(reader.pointer.as_of, value, key)
         if VALUE_HASH in reader.schema:
             message[VALUE_HASH] = stable_hash((value,))
         return {**message, LIVE: value is not None, "v": None if value is None else _struct(reader, value)}
@@ -487,6 +490,8 @@ def _pointed_at(pointer: Pointer, value: Value, key: Key) -> Key | None:
     if value is None:
         return None
     parts = tuple(call(part, value, key) for part in pointer.on)
+    if pointer.as_of is not None and call(pointer.as_of, value, key) is None:
+        return None
     return None if None in parts and not pointer.null_parts else parts
 
 

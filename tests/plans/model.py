@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from tablestream.planner.physical_plan import Output
+    from tablestream.topology.as_of import AsOf
 
 #: Place, role, and what is done with the changes of a base and its views.
 Reader: TypeAlias = "tuple[tuple[int, ...], int, Callable[[dict[Node, Moved]], None]]"
@@ -116,13 +117,20 @@ class Operator:
         """Let its tables keep the rows' own times, and what knows no versions read the latest alone."""
         if isinstance(self.node, Join | Aggregate | Top | FlatMap) and not isinstance(self.node, StreamJoin):
             versioned = [port for port, read in enumerate(self.reads) if history_of(read) is not None]
+            versioned = versioned if self.is_rows_only else [port for port in versioned if port == POINTING]
             self.latest = {port: LatestOnly(counts=self._counts(port)) for port in versioned}
-        if not isinstance(self.node, Join) or isinstance(self.node, StreamJoin):
+        if not isinstance(self.node, Join) or not self.is_rows_only:
             return
         tables = [RowTimes() for _ in self.reads]
         self.twin._inputs.tables[:] = tables
         if not isinstance(self.node, KeyJoin):
             self.twin._left, self.twin._right = tables
+
+    @property
+    def is_rows_only(self) -> bool:
+        """Whether it is no join that looks into the versions of its right table."""
+        as_of = isinstance(self.node, ForeignKeyJoin) and self.node.as_of is not None
+        return not (as_of or isinstance(self.node, StreamJoin))
 
     def _counts(self, port: int) -> bool:
         """Whether what is late at a port is counted here: joins count it, of a tree each its own sides."""
@@ -181,7 +189,7 @@ class Operator:
 
     def answer(self, port: int, change: Moved) -> list[Moved]:
         """Answer one message to a join; its port may have been written before."""
-        if not isinstance(self.node, Join) or isinstance(self.node, StreamJoin):
+        if not isinstance(self.node, Join) or not self.is_rows_only:
             return self.step([(port, change)])
         if not self.sees(port, change):
             return []
@@ -407,6 +415,8 @@ class Model:
         return reference.Filter(holds, old_values=self._knows_old_values(node), compat=self.compat)
 
     def _pointing(self, node: ForeignKeyJoin | OneToMany) -> Operator:
+        if isinstance(node, ForeignKeyJoin) and node.as_of is not None:
+            return self._as_of_table(node, node.as_of)
 
         def points_at(value: Value, key: Key) -> Key | None:
             return foreign_key_of(node, value, key)
@@ -419,6 +429,25 @@ class Model:
             return Operator(node, pairs, (node.right, node.left))
         join = reference.ForeignKeyJoin(
             points_at, node.how, joiner=joiner, store_ids=stores, compat=self.compat
+        )
+        return Operator(node, join, node.parents)
+
+    def _as_of_table(self, node: ForeignKeyJoin, as_of: AsOf) -> Operator:
+        def pointer(value: Value, key: Key) -> tuple[Key, int] | None:
+            pointed, time = foreign_key_of(node, value, key), call(as_of.micros, value, key)
+            return None if pointed is None or time is None else (pointed, time)
+
+        history = history_of(node.right)
+        assert history is not None
+        how: Literal["inner", "left"] = "inner" if node.how == "inner" else "left"
+        join = reference.AsOfTableJoin(
+            pointer,
+            how,
+            history=history,
+            forward=as_of.forward,
+            joiner=_joiner(node),
+            shard=self._shard,
+            compat=self.compat,
         )
         return Operator(node, join, node.parents)
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from tablestream.operators.reduce.fold import UserFunctions
+from tablestream.topology.as_of import AsOf
 from tablestream.topology.nodes import (
     Aggregate,
     Captured,
@@ -218,7 +219,7 @@ def points(number: int) -> ForeignKey:
 
     def pointer(value: str, key: Key) -> str | None:
         del key
-        found = re.findall(r"\|([^|,()]*)", value)
+        found = re.findall(r"\|([^|,()@]*)", value)
         return found[number] if number < len(found) else None
 
     return pointer
@@ -260,6 +261,7 @@ def foreign_key_join(
     on_key: bool = False,
     complete_history: bool = False,
     spread: int | None = None,
+    as_of: AsOf | None = None,
 ) -> ForeignKeyJoin:
     """Declare a foreign-key join, by default on the value's first pointer; `copied`: every shard has the right rows."""
     width = len(left.key) + (len(right.key) if how in {"right", "outer"} else 0)
@@ -267,8 +269,29 @@ def foreign_key_join(
     parts = _on(on, len(right.key))
     return ForeignKeyJoin(
         name, "", _key(width), VALUE, left, right, how, select, gone, parts, right.key, copied=copied, on_key=on_key,
-        complete_history=complete_history, spread=spread,
+        complete_history=complete_history, spread=spread, as_of=as_of,
     )  # fmt: skip
+
+
+def as_of_join(
+    left: Node,
+    right: Node,
+    how: How = "inner",
+    on: ForeignKey | None = None,
+    joiner: Joiner | None = None,
+    *,
+    forward: bool = False,
+    strict: bool = False,
+) -> ForeignKeyJoin:
+    """Declare a join as of the time that a value names, as in ``a|x@7``; `strict`: not at that very time."""
+
+    def as_of(value: str, key: Key) -> int | None:
+        del key
+        found = re.search(r"@(-?\d+)", value)
+        return None if found is None else int(found[1]) + strict * (1 if forward else -1)
+
+    time = AsOf(Python(as_of), forward, "as_of")
+    return foreign_key_join(left, right, how, on, joiner, as_of=time)
 
 
 def starred(center: Node, *joins: tuple[Node, How, ForeignKey], copied: bool = False) -> Node:

@@ -21,6 +21,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tests.reference.as_of_join import AsOfJoin
+from tests.reference.as_of_table import AsOfTableJoin
 from tests.reference.foreign_key import ForeignKeyJoin, OneToMany
 from tests.reference.groups import Aggregate, GroupBy, StreamAggregate
 from tests.reference.key_join import Join, KeyJoin
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Aggregate",
     "AsOfJoin",
+    "AsOfTableJoin",
     "Change",
     "Filter",
     "ForeignKeyJoin",

@@ -125,6 +125,15 @@ class History:
         at = bisect_right(self.times, time)
         return self.rows[at - 1] if at else -1
 
+    def following(self, time: int) -> int:
+        """The payload of the first row that begins at a time or later; -1 if there is none."""
+        return next((row for row in islice(self.rows, bisect_left(self.times, time), None) if row >= 0), -1)
+
+    def row_before(self, time: int) -> int | None:
+        """When the last row before a time began; None if there is none."""
+        known = range(bisect_left(self.times, time) - 1, -1, -1)
+        return next((self.times[at] for at in known if self.rows[at] >= 0), None)
+
     def floor(self, time: int) -> tuple[int | None, int]:
         """When the version that is valid at a time began, and its payload; None and -1 if there is none."""
         at = bisect_right(self.times, time)

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
+import polars as pl
+
 from tablestream.errors import PlanError
+from tablestream.operators.joins.as_of_answer import AsOfAnswer
 from tablestream.operators.joins.as_of_join import OBSERVED, AsOfJoin
 from tablestream.operators.joins.foreign_key_answer import SHARD, ForeignKeyAnswer
 from tablestream.operators.joins.foreign_key_subscribe import TO_RESULT, ForeignKeySubscribe, Rules
@@ -22,7 +25,8 @@ from tablestream.operators.operator import Operator
 from tablestream.planner.lowering import Copies, Draft, History, Lowering, Made, Remembered, Want
 from tablestream.planner.result import Carried, Pointer, Result, foreign_fields, key_fields
 from tablestream.runtime.rounds import EVERY_SHARD
-from tablestream.state.changes import FOREIGN_HASH, KEY_HASH
+from tablestream.state.changes import AS_OF, FOREIGN_HASH, KEY_HASH
+from tablestream.topology.as_of import AsOf
 from tablestream.topology.graph import (
     base_of,
     fused,
@@ -119,6 +123,8 @@ def foreign_key_join(lowering: Lowering, node: ForeignKeyJoin) -> Made:
     """Join each left row with the right row that it points at: two operators or, on the whole key, one."""
     if node.complete_history:
         return _foreign_key_history(lowering, node)
+    if node.as_of is not None:
+        return _as_of_join(lowering, node, node.as_of)
     if lowering.meets_on_key(node):
         return _join_on_whole_key(lowering, node)
     rules = Rules.LEFT if node.how in {"left", "outer"} else Rules.INNER
@@ -264,6 +270,38 @@ def _foreign_key_history(lowering: Lowering, node: ForeignKeyJoin) -> Made:
         Draft(node, name, second + 1, result, [pieces]),
     ]
     return Made(second + 1, _many_to_one(node, pointer, node.left.key, latest=True))
+
+
+def _as_of_join(lowering: Lowering, node: ForeignKeyJoin, as_of: AsOf) -> Made:
+    """Join each left row with the version of its right row as of a time of its own: two operators.
+
+    To the first one the right key and the time together are the foreign key.
+    """
+    name, history_us = lowering.names[node], _history_us(node.right)
+    first = 1 + lowering.produce(base_of(node.left))
+    second = 1 + max(first, lowering.produce(base_of(node.right)))
+    keys, foreign = lowering.key_of(node.left), lowering.foreign_of(node.foreign)
+    values = (lowering.value_of(node.left), lowering.value_of(node.right))
+    to_left, to_right = ((*path_from_base(view), node.serial) for view in node.parents)
+    pointing = Want((to_left, 1), first, KEY_HASH, f"{name}[subscribe]")
+    pointed = Want((to_right, 0), second, FOREIGN_HASH, f"{name}[right]")
+    messages = Want(((node.serial,), 2), second, FOREIGN_HASH, f"{name}[subscriptions]")
+    pointer = Pointer(node.on, node.foreign, as_of=as_of.micros)
+    lowering.read(node.left, pointing, node.left.key, pointer, side=(node, 0))
+    lowering.read(node.right, pointed, node.foreign)
+    lowering.wants.append(messages)
+    keep_left = node.how == "left"
+    subscribe = ForeignKeySubscribe(
+        Rules.LEFT if keep_left else Rules.INNER, keys, pl.Schema({**foreign, AS_OF: pl.Int64()}), *values
+    )
+    answer = AsOfAnswer(keep_left, keys, foreign, *values, history_us, as_of.forward)
+    history = History(history_us, f"{name}/answer")
+    right = Remembered(node.right, (answer.versions.name,), node.foreign, history=history)
+    lowering.drafts += [
+        Draft(node, f"{name}/subscribe", first, subscribe, [pointing], (messages, None)),
+        Draft(node, f"{name}/answer", second, answer, [messages, pointed], remembers=(right,)),
+    ]
+    return Made(second, _many_to_one(node, pointer, node.left.key))
 
 
 def _many_to_one(

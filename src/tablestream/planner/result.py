@@ -25,11 +25,14 @@ class Pointer:
         The columns, in the types in which both sides are compared.
     null_parts
         Whether parts of it may be null. If not, a row with a null part points at nothing.
+    as_of
+        The time as of which the row points there, in microseconds; null: it points at nothing. None: at any time.
     """
 
     on: tuple[Expression, ...]
     key: Fields
     null_parts: bool = False
+    as_of: Expression | None = None
 
 
 @dataclass(frozen=True)

@@ -51,6 +51,7 @@ from tablestream.spark.sources import SourceFrame
 from tablestream.spark.types import arrow_type
 from tablestream.spark.unpacking import ORDER, ChangeUnpacker, OutputUnpacker
 from tablestream.state.changes import (
+    AS_OF,
     FOREIGN_HASH,
     KEY_HASH,
     LATEST,
@@ -321,9 +322,13 @@ class Builder(Generic[Blobs]):
     ) -> dict[str, str]:
         """The columns of a foreign key or a group; all null if there is no row, or it points at nothing."""
         parts = self._pointing(scope, reader.node, pointer, f"__on{reader.port.rank}")
+        columns = _key(parts, foreign_columns(len(parts)), FOREIGN_HASH)
+        if pointer.as_of is not None:
+            name, visible = f"__as_of{reader.port.rank}", scope.visible(reader.node)
+            columns[AS_OF] = scope.computed(name, table.there, pointer.as_of, visible)
+            parts = [*parts, columns[AS_OF]]
         whole = [] if pointer.null_parts else [f"{part} IS NOT NULL" for part in parts]
         there = " AND ".join([table.there, *whole])
-        columns = _key(parts, foreign_columns(len(parts)), FOREIGN_HASH)
         return {name: guarded(there, column) for name, column in columns.items()}
 
     def _pointing(self, scope: Scope, node: Node, pointer: Pointer, name: str) -> list[str]:

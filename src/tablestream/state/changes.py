@@ -20,6 +20,7 @@ column         dtype      meaning
 ``_latest``    Boolean    in a versioned table, false: the row has a later version
 ``_kh``        Int64      ``xxhash64`` of the key; ``_k0``, ``_k1``, ... are its columns
 ``_fh``        Int64      ``xxhash64`` of the foreign key; ``_f0``, ... are its columns
+``_as_of``     Int64      the time as of which a row is joined, microseconds since 1970
 =============  =========  =================================================================================
 
 ``(_t, _p, _o)`` is the *root*: the place of a row in its source. If the row was exploded before the table was made,
@@ -49,6 +50,7 @@ SEQ, STEP = "_seq", "_step"
 TS, ROW_TS, LIVE = "_ts", "_row_ts", "_live"
 LATEST = "_latest"
 KEY_HASH, FOREIGN_HASH = "_kh", "_fh"
+AS_OF = "_as_of"
 #: The column of a struct for a value without columns.
 NOTHING = "__nothing"
 

@@ -19,7 +19,7 @@ from tablestream.state.positions import Ints, stable_order, starts
 from tablestream.state.run import LIVE, RunInfo, RunStorage, compact
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 _ROW = "_row"
 
@@ -209,14 +209,52 @@ class Trace:
         Found
             The rows that exist, from which their other columns can be gathered part by part.
         """
+        asked, distinct = self._asked(keys)
+        return self._found(lambda columns: self._search(asked, columns, distinct=distinct))
+
+    def find_between(self, low: Ints, high: Ints) -> Found:
+        """Find the live rows whose hash lies in one of several ranges, without their payload.
+
+        Parameters
+        ----------
+        low, high
+            The ranges, both ends included; in any order, and they may overlap.
+
+        Returns
+        -------
+        Found
+            As for `find`. Cost as for `between`.
+        """
+        low, high = _disjoint(low, high)
+        return self._found(lambda columns: self._search_between(low, high, columns))
+
+    def _search_between(
+        self, low: Ints, high: Ints, columns: Sequence[str]
+    ) -> Iterator[tuple[RunInfo, int, pl.DataFrame, Ints]]:
+        """Search the chunks, newest run first, for rows in disjoint rising ranges of hashes, as `_search` does."""
+        for run in reversed(self._runs):
+            for index, chunk in enumerate(run.chunks):
+                mine = (low <= chunk.max_hash) & (high >= chunk.min_hash)
+                if not mine.any():
+                    continue
+                stored = self._storage.read(run, index)
+                hashes = stored[self.spec.hash].to_numpy()
+                first, end = np.searchsorted(hashes, low[mine]), np.searchsorted(hashes, high[mine], "right")
+                places, _ = _expanded(first, end)
+                if len(places):
+                    yield run, index, stored[list(columns)][pl.Series(places)], places
+
+    def _found(
+        self, search: Callable[[list[str]], Iterable[tuple[RunInfo, int, pl.DataFrame, Ints]]]
+    ) -> Found:
+        """Collect the live rows that a search finds."""
         columns = [
             name for name in (self.spec.hash, self.spec.unique_hash, *self.spec.identity, LIVE) if name
         ]
         places: list[pl.DataFrame] = []
         chunks: list[pl.DataFrame] = []
         start: dict[tuple[int, int], int] = {}
-        asked, distinct = self._asked(keys)
-        for run, index, rows, places_in_chunk in self._search(asked, columns, distinct=distinct):
+        for run, index, rows, places_in_chunk in search(columns):
             if (run.number, index) not in start:
                 start[run.number, index] = sum(chunk.height for chunk in chunks)
                 chunks.append(self._storage.read(run, index))
@@ -376,7 +414,19 @@ def _popped(frames: list[pl.DataFrame]) -> Iterator[pl.DataFrame]:
 
 def _match(stored: Ints, asked: Ints) -> tuple[Ints, Ints]:
     """Pairs of row numbers with equal hashes; both are sorted, and the hashes in `asked` are distinct."""
-    low, high = np.searchsorted(stored, asked, "left"), np.searchsorted(stored, asked, "right")
-    keys = np.repeat(np.arange(len(asked)), high - low)
-    ends = np.cumsum(high - low)
-    return np.arange(len(keys)) + np.repeat(high - ends, high - low), keys
+    return _expanded(np.searchsorted(stored, asked, "left"), np.searchsorted(stored, asked, "right"))
+
+
+def _expanded(first: Ints, end: Ints) -> tuple[Ints, Ints]:
+    """The positions in several half-open ranges, and the number of the range of each."""
+    ranges = np.repeat(np.arange(len(first)), end - first)
+    ends = np.cumsum(end - first)
+    return np.arange(len(ranges)) + np.repeat(end - ends, end - first), ranges
+
+
+def _disjoint(low: Ints, high: Ints) -> tuple[Ints, Ints]:
+    """Unite ranges that overlap; those that remain rise."""
+    order = np.argsort(low, kind="stable")
+    low, high = low[order], np.maximum.accumulate(high[order])
+    first = np.append(True, low[1:] > high[:-1])[: len(low)]
+    return low[first], high[np.append(first[1:], True)[: len(low)]]

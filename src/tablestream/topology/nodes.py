@@ -32,7 +32,10 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
+
+if TYPE_CHECKING:
+    from tablestream.topology.as_of import AsOf
 
 How = Literal["inner", "left", "right", "outer"]
 
@@ -256,6 +259,8 @@ class ForeignKeyJoin(Join):
         Whether ``on`` is the whole key of the left table: by default it is then planned as a join on the key.
     spread
         Over how many shards the left rows of one right key are spread; None: they share one.
+    as_of
+        The time as of which left rows are joined; None: with the row as it is now.
     """
 
     on: tuple[Expression, ...]
@@ -264,6 +269,7 @@ class ForeignKeyJoin(Join):
     on_key: bool = field(default=False, kw_only=True)
     right_only: bool = field(default=False, kw_only=True)
     spread: int | None = field(default=None, kw_only=True)
+    as_of: AsOf | None = field(default=None, kw_only=True)
 
     @property
     def keeps_unmatched(self) -> bool:
@@ -275,7 +281,8 @@ class ForeignKeyJoin(Join):
         on = ", ".join(expression.text for expression in self.on)
         right = f"the copies of {self.right.name}" if self.copied else self.right.name
         spread = "" if self.spread is None else f" spread over {self.spread} shards"
-        return f"{self._kind} of {self.left.name} to {right} on {on}{spread}; {self._select_text}"
+        time = "" if self.as_of is None else f" as of {self.as_of.text}"
+        return f"{self._kind} of {self.left.name} to {right} on {on}{time}{spread}; {self._select_text}"
 
 
 @dataclass(frozen=True, eq=False)
