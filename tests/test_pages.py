@@ -25,6 +25,7 @@ PROGRAMS = [
     "from-auto-cdc.md",
     "from-flink-sql.md",
     "operations.md",
+    "recipes.md",
     "tutorial-windows.md",
 ]
 #: Pages whose blocks other tests run, or hold to a program that runs.

@@ -395,5 +395,6 @@ def source_of(
         ordered_by=described.ordered_by,
         records=records,
         bootstrapped=said.bootstrap is not None,
+        deletes=said.apply_as_deletes is not None,
     )
     return _deduplicated(source) if described.deduplicates else source, described.sequence

@@ -211,9 +211,10 @@ class Stream(Relation):
 
         Notes
         -----
-        A record without a value is dropped and counted. So is an unmatched one if its foreign key is null and `how`
-        is ``inner``. The key may be null. If one input record causes both changes of the table and records, the
-        changes come first.
+        A record without a value is dropped and counted, so it deletes nothing from a table made of the result: to
+        join changes that delete, use `Table.join` with `as_of`. So is an unmatched record if its foreign key is null
+        and `how` is ``inner``. The key may be null. If one input record causes both changes of the table and records,
+        the changes come first.
 
         References
         ----------
@@ -362,7 +363,9 @@ class Stream(Relation):
 
         Notes
         -----
-        A record with a null in its key is dropped and counted.
+        A record with a null in its key is dropped and counted. Joins of a stream drop records without a value. So if
+        the stream was given ``apply_as_deletes`` and joined before, the plan is refused with `PlanError`, except in
+        compat mode; use `Table.join` with `as_of`.
 
         References
         ----------

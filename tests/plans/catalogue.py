@@ -14,6 +14,7 @@ from tests.plans.tables import (
     ForeignKey,
     Key,
     Value,
+    as_of_join,
     counted,
     filtered,
     first_of_key,
@@ -21,6 +22,7 @@ from tests.plans.tables import (
     grouped,
     key_join,
     mapped,
+    materialized,
     one_to_many,
     pair,
     points,
@@ -337,6 +339,28 @@ def _views() -> tuple[Node, ...]:
 def _bare_views() -> tuple[Node, ...]:
     a = source("A")
     return (filtered(a, has_a), mapped(filtered(a, has_a, negate=True), without_b))
+
+
+def _as_of(how: How, *, forward: bool) -> None:
+    name = f"as of {how}, {'forward' if forward else 'backward'}"
+    _add(SINGLE, name)(
+        lambda: (as_of_join(source("A"), materialized(source("B"), 8), how, forward=forward, strict=forward),)
+    )
+    _add(SINGLE, f"{name}, of views")(
+        lambda: (
+            as_of_join(
+                filtered(source("A"), has_a),
+                filtered(materialized(source("B"), 4), has_a),
+                how,
+                joiner=never_b_a,
+                forward=forward,
+            ),
+        )
+    )
+
+
+for one_how in KEPT:
+    _as_of(one_how, forward=one_how == "inner")
 
 
 def _groups(name: str, by: ForeignKey) -> None:

@@ -283,12 +283,18 @@ def as_of_join(
     forward: bool = False,
     strict: bool = False,
 ) -> ForeignKeyJoin:
-    """Declare a join as of the time that a value names, as in ``a|x@7``; `strict`: not at that very time."""
+    """Declare a join as of the time that a value names, as in ``a|x@7``; `strict`: not at that very time.
+
+    For a value that names none it is some time.
+    """
 
     def as_of(value: str, key: Key) -> int | None:
         del key
-        found = re.search(r"@(-?\d+)", value)
-        return None if found is None else int(found[1]) + strict * (1 if forward else -1)
+        _, named, time = value.partition("@")
+        shift = strict * (1 if forward else -1)
+        if not named:
+            return zlib.crc32(value.encode()) % 40 + shift
+        return int(time) + shift if time else None
 
     time = AsOf(Python(as_of), forward, "as_of")
     return foreign_key_join(left, right, how, on, joiner, as_of=time)

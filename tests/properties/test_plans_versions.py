@@ -21,6 +21,7 @@ from tablestream.topology.streams import Grace, StreamJoin
 from tests.plans.catalogue import KEPT, both_pointers, own_key
 from tests.plans.comparing import sources_of
 from tests.plans.tables import (
+    as_of_join,
     looked_up,
     materialized,
     points,
@@ -69,10 +70,11 @@ def versioned_plans(draw: st.DrawFn, *, ordered: bool) -> tuple[Node, ...]:
 
 @st.composite
 def _operator(draw: st.DrawFn, tables: Sequence[Node], records: Source, *, ordered: bool) -> Node:
-    table, kind = draw(st.sampled_from(tables[-3:])), draw(st.sampled_from(KINDS))
+    table = draw(st.sampled_from(tables[-3:]))
+    kind = draw(st.sampled_from(KINDS if ordered else (*KINDS, "as of", "as of")))
     match kind:
-        case "versions":
-            return draw(_versions(table))
+        case "versions" | "as of":
+            return draw(_versions(table) if kind == "versions" else _as_of(table, tables))
         case "lookup":
             return to_table(draw(_lookup(tables, records)))
         case "view":
@@ -88,6 +90,16 @@ def _operator(draw: st.DrawFn, tables: Sequence[Node], records: Source, *, order
 @st.composite
 def _versions(draw: st.DrawFn, table: Node) -> Node:
     return materialized(table, draw(st.sampled_from(HISTORIES)))
+
+
+@st.composite
+def _as_of(draw: st.DrawFn, table: Node, tables: Sequence[Node]) -> Node:
+    """A table looks versions up, as of times of its rows."""
+    versioned = [one for one in tables if len(one.key) == 1 and history_of(one) is not None]
+    on = draw(st.sampled_from([points(0), points(1), own_key]))
+    forward, strict = draw(st.booleans()), draw(st.booleans())
+    right = draw(st.sampled_from(versioned))
+    return as_of_join(table, right, draw(st.sampled_from(KEPT)), on, forward=forward, strict=strict)
 
 
 @st.composite

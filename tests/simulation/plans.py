@@ -13,6 +13,7 @@ from tests.plans.engine import Output
 from tests.plans.tables import (
     DELETING,
     REDUCED,
+    as_of_join,
     counted,
     counts,
     deduplicated,
@@ -138,6 +139,10 @@ CLASSES: Mapping[str, Mapping[str, Case]] = {
             lambda: looked_up(stream("S"), materialized(source("A"), 6), "left", corrections=True),
             has_model=False,
             modes=(False,),
+        ),
+        "a table as of times": _case(
+            lambda: as_of_join(source("A"), materialized(source("B"), 8), "left"),
+            lambda: as_of_join(source("A"), materialized(source("B"), 8), "inner", forward=True),
         ),
     },
     "stream-table join": {

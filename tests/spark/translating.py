@@ -129,8 +129,10 @@ def _shaped(node: Node, made: dict[Node, Any], name: str) -> Any:
             else parent.select_key(*groups, order_by="v", name=name)
         )
         return first.select("v", name=f"{name}_v")  # without the rows' keys
+    history_us = node.history_us if isinstance(node, Materialize) else None
+    options = {} if history_us is None else {"history": f"{history_us} seconds"}
     methods: dict[type[Node], str] = {ToStream: "to_stream", ToTable: "to_table", Materialize: "materialize"}
-    return getattr(parent, methods[type(node)])(name=name)
+    return getattr(parent, methods[type(node)])(name=name, **options)
 
 
 def _join(node: Join, left: Any, right: Any, name: str) -> Any:
@@ -148,6 +150,12 @@ def _join(node: Join, left: Any, right: Any, name: str) -> Any:
     on = [_pointer(part) for part in node.on]
     if isinstance(node, StreamJoin) and node.copied:
         right = ts.GlobalTable(right._node, right._spark)
+    if isinstance(node, ForeignKeyJoin) and node.as_of is not None:
+        time = F.timestamp_seconds(
+            F.crc32("v") % 40
+        )  # as `tests.plans.tables.as_of_join` says, without strict
+        when = ts.as_of(time, "forward" if node.as_of.forward else "backward")
+        return left.join(right, on=on, how=node.how, select=select, name=name, as_of=when)
     if isinstance(node, ForeignKeyJoin | StreamJoin):
         return left.join(right, on=on, how=node.how, select=select, name=name)
     assert node.how in {"inner", "left"}

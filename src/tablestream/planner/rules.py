@@ -31,7 +31,7 @@ from tablestream.planner.result import Result
 from tablestream.runtime.rejections import Shown
 from tablestream.runtime.rounds import EVERY_SHARD
 from tablestream.state.changes import FOREIGN_HASH, KEY_HASH, key_columns
-from tablestream.topology.graph import base_of, path_from_base
+from tablestream.topology.graph import base_of, deletes_lost, path_from_base
 from tablestream.topology.nodes import (
     Aggregate,
     Captured,
@@ -241,6 +241,16 @@ def _elements(lowering: Lowering, node: FlatMap) -> Made:
 
 
 def _to_table(lowering: Lowering, node: ToTable) -> Made:
+    lost = None if lowering.mode.compat else deletes_lost(node.parent)
+    if lost is not None:
+        raise PlanError(
+            f"The table would keep rows that records of '{lost.name}' delete: a join of a stream drops records without"
+            " a value.",
+            hint="Join a table: tablestream.table(...).join(..., as_of=...). If those records are to be dropped, filter"
+            " them out before the join.",
+            operator=lowering.names[node],
+            where=node.where,
+        )
     operator = ToTableOperator(
         lowering.key_of(node), lowering.value_of(node), atomic=not lowering.mode.compat
     )

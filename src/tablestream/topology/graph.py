@@ -25,7 +25,7 @@ from tablestream.topology.nodes import (
     ToTable,
     Transactions,
 )
-from tablestream.topology.streams import Merge, SelectKey, ToStream
+from tablestream.topology.streams import Merge, SelectKey, StreamJoin, ToStream
 
 #: What the operators of a source are called, behind its name.
 DEDUPLICATED, SEQUENCED, REORDERED, VERSIONS = "/deduplicated", "/sequenced", "/reordered", "/versions"
@@ -79,6 +79,20 @@ def ways(view: Node) -> list[tuple[Node, tuple[int, ...]]]:
                 node = replace(step, parent=node)  # type: ignore[call-arg]  # noqa: PLW2901 - every view has one
             found.append((node, (*path, base.serial, *path_from_base(view))))
     return found
+
+
+def deletes_lost(records: Node, *, joined: bool = False) -> Source | None:
+    """Return a stream whose user said which records have no value, if a join drops them on their way to `records`.
+
+    A filter before the join drops them as well; then it is what the user wants.
+    """
+    if isinstance(records, Source):
+        return records if joined and records.deletes else None
+    if isinstance(records, Filter) and joined and not records.negate:
+        return None
+    joined = joined or isinstance(records, StreamJoin)
+    streams = (parent for parent in records.parents if parent.is_stream)
+    return next((found for one in streams if (found := deletes_lost(one, joined=joined)) is not None), None)
 
 
 def base_of(node: Node) -> Node:

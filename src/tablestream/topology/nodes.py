@@ -128,6 +128,8 @@ class Source(Node):
         Whether it is a stream.
     bootstrapped
         Whether the table starts with the rows of a batch data frame.
+    deletes
+        Whether the user said which records have no value.
     """
 
     frame: object
@@ -135,6 +137,7 @@ class Source(Node):
     ordered_by: str | None = None
     records: bool = False
     bootstrapped: bool = False
+    deletes: bool = False
 
     @property
     def meaning(self) -> str:
