@@ -7,6 +7,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import polars as pl
 import pytest
 from hypothesis import given, settings
@@ -245,6 +246,47 @@ def test_a_lookup_in_a_run_of_many_chunks_reads_those_that_can_hold_the_key() ->
     before = store.reads
     assert len(versions(state.trace("left").lookup(keys(["k7"])))) == 1
     assert store.reads - before <= 2
+
+
+@given(
+    inserts=st.lists(st.dictionaries(st.integers(0, 40), st.booleans(), max_size=12), min_size=1, max_size=6),
+    ranges=st.lists(st.tuples(st.integers(-2, 42), st.integers(-1, 9)), max_size=4),
+    chunk_size_bytes=st.sampled_from([1, 1500, CHUNK_SIZE_BYTES]),
+)
+def test_rows_are_found_between_hashes(
+    inserts: list[dict[int, bool]], ranges: list[tuple[int, int]], chunk_size_bytes: int
+) -> None:
+    """With hashes that rise with the keys, of which two share each; a range may be empty, or overlap another."""
+    trace = open_state(MemoryStore(), chunk_size_bytes=chunk_size_bytes).trace("hashed")
+    there: dict[tables.Row, int] = {}
+    for version, changed in enumerate(inserts):
+        rows: dict[tables.Row, int | None] = {
+            (f"{key:02}", 0): version if live else None for key, live in changed.items()
+        }
+        there = {row: kept for row, kept in {**there, **rows}.items() if kept is not None}
+        hashes = [int(str(key)) // 2 for key, _ in rows]
+        trace.insert(frame(rows).with_columns(pl.Series("_kh", hashes, dtype=pl.Int64)))
+    low = np.array([begin for begin, _ in ranges], dtype=np.int64)
+    high = low + np.array([length for _, length in ranges], dtype=np.int64)
+    wanted = {
+        row: version
+        for row, version in there.items()
+        if any(begin <= int(str(row[0])) // 2 <= begin + length for begin, length in ranges)
+    }
+    assert versions(whole(trace.find_between(low, high))) == wanted
+
+
+def test_what_lies_between_hashes_is_read_alone() -> None:
+    store = MemoryStore()
+    trace = open_state(store, chunk_size_bytes=3000).trace("left")
+    fill(trace, 500)
+    chunks = trace.runs[0].chunks
+    before = store.reads
+    found = trace.find_between(np.array([chunks[4].min_hash]), np.array([chunks[4].max_hash]))
+    assert (found.rows.height, store.reads - before) == (
+        chunks[4].rows,
+        2,
+    )  # found, and then kept for its columns
 
 
 def test_a_null_hash_has_no_rows_and_hides_none() -> None:

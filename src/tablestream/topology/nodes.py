@@ -54,7 +54,7 @@ Fields = tuple[Field, ...]
 
 
 class Expression(Protocol):
-    """A computed column; its text stands for it in `explain` and in the plan's fingerprint."""
+    """A computed column, or functions; its text stands for it in `explain` and in the plan's fingerprint."""
 
     @property
     def text(self) -> str:
@@ -326,14 +326,6 @@ class Measure:
     parameter: float | None = None
 
 
-class GroupFunctions(Protocol):
-    """The user's own functions of a group; opaque here, they run in the workers."""
-
-    @property
-    def text(self) -> str:
-        """Their names and version, by which a restarted plan is compared."""
-
-
 @dataclass(frozen=True, eq=False)
 class Aggregate(OneParent):
     """A table's rows, or a stream's records, by groups.
@@ -349,7 +341,7 @@ class Aggregate(OneParent):
     measures
         A declared aggregate per column of the value; none with `functions`.
     functions
-        The user's own.
+        The user's own, which run in the workers; their text has their names and version.
     keep_empty
         Whether a group without rows stays.
     """
@@ -358,7 +350,7 @@ class Aggregate(OneParent):
     inputs: tuple[Named, ...]
     input_fields: Fields
     measures: tuple[Measure, ...]
-    functions: GroupFunctions | None
+    functions: Expression | None
     keep_empty: bool
 
     @property
