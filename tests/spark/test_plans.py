@@ -90,7 +90,7 @@ PLANS: dict[str, Plan] = {
         to_stream(mapped(counts(merged(s, t)), as_text, total=True)), c, "left", points(0)
     ),
     "a table kept, and joined": lambda a, b, *_: key_join(materialized(filtered(a, has_a)), b, "left"),
-    "as of times": lambda a, b, *_: as_of_join(filtered(a, has_a), materialized(b, 8), "left"),
+    "as of times": lambda a, b, *_: as_of_join(filtered(a, has_a), materialized(b, 1000), "left"),
     "top of a join": lambda a, b, *_: topped(foreign_key_join(a, b, "left"), points(1), 3),
     "top of groups, counted": lambda a, *_: mapped(counts(topped(filtered(a, has_a))), as_text, total=True),
     "joiner that deletes": lambda a, b, *_: filtered(
