@@ -8,12 +8,14 @@ a group, the ranks of a group                those of the group; not the rank
 key join: inner; left, right; outer          those of both sides; of the side whose rows stay; of either side
 foreign-key join: inner, left; right, outer  those of the left table; all, since each row has one of the two keys
 one to many: inner; left                     those of the many; those of the one, and all of the many
+rows of an array, by flat_map                those of the table; not the position
 ===========================================  ==================================================================
 """
 
 from __future__ import annotations
 
 from tablestream.topology.nodes import Aggregate, ForeignKeyJoin, KeyJoin, Node, OneParent, OneToMany, Top
+from tablestream.topology.streams import FlatMap
 
 Parts = tuple[bool, ...]
 
@@ -25,6 +27,8 @@ def nullable_key(node: Node) -> Parts:
         return every
     if isinstance(node, Top):
         return (*every[:-1], False)
+    if isinstance(node, FlatMap):
+        return (*nullable_key(node.parent), False)
     if isinstance(node, KeyJoin | OneToMany | ForeignKeyJoin):
         return _of_join(node, nullable_key(node.left), nullable_key(node.right))
     is_view = isinstance(node, OneParent) and not node.parent.is_stream
