@@ -195,6 +195,32 @@ def test_what_is_no_column_is_refused_by_name(kind: Any, what: str) -> None:
         avro(record("Q", a=record("R", b=kind))).decoder("value", ["t"])
 
 
+def doubled(levels: int) -> Any:
+    """Records of which each names the one before it twice: 2**levels parts, and a value takes no bytes."""
+    inner: Any = record("R0", a="null")
+    for level in range(1, levels):
+        inner = record(f"R{level}", a=inner, b=f"R{level - 1}")
+    return inner
+
+
+def nested(levels: int) -> Any:
+    """Arrays of arrays of numbers."""
+    kind: Any = "int"
+    for _ in range(levels):
+        kind = {"type": "array", "items": kind}
+    return kind
+
+
+@pytest.mark.parametrize(
+    ("schema", "why"),
+    [(doubled(60), "more than 10,000 parts"), (record("Q", a=nested(300)), "deeper than 100 levels")],
+)
+def test_what_would_take_a_reader_for_ever_is_refused(schema: Any, why: str) -> None:
+    with pytest.raises(ArgumentError, match=f"Avro schema (has|is nested) {why}"):
+        AvroSchema.of(schema)
+    assert avro(doubled(10)) is not None
+
+
 @pytest.mark.parametrize("schema", ["{", "", "nosuch", {"type": "record"}, 5])
 def test_what_is_no_schema_is_refused(schema: Any) -> None:
     with pytest.raises(ArgumentError, match="not an Avro schema"):
@@ -488,6 +514,14 @@ def test_a_few_bytes_neither_end_a_worker_nor_keep_it_busy(
     number = registry.add("q-value", record("Quote", price="double", more=kind))
     with pytest.raises(UndecodableError, match=f"Avro schema {number} has .*{why}"):
         ConfluentAvro(client(registry), AvroSchema.of(OLD))(framed(number, PRICE + b"\x02" + body))
+
+
+@pytest.mark.parametrize("kind", [doubled(60), nested(300)], ids=["wide", "deep"])
+def test_a_schema_that_names_others_twice_decodes_nothing(registry: SchemaRegistry, kind: Any) -> None:
+    """No bytes would do: the reader would take 2**60 steps."""
+    number = registry.add("q-value", record("Quote", price="double", more=kind))
+    with pytest.raises(UndecodableError, match=f"schema {number} of the registry is not valid"):
+        ConfluentAvro(client(registry), AvroSchema.of(OLD))(framed(number, PRICE))
 
 
 WRITTEN = AvroSchema.of(

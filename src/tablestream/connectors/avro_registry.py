@@ -104,14 +104,19 @@ def _schema(registry: Registry, number: int) -> AvroSchema:
         return _with_references(client, found)
     except ArgumentError as error:
         raise NoSchemaError(f"schema {number} of the registry is not valid: {error.reason}") from error
+    except RecursionError as error:
+        raise NoSchemaError(f"schema {number} of the registry refers to others too deeply") from error
 
 
 def _with_references(client: SchemaRegistryClient, schema: Schema) -> AvroSchema:
     """A schema with those that it refers to, each after its own references."""
-    texts: list[str] = []
+    texts, seen = list[str](), set[tuple[str, int]]()
 
     def collect(one: Schema) -> None:
         for reference in one.references or []:
+            if (reference.subject, reference.version) in seen:
+                continue
+            seen.add((reference.subject, reference.version))
             what = f"version {reference.version} of '{reference.subject}'"
             found = _asked(lambda: client.get_version(reference.subject, reference.version), what)  # noqa: B023 - called at once
             collect(found.schema)

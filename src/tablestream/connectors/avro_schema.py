@@ -34,6 +34,10 @@ from pyspark.sql import types as T
 from tablestream.errors import ArgumentError, UnsupportedTypeError
 
 _MAX_DIGITS = 38
+#: A schema may have so many parts when every name is written out, and be so deep.
+_MAX_PARTS, _MAX_DEPTH = 10_000, 100
+_TOO_DEEP = f"is nested deeper than {_MAX_DEPTH} levels"
+_TOO_LARGE = f"has more than {_MAX_PARTS:,} parts when every name is written out"
 
 
 @dataclass(frozen=True)
@@ -63,6 +67,9 @@ class AvroSchema:
                 f"This is not an Avro schema: {error}",
                 hint='Give it as JSON text, or as a dict such as {"type": "record", "name": ..., "fields": [...]}.',
             ) from error
+        why = why_endless(schema)
+        if why in {_TOO_LARGE, _TOO_DEEP}:
+            raise ArgumentError(f"The Avro schema {why}.", hint="Read and write records of a smaller schema.")
         return schema
 
 
@@ -158,18 +165,92 @@ def _without_conversions(schema: Any) -> Any:
 
 @lru_cache(maxsize=1000)
 def why_endless(schema: AvroSchema) -> str | None:
-    """Say why a few bytes could keep a reader of this schema busy forever, or end its process; otherwise None.
+    """Say why a few bytes could keep a reader of this schema busy for long, or end its process; otherwise None.
 
     For a recursive record, the reader calls itself as deep as the bytes say. An array of items that take no bytes
-    can have a billion items, for the bytes of one number.
+    can have a billion items, for the bytes of one number. Records that name each other twice have 2**n parts at depth
+    n, and a record of them may take no bytes at all.
     """
-    wholes, named = _wholes(schema), _named(schema)
-    if any(_is_recursive(whole, frozenset()) for whole in wholes):
-        return "has a record inside itself"
-    parts = (part for whole in wholes for part in _parts(whole))
-    if any("items" in one and _is_empty(one["items"], named) for one in parts if isinstance(one, dict)):
-        return "has an array of items that take no bytes"
+    try:
+        expanded = _Expanded(_named(schema))
+        for whole in _wholes(schema):
+            expanded.of(whole)
+    except _EndlessError as error:
+        return str(error)
+    except RecursionError:
+        return _TOO_DEEP
     return None
+
+
+class _EndlessError(Exception):
+    """A schema that no record should be read with; the text says why."""
+
+
+@dataclass(frozen=True)
+class _Size:
+    """How many parts a schema has, every name written out, how deep it is, and whether a value takes no bytes."""
+
+    parts: int
+    depth: int
+    is_empty: bool
+
+    @classmethod
+    def around(cls, inner: Sequence[_Size], *, is_empty: bool = False) -> _Size:
+        """The size of a schema with others inside it.
+
+        Raises
+        ------
+        _EndlessError
+            It has too many parts, or is too deep.
+        """
+        parts, depth = 1 + sum(one.parts for one in inner), 1 + max((one.depth for one in inner), default=0)
+        if depth > _MAX_DEPTH:
+            raise _EndlessError(_TOO_DEEP)
+        if parts > _MAX_PARTS:
+            raise _EndlessError(_TOO_LARGE)
+        return cls(parts, depth, is_empty)
+
+
+class _Expanded:
+    """The sizes of schemas; each named type is looked at once."""
+
+    def __init__(self, named: Mapping[str, Any]) -> None:
+        self._named = named
+        self._sizes: dict[str, _Size | None] = {}
+
+    def of(self, schema: Any) -> _Size:
+        """The size of a parsed schema. Raises `_EndlessError` where it has no end, or none that is near."""
+        if isinstance(schema, list):
+            return _Size.around(list(map(self.of, schema)))
+        if isinstance(schema, str):
+            known = schema in self._named
+            return self._of_name(schema) if known else _Size.around([], is_empty=schema == "null")
+        word = schema["type"]
+        if "fields" in schema:
+            return self._of_name(schema["name"])
+        if word == "array":
+            item = self.of(schema["items"])
+            if item.is_empty:
+                raise _EndlessError("has an array of items that take no bytes")
+            return _Size.around([item])
+        if word == "map":
+            return _Size.around([self.of(schema["values"])])
+        is_named = isinstance(word, str) and word in {"fixed", "enum"}
+        return _Size.around([], is_empty=schema.get("size") == 0) if is_named else self.of(word)
+
+    def _of_name(self, name: str) -> _Size:
+        if name not in self._sizes:
+            self._sizes[name] = None
+            whole = self._named[name]
+            if "fields" in whole:
+                fields = [self.of(field["type"]) for field in whole["fields"]]
+                self._sizes[name] = _Size.around(fields, is_empty=all(one.is_empty for one in fields))
+            else:
+                self._sizes[name] = self.of(whole)
+        size = self._sizes[name]
+        if size is None:
+            raise _EndlessError("has a record inside itself")
+        return size
 
 
 @lru_cache(maxsize=1000)
@@ -249,24 +330,6 @@ def _parts(schema: Any) -> Iterator[Any]:
     yield schema
     for inner in _inner(schema):
         yield from _parts(inner)
-
-
-def _is_recursive(schema: Any, around: frozenset[str]) -> bool:
-    """Whether it names a record that contains it."""
-    if isinstance(schema, str):
-        return schema in around
-    if isinstance(schema, dict) and "fields" in schema:
-        around |= {schema["name"]}
-    return any(_is_recursive(inner, around) for inner in _inner(schema))
-
-
-def _is_empty(schema: Any, named: Mapping[str, Any]) -> bool:
-    """Whether a value takes no bytes."""
-    if isinstance(schema, str):
-        return schema == "null" or (schema in named and _is_empty(named[schema], named))
-    if isinstance(schema, dict) and "fields" in schema:
-        return all(_is_empty(field["type"], named) for field in schema["fields"])
-    return isinstance(schema, dict) and (schema["type"] == "null" or schema.get("size") == 0)
 
 
 def columns_of(schema: AvroSchema, name: str) -> tuple[T.StructType, AvroKind, bool]:
