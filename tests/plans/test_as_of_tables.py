@@ -259,7 +259,9 @@ def test_a_row_older_than_the_history_keeps_what_it_has_and_a_new_one_finds_what
     for ts, value in ((1, "p1"), (5, "p5"), (50, "p50")):
         told.price("x", value, ts)
         told.order(f"o{ts}", f"a|x@{ts}", ts)
-    assert told.order("o1", "b|x@1", 51) == [("o1", "(b|x@1,p1)", 51)]
+        if ts == 1:
+            assert told.price("x", "p1'", 1) == [("o1", "(a|x@1,p1')", 1)]
+    assert told.order("o1", "b|x@1", 51) == [("o1", "(b|x@1,p1')", 51)]
     assert told.counted("before-history") == 0
     assert told.order("new", "a|x@5", 52) == [("new", "(a|x@5,p5)", 52)]  # it was valid at the bound
     assert told.order("older", "a|x@4", 53) == [("older", "(a|x@4,null)", 53)]
