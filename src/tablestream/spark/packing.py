@@ -24,6 +24,7 @@ from tablestream.runtime.alignment import TIMED, progress_of
 from tablestream.runtime.rejections import Shown
 from tablestream.runtime.rounds import RANKS, Port
 from tablestream.spark import blobs
+from tablestream.spark.texts import checked_texts
 from tablestream.state.changes import (
     BOOTSTRAP,
     KEY_HASH,
@@ -166,7 +167,8 @@ class SourcePacker:
         if not self.bootstrap:
             places = _Places(self.name, self.number, self.marks, self.ordered)
         for table in _gathered(batches):
-            frame = places.put(frame_of(in_utc(table)).with_columns(_TIME_THERE_IS))
+            checked = checked_texts(in_utc(table), self.name)
+            frame = places.put(frame_of(checked).with_columns(_TIME_THERE_IS))
             frame = frame.with_columns(self._reason(frame.columns).alias(_REASON))
             accepted, rejected = _split(frame)
             self._check(rejected)
@@ -413,7 +415,7 @@ class ChangePacker:
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Pack all record batches of a task."""
         for table in _gathered(batches):
-            frame = frame_of(in_utc(table))
+            frame = frame_of(checked_texts(in_utc(table)))
             passing = frame.filter(pl.col(blobs.BLOB).is_not_null()).select(blobs.COLUMNS)
             packed = [blobs.Blob(*row) for row in passing.iter_rows()]
             for consumer in self.consumers:
