@@ -24,6 +24,7 @@
     ├── TotalOverflowError                  ArithmeticException   a sum or an average does not fit its type
     ├── BufferFullError                     PySparkRuntimeError   suppress holds more than its limit
     ├── MalformedRecordError                PySparkRuntimeError   a record cannot be read, in mode "fail"
+    ├── DroppedRecordError                  PySparkRuntimeError   a record was lost, with on_drop="fail"
     ├── CaptureError                        PySparkRuntimeError   what a database's connector sent cannot be applied
     ├── RecordEncodingError                 PySparkRuntimeError   a row cannot be written to its topic or table
     ├── RegistryError                       PySparkRuntimeError   a schema registry refuses, or does not answer
@@ -235,6 +236,12 @@ class MalformedRecordError(TablestreamError, PySparkRuntimeError):
     """A row of a source cannot be read, and the source's mode is ``fail``."""
 
     code = "TABLESTREAM_MALFORMED_RECORD"
+
+
+class DroppedRecordError(TablestreamError, PySparkRuntimeError):
+    """A record of the input was lost, and the query was started with ``on_drop="fail"``."""
+
+    code = "TABLESTREAM_DROPPED_RECORD"
 
 
 class RecordEncodingError(TablestreamError, PySparkRuntimeError):

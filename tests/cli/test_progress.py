@@ -67,16 +67,6 @@ def test_a_usual_line_fits_80_columns_and_one_of_large_figures_120() -> None:
     assert len(str(usual)) <= 80
 
 
-def test_the_reasons_of_dropped_records_fit_80_columns() -> None:
-    dropped = {f"table_{number}/versions: expired": 1_000 * number for number in range(1, 8)}
-    micro_batch = MicroBatch(0, 1.0, 30, 12, dropped)
-    assert str(micro_batch).endswith("dropped 28.0k")
-    reasons = micro_batch.reasons()
-    assert max(map(len, reasons)) <= 80
-    shown = " ".join(one.strip() for one in reasons)
-    assert shown == ", ".join(f"{place} {count:,}" for place, count in dropped.items())
-
-
 def test_programs_get_the_exact_figures() -> None:
     assert of(Progress(), metrics((3, 1000))).as_json() == {
         "event": "micro_batch",

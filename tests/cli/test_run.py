@@ -58,8 +58,12 @@ def test_a_table_runs_on_the_console_and_into_files_and_goes_on_from_its_checkpo
     assert first.exit_code == ExitCode.OK, first.output
     assert first.stdout.startswith("per_sku, micro-batch 0: 1 change\n")
     assert "cup" in first.stdout
-    assert max(map(len, first.output.splitlines())) <= 80
-    said = first.stderr.splitlines()
+    warned = [line for line in first.stderr.splitlines() if line.startswith("Warning: ")]
+    lost, null_key = warned
+    assert lost.startswith("Warning: orders: EVERY record of micro-batch 1 was lost (1 null-key).")
+    assert null_key.startswith("Warning: orders: null-key, 1 record so far in this run. ")
+    said = [line for line in first.stderr.splitlines() if line not in warned]
+    assert max(map(len, [*first.stdout.splitlines(), *said])) <= 80
     assert said[0] == "The query runs; Ctrl-C stops it."
     assert said[1].startswith("batch 0: in 1 (")
     assert ", dropped 1" in said[2]
@@ -110,7 +114,7 @@ def test_outputs_and_queries_say_themselves_where_they_are_written(pipeline: Pip
     followed = run(pipeline, "query", *checkpoint, "--json")
     assert followed.exit_code == ExitCode.OK, followed.output
     assert [one["event"] for one in events(followed.stdout)] == ["started", "micro_batch", "ended"]
-    for option, *values in (["--once"], ["--to", "json:elsewhere"]):
+    for option, *values in (["--once"], ["--to", "json:elsewhere"], ["--on-drop", "fail"], ["--redact"]):
         late = run(pipeline, "query", *checkpoint, option, *values)
         assert late.exit_code == ExitCode.COULD_NOT_RUN
         assert f"so {option} comes too late" in late.stderr

@@ -96,7 +96,7 @@ def test_a_record_meets_the_version_of_its_time(history: int, seed: int) -> None
     assert got == wanted
 
 
-def joined(grace: Grace, *, compat: bool = False) -> tuple[Engine, object, object]:
+def joined(grace: Grace | None, *, compat: bool = False) -> tuple[Engine, object, object]:
     records, table = stream("S"), source("T")
     node = looked_up(records, materialized(table, 100), "left", own_key, grace=grace)
     return Engine([Output(node)], compat, shards=1), records, table
@@ -124,6 +124,26 @@ def test_a_record_that_is_too_late_to_wait_is_joined_at_once_and_counted(*, comp
         [Step(3, Change(("k",), "(late,v)", 14)), Step(4, Change(("k",), "(not late,v)", 15))]
     ]
     assert engine.dropped == ({} if compat else {("S_T_kept", "late"): 1})
+    assert engine.lost == 0
+
+
+@both_modes
+@pytest.mark.parametrize("grace", [None, Grace(5)])
+def test_a_record_before_the_history_that_finds_nothing_is_counted_by_default(
+    grace: Grace | None, *, compat: bool
+) -> None:
+    """The history is 100 long: a record finds the newest version if it was valid then, however old the record is."""
+    engine, records, table = joined(grace, compat=compat)
+    log = [
+        Record(table, "old", "v", 10),  # type: ignore[arg-type]
+        Record(table, "k", "v", 300),  # type: ignore[arg-type]
+        Record(records, "old", "finds the newest", 20),  # type: ignore[arg-type]
+        Record(records, "k", "too old", 199),  # type: ignore[arg-type]
+        Record(records, "k", "no version yet", 200),  # type: ignore[arg-type]
+        Record(records, "k", "last", 400),  # type: ignore[arg-type]
+    ]
+    engine.steps(log)
+    assert +engine.dropped == ({} if compat else {("S_T_kept", "before-history"): 1})
     assert engine.lost == 0
 
 

@@ -14,7 +14,7 @@ from tablestream.state.births import NewShard
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 QUERY = "query"
 #: So many that their reports need several of Spark's bitmaps.
@@ -27,26 +27,25 @@ FIRST, LAST, IDLE = (
 )
 
 
-def micro_batch(spark: SparkSession, *new: NewShard) -> DataFrame:
-    """Two rows of outputs, and the reports of some shards."""
-    ports = [blobs.report(one, SHARDS).port for one in new]
-    return spark.createDataFrame([(port,) for port in (3, *ports, 4)], "__port int")
+def ports(*new: NewShard) -> list[int]:
+    """The reports of some shards."""
+    return [blobs.report(one, SHARDS).port for one in new]
 
 
 def test_births_are_stored_and_compared(spark: SparkSession, tmp_path: Path) -> None:
     """Another watch on the same checkpoint knows what the first one stored."""
     checkpoint = str(tmp_path)
     watch = ShardWatch(checkpoint, SHARDS, NAMES)
-    watch.compute(micro_batch(spark, FIRST, IDLE), 0, QUERY)
-    watch.compute(micro_batch(spark), 1, QUERY)
-    watch.compute(micro_batch(spark, LAST, IDLE), 2, QUERY)
-    watch.compute(micro_batch(spark, LAST, IDLE), 2, QUERY)
+    watch.look(spark, 0, QUERY, ports(FIRST, IDLE))
+    watch.look(spark, 1, QUERY, ports())
+    watch.look(spark, 2, QUERY, ports(LAST, IDLE))
+    watch.look(spark, 2, QUERY, ports(LAST, IDLE))
     born = {FIRST[:2]: 0, LAST[:2]: 2}
     assert stored_births(spark, checkpoint, QUERY).born == born
     assert not stored_births(spark, checkpoint, "another").born
     for one in (watch, ShardWatch(checkpoint, SHARDS, NAMES)):
         with pytest.raises(DamagedStateError, match=r"round 10 is gone.*\(operator 10\)"):
-            one.compute(micro_batch(spark, LAST), 3, QUERY)
+            one.look(spark, 3, QUERY, ports(LAST))
     assert stored_births(spark, checkpoint, QUERY).born == born
 
 
@@ -54,14 +53,14 @@ def test_a_watch_is_settled_when_all_shards_are_known(spark: SparkSession, tmp_p
     """And has looked since the start: a sink that gets rows while they are computed goes without from then on."""
     every = [NewShard(1, shard, is_born=True) for shard in blobs.shard_names(3)]
 
-    def micro_batch(*new: NewShard) -> DataFrame:
-        return spark.createDataFrame([(blobs.report(one, 3).port,) for one in new] or [(3,)], "__port int")
+    def ports(*new: NewShard) -> list[int]:
+        return [blobs.report(one, 3).port for one in new]
 
     watch = ShardWatch(str(tmp_path), 3, {1: "counts"})
-    watch.compute(micro_batch(*every[:2]), 0, QUERY)
+    watch.look(spark, 0, QUERY, ports(*every[:2]))
     assert not watch.is_settled
-    watch.compute(micro_batch(every[2]), 1, QUERY)
+    watch.look(spark, 1, QUERY, ports(every[2]))
     again = ShardWatch(str(tmp_path), 3, {1: "counts"})
     assert [watch.is_settled, again.is_settled] == [True, False]
-    again.compute(micro_batch(), 2, QUERY)
+    again.look(spark, 2, QUERY, ports())
     assert again.is_settled

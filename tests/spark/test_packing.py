@@ -240,23 +240,6 @@ def test_fail_ends_at_a_row_that_cannot_be_read() -> None:
         packed({"__ts": None, "__malformed": "nonsense"})
 
 
-@pytest.mark.parametrize(
-    ("partition", "said"),
-    [
-        ("0000\t00001795631533161000\tfile:/a/1.csv\t00000000000000000000", "file:/a/1.csv, row 7"),
-        (
-            "0000\t00001795631533161000\tfile:/a/1.csv\t00000000000134217728",
-            "file:/a/1.csv, row 7 of the block from byte 134217728",
-        ),
-        ("0003\tquotes\t00000000000000000012", "topic quotes, partition 12, offset 7"),
-        ("0000\t00000003", "source partition 00000003, row 7"),
-        ("!bootstrap", "source partition !bootstrap, row 7"),
-    ],
-)
-def test_a_place_is_said_for_people(partition: str, said: str) -> None:
-    assert packing._shown_place(partition, 7) == said
-
-
 @pytest.mark.parametrize(("mode", "told"), [("drop", []), ("keep", ["malformed"])])
 def test_drop_counts_and_keep_also_tells(mode: Malformed, told: list[str]) -> None:
     messages = packed({"__ts": 1}, {"__ts": None, "__malformed": "nonsense"}, malformed=mode)

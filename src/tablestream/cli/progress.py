@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -83,11 +82,6 @@ class MicroBatch:
         if self.behind:
             parts.append(f"behind {short(self.behind)}")
         return f"batch {self.number}: {', '.join(parts)}"
-
-    def reasons(self) -> list[str]:
-        """Return lines that say why records were dropped."""
-        shown = ", ".join(f"{place} {count:,}" for place, count in self.dropped.items())
-        return [f"  {line}" for line in textwrap.wrap(shown, 70)]
 
     def as_json(self) -> dict[str, Any]:
         """Return all figures, for programs."""

@@ -15,17 +15,18 @@ from pyspark.errors import StreamingQueryException
 
 from tablestream.cli.failures import clear_errors, note_cause
 from tablestream.cli.following import follow, stop_signals
-from tablestream.cli.options import ROWS_FOR_PEOPLE, Debug, Json
+from tablestream.cli.options import ROWS_FOR_PEOPLE, Debug, Json, OnDrops
 from tablestream.cli.screen import JsonScreen, Screen, TextScreen
 from tablestream.cli.sessions import kept_if_needed, sessions, starting_text
 from tablestream.cli.sinks import CONSOLE, sink_of, sinks_of, written_to
 from tablestream.cli.target import Target, is_query, load, wrong_type
+from tablestream.cli.warnings import warnings_on
 from tablestream.errors import ArgumentError
 from tablestream.spark.local_spark import MASTER
 from tablestream.spark.runner import start
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from pyspark.sql.streaming.query import StreamingQuery
 
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
 _TOO_LATE = {
     "--once": 'Return the outputs instead, or start it with trigger={"availableNow": True}.',
     "--to": "Return the table instead, or omit --to.",
+    "--on-drop": "Give on_drop= to tablestream.start there.",
+    "--redact": "Give redact= to tablestream.start there.",
     "--checkpoint": "Give the function a parameter checkpoint, or omit --checkpoint.",
 }
 
@@ -61,6 +64,16 @@ def run(
             help="How many changes of a micro-batch the console shows. Default: 20; with --json all.",
         ),
     ] = None,
+    on_drop: Annotated[
+        OnDrops | None,
+        typer.Option(
+            help="What to do about dropped records: warn, fail (also ends the query before a micro-batch that loses"
+            " input is written), or ignore. Default: warn.",
+        ),
+    ] = None,
+    redact: Annotated[
+        bool, typer.Option("--redact", help="Leave keys and values of records out of messages.")
+    ] = False,
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
@@ -71,9 +84,12 @@ def run(
     """
     screen: Screen = JsonScreen() if as_json else TextScreen()
     log = Path(tempfile.gettempdir()) / f"tablestream-run-{os.getpid()}.log"
-    go_on = _command(target, checkpoint, to or [], once=once, limit=limit, as_json=as_json)
+    words: dict[str, str | bool | None] = {"--checkpoint": checkpoint, "--once": once}
+    words |= {"--limit": None if limit is None else str(limit), "--on-drop": on_drop, "--redact": redact}
+    go_on = _command(target, words | {"--json": as_json}, to or [])
     with (
         clear_errors(debug=debug, as_json=as_json, log=log, go_on=go_on),
+        warnings_on(screen),
         kept_if_needed(log),
         sessions(log, is_long=True, starting=lambda: _say_starting(screen, target)) as session,
     ):
@@ -85,10 +101,17 @@ def run(
         outputs = written_to(found, sinks, sink_of(CONSOLE, screen, rows))
         if outputs is None:
             options = {"--once": once, "--to": bool(to), "--checkpoint": directory.is_left}
+            options |= {"--on-drop": on_drop is not None, "--redact": redact}
             query = _started(found, target, [name for name, is_given in options.items() if is_given])
         else:
             trigger = {"availableNow": True} if once else None
-            query = start(*outputs, checkpoint=directory.take(), trigger=trigger)
+            query = start(
+                *outputs,
+                checkpoint=directory.take(),
+                trigger=trigger,
+                on_drop=on_drop.value if on_drop is not None else "warn",
+                redact=redact,
+            )
         _follow(query, screen, go_on, session.remove_files)
 
 
@@ -165,14 +188,10 @@ def _follow(query: StreamingQuery, screen: Screen, go_on: str, at_once: Callable
         screen.say(f"Ended {end}.", event)
 
 
-def _command(
-    target: str, checkpoint: str | None, to: Sequence[str], *, once: bool, limit: int | None, as_json: bool
-) -> str:
+def _command(target: str, options: Mapping[str, str | bool | None], to: Sequence[str]) -> str:
     """Return the command that goes on where a query stopped: the same one."""
-    words = ["tablestream", "run", target]
-    words += [] if checkpoint is None else ["--checkpoint", checkpoint]
-    words += [word for one in to for word in ("--to", one)]
-    words += ["--once"] if once else []
-    words += [] if limit is None else ["--limit", str(limit)]
-    words += ["--json"] if as_json else []
+    words = ["tablestream", "run", target, *(word for one in to for word in ("--to", one))]
+    for name, given in options.items():
+        if given:
+            words += [name] if given is True else [name, given]
     return shlex.join(words)

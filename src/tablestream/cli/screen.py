@@ -56,15 +56,12 @@ class TextScreen:
             self._draw()
 
     def micro_batch(self, done: MicroBatch) -> None:
-        """Write a line, or replace it; why records were dropped stays."""
+        """Write a line, or replace it; warnings say why records were dropped."""
         with self._lock:
             if self._updates:
                 self._status = str(done)
             else:
                 self._err.print(Text(str(done)), soft_wrap=True)
-            for line in done.reasons():
-                self._erase()
-                self._err.print(Text(line), soft_wrap=True)
             self._draw()
 
     def changes(self, title: str, rows: Rows, lines: Lines) -> None:  # noqa: ARG002 - the same

@@ -153,7 +153,7 @@ class MetricsReader:
             duration_ms=progress.batchDuration,
             rows_in=progress.numInputRows,
             changes_out=counts[_CHANGES],
-            dropped={_parted(name): count for name, count in counts.items() if ": " in name},
+            dropped={parted(name): count for name, count in counts.items() if ": " in name},
             operators=self._operators(measures, is_first=progress.batchId == 0),
         )
 
@@ -161,7 +161,7 @@ class MetricsReader:
         of_operator: dict[str, dict[str, int]] = {}
         for name, value in measures.items():
             if name != SHARDS:
-                operator, measure = _parted(name)
+                operator, measure = parted(name)
                 of_operator.setdefault(operator, {})[measure] = value
         found = {}
         for operator, sums in of_operator.items():
@@ -188,13 +188,13 @@ class MetricsReader:
         return self._sizes.get(operator)
 
 
-def _parted(name: str) -> tuple[str, str]:
+def parted(name: str) -> tuple[str, str]:
     """Split a field's name into table or operator, and reason or measure."""
     operator, _, what = name.rpartition(": ")
     return operator, what
 
 
-def fields_of(row: Any) -> dict[str, int]:
+def fields_of(row: Any) -> dict[str, Any]:
     """Return the fields of an observed row by name; under Spark Connect a row has its values and their schema."""
     found: dict[str, Any] = row.asDict()
     if "schema" in found:

@@ -100,8 +100,11 @@ class Deduplicate(Operator):
         stored = trace.lookup(new.select(WRITER_HASH, WRITER).unique())
         seen = _seen(stored, new)
         repeats = seen.filter(~pl.col("fresh"))[SEQ]
-        context.dropped[REPEATED] += len(repeats)
-        passed = arrived.filter(~pl.col(SEQ).is_in(repeats.implode())) if len(repeats) else arrived
+        passed = arrived
+        if len(repeats):
+            repeated = pl.col(SEQ).is_in(repeats.implode())
+            context.tell(REPEATED, len(repeats), arrived.filter(repeated))
+            passed = arrived.filter(~repeated)
         columns = [KEY_HASH, *self.keys, TS, LIVE, "v"]
         yield Emission(0, passed.select(pl.col(SEQ).alias(PARENT), *columns))
         trace.insert(_remembered(seen))

@@ -100,6 +100,8 @@ class Context:
         Further times and counters of the shard that the operator declared; they survive a restart.
     shard, shards
         The number of this shard, from 0, and how many shards there are.
+    examples
+        By reason, the number of the input and one row of those that were dropped.
     """
 
     trace: Callable[[str], Trace]
@@ -110,6 +112,7 @@ class Context:
     shard: int = 0
     shards: int = 1
     rejected: list[tuple[int, str, pl.DataFrame]] | None = None
+    examples: dict[str, tuple[int, pl.DataFrame]] = field(default_factory=dict)
 
     def number(self, rows: int, mark: str) -> pl.Series:
         """Number rows among all that the shard ever had; the mark counts them."""
@@ -119,9 +122,17 @@ class Context:
 
     def reject(self, reason: str, rows: pl.DataFrame, of_input: int = 0) -> None:
         """Count dropped rows of an input, and keep them if an output reads them."""
-        self.dropped[reason] += rows.height
+        self.tell(reason, rows.height, rows, of_input=of_input)
         if self.rejected is not None and rows.height:
             self.rejected.append((of_input, reason, rows))
+
+    def tell(
+        self, reason: str, count: int, rows: pl.DataFrame | None = None, at: int = 0, of_input: int = 0
+    ) -> None:
+        """Count messages; of the first ones keep an example: a row of an input, if it is known."""
+        self.dropped[reason] += count
+        if count and rows is not None and reason not in self.examples:
+            self.examples[reason] = of_input, rows.slice(at, 1)
 
     def among_shards(self, number: pl.Expr) -> pl.Expr:
         """Make emission numbers unique across shards, for emissions of all shards that have the same cause."""

@@ -312,7 +312,6 @@ class _Finishing:
         inputs = tuple(self._ports[want].number for want in draft.inputs)
         rejecting, reading = self._rejecting(draft.base), self._reading
         shown = tuple(reading[want].shown if want in reading else draft.shown for want in draft.inputs)
-        shown = shown if rejecting else ()
         where = "" if draft.base is None else draft.base.where
         return Placed(draft.name, operator, inputs, targets, draft.copied, rejecting, shown, where)
 

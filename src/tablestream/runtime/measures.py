@@ -10,11 +10,14 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from tablestream.runtime.drops import ONLY_COUNTED, DropRules, Drops
 from tablestream.runtime.rounds import Round
 from tablestream.state.shard import ShardState
 
 #: The names of these figures in a query's progress: drops by reason, and measures by operator.
 OBSERVED, MEASURED = "tablestream", "tablestream_operators"
+#: The name of examples of the drops in it, if the query itself does not read them.
+DROPS = "tablestream_drops"
 
 ROWS_IN, ROWS_OUT = "rows-in", "rows-out"
 STATE_ROWS, STATE_ROWS_ADDED = "state-rows", "state-rows-added"
@@ -41,11 +44,21 @@ class Counts:
         Records that operators drop, by operator and reason.
     rows_in, rows_out
         Messages that an operator received, and rows that it emitted, by operator.
+    rules
+        What the query does about drops.
+    drops
+        Counts into `dropped`, with an example of each.
     """
 
     dropped: Counter[tuple[str, str]] = field(default_factory=Counter)
     rows_in: Counter[str] = field(default_factory=Counter)
     rows_out: Counter[str] = field(default_factory=Counter)
+    rules: DropRules = ONLY_COUNTED
+    drops: Drops = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Count drops into the given counter."""
+        self.drops = Drops(self.rules, self.dropped)
 
     def measures(self, work: Round, state: ShardState) -> dict[tuple[str, str], int]:
         """Return the measures of the round, by operator and measure; call it before the state is committed."""

@@ -59,6 +59,12 @@ class Shown:
             _objects(key | self._value(messages["v"]), messages.height).alias("_record"),
         )
 
+    def key_text(self, message: pl.DataFrame) -> str:
+        """Return the key of a message as JSON."""
+        if not set(self.columns) <= set(message.columns):
+            return ""
+        return str(_objects(dict(zip(self.key, message.select(self.columns), strict=True)), 1)[0])
+
     def _value(self, value: pl.Series) -> dict[str, pl.Series]:
         """The columns of the value; those of a tombstone are null."""
         if not isinstance(value.dtype, pl.Struct):  # only tombstones

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 #: The port of counters: what operators dropped, by reason.
 METRICS = -1
+#: The port of what the driver is told about drops: counts with examples.
+NOTICES = -2
 #: The route of messages that go to every shard.
 EVERY_SHARD = "*"
 #: More than a plan has ports. A hop column is the emission number times this, plus the port's rank.

@@ -18,6 +18,7 @@ from tablestream.errors import TablestreamError
 from tablestream.operators.events import ints
 from tablestream.operators.operator import NUMBER, PARENT, Context, Emission, WallClock
 from tablestream.runtime.alignment import Alignment
+from tablestream.runtime.drops import example_text
 from tablestream.runtime.measures import ALIGNMENT, Counts
 from tablestream.runtime.order import number_messages, split_steps
 from tablestream.runtime.rounds import RANKS, Placed, Port, Round
@@ -183,9 +184,9 @@ def _run(
     if context.observed is not None and context.observed != observed:
         state.set_clock(placed.name, context.observed)
     _keep(placed.name, context.marks, state)
-    counts.dropped.update(
-        {(placed.name, reason): count for reason, count in context.dropped.items() if count}
-    )
+    for reason, count in context.dropped.items():
+        example = partial(_example, placed, context.examples.get(reason), order)
+        counts.drops.add(placed.name, reason, count, example, placed.where)
 
 
 def _emissions(placed: Placed, inputs: Sequence[pl.DataFrame], context: Context) -> Iterator[Emission]:
@@ -194,6 +195,20 @@ def _emissions(placed: Placed, inputs: Sequence[pl.DataFrame], context: Context)
         yield from placed.operator.run(inputs, context)
     except TablestreamError as error:
         raise error.at(placed.name, placed.where).with_traceback(error.__traceback__) from error.__cause__
+
+
+def _example(placed: Placed, found: tuple[int, pl.DataFrame] | None, order: pl.DataFrame) -> str:
+    """Say which message an operator dropped: its key, and where the record is that caused it."""
+    if found is None:
+        return example_text(None, 0)
+    of_input, row = found
+    shown = placed.shown[of_input] if placed.shown else None
+    key = "" if shown is None else shown.key_text(row)
+    seq = row[SEQ].item() if SEQ in row.columns else 0
+    if seq < 1:  # it has waited since an earlier micro-batch
+        return example_text(None, 0, key)
+    place = order[seq - 1]
+    return example_text(place[PARTITION].item(), place[POSITION].item(), key)
 
 
 def _rejections(

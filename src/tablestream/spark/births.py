@@ -1,9 +1,9 @@
 """The list of births in a checkpoint, and what the stages report for it.
 
-A shard that finds no state reports so. Its report travels as a blob without content, whose port is a number below
-`METRICS`, and arrives in ``foreachBatch`` as a row with this ``__port``. `ShardWatch` reads these rows before the
-sinks are written. It needs the computed micro-batch. A sink that gets the rows while they are computed goes without
-once the watch is settled: a shard that is lost while the query runs is then noticed when it starts again.
+A shard that finds no state reports so (`tablestream.spark.reports`). Its report is a blob without content, whose port
+is a number below `NOTICES`. `ShardWatch` looks at these ports before the sinks are written. It needs the computed
+micro-batch. A sink that gets the rows while they are computed goes without once the watch is settled: a shard that is
+lost while the query runs is then noticed when it starts again.
 """
 
 from __future__ import annotations
@@ -13,21 +13,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from pyspark.sql import functions as F
-
 from tablestream.connectors.small_texts import documents, write_line
-from tablestream.runtime.rounds import METRICS
 from tablestream.spark import blobs
 from tablestream.state.births import Births, decode, encode
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
     from tablestream.planner.physical_plan import PhysicalPlan
 
 #: The place of the list in a checkpoint: files with one entry each, which are only added.
 _LIST = "tablestream/shards"
-_PORT = "__port"
 
 
 def stored_births(spark: SparkSession, checkpoint: str, query_id: str) -> Births:
@@ -65,17 +61,6 @@ class ShardWatch:
         names = {work.number: ", ".join(placed.name for placed in work.operators) for work in plan.rounds}
         return cls(checkpoint, plan.mode.shards, names)
 
-    def compute(self, micro_batch: DataFrame, number: int, query_id: str) -> None:
-        """Compute all partitions of a persisted micro-batch, and look at its shards.
-
-        Raises
-        ------
-        DamagedStateError
-            The whole state of a shard is gone.
-        """
-        ports = micro_batch.select(_PORT).where(F.col(_PORT) < METRICS).collect()
-        self._look(micro_batch.sparkSession, number, query_id, [row[0] for row in ports])
-
     @property
     def is_settled(self) -> bool:
         """Whether a micro-batch was looked at since the start, and all shards of all rounds are in the list."""
@@ -84,8 +69,14 @@ class ShardWatch:
         places = {(number, shard) for number in self.operators for shard in blobs.shard_names(self.shards)}
         return places <= self._births.born.keys()
 
-    def _look(self, spark: SparkSession, number: int, query_id: str, ports: list[int]) -> None:
-        """Check the shards that found no state, and store births."""
+    def look(self, spark: SparkSession, number: int, query_id: str, ports: list[int]) -> None:
+        """Check the shards of a micro-batch that found no state, and store births.
+
+        Raises
+        ------
+        DamagedStateError
+            The whole state of a shard is gone.
+        """
         if self._births is None:
             self._births = stored_births(spark, self.checkpoint, query_id)
         new = [blobs.reported(port, self.shards) for port in ports]

@@ -23,7 +23,8 @@ import pyarrow as pa
 from pyspark.sql import types as T
 
 from tablestream.errors import DamagedMessagesError
-from tablestream.runtime.rounds import EVERY_SHARD, METRICS, Port
+from tablestream.runtime.drops import Drops
+from tablestream.runtime.rounds import EVERY_SHARD, METRICS, NOTICES, Port
 from tablestream.runtime.routing import copied_to, shards_of
 from tablestream.state.births import NewShard
 from tablestream.state.changes import PARTITION
@@ -63,7 +64,10 @@ _READ = pa.ipc.IpcReadOptions(use_threads=False)
 
 
 class Blob(NamedTuple):
-    """Messages to one port and shard, and their number; for `METRICS` the name of a counter, and its count."""
+    """Messages to one port and shard, and their number.
+
+    For `METRICS` the name of a counter, and its count; for `NOTICES` an example behind it.
+    """
 
     shard: int
     port: int
@@ -322,6 +326,14 @@ def counters(shard: int, counts: Mapping[tuple[str, str], int]) -> list[Blob]:
     ]
 
 
+def notices(shard: int, drops: Drops) -> list[Blob]:
+    """Put what the driver is told about drops into blobs for `NOTICES`."""
+    return [
+        Blob(shard, NOTICES, count, f"{counter_name(operator, reason)}\0{example}".encode())
+        for operator, reason, count, example in drops.notices()
+    ]
+
+
 def report(new: NewShard, shards: int) -> Blob:
     """Report a shard without state: the port says all.
 
@@ -329,17 +341,17 @@ def report(new: NewShard, shards: int) -> Blob:
     --------
     >>> new = NewShard(round=2, shard=shard_names(16)[3], is_born=True)
     >>> report(new, shards=16).port
-    -41
-    >>> reported(-41, shards=16) == new
+    -42
+    >>> reported(-42, shards=16) == new
     True
     """
     place = (new.round - 1) * shards + shard_names(shards).index(new.shard)
-    return Blob(new.shard, METRICS - 1 - (2 * place + new.is_born), 1, b"")
+    return Blob(new.shard, NOTICES - 1 - (2 * place + new.is_born), 1, b"")
 
 
 def reported(port: int, shards: int) -> NewShard:
     """Return the shard that a report is about."""
-    place, is_born = divmod(METRICS - 1 - port, 2)
+    place, is_born = divmod(NOTICES - 1 - port, 2)
     before, number = divmod(place, shards)
     return NewShard(before + 1, shard_names(shards)[number], bool(is_born))
 

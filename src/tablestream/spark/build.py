@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Generic
 
 import polars as pl
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
 from tablestream.connectors import sink
@@ -27,13 +27,11 @@ from tablestream.operators.captured.capture import (
 from tablestream.operators.captured.transactions import EVENT, TRANSACTION
 from tablestream.operators.deduplicate import MICRO_BATCH, NUMBER, RECORD_KEY, WRITER, WRITER_HASH
 from tablestream.operators.joins.foreign_key_subscribe import VALUE_HASH
-from tablestream.operators.reasons import MALFORMED, NULL_KEY, NULL_TIME, OUT_OF_ORDER
 from tablestream.operators.sequence import SEQUENCE
 from tablestream.operators.upsert import OLD
 from tablestream.planner.physical_plan import Between, Ending, PhysicalPlan, Reader
 from tablestream.planner.result import Pointer, Result
-from tablestream.runtime.measures import MEASURED, MEASURES, OBSERVED, SHARDS, measured
-from tablestream.runtime.rounds import METRICS, copied_name
+from tablestream.runtime.drops import ONLY_COUNTED, DropRules
 from tablestream.spark import blobs
 from tablestream.spark.columns import (
     Scope,
@@ -46,10 +44,11 @@ from tablestream.spark.columns import (
 )
 from tablestream.spark.exchange import Blobs, Exchange
 from tablestream.spark.layout import Layout
+from tablestream.spark.observations import observations
 from tablestream.spark.packing import ChangePacker, Consumer, SourcePacker
 from tablestream.spark.sources import SourceFrame
 from tablestream.spark.types import arrow_type
-from tablestream.spark.unpacking import ORDER, ChangeUnpacker, OutputUnpacker
+from tablestream.spark.unpacking import NOTE, ORDER, ChangeUnpacker, OutputUnpacker
 from tablestream.state.changes import (
     AS_OF,
     FOREIGN_HASH,
@@ -106,6 +105,8 @@ class Builder(Generic[Blobs]):
         Of every bootstrapped source, the rows that it starts with; see `tablestream.spark.bootstrap`.
     records
         The frames of the sources that have records; others are left out. Default: each source's own frame.
+    rules
+        What the query does about dropped records.
     """
 
     def __init__(
@@ -115,8 +116,9 @@ class Builder(Generic[Blobs]):
         *,
         bootstraps: Mapping[Source, DataFrame] | None = None,
         records: Mapping[Source, DataFrame] | None = None,
+        rules: DropRules = ONLY_COUNTED,
     ) -> None:
-        self._plan, self._exchange = plan, exchange
+        self._plan, self._exchange, self._rules = plan, exchange, rules
         self._bootstraps = bootstraps or {}
         self._records = records
         self._shards = plan.mode.shards
@@ -138,7 +140,7 @@ class Builder(Generic[Blobs]):
         for work in self._plan.rounds:
             streams += [self._packed(one) for one in entering if one.round == work.number]
             entering = [one for one in entering if one.round != work.number]
-            stream = self._exchange.run_round(self._exchange.union(streams), work, self._shards)
+            stream = self._exchange.run_round(self._exchange.union(streams), work, self._shards, self._rules)
             behind = tuple(between for between in self._plan.between if between.after == work.number)
             streams = [self._between(stream, behind, work.number) if behind else stream]
         streams += [self._packed(one) for one in entering]
@@ -190,6 +192,7 @@ class Builder(Generic[Blobs]):
             progress=None if first else self._plan.progress,
             lanes=given.lanes,
             bootstrap=first,
+            rules=self._rules,
         )
         now = [f"unix_micros({self._exchange.now}) AS __now"] if packer.progress is not None else []
         return self._exchange.pack(scope.frame.selectExpr(*order, *_read(read), *now), packer)
@@ -217,7 +220,7 @@ class Builder(Generic[Blobs]):
             consumers += made
             read |= columns_of
             frame = scope.frame
-        packer = ChangePacker(tuple(consumers), self._shards, number)
+        packer = ChangePacker(tuple(consumers), self._shards, number, self._rules)
         return self._exchange.pack(frame.selectExpr(*blobs.COLUMNS, *_read(read)), packer)
 
     def _opened(self, stream: Blobs) -> DataFrame:
@@ -227,11 +230,14 @@ class Builder(Generic[Blobs]):
             for port, ending in ((one.port.number, one) for one in self._plan.endings)
         }
         unpacker = OutputUnpacker(
-            tuple(layout.opened(port) for port, layout in layouts.items()), self._last + 1
+            tuple(layout.opened(port) for port, layout in layouts.items()),
+            self._last + 1,
+            noted=self._exchange.reads_notices,
         )
         schema = T.StructType(
             [
                 T.StructField("__port", T.IntegerType()),
+                *([T.StructField(NOTE, T.StringType())] if self._exchange.reads_notices else []),
                 *(one for port, layout in layouts.items() for one in layout.in_frame(port)),
             ]
         )
@@ -239,7 +245,7 @@ class Builder(Generic[Blobs]):
             stream,
             unpacker,
             schema,
-            lambda: {OBSERVED: self._observed(), MEASURED: self._measured()},
+            partial(observations, self._plan, told=self._exchange.observes_drops),
             in_place=self._plan.ends_in_place,
         )
 
@@ -267,11 +273,13 @@ class Builder(Generic[Blobs]):
             if not reader.key:  # there is no key whose rows must stay together
                 message[KEY_HASH] = f"xxhash64({carried.get(TS, _TIMESTAMP)})"
             value = self._carried_value(scope, reader, table)
-            rejecting = (reader.rejecting, reader.shown) if reader.rejecting else None
-            consumer = Consumer(reader.port, tuple(message), tuple(value), reader.counted_by, rejecting)
+            rejecting = reader.rejecting
+            consumer = Consumer(
+                reader.port, tuple(message), tuple(value), reader.counted_by, rejecting, reader.shown
+            )
             seen = here
             if here is not None and latest is not None and reader.latest_only:
-                seen = f"{here} AND {latest}" if rejecting is None else here
+                seen = here if rejecting else f"{here} AND {latest}"
                 if consumer.counted_by is not None:
                     columns[consumer.late] = f"{here} AND NOT {latest}"
             if seen is not None:
@@ -389,33 +397,6 @@ class Builder(Generic[Blobs]):
         time = f"timestamp_micros({self._name(ending.port.number, TS)}) AS timestamp"
         return [*said, time, *texts, f"{self._name(ending.port.number, ORDER)} AS _order"]
 
-    def _observed(self) -> list[Column]:
-        """The number of output changes, and of drops per operator and reason."""
-        reasons = [
-            (self._plan.names[source], reason)
-            for source in self._plan.sources
-            for reason in (NULL_KEY, NULL_TIME, MALFORMED)
-        ]
-        between = [reader for one in self._plan.between for reader in one.readers]
-        reasons += [(reader.counted_by, OUT_OF_ORDER) for reader in between if reader.counted_by is not None]
-        operators = [placed for work in self._plan.rounds for placed in work.operators]
-        reasons += [(placed.name, reason) for placed in operators for reason in placed.operator.reasons]
-        names = [blobs.counter_name(operator, reason) for operator, reason in reasons]
-        names += [copied_name(placed.name) for placed in operators if placed.copied]
-        changes = [ending.port.number for ending in self._plan.endings if not ending.output.rejected]
-        here = f"{blobs.PORT} IN ({', '.join(map(str, changes)) or 'NULL'})"
-        return [_sum("changes", here), *map(_reported, names)]
-
-    def _measured(self) -> list[Column]:
-        """The operators' measures, and the number of shards."""
-        names = [
-            blobs.counter_name(operator, measure)
-            for operator in measured(self._plan.rounds)
-            for measure in MEASURES
-        ]
-        shards = F.coalesce(F.max(F.lit(self._shards)), F.lit(self._shards)).cast("bigint")
-        return [shards.alias(SHARDS), *map(_reported, names)]
-
     # Unpacked messages
 
     def _name(self, port: int, *parts: str) -> str:
@@ -497,16 +478,6 @@ REJECTED = [
 ]
 #: The time column of sources.
 _TIMESTAMP = "__ts"
-
-
-def _reported(name: str) -> Column:
-    """The sum of the counts that shards report under a name."""
-    return _sum(name, f"{blobs.PORT} = {METRICS} AND {blobs.BLOB} = X'{name.encode().hex()}'")
-
-
-def _sum(name: str, mine: str) -> Column:
-    """The sum of ``rows`` where a SQL condition holds. As SQL a counter takes one call of the JVM instead of twenty."""
-    return F.expr(f"coalesce(sum(CASE WHEN {mine} THEN {blobs.ROWS} END), 0L) AS {sink.quoted(name)}")
 
 
 def value_hash(table: TableColumns) -> str:

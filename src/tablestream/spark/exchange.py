@@ -16,6 +16,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from tablestream.runtime.drops import DropRules
 from tablestream.runtime.rounds import METRICS, Round
 from tablestream.spark import blobs
 from tablestream.spark.processor import RoundProcessor
@@ -42,13 +43,21 @@ class Exchange(Protocol[Blobs]):
     def now(self) -> str:
         """The time of the micro-batch, a timestamp, as SQL."""
 
+    @property
+    def observes_drops(self) -> bool:
+        """Whether the query's progress is to have examples of drops."""
+
+    @property
+    def reads_notices(self) -> bool:
+        """Whether the frame is to have notices about drops."""
+
     def pack(self, frame: DataFrame, packer: Batches) -> Blobs:
         """Evaluate a frame, and pack its rows."""
 
     def union(self, streams: Sequence[Blobs]) -> Blobs:
         """Put blobs together."""
 
-    def run_round(self, stream: Blobs, work: Round, shards: int) -> Blobs:
+    def run_round(self, stream: Blobs, work: Round, shards: int, rules: DropRules) -> Blobs:
         """Send blobs to their shards, and run a round on each."""
 
     def unpack(self, stream: Blobs, unpacker: Batches, schema: T.StructType) -> DataFrame:
@@ -78,16 +87,24 @@ class SparkExchange:
     settings
         For the workers.
     reporting
-        Whether the frame also has a row for each shard that found no state; see `tablestream.spark.births`.
+        Whether the frame also has rows of reports; see `tablestream.spark.reports`.
+    observes_drops
+        Whether the query's progress is to have examples of drops.
     """
 
     settings: Settings
     reporting: bool = False
+    observes_drops: bool = False
 
     @property
     def now(self) -> str:
         """The time at which Spark began the micro-batch."""
         return "current_timestamp()"
+
+    @property
+    def reads_notices(self) -> bool:
+        """They are reports, too."""
+        return self.reporting
 
     def pack(self, frame: DataFrame, packer: Batches) -> DataFrame:
         """See `Exchange`."""
@@ -97,9 +114,9 @@ class SparkExchange:
         """See `Exchange`."""
         return reduce(lambda one, other: one.unionByName(other), streams)
 
-    def run_round(self, stream: DataFrame, work: Round, shards: int) -> DataFrame:
+    def run_round(self, stream: DataFrame, work: Round, shards: int, rules: DropRules) -> DataFrame:
         """See `Exchange`."""
-        worker = RoundWorker(work, shards, self.settings)
+        worker = RoundWorker(work, shards, self.settings, rules)
         return stream.groupBy(blobs.SHARD).transformWithStateInPandas(
             RoundProcessor(worker), blobs.SCHEMA, "append", "ProcessingTime" if work.needs_clock else "none"
         )

@@ -14,6 +14,7 @@ from tablestream.connectors.files import FileSink
 from tablestream.connectors.place import Place
 from tablestream.connectors.sink import RecordSink
 from tablestream.errors import ArgumentError
+from tablestream.spark.reports import Reports
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from tablestream.connectors.sink import Sink
+    from tablestream.runtime.drops import Notice
     from tablestream.spark.births import ShardWatch
 
 
@@ -85,6 +87,11 @@ def _place(target: str) -> str:
     return target if place.local_path is None else f"{kind} {place.local_path}"
 
 
+def is_lone(outputs: Sequence[Output]) -> bool:
+    """Whether the only sink makes records, so that it can get rows while they are computed."""
+    return len(outputs) == 1 and isinstance(outputs[0].sink, RecordSink)
+
+
 def write_outputs(
     micro_batch: DataFrame,
     micro_batch_id: int,
@@ -93,6 +100,8 @@ def write_outputs(
     query_id: str,
     split: Callable[[DataFrame, int], DataFrame],
     watch: ShardWatch | None = None,
+    hear: Callable[[int, list[Notice]], None] | None = None,
+    alone: bool = True,
 ) -> None:
     """Write all outputs of one micro-batch.
 
@@ -117,6 +126,11 @@ def write_outputs(
         order: no shuffle.
     watch
         Looks at the shards of the micro-batch, if it has any.
+    hear
+        Called with the number of the micro-batch and what was dropped, before any sink is written; not with a sink
+        that gets the rows while they are computed.
+    alone
+        Whether a sink that makes records may get the rows while they are computed.
 
     Raises
     ------
@@ -133,16 +147,16 @@ def write_outputs(
         output = outputs[index]
         output.sink.write(split(micro_batch, index), micro_batch_id, query_id, output.name)
 
-    is_alone = len(outputs) == 1 and isinstance(outputs[0].sink, RecordSink)
-    if is_alone and (watch is None or watch.is_settled):
+    if alone and is_lone(outputs) and (watch is None or watch.is_settled):
         write(0)
         return
     micro_batch.persist(StorageLevel.MEMORY_AND_DISK_DESER)
     try:
-        if watch is None:
-            micro_batch.count()
-        else:
-            watch.compute(micro_batch, micro_batch_id, query_id)
+        reports = Reports.of(micro_batch)
+        if watch is not None:
+            watch.look(micro_batch.sparkSession, micro_batch_id, query_id, reports.ports)
+        if hear is not None:
+            hear(micro_batch_id, reports.notices)
         for index in range(len(outputs)):
             write(index)
     finally:

@@ -6,9 +6,9 @@ source tasks do the rows of one source partition arrive together and in order.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -21,6 +21,7 @@ from tablestream.operators.deduplicate import NUMBER
 from tablestream.operators.events import ints
 from tablestream.operators.reasons import MALFORMED, NULL_KEY, NULL_TIME, OUT_OF_ORDER
 from tablestream.runtime.alignment import TIMED, progress_of
+from tablestream.runtime.drops import ONLY_COUNTED, SEPARATOR, DropRules, Drops, example_text, place_text
 from tablestream.runtime.rejections import Shown
 from tablestream.runtime.rounds import RANKS, Port
 from tablestream.spark import blobs
@@ -48,8 +49,6 @@ _REASON = "_reason"
 #: arithmetic with it would overflow 64 bits.
 _FIRST_US, _LAST_US = -62_135_596_800_000_000, 253_402_300_799_999_999
 _TIME_THERE_IS = pl.when(pl.col("__ts").is_between(_FIRST_US, _LAST_US)).then("__ts").alias("__ts")
-#: Separates the parts of a source partition's name; sorts before every character that a part may contain.
-_SEPARATOR = "\t"
 #: The number of a record among those with the same place, if a source's row was exploded.
 _ELEMENT = "__element"
 #: More rows than one record of a topic yields: the new number is the writer's number times this, plus the element.
@@ -72,14 +71,17 @@ class Consumer:
     counted_by
         The operator that drops and counts late changes of a versioned table; `late` then marks them.
     rejecting
-        The ports that receive the dropped changes, and the columns under the names that users know.
+        The ports that receive the dropped changes.
+    shown
+        The columns of its messages under the names that users know.
     """
 
     port: Port
     columns: tuple[str, ...]
     value: tuple[str, ...]
     counted_by: str | None = None
-    rejecting: tuple[tuple[Port, ...], Shown] | None = None
+    rejecting: tuple[Port, ...] = ()
+    shown: Shown | None = None
 
     @property
     def prefix(self) -> str:
@@ -96,6 +98,14 @@ class Consumer:
     def late(self) -> str:
         """The column that marks late changes."""
         return f"{self.prefix}late"
+
+    def key_text(self, row: pl.DataFrame) -> str:
+        """The key of a row as JSON, for an example of dropped records."""
+        if self.shown is None or not self.shown.columns:
+            return ""
+        return self.shown.key_text(
+            row.select(pl.col(self.prefix + name).alias(name) for name in self.shown.columns)
+        )
 
     def of(self, frame: pl.DataFrame) -> pl.DataFrame:
         """The rows that are messages. The others are filtered-out records of a stream, or not changes at all."""
@@ -144,6 +154,8 @@ class SourcePacker:
     bootstrap
         Whether these are the rows that the table starts with. The record batches then have ``__row``, their number,
         in place of a position.
+    rules
+        What the query does about dropped records.
     """
 
     name: str
@@ -159,10 +171,12 @@ class SourcePacker:
     progress: Port | None = None
     lanes: bool = False
     bootstrap: bool = False
+    rules: DropRules = ONLY_COUNTED
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Pack all record batches of a task."""
-        dropped: Counter[tuple[str, str]] = Counter()
+        self.rules.begin()
+        drops = Drops(self.rules)
         places: _FirstPlaces | _Places = _FirstPlaces(self.ordered)
         if not self.bootstrap:
             places = _Places(self.name, self.number, self.marks, self.ordered)
@@ -172,15 +186,15 @@ class SourcePacker:
             frame = frame.with_columns(self._reason(frame.columns).alias(_REASON))
             accepted, rejected = _split(frame)
             self._check(rejected)
-            dropped.update(
-                {(self.name, reason): count for reason, count in rejected[_REASON].value_counts().iter_rows()}
-            )
+            for reason, count in rejected[_REASON].value_counts(sort=True).iter_rows():
+                drops.add(self.name, reason, count, partial(self._example, rejected, reason))
+            drops.accept(self.name, accepted.height)
             self._check_times(accepted)
             packed = [blob for port in self.rejecting for blob in self._tell(port, rejected)]
             packed += [blob for one in self.consumers for blob in self._pack(one, one.of(accepted))]
             packed += self._pack_progress(frame.filter(pl.col(TIME).is_not_null()))
             yield from blobs.record_batches(packed)
-        yield from blobs.record_batches(blobs.counters(0, dropped))
+        yield from blobs.record_batches([*blobs.counters(0, drops.counts), *blobs.notices(0, drops)])
 
     def _reason(self, columns: Sequence[str]) -> pl.Expr:
         """Why a record is dropped: it could not be read, or has no key or no time. Null otherwise."""
@@ -194,6 +208,15 @@ class SourcePacker:
             .then(pl.lit(NULL_TIME))
         )
 
+    def _example(self, rejected: pl.DataFrame, reason: str) -> str:
+        """Say which record is one of those that were rejected for a reason."""
+        row = rejected.filter(pl.col(_REASON) == reason).head(1)
+        partition, position = row[PARTITION].item(), row[POSITION].item()
+        if reason == MALFORMED:
+            return example_text(partition, position, text=row["__malformed"].item())
+        keys = (one.key_text(row) for one in self.consumers)
+        return example_text(partition, position, next(filter(None, keys), ""))
+
     def _check(self, rejected: pl.DataFrame) -> None:
         """End the query at a row that cannot be read, in mode ``fail``."""
         broken = (
@@ -202,7 +225,7 @@ class SourcePacker:
         if broken.height:
             raise MalformedRecordError(
                 f"A row cannot be read: {broken['__malformed'][0]!r}"
-                f" ({_shown_place(broken[PARTITION][0], broken[POSITION][0])}).",
+                f" ({place_text(broken[PARTITION][0], broken[POSITION][0])}).",
                 hint=self.remedy,
                 operator=self.name,
             )
@@ -259,18 +282,6 @@ def _split(frame: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
     if reason.null_count() == frame.height:
         return frame, frame.clear()
     return frame.filter(reason.is_null()), frame.filter(reason.is_not_null())
-
-
-def _shown_place(partition: str, position: int) -> str:
-    """Say where a record is: in a file or a block of one, in a topic, or else in a task of Spark."""
-    match partition.split(_SEPARATOR)[1:]:
-        case [_, path, start]:
-            block = f" of the block from byte {int(start)}" if int(start) else ""
-            return f"{path}, row {position}{block}"
-        case [topic, number]:
-            return f"topic {topic}, partition {int(number)}, offset {position}"
-        case marks:
-            return f"source partition {' '.join(marks) or partition}, row {position}"
 
 
 @dataclass(frozen=True)
@@ -357,7 +368,7 @@ class _Places:
         return elements
 
     def _out_of_order(self, partition: str, position: int, last: int) -> OrderError:
-        place = _shown_place(partition, position)
+        place = place_text(partition, position)
         return OrderError(
             f"The rows of '{self.name}' are not in the order of their source: {place} comes after {last}.",
             hint="Create it from the frame before its rows were mixed or sorted, or give order_by= a column that orders"
@@ -383,7 +394,7 @@ class _Places:
         if not self.marks:
             context = TaskContext.get()
             task = context.partitionId() if context is not None else 0
-            return pl.Series([f"{self.source:04d}{_SEPARATOR}{task:08d}"])
+            return pl.Series([f"{self.source:04d}{SEPARATOR}{task:08d}"])
         marks = frame.select(self.marks)
         if all(marks.select(pl.all().eq_missing(pl.all().first()).all()).row(0)):
             return self._names(marks.head(1))
@@ -397,7 +408,7 @@ class _Places:
             for name, dtype in marks.schema.items()
         ]
         source = pl.lit(f"{self.source:04d}")
-        return marks.select(pl.concat_str(source, *parts, separator=_SEPARATOR).alias(PARTITION)).to_series()
+        return marks.select(pl.concat_str(source, *parts, separator=SEPARATOR).alias(PARTITION)).to_series()
 
 
 @dataclass(frozen=True)
@@ -411,9 +422,12 @@ class ChangePacker:
     consumers: tuple[Consumer, ...]
     shards: int
     hop: int
+    rules: DropRules = ONLY_COUNTED
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Pack all record batches of a task."""
+        self.rules.begin()
+        drops = Drops(self.rules)
         for table in _gathered(batches):
             frame = frame_of(checked_texts(in_utc(table)))
             passing = frame.filter(pl.col(blobs.BLOB).is_not_null()).select(blobs.COLUMNS)
@@ -421,22 +435,30 @@ class ChangePacker:
             for consumer in self.consumers:
                 mine = consumer.of(frame)
                 if consumer.counted_by is not None and (late := int(frame[consumer.late].sum())):
-                    packed += blobs.counters(0, {(consumer.counted_by, OUT_OF_ORDER): late})
-                    if consumer.rejecting is not None:
+                    example = partial(self._example, consumer, frame)
+                    drops.add(consumer.counted_by, OUT_OF_ORDER, late, example)
+                    if consumer.rejecting:
                         packed += self._tell(consumer, mine.filter(consumer.late))
                         mine = mine.filter(pl.col(consumer.late).not_())
                 packed += self._pack(consumer, mine)
             yield from blobs.record_batches(packed)
+        yield from blobs.record_batches([*blobs.counters(0, drops.counts), *blobs.notices(0, drops)])
+
+    def _example(self, consumer: Consumer, frame: pl.DataFrame) -> str:
+        """Say which change is one of those that come too late for a consumer."""
+        row = frame.filter(consumer.late).head(1)
+        partition, position = (row[consumer.prefix + name].item() for name in (PARTITION, POSITION))
+        return example_text(partition, position, consumer.key_text(row))
 
     def _tell(self, consumer: Consumer, late: pl.DataFrame) -> Iterator[blobs.Blob]:
         """Messages about dropped changes."""
-        assert consumer.rejecting is not None  # noqa: S101
+        assert consumer.shown is not None  # noqa: S101
         assert consumer.counted_by is not None  # noqa: S101
-        (ports, shown), place = consumer.rejecting, [*ROOT, *hop_columns(self.hop + 1)]
-        for port in ports:
+        place = [*ROOT, *hop_columns(self.hop + 1)]
+        for port in consumer.rejecting:
             ranked = consumer.messages(late).with_columns(pl.col(place[-1]) + port.rank)
             yield from blobs.pack(
-                port, shown.rejected(ranked, place, consumer.counted_by, OUT_OF_ORDER), self.shards
+                port, consumer.shown.rejected(ranked, place, consumer.counted_by, OUT_OF_ORDER), self.shards
             )
 
     def _pack(self, consumer: Consumer, frame: pl.DataFrame) -> Iterator[blobs.Blob]:

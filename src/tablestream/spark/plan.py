@@ -7,15 +7,17 @@ import os
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from tablestream.arguments import check_known
 from tablestream.calling import user_line
 from tablestream.connectors import sink
 from tablestream.connectors.workers import prepare_workers
 from tablestream.errors import ArgumentError, MixedPlanError
+from tablestream.kinds import flag
 from tablestream.options import (
     Alignment,
     Compat,
@@ -27,13 +29,16 @@ from tablestream.options import (
 from tablestream.planner.explain import explained
 from tablestream.planner.lower import lower
 from tablestream.planner.physical_plan import Ending, Mode, Output, PhysicalPlan
+from tablestream.runtime.drops import DropRules, OnDrop
 from tablestream.spark.build import Builder, OutputColumns, polars_types
 from tablestream.spark.columns import internal, quoted
 from tablestream.spark.exchange import Blobs, SparkExchange
 from tablestream.spark.interrupts import let_ctrl_c_interrupt
+from tablestream.spark.reports import listen
 from tablestream.spark.round_worker import Settings
 from tablestream.spark.session import check_configured
 from tablestream.spark.sources import SourceFrame
+from tablestream.spark.unpacking import NOTE
 from tablestream.topology.graph import ancestors
 from tablestream.topology.nodes import Fields, Node, Source
 
@@ -41,6 +46,8 @@ if TYPE_CHECKING:
     from tablestream.metrics.query_metrics import QueryMetrics
     from tablestream.pictures.diagram import Diagram
 
+#: Names the variable of the environment that leaves data out of messages.
+REDACT = "TABLESTREAM_REDACT"
 _LONG = '"long"'
 _CACHE_BYTES = 8 << 30
 
@@ -60,7 +67,9 @@ def changes_of(
     let_ctrl_c_interrupt()
     if plan.rounds:
         check_configured(spark, plan.mode.shards, len(plan.rounds))
-    builder, (ending,) = Builder(plan, SparkExchange(worker_settings())), plan.endings
+    exchange = SparkExchange(worker_settings(), observes_drops=True)
+    builder, (ending,) = Builder(plan, exchange, rules=drop_rules()), plan.endings
+    listen(spark)
     frame = builder.build()
     if spec.rejected:
         return frame.selectExpr(*builder.rejected(ending))
@@ -178,14 +187,30 @@ def _user() -> str:
         return str(os.getuid())
 
 
-def query_frame(plan: PhysicalPlan, bootstraps: Mapping[Source, DataFrame]) -> DataFrame:
+def drop_rules(on_drop: OnDrop = "warn", *, redact: bool = False) -> DropRules:
+    """What a query does about drops; ``TABLESTREAM_REDACT`` in the environment leaves data out of all messages.
+
+    Raises
+    ------
+    ArgumentError
+        An option is unknown.
+    """
+    check_known("on_drop", on_drop, get_args(OnDrop))
+    given = os.environ.get(REDACT, "no")
+    check_known(REDACT, given, ("yes", "no"))
+    return DropRules(on_drop, flag(redact, "redact") or given == "yes")
+
+
+def query_frame(
+    plan: PhysicalPlan, bootstraps: Mapping[Source, DataFrame], rules: DropRules, *, observed: bool
+) -> DataFrame:
     """Return one frame for all outputs of a query, see `outputs_frame`.
 
-    It also has the reports of shards without state, which `tablestream.spark.births` reads. `bootstraps`: the rows
-    that sources start with, as `tablestream.spark.bootstrap` reads them.
+    It also has the reports that `tablestream.spark.reports` reads. `bootstraps`: the rows that sources start with, as
+    `tablestream.spark.bootstrap` reads them. `observed`: whether the query's progress has examples of drops.
     """
-    exchange = SparkExchange(worker_settings(), reporting=True)
-    builder = Builder(plan, exchange, bootstraps=bootstraps)
+    exchange = SparkExchange(worker_settings(), reporting=True, observes_drops=observed)
+    builder = Builder(plan, exchange, bootstraps=bootstraps, rules=rules)
     return outputs_frame(builder, builder.build(), plan.endings)
 
 
@@ -209,7 +234,8 @@ def outputs_frame(builder: Builder[Blobs], frame: DataFrame, endings: Sequence[E
             frame = made.selectExpr(*given, *(f"{text} AS {out}" for out, text in texts.items()))
             given, texts = [*given, *texts], {}
     outs = (f"__out{ending.port.number}" for ending in endings)
-    return frame.selectExpr("__port", *(f"{texts.get(out, out)} AS {out}" for out in outs))
+    given = [name for name in ("__port", NOTE) if name in frame.columns]
+    return frame.selectExpr(*given, *(f"{texts.get(out, out)} AS {out}" for out in outs))
 
 
 def split(frame: DataFrame, ending: Ending) -> DataFrame:

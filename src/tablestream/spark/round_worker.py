@@ -9,6 +9,7 @@ from functools import cache, cached_property
 from typing import TYPE_CHECKING, Protocol
 
 from tablestream.operators.operator import WallClock
+from tablestream.runtime.drops import ONLY_COUNTED, DropRules
 from tablestream.runtime.measures import Counts
 from tablestream.runtime.rounds import METRICS, Placed, Round, copied_name
 from tablestream.runtime.run_round import run_round
@@ -74,11 +75,14 @@ class RoundWorker:
         How many shards there are.
     settings
         Of the cache of decoded runs on the worker.
+    rules
+        What the query does about dropped records.
     """
 
     work: Round
     shards: int
     settings: Settings
+    rules: DropRules = ONLY_COUNTED
 
     @cached_property
     def cache(self) -> ChunkCache:
@@ -123,9 +127,10 @@ class RoundWorker:
         timer_values: TimerValues,
     ) -> Iterator[pd.DataFrame]:
         """Run the operators over a shard's messages, and commit their state."""
+        self.rules.begin()
         work = self.work
         state = work.open_state(store, self.cache)
-        counts = Counts()
+        counts = Counts(rules=self.rules)
         clock = WallClock(timer_values.getCurrentProcessingTimeInMs() * 1000) if work.needs_clock else None
         held: list[blobs.Blob] = []
         place = (blobs.shard_names(self.shards).index(shard), self.shards)
@@ -141,6 +146,7 @@ class RoundWorker:
         if clock is not None:
             _set_timer(handle, clock.wake_us)
         held += blobs.counters(shard, {**counts.dropped, **measures})
+        held += blobs.notices(shard, counts.drops)
         held += [one for placed in work.operators for one in _copied(placed, shard, ports, state)]
         if was_new:
             held.append(blobs.report(NewShard(work.number, shard, is_born=not state.is_new), self.shards))

@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from inspect import signature
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,7 @@ from pyspark.sql.types import StructField, StructType, TimestampType
 from tablestream.arguments import checked_name
 from tablestream.calling import user_line
 from tablestream.connectors.files import FileSink
+from tablestream.connectors.shipping import has_context
 from tablestream.connectors.sink import RecordSink, Sink, TypedSink, checked_path
 from tablestream.connectors.small_texts import documents
 from tablestream.connectors.spark_place import check_writable
@@ -27,13 +29,15 @@ from tablestream.connectors.workers import prepare_workers
 from tablestream.errors import ArgumentError, MixedPlanError, TablestreamError
 from tablestream.options import Alignment, Compat, Emit, OutputSpec, Tombstones
 from tablestream.planner.physical_plan import PhysicalPlan
+from tablestream.runtime.drops import DropReport, DropRules, Notice, OnDrop
 from tablestream.spark.births import ShardWatch
 from tablestream.spark.bootstrap import written_once
 from tablestream.spark.failures import saying_what_failed
 from tablestream.spark.interrupts import let_ctrl_c_interrupt
-from tablestream.spark.outputs import Output, check_apart, check_outputs, write_outputs
-from tablestream.spark.plan import diagram_of, lowered, numbered, plan_of, query_frame, split
+from tablestream.spark.outputs import Output, check_apart, check_outputs, is_lone, write_outputs
+from tablestream.spark.plan import diagram_of, drop_rules, lowered, numbered, plan_of, query_frame, split
 from tablestream.spark.quiet import quieten
+from tablestream.spark.reports import listen, warn_of_drops
 from tablestream.spark.session import configured
 from tablestream.spark.stored_plan import check_plan
 from tablestream.topology.graph import history_of
@@ -83,6 +87,8 @@ def start(
     compat: Compat = None,
     shards: int | None = None,
     align: Alignment = False,
+    on_drop: OnDrop = "warn",
+    redact: bool = False,
 ) -> StreamingQuery:
     """Start one query for several outputs.
 
@@ -100,6 +106,13 @@ def start(
         The query's name.
     compat, shards, align
         Options of the plan; see `Table.changes`.
+    on_drop
+        What to do about dropped records. ``"warn"`` logs the first of each table or operator and reason, with an
+        example, and then each time their number reaches a power of ten; also if a source loses every record of a
+        micro-batch. ``"fail"`` also ends the query before a micro-batch that loses input is written to any target.
+        ``"ignore"`` only counts. ``docs/semantics.md`` lists the reasons, and which of them mean lost input.
+    redact
+        Whether warnings and errors leave out keys and values of records, and only say where they are.
 
     Returns
     -------
@@ -188,13 +201,17 @@ def start(
         _check_sink(one.sink, spark, output)
     keyed = [replace(one, sink=_shaped(one.sink, output)) for one, output in zip(keyed, outputs, strict=True)]
     query_id = _checked_start(spark, checkpoint, plan, keyed)
-    frame = query_frame(plan, written_once(spark, checkpoint, plan, started=query_id is not None))
+    voice = _Voice.of(drop_rules(on_drop, redact=redact), spark, keyed)
+    bootstraps = written_once(spark, checkpoint, plan, started=query_id is not None)
+    frame = query_frame(plan, bootstraps, voice.rules, observed=voice.listens)
     writer = frame.writeStream.outputMode("append").option("checkpointLocation", checkpoint)
     if name is not None:
         writer = writer.queryName(name)
     writer = _triggered(writer, trigger or {"processingTime": "1 second" if clocked else "0 seconds"})
-    writer = writer.foreachBatch(_micro_batch_writer(plan, keyed, checkpoint))
+    writer = writer.foreachBatch(_micro_batch_writer(plan, keyed, checkpoint, voice))
     replaces = _is_active(spark, query_id)
+    if voice.listens:
+        listen(spark)
     with configured(spark, plan.mode.shards):
         query = writer.start()
     if replaces:
@@ -203,6 +220,26 @@ def start(
             checkpoint,
         )
     return saying_what_failed(query)
+
+
+@dataclass(frozen=True)
+class _Voice:
+    """How a query tells of drops: in ``foreachBatch``, or, where that cannot or would cost much, by a listener."""
+
+    rules: DropRules
+    listens: bool
+
+    @classmethod
+    def of(cls, rules: DropRules, spark: SparkSession, outputs: Sequence[Output]) -> _Voice:
+        """Under Spark Connect the server runs ``foreachBatch``; a lone sink gets rows while they are computed."""
+        elsewhere = not has_context(spark) or (rules.on_drop == "warn" and is_lone(outputs))
+        return cls(rules, elsewhere and rules.on_drop != "ignore")
+
+    def of_run(self) -> Callable[[int, list[Notice]], None] | None:
+        """Return what hears the drops of a run in ``foreachBatch``."""
+        return (
+            None if self.listens or self.rules.on_drop == "ignore" else partial(warn_of_drops, DropReport())
+        )
 
 
 def plan_text(
@@ -436,15 +473,17 @@ def _shaped(sink: Sink, output: OutputRequest) -> Sink:
 
 
 def _micro_batch_writer(
-    plan: PhysicalPlan, outputs: Sequence[Output], checkpoint: str
+    plan: PhysicalPlan, outputs: Sequence[Output], checkpoint: str, voice: _Voice
 ) -> Callable[[DataFrame, int], None]:
     """Return the function that Spark calls with each micro-batch."""
     known: dict[str, str] = {}
     endings = plan.endings
     watch = ShardWatch.of(plan, checkpoint) if plan.rounds else None
+    hear = voice.of_run()
 
     def write(micro_batch: DataFrame, number: int) -> None:
         quieten()
+        voice.rules.begin()
         if "query" not in known:
             query_id = _query_id(micro_batch.sparkSession, checkpoint)
             assert query_id is not None  # noqa: S101 - Spark wrote it before it called this
@@ -456,6 +495,8 @@ def _micro_batch_writer(
             query_id=known["query"],
             split=lambda frame, index: numbered(split(frame, endings[index]), number),
             watch=watch,
+            hear=hear,
+            alone=voice.rules.on_drop != "fail",
         )
 
     return write

@@ -16,6 +16,7 @@ from pyspark import TaskContext
 
 from tablestream.connectors.sink import NUMBER
 from tablestream.runtime.order import in_order
+from tablestream.runtime.rounds import NOTICES
 from tablestream.spark import blobs
 from tablestream.spark.worker_process import begin_task
 from tablestream.state.changes import PARTITION, POSITION, ROW_TS, TIME, hop_columns
@@ -24,6 +25,8 @@ from tablestream.state.changes import PARTITION, POSITION, ROW_TS, TIME, hop_col
 ROWS, CELLS = 50_000, 10_000_000
 #: Packed blobs that are unpacked together; wide rows make more of a few.
 BYTES = 8 << 20
+#: The column with a notice about drops: its count, its name and an example, parted by zeros.
+NOTE = "__note"
 #: The column with a change's place in the total order.
 ORDER = "order"
 #: The property in which Spark passes the number of the micro-batch to its workers.
@@ -140,17 +143,20 @@ class OutputUnpacker:
     """Unpacks the blobs of the plan's outputs, shard by shard, in the total order.
 
     Returns ``__port`` and the columns of the outputs, including `ORDER`. Reports of shards without state have only
-    their port.
+    their port, notices about drops their port and `NOTE`.
 
     Attributes
     ----------
     micro_batch
         The number of the micro-batch; None: that of Spark's task.
+    noted
+        Whether there is a column `NOTE`.
     """
 
     opened: tuple[Opened, ...]
     hops: int
     micro_batch: int | None = None
+    noted: bool = False
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Unpack all record batches of a task; its blobs come sorted by shard."""
@@ -180,9 +186,11 @@ class OutputUnpacker:
         return pl.struct(micro_batch, *place, *hops, *number).alias(ORDER)
 
     def _shard(self, held: list[blobs.Blob]) -> Iterator[pa.RecordBatch]:
-        reports = [one.port for one in held if one.port < 0]
+        reports = [one for one in held if one.port < 0]
         if reports:
-            yield self._wide(len(reports), {"__port": pa.array(reports, pa.int32())})
+            notes = [_note(one) if one.port == NOTICES else None for one in reports]
+            ports = pa.array([one.port for one in reports], pa.int32())
+            yield self._wide(len(reports), {"__port": ports, NOTE: pa.array(notes, pa.string())})
         for one in self.opened:
             frames = blobs.decode(other.blob for other in held if other.port == one.port)
             if frames:
@@ -196,8 +204,13 @@ class OutputUnpacker:
 
     def _wide(self, rows: int, columns: dict[str, pa.Array]) -> pa.RecordBatch:
         kinds: dict[str, pa.DataType] = {"__port": pa.int32()}
+        kinds |= {NOTE: pa.string()} if self.noted else {}
         kinds |= {one.name: one.type for opened in self.opened for one in opened.fields}
         return wide(kinds, rows, columns)
+
+
+def _note(one: blobs.Blob) -> str:
+    return f"{one.rows}\0{bytes(one.blob).decode()}"
 
 
 def rows_together(opened: Sequence[Opened]) -> int:

@@ -13,11 +13,13 @@ from tablestream.errors import ArgumentError, MixedPlanError, StateError
 from tablestream.options import Alignment, Compat, OutputSpec
 from tablestream.planner.catalogue import decode
 from tablestream.relation import Rejected
+from tablestream.runtime.drops import DropReport, Notice, OnDrop
 from tablestream.runtime.measures import MEASURES
 from tablestream.runtime.rounds import copied_name
 from tablestream.spark.bootstrap import first_rows
 from tablestream.spark.build import Builder
-from tablestream.spark.plan import lowered, outputs_frame, split
+from tablestream.spark.plan import drop_rules, lowered, outputs_frame, split
+from tablestream.spark.reports import warn_of_drops
 from tablestream.spark.runner import OutputRequest
 from tablestream.spark.stored_rows import StoredRows, check_history, checked_time, chosen, moment_of, shown
 from tablestream.state.cache import MemoryCache
@@ -49,6 +51,8 @@ class Driver:
         As for `start`.
     now
         The wall clock at the beginning: a datetime, or a text that Spark casts to a timestamp. Default: 1970.
+    on_drop, redact
+        As for `start`: `run` logs the warnings, or raises the error.
 
     Raises
     ------
@@ -98,10 +102,19 @@ class Driver:
         shards: int | None = None,
         align: Alignment = False,
         now: str | datetime | None = None,
+        on_drop: OnDrop = "warn",
+        redact: bool = False,
     ) -> None:
         wanted = _requested(outputs)
         self._spark = wanted[0].spark
-        self._options = {"compat": compat, "shards": shards, "align": align}
+        self._options = {
+            "compat": compat,
+            "shards": shards,
+            "align": align,
+            "on_drop": on_drop,
+            "redact": redact,
+        }
+        self._rules, self._report = drop_rules(on_drop, redact=redact), DropReport()
         pairs = [(one.node, one.spec) for one in wanted]
         nodes = dict.fromkeys(node for node, spec in pairs if not spec.rejected)
         pairs += [(node, OutputSpec(rejected=True)) for node in nodes]
@@ -193,6 +206,7 @@ class Driver:
             exchange,
             bootstraps=first_rows(self._plan) if self._micro_batch == 0 else None,
             records={one.source: one.taken(exchange.now) for one in piped.values()},
+            rules=self._rules,
         )
         built = builder.build()
         added = [
@@ -211,6 +225,7 @@ class Driver:
         for one in piped.values():
             one.waiting.clear()
         self._count(exchange.counts)
+        warn_of_drops(self._report, self._micro_batch - 1, [Notice.of(one) for one in exchange.notices])
         return self._results[0].last
 
     def _keep(self, found: Mapping[int, Rows]) -> None:
@@ -307,7 +322,7 @@ class Driver:
             The topology of the restarted query; default the same. Another one is refused with `PlanChangedError` in the
             next `run`, if its state does not fit.
         options
-            ``compat``, ``shards``, ``align``; default the same.
+            ``compat``, ``shards``, ``align``, ``on_drop``, ``redact``; default the same.
 
         Returns
         -------

@@ -15,7 +15,8 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
-from tablestream.runtime.rounds import METRICS, Round
+from tablestream.runtime.drops import DropRules
+from tablestream.runtime.rounds import METRICS, NOTICES, Round
 from tablestream.spark import blobs
 from tablestream.spark.exchange import Batches, Observations
 from tablestream.spark.round_worker import RoundWorker, Settings
@@ -69,7 +70,7 @@ class State:
 class _Worker(RoundWorker):
     """A round's worker with a cache of its own, in memory."""
 
-    kept: MemoryCache
+    kept: MemoryCache = field(kw_only=True)
 
     @property
     def cache(self) -> ChunkCache:
@@ -107,6 +108,8 @@ class InProcess:
     ----------
     counts
         What operators and sources counted, by the names in a query's progress.
+    notices
+        What tasks say about drops.
     ports
         The outputs that have rows.
     """
@@ -117,6 +120,9 @@ class InProcess:
     now_us: int
     number: int
     counts: Counter[str] = field(default_factory=Counter)
+    notices: list[str] = field(default_factory=list)
+    observes_drops: bool = False
+    reads_notices: bool = False
     ports: set[int] = field(default_factory=set)
 
     @property
@@ -132,9 +138,11 @@ class InProcess:
         """See `tablestream.spark.exchange.Exchange`."""
         return [batch for stream in streams for batch in stream]
 
-    def run_round(self, stream: list[pa.RecordBatch], work: Round, shards: int) -> list[pa.RecordBatch]:
+    def run_round(
+        self, stream: list[pa.RecordBatch], work: Round, shards: int, rules: DropRules
+    ) -> list[pa.RecordBatch]:
         """Run a round on every shard with blobs, then on those whose timer is due, as Spark does."""
-        worker = _Worker(work, shards, Settings("", 0), self.cache)
+        worker = _Worker(work, shards, Settings("", 0), rules, kept=self.cache)
         clock, emitted = _Clock(self.now_us), list[pd.DataFrame]()
         for shard, frames in _by_shard(stream).items():
             place = work.number, shard
@@ -175,6 +183,9 @@ class InProcess:
             counters[blobs.BLOB].to_pylist(), counters[blobs.ROWS].to_pylist(), strict=True
         ):
             self.counts[name.decode()] += count
+        told = table.filter(pa.array(ports == NOTICES))
+        texts = zip(told[blobs.ROWS].to_pylist(), told[blobs.BLOB].to_pylist(), strict=True)
+        self.notices += [f"{count}\0{text.decode()}" for count, text in texts]
         changes = table.filter(pa.array(ports >= 0))
         if not in_place:
             changes = changes.take(np.argsort(changes[blobs.SHARD].to_numpy(), kind="stable"))

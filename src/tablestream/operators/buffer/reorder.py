@@ -94,7 +94,7 @@ class Reorder(Operator):
         times, seqs = waiting.times, rows[SEQ].to_list()
         for row in range(waiting.stored, rows.height):
             if context.observed is not None and times[row] < context.observed - self.bound_us:
-                context.dropped[LATE] += 1
+                context.tell(LATE, 1, rows, row)
                 gone.append((row, seqs[row], 0))
                 continue
             waiting.hold(row)

@@ -13,7 +13,8 @@ any other                                           when ``buffered - grace`` re
 it has waited for ``wall_clock_us`` on the clock    then
 ==================================================  ============================================================
 
-A record is joined with the versions that are known when it is joined. ``table_advances``: the times of versions move
+A record is joined with the versions that are known when it is joined. A record that finds none, and is older than the
+history, is counted by default; compat does not count it. ``table_advances``: the times of versions move
 ``buffered``, too, so that the records of a silent stream do not wait forever.
 
 ``corrections``: the result is a table with a row for each record, identified by the record's number. Versions that
@@ -59,7 +60,7 @@ from tablestream.operators.buffer.waiting import (
 from tablestream.operators.events import ints, touched_keys
 from tablestream.operators.joins.stream_table_join import joinable, last_places, stream_table_inputs
 from tablestream.operators.operator import NUMBER, PARENT, Context, Emission, Operator, keyed_rows
-from tablestream.operators.reasons import LATE, NULL_KEY_OR_VALUE
+from tablestream.operators.reasons import BEFORE_HISTORY, LATE, NULL_KEY_OR_VALUE
 from tablestream.operators.versions import OpenVersions, Versions
 from tablestream.state.changes import FOREIGN_HASH, KEY_HASH, LATEST, LIVE, SEQ, STEP, TS, key_columns
 from tablestream.state.positions import Ints, gather
@@ -186,7 +187,8 @@ class AsOfJoin(Operator):
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        return (NULL_KEY_OR_VALUE,) if self.grace_us is None else (NULL_KEY_OR_VALUE, LATE)
+        late = () if self.grace_us is None else (LATE,)
+        return (NULL_KEY_OR_VALUE, *late, *((BEFORE_HISTORY,) if self.atomic else ()))
 
     def run(self, inputs: Sequence[pl.DataFrame], context: Context) -> Iterator[Emission]:
         """Join the records that are due, and remember versions and the records that still wait."""
@@ -360,7 +362,7 @@ class _Timeline:
             return
         if buffered is not None and time < buffered - grace_us:
             if self.join.atomic:  # Kafka Streams does not count these
-                self.context.dropped[LATE] += 1
+                self.context.tell(LATE, 1, self.rows, record)
             self._look_up(record, seq)
             return
         self.waiting.hold(record)
@@ -380,8 +382,16 @@ class _Timeline:
             self._move(NEWEST, self._times[record])
             self._may_be_corrected(record)
             self.joined.append(record)
+        if row < 0 and self.join.atomic and self._is_before_history(record, observed):
+            self.context.tell(BEFORE_HISTORY, 1, self.rows, record)
         if row >= 0 or self.join.keep_left:
             self._emit(record, row, cause)
+
+    def _is_before_history(self, record: int, observed: int | None) -> bool:
+        """Whether a record that looks a row up is older than the versions that are kept."""
+        if observed is None or not self._points[record]:
+            return False
+        return bool(self._times[record] < observed - self.join.history_us)
 
     def _may_be_corrected(self, record: int) -> None:
         records = self._correctable.setdefault(self.versions.numbers[1][record], [])
