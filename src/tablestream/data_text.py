@@ -8,10 +8,14 @@ have data (`leave_out_data`) has none.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
 
 #: The most characters of a value in a message.
 LIMIT = 200
+#: The most characters of a message that others wrote.
+SENTENCE = 2000
 LEFT_OUT = "(left out)"
 
 #: Control characters, those that change the direction of text, and halves of characters that cannot be written.
@@ -30,6 +34,16 @@ def leave_out_data(left_out: bool) -> None:
 def leaves_out_data() -> bool:
     """Return whether messages of this thread leave values out."""
     return _left_out.get()
+
+
+@contextmanager
+def data_left_out(left_out: bool) -> Iterator[None]:
+    """Say for a while whether messages of this thread leave values out."""
+    token = _left_out.set(left_out)
+    try:
+        yield
+    finally:
+        _left_out.reset(token)
 
 
 def data_text(value: object) -> str:
@@ -54,6 +68,11 @@ def cut_text(text: str) -> str:
     return f"{visible(text[:LIMIT])}..." if len(text) > LIMIT else visible(text)
 
 
+def cut_sentence(text: str) -> str:
+    """Cut a message that others wrote, such as Spark, and that may have a whole record in it."""
+    return text if len(text) <= SENTENCE else f"{text[:SENTENCE]}..."
+
+
 def visible(text: str) -> str:
     r"""Return a text with control characters in shown form, line ends and tabs as well.
 
@@ -75,6 +94,17 @@ def visible_lines(text: str) -> str:
     b
     """
     return _UNSEEN_IN_LINES.sub(_shown, text)
+
+
+def visible_json(text: str) -> str:
+    r"""Return JSON in which control characters are escaped that JSON allows as they are.
+
+    Examples
+    --------
+    >>> print(visible_json('{"a":"\x9b2J"}'))
+    {"a":"\u009b2J"}
+    """
+    return _UNSEEN.sub(lambda found: f"\\u{ord(found.group()):04x}", text)
 
 
 def _shown(found: re.Match[str]) -> str:

@@ -112,6 +112,15 @@ def test_an_error_of_java_says_what_java_says(capsys: pytest.CaptureFixture[str]
     )
 
 
+def test_a_message_is_cut_and_its_control_characters_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    ended(ValueError("\x1b[2J" + "x" * 30_000_000))
+    said = capsys.readouterr().err
+    assert said.startswith("Error ValueError: \\x1b[2Jxxx")
+    assert len(said) < 2200
+    ended(ValueError("x" * 30_000_000), as_json=True)
+    assert len(capsys.readouterr().err) < 2200
+
+
 def test_programs_get_an_object(capsys: pytest.CaptureFixture[str]) -> None:
     ended(failed(IN_A_WORKER), as_json=True)
     facts = json.loads(capsys.readouterr().err)

@@ -155,6 +155,16 @@ def test_rows_are_a_table_where_it_fits_80_columns_and_one_column_a_line_elsewhe
         assert "\x1b" not in text
 
 
+def test_control_characters_reach_the_terminal_only_in_shown_form(capsys: pytest.CaptureFixture[str]) -> None:
+    attack = "\x1b]0;x\x07\x9b2J\n"
+    rows = pl.DataFrame({"n\x1bame": [attack], "nested": [{"k\x1bey": [attack]}]})
+    for text in (shown(rows), shown(rows.select(pl.all(), wide=pl.lit("x" * 80)))):
+        assert r"\x1b]0;x\x07\x9b2J\n" in text
+        assert not set("\x1b\x07\x9b") & set(text)
+    TextScreen().say(f"Warning: {attack}", {})
+    assert capsys.readouterr().err == "Warning: \\x1b]0;x\\x07\\x9b2J\n\n"
+
+
 @pytest.mark.parametrize(
     ("values", "kind", "text"),
     [

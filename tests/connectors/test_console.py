@@ -44,6 +44,12 @@ def test_the_first_changes_are_printed_in_order_and_how_many_more_there_are(
     assert not any("more" in line for line in lines)
 
 
+def test_control_characters_are_shown(spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
+    text = "\n".join(printed(spark, capsys, ts.to_console(), "\x1b[2Jx\x9b"))
+    assert r"|\x1b[2Jx\x9b|" in text
+    assert not set("\x1b\x9b") & set(text)
+
+
 def test_a_micro_batch_that_is_done_again_is_printed_again_and_an_empty_one_never(
     spark: SparkSession, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -158,7 +158,7 @@ def test_the_error_names_the_place_inside_the_value_and_the_value() -> None:
         " 'total.m.value.element', which does not fit decimal(8,2). Return a Decimal or an int with at most 6 digits"
         " before the point and 2 after it. None stands for null."
     )
-    with pytest.raises(FunctionValueError, match=r"x{150,}\.\.\. \(str\)"):
+    with pytest.raises(FunctionValueError, match=r"x{150,}'\.\.\. \(str\)"):
         writer(pl.Int64(), "n")("x" * 100_000)
 
 

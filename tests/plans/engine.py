@@ -18,7 +18,7 @@ import polars as pl
 from tablestream.operators.deduplicate import MICRO_BATCH, NUMBER, RECORD_KEY, WRITER, WRITER_HASH
 from tablestream.operators.joins.foreign_key_subscribe import VALUE_HASH
 from tablestream.operators.operator import WallClock
-from tablestream.operators.reasons import BEFORE_HISTORY, LATE
+from tablestream.operators.reasons import LATE
 from tablestream.operators.versions import FROM, TO
 from tablestream.planner.catalogue import decode
 from tablestream.planner.lower import lower
@@ -86,8 +86,6 @@ Inbox: TypeAlias = dict[tuple[int, int], dict[int, list[pl.DataFrame]]]
 """(round, shard) -> port -> frames of messages."""
 #: The number of what the wall clock brings about.
 TICK = -1
-#: Reasons of records that are counted and go on.
-KEPT = (BEFORE_HISTORY, LATE)
 
 
 class Step(NamedTuple):
@@ -221,11 +219,11 @@ class Engine:
     @property
     def lost(self) -> int:
         """How many records operators dropped."""
-        return sum(count for (_, reason), count in self.dropped.items() if reason not in KEPT)
+        return sum(count for (_, reason), count in self.dropped.items() if reason != LATE)
 
     @property
     def late(self) -> int:
-        """How many records were too late to wait, or for the history."""
+        """How many records were too late to wait."""
         return sum(self.dropped.values()) - self.lost
 
     def restarted(self) -> Engine:

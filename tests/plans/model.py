@@ -239,9 +239,9 @@ class Model:
 
     @property
     def late(self) -> int:
-        """How many records came too late to wait, or for the history."""
+        """How many records came too late to wait."""
         twins = [operator.twin for operator in self._operators.values()]
-        return sum(twin.late + twin.early for twin in twins if isinstance(twin, AsOfJoin))
+        return sum(twin.late for twin in twins if isinstance(twin, AsOfJoin))
 
     def steps(self, records: Sequence[Record]) -> list[list[Step]]:
         """Work off records; per output the changes, each with the number of its record, from 1."""

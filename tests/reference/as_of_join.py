@@ -40,7 +40,7 @@ class AsOfJoin(Reference):
     .                                            once; those that go together by (time, key bytes, arrival)
     ===========================================  ===============================================================
 
-    - A record that finds nothing and is older than the history is counted as early; Kafka Streams counts none.
+    - A record that finds nothing and is older than the history counts as dropped; Kafka Streams counts none of these.
     - What is joined finds the versions known by then; its time is the record's own.
     - Changes of the table emit nothing; with `table_advances` their times count as those of records that waited, and
       so let others go. Expired changes have been left out by `VersionedTable`.
@@ -78,8 +78,6 @@ class AsOfJoin(Reference):
         The ports.
     late
         How many records came too late to wait.
-    early
-        How many records found nothing, and lay before the history.
 
     Examples
     --------
@@ -110,7 +108,7 @@ class AsOfJoin(Reference):
         compat: bool = False,
     ) -> None:
         super().__init__(compat=compat)
-        self.late = self.early = 0
+        self.late = 0
         self._mapper = mapper
         self._keeps_stream = how == "left"
         self._grace = grace
@@ -184,7 +182,7 @@ class AsOfJoin(Reference):
     def _join(self, record: Message, table_key: Key) -> Iterator[Output]:
         row = None if is_null(table_key) else self._table.as_of(table_key, record.ts)
         if row is None and not is_null(table_key) and self._table.is_expired(table_key, record.ts):
-            self.early += 1
+            self.dropped += not self.compat
         if row is not None or self._keeps_stream:
             yield Output(
                 record.key, self._joiner(record.value, None if row is None else row.value), record.ts

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import tablestream as ts
 from tablestream.metrics.query_metrics import fields_of
-from tablestream.operators.reasons import BEFORE_HISTORY, LATE
+from tablestream.operators.reasons import LATE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -71,6 +71,5 @@ def counted(query: StreamingQuery) -> Counter[str]:
 
 def dropped(counts: Mapping[str, int], *operators: str) -> int:
     """Add up what some operators and tables dropped, whatever the reason; what is only late goes on."""
-    kept = tuple(f": {reason}" for reason in (LATE, BEFORE_HISTORY))
-    places = {one: count for one, count in counts.items() if ": " in one and not one.endswith(kept)}
+    places = {one: count for one, count in counts.items() if ": " in one and not one.endswith(f": {LATE}")}
     return sum(count for place, count in places.items() if place.split(": ")[0].split("/")[0] in operators)

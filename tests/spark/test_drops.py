@@ -83,7 +83,7 @@ def test_an_operator_names_the_record_it_dropped_and_its_rules_fail_nothing(
         driver.run()
     (superseded,) = warnings(caplog)
     assert superseded.startswith("orders/sequenced: superseded, 1 record so far in this run. ")
-    assert 'Example: key {"id":1}, source partition ' in superseded
+    assert 'Example: key {"id":1}, orders, row 1. ' in superseded
     driver.pipe("orders", [{"id": 7}])
     with pytest.raises(
         ts.errors.DroppedRecordError, match=r"lost \(null-sequence\).*key {\"id\":7}.*built at test_drops"
@@ -94,7 +94,7 @@ def test_an_operator_names_the_record_it_dropped_and_its_rules_fail_nothing(
     redacted.run()  # the record still waits
     every, null = warnings(caplog)
     assert every.startswith("orders: EVERY record of micro-batch 2 was lost (1 null-sequence).")
-    assert "Example: key (left out), source partition " in null
+    assert "Example: key (left out), orders, row 2. " in null
 
 
 def test_a_query_that_is_started_by_hand_is_warned_of_by_a_listener(

@@ -11,9 +11,11 @@ import pyarrow as pa
 import pytest
 
 from tablestream.cli.reading import polars_rows
+from tablestream.data_text import data_left_out
 from tablestream.errors import MalformedRecordError, OrderError
 from tablestream.operators.deduplicate import Deduplicate
 from tablestream.operators.operator import Context
+from tablestream.runtime.drops import DropRules
 from tablestream.runtime.order import number_messages
 from tablestream.runtime.rounds import EVERY_SHARD, METRICS, RANKS, Port
 from tablestream.spark import blobs, packing
@@ -35,6 +37,8 @@ def packed(
     ordered: bool = False,
     cut: int | None = None,
     progress: Port | None = None,
+    explained: bool = False,
+    redact: bool = False,
 ) -> dict[int, pl.DataFrame]:
     """Pack records of one file, in two parts if they are cut; return the messages by port."""
     packer = SourcePacker(
@@ -49,6 +53,8 @@ def packed(
         refuse_negative_time=compat,
         progress=progress,
         lanes=True,
+        explained=explained,
+        rules=DropRules(redact=redact),
     )
     schema = pa.schema(
         [
@@ -72,7 +78,10 @@ def packed(
     rows = [{**defaults, **record} for record in records]
     messages: dict[int, list[pl.DataFrame]] = {}
     parts = [rows] if cut is None else [rows[:cut], rows[cut:]]
-    for batch in packer([pa.RecordBatch.from_pylist(part, schema=schema) for part in parts]):
+    batches = [pa.RecordBatch.from_pylist(part, schema=schema) for part in parts]
+    with data_left_out(redact):  # until the packer has ended, which begins as a task does
+        sent = list(packer(batches))
+    for batch in sent:
         for _, port, rows, blob in zip(*(column.to_pylist() for column in batch.columns), strict=True):
             frame = pl.DataFrame({"counter": [blob.decode()], "count": [rows]}) if port == METRICS else None
             messages.setdefault(port, []).append(blobs.decode([blob])[0] if frame is None else frame)
@@ -238,6 +247,19 @@ def test_compat_refuses_a_time_before_1970() -> None:
 def test_fail_ends_at_a_row_that_cannot_be_read() -> None:
     with pytest.raises(MalformedRecordError, match="nonsense"):
         packed({"__ts": None, "__malformed": "nonsense"})
+
+
+def test_a_large_row_that_cannot_be_read_stands_in_no_message_whole_and_can_be_left_out() -> None:
+    record = {"__ts": None, "__malformed": "\x1b[2J" + "n" * 30_000_000}
+    with pytest.raises(MalformedRecordError) as caught:
+        packed(record)
+    assert "A row cannot be read: '\\x1b[2Jnnn" in str(caught.value)
+    assert len(str(caught.value)) < 400
+    for told in ("nonsense", '{"error":"no number","key":"nonsense"}'):
+        with pytest.raises(MalformedRecordError, match=r"\(left out\) \(source") as caught:
+            packed({"__ts": None, "__malformed": told}, redact=True, explained=told != "nonsense")
+        assert "nonsense" not in str(caught.value)
+        assert ("no number" in told) == ("no number" in str(caught.value))
 
 
 @pytest.mark.parametrize(("mode", "told"), [("drop", []), ("keep", ["malformed"])])

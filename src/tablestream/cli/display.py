@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from tablestream.data_text import visible
 from tablestream.operators.cells import KEY, VALUE, cells, date_text, dtype
 
 #: The width of lines if the output is not a terminal.
@@ -42,15 +43,16 @@ def console(file: IO[str] | None = None, *, width: int = LINE_WIDTH, stderr: boo
 
 def print_rows(out: Console, title: str, rows: pl.DataFrame) -> None:
     """Print rows as a table, or one column a line if the table is wider than the console."""
-    out.print(Text(title), soft_wrap=True)
+    out.print(Text(visible(title)), soft_wrap=True)
     table = table_of_rows(None, rows)
     if table.__rich_measure__(out, out.options.update(max_width=10_000)).maximum <= out.width:
         out.print(table)
         return
-    names = max(map(len, rows.columns), default=0)
+    columns = [visible(name) for name in rows.columns]
+    names = max(map(len, columns), default=0)
     for number, row in enumerate(_texts(rows), start=1):
         out.print(Text(f"row {number}"), soft_wrap=True)
-        for name, text in zip(rows.columns, row, strict=True):
+        for name, text in zip(columns, row, strict=True):
             out.print(Text(f"  {name.ljust(names)}  {text}"), soft_wrap=True)
 
 
@@ -58,7 +60,9 @@ def table_of_rows(title: str | None, rows: pl.DataFrame) -> Table:
     """Lay out rows as a table; null is shown as a dash."""
     table = Table(title=title, title_justify="left")
     for name, kind in rows.schema.items():
-        table.add_column(Text(name), justify="right" if kind.is_numeric() else "left", overflow="fold")
+        table.add_column(
+            Text(visible(name)), justify="right" if kind.is_numeric() else "left", overflow="fold"
+        )
     for row in _texts(rows):
         table.add_row(*map(Text, row))
     return table
@@ -66,7 +70,9 @@ def table_of_rows(title: str | None, rows: pl.DataFrame) -> Table:
 
 def _texts(rows: pl.DataFrame) -> Iterator[tuple[str, ...]]:
     """Yield each row as texts. They are made of cells: Python's dates and dictionaries do not hold all values."""
-    columns = [["-" if one is None else _shown(one, own.dtype) for one in cells(own)] for own in rows]
+    columns = [
+        ["-" if one is None else visible(_shown(one, own.dtype)) for one in cells(own)] for own in rows
+    ]
     return zip(*columns, strict=True)
 
 

@@ -22,6 +22,7 @@ from rich.text import Text
 
 import tablestream
 from tablestream.cli.exit_codes import ExitCode
+from tablestream.data_text import cut_sentence, visible_lines
 from tablestream.errors import QueryFailedError, TablestreamError
 from tablestream.spark.failures import cause_of, failure_of
 
@@ -107,10 +108,17 @@ def note_cause(error: StreamingQueryException) -> None:
 def say_error(facts: Mapping[str, str], *, as_json: bool) -> None:
     """Write an error to standard error: as one JSON object, or as its traceback, its code and message, and its hint."""
     if as_json:
-        typer.echo(json.dumps({"event": "error", **facts}), err=True)
+        typer.echo(
+            json.dumps({"event": "error", **facts, "message": cut_sentence(facts["message"])}), err=True
+        )
         return
-    lines = [facts.get("traceback"), f"Error {facts['code']}: {facts['message']}", facts["hint"]]
-    Console(stderr=True, highlight=False).print(Text("\n".join(filter(None, lines))), soft_wrap=True)
+    lines = [
+        facts.get("traceback"),
+        f"Error {facts['code']}: {cut_sentence(facts['message'])}",
+        facts["hint"],
+    ]
+    text = visible_lines("\n".join(filter(None, lines)))
+    Console(stderr=True, highlight=False).print(Text(text), soft_wrap=True)
 
 
 def _traceback(*, debug: bool) -> dict[str, str]:

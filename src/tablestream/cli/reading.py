@@ -8,6 +8,7 @@ import polars as pl
 from pyspark.sql import functions as F
 
 from tablestream.connectors.files import json_options
+from tablestream.data_text import visible_json
 from tablestream.time_zones import in_utc
 
 if TYPE_CHECKING:
@@ -24,4 +25,4 @@ def polars_rows(rows: DataFrame) -> pl.DataFrame:
 def json_lines(rows: DataFrame) -> Iterator[str]:
     """Yield each row as a JSON object, in the order of the rows; the driver never holds all of them."""
     for (line,) in rows.select(F.to_json(F.struct("*"), json_options())).toLocalIterator():
-        yield str(line)
+        yield visible_json(str(line))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from rich.text import Text
 
 from tablestream.cli.display import console, print_rows
+from tablestream.data_text import visible_lines
 
 if TYPE_CHECKING:
     import polars as pl
@@ -52,7 +53,7 @@ class TextScreen:
         """Write a line of text."""
         with self._lock:
             self._erase()
-            self._err.print(Text(text), soft_wrap=True)
+            self._err.print(Text(visible_lines(text)), soft_wrap=True)
             self._draw()
 
     def micro_batch(self, done: MicroBatch) -> None:

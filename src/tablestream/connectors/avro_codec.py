@@ -6,7 +6,7 @@ This module is independent of Spark. Any bytes become either a row or a reason w
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from io import BytesIO
 from typing import Any
 
@@ -22,6 +22,7 @@ from tablestream.connectors.avro_schema import (
     why_endless,
     why_other_numbers,
 )
+from tablestream.data_text import cut_text, leave_out_data, leaves_out_data
 from tablestream.errors import RecordEncodingError
 
 MAGIC = b"\x00"
@@ -164,9 +165,11 @@ class AvroEncoder:
     schema: AvroSchema
     prefix: bytes = b""
     wrapped: str | None = None
+    left_out: bool = field(default_factory=leaves_out_data)
 
     def __call__(self, rows: pa.StructArray) -> pa.Array:
         """Encode rows; null for missing ones."""
+        leave_out_data(self.left_out)
         try:
             schema, checked = to_write(self.schema), has_plain_boolean(self.schema)
             encoded = [
@@ -175,7 +178,7 @@ class AvroEncoder:
             ]
         except Exception as error:  # the writer may raise anything for a bad value
             raise RecordEncodingError(
-                f"A row cannot be written as Avro: {type(error).__name__}: {error}",
+                f"A row cannot be written as Avro: {type(error).__name__}: {cut_text(str(error))}",
                 hint="Make the columns fit the schema with select(...), or change the schema.",
             ) from error
         return pa.array(encoded, pa.binary())

@@ -24,6 +24,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from tablestream.calling import user_line
+from tablestream.data_text import cut_sentence, cut_text, leaves_out_data, visible_lines
 from tablestream.errors import ArgumentError, DatabaseError
 from tablestream.extras import install_hint
 
@@ -131,9 +132,10 @@ class Server:
 
     def _failed(self, what: str, error: psycopg.Error) -> DatabaseError:
         said = (error.diag.message_primary, error.diag.message_detail, error.diag.context)
-        text = ". ".join(part for part in said if part) or str(error).strip()
+        text = ". ".join(cut_text(part) for part in said if part)
+        text = text or visible_lines(cut_sentence(str(error).strip()))  # of a connection, without data
         secrets = [self.parameters[name] for name in _SECRETS if self.parameters.get(name)]
-        if any(one in text for one in secrets):
+        if leaves_out_data() or any(one in str(error) or one in text for one in secrets):
             text = type(error).__name__
         state = f" (SQLSTATE {error.sqlstate})" if error.sqlstate else ""
         return DatabaseError(

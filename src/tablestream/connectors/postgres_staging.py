@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from tablestream.connectors.postgres_server import Server
 from tablestream.connectors.postgres_sql import EXTRA, Statements, copy_into
 from tablestream.connectors.postgres_text import UnstorableError, copy_text
+from tablestream.data_text import data_text, leave_out_data, leaves_out_data
 from tablestream.errors import RecordEncodingError
 
 if TYPE_CHECKING:
@@ -44,12 +45,15 @@ class Task:
         How the names of staging tables begin.
     inline_bytes
         The longest text that a task hands to the driver.
+    left_out
+        Whether messages leave values out.
     """
 
     server: Server
     statements: Statements
     prefix: str
     inline_bytes: int
+    left_out: bool = field(default_factory=leaves_out_data)
 
 
 def staged(batches: Iterable[pa.RecordBatch], task: Task) -> Iterator[pa.RecordBatch]:
@@ -58,6 +62,7 @@ def staged(batches: Iterable[pa.RecordBatch], task: Task) -> Iterator[pa.RecordB
     The columns of the changes are those of the output, then whether it is a delete, its time, and the number of the
     change among its key's.
     """
+    leave_out_data(task.left_out)
     staging = _Staging(task)
     with ExitStack() as around:
         for batch in batches:
@@ -135,6 +140,6 @@ class _Staging:
 
 def _shown(value: pa.Scalar) -> str:
     try:
-        return repr(value.as_py())
+        return data_text(value.as_py())
     except (ValueError, OverflowError):  # Python has no such date, or no such text
         return "..."

@@ -16,14 +16,13 @@ from typing import TYPE_CHECKING, Any, Literal
 from pyspark.errors import AnalysisException
 
 from tablestream.connectors.spark_place import no_pattern, on_this_machine
+from tablestream.data_text import data_text
 from tablestream.errors import DamagedStateError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from pyspark.sql import SparkSession
-
-_SHOWN = 80
 
 
 def documents(spark: SparkSession, directory: str, pattern: str) -> list[dict[str, Any]]:
@@ -39,7 +38,7 @@ def documents(spark: SparkSession, directory: str, pattern: str) -> list[dict[st
         document = json_object(line)
         if document is None:
             raise DamagedStateError(
-                f"{directory}/{pattern} has a line that is not a JSON object: {line[:_SHOWN]!r}.",
+                f"{directory}/{pattern} has a line that is not a JSON object: {data_text(line)}.",
                 hint="Restore the checkpoint from a copy, or start with a new one.",
             )
         found.append(document)

@@ -7,12 +7,13 @@ ten. With ``on_drop="fail"`` the worker raises instead, so that the micro-batch 
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from tablestream.data_text import cut_text, leave_out_data, visible
+from tablestream.data_text import cut_text, data_text, leave_out_data, visible
 from tablestream.errors import DroppedRecordError
 from tablestream.operators.reasons import NULL_SEQUENCE, UNKNOWN_VALUE, reason_of
 from tablestream.state.changes import BOOTSTRAP
@@ -102,18 +103,26 @@ class Drops:
             yield source, ACCEPTED, count, ""
 
 
-def example_text(partition: str | None, position: int, key: str = "", text: str | None = None) -> str:
-    r"""Say which record is meant: its key as JSON, or the text that could not be read, and its place.
+def example_text(partition: str | None, position: int, key: str = "", unread: str = "") -> str:
+    r"""Say which record is meant: its key as JSON, or what could not be read, and its place.
 
     Examples
     --------
     >>> example_text("0000\torders\t00000000000000000002", 7, '{"id":1}')
     'key {"id":1}, topic orders, partition 2, offset 7'
     """
-    what = "" if text is None else f"row {cut_text(text)}"
-    what = what or (f"key {cut_text(key)}" if key else "")
+    what = unread or (f"key {cut_text(key)}" if key else "")
     place = "" if partition is None else place_text(partition, position)
     return ", ".join(part for part in (what, place) if part)
+
+
+def unread_text(text: str, *, explained: bool) -> str:
+    """Show what could not be read. `explained`: it is JSON, which also says what is wrong, in words without data."""
+    if not explained:
+        return data_text(text)
+    found = json.loads(text)
+    error = found.pop("error")
+    return f"{visible(error)}: {cut_text(json.dumps(found, ensure_ascii=False))}"
 
 
 def place_text(partition: str, position: int) -> str:

@@ -28,6 +28,7 @@ from pyspark.sql import types as T
 from tablestream.calling import user_line
 from tablestream.connectors.files import json_options
 from tablestream.connectors.spark_place import no_pattern
+from tablestream.data_text import cut_text
 from tablestream.errors import ArgumentError
 from tablestream.planner.physical_plan import PhysicalPlan
 from tablestream.spark.bootstrap_frame import Bootstrap
@@ -152,7 +153,7 @@ def _refuse_several(rows: DataFrame, source: Source) -> None:
     shown = several.select(_as_json(_keys(source))).collect()
     if shown:
         raise ArgumentError(
-            f"bootstrap= has several rows with one key: {', '.join(row[0] for row in shown)}.",
+            f"bootstrap= has several rows with one key: {', '.join(cut_text(row[0]) for row in shown)}.",
             hint="Keep one row of each key, for instance the newest.",
             operator=source.name,
             where=source.where,

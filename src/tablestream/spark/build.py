@@ -187,6 +187,7 @@ class Builder(Generic[Blobs]):
             shards=self._shards,
             malformed=given.malformed,
             remedy=given.remedy,
+            explained=given.explained,
             rejecting=rejecting,
             refuse_negative_time=self._plan.mode.compat,
             progress=None if first else self._plan.progress,

@@ -13,6 +13,7 @@ from typing import Any
 from pyspark.errors import StreamingQueryException
 from pyspark.sql.streaming.query import StreamingQuery
 
+from tablestream.data_text import cut_sentence
 from tablestream.errors import QueryFailedError
 
 _CODE = re.compile(r"\[(TABLESTREAM_[A-Z_]+)\] ([^\n]*)")
@@ -57,6 +58,11 @@ def failure_of(text: str) -> Failure:
     >>> failure_of("[STREAM_FAILED] Query [id = 1] terminated with exception: Out of disk\n\tat org.apache")
     Failure(code='STREAM_FAILED', message='Out of disk')
     """
+    found = _failure_of(text)
+    return Failure(found.code, cut_sentence(found.message))
+
+
+def _failure_of(text: str) -> Failure:
     inner = _CODE.search(text)
     if inner:
         return Failure(inner.group(1), _STATE.sub("", inner.group(2)))

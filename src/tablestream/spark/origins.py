@@ -66,6 +66,8 @@ class Origin:
         What a database's connector says of a record, as `operators.captured.capture` has it. Null: of no record.
     malformed, mode, remedy
         The text of a row that could not be read, else null; how to handle it, and the hint for the user.
+    explained
+        Whether this text is JSON that also says what is wrong.
     """
 
     marks: tuple[Column, ...] = ()
@@ -80,6 +82,7 @@ class Origin:
     remedy: str = _FILE_REMEDY
     lanes: bool = False
     capture: Column | None = None
+    explained: bool = False
 
 
 def origin_of(df: DataFrame) -> Origin:
@@ -110,6 +113,7 @@ def _of_from_kafka(column: str, note: Mapping[str, Any]) -> Origin:
         hidden=(column,),
         written=_written(known) if note["deduplicate"] else {},
         malformed=known("undecodable"),
+        explained=True,
         mode="fail" if note["on_error"] == "fail" else "keep",
         remedy=_KAFKA_REMEDY,
         lanes=True,
@@ -128,6 +132,7 @@ def _of_debezium(column: str, note: Mapping[str, Any]) -> Origin:
         tombstone=~known("capture", "op").isin(UPSERT, READ),
         hidden=(column,),
         malformed=known("undecodable"),
+        explained=True,
         mode="fail" if note["on_error"] == "fail" else "keep",
         remedy=_DEBEZIUM_REMEDY,
         lanes=True,

@@ -21,7 +21,15 @@ from tablestream.operators.deduplicate import NUMBER
 from tablestream.operators.events import ints
 from tablestream.operators.reasons import MALFORMED, NULL_KEY, NULL_TIME, OUT_OF_ORDER
 from tablestream.runtime.alignment import TIMED, progress_of
-from tablestream.runtime.drops import ONLY_COUNTED, SEPARATOR, DropRules, Drops, example_text, place_text
+from tablestream.runtime.drops import (
+    ONLY_COUNTED,
+    SEPARATOR,
+    DropRules,
+    Drops,
+    example_text,
+    place_text,
+    unread_text,
+)
 from tablestream.runtime.rejections import Shown
 from tablestream.runtime.rounds import RANKS, Port
 from tablestream.spark import blobs
@@ -142,8 +150,9 @@ class SourcePacker:
         Whether the user gave an order, which needs no running maximum.
     consumers, shards
         The receivers of messages, and the number of shards.
-    malformed, remedy
-        How to handle a row that could not be read, and the hint for the user.
+    malformed, remedy, explained
+        How to handle a row that could not be read, the hint for the user, and whether its text also says what is wrong
+        (`connectors.kafka.undecodable`).
     rejecting
         Ports that receive every dropped record; the record batches then have ``__key_json`` and ``__record``, too.
     refuse_negative_time
@@ -166,6 +175,7 @@ class SourcePacker:
     shards: int
     malformed: Malformed = "fail"
     remedy: str = ""
+    explained: bool = False
     rejecting: tuple[Port, ...] = ()
     refuse_negative_time: bool = False
     progress: Port | None = None
@@ -213,7 +223,9 @@ class SourcePacker:
         row = rejected.filter(pl.col(_REASON) == reason).head(1)
         partition, position = row[PARTITION].item(), row[POSITION].item()
         if reason == MALFORMED:
-            return example_text(partition, position, text=row["__malformed"].item())
+            return example_text(
+                partition, position, unread=unread_text(row["__malformed"].item(), explained=self.explained)
+            )
         keys = (one.key_text(row) for one in self.consumers)
         return example_text(partition, position, next(filter(None, keys), ""))
 
@@ -224,7 +236,7 @@ class SourcePacker:
         )
         if broken.height:
             raise MalformedRecordError(
-                f"A row cannot be read: {broken['__malformed'][0]!r}"
+                f"A row cannot be read: {unread_text(broken['__malformed'][0], explained=self.explained)}"
                 f" ({place_text(broken[PARTITION][0], broken[POSITION][0])}).",
                 hint=self.remedy,
                 operator=self.name,

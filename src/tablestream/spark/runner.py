@@ -26,6 +26,7 @@ from tablestream.connectors.sink import RecordSink, Sink, TypedSink, checked_pat
 from tablestream.connectors.small_texts import documents
 from tablestream.connectors.spark_place import check_writable
 from tablestream.connectors.workers import prepare_workers
+from tablestream.data_text import data_left_out
 from tablestream.errors import ArgumentError, MixedPlanError, TablestreamError
 from tablestream.options import Alignment, Compat, Emit, OutputSpec, Tombstones
 from tablestream.planner.physical_plan import PhysicalPlan
@@ -199,10 +200,15 @@ def start(
     check_outputs(keyed)
     for one, output in zip(keyed, outputs, strict=True):
         _check_sink(one.sink, spark, output)
-    keyed = [replace(one, sink=_shaped(one.sink, output)) for one, output in zip(keyed, outputs, strict=True)]
+    rules = drop_rules(on_drop, redact=redact)
+    with data_left_out(rules.redact):
+        keyed = [
+            replace(one, sink=_shaped(one.sink, output)) for one, output in zip(keyed, outputs, strict=True)
+        ]
     query_id = _checked_start(spark, checkpoint, plan, keyed)
-    voice = _Voice.of(drop_rules(on_drop, redact=redact), spark, keyed)
-    bootstraps = written_once(spark, checkpoint, plan, started=query_id is not None)
+    voice = _Voice.of(rules, spark, keyed)
+    with data_left_out(rules.redact):
+        bootstraps = written_once(spark, checkpoint, plan, started=query_id is not None)
     frame = query_frame(plan, bootstraps, voice.rules, observed=voice.listens)
     writer = frame.writeStream.outputMode("append").option("checkpointLocation", checkpoint)
     if name is not None:

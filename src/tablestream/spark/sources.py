@@ -79,8 +79,8 @@ class SourceFrame:
         See above.
     marks
         The number of mark columns; 0: the order is that of Spark's tasks.
-    malformed, remedy
-        How to handle a row that could not be read, and the hint for the user.
+    malformed, remedy, explained
+        How to handle a row that could not be read, the hint for the user, and whether its text says what is wrong.
     lanes
         Whether each source partition continues, like those of a topic; otherwise only the source as a whole does.
     arrival
@@ -102,6 +102,7 @@ class SourceFrame:
     given: DataFrame
     columns: Mapping[str, Column]
     bootstrap: Bootstrap | None = None
+    explained: bool = False
 
     @property
     def mark_columns(self) -> list[str]:
@@ -250,6 +251,7 @@ def describe(df: DataFrame, said: Description) -> Described:
             origin.mode,
             origin.remedy,
             lanes=origin.lanes,
+            explained=origin.explained,
             arrival=timestamp is None and origin.time is None,
             given=df,
             columns=columns,

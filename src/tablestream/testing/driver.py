@@ -9,6 +9,7 @@ from typing import Any
 from tablestream.arguments import checked_length
 from tablestream.calling import user_line
 from tablestream.connectors.memory import sortable, to_memory
+from tablestream.data_text import data_left_out
 from tablestream.errors import ArgumentError, MixedPlanError, StateError
 from tablestream.options import Alignment, Compat, OutputSpec
 from tablestream.planner.catalogue import decode
@@ -199,6 +200,11 @@ class Driver:
         TablestreamError
             As in a query, such as `MalformedRecordError`.
         """
+        with data_left_out(self._rules.redact):
+            return self._run()
+
+    def _run(self) -> Rows:
+        """Work off one micro-batch."""
         exchange = InProcess(self._spark, self._state.copy(), self._cache, self._now_us, self._micro_batch)
         piped = {name: one for name, one in self._sources.items() if one.waiting}
         builder = Builder(

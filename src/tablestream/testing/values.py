@@ -15,6 +15,7 @@ from pyspark.sql import types as T
 
 from tablestream.calling import user_line
 from tablestream.connectors.files import json_read_options, json_sql
+from tablestream.data_text import data_text
 from tablestream.errors import ArgumentError
 from tablestream.spark.analysis import folding
 from tablestream.spark.columns import sql_type
@@ -66,7 +67,7 @@ def named(given: GivenRows, columns: Sequence[str]) -> tuple[tuple[str, ...], li
     for one in rows:
         if not isinstance(one, tuple | list) or len(one) != len(columns):
             raise ArgumentError(
-                f"{one!r} is not a row of the columns {', '.join(columns)}.",
+                f"{data_text(one)} is not a row of the columns {', '.join(columns)}.",
                 hint="Give a text table, or only mappings, or only tuples with a value for each column.",
                 where=user_line(),
             )
@@ -189,7 +190,7 @@ def _check_casts(read: pa.Table, names: Sequence[str], kinds: Sequence[T.DataTyp
         if values.null_count > texts.null_count:
             broken = next(n for n in range(len(texts)) if texts[n].is_valid and not values[n].is_valid)
             raise ArgumentError(
-                f"{texts[broken].as_py()!r} is not a {kind.simpleString()}, the type of the column {name}.",
+                f"{data_text(texts[broken].as_py())} is not a {kind.simpleString()}, the type of the column {name}.",
                 hint="Write it as Spark's cast from a text reads it.",
                 where=user_line(),
             )

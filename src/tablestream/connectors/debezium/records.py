@@ -28,6 +28,7 @@ from typing import Any
 import msgspec
 
 from tablestream.connectors.debezium.wire import BadSchemaError, Wire, wire_of
+from tablestream.data_text import data_text
 
 _JSON = msgspec.json.Decoder(float_hook=Decimal).decode
 OPERATIONS = {"c": "upsert", "u": "upsert", "r": "read", "d": "delete", "t": "truncate", "m": "skip"}
@@ -256,7 +257,7 @@ def _envelope(found: dict[str, Any], wire: Wire | None) -> Event:
 def _operation(given: Any) -> str:
     op = OPERATIONS.get(given) if isinstance(given, str) else None
     if op is None:
-        raise UnreadableError(f"its operation is {given!r:.40}, which is none of Debezium's")
+        raise UnreadableError(f"its operation is {data_text(given)}, which is none of Debezium's")
     return op
 
 

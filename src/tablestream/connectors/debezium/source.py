@@ -32,6 +32,8 @@ from typing import Any
 import msgspec
 from pyspark.sql import types as T
 
+from tablestream.data_text import data_text
+
 _LONG, _INT, _TEXT = T.LongType(), T.IntegerType(), T.StringType()
 
 #: The fields of every connector.
@@ -163,7 +165,7 @@ def snapshot(source: Source) -> str | None:
     text = "true" if found is True else found
     if text in _SNAPSHOTS:
         return "incremental" if _is_in_stream(source) else str(text)
-    raise BadSourceError(f"the field 'source.snapshot' is {found!r}")
+    raise BadSourceError(f"the field 'source.snapshot' is {data_text(found)}")
 
 
 def _is_in_stream(source: Source) -> bool:

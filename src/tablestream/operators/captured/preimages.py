@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 import polars as pl
 
+from tablestream.data_text import cut_text, data_text
 from tablestream.errors import CaptureError
 from tablestream.operators.captured.capture import CAPTURE, PREIMAGE
 from tablestream.operators.cells import cells
@@ -24,7 +25,6 @@ from tablestream.operators.events import bools, ints, latest, touched_keys
 from tablestream.state.changes import KEY_HASH, LIVE, SEQ, number_keys
 from tablestream.state.positions import Bools, Ints, gather, starts
 
-_SHOWN_LENGTH = 80
 _IS_PREIMAGE = pl.col(CAPTURE).struct.field("op") == PREIMAGE
 
 
@@ -109,18 +109,12 @@ def _differs(
     what = "the table has no row with this key"
     if row is not None:
         what = "; ".join(
-            f"{name} was {_shown(preimage[name])} in the feed and is {_shown(row[name])} in the table"
+            f"{name} was {data_text(preimage[name])} in the feed and is {data_text(row[name])} in the table"
             for name in differ
         )
     return CaptureError(
-        f"Version {version} of the feed changed or deleted the row with the key {key}, and its preimage is not the"
-        f" row of the table: {what}.",
+        f"Version {version} of the feed changed or deleted the row with the key {cut_text(key)}, and its preimage is"
+        f" not the row of the table: {what}.",
         hint="Was the feed read from the table's first version, and is the key unique? If so, changes are missing or"
         " came twice: start with a new checkpoint. Without check_preimages= the query goes on.",
     )
-
-
-def _shown(value: object) -> str:
-    """A value for the message."""
-    text = repr(value)
-    return text if len(text) <= _SHOWN_LENGTH else f"{text[:_SHOWN_LENGTH]}..."

@@ -20,6 +20,7 @@ from functools import cached_property
 import numpy as np
 import polars as pl
 
+from tablestream.data_text import cut_text
 from tablestream.operators.cells import as_json, cells
 from tablestream.operators.events import bools, by_key, ends, ints, never, previous, touched_keys
 from tablestream.operators.operator import PARENT, keyed_rows
@@ -149,7 +150,7 @@ class GroupEvents:
     def group_shown(self, at: int) -> str:
         """The group of a message, as text for people."""
         keys = self.messages[at].select(pl.col("^_f\\d+$"))
-        return f"({', '.join(as_json(cells(part)[0], part.dtype) for part in keys)})"
+        return cut_text(f"({', '.join(as_json(cells(part)[0], part.dtype) for part in keys)})")
 
     def running(self, moves: Ints, base: Ints) -> Ints:
         """Running sum of changes within each group, starting from what was remembered; integers of any kind."""

@@ -31,6 +31,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from tablestream.data_text import cut_text
 from tablestream.errors import TotalOverflowError
 from tablestream.operators.events import ints
 from tablestream.operators.reduce.exact_floats import Limbs, Scaled, summed
@@ -277,7 +278,7 @@ class Sum(Function):
             what, group = "average" if self.average else "sum", events.group_shown(at)
             wide = "decimal(38,0)" if self._is_whole else "double"
             raise TotalOverflowError(
-                f"The {what} in column '{self.name}' of the group {group} is {value}, which does not fit"
+                f"The {what} in column '{self.name}' of the group {group} is {cut_text(str(value))}, which does not fit"
                 f" {type_name(self.into)}.",
                 hint=f"Cast the column before it is aggregated, for instance to {wide}.",
             )

@@ -32,6 +32,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from tablestream.data_text import cut_text, data_text
 from tablestream.errors import FunctionValueError
 from tablestream.operators.cells import KEY, VALUE, as_json, dtype
 from tablestream.operators.reduce.collected import hashable
@@ -50,7 +51,6 @@ _EPOCH, _EPOCH_NTZ = datetime(1970, 1, 1, tzinfo=UTC), datetime(1970, 1, 1)  # n
 _EPOCH_DAY = date(1970, 1, 1).toordinal()
 _MICROSECOND, _HOUR_US = timedelta(microseconds=1), 3_600_000_000
 _FIRST_US, _LAST_US = ((one - _EPOCH_NTZ) // _MICROSECOND for one in (datetime.min, datetime.max))  # noqa: DTZ901
-_SHOWN = 200
 #: What None means: in a column or a part of one, and as the whole aggregate.
 IS_NULL, DELETES = " None stands for null.", " None deletes the group."
 
@@ -114,7 +114,8 @@ def _reading(kind: pl.DataType, column: str, convert: Convert) -> Convert:
             return convert(cell)
         except (OverflowError, ValueError) as problem:
             raise FunctionValueError(
-                f"Column '{column}' has the {type_name(kind)} {as_json(cell, kind)}, which Python cannot represent.",
+                f"Column '{column}' has the {type_name(kind)} {cut_text(as_json(cell, kind))}, which Python cannot"
+                " represent.",
                 hint="Exclude the column with group_by(..., value=[...]), or cast it to a string there.",
             ) from problem
 
@@ -171,10 +172,9 @@ def writer(kind: pl.DataType, column: str, none: str = IS_NULL) -> Convert:
 
 def misfit(value: Any, column: str, name: str, wanted: str, none: str) -> FunctionValueError:
     """Return the error for a value that does not fit."""
-    shown = repr(value)
-    shown = shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}..."
     return FunctionValueError(
-        f"A function returned {shown} ({type(value).__name__}) for column '{column}', which does not fit {name}.",
+        f"A function returned {data_text(value)} ({type(value).__name__}) for column '{column}', which does not fit"
+        f" {name}.",
         hint=f"Return {wanted}.{none}",
     )
 
