@@ -17,7 +17,7 @@ from tablestream.arguments import check_known, checked_length
 from tablestream.calling import user_line, warn
 from tablestream.connectors.avro import confluent_avro
 from tablestream.connectors.debezium_frame import decoded, transaction_ends
-from tablestream.connectors.files import Option
+from tablestream.connectors.file_rows import Option
 from tablestream.connectors.kafka import (
     Offsets,
     OnError,

@@ -11,7 +11,8 @@ import pytest
 from pyspark.sql import functions as F
 from pyspark.sql.types import IntegerType, StructField, StructType
 
-from tablestream.connectors.files import CORRUPT_RECORD, from_files, on_malformed
+from tablestream.connectors.file_rows import CORRUPT_RECORD
+from tablestream.connectors.files import from_files, on_malformed
 from tablestream.errors import ArgumentError, PlanError
 
 if TYPE_CHECKING:
@@ -53,8 +54,8 @@ CSV_MALFORMED = (
     "5,not a time,noon,1",
     "6,not a number,,abc",
     "7,out of range,,123456789.12",
-    '8,"open quote,,1',
-    "9,cut off,2024-",
+    "8,cut off,2024-",
+    '9,"open quote,,1',
 )
 
 

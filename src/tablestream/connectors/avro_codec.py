@@ -11,6 +11,7 @@ from io import BytesIO
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tablestream.connectors.avro_registry import NoSchemaError, Registry
 from tablestream.connectors.avro_schema import (
@@ -23,6 +24,7 @@ from tablestream.connectors.avro_schema import (
     why_other_numbers,
 )
 from tablestream.data_text import cut_text, leave_out_data, leaves_out_data
+from tablestream.connectors.texts import DAY_US, FIRST_US, LAST_US
 from tablestream.errors import RecordEncodingError
 
 MAGIC = b"\x00"
@@ -155,7 +157,31 @@ def _in_arrow(rows: list[Any], errors: list[str | None], kind: AvroKind) -> pa.A
 
 
 def _converted(rows: list[Any], kind: AvroKind) -> pa.Array:
-    return pa.array(rows, kind.read).cast(kind.timed).cast(kind.arrow)
+    converted = pa.array(rows, kind.read).cast(kind.timed).cast(kind.arrow)
+    _check_times(converted)
+    return converted
+
+
+def _check_times(values: pa.Array) -> None:
+    """Raise for a time outside the years 1 to 9999: its writer counts in another unit than its schema says."""
+    kind = values.type
+    if pa.types.is_struct(kind):
+        for part in values.flatten():
+            _check_times(part)
+    elif pa.types.is_map(kind):
+        _check_times(values.items)
+    elif pa.types.is_list(kind):
+        _check_times(values.flatten())
+    elif pa.types.is_timestamp(kind) or pa.types.is_date32(kind):
+        numbers = (
+            pc.cast(values.view(pa.int32()), pa.int64())
+            if pa.types.is_date32(kind)
+            else values.view(pa.int64())
+        )
+        least, most = pc.min_max(numbers).as_py().values()
+        unit_us = DAY_US if pa.types.is_date32(kind) else 1
+        if least is not None and not (least * unit_us >= FIRST_US and most * unit_us <= LAST_US):
+            raise OverflowError
 
 
 @dataclass(frozen=True)

@@ -15,9 +15,25 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
 from tablestream.calling import user_line
-from tablestream.connectors.sink import ORDER, KeyedSink, checked_path, literal, quoted
+from tablestream.connectors.file_rows import (
+    CORRUPT_RECORD,
+    Option,
+    csv_defaults,
+    has_header,
+    kept_types,
+    own_rows,
+    typed_rows,
+)
+from tablestream.connectors.sink import ORDER, KeyedSink, checked_path, literal
 from tablestream.connectors.small_texts import first_line, write_line
-from tablestream.connectors.spark_place import check_no_file, check_writable, seen_by_spark
+from tablestream.connectors.spark_place import (
+    check_no_empty,
+    check_no_file,
+    check_no_signs,
+    check_writable,
+    seen_by_spark,
+)
+from tablestream.connectors.texts import Texts, Units, checked_units
 from tablestream.connectors.workers import use_driver_python
 from tablestream.errors import ArgumentError, PlanError, ReservedNameError
 from tablestream.kinds import check_mapping, check_session, checked_count
@@ -25,18 +41,18 @@ from tablestream.kinds import check_mapping, check_session, checked_count
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import DataFrame
 
 ReadFormat = Literal["json", "csv", "parquet"]
 WriteFormat = Literal["parquet", "json"]
 OnMalformed = Literal["fail", "drop", "keep"]
-Option = str | int | float | bool
 
-CORRUPT_RECORD = "_corrupt_record"
 _METADATA = "tablestream"
 ON_MALFORMED = "on_malformed"
 #: The note of CSV that is read without a header.
 HEADLESS = "headless"
+#: The note of columns with times whose numbers have no unit.
+UNITLESS = "unitless"
 OWNER = "_tablestream_owner"
 #: The name of a log's directories, and of the column that readers make of it.
 MICRO_BATCH = "micro_batch"
@@ -88,6 +104,7 @@ def from_files(
     schema: StructType | str,
     *,
     mode: OnMalformed = "fail",
+    times: Units = None,
     options: Mapping[str, Option] | None = None,
     max_files_per_trigger: int | None = None,
 ) -> DataFrame:
@@ -187,15 +204,21 @@ def from_files(
     _check_choices(format, mode)
     path = checked_path(path, "from_files")
     check_no_file(spark, path, "from_files")
+    check_no_signs(spark, path)
     settings = _read_settings(format, options or {}, max_files)
     columns = _struct(schema)
     if format == "parquet":
-        return _load(spark, path, format, columns, settings)
+        _check_parquet(spark, path, times)
+        return own_rows(_load(spark, path, format, columns, settings))
+    given = {name.lower(): value for name, value in (options or {}).items()}
     columns = _with_corrupt_record(columns)
-    frame = _load(spark, path, format, columns, settings)
-    sound = frame.withColumn(CORRUPT_RECORD, _corrupt_record(columns))
-    headless = format == "csv" and str(settings.get("header", "false")).lower() != "true"
-    return with_note(sound, CORRUPT_RECORD, ON_MALFORMED, mode, **({HEADLESS: True} if headless else {}))
+    values = StructType([one for one in columns if one.name != CORRUPT_RECORD])
+    texts = Texts(values, format, checked_units(times, values), kept_types(given))
+    raw = StructType([*texts.raw.fields, columns[CORRUPT_RECORD]])
+    rows = typed_rows(_load(spark, path, format, raw, settings), columns, texts, given)
+    headless = {HEADLESS: True} if format == "csv" and not has_header(given) else {}
+    unitless = {UNITLESS: True} if texts.unitless else {}
+    return with_note(rows, CORRUPT_RECORD, ON_MALFORMED, mode, **headless, **unitless)
 
 
 def on_malformed(schema: StructType) -> tuple[str, OnMalformed] | None:
@@ -252,10 +275,9 @@ def _read_settings(format_: str, options: Mapping[str, Option], max_files: int |
     _check_options(given)
     if max_files is not None:
         given["maxfilespertrigger"] = max_files
-    defaults: dict[str, Option] = {"maxFileAge": _EVER}
+    defaults: dict[str, Option] = {"maxFileAge": _EVER, "recursiveFileLookup": True}
     if format_ == "csv":
-        # columnPruning: a row's number of fields is only compared with the schema's when all of them are parsed.
-        defaults |= {"enforceSchema": False, "columnPruning": False}
+        defaults |= csv_defaults(given)
     permissive = (
         {} if format_ == "parquet" else {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT_RECORD}
     )
@@ -275,6 +297,24 @@ def _check_options(given: Mapping[str, Option]) -> None:
             "latestFirst reads later changes before earlier ones.",
             hint="Omit it: a changelog must be read in order.",
         )
+    if str(given.get("recursivefilelookup", "true")).lower() != "true":
+        raise ArgumentError(
+            "Without recursiveFileLookup, Spark takes the name of a directory such as id=7 for the column of every row"
+            " in it, and reads rows twice where the name of a file has a sign of a pattern.",
+            hint="Omit it. To have a directory's name as a column, take it from _metadata.file_path.",
+            where=user_line(),
+        )
+
+
+def _check_parquet(spark: SparkSession, path: str, times: Units) -> None:
+    """Refuse a unit of times, which Parquet has itself, and files without a byte."""
+    if times is not None:
+        raise ArgumentError(
+            "times= does not apply to Parquet: its times have a type.",
+            hint="Omit times=. Convert a number with select(...), as in timestamp_millis(at).",
+            where=user_line(),
+        )
+    check_no_empty(spark, path)
 
 
 def _struct(schema: StructType | str) -> StructType:
@@ -321,19 +361,6 @@ def _load(
             hint="Create it first; it may be empty.",
         ) from error
     return frame
-
-
-def _corrupt_record(columns: StructType) -> Column:
-    """Make a column that forces Spark to parse every column of the schema, whichever are used later.
-
-    Spark parses only the columns that a query uses, finds no fault in the others, and refuses a query of the
-    corrupt-record column alone. So this column refers to all of them, in a condition that is always true, that the
-    optimizer cannot simplify, and that is evaluated for malformed rows only.
-    """
-    text = F.col(CORRUPT_RECORD)
-    others = [F.col(quoted(name)).isNull() for name in columns.fieldNames() if name != CORRUPT_RECORD]
-    all_parsed = F.greatest(*others, F.lit(True)) if others else F.lit(True)
-    return F.when(text.isNotNull() & all_parsed, text)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,10 @@ returns null silently.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import reduce
+from operator import and_
 from typing import Literal, Protocol, runtime_checkable
 
 from pyspark.errors import ParseException
@@ -17,6 +19,7 @@ from pyspark.sql import types as T
 
 from tablestream.calling import user_line
 from tablestream.connectors.files import json_options
+from tablestream.connectors.texts import Texts, Unit, Units, checked_units
 from tablestream.errors import ArgumentError, RecordEncodingError
 
 Part = Literal["key", "value"]
@@ -124,9 +127,10 @@ class Plain:
 
 @dataclass(frozen=True)
 class Json:
-    """A JSON object; reading needs its `schema`."""
+    """A JSON object; reading needs its `schema`, and `units` of the numbers in its times."""
 
     schema: T.StructType | None = None
+    units: Mapping[str, Unit] = field(default_factory=dict)
 
     def decoder(self, part: Part, topics: Sequence[str]) -> Decoder:  # noqa: ARG002 (the protocol's)
         """Make a column of each field."""
@@ -137,26 +141,32 @@ class Json:
                 where=user_line(),
             )
         schema = self.schema
+        texts = Texts(schema, "json", self.units)
 
         def parse(raw: Column) -> list[Column]:
             text = raw.cast("string")
-            corrupt = T.StructField(_CORRUPT, T.StringType())
+            columns = T.StructType([*texts.raw, T.StructField(_CORRUPT, T.StringType())])
             # Spark's parser stops after the first object. If the text ends with its first closing brace, that is the
             # whole text; otherwise the whole text is parsed, as the only element of an array.
             ends = F.octet_length(F.substring_index(text, "}", 1)) == F.octet_length(text) - 1
             length = F.json_array_length(F.concat(F.lit("["), text, F.lit("]")))
             elements = F.when(ends, 1).otherwise(length)
-            return [F.from_json(text, T.StructType([*schema, corrupt]), _PERMISSIVE), elements]
+            return [F.from_json(text, columns, _PERMISSIVE), elements]
+
+        def raw_of(row: Column) -> dict[str, Column]:
+            return {name: row.getField(name) for name in schema.names}
 
         def error(raw: Column, parsed: Sequence[Column]) -> Column:
             row, elements = parsed
             whole = row.isNotNull() & row.getField(_CORRUPT).isNull() & (elements == 1)
-            return _unless(whole & F.is_valid_utf8(raw.cast("string")), raw, NO_JSON)
+            misfits = [F.coalesce(one, F.lit(False)) for one in texts.misfits(raw_of(row)).values()]
+            sound = reduce(and_, (~one for one in misfits), whole & F.is_valid_utf8(raw.cast("string")))
+            return _unless(sound, raw, NO_JSON)
 
         return Decoder(
             schema,
             parse=parse,
-            row=lambda _, parsed: [parsed[0].getField(name) for name in schema.names],
+            row=lambda _, parsed: list(texts.values(raw_of(parsed[0])).values()),
             error=error,
         )
 
@@ -204,3 +214,21 @@ def as_format(given: Format | T.StructType | str, part: Part, *, reads: bool) ->
         hint=f"Give {ways} or tablestream.confluent_avro(...); JSON as in 'ticker string, price double'.",
         where=user_line(),
     )
+
+
+def with_units(formats: Mapping[Part, Format], times: Units) -> dict[Part, Format]:
+    """Return the formats of keys and values with the units of times in their JSON.
+
+    Raises
+    ------
+    ArgumentError
+        A unit is not known, or the JSON has no such column with times.
+    """
+    if times is None:
+        return dict(formats)
+    schemas = {part: one.schema for part, one in formats.items() if isinstance(one, Json) and one.schema}
+    both = T.StructType([one for schema in schemas.values() for one in schema])
+    units = checked_units(times, both)
+    return {
+        part: replace(one, units=units) if isinstance(one, Json) else one for part, one in formats.items()
+    }

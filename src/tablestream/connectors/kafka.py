@@ -13,8 +13,9 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from tablestream.calling import user_line
-from tablestream.connectors.files import Option, with_note
-from tablestream.connectors.formats import Decoder, Format, Part, as_format
+from tablestream.connectors.file_rows import Option
+from tablestream.connectors.files import with_note
+from tablestream.connectors.formats import Decoder, Format, Part, as_format, with_units
 from tablestream.connectors.kafka_options import (
     SERVERS,
     check_connector,
@@ -23,6 +24,7 @@ from tablestream.connectors.kafka_options import (
     checked_servers,
 )
 from tablestream.connectors.shipping import ship
+from tablestream.connectors.texts import Units
 from tablestream.connectors.workers import use_driver_python
 from tablestream.errors import ArgumentError, ReservedNameError
 from tablestream.kinds import check_session, check_text, flag, listed, whole
@@ -62,6 +64,7 @@ def from_kafka(
     starting_offsets: Offsets = "earliest",
     on_error: OnError = "fail",
     deduplicate: bool = False,
+    times: Units = None,
     options: Mapping[str, Option] | None = None,
 ) -> DataFrame:
     """Read Kafka topics as a stream, for `table` and `stream`.
@@ -86,6 +89,8 @@ def from_kafka(
     deduplicate
         Drop what a query of this library wrote twice because a part of its work was repeated. This takes a round
         and remembers the keys of the last micro-batch of every writer.
+    times
+        The unit of numbers in the timestamps and dates of JSON, as for `from_files`.
     options
         Further options of Spark's connector, such as ``{"maxOffsetsPerTrigger": 100_000}``, and Kafka's own with
         the prefix ``kafka.``.
@@ -140,9 +145,10 @@ def from_kafka(
     deduplicate = flag(deduplicate, "deduplicate")
     raw = raw_records(spark, topics, bootstrap_servers, starting_offsets, options, "from_kafka")
     decoders: dict[Part, Decoder] = {}
-    if key is not None:
-        decoders["key"] = as_format(key, "key", reads=True).decoder("key", topics)
-    decoders["value"] = as_format(value, "value", reads=True).decoder("value", topics)
+    formats: dict[Part, Format] = {} if key is None else {"key": as_format(key, "key", reads=True)}
+    formats["value"] = as_format(value, "value", reads=True)
+    for part, format_ in with_units(formats, times).items():
+        decoders[part] = format_.decoder(part, topics)
     parsed = {part: decoder.parse(F.col(part)) for part, decoder in decoders.items()}
     names = {
         part: [f"__{part}{number}" for number in range(len(columns))] for part, columns in parsed.items()

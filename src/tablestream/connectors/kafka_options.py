@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.errors import AnalysisException
 
 from tablestream.calling import user_line
-from tablestream.connectors.files import Option
+from tablestream.connectors.file_rows import Option
 from tablestream.errors import ArgumentError, SessionSettingError
 from tablestream.kinds import check_mapping
 

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from tablestream.calling import user_line
-from tablestream.connectors.files import Option
+from tablestream.connectors.file_rows import Option
 from tablestream.connectors.formats import Encoder, Format, as_format
 from tablestream.connectors.kafka import HEADER
 from tablestream.connectors.kafka_options import (

@@ -6,6 +6,7 @@ import os
 import posixpath
 import re
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -117,6 +118,51 @@ def check_no_file(spark: SparkSession, path: str, what: str) -> None:
             hint=f"Give its directory: {posixpath.dirname(path) or '.'}.",
             where=user_line(),
         )
+
+
+def check_no_signs(spark: SparkSession, path: str) -> None:
+    """Raise if a local directory is called like a pattern: Spark would read those that match it in its place.
+
+    Raises
+    ------
+    ArgumentError
+        There is such a directory.
+    """
+    if no_pattern(path) != path and _seen(spark, path, lambda here: here if Path(here).is_dir() else ""):
+        raise ArgumentError(
+            f"{path} is a directory, and Spark reads the directories that match its name as a pattern.",
+            hint=f"Put a backslash before each sign of a pattern: {no_pattern(path)}",
+            where=user_line(),
+        )
+
+
+def check_no_empty(spark: SparkSession, path: str) -> None:
+    """Raise if a local directory has a Parquet file without a byte: Spark passes over it, and never reads it again.
+
+    Raises
+    ------
+    ArgumentError
+        There is such a file.
+    """
+    found = _seen(spark, path, _empty_file)
+    if found:
+        raise ArgumentError(
+            f"The file {found} is empty, so it is no Parquet file. Spark would pass over it, even when it is complete.",
+            hint="Delete it, or move the complete file in its place.",
+            where=user_line(),
+        )
+
+
+def _empty_file(directory: str) -> str:
+    """A visible file without a byte, below a directory; empty if there is none."""
+    for here, below, names in os.walk(directory):
+        below[:] = [one for one in below if one[0] not in "._"]
+        for name in names:
+            file = os.path.join(here, name)  # noqa: PTH118 - there may be many files
+            with suppress(OSError):
+                if name[0] not in "._" and os.stat(file).st_size == 0:  # noqa: PTH116 - the same
+                    return file
+    return ""
 
 
 def _seen(spark: SparkSession, path: str, look: Callable[[str], str]) -> str:

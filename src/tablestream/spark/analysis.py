@@ -17,7 +17,7 @@ from pyspark.sql import types as T
 
 from tablestream.connectors.change_feed_frame import CHANGE_FEED
 from tablestream.connectors.debezium_frame import DEBEZIUM
-from tablestream.connectors.files import CORRUPT_RECORD
+from tablestream.connectors.file_rows import CORRUPT_RECORD
 from tablestream.connectors.kafka import KAFKA
 from tablestream.errors import ArgumentError, NondeterministicError, PlanError
 from tablestream.row import Plain

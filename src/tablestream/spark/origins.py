@@ -24,7 +24,8 @@ from pyspark.sql import types as T
 
 from tablestream.connectors.change_feed_frame import CHANGE_FEED
 from tablestream.connectors.debezium_frame import DEBEZIUM
-from tablestream.connectors.files import CORRUPT_RECORD, HEADLESS, noted, on_malformed
+from tablestream.connectors.file_rows import CORRUPT_RECORD
+from tablestream.connectors.files import HEADLESS, UNITLESS, noted, on_malformed
 from tablestream.connectors.kafka import KAFKA
 from tablestream.operators.captured.capture import PREIMAGE, READ, UPSERT
 from tablestream.spark.analysis import unlogged
@@ -32,12 +33,19 @@ from tablestream.spark.columns import quoted
 from tablestream.spark.packing import Malformed
 
 _FILE_REMEDY = "Fix the file, or read it with tablestream.from_files and mode='drop' or mode='keep'."
-_HEADER_REMEDY = ' If the row is the header of a CSV file, give options={"header": True}.'
+#: What else to do, by the notes of a reader.
+_REMEDIES = {
+    HEADLESS: ' If the row is the header of a CSV file, give options={"header": True}.',
+    UNITLESS: ' If it has a number for a time, give its unit, as in times="milliseconds".',
+}
 _DEBEZIUM_REMEDY = (
     "Give the columns that the records have, or read them with from_debezium(..., on_error='drop')."
 )
 _FEED_REMEDY = "Give from_change_feed a change feed as Delta Lake or Spark writes it."
-_KAFKA_REMEDY = "Fix the program that wrote it, or read the topic with on_error='drop'."
+_KAFKA_REMEDY = (
+    "Fix the program that wrote it, or read the topic with on_error='drop'. If a time is a number in JSON, give its"
+    " unit with times=."
+)
 
 
 @dataclass(frozen=True)
@@ -92,7 +100,7 @@ def origin_of(df: DataFrame) -> Origin:
         if found is not None:
             return origin(*found)
     hidden, malformed, mode = _malformed(df)
-    remedy = _FILE_REMEDY + (_HEADER_REMEDY if noted(df.schema, HEADLESS) else "")
+    remedy = _FILE_REMEDY + "".join(more for note, more in _REMEDIES.items() if noted(df.schema, note))
     if _is_kafka(df):
         topic = F.col("topic"), F.col("partition").cast("bigint")
         time = F.col("timestamp") if "timestamp" in df.columns else None

@@ -38,15 +38,19 @@ _NANOS: dict[Unit, int] = {
     "nanoseconds": 1,
     "isostring": 1_000,
 }
+_DAYS = range(-719_162, 2_932_897)
+_MICROS = range(_DAYS.start * clock.MICROS_A_DAY, _DAYS.stop * clock.MICROS_A_DAY)
 _INT32 = 1 << 31
 _INT64 = 1 << 63
 _NANOS_OF_LONGEST_TIME = (839 * 3600 * clock.MICROS_A_SECOND - 1) * 1000
 
 
-def day(_wire: Wire, target: T.DataType, _modes: Modes) -> Scalar | None:
+def day(wire: Wire, target: T.DataType, _modes: Modes) -> Scalar | None:
     """Convert a date."""
     if isinstance(target, T.StringType):
         return Scalar(lambda value: date_text(_day(value)), pa.string())
+    if isinstance(target, T.DateType) and wire.guessed:
+        return Scalar(_plausible(_day, _DAYS), pa.int32())
     if isinstance(target, (T.DateType, T.IntegerType)):
         return Scalar(_day, pa.int32(), plain=int)
     return Scalar(_day, pa.int64(), plain=int) if isinstance(target, T.LongType) else None
@@ -71,6 +75,8 @@ def timestamp(wire: Wire, target: T.DataType, _modes: Modes) -> Scalar | None:
     """Convert a timestamp, with or without a zone."""
     meaning = meaning_of(wire)
     unit = meaning.unit
+    if isinstance(target, (T.TimestampType, T.TimestampNTZType)) and wire.guessed:
+        return Scalar(_plausible(lambda value: _timestamp(value, unit), _MICROS), pa.int64())
     if isinstance(target, (T.TimestampType, T.TimestampNTZType, T.LongType)):
         bulk = _instants if meaning.kind == "instant" else None
         plain = int if unit == "microseconds" else None
@@ -78,6 +84,18 @@ def timestamp(wire: Wire, target: T.DataType, _modes: Modes) -> Scalar | None:
     if isinstance(target, T.StringType):
         return Scalar(lambda value: _timestamp_text(value, unit, keep=meaning.kind == "instant"), pa.string())
     return None
+
+
+def _plausible(read: Callable[[Any], int], known: range) -> Callable[[Any], int]:
+    """Read a time; one that is a number, without a schema that says its unit, must be of the years 1 to 9999."""
+
+    def one(value: Any) -> int:
+        found = read(value)
+        if isinstance(value, str) or found in known or found in infinity.NAMES:
+            return found
+        raise MisfitError("is outside the years 1 to 9999: set times= to its unit")
+
+    return one
 
 
 def _instants(values: list[Any]) -> pa.Array:
