@@ -23,8 +23,8 @@ from tablestream.connectors.avro_schema import (
     why_endless,
     why_other_numbers,
 )
-from tablestream.data_text import cut_text, leave_out_data, leaves_out_data
 from tablestream.connectors.texts import DAY_US, FIRST_US, LAST_US
+from tablestream.data_text import cut_text, leave_out_data, leaves_out_data
 from tablestream.errors import RecordEncodingError
 
 MAGIC = b"\x00"

@@ -111,7 +111,8 @@ def from_files(
     r"""Read a directory of JSON, CSV or Parquet changelogs as a stream, in a stable order.
 
     Files are read in the order of their modification time, and rows in their order in the file. A file must appear
-    as a whole: write it elsewhere and move it in.
+    as a whole: write it elsewhere and move it in. Directories inside the directory are read as well, except those
+    whose names begin with ``_`` or ``.``.
 
     Parameters
     ----------
@@ -127,8 +128,13 @@ def from_files(
         How to handle a row that does not fit the schema: ``"fail"`` ends the query with `MalformedRecordError`,
         ``"drop"`` drops and counts it, ``"keep"`` also makes it available in ``Table.rejected()``. Parquet has no
         such rows, only files that cannot be read, which always fail.
+    times
+        The unit of numbers in timestamps and dates of JSON and CSV, for all columns or by the column's name:
+        ``"days"``, ``"seconds"``, ``"milliseconds"``, ``"microseconds"``, ``"nanoseconds"`` since 1970 in UTC, or
+        ``"isostring"``: no number is a time. Texts in ISO form are read as well. Default: a number in JSON counts
+        seconds in a timestamp, and is no other time; in CSV it is none.
     options
-        Spark's options for the format, such as ``{"header": True, "sep": ";"}``.
+        Spark's options for the format, such as ``{"header": True, "sep": ";"}``. They win over what is said here.
     max_files_per_trigger
         The largest number of files per micro-batch; default: all files that are there.
 
@@ -144,8 +150,9 @@ def from_files(
     ------
     ArgumentError
         An unknown format or mode, a schema that cannot be parsed, a path that is empty or contains a password, an
-        option that has an argument here or that would break the order (``latestFirst``). On a local master, a local
-        path that is a file.
+        option that has an argument here or that would break the order (``latestFirst``) or the rows
+        (``recursiveFileLookup=False``); `times` for a column without times. On a local master, a local path that is
+        a file, or a directory with an empty Parquet file.
     PlanError
         The path does not exist.
 
@@ -154,22 +161,33 @@ def from_files(
     A row is malformed if Spark's parser refuses its text for any column of the schema, even one that nobody
     selects: Spark alone would not look at such a column. In detail:
 
-    ======================================  =============  =============
+    ======================================  =============  ==================
     row                                     JSON           CSV
-    ======================================  =============  =============
+    ======================================  =============  ==================
     value of another type, out of range     malformed      malformed
-    digits after a decimal's last place     rounded        rounded
+    digits that a decimal does not have     malformed      malformed
+    a time that is a number, without unit   see `times`    malformed
+    a year that is not of four digits       malformed      malformed
     field missing                           null           malformed
     field too many                          ignored        malformed
-    broken or cut off syntax                malformed      if a field is missing
+    nothing                                                null
+    nothing between quotes                  an empty text  an empty text;
+                                                           null in no string
+    broken or cut off syntax                malformed      if a field is
+                                                           missing (!)
     bytes that are not UTF-8                malformed      read as U+FFFD
     something after the record              ignored (!)    field too many
     a line ``[]``                           no row         malformed
     empty line                              no row         no row
-    ======================================  =============  =============
+    ======================================  =============  ==================
 
-    The line with (!) is Spark's behaviour: of ``{"id": 1}{"id": 2}`` on one line, the second record is lost
-    silently.
+    The lines with (!) are Spark's behaviour: of ``{"id": 1}{"id": 2}`` on one line, the second record is lost
+    silently. In CSV, a quote that is never closed takes in the rest of the file: it is malformed unless it is in the
+    last column. The page on semantics says which texts are values of which type ("Values in texts").
+
+    CSV is what Python's ``csv``, pandas and RFC 4180 write: quotes are doubled inside quotes, a backslash is an
+    ordinary character, and quotes may hold line ends. So one task reads a file from its begin to its end. With
+    ``{"multiLine": False}`` several tasks share a large file, and no value may hold a line end.
 
     A file is read however old it is. Spark alone passes over a file that is seven days older than the newest one that
     it has seen; here its option ``maxFileAge`` is a million days unless you set it. A file that comes late counts

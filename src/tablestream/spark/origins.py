@@ -188,8 +188,14 @@ def _in_file(df: DataFrame) -> tuple[tuple[Column, ...], Column | None]:
     if "file_path" not in metadata:
         return (), None
     modified_us = F.unix_micros("_metadata.file_modification_time")
-    marks = (modified_us, F.col("_metadata.file_path"), F.col("_metadata.file_block_start"))
+    marks = (modified_us, _path(F.col("_metadata.file_path")), F.col("_metadata.file_block_start"))
     return marks, F.col("_metadata.row_index") if "row_index" in metadata else None
+
+
+def _path(uri: Column) -> Column:
+    """The path of a file without the escapes of URIs, by which it sorts as its name does."""
+    decoded = F.try_url_decode(F.replace(uri, F.lit("+"), F.lit("%2B")))
+    return F.when(uri.contains("%"), F.coalesce(decoded, uri)).otherwise(uri)
 
 
 def _metadata(df: DataFrame) -> list[str]:
