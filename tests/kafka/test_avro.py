@@ -404,6 +404,33 @@ def test_a_bad_record_does_not_touch_its_neighbours() -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("kind", "number"),
+    [
+        (logical("long", "timestamp-millis"), 1_704_186_000_000_000),
+        (logical("long", "local-timestamp-micros"), 1_704_186_000_000_000_000),
+        (logical("int", "date"), 20_240_102),
+    ],
+)
+@pytest.mark.parametrize("around", [None, "array", "map"])
+def test_a_time_of_another_unit_than_the_schema_s_is_an_error(
+    kind: Any, number: int, around: str | None
+) -> None:
+    inner = {"type": "array", "items": kind} if around == "array" else {"type": "map", "values": kind}
+    written = {"array": [number], "map": {"k": number}}.get(around or "", number)
+    raw = (
+        kind["type"]
+        if around is None
+        else {**inner, ("items" if around == "array" else "values"): kind["type"]}
+    )
+    stream = BytesIO()
+    fastavro.schemaless_writer(stream, fastavro.parse_schema(record("One", at=raw)), {"at": written})
+    schema = AvroSchema.of(record("One", at=kind if around is None else inner))
+    _, columns, _ = columns_of(schema, "value")
+    row, error = told(stream.getvalue(), PlainAvro(schema), columns)
+    assert (row, error) == (None, "a number does not fit the schema's type")
+
+
 def test_an_avro_null_is_no_tombstone() -> None:
     schema = AvroSchema.of(["null", record("R", x="int")])
     kind = columns_of(schema, "value")[1]
