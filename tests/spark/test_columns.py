@@ -14,6 +14,7 @@ from tablestream.connectors.files import json_options
 from tablestream.options import OutputSpec
 from tablestream.planner.result import Pointer
 from tablestream.row import LEFT, plain, renamed, side_column
+from tablestream.runtime.drops import ONLY_COUNTED
 from tablestream.spark.analysis import _BETWEEN, analysed
 from tablestream.spark.build import Builder, value_hash
 from tablestream.spark.columns import Scope, TableColumns, normalised, quoted, sql_type
@@ -111,7 +112,7 @@ def test_two_ports_behind_a_round_can_read_one_join(
     groups = [table.group_by("b").count(name=name) for name, table in (("two", both), ("three", all_three))]
     plan = lowered([(one._node, OutputSpec()) for one in (*groups, both)])
     assert len(plan.between) > 1
-    assert [name for name in query_frame(plan, {}).columns if name != "__port"]
+    assert [name for name in query_frame(plan, {}, ONLY_COUNTED, observed=True).columns if name != "__port"]
 
 
 @pytest.mark.parametrize("name", ["a.b", "a`b", "A b", "__x", "select", "ä"])
