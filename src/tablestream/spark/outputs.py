@@ -152,11 +152,14 @@ def write_outputs(
         return
     micro_batch.persist(StorageLevel.MEMORY_AND_DISK_DESER)
     try:
-        reports = Reports.of(micro_batch)
-        if watch is not None:
-            watch.look(micro_batch.sparkSession, micro_batch_id, query_id, reports.ports)
-        if hear is not None:
-            hear(micro_batch_id, reports.notices)
+        if watch is None and hear is None:
+            micro_batch.count()
+        else:
+            reports = Reports.of(micro_batch)
+            if watch is not None:
+                watch.look(micro_batch.sparkSession, micro_batch_id, query_id, reports.ports)
+            if hear is not None:
+                hear(micro_batch_id, reports.notices)
         for index in range(len(outputs)):
             write(index)
     finally:

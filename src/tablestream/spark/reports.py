@@ -62,14 +62,17 @@ def warn_of_drops(report: DropReport, micro_batch: int, notices: list[Notice]) -
 
 
 def listen(spark: SparkSession) -> None:
-    """Warn of the drops of queries in whose progress they are; once per session."""
-    if spark in _listening:
+    """Warn of the drops of queries in whose progress they are; once per session.
+
+    Not under Spark Connect: a listener there has a thread that keeps the process from ending.
+    """
+    if spark in _listening or not has_context(spark):
         return
     listener = _Listener()
     spark.streams.addListener(listener)
     _listening.add(spark)
-    if has_context(spark):  # otherwise Java calls this process when it has gone, and says so at length
-        atexit.register(_leave, ref(spark), listener)
+    # Otherwise Java calls this process when it has gone, and says so at length.
+    atexit.register(_leave, ref(spark), listener)
 
 
 def _leave(session: ref[SparkSession], listener: _Listener) -> None:

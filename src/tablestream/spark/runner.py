@@ -209,7 +209,7 @@ def start(
     voice = _Voice.of(rules, spark, keyed)
     with data_left_out(rules.redact):
         bootstraps = written_once(spark, checkpoint, plan, started=query_id is not None)
-    frame = query_frame(plan, bootstraps, voice.rules, observed=voice.listens)
+    frame = query_frame(plan, bootstraps, voice.rules, observed=voice.observed)
     writer = frame.writeStream.outputMode("append").option("checkpointLocation", checkpoint)
     if name is not None:
         writer = writer.queryName(name)
@@ -230,16 +230,21 @@ def start(
 
 @dataclass(frozen=True)
 class _Voice:
-    """How a query tells of drops: in ``foreachBatch``, or, where that cannot or would cost much, by a listener."""
+    """How a query tells of drops: in ``foreachBatch``, or by a listener where a sink gets rows while they are computed.
+
+    Under Spark Connect the server runs ``foreachBatch``, and has what is told there in its log.
+    """
 
     rules: DropRules
     listens: bool
+    observed: bool
 
     @classmethod
     def of(cls, rules: DropRules, spark: SparkSession, outputs: Sequence[Output]) -> _Voice:
-        """Under Spark Connect the server runs ``foreachBatch``; a lone sink gets rows while they are computed."""
-        elsewhere = not has_context(spark) or (rules.on_drop == "warn" and is_lone(outputs))
-        return cls(rules, elsewhere and rules.on_drop != "ignore")
+        """`observed`: the query's progress has examples, for a listener or for the client of a server."""
+        listens = rules.on_drop == "warn" and is_lone(outputs)
+        told = rules.on_drop != "ignore" and (listens or not has_context(spark))
+        return cls(rules, listens, told)
 
     def of_run(self) -> Callable[[int, list[Notice]], None] | None:
         """Return what hears the drops of a run in ``foreachBatch``."""
