@@ -31,6 +31,8 @@ from tablestream.connectors.debezium.wire import Wire
 
 _log = logging.getLogger(__name__)
 _announced: set[tuple[str, str]] = set()
+#: Whoever writes to a topic chooses the names of fields: the log of a process ends.
+_MAX_ANNOUNCED = 1000
 
 
 @dataclass(frozen=True)
@@ -132,7 +134,7 @@ def announce(added: pa.Array, table: str) -> None:
     if added.null_count == len(added):
         return
     for name in pc.list_flatten(added).unique().to_pylist():
-        if (table, name) not in _announced:
+        if (table, name) not in _announced and len(_announced) < _MAX_ANNOUNCED:
             _announced.add((table, name))
             _log.warning(
                 "%s: records have the field '%s', and the table no such column: it is ignored.", table, name

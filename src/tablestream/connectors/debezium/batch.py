@@ -204,7 +204,8 @@ def _headers(headers: pa.Array, name: str) -> Iterator[tuple[int, bytes | None]]
 
 def _meta(event: Event) -> Meta:
     source, transaction = event.source, event.transaction
-    if event.op == "truncate" and source.get("connector") in _UNENDED_TRUNCATES:
+    connector = sources.connector(source)
+    if event.op == "truncate" and connector in _UNENDED_TRUNCATES:
         transaction = {}
     snapshot = sources.snapshot(source)
     number = transaction.get("total_order")
@@ -214,12 +215,12 @@ def _meta(event: Event) -> Meta:
         sources.position(source, snapshot, number),
         sources.micros(source),
         snapshot,
-        _transaction(source.get("connector"), transaction.get("id")),
+        _transaction(connector, transaction.get("id")),
         number,
     )
 
 
-def _transaction(connector: Any, given: Any) -> str | None:
+def _transaction(connector: str | None, given: Any) -> str | None:
     if given is None:
         return None
     if not isinstance(given, str):

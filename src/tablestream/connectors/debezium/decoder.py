@@ -19,8 +19,9 @@ Column           It holds
 ``error``        why the record cannot be decoded, or null
 ===============  ==============================================================================================
 
-Independent of Spark but for its types. No record raises: what cannot be decoded is a row with an error.
-Only a schema registry that does not answer raises.
+Independent of Spark but for its types. No record raises: what cannot be decoded is a row with an error. Where one
+fails in a way that nothing foresees, its neighbours are decoded without it. Only a schema registry that does not
+answer raises.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ from tablestream.connectors.debezium.batch import META_TYPES, Meta, RecordReader
 from tablestream.connectors.debezium.columns import Columns, Errors, Row
 from tablestream.connectors.debezium.converters import arrow_type
 from tablestream.connectors.debezium.filling import Filling, Part
+from tablestream.connectors.debezium.foreign import NOT_OF_A_RECORD
 from tablestream.connectors.debezium.inserts import settle
 from tablestream.connectors.debezium.options import TimeMode, check_columns, check_modes, check_prefix, units
 from tablestream.connectors.debezium.placeholder import DEFAULT, Placeholder
@@ -177,8 +179,25 @@ class DebeziumDecoder:
         starts = range(0, len(key), _ROWS_AT_ONCE)
         slices = [[one.slice(at, _ROWS_AT_ONCE) for one in (key, value, headers)] for at in starts]
         with _uncollected():
-            pieces = [self._decode(*one) for one in slices]
+            pieces = [piece for one in slices for piece in self._pieces(*one)]
         return pa.concat_arrays(pieces) if pieces else pa.array([], pa.struct(list(self.schema)))
+
+    def _pieces(self, key: pa.Array, value: pa.Array, headers: pa.Array) -> Iterator[pa.StructArray]:
+        """Decode records; while something fails, each half of them alone, down to the record that does."""
+        try:
+            yield self._decode(key, value, headers)
+        except NOT_OF_A_RECORD:
+            raise
+        except Exception as error:  # noqa: BLE001 (whatever it is, a record caused it)
+            if len(key) == 1:
+                why = f"the record cannot be decoded ({type(error).__name__})"
+                yield pa.array([{"error": why}], pa.struct(list(self.schema)))
+                return
+            half = len(key) // 2
+            for at in (0, half):
+                yield from self._pieces(
+                    *(one.slice(at, half if at == 0 else None) for one in (key, value, headers))
+                )
 
     def _decode(self, key: pa.Array, value: pa.Array, headers: pa.Array) -> pa.StructArray:
         records = self._reader.read(key, value, headers)

@@ -20,6 +20,7 @@ from typing import Any
 import pyarrow as pa
 
 from tablestream.connectors.debezium.batch import transaction_name
+from tablestream.connectors.debezium.foreign import NOT_OF_A_RECORD
 from tablestream.connectors.debezium.records import Reader, UnreadableError
 
 #: The columns of a row. ``events`` has the numbers of the ``tables``, in their order.
@@ -64,6 +65,10 @@ class EndDecoder:
             return {} if found is None else _end(found)
         except UnreadableError as error:
             return {"error": f"the value cannot be decoded: {error}"}
+        except NOT_OF_A_RECORD:
+            raise
+        except Exception as error:  # noqa: BLE001 (whatever it is, the value caused it)
+            return {"error": f"the value cannot be decoded ({type(error).__name__})"}
 
 
 def _end(found: Any) -> dict[str, Any]:

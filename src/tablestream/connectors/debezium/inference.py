@@ -9,6 +9,7 @@ from pyspark.sql import types as T
 from tablestream.calling import user_line
 from tablestream.connectors.debezium.avro import AvroReader
 from tablestream.connectors.debezium.columns import Columns
+from tablestream.connectors.debezium.foreign import NOT_OF_A_RECORD
 from tablestream.connectors.debezium.records import DELETED, Event, Reader, UnreadableError
 from tablestream.connectors.debezium.types import column_type
 from tablestream.connectors.debezium.wire import Wire
@@ -72,6 +73,10 @@ def _schemas(reader: Reader, key: bytes | None, value: bytes | None) -> tuple[Wi
         of_key, of_value = reader.datum(key), reader.datum(value)
         event: Event = reader.event(of_value, of_key.value)
     except UnreadableError:
+        return None
+    except NOT_OF_A_RECORD:
+        raise
+    except Exception:  # noqa: BLE001 (whatever it is, the record caused it)
         return None
     if of_key.wire is None or not of_key.wire.fields or event.wire is None or event.row is None:
         return None

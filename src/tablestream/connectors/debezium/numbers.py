@@ -29,6 +29,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import types as T
 
+from tablestream.connectors.debezium.foreign import MAX_EXPONENT, decimal_of
 from tablestream.connectors.debezium.scalars import MisfitError, Modes, Scalar, raw_bytes
 from tablestream.connectors.debezium.types import number
 from tablestream.connectors.debezium.wire import Wire
@@ -51,8 +52,8 @@ _SPECIAL = {
     "NEGATIVE_INFINITY": -math.inf,
 }
 _MAX_BYTES = 1 << 10  # an unscaled number of 2,400 digits
+_MAX_BITS = 1 << 16
 _EXACT = Context(prec=5000, Emax=10**6, Emin=-(10**6), traps=[Inexact, InvalidOperation])
-_MAX_SCALE = 2000
 #: So many digits tell a float from all others.
 _FLOAT_DIGITS = 9
 
@@ -115,10 +116,21 @@ def bits(wire: Wire, target: T.DataType, _modes: Modes) -> Scalar | None:
     if isinstance(target, T.BinaryType):
         return Scalar(raw_bytes, pa.binary(), plain=bytes)
     if isinstance(target, T.StringType):
-        return Scalar(
-            lambda value: format(int.from_bytes(raw_bytes(value), "little"), f"0{length}b"), pa.string()
-        )
-    return _numeric(target, lambda value: int.from_bytes(raw_bytes(value), "little"))
+        return Scalar(lambda value: _bit_text(raw_bytes(value), length), pa.string())
+    return _numeric(target, lambda value: _bit_number(raw_bytes(value)))
+
+
+def _bit_text(payload: bytes, length: int) -> str:
+    """Write bits; those at the end of the bytes may be left out if they are 0."""
+    if length > max(_MAX_BITS, 8 * len(payload)):
+        raise MisfitError(f"lacks more bits of {length} than a text gets")
+    return format(int.from_bytes(payload, "little"), "b").zfill(length)
+
+
+def _bit_number(payload: bytes) -> int:
+    if len(payload) > _MAX_BYTES:
+        raise MisfitError("has too many bits for a number")
+    return int.from_bytes(payload, "little")
 
 
 def plain_text(value: Number) -> str:
@@ -193,10 +205,15 @@ def _text_number(value: Any) -> Number:
         if value in _SPECIAL:
             return _SPECIAL[value]
         try:
-            found = Decimal(value)
-        except InvalidOperation as error:
+            found = decimal_of(value)
+        except (ArithmeticError, ValueError) as error:
             raise MisfitError("is not a number") from error
-        if found.is_finite() and value.isascii() and "_" not in value and abs(_exponent(found)) <= _MAX_SCALE:
+        if (
+            found.is_finite()
+            and value.isascii()
+            and "_" not in value
+            and abs(_exponent(found)) <= MAX_EXPONENT
+        ):
             return found
         raise MisfitError("is not a number")
     return _plain_number(value)
@@ -215,7 +232,7 @@ def _unscaled(value: Any, scale: int | None) -> Decimal:
     if scale is None:
         raise MisfitError("has no scale")
     payload = raw_bytes(value)
-    if not payload or len(payload) > _MAX_BYTES or abs(scale) > _MAX_SCALE:
+    if not payload or len(payload) > _MAX_BYTES or abs(scale) > MAX_EXPONENT:
         raise MisfitError("is not a decimal number")
     return _EXACT.scaleb(Decimal(int.from_bytes(payload, "big", signed=True)), -scale)
 
@@ -225,7 +242,7 @@ def _exponent(value: Decimal) -> int:
 
 
 def _whole(value: Number) -> int:
-    if isinstance(value, float) or abs(_exponent(Decimal(value))) > _MAX_SCALE or value != int(value):
+    if isinstance(value, float) or abs(_exponent(Decimal(value))) > MAX_EXPONENT or value != int(value):
         raise MisfitError("is not a whole number")
     return int(value)
 

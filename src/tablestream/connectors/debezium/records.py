@@ -17,20 +17,19 @@ any other object                                              a flattened row: a
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from decimal import Decimal
 from functools import cached_property, lru_cache
 from typing import Any
 
 import msgspec
 
+from tablestream.connectors.debezium.foreign import decimal_of, escaped
 from tablestream.connectors.debezium.wire import BadSchemaError, Wire, wire_of
 from tablestream.data_text import data_text
 
-_JSON = msgspec.json.Decoder(float_hook=Decimal).decode
+_JSON = msgspec.json.Decoder(float_hook=decimal_of).decode
 OPERATIONS = {"c": "upsert", "u": "upsert", "r": "read", "d": "delete", "t": "truncate", "m": "skip"}
 ROWS = frozenset(("upsert", "read"))
 WHOLE = frozenset(("c", "r"))
@@ -144,6 +143,8 @@ class Reader:
                 and _is_schema(value["schema"])
             ):
                 return Datum(value["payload"], None if value["schema"] is None else wire_of(value["schema"]))
+        except msgspec.ValidationError as error:
+            raise UnreadableError(f"it has a value that no column holds ({error})") from error
         except (ValueError, RecursionError, ArithmeticError) as error:
             raise UnreadableError(f"it is not JSON ({type(error).__name__})") from error
         except BadSchemaError as error:
@@ -161,8 +162,8 @@ class Reader:
         try:
             return self.datum(payload)
         except UnreadableError:
-            with suppress(ValueError, RecursionError, ArithmeticError):
-                return Datum(json.loads(payload, strict=False, parse_float=Decimal), None)
+            with suppress(UnreadableError):
+                return self.datum(escaped(payload))
             raise
 
     def event(self, value: Datum, key: Any) -> Event:
@@ -190,7 +191,7 @@ class Reader:
         shape = _shape(self.prefix, tuple(found))
         given = found.get(self.prefix + "op")
         op = "upsert" if given is None else _operation(given)
-        if found.get(DELETED) in ("true", True):
+        if found.get(DELETED) == "true" or found.get(DELETED) is True:
             op = "delete"
         transaction = {name: found.get(f"{self.prefix}transaction_{name}") for name in ("id", "total_order")}
         row = {name: found[name] for name in shape.row} if op in ROWS else None
@@ -257,7 +258,8 @@ def _envelope(found: dict[str, Any], wire: Wire | None) -> Event:
 def _operation(given: Any) -> str:
     op = OPERATIONS.get(given) if isinstance(given, str) else None
     if op is None:
-        raise UnreadableError(f"its operation is {data_text(given)}, which is none of Debezium's")
+        shown = data_text(given) if isinstance(given, str) else "no text"
+        raise UnreadableError(f"its operation is {shown}, which is none of Debezium's")
     return op
 
 

@@ -13,6 +13,8 @@ import pyarrow as pa
 from tablestream.connectors.debezium.types import Unit
 
 Decimals = Literal["precise", "double", "string"]
+_SHOWN = 60
+
 Binary = Literal["bytes", "base64", "base64-url-safe", "hex"]
 
 
@@ -93,5 +95,7 @@ def text_bytes(value: Any, binary: Binary) -> bytes:
 
 def shown(value: Any) -> str:
     """Return a value as errors show it: short."""
+    if isinstance(value, (str, bytes)):
+        value = value[:_SHOWN]
     text = f'"{value}"' if isinstance(value, str) else str(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
+    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}..."

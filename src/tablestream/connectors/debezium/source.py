@@ -32,6 +32,7 @@ from typing import Any
 import msgspec
 from pyspark.sql import types as T
 
+from tablestream.connectors.debezium.foreign import text_of
 from tablestream.data_text import data_text
 
 _LONG, _INT, _TEXT = T.LongType(), T.IntegerType(), T.StringType()
@@ -103,7 +104,10 @@ _SNAPSHOTS = frozenset(
     ("true", "first", "first_in_data_collection", "last_in_data_collection", "last", "incremental")
 )
 _AFTER_CHANGES = 10**19
-_FILE = re.compile(r"(.*?)(\d+)")
+_DIGITS = "0123456789"
+_POSITION_DIGITS = 20
+#: A file system's names and paths end before.
+_FILE_LETTERS = 512
 _LSN = re.compile(r"([0-9a-fA-F]{1,8}):([0-9a-fA-F]{1,8}):([0-9a-fA-F]{1,4}|[0-9a-fA-F]{16})")
 _sequence = msgspec.json.Decoder(tuple[str | None, str | None]).decode
 _USUAL_SEQUENCE = re.compile(r'\["([0-9]{1,20})","([0-9]{1,20})"\]')
@@ -136,11 +140,29 @@ def field_value(source: Source, name: str) -> Any:
     if value is None:
         return None
     if kind == _TEXT:
-        return "true" if value is True else "false" if value is False else str(value)
+        if isinstance(value, bool):
+            return "true" if value else "false"
+        if isinstance(value, (str, int)):
+            return str(value)
+        raise BadSourceError(f"the field 'source.{name}' is not text")
     limit = 1 << (31 if kind == _INT else 63)
     if type(value) is int and -limit <= value < limit:
         return value
     raise BadSourceError(f"the field 'source.{name}' is not a whole number")
+
+
+def connector(source: Source) -> str | None:
+    """Return the connector's name, which a flattened row may lack.
+
+    Raises
+    ------
+    BadSourceError
+        It is not text.
+    """
+    found = source.get("connector")
+    if found is None or isinstance(found, str):
+        return found
+    raise BadSourceError("the field 'source.connector' is not text")
 
 
 def micros(source: Source) -> int | None:
@@ -162,16 +184,15 @@ def snapshot(source: Source) -> str | None:
     found = source.get("snapshot")
     if found is None or found is False or found == "false":
         return None
-    text = "true" if found is True else found
+    text = "true" if found is True else text_of(found)
     if text in _SNAPSHOTS:
-        return "incremental" if _is_in_stream(source) else str(text)
-    raise BadSourceError(f"the field 'source.snapshot' is {data_text(found)}")
+        return "incremental" if _is_in_stream(source) else text
+    raise BadSourceError(f"the field 'source.snapshot' is {'no text' if text is None else data_text(text)}")
 
 
 def _is_in_stream(source: Source) -> bool:
     """Whether PostgreSQL's stream had a commit before; a first snapshot has none."""
-    connector = source.get("connector")
-    if connector is not None and connector != "postgresql":
+    if connector(source) not in {None, "postgresql"}:
         return False
     place = _postgresql(source)
     return place is not None and not place.startswith("0" * 20)
@@ -220,10 +241,12 @@ def _mysql(source: Source) -> str | None:
     file = source.get("file")
     if not file:
         return None
-    found = _FILE.fullmatch(file) if isinstance(file, str) else None
-    if found is None:
+    text = (text_of(file) or "")[: _FILE_LETTERS + 1]
+    name = text.rstrip(_DIGITS)
+    number = text[len(name) :].lstrip("0")
+    if len(name) == len(text) or len(text) > _FILE_LETTERS or len(number) > _POSITION_DIGITS:
         raise BadSourceError("the field 'source.file' is not a binary log")
-    return f"{found[1]}{int(found[2]):020d}:{_padded(source.get('pos'), 'pos')}"
+    return f"{name}{number.zfill(_POSITION_DIGITS)}:{_padded(source.get('pos'), 'pos')}"
 
 
 def _sqlserver(source: Source) -> str | None:
@@ -269,8 +292,8 @@ def is_of_mysql(source: Source) -> bool:
 
 def _place(source: Source) -> Callable[[Source], str | None] | None:
     """Return what reads the position."""
-    connector = source.get("connector")
-    return _PLACES.get(connector) if isinstance(connector, str) else _recognised(source)
+    name = connector(source)
+    return _recognised(source) if name is None else _PLACES.get(name)
 
 
 def _recognised(source: Source) -> Callable[[Source], str | None] | None:
@@ -286,6 +309,6 @@ def _padded(value: Any, name: str) -> str:
         isinstance(value, str) and value.isascii() and value.isdecimal()
     ):
         text = str(value)
-        if len(text) <= 20:
-            return text.zfill(20)
+        if len(text) <= _POSITION_DIGITS:
+            return text.zfill(_POSITION_DIGITS)
     raise BadSourceError(f"the field 'source.{name}' is not a position")

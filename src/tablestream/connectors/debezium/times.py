@@ -143,7 +143,7 @@ def _micros(nanos: int) -> int:
 def _timestamp_text(value: Any, unit: Unit, *, keep: bool) -> str:
     if isinstance(value, str) and keep:
         return value
-    if unit == "nanoseconds" and type(value) is int and value not in {_INT64 - 1, -_INT64}:
+    if unit == "nanoseconds" and type(value) is int and -_INT64 < value < _INT64 - 1:
         return clock.timestamp_text(value)
     micros = _timestamp(value, unit)
     return infinity.NAMES.get(micros) or clock.timestamp_text(micros * 1000)

@@ -19,12 +19,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from decimal import Decimal
 from functools import cached_property
 from typing import Any, TypedDict
 
 import msgspec
 
+from tablestream.connectors.debezium.foreign import decimal_of
 from tablestream.connectors.debezium.records import MONGODB, OPERATIONS, ROWS, WHOLE, Event, Reader
 from tablestream.connectors.debezium.source import READ
 
@@ -90,4 +90,4 @@ class UsualEnvelopes:
             ],
             gc=False,
         )
-        return msgspec.json.Decoder(envelope, float_hook=Decimal).decode
+        return msgspec.json.Decoder(envelope, float_hook=decimal_of).decode

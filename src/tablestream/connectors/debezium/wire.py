@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from tablestream.connectors.debezium.foreign import text_of
+
 _BASES = frozenset(
     (
         "boolean",
@@ -92,24 +94,35 @@ def wire_of(schema: Any) -> Wire:
     BadSchemaError
         It is not one.
     """
-    if not isinstance(schema, Mapping) or schema.get("type") not in _BASES:
+    base = text_of(schema.get("type")) if isinstance(schema, Mapping) else None
+    if base not in _BASES:
         raise BadSchemaError("its schema is not one of Kafka Connect's")
-    items = schema.get("items" if schema["type"] == "array" else "values")
-    if schema["type"] in {"array", "map"} and items is None:
+    items = schema.get("items" if base == "array" else "values")
+    if base in {"array", "map"} and items is None:
         raise BadSchemaError("its schema has an array or a map without a type")
     parameters = schema.get("parameters")
     return Wire(
-        schema["type"],
-        str(schema.get("name") or ""),
-        tuple((str(k), str(v)) for k, v in parameters.items()) if isinstance(parameters, Mapping) else (),
+        base,
+        _name(schema.get("name")),
+        tuple((k, str(v)) for k, v in parameters.items() if isinstance(v, (str, int)))
+        if isinstance(parameters, Mapping)
+        else (),
         schema.get("optional") is not False,
-        _fields(schema.get("fields")) if schema["type"] == "struct" else (),
+        _fields(schema.get("fields")) if base == "struct" else (),
         None if items is None else wire_of(items),
         None if schema.get("keys") is None else wire_of(schema["keys"]),
     )
 
 
+def _name(given: Any) -> str:
+    if given is None or isinstance(given, str):
+        return given or ""
+    raise BadSchemaError("its schema has a name that is not text")
+
+
 def _fields(fields: Any) -> tuple[tuple[str, Wire], ...]:
-    if not isinstance(fields, list) or not all(isinstance(one, Mapping) and "field" in one for one in fields):
+    if not isinstance(fields, list) or not all(
+        isinstance(one, Mapping) and isinstance(one.get("field"), str) for one in fields
+    ):
         raise BadSchemaError("its schema has a struct without fields")
-    return tuple((str(one["field"]), wire_of(one)) for one in fields)
+    return tuple((one["field"], wire_of(one)) for one in fields)
