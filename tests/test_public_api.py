@@ -25,6 +25,7 @@ def test_the_public_api_is_the_recorded_one() -> None:
 
 def test_the_record_has_every_public_name_and_no_other() -> None:
     names = set(re.findall(r"^(?:def|class) (\w+)", RECORD, re.MULTILINE))
+    names |= set(re.findall(r"^(KEY) = ", RECORD, re.MULTILINE))  # others that look like it are types
     assert names == set(tablestream.__all__)
     modules = {name for name in names if f"class {name}:  # a module\n" in RECORD}
     assert modules == {"errors", "functions", "testing"}
@@ -40,7 +41,7 @@ def test_every_public_name_is_imported_when_it_is_used_and_not_before() -> None:
     ran = subprocess.run([sys.executable, "-c", LAZY], capture_output=True, text=True, check=True)
     before, *names = ran.stdout.splitlines()
     assert before == "tablestream"
-    assert names == sorted(tablestream.__all__)
+    assert names == tablestream.__all__
 
 
 LAZY = """
@@ -51,7 +52,7 @@ print(*(name for name in sys.modules if name.startswith("tablestream")))
 for name in ts.__all__:
     found = getattr(ts, name)
     assert name in dir(ts)
-    print(getattr(found, "__name__", type(found).__name__).removeprefix("tablestream."))
+    print(getattr(found, "__name__", getattr(found, "name", "")).removeprefix("tablestream."))
 """
 
 

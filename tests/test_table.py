@@ -418,21 +418,61 @@ def test_a_row_function_that_asks_for_a_column_that_is_not_there(flights: ts.Tab
 
 def test_keys_with_different_names_are_warned_of(log: DataFrame) -> None:
     """A forgotten `on` would give a join without matches, and nothing would say so."""
-    one = ts.table(log, key="id", columns="seats", name="one")
-    other = ts.table(log.withColumnRenamed("id", "number"), key="number", columns="seats", name="other")
-    seats = lambda left, right: left.seats  # noqa: ARG005, E731
+    one = ts.table(log, key="id", columns="word", name="one")
+    other = ts.table(log.withColumnRenamed("id", "number"), key="number", columns="word", name="other")
+    for how in ("inner", "outer"):
+        with pytest.warns(
+            UserWarning, match=r"key of one table \(id\).*\(number\).*name it with on=.*on=tablestream\.KEY"
+        ) as warned:
+            one.join(other, how=how, select=lambda left, _: left.word)
+        assert Path(warned[0].filename) == Path(__file__)
+
+
+def plan_of(output: Any) -> str:
+    """The plan as text, without the lines that built it."""
+    return re.sub(r"test_table\.py:\d+", "", ts.plan_text(output.to(ts.to_memory("plan"))))
+
+
+def test_a_forgotten_on_is_asked_for_where_another_column_could_point_at_the_other_table(
+    log: DataFrame,
+) -> None:
+    """Both keys are called `id`, and `seats` might be the other's: only the user knows which of them is meant."""
+    one = ts.table(log, key="id", columns=["seats", "word"], name="one")
+    other = ts.table(log, key="ID", columns="plane", name="other")
     with pytest.warns(
-        UserWarning, match=r"key of one table \(id\).*\(number\).*name it with on=.*on='id'"
-    ) as warned:
-        one.join(other, select=seats)
-    assert Path(warned[0].filename) == Path(__file__)
-    with pytest.warns(UserWarning, match="give them the same names"):
-        one.join(other, how="outer", select=seats)
+        UserWarning, match=r"\(id\) with that of the other\. If another column.*such as seats, name it"
+    ):
+        forgotten = one.join(other)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        one.join(other, on="id", select=seats)
-        one.join(one.select("seats"), select=seats)
-        one.join(ts.table(log, key="ID", columns="seats", name="capital"), select=seats)
+        said = one.join(other, on=ts.KEY)
+        one.join(other, on="seats")
+        one.join(one.select("seats", "word").filter("seats > 1"), select=lambda left, _: left.word)
+        one.select("word").join(other)
+        other.join(one)
+        one.join(other.with_columns(seat="1"), on=ts.KEY, how="outer")
+    assert plan_of(said) == plan_of(forgotten)
+
+
+def test_the_key_can_be_said_wherever_on_is_taken(log: DataFrame, flights: ts.Table) -> None:
+    one = ts.table(log, key="id", columns="seats", name="one")
+    everywhere = ts.global_table(log, "id", columns="word", name="everywhere")
+    records = ts.stream(log, "id", columns="seats", name="records")
+    pairs = (
+        (one.join(everywhere, on=ts.KEY), one.join(everywhere, on="id")),
+        (records.join(flights, on=ts.KEY, suffixes=("", "_2")), records.join(flights, suffixes=("", "_2"))),
+        (records.join(everywhere, on=ts.KEY), records.join(everywhere, on="id")),
+        (one.join_many(ts.lookup(everywhere, on=ts.KEY)), one.join_many(ts.lookup(everywhere, on="id"))),
+    )
+    for said, named in pairs:
+        assert plan_of(said) == plan_of(named)
+    assert repr(ts.KEY) == "tablestream.KEY"
+    refused(
+        lambda: one.join(flights, on=ts.KEY, spread=8),
+        ArgumentError,
+        "in a join on the key",
+        operator="one_flights_join",
+    )
 
 
 def test_a_joiner_that_uses_columns_without_a_row(flights: ts.Table, planes: ts.Table) -> None:

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from tablestream.connectors.sink import Sink
     from tablestream.debezium import Debezium, from_debezium
     from tablestream.grouped import GroupedStream, GroupedTable
+    from tablestream.joining import KEY
     from tablestream.metrics.listener import MetricsListener
     from tablestream.metrics.opentelemetry import OpenTelemetryExporter
     from tablestream.metrics.query_metrics import OperatorMetrics, QueryMetrics
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
     from tablestream.tables import GlobalTable, Table
 
 __all__ = [
+    "KEY",
     "AsOfTime",
     "Debezium",
     "Diagram",
@@ -120,6 +122,7 @@ _DEFINED_IN = {
     "tablestream.connectors.sink": ("Sink",),
     "tablestream.debezium": ("Debezium", "from_debezium"),
     "tablestream.grouped": ("GroupedStream", "GroupedTable"),
+    "tablestream.joining": ("KEY",),
     "tablestream.metrics.listener": ("MetricsListener",),
     "tablestream.metrics.opentelemetry": ("OpenTelemetryExporter",),
     "tablestream.metrics.query_metrics": ("OperatorMetrics", "QueryMetrics"),

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from enum import Enum
 from typing import Any
 
-from pyspark.errors import AnalysisException
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, SparkSession
 from pyspark.sql import types as T
 
 from tablestream.arguments import ColumnLike, as_columns
@@ -16,7 +16,7 @@ from tablestream.calling import warn
 from tablestream.errors import ArgumentError, ColumnCollisionError, NotVersionedError
 from tablestream.kinds import check_function, listed, signature, takes, whole
 from tablestream.row import LEFT, RIGHT, Given, Plain, Row, plain, renamed, side_column
-from tablestream.spark.analysis import folding, unlogged
+from tablestream.spark.analysis import folding, is_found
 from tablestream.spark.columns import SparkExpression
 from tablestream.spark.compared import KeySide, common_key
 from tablestream.spark.types import check_bytewise
@@ -24,7 +24,20 @@ from tablestream.topology.graph import base_of, history_of, shown_name
 from tablestream.topology.nodes import Field, Fields, How, KeyJoin, Named, Node
 from tablestream.values import carried, checked_value, empty, schema_of, taken_apart, types_of
 
-On = ColumnLike | Sequence[ColumnLike] | Callable[..., Any]
+
+class OnKey(Enum):
+    """The kind of `KEY`."""
+
+    KEY = "KEY"
+
+    def __repr__(self) -> str:
+        return "tablestream.KEY"
+
+
+KEY = OnKey.KEY
+"""For ``on=`` of a join: the key of this table is compared with the key of the other."""
+
+On = ColumnLike | Sequence[ColumnLike] | Callable[..., Any] | OnKey
 SelectFunction = Callable[[Row, Row], Any]
 Suffixes = tuple[str, str] | None
 
@@ -83,17 +96,11 @@ class Joining:
                 where=self.where,
             )
 
-    def own_key(self) -> list[str]:
-        """The left table's key as what its rows point with; warn if the other key has other names."""
-        self.warn_of_other_names(left_keyed=True)
-        return [one.name for one in self.left.key]
-
     def key_join(
         self, how: How, select: SelectFunction | None, suffixes: Suffixes, complete_history: bool
     ) -> KeyJoin:
         """Join both tables on their common key."""
         key = self.common_key()
-        self.warn_of_other_names(left_keyed=how in {"inner", "left"})
         value, columns, gone = self.value(select, suffixes, self.key_columns(key, same=True))
         return KeyJoin(
             name=self.operator,
@@ -108,21 +115,35 @@ class Joining:
             complete_history=complete_history,
         )
 
-    def warn_of_other_names(self, *, left_keyed: bool) -> None:
-        """Warn of a join on keys with different names: a forgotten `on` gives a result without matches.
+    def ask_for_on(self) -> None:
+        """Warn of a join without `on` where it may have been forgotten.
 
-        `left_keyed`: an inner or left join, for which `on` with the whole key is the same join.
+        It is a join on the key, as in Kafka Streams. But if the keys have different names, or another column of the
+        left table could hold the right key, only the user knows what is meant.
         """
+        self.common_key()  # keys that cannot be compared are an error
         fold = folding(self.spark)
         left, right = ([one.name for one in side.key] for side in (self.left, self.right))
+        shown = f"'{self.operator}' compares the key of one table ({', '.join(left)}) with that of the other"
+        pointing = self._may_point()
         if list(map(fold, left)) != list(map(fold, right)):
-            on = left[0] if len(left) == 1 else left
-            cure = f"say so with on={on!r}" if left_keyed else "give them the same names in both sources"
             warn(
-                f"'{self.operator}' compares the key of one table ({', '.join(left)}) with that of the other"
-                f" ({', '.join(right)}). If another column points at the other table, name it with on=."
-                f" If the keys are meant, {cure}."
+                f"{shown} ({', '.join(right)}). If another column points at the other table, name it with on=."
+                " If the keys are meant, say so with on=tablestream.KEY."
             )
+        elif pointing and base_of(self.left) is not base_of(self.right):
+            warn(
+                f"{shown}. If another column points at the other table, such as {' or '.join(pointing)}, name it with"
+                " on=. If the keys are meant, say so with on=tablestream.KEY."
+            )
+
+    def _may_point(self) -> list[str]:
+        """The columns of the left value that could hold the right key: of its type, or integers as it is."""
+        kinds = types_of(self.right.key)
+        if len(kinds) != 1:
+            return []
+        values = zip(self.left.value, types_of(self.left.value), strict=True)
+        return [one.name for one, kind in values if _is_alike(kind, kinds[0])]
 
     def checked_spread(self, spread: Any, *, on: On | None, complete_history: bool, copied: bool) -> int:
         """Refuse a spread that is not a number of shards, or does not go with something else of the join."""
@@ -136,6 +157,7 @@ class Joining:
             )
         refused = {
             "without on=": on is None,
+            "in a join on the key": on is KEY,
             "with complete_history=": complete_history,
             "with a global table, which every shard has": copied,
         }
@@ -156,7 +178,9 @@ class Joining:
 
     def pointing(self, on: On) -> tuple[Fields, tuple[SparkExpression, ...]]:
         """The foreign key: its columns in the types used for comparison, and the expressions over the left row."""
-        if callable(on) and not isinstance(on, Column | str):
+        if isinstance(on, OnKey):
+            on = [one.name for one in self.left.key]
+        elif callable(on) and not isinstance(on, Column | str):
             on = self._called(on)
         rows = empty(self.spark, schema_of([*self.left.key, *self.left.value]))
         pointers = carried(rows, as_columns(listed(on), rows.columns), self.operator, self.where)
@@ -192,7 +216,8 @@ class Joining:
             return False
         without_key = empty(self.spark, schema_of(self.left.value))
         return all(
-            fold(expression.text.strip("`")) == fold(one.name) and not _is_found(expression, without_key)
+            fold(expression.text.strip("`")) == fold(one.name)
+            and not is_found(expression.column, without_key)
             for expression, one in zip(on, key, strict=True)
         )
 
@@ -320,13 +345,9 @@ def _joined_name(text: str) -> str:
     return _OF_SIDE.sub(r"\1", text)
 
 
-def _is_found(expression: SparkExpression, frame: DataFrame) -> bool:
-    """Whether Spark finds everything that an expression names in a frame."""
-    try:
-        with unlogged():
-            return bool(frame.select(expression.column).columns)
-    except AnalysisException:
-        return False
+def _is_alike(one: T.DataType, other: T.DataType) -> bool:
+    """Whether a foreign key of one type is likely to refer to a key of the other."""
+    return one == other or (isinstance(one, T.IntegralType) and isinstance(other, T.IntegralType))
 
 
 def _names(node: Node) -> list[str]:

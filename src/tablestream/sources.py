@@ -17,6 +17,7 @@ from tablestream.arguments import (
     sql_text,
 )
 from tablestream.calling import user_line, warn
+from tablestream.connectors.kafka import lost_deletes
 from tablestream.connectors.workers import use_driver_python
 from tablestream.errors import ArgumentError
 from tablestream.kinds import listed
@@ -58,7 +59,8 @@ def table(
         with a null in its key is dropped and counted.
     timestamp
         When the change happened, of type timestamp. Default: Kafka's ``timestamp`` column, else the time of the
-        micro-batch. A record without a time is dropped and counted.
+        micro-batch. A row without a time is dropped and counted. A delete needs none, nor what `order_by` and
+        `sequence_by` read: it deletes what came before it.
     apply_as_deletes
         The condition for tombstones, which delete the row of their key. A Column or a string.
     columns, except_columns
@@ -75,7 +77,8 @@ def table(
     sequence_by
         The row with the highest value of this expression wins, in whatever order records arrive; of equal ones the
         last. A change below its row's value is dropped and counted (``superseded``), and so is one without a value
-        (``null-sequence``). Cannot be combined with `history` or `reorder`.
+        (``null-sequence``). A delete without a value deletes what there is. Cannot be combined with `history` or
+        `reorder`.
     tombstone_retention
         How long the sequence of a deleted row is remembered, in event time; None: for ever.
     order_by
@@ -133,7 +136,7 @@ def table(
 
     A table that starts with rows which a database has, and then follows its log:
 
-    >>> log = ts.from_kafka(spark, "users", "id int, name string",
+    >>> log = ts.from_kafka(spark, "users", key="id int", value="name string",
     ...                     bootstrap_servers="localhost:9092")  # doctest: +SKIP
     >>> rows = spark.read.jdbc("jdbc:postgresql:shop", "users")  # doctest: +SKIP
     >>> users = ts.table(log, "id", name="users", bootstrap=rows)  # doctest: +SKIP
@@ -385,6 +388,8 @@ def source_of(
             bootstrap=said.bootstrap,
         ),
     )
+    if described.frame.value_key and not records:
+        raise lost_deletes(described.frame.value_key, shown, where)
     source = Source(
         name=shown,
         where=where,
@@ -396,5 +401,6 @@ def source_of(
         records=records,
         bootstrapped=said.bootstrap is not None,
         deletes=said.apply_as_deletes is not None,
+        lacks_times=described.frame.lacks_times,
     )
     return _deduplicated(source) if described.deduplicates else source, described.sequence

@@ -17,10 +17,11 @@ from tablestream.arguments import (
     checked_name,
 )
 from tablestream.calling import user_line
+from tablestream.connectors.kafka import lost_deletes
 from tablestream.connectors.sink import Sink
 from tablestream.errors import ArgumentError, GraceExceedsHistoryError, NotVersionedError
 from tablestream.grouped import GroupedStream
-from tablestream.joining import Joining, On, SelectFunction, Suffixes
+from tablestream.joining import KEY, Joining, On, SelectFunction, Suffixes
 from tablestream.kinds import flag
 from tablestream.options import Alignment, Compat, OutputSpec
 from tablestream.relation import Relation, versioned
@@ -28,9 +29,10 @@ from tablestream.spark.analysis import folding
 from tablestream.spark.columns import spark_type
 from tablestream.spark.plan import changes_of, diagram_of, plan_of
 from tablestream.spark.runner import OutputRequest, request
+from tablestream.spark.sources import SourceFrame
 from tablestream.tables import GlobalTable, Table
-from tablestream.topology.graph import history_of, shown_name
-from tablestream.topology.nodes import Field, Fields, Named, Node, ToTable
+from tablestream.topology.graph import base_of, history_of, shown_name
+from tablestream.topology.nodes import Field, Fields, Named, Node, Source, ToTable
 from tablestream.topology.streams import Grace, Merge, SelectKey, StreamJoin
 from tablestream.values import check_names
 
@@ -284,7 +286,8 @@ class Stream(Relation):
         how = checked_how(how, ("inner", "left"), shown, where)
         waits = _grace(right, *waiting, shown, where)
         copied = isinstance(table, GlobalTable)
-        if on is None and (copied or not self.key_columns):
+        by_key = on is None or on is KEY
+        if (on is None and copied) or (by_key and not self.key_columns):
             raise ArgumentError(
                 f"A join {'with a global table' if copied else 'of a stream without a key'} needs on=.",
                 hint="Say which columns of a record hold the table's key.",
@@ -292,8 +295,8 @@ class Stream(Relation):
                 where=where,
             )
         joining = Joining(self._node, right, self._spark, shown, where)
-        foreign, expressions = joining.pointing(self.key_columns if on is None else on)
-        keys, key = joining.key_columns(self._node.key, same=on is None), self._node.key
+        foreign, expressions = joining.pointing(KEY if on is None else on)
+        keys, key = joining.key_columns(self._node.key, same=by_key), self._node.key
         if corrections:
             _check_history(right, "join_as_table()", shown, where)
             check_names(self._spark, self.key_columns, (RECORD_ID,), shown, where)
@@ -374,6 +377,10 @@ class Stream(Relation):
         where = user_line()
         self._check_keyed("to_table", where)
         shown = checked_name(name) or f"{self.name}_table"
+        base = base_of(self._node)
+        frame = base.frame if isinstance(base, Source) and base.key == self._node.key else None
+        if isinstance(frame, SourceFrame) and frame.value_key:
+            raise lost_deletes(frame.value_key, shown, where)
         table = ToTable(
             name=shown, where=where, key=self._node.key, value=self._node.value, parent=self._node
         )

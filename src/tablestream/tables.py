@@ -21,7 +21,7 @@ from tablestream.calling import user_line
 from tablestream.connectors.sink import Sink
 from tablestream.errors import ArgumentError, PlanError
 from tablestream.grouped import GroupedTable
-from tablestream.joining import Joining, On, SelectFunction, Suffixes
+from tablestream.joining import KEY, Joining, On, SelectFunction, Suffixes
 from tablestream.kinds import checked_count, flag
 from tablestream.options import Alignment, Compat, Emit, OutputSpec, Tombstones
 from tablestream.rekeying import Rekeyed
@@ -66,11 +66,11 @@ class Table(Rekeyed):
         other
             The right table, or a `global_table` (with `on`, and only ``inner`` or ``left``).
         on
-            None: join on the key, which both tables share; keys with different names are warned of. Otherwise the
-            foreign key: the columns of this table that hold the key of `other`. A name, a Column, a list of them, or a
-            function of the row (or of row and key) that returns them; expressions are allowed. A null foreign key has
-            no match. If `on` is the whole key of this table, ``inner`` and ``left`` are planned as the join on the
-            key, except in compat mode.
+            `KEY`: join on the key, which both tables share. None: the same, with a warning if the keys have different
+            names or another column could point at `other`. Otherwise the foreign key, the columns of this table that
+            hold the key of `other`: a name, a Column, a list of them, or a function of the row (or of row and key)
+            that returns them; expressions are allowed. A null foreign key has no match. If `on` is the whole key of
+            this table, ``inner`` and ``left`` are planned as the join on the key, except in compat mode.
         how
             ``inner``, ``left``, ``right`` or ``outer``; Spark's ``full``, ``left_outer`` too. By foreign key, right and
             outer also keep unmatched right rows, and the result is keyed by (this key, other key).
@@ -142,8 +142,10 @@ class Table(Rekeyed):
             time = checked_as_of(
                 joining, as_of, complete_history=complete_history, spread=spread, copied=copied
             )
-            on = joining.own_key() if on is None else on
         if on is None:
+            joining.ask_for_on()
+            on = KEY
+        if on is KEY and time is None and not copied:
             return Table(joining.key_join(how, select, suffixes, complete_history), self._spark)
         foreign, expressions = joining.pointing(on)
         is_by_left_key = how in {"inner", "left"}

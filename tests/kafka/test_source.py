@@ -138,6 +138,23 @@ def test_a_row_is_also_deleted_where_the_user_says_so(
     assert changes(sink, "key", "amount") == [("a", 1), ("a", None), ("b", 3), ("b", None)]
 
 
+def test_a_tombstone_deletes_though_time_and_sequence_were_in_the_value(
+    spark: SparkSession, topics: Topics, tmp_path: Path
+) -> None:
+    topic, sink = topics.make("tombstones"), ts.to_memory("tombstones")
+    value = {"p": 1.5, "at": "2020-01-01T00:00:00Z", "n": 5}
+    topics.send(topic, [record("a", value), record("b", value | {"n": 6})])
+    frame = read(spark, topics, topic, value="p double, at timestamp, n int")
+    said: dict[str, Any] = {"timestamp": "at", "sequence_by": "n", "columns": "p"}
+    table = ts.table(frame, "key", name="quotes", **said).filter("p > 1")
+    for _ in range(2):
+        run(table.to(sink), checkpoint=tmp_path / "checkpoint")
+        topics.send(topic, [record("a", None)])
+    assert changes(sink, "key", "p", "_timestamp") == [
+        ("a", 1.5, datetime(2020, 1, 1)), ("b", 1.5, datetime(2020, 1, 1)), ("a", None, datetime(2020, 1, 1)),
+    ]  # fmt: skip
+
+
 def test_several_topics_in_one_table_and_several_tables_in_a_plan(
     spark: SparkSession, topics: Topics, tmp_path: Path
 ) -> None:

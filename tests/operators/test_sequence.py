@@ -92,3 +92,22 @@ def test_any_type_that_has_an_order(dtype: pl.DataType, low: Any, high: Any) -> 
     table = Table(SequenceBy(OPERATOR.keys, OPERATOR.value, dtype, 10))
     assert table.run([("a", high, 1, 0), ("a", low, 2, 0)]) == [("a", 1)]
     assert table.run([("a", low, 3, 0), ("a", high, 4, 0)]) == [("a", 4)]
+
+
+def test_a_tombstone_without_a_sequence_deletes_and_has_the_one_of_what_it_deletes() -> None:
+    """A row below it does not come back. Where nothing is known, a tombstone leaves nothing behind."""
+    for whole in (True, False):
+        table, got = Table(), []
+        records = [
+            ("a", 5, 1, 0), ("a", None, None, 0), ("a", 4, 2, 0), ("b", None, None, 0), ("b", 0, 3, 0), ("a", 6, 4, 0),
+        ]  # fmt: skip
+        for part in [records] if whole else [[one] for one in records]:
+            got += table.run(part)
+        assert got == [("a", 1), ("a", None), ("b", None), ("b", 3), ("a", 4)]
+        assert +table.dropped == {SUPERSEDED: 1}
+
+
+def test_a_forgotten_sequence_is_not_that_of_a_tombstone() -> None:
+    table = Table()
+    table.run([("a", 5, None, 0), ("b", 1, 1, 11)])
+    assert table.run([("a", None, None, 11), ("a", 3, 2, 11)]) == [("a", None), ("a", 2)]

@@ -10,7 +10,7 @@ import random
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeAlias
 
 import numpy as np
 import polars as pl
@@ -226,7 +226,7 @@ class Engine:
         """How many records were too late to wait."""
         return sum(self.dropped.values()) - self.lost
 
-    def restarted(self) -> Engine:
+    def restarted(self) -> Self:
         """Return an engine that goes on from this one's checkpoint."""
         stores = {place: store.copy() for place, store in self.stores.items()}
         return replace(self, stores=stores, dropped=self.dropped.copy())
@@ -386,12 +386,16 @@ class Engine:
         if not frames:
             return []
         rows = in_order(frames, hop_columns(len(self.plan.rounds) + 1))
-        of_record = _number if self.align is None else itemgetter(POSITION)
+        of_record = self._number if self.align is None else itemgetter(POSITION)
 
         def number(row: FrameRow) -> int:
             return 0 if row[PARTITION] == BOOTSTRAP else of_record(row)
 
         return [Step(number(row), self._change(ending, row)) for row in rows.to_dicts()]
+
+    def _number(self, row: FrameRow) -> int:
+        """The number of the record that caused a change."""
+        return _number(row)
 
     def _change(self, ending: Ending, row: FrameRow) -> Change:
         node = ending.output.node

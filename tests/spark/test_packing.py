@@ -71,6 +71,7 @@ def packed(
             *([("__position", pa.int64())] if "__position" in records[0] else []),
             *([("__time", pa.int64())] if ordered else []),
             *([("__timeless", pa.bool_())] if "__timeless" in records[0] else []),
+            *([("__own", pa.int64())] if any("__own" in one for one in records) else []),
             *([("__now", pa.int64())] if "__now" in records[0] else []),
         ]
     )
@@ -100,6 +101,56 @@ def test_a_record_whose_time_is_of_another_clock_is_behind_the_record_before_it(
     records = [{"__ts": ts, "__timeless": timeless} for ts, timeless in places]
     rows = packed(*records, cut=cut)[PORT.number]
     assert rows.select("_t", "_o", "_ts").rows() == [(0, 0, 900), (3, 1, 3), (3, 2, 901), (4, 3, 4)]
+
+
+FIRST = -(2**63)
+
+
+@pytest.mark.parametrize("cut", [None, 1, 2, 3])
+def test_a_tombstone_without_a_time_is_behind_what_came_before_it_in_its_partition(cut: int | None) -> None:
+    """If nothing did, it is before all records. Its own time is only for an output, and not counted for the order."""
+    tombstone: dict[str, Any] = {"__ts": None, "__own": 900, "__to1__live": False, "__value_0": None}
+    records: list[dict[str, Any]] = [
+        tombstone,
+        {"__ts": -5},
+        {**tombstone, "__mark0": "other"},
+        tombstone,
+        {"__ts": -7},
+        {"__ts": None},
+    ]
+    messages = packed(*records, cut=cut)
+    rows = messages[PORT.number].sort("_p", "_o")
+    assert rows.select("_p", "_t", "_o", "_ts").rows() == [
+        ("0000\tfile", FIRST, 0, None),
+        ("0000\tfile", -5, 1, -5),
+        ("0000\tfile", -5, 2, None),
+        ("0000\tfile", -5, 3, -7),
+        ("0000\tother", FIRST, 0, None),
+    ]
+    assert messages[METRICS].rows() == [("positions: null-timestamp", 1)]
+
+
+@pytest.mark.parametrize("cut", [None, 1, 2, 3, 4])
+def test_a_tombstone_without_an_order_is_behind_the_highest_before_it(cut: int | None) -> None:
+    tombstone: dict[str, Any] = {
+        "__ts": 1, "__time": None, "__own": 900, "__to1__live": False, "__value_0": None,
+    }  # fmt: skip
+    records: list[dict[str, Any]] = [
+        tombstone,
+        {"__ts": 1, "__time": 8},
+        {"__ts": 1, "__time": 3},
+        tombstone,
+        {"__ts": 1, "__time": None},
+    ]
+    messages = packed(*records, ordered=True, cut=cut)
+    assert messages[PORT.number].select("_t", "_o").rows() == [(FIRST, 0), (8, 1), (3, 2), (8, 3)]
+    assert messages[METRICS].rows() == [("positions: null-timestamp", 1)]
+
+
+def test_a_partition_with_tombstones_without_a_time_alone_counts_as_silent() -> None:
+    tombstone = {"__ts": None, "__own": 900, "__to1__live": False, "__now": 8}
+    told = packed(tombstone, {"__ts": 3, "__mark0": "other", "__now": 8}, progress=PROGRESS)[PROGRESS.number]
+    assert told.select("_p", "_timed").sort("_p").rows() == [("0000\tfile", False), ("0000\tother", True)]
 
 
 def test_a_partition_tells_whether_any_record_of_it_has_a_time_of_its_own() -> None:

@@ -66,10 +66,10 @@ def _said() -> Column:
         partition=F.lit(0),
         added=F.lit(False),
     )
-    unknown = op.isNull() | F.col(VERSION).isNull()
-    problem = F.concat_ws(
-        " ", F.lit("_change_type:"), kind, F.lit("_commit_version:"), F.col(VERSION).cast("string")
-    )
+    version_text, time_text = (F.col(name).cast("string") for name in (VERSION, TIMESTAMP))
+    unknown = op.isNull() | F.col(VERSION).isNull() | F.col(TIMESTAMP).isNull()
+    said = (("_change_type:", kind), ("_commit_version:", version_text), ("_commit_timestamp:", time_text))
+    problem = F.concat_ws(" ", *(part for name, text in said for part in (F.lit(name), text)))
     return F.struct(
         F.concat_ws(":", version, F.when(op == PREIMAGE, "").when(op == DELETE, "0").otherwise("1")).alias(
             "order"

@@ -258,16 +258,23 @@ def on_malformed(schema: StructType) -> tuple[str, OnMalformed] | None:
 def with_note(frame: DataFrame, column: str, what: str, note: Any, **further: Any) -> DataFrame:
     """Give a column a note, and `further` ones, that `noted` finds, whatever the column is called then."""
     # withMetadata and not alias(metadata=...): Spark Connect's withColumn drops that of an alias.
-    return frame.withMetadata(column, {_METADATA: {what: note, **further}})
+    return frame.withMetadata(column, note_of(what, note=note, **further))
+
+
+def note_of(what: str, *, note: Any, **further: Any) -> dict[str, Any]:
+    """Return a note as the metadata of a column."""
+    return {_METADATA: {what: note, **further}}
 
 
 def noted(schema: StructType, what: str) -> tuple[str, Any] | None:
     """Find the column that carries a note, and the note; None if none does."""
-    for column in schema.fields:
-        note = (column.metadata or {}).get(_METADATA, {}).get(what)
-        if note is not None:
-            return column.name, note
-    return None
+    return next(iter(all_noted(schema, what).items()), None)
+
+
+def all_noted(schema: StructType, what: str) -> dict[str, Any]:
+    """Find the columns that carry a note, and their notes."""
+    notes = {column.name: (column.metadata or {}).get(_METADATA, {}).get(what) for column in schema.fields}
+    return {name: note for name, note in notes.items() if note is not None}
 
 
 def _check_choices(format_: str, mode: str) -> None:

@@ -14,7 +14,7 @@ from pyspark.sql import types as T
 
 from tablestream.calling import user_line
 from tablestream.connectors.file_rows import Option
-from tablestream.connectors.files import with_note
+from tablestream.connectors.files import note_of, with_note
 from tablestream.connectors.formats import Decoder, Format, Part, as_format, with_units
 from tablestream.connectors.kafka_options import (
     SERVERS,
@@ -34,7 +34,11 @@ KAFKA = "_kafka"
 HEADER = "tablestream"
 """The header in which `to_kafka` writes the time of a change, its writer, and its number."""
 
+OF_VALUE = "_of_value"
+"""The note of a column that was decoded from a record's value: a tombstone has none."""
+
 OnError = Literal["fail", "drop"]
+OfTombstones = Literal["delete", "drop"]
 Offsets = str | Mapping[str, Mapping[int, int]]
 _ENDS = ("earliest", "latest")
 
@@ -65,6 +69,7 @@ def from_kafka(
     on_error: OnError = "fail",
     deduplicate: bool = False,
     times: Units = None,
+    tombstones: OfTombstones = "delete",
     options: Mapping[str, Option] | None = None,
 ) -> DataFrame:
     """Read Kafka topics as a stream, for `table` and `stream`.
@@ -91,6 +96,9 @@ def from_kafka(
         and remembers the keys of the last micro-batch of every writer.
     times
         The unit of numbers in the timestamps and dates of JSON, as for `from_files`.
+    tombstones
+        What records without a value do: ``"delete"`` the row of their key, or ``"drop"``: they are left out. A table
+        whose key comes from the value needs ``"drop"``, because a tombstone does not say which row it deletes.
     options
         Further options of Spark's connector, such as ``{"maxOffsetsPerTrigger": 100_000}``, and Kafka's own with
         the prefix ``kafka.``.
@@ -143,7 +151,9 @@ def from_kafka(
     topics = _checked_topics(topic)
     check_on_error(on_error, user_line())
     deduplicate = flag(deduplicate, "deduplicate")
+    _check_word("tombstones", tombstones, get_args(OfTombstones), user_line())
     raw = raw_records(spark, topics, bootstrap_servers, starting_offsets, options, "from_kafka")
+    raw = raw.where("value IS NOT NULL") if tombstones == "drop" else raw
     decoders: dict[Part, Decoder] = {}
     formats: dict[Part, Format] = {} if key is None else {"key": as_format(key, "key", reads=True)}
     formats["value"] = as_format(value, "value", reads=True)
@@ -160,8 +170,23 @@ def from_kafka(
         _Part(part, decoder, [F.col(name) for name in names[part]]) for part, decoder in decoders.items()
     ]
     frame = raw.select("*", *costly)
-    frame = frame.select(*_columns(spark, parts), _of_kafka(parts, deduplicate=deduplicate).alias(KAFKA))
+    frame = frame.select(
+        *_columns(spark, parts, drops=tombstones == "drop"),
+        _of_kafka(parts, deduplicate=deduplicate).alias(KAFKA),
+    )
     return with_kafka_note(frame, on_error, deduplicate=deduplicate)
+
+
+def lost_deletes(names: Sequence[str], operator: str, where: str) -> ArgumentError:
+    """Return the error for a table whose key is in the values of its records, which tombstones do not have."""
+    shown = ", ".join(names)
+    return ArgumentError(
+        f"The key ({shown}) comes from the records' value. A tombstone has no value, so it would delete nothing.",
+        hint='Decode the key of the records: from_kafka(key="...") with a schema that has the same columns. If the'
+        ' topic has no tombstones, or they mean nothing, say so: from_kafka(tombstones="drop").',
+        operator=operator,
+        where=where,
+    )
 
 
 def with_kafka_note(frame: DataFrame, on_error: OnError, *, deduplicate: bool = False) -> DataFrame:
@@ -171,10 +196,13 @@ def with_kafka_note(frame: DataFrame, on_error: OnError, *, deduplicate: bool = 
 
 def check_on_error(on_error: str, where: str) -> None:
     """Refuse a mode that is not known."""
-    if on_error not in get_args(OnError):
-        raise ArgumentError(
-            f"on_error={on_error!r} is not known.", hint="One of 'fail', 'drop'.", where=where
-        )
+    _check_word("on_error", on_error, get_args(OnError), where)
+
+
+def _check_word(argument: str, given: str, words: Sequence[str], where: str) -> None:
+    if given not in words:
+        hint = f"One of {', '.join(map(repr, words))}."
+        raise ArgumentError(f"{argument}={given!r} is not known.", hint=hint, where=where)
 
 
 def raw_records(
@@ -303,13 +331,14 @@ class _Part:
         return F.concat(F.lit(f"{self.name}: "), self.decoder.error(F.col(self.name), self.parsed))
 
 
-def _columns(spark: SparkSession, parts: Sequence[_Part]) -> list[Column]:
-    """The columns of key and value, each name once."""
+def _columns(spark: SparkSession, parts: Sequence[_Part], *, drops: bool) -> list[Column]:
+    """The columns of key and value, each name once. Those of the value have a note, unless tombstones are dropped."""
     fold = str if spark.conf.get("spark.sql.caseSensitive", "false") == "true" else str.lower
     columns: dict[str, Column] = {}
     for part in parts:
         for name, column in zip(part.decoder.columns.names, part.row, strict=True):
-            columns.setdefault(fold(name), column.alias(name))
+            note = {} if part.name == "key" or drops else {"metadata": note_of(OF_VALUE, note=True)}
+            columns.setdefault(fold(name), column.alias(name, **note))
     if KAFKA in columns:
         raise ReservedNameError(
             f"A field is called {KAFKA}, like the column with a record's Kafka metadata.",

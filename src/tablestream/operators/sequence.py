@@ -5,12 +5,14 @@
 ==============================  ==============================================================
 change                          effect
 ==============================  ==============================================================
-no sequence                     dropped, counted
+a row without a sequence        dropped, counted
+a tombstone without a sequence  emitted; it has the sequence of what it deletes, ``known``
 sequence below ``known``        dropped, counted
 any other, also an equal one    emitted; ``known`` becomes its sequence
 ==============================  ==============================================================
 
-A tombstone's sequence is remembered until its time is more than ``retention`` before the largest time of the shard.
+A tombstone without a sequence where nothing is known leaves nothing to remember. The sequence of any other tombstone is
+remembered until its time is more than ``retention`` before the largest time of the shard.
 
 References
 ----------
@@ -24,13 +26,15 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from tablestream.operators.events import touched_keys
+from tablestream.operators.events import ints, touched_keys
 from tablestream.operators.operator import PARENT, Context, Emission, Operator, keyed_changes, keyed_rows
 from tablestream.operators.reasons import NULL_SEQUENCE, SUPERSEDED
 from tablestream.state.changes import KEY_HASH, LIVE, SEQ, STEP, TS, last_by, number_keys
+from tablestream.state.positions import gather
 from tablestream.state.trace import TraceSpec
 
 SEQUENCE, UNTIL = "_sq", "_until"
+_NONE, _LOST = -1, -2
 
 
 @dataclass(frozen=True)
@@ -84,33 +88,45 @@ class SequenceBy(Operator):
         (arrived,) = inputs
         (spec,) = self.traces
         trace = context.trace(spec.name)
-        new = arrived.filter(pl.col(SEQUENCE).is_not_null())
-        context.reject(NULL_SEQUENCE, arrived.filter(pl.col(SEQUENCE).is_null()))
+        has_none = pl.col(SEQUENCE).is_null() & pl.col(LIVE)
+        new = arrived.filter(~has_none)
+        context.reject(NULL_SEQUENCE, arrived.filter(has_none))
         stored = trace.lookup(touched_keys([new.select(KEY_HASH, *self.keys)]))
-        wins = pl.Series(self._wins(stored, new, context), dtype=pl.Boolean)
+        places = pl.Series(self._places(stored, new, context), dtype=pl.Int64)
+        wins = places != _LOST
         winners = new.filter(wins)
         context.reject(SUPERSEDED, new.filter(~wins))
         yield Emission(0, winners.rename({SEQ: PARENT}).drop(STEP, SEQUENCE))
+        sequences = pl.concat([stored[SEQUENCE], new[SEQUENCE]])
+        winners = winners.with_columns(gather(sequences, ints(places.filter(wins))).alias(SEQUENCE))
         (kid,) = number_keys(KEY_HASH, list(self.keys), [winners])
         until = pl.when(~pl.col(LIVE)).then(pl.col(TS) + pl.lit(self.retention_us, pl.Int64)).alias(UNTIL)
         known = last_by(winners, kid).with_columns(until).with_columns(pl.lit(value=True).alias(LIVE))
-        trace.insert(known, expired_before=context.observed)
+        trace.insert(known.filter(pl.col(SEQUENCE).is_not_null()), expired_before=context.observed)
 
-    def _wins(self, stored: pl.DataFrame, new: pl.DataFrame, context: Context) -> list[bool]:
-        """Whether each change is emitted."""
-        both = pl.concat([stored[SEQUENCE], new[SEQUENCE]]).rank("dense").cast(pl.Int64).to_list()
+    def _places(self, stored: pl.DataFrame, new: pl.DataFrame, context: Context) -> list[int]:
+        """Where the sequence of each change is, among the stored ones and the new ones; `_LOST` if it is not emitted.
+
+        That of a tombstone without one is the sequence that is known, `_NONE` if none is.
+        """
+        ranks = pl.concat([stored[SEQUENCE], new[SEQUENCE]]).rank("dense").cast(pl.Int64).to_list()
         numbers = [one.to_list() for one in number_keys(KEY_HASH, list(self.keys), [stored, new])]
         until = stored[UNTIL].to_list()
-        known = {key: (both[row], until[row]) for row, key in enumerate(numbers[0])}
-        wins = []
+        known = {key: (row, until[row]) for row, key in enumerate(numbers[0])}
+        places = []
         for row, (time, live) in enumerate(new.select(TS, LIVE).iter_rows()):
-            rank, end = known.get(numbers[1][row], (0, None))
+            at, end = known.get(numbers[1][row], (_NONE, None))
             observed = time if context.observed is None else max(time, context.observed)
             context.observed = observed
-            mine = both[stored.height + row]
-            forgotten = end is not None and end < observed
-            wins.append(forgotten or mine >= rank)
-            if wins[-1]:
+            if end is not None and end < observed:
+                at = _NONE
+            mine = stored.height + row
+            if ranks[mine] is None:
+                mine = at
+            elif at != _NONE and ranks[mine] < ranks[at]:
+                mine = _LOST
+            places.append(mine)
+            if mine >= 0:
                 kept = live or self.retention_us is None
                 known[numbers[1][row]] = (mine, None if kept else time + (self.retention_us or 0))
-        return wins
+        return places

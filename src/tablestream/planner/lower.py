@@ -19,7 +19,7 @@ from tablestream.planner.result import Result
 from tablestream.planner.rules import place
 from tablestream.planner.thinning import thinned
 from tablestream.runtime.alignment import Alignment, Held
-from tablestream.runtime.rounds import EVERY_SHARD, Placed, Port, Round
+from tablestream.runtime.rounds import BY_SOURCE, EVERY_SHARD, Placed, Port, Round
 from tablestream.state.changes import FOREIGN_HASH, KEY_HASH
 from tablestream.topology.graph import (
     ancestors,
@@ -224,6 +224,16 @@ class _Finishing:
             if base in read and not isinstance(base, Source)
         }
 
+    @cached_property
+    def _lacking(self) -> dict[Want, str]:
+        """The ports that read tombstones without a time, and the lanes of these. In compat there are none."""
+        found: dict[Want, str] = {}
+        for read in [] if self.lowering.mode.compat else self.lowering.reads:
+            if isinstance(read.base, Source) and read.base.lacks_times is not None:
+                want, lanes = read.want.into or read.want, read.base.lacks_times
+                found[want] = lanes if found.get(want, lanes) == lanes else BY_SOURCE
+        return found
+
     def _sources(self) -> list[Source]:
         """Every source of the plan, in the order of declaration."""
         nodes = ancestors(*(end.output.node for end in self.endings))
@@ -313,7 +323,8 @@ class _Finishing:
         rejecting, reading = self._rejecting(draft.base), self._reading
         shown = tuple(reading[want].shown if want in reading else draft.shown for want in draft.inputs)
         where = "" if draft.base is None else draft.base.where
-        return Placed(draft.name, operator, inputs, targets, draft.copied, rejecting, shown, where)
+        lacking = tuple(map(self._lacking.get, draft.inputs))
+        return Placed(draft.name, operator, inputs, targets, draft.copied, rejecting, shown, where, lacking)
 
     def _description(self, drafts: Sequence[Draft]) -> tuple[str, ...]:
         """What the state of a round means: its operators, and every node that they depend on."""

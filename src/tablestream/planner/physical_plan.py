@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from tablestream.errors import PlanError
@@ -188,6 +189,12 @@ class PhysicalPlan:
         """The messages that wait in the first round, if records wait for each other."""
         alignments = (work.alignment for work in self.rounds)
         return tuple(held for one in alignments if one is not None for held in one.held)
+
+    @cached_property
+    def leaving(self) -> set[int]:
+        """The ports at which records go to an output, without an operator in between."""
+        outputs = {ending.port.number for ending in self.endings}
+        return outputs | {held.number for held in self.held if held.target.number in outputs}
 
     @property
     def ends_in_place(self) -> bool:

@@ -17,7 +17,8 @@ no integer that keeps its order: if the order is by text, all waiting records ar
 
 A source from which nothing has arrived holds back everything. A lane that was silent for ``idle_us`` (by the
 micro-batch's recorded time) no longer holds others back. Its later records may be late, and are released at once. A
-lane is silent, too, while its records have no time of their own, such as tombstones of a database's table.
+lane is silent, too, while its records have no time of their own, such as tombstones of a database's table. In a
+user's order, a tombstone without a value of it waits with the records before it in its source partition.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ import polars as pl
 from tablestream.operators.buffer.time_index import BEGIN, TimeIndex, by_time
 from tablestream.operators.cells import cell_type, cells, column
 from tablestream.operators.operator import Context
+from tablestream.runtime.order import lowest
 from tablestream.runtime.rounds import Port
 from tablestream.state.changes import LIVE, PARTITION, POSITION, ROOT, ROW_TS, TIME
 from tablestream.state.trace import Trace, TraceSpec
@@ -145,7 +147,8 @@ class Alignment:
         index = TimeIndex.of(context, spec.name)
         read, over = (BEGIN, BEGIN) if bound is None else self._range(bound)
         stored = index.until(read)
-        goes = pl.lit(value=False) if bound is None else pl.col(TIME) < pl.lit(column([bound], self.time))
+        is_before = pl.col(TIME).is_null() | (pl.col(TIME) < pl.lit(column([bound], self.time)))
+        goes = pl.lit(value=False) if bound is None else is_before
         nothing = pl.lit(None, spec.schema["v"]).alias("v")
         left = stored.filter(goes).with_columns(pl.lit(value=False).alias(LIVE), nothing)
         index.update(pl.concat([left, *new]).filter(~goes | ~pl.col(LIVE)), over)
@@ -161,8 +164,13 @@ class Alignment:
     ) -> pl.DataFrame:
         """Messages in the form in which they wait, with the running maximum of their lanes."""
         time = pl.col(TIME).cast(self.time)
-        if not held.ordered:
-            known = pl.col(PARTITION).replace_strict(floors, default=None, return_dtype=self.time)
+        known = pl.col(PARTITION).replace_strict(floors, default=None, return_dtype=self.time)
+        if (
+            held.ordered
+        ):  # what has no order, and nothing before it in the micro-batch, is behind the records before
+            has_none = time.is_null() | (time == lowest(self.time))
+            time = pl.when(has_none).then(pl.coalesce(known, time)).otherwise(time).alias(TIME)
+        else:
             time = pl.max_horizontal(time, known)
         rows = numbered.rename({LIVE: _EXISTS}).with_columns(time, pl.lit(value=True).alias(LIVE))
         rows = rows.with_columns(_indexed(pl.col(TIME), self.time).alias(_INDEXED))
@@ -172,12 +180,12 @@ class Alignment:
 
 
 def _indexed(time: pl.Expr, kind: pl.DataType) -> pl.Expr:
-    """Map the order's times to integers; a later time never gets a smaller integer."""
+    """Map the order's times to integers; a later time never gets a smaller integer. Null is before all times."""
     if kind.is_integer() or kind.is_temporal():
-        return time.to_physical().cast(pl.Int64)
+        return time.to_physical().cast(pl.Int64).fill_null(BEGIN)
     if kind.is_numeric():
         whole = time.cast(pl.Float64).fill_nan(_LARGEST).floor().clip(-_LARGEST, _LARGEST)
-        return whole.cast(pl.Int64)
+        return whole.cast(pl.Int64).fill_null(BEGIN)
     return pl.lit(0, pl.Int64)
 
 
@@ -204,8 +212,10 @@ class _Lanes:
             before, last = self._known.get(lane, (None, now))
             if before is not None:
                 self.floors[partition] = before
-            furthest = time if before is None else max(before, time)
-            self._known[lane] = (furthest, max(last, now) if timed else last)
+            reached = [one for one in (before, time) if one is not None]
+            if not reached:  # tombstones without an order came first
+                continue
+            self._known[lane] = (max(reached), max(last, now) if timed else last)
             heard.add(lane)
         changed = [(0, lane, *self._known[lane], True) for lane in sorted(heard)]
         schema = self._trace.spec.schema

@@ -42,6 +42,11 @@ def sorted_positions(places: pl.DataFrame, hops: Sequence[str]) -> Ints:
     return positions
 
 
+def lowest(kind: pl.DataType) -> pl.Expr:
+    """What sorts before every time of a type, or as the lowest: null sorts first, but integers are sorted without."""
+    return pl.lit(0, kind).lower_bound() if kind.is_integer() else pl.lit(None, kind)
+
+
 def _differ_within(time: Ints, partitions: pl.Series) -> bool:
     """Whether two source partitions have records with the same time."""
     return bool((differs(partitions) & (time[1:] == time[:-1])).any())

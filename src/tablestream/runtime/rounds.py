@@ -38,6 +38,8 @@ METRICS = -1
 NOTICES = -2
 #: The route of messages that go to every shard.
 EVERY_SHARD = "*"
+#: The lanes of records without a time: each source partition, like those of a topic, or a source as a whole.
+BY_PARTITION, BY_SOURCE = "partition", "source"
 #: More than a plan has ports. A hop column is the emission number times this, plus the port's rank.
 RANKS = 1 << 20
 
@@ -78,7 +80,8 @@ class Placed:
 
     `copied`: every shard has a copy of the table that it looks rows up in, in its last trace. `rejecting`: the ports
     that receive the records it drops. `shown`: the columns of its inputs under the users' names. `where`: the user's
-    line that built it.
+    line that built it. `lacking`: by input, whether tombstones without a time may come, and what their
+    lanes are: `BY_PARTITION` or `BY_SOURCE` (see `runtime.times`).
     """
 
     name: str
@@ -89,6 +92,7 @@ class Placed:
     rejecting: tuple[Port, ...] = ()
     shown: tuple[Shown | None, ...] = ()
     where: str = ""
+    lacking: tuple[str | None, ...] = ()
 
     @property
     def copy_trace(self) -> str | None:

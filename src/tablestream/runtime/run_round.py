@@ -23,6 +23,7 @@ from tablestream.runtime.measures import ALIGNMENT, Counts
 from tablestream.runtime.order import number_messages, split_steps
 from tablestream.runtime.rounds import RANKS, Placed, Port, Round
 from tablestream.runtime.slices import Inbox
+from tablestream.runtime.times import with_times
 from tablestream.state.changes import (
     PARTITION,
     POSITION,
@@ -83,6 +84,7 @@ def run_round(
             inputs = [arrived[port] for port in placed.inputs]
             if any(frame.height for frame in inputs):
                 inputs = split_steps(order, hops, inputs)
+                inputs = with_times(placed, inputs, order, state) if any(placed.lacking) else inputs
                 yield from _run(placed, inputs, order, work.number, state, counts, clock, shard)
                 del inputs
         del order, arrived  # before the next slice is opened

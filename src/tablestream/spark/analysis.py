@@ -309,6 +309,15 @@ def _shown(error: PySparkException) -> str:
     return _STATE.sub("", said)
 
 
+def is_found(column: Column, frame: DataFrame) -> bool:
+    """Whether Spark finds everything that an expression names in a frame."""
+    try:
+        with unlogged():
+            return bool(frame.select(column).columns)
+    except AnalysisException:
+        return False
+
+
 def check_condition(one: Analysed, operator: str, where: str) -> None:
     """Raise `PlanError` unless a condition is boolean, as Spark's own `filter` does."""
     if not isinstance(one.type, T.BooleanType):

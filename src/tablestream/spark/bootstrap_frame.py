@@ -11,7 +11,7 @@ column           type                  meaning
 ===============  ====================  ==================================================================
 
 `apply_as_deletes` and `timestamp` count only if the frame has the columns that they read. Without them a row exists,
-and its time is 1970: it is older than every record.
+and its time is 1970: it is older than every record. So is a deleted row whose time is null.
 """
 
 from __future__ import annotations
@@ -88,6 +88,7 @@ def laid_out(batch: object, log: Reading) -> DataFrame:
     time = F.lit(0).cast("bigint")
     if log.timestamp is not None and _can_read(frame, log.timestamp, log):
         time = F.unix_micros(log.timestamp.column.cast(T.TimestampType()))
+        time = F.coalesce(time, F.when(~live, 0))  # a delete needs no time
     return frame.select(
         *(one.column.alias(f"__key_{number}") for number, one in enumerate(log.key)),
         *(F.when(live, one.column).alias(f"__value_{number}") for number, one in enumerate(log.value)),

@@ -174,7 +174,8 @@ class Builder(Generic[Blobs]):
         )
         consumers, read = self._consumers(scope, entering.readers, {})
         rejecting, first = self._plan.rejecting(source), entering.is_bootstrap
-        time = ("__time", "__timeless", "__ts")
+        # In compat a tombstone without a time is dropped.
+        time = ("__time", "__timeless", "__ts", *(() if self._plan.mode.compat else ("__own",)))
         place = (*time, "__null_key", "__malformed", *given.mark_columns, "__position", "__row")
         order = [name for name in place if name in entering.frame.columns]
         order += ["__key_json", "__record"] if rejecting else []
@@ -274,9 +275,15 @@ class Builder(Generic[Blobs]):
             if not reader.key:  # there is no key whose rows must stay together
                 message[KEY_HASH] = f"xxhash64({carried.get(TS, _TIMESTAMP)})"
             value = self._carried_value(scope, reader, table)
-            rejecting = reader.rejecting
+            rejecting, is_output = reader.rejecting, reader.port.number in self._plan.leaving
             consumer = Consumer(
-                reader.port, tuple(message), tuple(value), reader.counted_by, rejecting, reader.shown
+                reader.port,
+                tuple(message),
+                tuple(value),
+                reader.counted_by,
+                rejecting,
+                reader.shown,
+                is_output,
             )
             seen = here
             if here is not None and latest is not None and reader.latest_only:

@@ -58,6 +58,8 @@ class Origin:
         The columns that identify a source partition, and the position in it. Without a position, rows are counted.
     time
         The default time of a record; None: the time of its arrival.
+    written_at
+        When the record was written, in microseconds since 1970: by Kafka's time, or its file's. None: it is not known.
     timeless
         Whether a record's time is of another clock than the times beside it: a tombstone has Kafka's, among changes
         with their database's. Its place in the order is behind the record before it. None: no record's time is.
@@ -81,6 +83,7 @@ class Origin:
     marks: tuple[Column, ...] = ()
     position: Column | None = None
     time: Column | None = None
+    written_at: Column | None = None
     timeless: Column | None = None
     tombstone: Column | None = None
     hidden: tuple[str, ...] = ()
@@ -104,9 +107,16 @@ def origin_of(df: DataFrame) -> Origin:
     if _is_kafka(df):
         topic = F.col("topic"), F.col("partition").cast("bigint")
         time = F.col("timestamp") if "timestamp" in df.columns else None
-        return Origin(topic, F.col("offset"), time, hidden=hidden, malformed=malformed, mode=mode, lanes=True)
+        is_time = time is not None and isinstance(df.schema["timestamp"].dataType, T.TimestampType)
+        at = F.unix_micros("timestamp") if is_time else None
+        return Origin(
+            topic, F.col("offset"), time, at, hidden=hidden, malformed=malformed, mode=mode, lanes=True
+        )
     marks, position = _in_file(df)
-    return Origin(marks, position, hidden=hidden, malformed=malformed, mode=mode, remedy=remedy)
+    at = marks[0] if marks else None
+    return Origin(
+        marks, position, written_at=at, hidden=hidden, malformed=malformed, mode=mode, remedy=remedy
+    )
 
 
 def _of_from_kafka(column: str, note: Mapping[str, Any]) -> Origin:
@@ -117,6 +127,7 @@ def _of_from_kafka(column: str, note: Mapping[str, Any]) -> Origin:
         marks=(known("topic"), known("partition").cast("bigint")),
         position=known("offset"),
         time=known("timestamp"),
+        written_at=F.unix_micros(known("timestamp")),
         tombstone=known("tombstone"),
         hidden=(column,),
         written=_written(known) if note["deduplicate"] else {},

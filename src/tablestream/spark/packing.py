@@ -18,7 +18,7 @@ from pyspark import TaskContext
 
 from tablestream.errors import MalformedRecordError, OrderError
 from tablestream.operators.deduplicate import NUMBER
-from tablestream.operators.events import ints
+from tablestream.operators.events import bools, ints
 from tablestream.operators.reasons import MALFORMED, NULL_KEY, NULL_TIME, OUT_OF_ORDER
 from tablestream.runtime.alignment import TIMED, progress_of
 from tablestream.runtime.drops import (
@@ -30,6 +30,7 @@ from tablestream.runtime.drops import (
     place_text,
     unread_text,
 )
+from tablestream.runtime.order import lowest
 from tablestream.runtime.rejections import Shown
 from tablestream.runtime.rounds import RANKS, Port
 from tablestream.spark import blobs
@@ -53,10 +54,12 @@ from tablestream.time_zones import in_utc
 ROWS = 100_000
 
 _REASON = "_reason"
+#: Whether a tombstone lacks its time or, in the user's order, what orders it.
+_LACKS = "_lacks"
 #: The years 1 to 9999, as for timestamps in Python and SQL. A later time would stay the latest one forever, and
 #: arithmetic with it would overflow 64 bits.
-_FIRST_US, _LAST_US = -62_135_596_800_000_000, 253_402_300_799_999_999
-_TIME_THERE_IS = pl.when(pl.col("__ts").is_between(_FIRST_US, _LAST_US)).then("__ts").alias("__ts")
+FIRST_US, LAST_US = -62_135_596_800_000_000, 253_402_300_799_999_999
+_TIME_THERE_IS = pl.when(pl.col("__ts").is_between(FIRST_US, LAST_US)).then("__ts").alias("__ts")
 #: The number of a record among those with the same place, if a source's row was exploded.
 _ELEMENT = "__element"
 #: More rows than one record of a topic yields: the new number is the writer's number times this, plus the element.
@@ -82,6 +85,9 @@ class Consumer:
         The ports that receive the dropped changes.
     shown
         The columns of its messages under the names that users know.
+    own_time
+        Whether a tombstone without a time goes there with the record's own: an output has no operator that gives it
+        one (`runtime.times`).
     """
 
     port: Port
@@ -90,6 +96,7 @@ class Consumer:
     counted_by: str | None = None
     rejecting: tuple[Port, ...] = ()
     shown: Shown | None = None
+    own_time: bool = False
 
     @property
     def prefix(self) -> str:
@@ -137,7 +144,8 @@ class SourcePacker:
 
     The record batches have ``__ts``, ``__null_key``, the columns that identify the source partition, and the
     columns of every consumer; ``__time`` if the user gave an order, ``__timeless`` if a record's time may be of another
-    clock than the times beside it and so does not count for the order, ``__malformed`` (text or null) if a row can be
+    clock than the times beside it and so does not count for the order, ``__own`` if a tombstone may lack its time or
+    its order: the record's own time, null in other records; ``__malformed`` (text or null) if a row can be
     malformed, and ``__position`` if the source knows it: otherwise rows are counted.
 
     Parameters
@@ -202,19 +210,24 @@ class SourcePacker:
             self._check_times(accepted)
             packed = [blob for port in self.rejecting for blob in self._tell(port, rejected)]
             packed += [blob for one in self.consumers for blob in self._pack(one, one.of(accepted))]
-            packed += self._pack_progress(frame.filter(pl.col(TIME).is_not_null()))
+            has_place = pl.col(TIME).is_not_null()
+            has_place |= pl.col(_LACKS) if _LACKS in frame.columns else False
+            packed += self._pack_progress(frame.filter(has_place))
             yield from blobs.record_batches(packed)
         yield from blobs.record_batches([*blobs.counters(0, drops.counts), *blobs.notices(0, drops)])
 
     def _reason(self, columns: Sequence[str]) -> pl.Expr:
         """Why a record is dropped: it could not be read, or has no key or no time. Null otherwise."""
         malformed = pl.col("__malformed").is_not_null() if "__malformed" in columns else pl.lit(value=False)
+        has_no_time = pl.col(TS).is_null() | (pl.col(TIME).is_null() & (not self.bootstrap))
+        if "__own" in columns:
+            has_no_time &= pl.col("__own").is_null()  # a tombstone has a place without a time
         return (
             pl.when(malformed)
             .then(pl.lit(MALFORMED))
             .when("__null_key")
             .then(pl.lit(NULL_KEY))
-            .when(pl.col(TS).is_null() | (pl.col(TIME).is_null() & (not self.bootstrap)))
+            .when(has_no_time)
             .then(pl.lit(NULL_TIME))
         )
 
@@ -272,6 +285,8 @@ class SourcePacker:
 
     def _pack(self, consumer: Consumer, frame: pl.DataFrame) -> Iterator[blobs.Blob]:
         hop = (pl.col(_ELEMENT) * RANKS + consumer.port.rank).alias(_FIRST_HOP)
+        if consumer.own_time and "__own" in frame.columns:
+            frame = frame.with_columns(pl.coalesce(TS, "__own").alias(TS))
         messages = consumer.messages(frame, *ROOT, hop, TS)
         if NUMBER in messages.columns:
             # A writer numbers records, and each may become several: a repeat has the same element, too.
@@ -279,11 +294,12 @@ class SourcePacker:
         return blobs.pack(consumer.port, messages, self.shards)
 
     def _pack_progress(self, timed: pl.DataFrame) -> Iterator[blobs.Blob]:
-        """If records wait for each other: how far the source partitions have come, from the records with a time."""
+        """If records wait for each other: how far the source partitions have come, from the records with a place."""
         if self.progress is None or timed.is_empty():
             return
         lane = pl.col(PARTITION) if self.lanes else pl.lit(f"{self.number:04d}")
-        own = [~pl.col("__timeless").alias(TIMED)] if "__timeless" in timed.columns else []
+        marked = next((name for name in ("__timeless", _LACKS) if name in timed.columns), None)
+        own = [] if marked is None else [~pl.col(marked).alias(TIMED)]
         progress = progress_of(timed.select(*ROOT, *own), lane, timed["__now"][0])
         yield from blobs.pack(self.progress, progress, self.shards)
 
@@ -294,6 +310,11 @@ def _split(frame: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
     if reason.null_count() == frame.height:
         return frame, frame.clear()
     return frame.filter(reason.is_null()), frame.filter(reason.is_not_null())
+
+
+def _as_ranks(values: pl.Series) -> Ints:
+    """Number values as they sort, from 1; 0 stands for null."""
+    return ints(values.rank("dense").fill_null(0))
 
 
 @dataclass(frozen=True)
@@ -308,9 +329,8 @@ class _FirstPlaces:
     def put(self, frame: pl.DataFrame) -> pl.DataFrame:
         """Add the order columns."""
         kind = frame.schema["__time"] if self.ordered else pl.Int64()
-        nothing = pl.lit(None, kind)  # sorts first; integers are sorted without nulls
         return frame.with_columns(
-            (pl.lit(0, kind).lower_bound() if kind.is_integer() else nothing).alias(TIME),
+            lowest(kind).alias(TIME),
             pl.lit(BOOTSTRAP).alias(PARTITION),
             pl.col("__ts").fill_null(0).alias(POSITION),
             pl.col("__row").alias(_ELEMENT),
@@ -323,6 +343,9 @@ class _Places:
     """Gives the records of one task their place: running maximum of the time, source partition, position.
 
     Consecutive rows with the same position are the elements of one row of the source: they are numbered.
+
+    A tombstone that lacks what orders it is behind everything that came before it in its partition. If nothing of the
+    micro-batch did, it is before everything else: what it deletes came with an earlier micro-batch.
     """
 
     name: str
@@ -332,12 +355,15 @@ class _Places:
     _latest: dict[str, int] = field(default_factory=dict)
     _counted: dict[str, int] = field(default_factory=dict)
     _last: dict[str, tuple[int, int]] = field(default_factory=dict)
+    _highest: dict[str, pl.Series] = field(default_factory=dict)
 
     def put(self, frame: pl.DataFrame) -> pl.DataFrame:
         """Add the order columns; the rows of each partition come in order, across calls too."""
         time = pl.col("__time" if self.ordered else "__ts")
         if "__timeless" in frame.columns:
             time = pl.when(~pl.col("__timeless")).then(time)
+        if "__own" in frame.columns:
+            frame = frame.with_columns((time.is_null() & pl.col("__own").is_not_null()).alias(_LACKS))
         names = self._partitions(frame)
         is_one = len(names) == 1
         partition = pl.lit(names[0] if is_one else names).alias(PARTITION)
@@ -352,6 +378,8 @@ class _Places:
         """Add the order columns to the rows of one source partition."""
         partition = str(part[PARTITION][0])
         time = part[TIME] if self.ordered else self._running_maximum(partition, part[TIME])
+        if _LACKS in part.columns:
+            time = self._behind(partition, time, part[_LACKS])
         # Nothing before it in this task has a time: it is behind a record of an earlier one.
         time = time.fill_null(0) if "__timeless" in part.columns else time
         if "__position" in part.columns:
@@ -397,6 +425,19 @@ class _Places:
         if len(running) and running[-1] is not None:
             self._latest[partition] = running[-1]
         return running
+
+    def _behind(self, partition: str, times: pl.Series, lacks: pl.Series) -> pl.Series:
+        """Give tombstones without an order the highest one before them in their partition, or else the lowest."""
+        if self.ordered:
+            known = pl.concat([self._highest.get(partition, times.clear()), times])
+            ranks, rows = _as_ranks(known), np.arange(len(known))
+            # The place of the highest value up to each row: itself, or where the value is that high already.
+            at = np.maximum.accumulate(np.where(ranks == np.maximum.accumulate(ranks), rows, 0))
+            self._highest[partition] = known[pl.Series(at[-1:])].drop_nulls()
+            times = known[pl.Series(np.where(bools(lacks), at[-len(times) :], rows[-len(times) :]))]
+        frame = pl.select(times.alias(TIME), lacks)
+        kept = pl.col(TIME).is_not_null() | ~pl.col(_LACKS)
+        return frame.select(pl.when(kept).then(TIME).otherwise(lowest(times.dtype)).alias(TIME)).to_series()
 
     def _partitions(self, frame: pl.DataFrame) -> pl.Series:
         """The source partition of every row, or only one if it is the same for all.

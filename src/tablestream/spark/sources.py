@@ -11,6 +11,8 @@ column           type                  meaning
 ``__ts``         bigint                microseconds since 1970
 ``__time``       bigint, or any        the same, or ``order_by``: what the order begins with
 ``__timeless``   boolean               of a database's table, whether its time does not count for the order
+``__own``        bigint                of a tombstone, the time of the record itself, if `timestamp` or `order_by` is
+                                       given and may have none; null in other records
 ``__null_key``   boolean               whether a part of the key is null; of a stream false, it may be
 ``__malformed``  string or null        the text of a row that could not be read
 ``__sequence``   any                   ``sequence_by``, if it is given
@@ -27,10 +29,10 @@ column           type                  meaning
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
-from operator import or_
+from operator import and_, or_
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -39,17 +41,19 @@ from pyspark.sql import types as T
 from tablestream.arguments import as_columns
 from tablestream.calling import warn
 from tablestream.connectors import sink
-from tablestream.connectors.files import json_options
+from tablestream.connectors.files import all_noted, json_options
+from tablestream.connectors.kafka import OF_VALUE
 from tablestream.errors import ArgumentError, ColumnCollisionError, PlanError, ReservedNameError
 from tablestream.operators.captured.capture import OF_ROWS
 from tablestream.row import Plain
+from tablestream.runtime.rounds import BY_PARTITION, BY_SOURCE
 from tablestream.spark import blobs
-from tablestream.spark.analysis import Analysed, analysed, check_condition, columns_hint, folding
+from tablestream.spark.analysis import Analysed, analysed, check_condition, columns_hint, folding, is_found
 from tablestream.spark.bootstrap_frame import Bootstrap, Reading, laid_out
-from tablestream.spark.columns import truth
+from tablestream.spark.columns import quoted, truth
 from tablestream.spark.lineage import JOIN, SUBQUERY, mixed_by
 from tablestream.spark.origins import Origin, origin_of
-from tablestream.spark.packing import Malformed
+from tablestream.spark.packing import FIRST_US, LAST_US, Malformed
 from tablestream.spark.types import arrow_type, check_key_type
 from tablestream.spark.volatile import RECORDED
 from tablestream.topology.nodes import Fields
@@ -65,7 +69,7 @@ _MIXED_REMEDIES = {
     " order_by= a column that orders the records.",
 }
 #: The columns that say how a record was written to its log.
-_OF_RECORDS = ("__time", "__writer", "__record_key", "__micro_batch", "__number")
+_OF_RECORDS = ("__time", "__own", "__writer", "__record_key", "__micro_batch", "__number")
 RESERVED = ("_change_type", "_timestamp", "_order", "_is_latest", *blobs.COLUMNS)
 
 
@@ -91,6 +95,10 @@ class SourceFrame:
         What `frame` selects from it, by name.
     bootstrap
         The rows that the table starts with.
+    own
+        Makes ``__own`` of the time of the micro-batch; None: there is no such column.
+    value_key
+        The parts of the key that come from the value of a record, which a tombstone does not have.
     """
 
     frame: DataFrame
@@ -103,6 +111,14 @@ class SourceFrame:
     columns: Mapping[str, Column]
     bootstrap: Bootstrap | None = None
     explained: bool = False
+    own: Callable[[Column], Column] | None = None
+    value_key: tuple[str, ...] = ()
+
+    @property
+    def lacks_times(self) -> str | None:
+        """If a tombstone may come without a time, the lanes in which it is behind other records."""
+        lanes = BY_PARTITION if self.lanes else BY_SOURCE
+        return None if self.own is None else lanes
 
     @property
     def mark_columns(self) -> list[str]:
@@ -115,7 +131,8 @@ class SourceFrame:
         It needs no analysis: the columns were checked when the source was made.
         """
         arrival = {"__ts": F.unix_micros(now)} if self.arrival else {}
-        return _named(records, {**self.columns, **arrival})
+        own = {} if self.own is None else {"__own": self.own(now)}
+        return _named(records, {**self.columns, **arrival, **own})
 
 
 @dataclass(frozen=True)
@@ -219,16 +236,22 @@ def describe(df: DataFrame, said: Description) -> Described:
     live = _live(origin, deletes)
     parts = [_readable(df, origin, one) for one in key]
     null_key = _null_key(origin, [] if said.records else parts)
+    own = None if timestamp is None and order_by is None else _own(origin, live)
     columns = {
         **{f"__key_{number}": part for number, part in enumerate(parts)},
         **{f"__value_{number}": _where(live, one) for number, one in enumerate(value)},
         "__live": F.lit(True) if live is None else live,
         "__ts": _microseconds(df, origin, timestamp, said),
+        **({} if own is None else {"__own": own(F.current_timestamp())}),
         "__null_key": null_key,
         **{f"__mark{number}": mark for number, mark in enumerate(origin.marks)},
-        **({} if order_by is None else {"__time": _readable(df, origin, order_by)}),
+        **({} if order_by is None else {"__time": _whole(_readable(df, origin, order_by), order_by, live)}),
         **({} if origin.timeless is None else {"__timeless": origin.timeless}),
-        **({} if sequence is None else {"__sequence": _readable(df, origin, sequence)}),
+        **(
+            {}
+            if sequence is None
+            else {"__sequence": _whole(_readable(df, origin, sequence), sequence, live)}
+        ),
         **origin.written,
         **({} if origin.capture is None else {"__capture": origin.capture}),
         **({} if origin.malformed is None else {"__malformed": origin.malformed.cast("string")}),
@@ -258,6 +281,8 @@ def describe(df: DataFrame, said: Description) -> Described:
             bootstrap=_bootstrap(
                 said, frame, Reading(said.name, said.where, key, value, timestamp, deletes, sequence)
             ),
+            own=own,
+            value_key=tuple(one.name for one in key if _is_of_value(df, one)),
         ),
         _fields(key),
         _fields(value),
@@ -279,6 +304,17 @@ def _bootstrap(said: Description, frame: DataFrame, log: Reading) -> Bootstrap |
         return None
     absent = {one.name: one.dataType for one in frame.schema if one.name in _OF_RECORDS}
     return Bootstrap(laid_out(said.bootstrap, log), absent)
+
+
+def _is_of_value(df: DataFrame, one: Analysed) -> bool:
+    """Whether an expression reads columns of a record's value, and no others."""
+    names = list(all_noted(df.schema, OF_VALUE))
+    if not names:
+        return False
+    if isinstance(one.given, Plain):
+        return one.given.name in names
+    of_value = df.select(*map(quoted, names))
+    return is_found(one.column, of_value) and not is_found(one.column, df.select(F.lit(1).alias("__one")))
 
 
 def _readable(df: DataFrame, origin: Origin, one: Analysed) -> Column:
@@ -425,6 +461,35 @@ def _microseconds(df: DataFrame, origin: Origin, timestamp: Analysed | None, sai
         )
     # By its class: what the word "timestamp" stands for is a setting of the session.
     return F.unix_micros(_readable(df, origin, timestamp).cast(T.TimestampType()))
+
+
+def _whole(column: Column, one: Analysed, live: Column | None) -> Column:
+    """What orders a record; null for a tombstone that has only a part of it, as a struct of the value's columns."""
+    parts = _parts(column, one.type)
+    if live is None or not parts:
+        return column
+    return F.when(reduce(and_, [part.isNotNull() for part in parts], F.lit(True)) | live, column)
+
+
+def _parts(column: Column, kind: T.DataType) -> list[Column]:
+    """The fields of a struct, and of the structs in it."""
+    if not isinstance(kind, T.StructType):
+        return []
+    fields = [(column.getField(one.name), one.dataType) for one in kind]
+    return [part for field, its in fields for part in (field, *_parts(field, its))]
+
+
+def _own(origin: Origin, live: Column | None) -> Callable[[Column], Column] | None:
+    """The time of a tombstone's record: Kafka's, or when its file was written; else that of the micro-batch.
+
+    None if no record is a tombstone, or each has its place from its connector.
+    """
+    if live is None or origin.capture is not None:
+        return None
+    at = origin.written_at
+    known = [] if at is None else [F.when(at.between(FIRST_US, LAST_US), at)]
+    deletes = [~live] if origin.malformed is None else [~live, origin.malformed.isNull()]
+    return lambda now: F.when(reduce(and_, deletes), F.coalesce(*known, F.unix_micros(now)))
 
 
 def _ordered(origin: Origin, df: DataFrame, said: Description) -> Origin:

@@ -120,16 +120,14 @@ class Source(Node):
     ----------
     frame
         The streaming data frame with the columns of `spark.sources`; opaque here.
-    text
-        Its expressions as text.
-    ordered_by
-        The type of the user's ``order_by``, or none.
-    records
-        Whether it is a stream.
-    bootstrapped
-        Whether the table starts with the rows of a batch data frame.
+    text, ordered_by
+        Its expressions as text. The type of the user's ``order_by``, or none.
+    records, bootstrapped
+        Whether it is a stream. Whether the table starts with the rows of a batch data frame.
     deletes
         Whether the user said which records have no value.
+    lacks_times
+        If a tombstone may come without a time: its lane, `BY_PARTITION` or `BY_SOURCE` of `runtime.rounds`.
     """
 
     frame: object
@@ -138,6 +136,7 @@ class Source(Node):
     records: bool = False
     bootstrapped: bool = False
     deletes: bool = False
+    lacks_times: str | None = None
 
     @property
     def meaning(self) -> str:
