@@ -157,7 +157,7 @@ def test_the_message_names_only_columns_that_differ() -> None:
     changes = pl.DataFrame([{**row, "v": {"c0": float("nan"), "c1": "b" * 200}}], schema=schema)
     stored = changes.with_columns(v=pl.struct(pl.lit(float("nan")).alias("c0"), pl.lit("a").alias("c1")))
     with pytest.raises(
-        CaptureError, match=r"table: y was 'b{79}\.\.\. in the feed and is 'a' in the table\."
+        CaptureError, match=r"table: y was 'b{199}\.\.\. in the feed and is 'a' in the table\."
     ):
         checked(changes, ["_k0"], ["x", "y"], lambda _: stored)
     same = stored.with_columns(pl.col("v"))

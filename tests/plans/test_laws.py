@@ -240,6 +240,7 @@ ALLOWED = (
     "typing",
     "numpy",
     "polars",
+    "tablestream.data_text",  # messages only
     "tablestream.errors",
     "tablestream.operators",
     "tablestream.state.changes",

@@ -204,7 +204,7 @@ def test_a_sink_shows_its_place_and_no_password(conninfo: str) -> None:
     "conninfo", [f"host=db {SECRET}", f"password={SECRET} {SECRET}=1", f"postgresql://db?{SECRET}", 1]
 )
 def test_a_connection_string_that_cannot_be_read_is_not_shown(conninfo: str) -> None:
-    with pytest.raises(ArgumentError, match="cannot be read") as refused:
+    with pytest.raises(ArgumentError, match="no connection string") as refused:
         ts.to_postgres("t", conninfo)
     assert SECRET not in "".join(traceback.format_exception(refused.value))
 
