@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 import polars as pl
 import pytest
 
-from tablestream.operators.deduplicate import MICRO_BATCH, RECORD_KEY, WRITER, Deduplicate
+from tablestream.operators import deduplicate
+from tablestream.operators.deduplicate import FAR, MICRO_BATCH, RECORD_KEY, WRITER, Deduplicate
 from tablestream.operators.operator import Context
 from tablestream.operators.reasons import REPEATED
 from tablestream.state.cache import NoCache
@@ -160,3 +161,43 @@ def test_equal_hashes_are_no_equal_writers_or_keys(step: tuple[int, int]) -> Non
     assert Reader().run(records) == expected
     reader = Reader()
     assert [one for record in records for one in reader.run([record])] == expected
+
+
+HUGE = 10**17
+
+
+@pytest.mark.parametrize("cut", [True, False])
+def test_a_forged_number_hides_no_record_of_the_real_writer(
+    cut: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    deduplicate._told.clear()
+    reader, forged = Reader(), Written("one", "x", HUGE, 7)
+    before = [Written("one", "a", 3), Written("one", "b", 3)]
+    after = [Written("one", "a", mb, n) for mb in range(4, 7) for n in range(2)]
+    pieces = [before, [forged], after] if cut else [[*before, forged, *after]]
+    assert [one for piece in pieces for one in reader.run(piece)] == [*before, forged, *after]
+    assert reader.run([forged]) == []
+    assert reader.remembered("one") == {("one", "x", HUGE)}
+    assert reader.dropped[REPEATED] == 1
+    (said,) = caplog.records
+    assert "the writer one are more than 10000 micro-batches before its latest" in said.getMessage()
+
+
+def test_a_forged_first_record_of_a_key_of_the_real_writer_is_not_forgotten_by_it() -> None:
+    reader = Reader()
+    assert reader.run([Written("one", "a", HUGE, 2)]) == [Written("one", "a", HUGE, 2)]
+    assert reader.run([Written("one", "a", 1), Written("one", "a", HUGE, 2)]) == [Written("one", "a", 1)]
+
+
+@pytest.mark.parametrize(("back", "passes"), [(1, False), (FAR, False), (FAR + 1, True)])
+def test_a_repeat_is_no_further_back_than_a_writer_can_be(back: int, passes: bool) -> None:
+    reader = Reader()
+    reader.run([Written("one", "a", 2 * FAR)])
+    assert bool(reader.run([Written("one", "b", 2 * FAR - back)])) == passes
+
+
+def test_a_writer_that_was_quiet_for_long_goes_on_without_repeats() -> None:
+    reader, late = Reader(), Written("one", "a", 50 * FAR)
+    reader.run([Written("one", "a", 1)])
+    assert reader.run([late, late]) == [late]
+    assert reader.run([late]) == []

@@ -9,12 +9,15 @@ repeat exactly if
 =============================================================  ======
 its micro-batch is                                             and
 =============================================================  ======
-before the latest
+before the latest, by no more than `FAR`
 the latest                                                     its number is not above the greatest of its key in it
 =============================================================  ======
 
 Numbers may be missing, because a compacted topic lacks records. For each writer and topic partition, only the keys of
 the latest micro-batch are remembered. A record without a known writer passes.
+
+No writer repeats what is further back. Such a record passes, is not remembered, and the log says so: somebody else has
+written a header with a great number in the writer's name, or the writer's checkpoint is an older copy.
 
 References
 ----------
@@ -23,6 +26,7 @@ References
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -44,6 +48,11 @@ _PLACE = {
     NUMBER: pl.Int64(),
 }
 _KEY = (WRITER, RECORD_KEY)
+#: A task that was given up sends for minutes; so many micro-batches take longer.
+FAR = 10_000
+_log = logging.getLogger(__name__)
+_told: set[str] = set()
+_MAX_TOLD = 1000
 
 
 @dataclass(frozen=True)
@@ -99,6 +108,7 @@ class Deduplicate(Operator):
         new = arrived.select(SEQ, *_PLACE).drop_nulls(WRITER)
         stored = trace.lookup(new.select(WRITER_HASH, WRITER).unique())
         seen = _seen(stored, new)
+        _tell(seen)
         repeats = seen.filter(~pl.col("fresh"))[SEQ]
         passed = arrived
         if len(repeats):
@@ -111,7 +121,10 @@ class Deduplicate(Operator):
 
 
 def _seen(stored: pl.DataFrame, new: pl.DataFrame) -> pl.DataFrame:
-    """Stored and arriving records, by writer and key; `fresh`: not a repeat (null for stored ones)."""
+    """Stored and arriving records, by writer and key.
+
+    `fresh`: not a repeat (null for stored ones); `far`: too far back to be one.
+    """
     writers = pl.concat(number_keys(WRITER_HASH, [WRITER], [stored, new]))
     keys = pl.concat(number_keys(FOREIGN_HASH, _KEY, [stored, new]))
     both = pl.concat([stored.select(pl.lit(0, pl.Int64).alias(SEQ), *_PLACE), new])
@@ -120,7 +133,24 @@ def _seen(stored: pl.DataFrame, new: pl.DataFrame) -> pl.DataFrame:
     greatest = pl.col(NUMBER).cum_max().shift(1).over("key", MICRO_BATCH)
     later = (pl.col(MICRO_BATCH) > latest).fill_null(value=True)
     next_one = (pl.col(MICRO_BATCH) == latest) & (pl.col(NUMBER) > greatest).fill_null(value=True)
-    return both.with_columns(pl.when(pl.col(SEQ) > 0).then(later | next_one).alias("fresh"))
+    far = (pl.col(MICRO_BATCH) < latest - FAR).fill_null(value=False)
+    arrived = pl.col(SEQ) > 0
+    return both.with_columns(
+        pl.when(arrived).then(later | next_one | far).alias("fresh"), (arrived & far).alias("far")
+    )
+
+
+def _tell(seen: pl.DataFrame) -> None:
+    """Name the writers of which records are far behind, each once in a process."""
+    for writer in seen.filter("far")[WRITER].unique().sort():
+        if writer not in _told and len(_told) < _MAX_TOLD:
+            _told.add(writer)
+            topic, partition, name = writer.split("\t") if writer.count("\t") == 2 else ("", "", writer)
+            _log.warning(
+                "%s, partition %s: records of the writer %s are more than %d micro-batches before its latest, and pass:"
+                " somebody else wrote in its name, or its checkpoint is an older copy.",
+                *(topic, partition, name, FAR),
+            )
 
 
 def _remembered(seen: pl.DataFrame) -> pl.DataFrame:
@@ -128,7 +158,7 @@ def _remembered(seen: pl.DataFrame) -> pl.DataFrame:
     is_latest = pl.col(MICRO_BATCH) == pl.col(MICRO_BATCH).max().over("writer")
     is_known = (pl.col(SEQ) == 0).any().over("key")
     judged = seen.with_columns(is_latest.alias(LIVE), is_known.alias("known"))
-    passed = judged.filter(pl.col("fresh").fill_null(value=True))
+    passed = judged.filter(pl.col("fresh").fill_null(value=True) & ~pl.col("far"))
     last = last_by(passed, passed["key"])
     changed = last.filter(pl.when(LIVE).then(pl.col(SEQ) > 0).otherwise("known"))
     kept = pl.col(MICRO_BATCH, NUMBER)
