@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 import polars as pl
 import pytest
 
-from tablestream.operators import deduplicate
 from tablestream.operators.deduplicate import FAR, MICRO_BATCH, RECORD_KEY, WRITER, Deduplicate
 from tablestream.operators.operator import Context
 from tablestream.operators.reasons import REPEATED
@@ -167,10 +166,7 @@ HUGE = 10**17
 
 
 @pytest.mark.parametrize("cut", [True, False])
-def test_a_forged_number_hides_no_record_of_the_real_writer(
-    cut: bool, caplog: pytest.LogCaptureFixture
-) -> None:
-    deduplicate._told.clear()
+def test_a_forged_number_hides_no_record_of_the_real_writer(cut: bool) -> None:
     reader, forged = Reader(), Written("one", "x", HUGE, 7)
     before = [Written("one", "a", 3), Written("one", "b", 3)]
     after = [Written("one", "a", mb, n) for mb in range(4, 7) for n in range(2)]
@@ -179,8 +175,6 @@ def test_a_forged_number_hides_no_record_of_the_real_writer(
     assert reader.run([forged]) == []
     assert reader.remembered("one") == {("one", "x", HUGE)}
     assert reader.dropped[REPEATED] == 1
-    (said,) = caplog.records
-    assert "the writer one are more than 10000 micro-batches before its latest" in said.getMessage()
 
 
 def test_a_forged_first_record_of_a_key_of_the_real_writer_is_not_forgotten_by_it() -> None:

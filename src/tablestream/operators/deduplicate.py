@@ -16,8 +16,8 @@ the latest                                                     its number is not
 Numbers may be missing, because a compacted topic lacks records. For each writer and topic partition, only the keys of
 the latest micro-batch are remembered. A record without a known writer passes.
 
-No writer repeats what is further back. Such a record passes, is not remembered, and the log says so: somebody else has
-written a header with a great number in the writer's name, or the writer's checkpoint is an older copy.
+No writer repeats what is further back. Such a record passes, and is not remembered: somebody else has written a header
+with a great number in the writer's name, or the writer's checkpoint is an older copy.
 
 References
 ----------
@@ -26,7 +26,6 @@ References
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -50,9 +49,6 @@ _PLACE = {
 _KEY = (WRITER, RECORD_KEY)
 #: A task that was given up sends for minutes; so many micro-batches take longer.
 FAR = 10_000
-_log = logging.getLogger(__name__)
-_told: set[str] = set()
-_MAX_TOLD = 1000
 
 
 @dataclass(frozen=True)
@@ -108,7 +104,6 @@ class Deduplicate(Operator):
         new = arrived.select(SEQ, *_PLACE).drop_nulls(WRITER)
         stored = trace.lookup(new.select(WRITER_HASH, WRITER).unique())
         seen = _seen(stored, new)
-        _tell(seen)
         repeats = seen.filter(~pl.col("fresh"))[SEQ]
         passed = arrived
         if len(repeats):
@@ -138,19 +133,6 @@ def _seen(stored: pl.DataFrame, new: pl.DataFrame) -> pl.DataFrame:
     return both.with_columns(
         pl.when(arrived).then(later | next_one | far).alias("fresh"), (arrived & far).alias("far")
     )
-
-
-def _tell(seen: pl.DataFrame) -> None:
-    """Name the writers of which records are far behind, each once in a process."""
-    for writer in seen.filter("far")[WRITER].unique().sort():
-        if writer not in _told and len(_told) < _MAX_TOLD:
-            _told.add(writer)
-            topic, partition, name = writer.split("\t") if writer.count("\t") == 2 else ("", "", writer)
-            _log.warning(
-                "%s, partition %s: records of the writer %s are more than %d micro-batches before its latest, and pass:"
-                " somebody else wrote in its name, or its checkpoint is an older copy.",
-                *(topic, partition, name, FAR),
-            )
 
 
 def _remembered(seen: pl.DataFrame) -> pl.DataFrame:
