@@ -86,14 +86,24 @@ def test_a_preimage_that_is_not_the_row_of_the_table_ends_the_query(
         follow()
 
 
-def test_a_change_of_an_unknown_type_ends_the_query(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_change_of_an_unknown_type_or_without_a_time_ends_the_query(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     columns = "id int, n int, _change_type string, _commit_version bigint, _commit_timestamp timestamp"
-    log = ChangeLog(tmp_path / "log", columns)
     said = {"_commit_version": 1, "_commit_timestamp": "2024-02-29T12:00:00"}
-    log.add([{"id": 1, "n": 1, "_change_type": "insert", **said}, {"id": 2, "_change_type": "merge", **said}])
-    table = ts.from_change_feed(log.read(spark, mode="fail"), "id", name="feed")
-    with pytest.raises(StreamingQueryException, match="_change_type: merge _commit_version: 1"):
-        run(table.to(ts.to_memory(f"feed {tmp_path}")), checkpoint=tmp_path / "checkpoint")
+    for name, bad, told in (
+        ("type", {"id": 2, "_change_type": "merge", **said}, "_change_type: merge _commit_version: 1"),
+        (
+            "time",
+            {"id": 1, "_change_type": "delete", "_commit_version": 2},
+            "delete _commit_version: 2 _commit_times",
+        ),
+    ):
+        log = ChangeLog(tmp_path / name, columns)
+        log.add([{"id": 1, "n": 1, "_change_type": "insert", **said}, bad])
+        table = ts.from_change_feed(log.read(spark, mode="fail"), "id", name="feed")
+        with pytest.raises(StreamingQueryException, match=told):
+            run(table.to(ts.to_memory(f"feed {tmp_path}")), checkpoint=tmp_path / f"checkpoint {name}")
 
 
 def test_a_frame_without_the_columns_of_a_feed_is_refused(spark: SparkSession) -> None:
