@@ -68,7 +68,8 @@ def from_change_feed(
     -----
     A feed has no order inside a version. The rows that a version leaves (``insert``, ``update_postimage``) replace
     those that it found (``delete``, ``update_preimage``). If an update changes the key, the row under the old key goes.
-    A version with two rows of one key breaks the key; one of them remains.
+    Two rows with one key end the query with `CaptureError`, where the feed shows them: in one version, or as an
+    ``insert`` of a row whose key is there.
 
     Examples
     --------

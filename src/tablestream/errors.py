@@ -13,6 +13,7 @@
     │   ├── NondeterministicError                                 an expression whose result cannot be retracted
     │   ├── SessionSettingError                                   the session lacks what a stateful plan needs
     │   ├── MixedPlanError                                        outputs that cannot run as one plan
+    │   ├── TargetError                                           what is in a target does not fit the checkpoint
     │   └── UnsupportedTypeError                                  a column whose type is not supported
     ├── StateError                          PySparkRuntimeError   the checkpoint does not fit the plan or version
     │   ├── PlanChangedError                                      the plan is not the one that made the state
@@ -164,6 +165,12 @@ class MixedPlanError(PlanError):
     """The outputs cannot run as one plan."""
 
     code = "TABLESTREAM_MIXED_PLAN"
+
+
+class TargetError(PlanError):
+    """What is in the target of an output belongs to another query, or to another point of the query's history."""
+
+    code = "TABLESTREAM_TARGET"
 
 
 class UnsupportedTypeError(PlanError):

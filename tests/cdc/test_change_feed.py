@@ -35,13 +35,15 @@ class Feed:
         self.rows: Rows = {}
         self.checks = checks
 
-    def run(self, changes: list[Change]) -> list[tuple[int, int | None]]:
+    def run(self, changes: list[Change], *, inserts: bool = False) -> list[tuple[int, int | None]]:
         """Process a micro-batch; return the changes of the table."""
         ordered = sorted(changes)
         if self.checks:
             preimages = [(version, -1, key, value) for version, rank, key, value in changes if rank == 0]
             ordered = sorted([*changes, *preimages])
         messages = [self._message(number, *one) for number, one in enumerate(ordered, start=1)]
+        for one in messages if inserts else ():
+            one[CAPTURE] |= {"number": 0} if one[LIVE] else {}  # type: ignore[operator]
         capture = {SEQ: pl.Int64(), STEP: pl.Int64(), **TABLE.inputs[0]}
         control = {SEQ: pl.Int64(), STEP: pl.Int64(), **TABLE.inputs[1]}
         inputs = [pl.DataFrame(messages, schema=capture), pl.DataFrame(schema=control)]
@@ -194,6 +196,33 @@ def test_the_preimages_of_a_version_that_comes_again_are_not_checked() -> None:
     feed = Feed(checks=True)
     feed.run([(1, 1, 7, 70), (2, 0, 7, 70), (2, 1, 7, 71), (3, 0, 7, 71)])
     assert feed.run([(2, 0, 7, 70), (2, 1, 7, 71)]) == []
+
+
+@pytest.mark.parametrize(
+    "runs",
+    [
+        [[(1, 1, 7, 70), (1, 1, 7, 71)]],
+        [[(1, 1, 7, 70), (2, 1, 7, 71)]],
+        [[(1, 1, 7, 70)], [(2, 1, 7, 70)]],
+        [[(1, 1, 7, 70), (1, 1, 8, 70)], [(2, 0, 7, 70), (2, 0, 7, 71)]],
+    ],
+)
+def test_two_rows_with_one_key_end_the_query(runs: list[list[Change]]) -> None:
+    """In one version or in two, also with equal values. A delete of one of them would delete the key."""
+    feed, *before, last = Feed(), *runs
+    for changes in before:
+        feed.run(changes, inserts=True)
+    with pytest.raises(CaptureError, match="several rows with the key 7 in version"):
+        feed.run(last, inserts=True)
+
+
+def test_an_insert_is_no_second_row_where_the_first_went_or_the_version_comes_again() -> None:
+    feed = Feed()
+    feed.run([(1, 1, 7, 70)], inserts=True)
+    assert feed.run([(1, 1, 7, 70)], inserts=True) == []
+    feed.run([(2, 0, 7, 70), (2, 1, 7, 71)], inserts=True)
+    feed.run([(3, 0, 7, 71), (4, 1, 7, 72)], inserts=True)
+    assert feed.rows == {7: 72}
 
 
 _TABLES = st.dictionaries(st.integers(0, 4), st.integers(0, 2))

@@ -8,14 +8,16 @@ from shutil import rmtree
 from typing import TYPE_CHECKING
 
 import pytest
-from pyspark.errors import AnalysisException, StreamingQueryException
+from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 import tablestream as ts
 from tablestream.connectors.delta import TXN_APP_ID, TXN_VERSION, DeltaMode, DeltaSink, to_delta
+from tablestream.connectors.delta_marks import DeltaMark, last_mark
+from tablestream.connectors.marks import Moment
 from tablestream.connectors.sink import CHANGE_COLUMNS
-from tablestream.errors import ArgumentError, PlanError, SessionSettingError
+from tablestream.errors import ArgumentError, PlanError, SessionSettingError, TargetError
 from tests.connectors.changes import KEY, changes
 from tests.spark.change_logs import ChangeLog, run
 
@@ -95,11 +97,12 @@ def test_an_output_that_is_renamed_before_a_replay_writes_nothing_twice(
     assert log.read().count() == 1
 
 
-def test_empty_micro_batch_makes_the_table_and_then_commits_nothing(table: Target) -> None:
+def test_empty_micro_batch_makes_the_table_and_then_commits_only_its_mark(table: Target) -> None:
     table.write(changes(table.spark, 0), 0)
     assert table.read().columns == ["k1", "k.2", "v"]
     table.write(changes(table.spark, 1), 1)
-    assert table.commits() == 1
+    assert (table.commits(), table.rows()) == (2, [])
+    assert last_mark(table.spark, table.sink.path, "q") == DeltaMark("q", 1, "", "tablestream/q")
 
 
 def test_before_images_are_passed_over(table: Target) -> None:
@@ -124,8 +127,11 @@ def test_table_made_by_the_user_keeps_its_other_columns(table: Target) -> None:
 
 def test_table_without_a_column_is_refused(table: Target) -> None:
     table.spark.createDataFrame([], "k1 INT, `k.2` STRING").write.format("delta").save(table.sink.path)
-    with pytest.raises(PlanError, match="no column 'v'"):
+    with pytest.raises(PlanError, match="no column 'v'") as refused:
         table.write(changes(table.spark, 0, (1, "a", "x")), 0)
+    table.spark.sql(refused.value.hint.partition("or: ")[2])
+    table.write(changes(table.spark, 0, (1, "a", "x")), 0)
+    assert table.rows() == [(1, "a", "x")]
 
 
 #: The columns of `logged`, and a column of a table that does not hold all values.
@@ -254,9 +260,36 @@ def test_a_query_whose_table_is_deleted_ends(delta_spark: SparkSession, tmp_path
     sink = to_delta(tmp_path / "out")
     run(logged(delta_spark, tmp_path).to(sink), checkpoint=tmp_path / "checkpoint", shards=1)
     rmtree(tmp_path / "out")
-    with pytest.raises(StreamingQueryException, match=r"TABLESTREAM_PLAN.*is not there any more"):
+    with pytest.raises(TargetError, match="has nothing of this query, whose micro-batches 0 to 1 are done"):
         run(logged(delta_spark, tmp_path, 3).to(sink), checkpoint=tmp_path / "checkpoint", shards=1)
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("mode", ["table", "changes"])
+def test_a_table_of_an_older_version_goes_on(
+    delta_spark: SparkSession, tmp_path: Path, mode: DeltaMode
+) -> None:
+    """Its marks are Delta's alone. A repeated micro-batch is passed over, and a checkpoint that is older is refused."""
+    older = changes(delta_spark, 4, (1, "a", "x"))
+    rows = older.drop(*(CHANGE_COLUMNS if mode == "table" else ()))
+    writer = rows.write.format("delta").option("txnAppId", "tablestream/q").option("txnVersion", 4)
+    writer.save(str(tmp_path / "out"))
+    sink, none = to_delta(tmp_path / "out", mode=mode).keyed_by(KEY), StructType()
+    for moment in (Moment(3, "q", "p3", "p2"), Moment(4, "q", "", "p3")):
+        with pytest.raises(TargetError, match="has the micro-batches up to 4"):
+            sink.at(moment).settle(delta_spark, none, lambda: older)
+    with pytest.raises(TargetError, match="has rows that are not this query's"):
+        sink.at(Moment(4, "other", "p4", "p3")).settle(delta_spark, none, lambda: older)
+    repeated, following = Moment(4, "q", "p4", "p3"), Moment(5, "q", "p5", "p4")
+    sink.at(repeated).settle(delta_spark, none, lambda: older)
+    sink.at(repeated).write(older, 4, "q", "out")
+    sink.at(following).write(changes(delta_spark, 5, (2, "b", "y")), 5, "q", "out")
+    sink.at(following).write(changes(delta_spark, 5, (2, "b", "y")), 5, "q", "out")
+    assert sorted(row.k1 for row in delta_spark.read.format("delta").load(sink.path).collect()) == [1, 2]
+    with pytest.raises(TargetError, match="has another micro-batch 5"):
+        sink.at(Moment(6, "q", "p6", "copied")).settle(delta_spark, none, lambda: older)
+    delta_spark.sql(f"RESTORE TABLE delta.`{sink.path}` TO VERSION AS OF 0")
+    assert last_mark(delta_spark, sink.path, "q") is None
 
 
 def test_delta_itself_refuses_a_log_of_another_type(delta_spark: SparkSession, tmp_path: Path) -> None:
@@ -395,9 +428,9 @@ def test_the_setting_for_the_tasks_that_list_files_is_that_of_shuffles(
     seen = []
     append = DeltaSink._append
 
-    def spy(self: DeltaSink, rows: DataFrame, app_id: str, version: int, *, creates: bool) -> None:
+    def spy(self: DeltaSink, rows: DataFrame, said: DeltaMark, *, creates: bool = False) -> None:
         seen.append(session.conf.get(listing))
-        append(self, rows, app_id, version, creates=creates)
+        append(self, rows, said, creates=creates)
 
     monkeypatch.setattr(DeltaSink, "_append", spy)
     table = Target(session, to_delta(tmp_path / "table"))
@@ -410,5 +443,9 @@ def test_session_without_delta_is_refused(delta_spark: SparkSession) -> None:
     to_delta("out").check(delta_spark, ())
     other = delta_spark.newSession()
     other.conf.set("spark.sql.catalog.spark_catalog", "another")
-    with pytest.raises(SessionSettingError, match="spark_catalog"):
+    with pytest.raises(
+        SessionSettingError, match=r"spark\.sql\.catalog\.spark_catalog is not set"
+    ) as refused:
         to_delta("out").check(other, ())
+    for setting in ("spark.sql.extensions", "spark.sql.catalog.spark_catalog"):
+        assert f'\n    .config("{setting}", "' in refused.value.hint

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 import duckdb
 import pytest
 from pyspark.sql import functions as F
-from pyspark.sql.types import TimestampType
+from pyspark.sql.types import StructType, TimestampType
 
 from tablestream import start, table
 from tablestream.connectors import files as module
 from tablestream.connectors.files import OWNER, from_files, json_options, to_files
+from tablestream.connectors.marks import Moment
 from tablestream.errors import ArgumentError, PlanError, ReservedNameError
 from tests.connectors.changes import START, changes
 
@@ -195,14 +196,16 @@ def test_log_of_another_query_is_not_mixed_in(
 def test_the_owner_of_a_log_is_known_before_the_query_starts(
     spark: SparkSession, tmp_path: Path, mark: str
 ) -> None:
-    sink = to_files(tmp_path / "log")
-    sink.check_owner(spark, None)
+    def settle(query_id: str) -> None:
+        to_files(tmp_path / "log").at(Moment(0, query_id)).settle(spark, StructType(), lambda: spark.range(0))
+
+    settle("")
     (tmp_path / "log" / OWNER).mkdir(parents=True)
     (tmp_path / "log" / OWNER / "part-0.txt").write_text(f"{mark}\n")
-    sink.check_owner(spark, "query")
-    for other in (None, "another"):
+    settle("query")
+    for other in ("", "another"):
         with pytest.raises(PlanError, match=r"another query \(query\)"):
-            sink.check_owner(spark, other)
+            settle(other)
 
 
 def test_options_are_sparks(spark: SparkSession, tmp_path: Path) -> None:

@@ -33,6 +33,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 import tablestream as ts
+from tablestream.connectors.marks import Moment
 from tablestream.spark import runner
 from tablestream.spark.outputs import write_outputs
 from tablestream.spark.processor import RoundProcessor
@@ -124,9 +125,10 @@ def record_driver(how: str, file: Path, checkpoint: Path) -> Callable[[], None]:
                 seen.add(number)
                 note(file, Event(COMMITTED, number))
 
-    def write(micro_batch: Any, number: int, outputs: Any, **given: Any) -> None:
+    def write(micro_batch: Any, moment: Moment, outputs: Any, **given: Any) -> None:
         commits()
-        write_outputs(micro_batch, number, outputs, **given)
+        number = moment.number
+        write_outputs(micro_batch, moment, outputs, **given)
         note(file, Event(WRITTEN, number))
         if number == DYING and not (died := file.with_suffix(".died")).exists():
             died.touch()

@@ -11,9 +11,11 @@ from collections import defaultdict
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from pyspark.sql import functions as F
 
 import tablestream as ts
+from tablestream.errors import TargetError
 from tests.faults.victim import ORDERS, write_logs
 from tests.spark.change_logs import START, ChangeLog, run
 from tests.spark.test_restarts import forget_last_commit
@@ -21,9 +23,9 @@ from tests.spark.test_restarts import forget_last_commit
 if TYPE_CHECKING:
     from pathlib import Path
 
-    import pytest
     from pyspark.sql import SparkSession
 
+    from tablestream.connectors.marks import OnMismatch
     from tablestream.spark.runner import OutputRequest
     from tests.postgres.database import Database
 
@@ -41,10 +43,10 @@ def amounts(spark: SparkSession, directory: Path) -> ts.Table:
     return orders.group_by("customer").agg(n=ts.functions.count(), amount=ts.functions.sum("amount"))
 
 
-def work_off(spark: SparkSession, directory: Path, conninfo: str) -> None:
+def work_off(spark: SparkSession, directory: Path, conninfo: str, on_mismatch: OnMismatch = "refuse") -> None:
     """Run the query until all is worked off."""
     table = amounts(spark, directory)
-    small, large = (ts.to_postgres(name, conninfo, create=True) for name in TABLES)
+    small, large = (ts.to_postgres(name, conninfo, create=True, on_mismatch=on_mismatch) for name in TABLES)
     wanted: list[OutputRequest] = [table.to(small), table.to(replace(large, inline_bytes=0), name="large")]
     run(*wanted, checkpoint=directory / "checkpoint", shards=2)
 
@@ -94,9 +96,12 @@ def test_a_table_is_the_state_of_its_output(spark: SparkSession, database: Datab
     assert {row[2] for row in database.rows("TABLE tablestream_marks")} == {MICRO_BATCHES}
 
     (tmp_path / "checkpoint").rename(tmp_path / "old")
-    work_off(spark, tmp_path, database.conninfo)
+    database.run("INSERT INTO small VALUES ('of another plan', 1, 1)")
+    with pytest.raises(TargetError, match=r"public\.small has rows that are not this query's"):
+        work_off(spark, tmp_path, database.conninfo)
+    work_off(spark, tmp_path, database.conninfo, "rebuild")
     assert contents(database) == [expected(tmp_path)] * 2
-    assert len(database.rows("TABLE tablestream_marks")) == 4
+    assert len(database.rows("TABLE tablestream_marks")) == 2
 
 
 def test_alone_every_change_and_images_before_it_do_as_well(

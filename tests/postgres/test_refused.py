@@ -11,6 +11,8 @@ import pytest
 from pyspark.sql import types as T
 
 import tablestream as ts
+from tablestream.connectors.marks import Mark
+from tablestream.connectors.postgres_marks import Marks
 from tablestream.connectors.postgres_sql import TableName
 from tablestream.connectors.postgres_table import described, missing
 from tablestream.errors import ArgumentError, DatabaseError, PlanError
@@ -149,8 +151,10 @@ def test_names_are_taken_as_they_are(database: Database) -> None:
     merged = statements.delete(stage, repeated=True), statements.upsert(stage, repeated=True)
     database.run(statements.create_stage("s"), *merged)
     with psycopg.connect(database.conninfo) as connection:
-        marked = [connection.execute(statements.mark(), ("q", "%", n)).fetchone() for n in (1, 1, 2, 0)]
-    assert marked == [(1,), None, (1,), None]
+        marks = Marks(connection, statements, "q")
+        assert (marks.look(), marks.lock()) == (None, None)
+        marks.set(Mark(1, "p"), whole=True)
+        assert (marks.look(), marks.lock()) == (Mark(1, "p"), Mark(1, "p"))
 
 
 def test_a_server_that_has_no_unique_key_over_nulls_creates_no_such_table() -> None:

@@ -13,6 +13,8 @@ from pyspark.sql import types as T
 
 import tablestream as ts
 from tablestream.connectors import postgres as module
+from tablestream.connectors.marks import Mark
+from tablestream.connectors.postgres_marks import Marks
 from tablestream.connectors.postgres_server import Server
 from tablestream.connectors.postgres_staging import Task, staged
 from tablestream.errors import DatabaseError, RecordEncodingError
@@ -26,7 +28,6 @@ SCHEMA = pa.schema(
     [("c0", pa.int64()), ("c1", pa.string()), ("gone", pa.bool_()), ("at", pa.timestamp("us", "UTC")),
      ("n", pa.int64())]
 )  # fmt: skip
-MARK = ("q", '"public"."t"', 0)
 
 
 def batch(*rows: tuple[int, str | None]) -> pa.RecordBatch:
@@ -35,11 +36,12 @@ def batch(*rows: tuple[int, str | None]) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist(full, SCHEMA)
 
 
-def task(database: Database, inline_bytes: int = 0) -> Task:
+def task(database: Database, inline_bytes: int = 0, soft_delete: str | None = None) -> Task:
     """The task of a table that is there."""
     database.run("CREATE TABLE IF NOT EXISTS t (id bigint PRIMARY KEY, name text)")
     key, value = T.StructType().add("id", T.LongType()), T.StructType().add("name", T.StringType())
-    sink = ts.to_postgres("t", database.conninfo).keyed_by(["id"]).shaped(key, value, records=False)
+    sink = ts.to_postgres("t", database.conninfo, soft_delete=soft_delete).keyed_by(["id"])
+    sink = sink.shaped(key, value, records=False)
     assert sink.statements is not None
     database.run(sink.statements.create_marks())
     return Task(sink.server, sink.statements, sink.statements.stage_prefix("q"), inline_bytes)
@@ -50,10 +52,16 @@ def results(batches: Iterable[pa.RecordBatch], what: Task) -> list[Row]:
     return [Row(**row) for part in staged(batches, what) for row in part.to_pylist()]
 
 
-def merge(what: Task, parts: list[Row], mark: tuple[str, str, int] = MARK) -> None:
-    """What the driver does."""
+def merge(what: Task, parts: list[Row], number: int = 0) -> None:
+    """What the driver does with the parts of a micro-batch."""
     with what.server.transaction("test") as connection:
-        module._merge(connection, what, parts, mark)
+        marks = Marks(connection, what.statements, "q")
+        found = marks.lock()
+        if found is not None and found.micro_batch >= number:
+            module._drop(connection, what.statements, {part.stage for part in parts if part.stage})
+            return
+        module._merge(connection, what, parts, whole=False)
+        marks.set(Mark(number), whole=False)
 
 
 def test_up_to_a_limit_the_text_goes_to_the_driver(database: Database) -> None:
@@ -112,11 +120,11 @@ def test_a_task_that_fails_leaves_no_table(database: Database) -> None:
 def test_an_old_driver_does_not_drop_what_a_newer_one_has_staged(database: Database) -> None:
     what = task(database)
     old = results([batch((1, "old"))], what)
-    merge(what, results([batch((1, "newer"))], what), ("q", '"public"."t"', 1))
+    merge(what, results([batch((1, "newer"))], what), 1)
     newest = results([batch((1, "newest"))], what)
     merge(what, old)
     assert database.stages() == [newest[0].stage]
-    merge(what, newest, ("q", '"public"."t"', 2))
+    merge(what, newest, 2)
     assert database.rows("TABLE t") == [(1, "newest")]
 
 
@@ -190,10 +198,10 @@ def test_a_row_takes_the_unique_value_of_one_that_another_part_deletes(
     """The deletes of all parts come before the upserts of all parts, of staged ones and of those by the driver."""
     what = task(database)
     database.run("ALTER TABLE t ADD UNIQUE (name)")
-    merge(what, results([batch((2, "x@y"))], what), ("q", "t", 0))
+    merge(what, results([batch((2, "x@y"))], what), 0)
     small = replace(what, inline_bytes=1 << 17) if inline else what
     parts = [*results([batch((1, "x@y"))], what), *results([batch((2, None))], small)]
-    merge(what, parts, ("q", "t", 1))
+    merge(what, parts, 1)
     assert database.rows("TABLE t") == [(1, "x@y")]
 
 
@@ -203,11 +211,33 @@ def test_rows_that_swap_a_unique_value_need_a_deferrable_constraint(
 ) -> None:
     what = task(database)
     database.run(f"ALTER TABLE t ADD UNIQUE (name) {'DEFERRABLE INITIALLY DEFERRED' if deferrable else ''}")
-    merge(what, results([batch((1, "x"), (2, "y"))], what), ("q", "t", 0))
+    merge(what, results([batch((1, "x"), (2, "y"))], what), 0)
     parts = results([batch((1, "y"), (2, "x"))], what)
     if deferrable:
-        merge(what, parts, ("q", "t", 1))
+        merge(what, parts, 1)
         assert database.rows("SELECT * FROM t ORDER BY 1") == [(1, "y"), (2, "x")]
     else:
         with pytest.raises(DatabaseError, match="SQLSTATE 23505"):
-            merge(what, parts, ("q", "t", 1))
+            merge(what, parts, 1)
+
+
+@pytest.mark.parametrize("soft_delete", [None, "gone"])
+def test_a_table_that_is_brought_over_whole_has_no_other_rows(
+    database: Database, soft_delete: str | None
+) -> None:
+    """By way of the driver and by staging tables alike; columns of its own stay in the rows that stay."""
+    database.run("CREATE TABLE t (id bigint PRIMARY KEY, name text, gone boolean, own int)")
+    gone = soft_delete is not None
+    database.run(f"INSERT INTO t VALUES (1, 'a', false, 7), (2, 'other', false, 8), (3, 'b', {gone}, 9)")
+    what = task(database, 1000, soft_delete=soft_delete)
+    parts = results([batch((1, "kept"), (5, None))], replace(what, inline_bytes=0))
+    parts += results([batch((3, "back"))], what)
+    assert [bool(part.stage) for part in parts] == [True, False]
+    with what.server.transaction("test") as connection:
+        module._merge(connection, what, parts, whole=True)
+    alive = "SELECT id, name, own FROM t WHERE gone IS NOT TRUE"
+    assert database.rows(alive) == [(1, "kept", 7), (3, "back", 9)]
+    assert len(database.rows("TABLE t")) == (2 if soft_delete is None else 3)
+    with what.server.transaction("test") as connection:
+        module._merge(connection, what, [], whole=True)
+    assert database.rows(alive) == []

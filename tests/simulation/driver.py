@@ -9,14 +9,17 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import polars as pl
 
+from tablestream.connectors.marks import Moment
 from tablestream.errors import DamagedStateError
 from tablestream.planner.physical_plan import Align
 from tablestream.runtime.rounds import Round
 from tablestream.spark.outputs import Output as WrittenOutput
 from tablestream.spark.outputs import write_outputs
+from tablestream.spark.reports import Reports
 from tablestream.state.births import Births, NewShard, decode, encode
 from tests.plans.comparing import sources_of
 from tests.plans.engine import Engine, Hasher, Inbox, Output, Step, stable_hash
@@ -24,12 +27,13 @@ from tests.simulation.cluster import Cluster
 from tests.simulation.happened import DriverDied, Happened, SimulationError
 from tests.simulation.order import COMMITTED, STARTS, WRITES, WRITTEN, Event
 from tests.simulation.restart import made_older, refuse
+from tests.simulation.restores import Backup, restore, settled
 from tests.simulation.setup import Setup
 from tests.simulation.sink import Frame, MarkingSink, SinkFailed
 from tests.simulation.store import Place
 from tests.simulation.tuning import tuned
 from tests.simulation.variants import Variant, variants
-from tests.simulation.world import REFUSALS, RESTARTS, Fault, Kind, Tuning, World
+from tests.simulation.world import REFUSALS, RESTARTS, RESTORES, Fault, Kind, Tuning, World
 
 #: Where in a micro-batch the query ends if something is different when it starts again, by `Fault.turn`.
 ENDS = {"before the micro-batch": 0, "after the rounds": 1, "after the sinks": 2}
@@ -101,7 +105,7 @@ class Driver:
     Attributes
     ----------
     offsets
-        The offset log: for each micro-batch where its records begin.
+        The offset log: for each micro-batch where its records begin, and the how manieth it is that was planned.
     births
         The list of births, as the checkpoint has it.
     commits
@@ -114,18 +118,24 @@ class Driver:
         By target, which variant of the plan each micro-batch in the sink comes from.
     tunings
         All that the query was ever started with.
+    planned
+        How many micro-batches were planned.
+    backups
+        A backup of the checkpoint after each micro-batch.
     """
 
     world: World
     directory: Path
     happened: Happened
-    offsets: list[int] = field(default_factory=list)
+    offsets: list[tuple[int, int]] = field(default_factory=list)
     births: list[str] = field(default_factory=list)
     commits: list[Committed] = field(default_factory=list)
     plan: str = ""
     sinks: dict[str, MarkingSink] = field(default_factory=dict)
     written: dict[str, dict[int, int]] = field(default_factory=dict)
     tunings: set[Tuning] = field(default_factory=set)
+    planned: int = 0
+    backups: list[Backup] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         """Start the query."""
@@ -175,8 +185,20 @@ class Driver:
         engine.plan.check_same(self.plan)
         self.happened.order.append(Event(STARTS))
         for target in self.variant.targets:
-            self.sinks.setdefault(target, MarkingSink(target, partial(self._sink_fails, target)))
+            sink = self.sinks.setdefault(target, MarkingSink(target, partial(self._sink_fails, target)))
+            settled(self, sink)
         return engine
+
+    def moment(self, number: int) -> Moment:
+        """A micro-batch, with what the offset log proves."""
+        proofs = {at: f"planned as {when}" for at, (_, when) in enumerate(self.offsets)}
+        return Moment(number, "query", proofs.get(number, ""), proofs.get(number - 1, ""))
+
+    @property
+    def backup(self) -> Backup:
+        """What a backup of the checkpoint has now."""
+        versions = {place: dict(known) for place, known in self.cluster.state.versions.items()}
+        return Backup(list(self.offsets), list(self.births), list(self.commits), versions)
 
     def engine_of(
         self, outputs: Sequence[Output], compat: bool, shards: int, align: Align | None
@@ -191,6 +213,8 @@ class Driver:
     def _restart(self) -> None:
         number = len(self.commits)
         self.happened.note(f"restart at micro-batch {number}")
+        for fault in self.happened.take(RESTORES, number):
+            restore(self, fault)
         for fault in self.happened.take(RESTARTS, number):
             if fault.kind in REFUSALS:
                 refuse(self, fault)
@@ -213,15 +237,16 @@ class Driver:
 
     def _ends(self, number: int, turn: int) -> None:
         """Let the query end where something is different when it starts again."""
-        if self.happened.expects(RESTARTS, number, turn):
+        if self.happened.expects((*RESTARTS, *RESTORES), number, turn):
             raise DriverDied
 
     def begin(self, engine: SimulatedEngine, number: int) -> list[list[Step]]:
         """Begin a micro-batch, and compute its changes."""
         if number == len(self.offsets):
-            self.offsets.append(sum(map(len, self.world.micro_batches[:number])))
+            self.planned += 1
+            self.offsets.append((sum(map(len, self.world.micro_batches[:number])), self.planned))
         _die(self.cluster, Kind.DIES_AFTER_OFFSETS, "")
-        engine.position, engine.dropped, engine.new = self.offsets[number], Counter(), []
+        engine.position, engine.dropped, engine.new = self.offsets[number][0], Counter(), []
         sources = sources_of([output.node for output in engine.outputs])
         return engine.steps(self.world.records(sources, number), self.world.times_us[number])
 
@@ -238,6 +263,7 @@ class Driver:
         _die(self.cluster, Kind.DIES_BEFORE_COMMIT, "")
         self.cluster.commit()
         self.commits.append(Committed(self.engine.dropped, self.engine.measures, self.setup.variant))
+        self.backups.append(self.backup)
         self.happened.order.append(Event(COMMITTED, number))
         _die(self.cluster, Kind.DIES_AFTER_COMMIT, "")
 
@@ -248,13 +274,14 @@ class Driver:
             if number not in self.sinks[target].marks:
                 self.written.setdefault(target, {})[number] = self.setup.variant
             name: Any = f"{self.variant.name}: {target}"
-            outputs.append(WrittenOutput(name, self.sinks[target]))  # type: ignore[arg-type]
+            outputs.append(WrittenOutput(name, self.sinks[target]))
         watch: Any = self
-        write_outputs(frame, number, outputs, query_id="query", split=_output, watch=watch)  # type: ignore[arg-type]
+        with mock.patch.object(Reports, "of", _reported):
+            write_outputs(frame, self.moment(number), outputs, split=_output, watch=watch)  # type: ignore[arg-type]
 
-    def compute(self, micro_batch: Frame, number: int, query_id: str) -> None:
-        """Do what `ShardWatch.compute` does, with reports that are not packed."""
-        micro_batch.count()
+    def look(self, spark: object, number: int, query_id: str, ports: list[int]) -> None:
+        """Do what `ShardWatch.look` does, with reports that are not packed."""
+        del spark, ports
         births = Births.of(map(decode, self.births), query_id)
         births.check(number, self.engine.new, {})
         record = births.record(number, self.engine.new)
@@ -272,6 +299,12 @@ class Driver:
         """The last version of every shard that has one."""
         version, state = len(self.commits), self.cluster.state
         return {place: state.at(place, version) for place in sorted(state.versions)}
+
+
+def _reported(micro_batch: Frame) -> Reports:
+    """Compute a micro-batch, without the reports of its tasks: the engine has them."""
+    micro_batch.count()
+    return Reports([], [])
 
 
 def _output(frame: Any, number: int) -> Any:

@@ -16,6 +16,7 @@ fails M R T A       the same
 writes M            M is the first that is not committed; every task that began in this run has ended
 written M           the sinks are written in this run
 committed M         the sinks were written in this run
+restored M          M is committed or the first that is not: a backup is back, in which M is the first that is not
 ==================  ==============================================================================================
 
 A task has ended when one of its attempts has. If another one begins after that, its end counts, or that of one that
@@ -29,7 +30,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 STARTS, BEGINS, ENDS, FAILS = "starts", "begins", "ends", "fails"
-WRITES, WRITTEN, COMMITTED = "writes", "written", "committed"
+WRITES, WRITTEN, COMMITTED, RESTORED = "writes", "written", "committed", "restored"
 
 
 class Event(NamedTuple):
@@ -83,11 +84,20 @@ class Rules:
             self.runs += 1
             self._forget()
             return True
+        if event.what == RESTORED:
+            return self._restored(event)
         if event.what in {ENDS, FAILS}:
             return self._ends(event)
         if event.micro_batch != self.committed or not self.runs:
             return False
         return self._begins(event) if event.what == BEGINS else self._writes(event)
+
+    def _restored(self, event: Event) -> bool:
+        """Go on from a backup."""
+        is_known = event.micro_batch <= self.committed
+        self.committed, self.runs = event.micro_batch, self.runs + 1
+        self._forget()
+        return is_known
 
     def _begins(self, event: Event) -> bool:
         """Whether an attempt may begin now."""

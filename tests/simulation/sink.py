@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from tablestream.connectors.marks import Found, Mark, Moment, OnMismatch, Verdict, judged
 from tests.plans.engine import Step
 from tests.simulation.world import Kind
 
@@ -19,6 +20,7 @@ class Frame:
     """What `foreachBatch` passes: the changes of all outputs."""
 
     outputs: Sequence[Sequence[Step]]
+    sparkSession: None = None  # noqa: N815 - Spark's name
 
     def persist(self, level: object) -> Frame:
         """Do nothing: the changes are here."""
@@ -35,7 +37,7 @@ class Frame:
 
 @dataclass(eq=False)
 class MarkingSink:
-    """Writes change by change, and then a mark. Readers see what is marked.
+    """A log that writes change by change, and then a mark. Readers see what is marked.
 
     Attributes
     ----------
@@ -43,6 +45,10 @@ class MarkingSink:
         Called after each change, before the mark and after it, with the number of the micro-batch; may raise.
     data, marks
         What is stored, and which micro-batches are complete.
+    last, history
+        The last mark, with its proof, and all of them.
+    on_mismatch, moment
+        See `tablestream.connectors.marks`.
     """
 
     target: str
@@ -51,12 +57,51 @@ class MarkingSink:
     needs_final: bool = False
     data: dict[int, list[Step]] = field(default_factory=dict)
     marks: set[int] = field(default_factory=set)
+    last: Mark | None = None
+    history: list[Mark] = field(default_factory=list)
+    on_mismatch: OnMismatch = "refuse"
+    moment: Moment | None = None
+
+    def at(self, moment: Moment) -> MarkingSink:
+        """See `tablestream.connectors.marks.MarkedSink`. It stays the same object: there is one target."""
+        self.moment = moment
+        return self
+
+    def settle(self, spark: Any, columns: Any, stored: Any) -> None:
+        """See `tablestream.connectors.marks.MarkedSink`: what the checkpoint lacks is taken back."""
+        del spark, columns, stored
+        moment = self.moment
+        assert moment is not None
+        verdict = judged(self._found, moment.number, moment, self.on_mismatch, starting=True)
+        if verdict is Verdict.SETTLE:
+            self.go_back(moment.number)
+            self.last = Mark(moment.number - 1, moment.before)
+
+    def go_back(self, number: int) -> None:
+        """Forget the micro-batches from a number on."""
+        self.marks = {one for one in self.marks if one < number}
+        self.history = [one for one in self.history if one.micro_batch < number]
+
+    @property
+    def _found(self) -> Found:
+        return Found(self.target, self.last, is_empty=not self.marks, follows=False)
+
+    def keyed_by(self, names: Sequence[str]) -> MarkingSink:
+        """See `tablestream.connectors.sink.Sink`."""
+        del names
+        return self
+
+    def check(self, spark: Any, columns: Sequence[str]) -> None:
+        """See `tablestream.connectors.sink.Sink`."""
 
     def write(self, changes: Any, micro_batch_id: int, query_id: str, output_name: str) -> None:
         """See `tablestream.connectors.sink.Sink`."""
         del query_id, output_name
-        if micro_batch_id in self.marks:
+        verdict = judged(self._found, micro_batch_id, self.moment, self.on_mismatch)
+        if verdict is Verdict.DONE:
             return
+        if verdict is Verdict.SETTLE:
+            self.go_back(0)
         self.put(changes, micro_batch_id)
         self.fails(micro_batch_id, Kind.SINK_FAILS_BEFORE_MARK)
         self.mark(micro_batch_id)
@@ -71,7 +116,10 @@ class MarkingSink:
 
     def mark(self, micro_batch_id: int) -> None:
         """Mark a micro-batch as complete."""
+        assert self.moment is not None
         self.marks.add(micro_batch_id)
+        self.last = Mark(micro_batch_id, self.moment.proof)
+        self.history.append(self.last)
 
     def read(self) -> dict[int, list[Step]]:
         """Return the complete micro-batches."""

@@ -54,6 +54,9 @@ class Kind(StrEnum):
     OTHER_SIZES = "restart with other sizes"
     OTHER_OUTPUTS = "restart with other outputs"
     OLDER_CHECKPOINT = "restart on an older version's checkpoint"
+    CHECKPOINT_RESTORED = "an older checkpoint is restored"
+    TARGETS_RESTORED = "older targets are restored"
+    BOTH_RESTORED = "checkpoint and targets are restored, each to a moment of its own"
     REFUSED_SHARDS = "another number of shards is refused"
     REFUSED_PLAN = "another plan is refused"
     REFUSED_FORMAT = "another format of the state is refused"
@@ -69,10 +72,12 @@ CHANGES = (
 )
 #: With what a start is refused; the next one is as before.
 REFUSALS = (Kind.REFUSED_SHARDS, Kind.REFUSED_PLAN, Kind.REFUSED_FORMAT)
+#: What is brought back from a backup while the query is stopped.
+RESTORES = (Kind.CHECKPOINT_RESTORED, Kind.TARGETS_RESTORED, Kind.BOTH_RESTORED)
 #: What happens at a restart.
 RESTARTS = (*CHANGES, *REFUSALS)
-#: What happens at any time. Lost outputs came later, and have a source of chance of their own.
-FAULTS = tuple(kind for kind in Kind if kind not in {*RESTARTS, Kind.OUTPUT_LOST})
+#: What happens at any time. Lost outputs and restores came later, and have sources of chance of their own.
+FAULTS = tuple(kind for kind in Kind if kind not in {*RESTARTS, *RESTORES, Kind.OUTPUT_LOST})
 
 
 class Tuning(StrEnum):
@@ -191,7 +196,9 @@ def make_world(
     shards = rng.choice((1, 1, 1, 2, 2, 4))
     cut = _input(rng, case, count)
     kinds = [kind] if kind is not None else _some(rng, FAULTS, most=8)
-    later = () if kind is not None else (*_restarts(seed, cut), *_lost_outputs(seed, cut))
+    later = (
+        () if kind is not None else (*_restarts(seed, cut), *_lost_outputs(seed, cut), *_restores(seed, cut))
+    )
     return World(
         seed=seed,
         plan=plan,
@@ -225,6 +232,14 @@ def _lost_outputs(seed: int, micro_batches: tuple[tuple[Entry, ...], ...]) -> tu
     if rng.random() < 0.5:
         return ()
     return _faults(rng, [Kind.OUTPUT_LOST], micro_batches, rng.randint(1, 3))
+
+
+def _restores(seed: int, micro_batches: tuple[tuple[Entry, ...], ...]) -> tuple[Fault, ...]:
+    """Let backups be restored in a third of the worlds; see `_restarts` for their chance."""
+    rng = random.Random(f"{seed} restores")
+    if rng.random() < 2 / 3:
+        return ()
+    return _faults(rng, list(RESTORES), micro_batches, rng.randint(1, 3))
 
 
 def _some(rng: random.Random, kinds: Sequence[Kind], most: int) -> list[Kind]:

@@ -9,7 +9,9 @@ import pytest
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
+from tablestream.connectors.delta import to_delta
 from tablestream.connectors.files import to_files
+from tablestream.connectors.marks import Moment
 from tablestream.connectors.memory import to_memory
 from tablestream.errors import ArgumentError
 from tablestream.spark.outputs import Output, check_outputs, write_outputs
@@ -89,7 +91,7 @@ def test_each_output_gets_its_rows(spark: SparkSession, tmp_path: Path) -> None:
     outputs = [Output("kept", kept), Output("logged", log)]
     frame = changes(spark, 4, (0, "a", "x"), (1, "b", "y"), (1, "b", None))
     for _ in range(2):
-        write_outputs(frame, 4, outputs, query_id="query", split=by_port)
+        write_outputs(frame, Moment(4, "query", "p"), outputs, split=by_port)
     assert [row.v for row in kept.rows()] == ["x"]
     assert [row.v for row in spark.read.parquet(log.path).collect()] == ["y", None]
     assert not frame.is_cached
@@ -98,7 +100,7 @@ def test_each_output_gets_its_rows(spark: SparkSession, tmp_path: Path) -> None:
 
 def test_sinks_are_called_with_persisted_rows_also_when_there_are_none(spark: SparkSession) -> None:
     sink = Idle()
-    write_outputs(changes(spark, 0), 7, [Output("out", sink)], query_id="query", split=lambda frame, _: frame)
+    write_outputs(changes(spark, 0), Moment(7, "query"), [Output("out", sink)], split=lambda frame, _: frame)
     assert sink.calls == [(7, "query", "out", True)]
 
 
@@ -106,7 +108,7 @@ def test_rows_are_persisted_for_no_sink_of_records_but_for_two(spark: SparkSessi
     frame, sinks = changes(spark, 0), [Records(), Records()]
     outputs = [Output(str(number), sink) for number, sink in enumerate(sinks)]
     for some in (outputs[:1], outputs):
-        write_outputs(frame, 7, some, query_id="query", split=lambda rows, _: rows)
+        write_outputs(frame, Moment(7, "query"), some, split=lambda rows, _: rows)
     assert [[call[-1] for call in sink.calls] for sink in sinks] == [[False, True], [True]]
 
 
@@ -114,7 +116,7 @@ def test_rows_are_let_go_when_a_sink_fails(spark: SparkSession) -> None:
     frame, late = changes(spark, 0, (0, "a", "x")), Idle()
     outputs = [Output("broken", Idle(fail=True)), Output("late", late)]
     with pytest.raises(OSError, match="the disk is full"):
-        write_outputs(frame, 0, outputs, query_id="query", split=by_port)
+        write_outputs(frame, Moment(0, "query"), outputs, split=by_port)
     assert not frame.is_cached
     assert late.calls == []
 
@@ -141,7 +143,7 @@ def test_stateful_stage_runs_once_for_sinks_that_look_once_twice_or_not_at_all(
         outputs = [Output("idle", Idle()), Output("once", looking), *outputs]
 
     def write(frame: DataFrame, number: int) -> None:
-        write_outputs(frame, number, outputs, query_id="query", split=lambda rows, _: rows)
+        write_outputs(frame, Moment(number, "query"), outputs, split=lambda rows, _: rows)
 
     writer = stage.writeStream.foreachBatch(write).option("checkpointLocation", str(tmp_path / "checkpoint"))
     writer.trigger(availableNow=True).start().awaitTermination()
@@ -162,3 +164,18 @@ def test_outputs_that_would_overwrite_each_other_are_refused() -> None:
         check_outputs([Output("a", to_memory("a")), Output("a", to_memory("b"))])
     with pytest.raises(ArgumentError, match="the target 'files x'"):
         check_outputs([Output("a", to_files("x")), Output("b", to_files("x", "json"))])
+
+
+def test_two_ways_to_write_one_place_are_one_target(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    ways = (
+        f"{tmp_path}/real/out",
+        f"file:{tmp_path}/real/out",
+        f"{tmp_path}/link/out",
+        f"{tmp_path}/x/../real/out",
+    )
+    for sink in (to_files, to_delta):
+        for way in ways[1:]:
+            with pytest.raises(ArgumentError, match="Two outputs have the target"):
+                check_outputs([Output("a", sink(ways[0])), Output("b", sink(way))])

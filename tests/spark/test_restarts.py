@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -230,37 +229,3 @@ def test_another_path_to_the_same_checkpoint_is_no_move(
     log.add(rows(3))
     run(joined(log, spark).to(sink), checkpoint=tmp_path / "link", **SHARDS)
     assert {row["_order"]["micro_batch"] for row in sink.rows()} == {0, 1, 2}
-
-
-@pytest.mark.parametrize("kind", ["files", "delta"])
-def test_a_query_goes_on_from_a_backup_of_its_checkpoint(
-    delta_spark: SparkSession, tmp_path: Path, kind: str
-) -> None:
-    """The target has micro-batches that the checkpoint has not: they are done again, and are there once."""
-    log, checkpoint, target = (
-        ChangeLog(tmp_path / "log", SCHEMA),
-        tmp_path / "checkpoint",
-        tmp_path / "target",
-    )
-    sink = ts.to_files(target) if kind == "files" else ts.to_delta(target, mode="changes")
-
-    def work_off() -> None:
-        run(joined(log, delta_spark).to(sink), checkpoint=checkpoint, shards=1)
-
-    log.add(rows(1))
-    work_off()
-    shutil.copytree(checkpoint, tmp_path / "backup")
-    log.add(rows(2), rows(3), rows(4))
-    work_off()
-    read = delta_spark.read.format("delta" if kind == "delta" else "parquet")
-    before = read.load(str(target)).drop("micro_batch").collect()
-    shutil.rmtree(checkpoint)
-    shutil.copytree(tmp_path / "backup", checkpoint)
-    work_off()
-    log.add(rows(5))
-    work_off()
-    after = read.load(str(target)).drop("micro_batch").collect()
-    again = [row for row in after if row["_order"]["micro_batch"] < 4]
-    assert len(before) > 15
-    assert Counter(map(str, again)) == Counter(map(str, before))
-    assert len(after) > len(before)

@@ -125,7 +125,7 @@ def test_a_sink_in_the_directory_of_another_query(table: ts.Table, tmp_path: Pat
 
 
 def test_a_sink_whose_file_system_is_not_there(table: ts.Table, tmp_path: Path) -> None:
-    with pytest.raises(ArgumentError, match=r"The directory s3://bucket/changes cannot be read") as raised:
+    with pytest.raises(ArgumentError, match=r"The target files s3://bucket/changes cannot be read") as raised:
         ts.start(table.to(ts.to_files("s3://bucket/changes")), checkpoint=tmp_path / "new")
     assert "test_start_refused.py" in str(raised.value)
     assert not (tmp_path / "new").exists()

@@ -65,6 +65,7 @@ def _said() -> Column:
         position=F.concat_ws(":", version, F.lit("0" * _DIGITS)),
         partition=F.lit(0),
         added=F.lit(False),
+        number=F.when(kind == "insert", 0),
     )
     version_text, time_text = (F.col(name).cast("string") for name in (VERSION, TIMESTAMP))
     unknown = op.isNull() | F.col(VERSION).isNull() | F.col(TIMESTAMP).isNull()

@@ -6,8 +6,8 @@ The notes of `from_files` say how Spark 4.2 treats malformed rows, as tested for
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 
 from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import SparkSession
@@ -15,6 +15,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
 from tablestream.calling import user_line
+from tablestream.connectors.file_batches import MICRO_BATCH, FileBatches
 from tablestream.connectors.file_rows import (
     CORRUPT_RECORD,
     Option,
@@ -23,6 +24,16 @@ from tablestream.connectors.file_rows import (
     kept_types,
     own_rows,
     typed_rows,
+)
+from tablestream.connectors.marks import (
+    Found,
+    Mark,
+    Moment,
+    OnMismatch,
+    Verdict,
+    checked_on_mismatch,
+    judged,
+    no_rebuild,
 )
 from tablestream.connectors.sink import ORDER, KeyedSink, checked_path, literal
 from tablestream.connectors.small_texts import first_line, write_line
@@ -35,11 +46,11 @@ from tablestream.connectors.spark_place import (
 )
 from tablestream.connectors.texts import Texts, Units, checked_units
 from tablestream.connectors.workers import use_driver_python
-from tablestream.errors import ArgumentError, PlanError, ReservedNameError
+from tablestream.errors import ArgumentError, PlanError, ReservedNameError, TargetError
 from tablestream.kinds import check_mapping, check_session, checked_count
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from pyspark.sql import DataFrame
 
@@ -54,8 +65,6 @@ HEADLESS = "headless"
 #: The note of columns with times whose numbers have no unit.
 UNITLESS = "unitless"
 OWNER = "_tablestream_owner"
-#: The name of a log's directories, and of the column that readers make of it.
-MICRO_BATCH = "micro_batch"
 
 #: Spark never reads a file that is so much older than the newest it has seen, and says nothing. Its default is 7 days.
 _EVER = "1000000d"
@@ -395,6 +404,8 @@ class FileSink(KeyedSink):
     path: str
     format: WriteFormat = "parquet"
     options: Mapping[str, Option] = field(default_factory=dict, repr=False)
+    on_mismatch: OnMismatch = "refuse"
+    moment: Moment | None = None
 
     @property
     def target(self) -> str:
@@ -415,36 +426,61 @@ class FileSink(KeyedSink):
             )
         check_writable(spark, self.path, f"The directory {self.path} cannot be written")
 
-    def check_owner(self, spark: SparkSession, query_id: str | None) -> None:
-        """Refuse a directory with another query's log.
+    def at(self, moment: Moment) -> Self:
+        """Return the same sink for one micro-batch."""
+        return replace(self, moment=moment)
 
-        Its micro-batches have the same numbers: some would be overwritten, the others would stay.
-        """
-        found = self._owner(spark)
-        if found is None:
+    def settle(self, spark: SparkSession, columns: StructType, stored: Callable[[], DataFrame]) -> None:  # noqa: ARG002 (a log is not in the state)
+        """Refuse a log that does not fit the checkpoint, or settle it, before the query starts."""
+        moment = self.moment
+        assert moment is not None  # noqa: S101 - the runner sets it
+        owner, batches = self._owner(spark), FileBatches(spark, self.path)
+        if owner not in {None, moment.query_id}:
+            if self.on_mismatch != "rebuild" or moment.number > 0:
+                raise self._of_another(spark, str(owner), user_line())
             return
-        if found != query_id:
-            raise self._of_another(spark, found, user_line())
-        _OWNERS[self.path] = found
+        mark = batches.last_mark(moment, starting=True)
+        found = self._found(spark, mark)
+        if judged(found, moment.number, moment, self.on_mismatch, starting=True) is not Verdict.SETTLE:
+            return
+        done = moment.earlier
+        if self.on_mismatch == "rebuild" and batches.mark(done.number) != Mark(done.number, done.proof):
+            raise no_rebuild(found.place)
+        batches.remove([number for number in batches.numbers() if number >= moment.number])
+        batches.set_mark(Mark(done.number, done.proof))
 
     def write(self, changes: DataFrame, micro_batch_id: int, query_id: str, output_name: str) -> None:  # noqa: ARG002 (it may change; the target may not)
         """Write the directory of one micro-batch, and replace what a failed attempt left."""
-        self._claim(changes.sparkSession, query_id)
+        spark, moment = changes.sparkSession, self.moment
+        batches = FileBatches(spark, self.path)
+        self._claim(batches, query_id, micro_batch_id)
+        mark = batches.mark(micro_batch_id) if moment is None else batches.last_mark(moment, starting=False)
+        verdict = judged(self._found(spark, mark), micro_batch_id, moment, self.on_mismatch)
+        if verdict is Verdict.DONE:
+            return
+        if verdict is Verdict.SETTLE:
+            batches.remove(batches.numbers())
         defaults = {}
         if self.format == "json":
-            changes, defaults = _sortable_in_json(changes), json_options(changes.sparkSession)
+            changes, defaults = _sortable_in_json(changes), json_options(spark)
         writer = changes.write.format(self.format).options(**(defaults | dict(self.options)))
-        writer.mode("overwrite").save(f"{self.path}/{MICRO_BATCH}={micro_batch_id}")
+        batches.write(writer, Mark(micro_batch_id, "" if moment is None else moment.proof))
 
-    def _claim(self, spark: SparkSession, owner: str) -> None:
+    def _found(self, spark: SparkSession, mark: Mark | None) -> Found:
+        return Found(f"The log {seen_by_spark(spark, self.path)}", mark, is_empty=True, follows=False)
+
+    def _claim(self, batches: FileBatches, owner: str, number: int) -> None:
         """Mark the directory as the query's own; refuse one with another query's log."""
         if _OWNERS.get(self.path) == owner:
             return
+        spark = batches.spark
         found = self._owner(spark)
-        if found is None:
+        if found not in {None, owner}:
+            if self.on_mismatch != "rebuild" or number > 0:
+                raise self._of_another(spark, str(found))
+            batches.remove(batches.numbers())
+        if found != owner:
             write_line(spark, f"{self.path}/{OWNER}", owner, mode="overwrite")
-        elif found != owner:
-            raise self._of_another(spark, found)
         _OWNERS[self.path] = owner
 
     def _owner(self, spark: SparkSession) -> str | None:
@@ -452,10 +488,11 @@ class FileSink(KeyedSink):
         found = first_line(spark, f"{self.path}/{OWNER}", "part-*")
         return None if found is None else found.partition("/")[0]  # older versions added the output's name
 
-    def _of_another(self, spark: SparkSession, owner: str, where: str = "") -> PlanError:
-        return PlanError(
+    def _of_another(self, spark: SparkSession, owner: str, where: str = "") -> TargetError:
+        return TargetError(
             f"The directory {seen_by_spark(spark, self.path)} holds the changelog of another query ({owner}).",
-            hint="A new checkpoint is a new query: write to another path, or delete the old log.",
+            hint="A new checkpoint is a new query: write to another path, delete the old log, or give"
+            ' on_mismatch="rebuild", which deletes it when the first micro-batch is written.',
             where=where,
         )
 
@@ -486,6 +523,7 @@ def to_files(
     format: WriteFormat = "parquet",  # noqa: A002 (the same)
     *,
     options: Mapping[str, Option] | None = None,
+    on_mismatch: OnMismatch = "refuse",
 ) -> FileSink:
     """Write every change of an output to files, each micro-batch exactly once.
 
@@ -498,6 +536,11 @@ def to_files(
         ``"parquet"`` or ``"json"`` (one change per line).
     options
         Spark's options for the format, such as ``{"compression": "zstd"}``.
+    on_mismatch
+        What to do when the query starts and the log does not fit the checkpoint, because one of them was restored from
+        a backup. ``"refuse"``: the start is an error. ``"rebuild"``: remove the directories of the micro-batches that
+        the checkpoint lacks; with a new checkpoint, remove the log of the other query. ``"accept"``: the same, and go
+        on if the log lacks some. Remove the argument when the query has started.
 
     Returns
     -------
@@ -511,15 +554,18 @@ def to_files(
         nothing can be created at a local path.
     ReservedNameError
         By ``ts.start``: a column is called ``micro_batch``, in any case.
-    PlanError
-        By ``ts.start``: the directory holds the log of another query, one with another checkpoint.
+    TargetError
+        By ``ts.start``, or in a micro-batch: the directory holds the log of another query, one with another checkpoint;
+        or the log does not fit the checkpoint.
 
     Notes
     -----
-    A micro-batch that is written again replaces its directory. As with any directory of files, this is not atomic:
-    after a crash the last one can be missing or incomplete until the query is restarted and writes it again.
-    Spark's ``_SUCCESS`` file in it says that it is complete. Earlier ones are never touched. Use a Delta sink if
-    readers must never see an incomplete micro-batch.
+    On a local master with local files, an attempt writes into a hidden directory of its own, and one rename makes it
+    the micro-batch's: readers see all of it or nothing, also if two processes work at it. Elsewhere only Spark has the
+    file system. There the directory fills file by file, and a crash can leave a part of it until the query is
+    restarted and writes it again; if two processes wrote it, the micro-batch fails. ``_tablestream_mark`` in the
+    directory comes last, and says that it is complete. Use a Delta sink there if readers must never see an incomplete
+    micro-batch. Earlier directories are never touched; you may delete them, but not the last one.
 
     Within a file a key's changes are in order, and all changes of a key in a micro-batch are in one file (unless
     ``maxRecordsPerFile`` splits it). Across micro-batches, sort by ``_order``. JSON has timestamps in microseconds, and
@@ -536,4 +582,6 @@ def to_files(
             f"A file sink cannot write the format {format!r}.", hint="Choose 'parquet' or 'json'."
         )
     check_mapping(options, "options")
-    return FileSink(checked_path(path, "a file sink"), format, dict(options or {}))
+    return FileSink(
+        checked_path(path, "a file sink"), format, dict(options or {}), checked_on_mismatch(on_mismatch)
+    )

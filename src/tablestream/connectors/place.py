@@ -58,15 +58,15 @@ class Place:
         >>> str(Place.of("file:/out/x/y").below(Place.of("/out")))
         'x/y'
         """
-        (mine, way), (its, start) = self._anchored, other._anchored
+        (mine, way), (its, start) = self.identity, other.identity
         is_below = mine == its and way.is_relative_to(start)
         return way.relative_to(start) if is_below else None
 
     @property
-    def _anchored(self) -> tuple[tuple[str, str], PurePosixPath]:
-        """The file system, and the path in it."""
+    def identity(self) -> tuple[tuple[str, str], PurePosixPath]:
+        """The file system, and the path in it: equal for two ways to write one place. Links here are followed."""
         if self.local_path is not None:
-            return ("file", ""), PurePosixPath(self.local_path)
+            return ("file", ""), PurePosixPath(os.path.realpath(self.local_path))
         return (self.scheme, self.host), PurePosixPath(self.path or "/")
 
     @property

@@ -18,8 +18,8 @@ the driver fails in the merge                    all is rolled back with the mar
 the driver fails after the commit                the restarted query finds the mark, and only drops what it staged
 the server crashes between COPY and merge        tables of tasks are unlogged and come back empty: the rows are counted,
                                                  and the micro-batch fails
-two drivers at once (an old one wakes up)        the mark's row is locked: the second waits, then finds the mark. Marks
-                                                 only grow, so an older micro-batch never overwrites a newer one
+two drivers at once (an old one wakes up)        the mark's row is locked: the second waits, then finds the mark. An
+                                                 older micro-batch is refused (`tablestream.connectors.marks`)
 a driver stands still inside the merge           the server ends its transaction after a minute
 the connection is lost                           the micro-batch fails with `DatabaseError`; a restart writes it
 ===============================================  ==================================================================
@@ -27,7 +27,7 @@ the connection is lost                           the micro-batch fails with `Dat
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Self
@@ -36,6 +36,16 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from tablestream.calling import user_line
+from tablestream.connectors.marks import (
+    Found,
+    Mark,
+    Moment,
+    OnMismatch,
+    Verdict,
+    checked_on_mismatch,
+    judged,
+)
+from tablestream.connectors.postgres_marks import Marks, check_marks, check_plain, identity
 from tablestream.connectors.postgres_server import Server
 from tablestream.connectors.postgres_sql import (
     MARKS,
@@ -71,6 +81,7 @@ _SCHEMA = "SELECT 1 FROM pg_catalog.pg_namespace WHERE nspname = %s"
 _STAGES = """
 SELECT c.relname::text FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 WHERE n.nspname = %s AND starts_with(c.relname::text, %s) AND c.relkind = 'r'
+  AND pg_catalog.pg_get_userbyid(c.relowner) = CURRENT_USER
 """
 
 
@@ -86,6 +97,9 @@ class PostgresSink(KeyedSink):
     kinds: StructType | None = field(default=None, repr=False)
     statements: Statements | None = field(default=None, repr=False)
     inline_bytes: int = field(default=INLINE_BYTES, repr=False)
+    on_mismatch: OnMismatch = "refuse"
+    moment: Moment | None = None
+    identity: str = ""
 
     needs_final = True
 
@@ -113,41 +127,85 @@ class PostgresSink(KeyedSink):
                 if connection.execute(_SCHEMA, (schema,)).fetchone() is None:
                     raise PlanError(f"There is no schema {schema!r}.", hint=f"CREATE SCHEMA {quoted(schema)}")
             table, version = look_at(connection, self.table), connection.info.server_version
+            known = identity(connection, self.table)
         found = (
             missing(wanted, version, create=self.create) if table is None else fitted(wanted, table, kinds)
         )
-        return replace(self, kinds=kinds, statements=found)
+        return replace(self, kinds=kinds, statements=found, identity=known)
+
+    def at(self, moment: Moment) -> Self:
+        """Return the same sink for one micro-batch."""
+        return replace(self, moment=moment)
+
+    def settle(self, spark: SparkSession, columns: StructType, stored: Callable[[], DataFrame]) -> None:  # noqa: ARG002 (the contract's)
+        """Refuse a table that does not fit the checkpoint, or settle it, before the query starts."""
+        moment = self.moment
+        assert moment is not None  # noqa: S101 - the runner sets it
+        with self.server.transaction("look at the marks") as connection:
+            there = look_at(connection, self.table) is not None
+            mark = Marks(connection, self._statements, moment.query_id).look()
+            # The mark of a table that was dropped says nothing about a new one.
+            found = self._found(connection, mark if there else None, there=there)
+        if judged(found, moment.number, moment, self.on_mismatch, starting=True) is not Verdict.SETTLE:
+            return
+        done, whole = moment.earlier, self.on_mismatch == "rebuild"
+        task = self._task(moment.query_id)
+        parts = _stage(stored(), task) if whole else []
+        with self.server.transaction(f"bring {self.table} to micro-batch {done.number}") as connection:
+            marks = Marks(connection, task.statements, done.query_id)
+            self._prepare(connection, marks, settling=True)
+            marks.lock()
+            if whole:
+                _merge(connection, task, parts, whole=True)
+            marks.set(Mark(done.number, done.proof), whole=whole)
 
     def write(self, changes: DataFrame, micro_batch_id: int, query_id: str, output_name: str) -> None:  # noqa: ARG002 (it may change; the target may not)
         """Write one micro-batch in one transaction, which also writes its mark."""
+        task = self._task(query_id)
+        parts = _stage(changes, task)
+        with self.server.transaction(f"write micro-batch {micro_batch_id}") as connection:
+            marks = Marks(connection, task.statements, query_id)
+            self._prepare(connection, marks)
+            found = self._found(connection, marks.lock(), there=True)
+            verdict = judged(found, micro_batch_id, self.moment, self.on_mismatch)
+            if verdict is Verdict.DONE:
+                _drop(connection, task.statements, {part.stage for part in parts if part.stage})
+                return
+            whole = verdict is Verdict.SETTLE and self.on_mismatch == "rebuild"
+            _merge(connection, task, parts, whole=whole)
+            proof = "" if self.moment is None else self.moment.proof
+            marks.set(Mark(micro_batch_id, proof), whole=whole)
+
+    @property
+    def _statements(self) -> Statements:
         if self.statements is None:
             raise ArgumentError(
                 "A PostgreSQL sink needs the columns of its changes.", hint="Call shaped(...)."
             )
-        task = Task(self.server, self.statements, self.statements.stage_prefix(query_id), self.inline_bytes)
-        parts = _stage(changes, task)
-        known = (query_id, self.target)
-        if parts or known not in _WRITTEN:
-            with self.server.transaction(f"write micro-batch {micro_batch_id}") as connection:
-                self._prepare(connection, self.statements, known)
-                if parts:
-                    _merge(connection, task, parts, (query_id, self.table.sql, micro_batch_id))
-            _WRITTEN.add(known)
+        return self.statements
 
-    def _prepare(
-        self, connection: psycopg.Connection, statements: Statements, known: tuple[str, str]
-    ) -> None:
+    def _task(self, query_id: str) -> Task:
+        statements = self._statements
+        return Task(self.server, statements, statements.stage_prefix(query_id), self.inline_bytes)
+
+    def _found(self, connection: psycopg.Connection, mark: Mark | None, *, there: bool) -> Found:
+        """Look for rows if there is no mark."""
+        has_rows = there and mark is None and connection.execute(self._statements.has_rows()).fetchone()
+        return Found(f"The table {self.table}", mark, is_empty=has_rows != (True,), follows=True)
+
+    def _prepare(self, connection: psycopg.Connection, marks: Marks, *, settling: bool = False) -> None:
         """Create what is missing, and refuse a table that was changed or dropped since the query wrote to it."""
         assert self.kinds is not None  # noqa: S101 - `shaped` sets it with the statements
+        statements = self._statements
         table = look_at(connection, self.table)
-        marks = look_at(connection, replace(self.table, schema=self.marks_schema, table=MARKS))
-        if table is None or marks is None:
+        known = look_at(connection, replace(self.table, schema=self.marks_schema, table=MARKS))
+        if table is None or known is None:
             connection.execute("SELECT pg_advisory_xact_lock(%s)", (_CREATION_LOCK,))
             connection.execute(statements.create_marks())
             table = look_at(connection, self.table)
+        check_marks(connection, statements)
         if table is None:
-            mark = connection.execute(statements.find_mark(), (known[0], self.table.sql)).fetchone()
-            if known in _WRITTEN or mark is not None:
+            if marks.look() is not None and not settling:
                 raise table_gone(statements)
             if not self.create:
                 raise no_table(statements)
@@ -157,10 +215,6 @@ class PostgresSink(KeyedSink):
                 f"The columns of {self.table} were changed since the query started.",
                 hint="Start the query again.",
             )
-
-
-_WRITTEN: set[tuple[str, str]] = set()
-"""Queries and targets that this process has written: an empty micro-batch then needs no connection."""
 
 
 def _stage(changes: DataFrame, task: Task) -> list[Row]:
@@ -177,21 +231,18 @@ def _stage(changes: DataFrame, task: Task) -> list[Row]:
     return rows.mapInArrow(partial(staged, task=task), RESULT).collect()
 
 
-def _merge(
-    connection: psycopg.Connection, task: Task, parts: Sequence[Row], mark: tuple[str, str, int]
-) -> None:
-    """Mark the micro-batch and merge its parts, unless it is marked already."""
+def _merge(connection: psycopg.Connection, task: Task, parts: Sequence[Row], *, whole: bool) -> None:
+    """Merge the parts of a micro-batch; they are all rows if it is `whole`."""
     statements = task.statements
-    ours = {part.stage for part in parts if part.stage}
-    if connection.execute(statements.mark(), mark).fetchone() is None:
-        _drop(connection, statements, ours)
-        return
     staged_parts = _staged_parts(connection, statements, parts)
     for stage, of_stage in staged_parts.items():
         _delete_part(connection, statements, stage, of_stage)
+    if whole:
+        repeated = {stage: any(one.repeated for one in some) for stage, some in staged_parts.items()}
+        connection.execute(statements.delete_others(repeated))
     for stage, of_stage in staged_parts.items():
         _upsert_part(connection, statements, stage, of_stage)
-    left_over = connection.execute(_STAGES, (statements.marks_schema, task.prefix))
+    left_over = connection.execute(_STAGES, (statements.marks_schema, task.prefix)) if parts else ()
     _drop(connection, statements, {name for (name,) in left_over})
 
 
@@ -199,6 +250,9 @@ def _staged_parts(
     connection: psycopg.Connection, statements: Statements, parts: Sequence[Row]
 ) -> dict[str, list[Row]]:
     """The parts by their staging tables; those that came by the driver are copied into one."""
+    names = [part.stage for part in parts if part.stage]
+    for name in names:
+        check_plain(connection, statements.marks_schema, name)
     found = {statements.stage(part.stage): [part] for part in parts if part.stage}
     inline = [part for part in parts if not part.stage]
     if inline:
@@ -244,6 +298,7 @@ def to_postgres(
     create: bool = False,
     soft_delete: str | None = None,
     marks_schema: str | None = None,
+    on_mismatch: OnMismatch = "refuse",
 ) -> PostgresSink:
     """Maintain a PostgreSQL table with an output, each micro-batch exactly once.
 
@@ -263,6 +318,11 @@ def to_postgres(
     soft_delete
         A column that a delete sets, instead of removing the row: with type ``timestamptz`` to the time of the
         change, with ``boolean`` to true. A key that comes back gets null or false again.
+    on_mismatch
+        What to do when the query starts and the table does not fit the checkpoint: one of them was restored from a
+        backup, or the table has rows of others, or none of this query. ``"refuse"``: the start is an error.
+        ``"rebuild"``: bring the table over whole, from the state, or by the first micro-batch of a new checkpoint.
+        ``"accept"``: go on with what is there. Remove the argument when the query has started.
     marks_schema
         The schema for the marks (``tablestream_marks``) and for staging tables; default the table's. The role needs
         the right to create tables in it.
@@ -279,6 +339,8 @@ def to_postgres(
     PlanError
         When the query starts: the table does not exist, or does not fit. The message has a CREATE TABLE that does.
         In a micro-batch: the table was changed; or it is gone, and the query has written to it.
+    TargetError
+        When the query starts, or in a micro-batch: the table does not fit the checkpoint.
     UnsupportedTypeError
         When the query starts: a column has a type that PostgreSQL does not hold, such as an interval.
     DatabaseError
@@ -293,9 +355,13 @@ def to_postgres(
     It needs a primary key or unique index over exactly the key. Keys are compared as PostgreSQL does; a null in a key
     needs ``UNIQUE NULLS NOT DISTINCT``, of PostgreSQL 15. Structs and maps become ``jsonb``.
 
-    A micro-batch is one transaction, which also writes the number of the micro-batch to ``tablestream_marks``, by
-    query and table. A repeated micro-batch finds its mark and changes nothing. A new checkpoint is a new query: its
-    changes are merged into the existing table. Marks of queries that are gone may be deleted.
+    A micro-batch is one transaction, which also writes the number and the proof of the micro-batch to
+    ``tablestream_marks``, by query and table. A repeated micro-batch finds its mark and changes nothing. A new
+    checkpoint is a new query: it needs an empty table, or `on_mismatch`. Marks of queries that are gone may be
+    deleted.
+
+    The marks and the staging tables are used only if the connection's role, or a superuser, owns them, and they have no
+    triggers, rules, policies, defaults and constraints: these would run with the role's rights.
 
     Small micro-batches pass the driver. Of large ones, each Spark task copies its part into an unlogged table
     ``tablestream_stage_...``, which the transaction drops. Executors need psycopg and a connection for these. What a
@@ -323,4 +389,5 @@ def to_postgres(
         name.schema if marks_schema is None else checked(marks_schema),
         flag(create, "create"),
         None if soft_delete is None else checked(soft_delete),
+        on_mismatch=checked_on_mismatch(on_mismatch),
     )

@@ -10,6 +10,8 @@ read committed                           who waits for a mark must see what the 
 ``synchronous_commit`` not off           what is committed survives a crash of the server
 ``idle_in_transaction_session_timeout``  a driver that stands still does not keep the others waiting
 keepalives on both sides                 the same for one whose machine or network is gone
+``search_path`` begins with pg_catalog   nobody's function takes the place of a built-in one. Names in statements are
+                                         whole; the rest of the path is for triggers of the user's table
 no prepared statements                   poolers that hand out a connection per transaction can be used
 =======================================  ===============================================================
 """
@@ -41,6 +43,11 @@ _USUAL = {
     "keepalives_count": "3",
     "tcp_user_timeout": "60000",
 }
+#: The function is called by its whole name: until then the path is the role's or the database's.
+_PATH = """
+SELECT pg_catalog.set_config('search_path',
+  pg_catalog.concat_ws(', ', 'pg_catalog', pg_catalog.current_setting('search_path')), true)
+"""
 _SETTINGS = """
 SELECT set_config('row_security', 'off', true),
  set_config('synchronous_commit', CASE current_setting('synchronous_commit') WHEN 'off' THEN 'on'
@@ -117,6 +124,7 @@ class Server:
 
         try:
             with self._connect() as connection:
+                connection.execute(_PATH)
                 connection.execute(_SETTINGS)
                 yield connection
         except psycopg.Error as error:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from tablestream.calling import user_line
 from tablestream.errors import ArgumentError
@@ -166,6 +167,8 @@ class Statements:
         What a delete sets; None if it removes the row.
     """
 
+    marks_table: ClassVar[str] = MARKS
+
     target: TableName
     marks_schema: str
     columns: tuple[Column, ...]
@@ -189,29 +192,49 @@ class Statements:
         return f"CREATE TABLE {self.target.sql} ({', '.join(lines)}, {unique} ({keys}))"
 
     def create_marks(self) -> str:
-        """The table of the marks, if it is missing."""
+        """The table of the marks."""
         return (
             f"CREATE TABLE IF NOT EXISTS {self.marks} (query text, target text, micro_batch bigint NOT NULL,"
-            " written timestamp with time zone NOT NULL, PRIMARY KEY (query, target))"
+            " written timestamp with time zone NOT NULL, proof text, PRIMARY KEY (query, target))"
         )
 
-    def mark(self) -> str:
-        """Mark a micro-batch, for the query, the target and the number; returns a row if it is a new one.
+    def add_proof(self) -> str:
+        """Give a table of marks of an older version the column for proofs."""
+        return f"ALTER TABLE {self.marks} ADD COLUMN IF NOT EXISTS proof text"
 
-        It locks the mark until the transaction ends: of two drivers, the second waits for the first and then returns
-        no row.
-        """
-        marks = self.marks.replace("%", "%%")
+    def reserve_mark(self) -> str:
+        """Make room for the mark of a query and a target, if there is none: of two drivers, the second waits."""
         return (
-            f"INSERT INTO {marks} AS m (query, target, micro_batch, written) VALUES (%s, %s, %s, now())"
-            " ON CONFLICT (query, target) DO UPDATE SET micro_batch = excluded.micro_batch, written = now()"
-            " WHERE m.micro_batch < excluded.micro_batch RETURNING 1"
+            f"INSERT INTO {self._marks} (query, target, micro_batch, written) VALUES (%s, %s, -1, pg_catalog.now())"
+            " ON CONFLICT (query, target) DO NOTHING"
         )
 
     def find_mark(self) -> str:
-        """Look for a mark of a query and a target."""
-        marks = self.marks.replace("%", "%%")
-        return f"SELECT 1 FROM {marks} WHERE query = %s AND target = %s"
+        """The mark of a query and a target, also in a table of an older version, which has no proofs."""
+        return (
+            "SELECT m.micro_batch, coalesce(pg_catalog.to_jsonb(m) ->> 'proof', '')"
+            f" FROM {self._marks} AS m WHERE m.query = %s AND m.target = %s"
+        )
+
+    def set_mark(self) -> str:
+        """Set micro-batch and proof, for a query and a target."""
+        return (
+            f"UPDATE {self._marks} SET micro_batch = %s, proof = %s, written = pg_catalog.now()"
+            " WHERE query = %s AND target = %s"
+        )
+
+    def drop_other_marks(self) -> str:
+        """Drop the marks that other queries than one have for a target."""
+        return f"DELETE FROM {self._marks} WHERE query <> %s AND target = %s"
+
+    @property
+    def _marks(self) -> str:
+        """The table of the marks, for statements with arguments."""
+        return self.marks.replace("%", "%%")
+
+    def has_rows(self) -> str:
+        """Whether the target has a row."""
+        return f"SELECT EXISTS (SELECT 1 FROM {self.target.sql})"
 
     def stage(self, name: str) -> str:
         """The staging table of a name."""
@@ -253,6 +276,27 @@ class Statements:
             f" WHERE c.gone AND {soft.is_live} AND {same}"
         )
 
+    def delete_others(self, stages: Mapping[str, bool]) -> str:
+        """Delete what no staging table upserts, where they have all rows; the value says whether keys are repeated.
+
+        Nulls in keys are equal in ``EXCEPT``, which needs no comparison of each row with each.
+        """
+        keys = [(number, quoted(one.name)) for number, one in enumerate(self.columns) if one.is_key]
+        numbers = ", ".join(f"c.c{number}" for number, _ in keys)
+        kept = "".join(
+            f" EXCEPT SELECT {numbers} FROM {self._changes(stage, repeated=repeated)} WHERE NOT c.gone"
+            for stage, repeated in stages.items()
+        )
+        soft = self.soft_delete
+        there = f"SELECT {', '.join(f't.{name} AS c{number}' for number, name in keys)} FROM {self.target.sql} AS t"
+        live = "" if soft is None else f" WHERE {soft.is_live}"
+        gone = f"({there}{live}{kept}) AS c"
+        same = " AND ".join(_same(number, one) for number, one in enumerate(self.columns) if one.is_key)
+        if soft is None:
+            return f"DELETE FROM {self.target.sql} AS t USING {gone} WHERE {same}"
+        value = "true" if soft.type == "boolean" else "pg_catalog.now()"
+        return f"UPDATE {self.target.sql} AS t SET {quoted(soft.name)} = {value} FROM {gone} WHERE {same}"
+
     def upsert(self, stage: str, *, repeated: bool) -> str:
         """Apply the upserts of a staging table."""
         changes = self._changes(stage, repeated=repeated)
@@ -273,7 +317,7 @@ class Statements:
 def _same(number: int, key: Column) -> str:
     """A key column of the target ``t`` is that of the change ``c``; an index serves both forms."""
     name = f"t.{quoted(key.name)}"
-    equal = f"{name} = c.c{number}"
+    equal = f"{name} OPERATOR(pg_catalog.=) c.c{number}"
     return f"({equal} OR ({name} IS NULL AND c.c{number} IS NULL))" if key.nullable else equal
 
 

@@ -129,6 +129,7 @@ def fitted(wanted: Statements, table: Table, kinds: StructType) -> Statements:
     refuse = _Refusal(wanted)
     if table.kind not in {"r", "p"}:
         raise refuse("is no table", "Name a table, and not a view or a foreign table.")
+    _check_there(wanted, table, refuse)
     columns = tuple(_fitted(one, table, kinds, refuse) for one in wanted.columns)
     soft = _fitted_soft(wanted.soft_delete, table, refuse)
     _check_others(table, {one.name for one in columns} | ({soft.name} if soft else set()), refuse)
@@ -141,6 +142,11 @@ class _Refusal:
     """Makes the error about a table that does not fit."""
 
     wanted: Statements
+
+    @property
+    def alter(self) -> str:
+        """How a statement begins that changes the table."""
+        return f"ALTER TABLE {self.wanted.target.sql}"
 
     def __call__(self, why: str, hint: str = "") -> PlanError:
         usual = f"A table that fits: {self.wanted.create_table()}"
@@ -194,13 +200,23 @@ def table_gone(wanted: Statements) -> PlanError:
     )
 
 
+def _check_there(wanted: Statements, table: Table, refuse: _Refusal) -> None:
+    """Refuse a table that lacks columns of the output, all of them at once."""
+    missing = [one for one in wanted.columns if one.name not in table.columns]
+    if not missing:
+        return
+    added = ", ".join(f"ADD COLUMN {quoted(one.name)} {one.type}" for one in missing)
+    raise refuse(
+        f"has no column {', '.join(repr(one.name) for one in missing)}",
+        ""
+        if any(one.is_key for one in missing)
+        else f"Exclude what it lacks with select(...), or: {refuse.alter} {added}",
+    )
+
+
 def _fitted(wanted: Column, table: Table, kinds: StructType, refuse: _Refusal) -> Column:
     """A column with the type that it has in the table."""
-    found = table.columns.get(wanted.name)
-    if found is None:
-        raise refuse(
-            f"has no column {wanted.name!r}", "Add it with ALTER TABLE, or exclude it with select(...)."
-        )
+    found = table.columns[wanted.name]
     if found.made_by_server:
         raise refuse(f"makes the values of the column {wanted.name!r} itself")
     kind: Any = kinds[wanted.name].dataType
@@ -209,7 +225,7 @@ def _fitted(wanted: Column, table: Table, kinds: StructType, refuse: _Refusal) -
         raise refuse(
             f"has the {what} {wanted.name!r} of type {found.type}, which does not hold all values of Spark's"
             f" {kind.simpleString()}",
-            f"Make it {wanted.type}, or cast the column.",
+            f"{refuse.alter} ALTER COLUMN {quoted(wanted.name)} TYPE {wanted.type}; or cast the column.",
         )
     if wanted.is_key and not found.deterministic:
         raise refuse(
@@ -223,7 +239,10 @@ def _fitted_soft(wanted: SoftDelete | None, table: Table, refuse: _Refusal) -> S
         return None
     found = table.columns.get(wanted.name)
     if found is None or found.type not in _SOFT_TYPES or found.made_by_server:
-        raise refuse(f"has no column {wanted.name!r} of type {' or '.join(_SOFT_TYPES)} for soft_delete=")
+        raise refuse(
+            f"has no column {wanted.name!r} of type {' or '.join(_SOFT_TYPES)} for soft_delete=",
+            f"{refuse.alter} ADD COLUMN {quoted(wanted.name)} {_SOFT_TYPES[0]}" if found is None else "",
+        )
     if found.type != "boolean" and not found.nullable:
         raise refuse(
             f"has the column {wanted.name!r} NOT NULL, but rows that are not deleted have a null there"
@@ -237,7 +256,7 @@ def _check_others(table: Table, ours: set[str], refuse: _Refusal) -> None:
         if one.name not in ours and not (one.nullable or one.has_default or one.made_by_server):
             raise refuse(
                 f"has the column {one.name!r} NOT NULL and without a default, and the output lacks it",
-                f"Add the column to the output, or: ALTER TABLE ... ALTER {quoted(one.name)} SET DEFAULT ...",
+                f"Add the column to the output; or: {refuse.alter} ALTER COLUMN {quoted(one.name)} DROP NOT NULL",
             )
 
 

@@ -20,6 +20,7 @@ from tablestream.data_text import data_text
 from tablestream.errors import DamagedStateError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
     from pyspark.sql import SparkSession
@@ -70,8 +71,29 @@ def small_lines(spark: SparkSession, directory: str, pattern: str) -> list[str]:
         Something on this machine cannot be read, which Spark would say with an exception of its own.
     """
     here = on_this_machine(spark, directory)
-    lines = _lines_by_spark(spark, directory, pattern) if here is None else _lines_of(here, pattern)
+    lines = _lines_by_spark(spark, directory, pattern) if here is None else lines_here(here, pattern)
     return list(dict.fromkeys(lines))
+
+
+def numbered_names(spark: SparkSession, directory: str, prefix: str = "") -> list[int]:
+    """List the files or directories in a directory that are called by a number behind a prefix; only the numbers.
+
+    Directories without files may be missing where Spark has the file system.
+    """
+    here = on_this_machine(spark, directory)
+    if here is None:
+        depth = len(prefix) > 0  # what has a prefix is a directory
+        found = _files_by_spark(spark, f"{no_pattern(directory)}/{prefix}[0-9]*{'/*' if depth else ''}")
+        names = [path.split("/")[-2 if depth else -1] for path in found]
+    else:
+        names = [path.name for path in _matching(here, f"{prefix}[0-9]*")]
+    return numbers_in(names, prefix)
+
+
+def numbers_in(names: Iterable[str], prefix: str) -> list[int]:
+    """Return the numbers behind a prefix, of the names that are nothing else."""
+    numbers = (name.removeprefix(prefix) for name in names)
+    return sorted({int(number) for number in numbers if number.isdecimal()})
 
 
 def write_line(
@@ -88,12 +110,17 @@ def write_line(
         return
     if mode == "overwrite" and here.exists():
         shutil.rmtree(here)
-    here.mkdir(parents=True, exist_ok=True)
+    write_here(here, line)
+
+
+def write_here(directory: Path, line: str) -> None:
+    """Write such a file on this machine."""
+    directory.mkdir(parents=True, exist_ok=True)
     name = f"part-00000-{uuid.uuid4()}.txt"
     # Spark's readers leave out what begins with a dot.
-    unfinished = here / f".{name}"
+    unfinished = directory / f".{name}"
     unfinished.write_text(f"{line}\n", encoding="utf-8")
-    unfinished.rename(here / name)
+    unfinished.rename(directory / name)
 
 
 def _lines_by_spark(spark: SparkSession, directory: str, pattern: str) -> list[str]:
@@ -111,7 +138,18 @@ def _lines_by_spark(spark: SparkSession, directory: str, pattern: str) -> list[s
     return [row[0] for row in rows]
 
 
-def _lines_of(directory: Path, pattern: str) -> list[str]:
+def _files_by_spark(spark: SparkSession, pattern: str) -> list[str]:
+    """List files. For the two patterns see `_lines_by_spark`."""
+    try:
+        return spark.read.text([pattern] * 2).inputFiles()
+    except AnalysisException as error:
+        if error.getCondition() == "PATH_NOT_FOUND":
+            return []
+        raise
+
+
+def lines_here(directory: Path, pattern: str) -> list[str]:
+    """Read the lines of small texts on this machine; none if no file exists."""
     return [line for path in _matching(directory, pattern) for line in _cut(_text(path))]
 
 

@@ -11,7 +11,9 @@ from tablestream.calling import user_line
 from tablestream.connectors.console import ConsoleSink
 from tablestream.connectors.delta import DeltaSink
 from tablestream.connectors.files import FileSink
+from tablestream.connectors.marks import MarkedSink
 from tablestream.connectors.place import Place
+from tablestream.connectors.postgres import PostgresSink
 from tablestream.connectors.sink import RecordSink
 from tablestream.errors import ArgumentError
 from tablestream.spark.reports import Reports
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
+    from tablestream.connectors.marks import Moment
     from tablestream.connectors.sink import Sink
     from tablestream.runtime.drops import Notice
     from tablestream.spark.births import ShardWatch
@@ -55,6 +58,26 @@ def check_outputs(outputs: Sequence[Output]) -> None:
             )
 
 
+def check_identities(outputs: Sequence[Output]) -> None:
+    """Refuse two outputs into one table of a server, under whichever names of the server.
+
+    Raises
+    ------
+    ArgumentError
+        When two have the same table.
+    """
+    found: dict[str, str] = {}
+    for output in outputs:
+        if isinstance(output.sink, PostgresSink):
+            known = found.setdefault(output.sink.identity, output.sink.target)
+            if known != output.sink.target:
+                raise ArgumentError(
+                    f"Two outputs have the same table: '{known}' is '{output.sink.target}'.",
+                    hint="Give each its own table.",
+                    where=user_line(),
+                )
+
+
 def check_apart(checkpoint: str, outputs: Sequence[Output]) -> None:
     """Refuse a new query whose checkpoint, or another output, is in the directory of an output.
 
@@ -84,7 +107,7 @@ def _place(target: str) -> str:
     """A target with its local path in full, so that two ways to write one place are equal."""
     kind, _, where = target.partition(" ")
     place = Place.of(where)
-    return target if place.local_path is None else f"{kind} {place.local_path}"
+    return target if place.local_path is None else f"{kind} {place.identity}"
 
 
 def is_lone(outputs: Sequence[Output]) -> bool:
@@ -94,10 +117,9 @@ def is_lone(outputs: Sequence[Output]) -> bool:
 
 def write_outputs(
     micro_batch: DataFrame,
-    micro_batch_id: int,
+    moment: Moment,
     outputs: Sequence[Output],
     *,
-    query_id: str,
     split: Callable[[DataFrame, int], DataFrame],
     watch: ShardWatch | None = None,
     hear: Callable[[int, list[Notice]], None] | None = None,
@@ -115,12 +137,10 @@ def write_outputs(
     ----------
     micro_batch
         The frame that ``foreachBatch`` passes, with the changes of all outputs.
-    micro_batch_id
-        The number that it passes.
+    moment
+        The micro-batch, with the number that it passes.
     outputs
         What to write, in this order.
-    query_id
-        The id that lives as long as the checkpoint.
     split
         Returns one output's changes, from the frame and the number of the output. Must keep partitions and their
         order: no shuffle.
@@ -145,7 +165,8 @@ def write_outputs(
 
     def write(index: int) -> None:
         output = outputs[index]
-        output.sink.write(split(micro_batch, index), micro_batch_id, query_id, output.name)
+        sink = output.sink.at(moment) if isinstance(output.sink, MarkedSink) else output.sink
+        sink.write(split(micro_batch, index), moment.number, moment.query_id, output.name)
 
     if alone and is_lone(outputs) and (watch is None or watch.is_settled):
         write(0)
@@ -157,9 +178,9 @@ def write_outputs(
         else:
             reports = Reports.of(micro_batch)
             if watch is not None:
-                watch.look(micro_batch.sparkSession, micro_batch_id, query_id, reports.ports)
+                watch.look(micro_batch.sparkSession, moment.number, moment.query_id, reports.ports)
             if hear is not None:
-                hear(micro_batch_id, reports.notices)
+                hear(moment.number, reports.notices)
         for index in range(len(outputs)):
             write(index)
     finally:

@@ -20,14 +20,14 @@ from pyspark.sql.types import StructField, StructType, TimestampType
 
 from tablestream.arguments import checked_name
 from tablestream.calling import user_line
-from tablestream.connectors.files import FileSink
+from tablestream.connectors.marks import MarkedSink, Moment
 from tablestream.connectors.shipping import has_context
 from tablestream.connectors.sink import RecordSink, Sink, TypedSink, checked_path
 from tablestream.connectors.small_texts import documents
 from tablestream.connectors.spark_place import check_writable
 from tablestream.connectors.workers import prepare_workers
 from tablestream.data_text import data_left_out
-from tablestream.errors import ArgumentError, MixedPlanError, TablestreamError
+from tablestream.errors import ArgumentError, MixedPlanError, TablestreamError, TargetError
 from tablestream.options import Alignment, Compat, Emit, OutputSpec, Tombstones
 from tablestream.planner.physical_plan import PhysicalPlan
 from tablestream.runtime.drops import DropReport, DropRules, Notice, OnDrop
@@ -35,12 +35,21 @@ from tablestream.spark.births import ShardWatch
 from tablestream.spark.bootstrap import written_once
 from tablestream.spark.failures import saying_what_failed
 from tablestream.spark.interrupts import let_ctrl_c_interrupt
-from tablestream.spark.outputs import Output, check_apart, check_outputs, is_lone, write_outputs
+from tablestream.spark.moments import following, moment_of, next_moment
+from tablestream.spark.outputs import (
+    Output,
+    check_apart,
+    check_identities,
+    check_outputs,
+    is_lone,
+    write_outputs,
+)
 from tablestream.spark.plan import diagram_of, drop_rules, lowered, numbered, plan_of, query_frame, split
 from tablestream.spark.quiet import quieten
 from tablestream.spark.reports import listen, warn_of_drops
 from tablestream.spark.session import configured
-from tablestream.spark.stored_plan import check_plan
+from tablestream.spark.stored_output import stored_output
+from tablestream.spark.stored_plan import check_plan, store_plan
 from tablestream.topology.graph import history_of
 from tablestream.topology.nodes import Node
 from tablestream.topology.nulls import nullable_key
@@ -132,8 +141,9 @@ def start(
     SessionSettingError
         The Python of Spark's workers is not the driver's, and lacks what the plan needs. Or the checkpoint was started
         with another ``spark.sql.session.timeZone`` or ``spark.sql.ansi.enabled``: both decide what expressions give.
-    PlanError
-        A directory of files holds the log of another query.
+    TargetError
+        A target holds what is not this query's, or does not fit the checkpoint: one of them was restored from a backup.
+        The sink's ``on_mismatch=`` says how to go on.
     PlanChangedError
         Another plan made the checkpoint. Nothing was written; the message shows the difference.
     CheckpointMovedError
@@ -141,7 +151,8 @@ def start(
 
     Notes
     -----
-    Files and tables have every micro-batch once, whatever fails and is repeated: these sinks know which ones they have.
+    Files and tables have every micro-batch once, whatever fails and is repeated: these sinks know which ones they have,
+    and prove that they belong to this checkpoint.
     A Kafka topic may have some changes twice (`to_kafka`), and the console shows a repeated micro-batch again.
 
     The session needs no settings. The query gets what it needs, as `configure` sets it, and the session is restored
@@ -198,6 +209,7 @@ def start(
         )
     keyed = [Output(output.name, _keyed(output)) for output in outputs]
     check_outputs(keyed)
+    query_id, is_stored = _checked_start(spark, checkpoint, plan, keyed)
     for one, output in zip(keyed, outputs, strict=True):
         _check_sink(one.sink, spark, output)
     rules = drop_rules(on_drop, redact=redact)
@@ -205,7 +217,10 @@ def start(
         keyed = [
             replace(one, sink=_shaped(one.sink, output)) for one, output in zip(keyed, outputs, strict=True)
         ]
-    query_id = _checked_start(spark, checkpoint, plan, keyed)
+    check_identities(keyed)
+    _settle(spark, checkpoint, query_id, plan, keyed, outputs)
+    if not is_stored:
+        store_plan(spark, checkpoint, plan)
     voice = _Voice.of(rules, spark, keyed)
     with data_left_out(rules.redact):
         bootstraps = written_once(spark, checkpoint, plan, started=query_id is not None)
@@ -414,18 +429,45 @@ def _is_active(spark: SparkSession, query_id: str | None) -> bool:
 
 def _checked_start(
     spark: SparkSession, checkpoint: str, plan: PhysicalPlan, outputs: Sequence[Output]
-) -> str | None:
-    """Check that plan and targets fit the checkpoint; return the query's id, or None if no query was started there."""
+) -> tuple[str | None, bool]:
+    """Check that the plan fits the checkpoint, before anything is asked of targets.
+
+    Returns
+    -------
+    tuple of str or None, and bool
+        The query's id, None if no query was started there; and whether the checkpoint has a plan.
+    """
     check_writable(spark, checkpoint, f"The checkpoint {checkpoint} cannot be read or written")
     with _in_one_sentence(f"The checkpoint {checkpoint}", user_line()):
         query_id = _query_id(spark, checkpoint)
         if query_id is None:
             check_apart(checkpoint, outputs)
-        for sink in [one.sink for one in outputs if isinstance(one.sink, FileSink)]:
-            with _in_one_sentence(f"The directory {sink.path}", user_line()):
-                sink.check_owner(spark, query_id)
-        check_plan(spark, checkpoint, plan, started=query_id is not None)
-    return query_id
+        return query_id, query_id is not None and check_plan(spark, checkpoint, plan)
+
+
+def _settle(
+    spark: SparkSession,
+    checkpoint: str,
+    query_id: str | None,
+    plan: PhysicalPlan,
+    outputs: Sequence[Output],
+    requests: Sequence[OutputRequest],
+) -> None:
+    """Let targets that keep marks refuse a checkpoint that they do not fit, or be settled as the user said."""
+    moment = None
+    for output, wanted in zip(outputs, requests, strict=True):
+        sink = output.sink
+        if not isinstance(sink, MarkedSink):
+            continue
+        with _in_one_sentence(f"The target {sink.target}", user_line()):
+            moment = moment or next_moment(spark, checkpoint, query_id)
+            key, value = _types(wanted)
+            columns = StructType([*key.fields, *value.fields])
+            stored = partial(stored_output, spark, checkpoint, plan, wanted.node, moment.number - 1)
+            try:
+                sink.at(moment).settle(spark, columns, stored)
+            except TargetError as error:
+                raise error.at("", user_line()) from error
 
 
 @contextmanager
@@ -487,7 +529,8 @@ def _micro_batch_writer(
     plan: PhysicalPlan, outputs: Sequence[Output], checkpoint: str, voice: _Voice
 ) -> Callable[[DataFrame, int], None]:
     """Return the function that Spark calls with each micro-batch."""
-    known: dict[str, str] = {}
+    known: list[Moment] = []
+    is_marked = any(isinstance(output.sink, MarkedSink) for output in outputs)
     endings = plan.endings
     watch = ShardWatch.of(plan, checkpoint) if plan.rounds else None
     hear = voice.of_run()
@@ -495,15 +538,20 @@ def _micro_batch_writer(
     def write(micro_batch: DataFrame, number: int) -> None:
         quieten()
         voice.rules.begin()
-        if "query" not in known:
-            query_id = _query_id(micro_batch.sparkSession, checkpoint)
-            assert query_id is not None  # noqa: S101 - Spark wrote it before it called this
-            known["query"] = query_id
+        spark = micro_batch.sparkSession
+        query_id = known[-1].query_id if known else _query_id(spark, checkpoint)
+        assert query_id is not None  # noqa: S101 - Spark wrote it before it called this
+        if not is_marked:
+            moment = Moment(number, query_id)
+        elif known and known[-1].number == number - 1:
+            moment = following(spark, checkpoint, known[-1])
+        else:
+            moment = moment_of(spark, checkpoint, query_id, number)
+        known[:] = [moment]
         write_outputs(
             micro_batch,
-            number,
+            moment,
             outputs,
-            query_id=known["query"],
             split=lambda frame, index: numbered(split(frame, endings[index]), number),
             watch=watch,
             hear=hear,

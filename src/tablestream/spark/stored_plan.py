@@ -23,11 +23,8 @@ _UTC = frozenset(
 )
 
 
-def check_plan(spark: SparkSession, checkpoint: str, plan: PhysicalPlan, *, started: bool) -> None:
-    """Compare plan, place and session with those that the checkpoint was started with, or store them at the first.
-
-    If the query then does not start, what is stored is not binding. The text of an older version stays: it lacks what
-    waits for outputs, which the shards compare.
+def check_plan(spark: SparkSession, checkpoint: str, plan: PhysicalPlan) -> bool:
+    """Compare plan, place and session with those that the checkpoint was started with; False if it has none stored.
 
     Raises
     ------
@@ -38,17 +35,25 @@ def check_plan(spark: SparkSession, checkpoint: str, plan: PhysicalPlan, *, star
     CheckpointMovedError
         The checkpoint was copied or moved.
     """
-    path = f"{checkpoint}/{_PLAN}"
-    stored = documents(spark, path, "part-*") if started else []
+    stored = documents(spark, f"{checkpoint}/{_PLAN}", "part-*")
     if not stored:
-        facts = {"value": plan.text, "session": json.dumps(_evaluation(spark))}
-        write_line(spark, path, json.dumps(facts), mode="overwrite")
-        return
+        return False
     check_place(spark, checkpoint)
     plan.check_same(stored[0]["value"])
     if plan.rounds:
         # Older versions stored no settings.
         _check_evaluation(spark, json.loads(stored[0].get("session", "{}")))
+    return True
+
+
+def store_plan(spark: SparkSession, checkpoint: str, plan: PhysicalPlan) -> None:
+    """Store plan and session at the first start.
+
+    If the query then does not start, what is stored is not binding. The text of an older version stays: it lacks what
+    waits for outputs, which the shards compare.
+    """
+    facts = {"value": plan.text, "session": json.dumps(_evaluation(spark))}
+    write_line(spark, f"{checkpoint}/{_PLAN}", json.dumps(facts), mode="overwrite")
 
 
 def _evaluation(spark: SparkSession) -> dict[str, str]:

@@ -13,7 +13,8 @@ field           dtype         meaning
 ``moved_from``  String        the key from which an update moved the row, as text
 ``moved_to``    String        the key to which an update moved the row, as text
 ``transaction`` String        the transaction
-``number``      Int64         the number of the event in its transaction; null: it is not known
+``number``      Int64         the number of the event in its transaction; null: it is not known. Of a feed: 0 if it
+                              inserts a row
 ``added``       Boolean       whether the record has columns that the table does not have
 ==============  ============  ===================================================================================
 """

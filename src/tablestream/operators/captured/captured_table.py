@@ -10,6 +10,7 @@ has shown before, or the same and has the number of
 the event in its transaction
 a tombstone behind a change that is repeated          the same
 a preimage of a feed                                  `preimages` checks it
+a second row of its key in a feed                     `unique_keys` ends the query
 not the last of its key in a commit, of a feed        dropped
 a delete, and there is no row                         nothing
 the row as it is                                      nothing
@@ -54,6 +55,7 @@ from tablestream.operators.captured.capture import (
 )
 from tablestream.operators.captured.captured_rows import AT, NAMED, UNKNOWN, Rows, filled
 from tablestream.operators.captured.preimages import checked
+from tablestream.operators.captured.unique_keys import check_unique
 from tablestream.operators.events import bools, run_start, touched_keys
 from tablestream.operators.operator import NUMBER, PARENT, Context, Emission, Operator, keyed_rows
 from tablestream.operators.reasons import ADDED_COLUMN, REPEATED, UNKNOWN_VALUE
@@ -163,6 +165,7 @@ class CapturedTable(Operator):
         left = self._fresh(changes, controls, context)
         if self.commits:
             left = checked(left, tuple(self.keys), self.columns, context.trace(_ROWS).lookup)
+            check_unique(left, tuple(self.keys), context.trace(_ROWS).lookup)
             left = self._last_of_commits(left)
         for control in controls.filter(op == TRUNCATE).iter_slices(1):
             at = control[SEQ][0]

@@ -1,0 +1,165 @@
+"""The directories of a log of files: one a micro-batch, which appears in one act, with the mark that proves what it is.
+
+=======================  ============================================================================================
+below the log
+=======================  ============================================================================================
+``micro_batch=<n>``      the files of a micro-batch, which readers see, and ``_tablestream_mark`` with its proof
+``_tablestream_tries``   what attempts write, each into a directory of its own; readers pass over it
+``_tablestream_owner``   the id of the query whose log it is
+=======================  ============================================================================================
+
+On this machine an attempt's directory is complete, with its mark, before it gets its name by one rename: of two
+processes one renames, the other finds the micro-batch and drops its own. Elsewhere only Spark has the file system, and
+has no rename: the files are written in their place and then looked at; if two jobs wrote them, the micro-batch fails
+and is written again. The mark comes last.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import uuid
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from tablestream.connectors.marks import Mark, Moment
+from tablestream.connectors.small_texts import (
+    lines_here,
+    numbered_names,
+    small_lines,
+    write_here,
+    write_line,
+)
+from tablestream.connectors.spark_place import on_this_machine
+from tablestream.errors import TargetError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+    from pyspark.sql.readwriter import DataFrameWriter
+
+#: The name of a log's directories, and of the column that readers make of it.
+MICRO_BATCH = "micro_batch"
+MARK = "_tablestream_mark"
+TRIES = "_tablestream_tries"
+#: Of a micro-batch without a place in a history.
+_NO_PROOF = "-"
+#: The part of a file's name that is the same for all files of one of Spark's jobs.
+_JOB = re.compile(r"part-\d+-([0-9a-f-]{36})")
+
+
+@dataclass(frozen=True)
+class FileBatches:
+    """The micro-batches of a log."""
+
+    spark: SparkSession
+    path: str
+
+    @cached_property
+    def here(self) -> Path | None:
+        """Where the log is on this machine."""
+        return on_this_machine(self.spark, self.path)
+
+    def numbers(self) -> list[int]:
+        """The micro-batches that have a directory."""
+        return numbered_names(self.spark, self.path, f"{MICRO_BATCH}=")
+
+    def mark(self, number: int) -> Mark | None:
+        """The mark of a micro-batch; None if it is not there, is not complete, or is an older version's."""
+        place, pattern = f"{MICRO_BATCH}={number}/{MARK}", "part-*"
+        if self.here is None:
+            lines = small_lines(self.spark, f"{self.path}/{place}", pattern)
+        else:
+            lines = lines_here(self.here / place, pattern)
+        return Mark(number, lines[0].removeprefix(_NO_PROOF)) if lines else None
+
+    def last_mark(self, moment: Moment, *, starting: bool) -> Mark | None:
+        """The last mark. A start looks at all directories; later, those of a micro-batch and of the one before tell.
+
+        Directories of older versions have no mark, and their last one is not known to be complete.
+        """
+        numbers = self.numbers() if starting else []
+        if not numbers or numbers[-1] <= moment.number:
+            found = self.mark(moment.number) or self.mark(moment.number - 1)
+            if found is not None:
+                return found
+        numbers = numbers or self.numbers()
+        if not numbers:
+            return None
+        last = numbers[-1]
+        is_repeated = last == moment.number and moment.proof
+        return Mark(last - 1) if is_repeated else self.mark(last) or Mark(last)
+
+    def write(self, writer: DataFrameWriter, mark: Mark) -> None:
+        """Write a micro-batch, or keep the one that another process has written meanwhile."""
+        if self.here is None:
+            self._write_in_place(writer, mark)
+            return
+        tries, number = self.here / TRIES, mark.micro_batch
+        for left in tries.glob("[0-9]*-*"):
+            if left.name.partition("-")[0] != str(number):
+                shutil.rmtree(left, ignore_errors=True)
+        attempt = tries / f"{number}-{uuid.uuid4().hex}"
+        writer.save(f"{self.path}/{TRIES}/{attempt.name}")
+        write_here(attempt / MARK, mark.proof or _NO_PROOF)
+        self._show(attempt, self.here / f"{MICRO_BATCH}={number}", mark)
+
+    def remove(self, numbers: Sequence[int]) -> None:
+        """Remove micro-batches, the last one first.
+
+        Raises
+        ------
+        TargetError
+            Only Spark has the file system, and cannot remove them.
+        """
+        if self.here is None and numbers:
+            raise TargetError(
+                f"The log {self.path} has the micro-batches {numbers[0]} to {numbers[-1]}, which the checkpoint does"
+                " not have.",
+                hint=f"Delete their directories {MICRO_BATCH}=..., and start the query again.",
+            )
+        for number in sorted(numbers, reverse=True):
+            assert self.here is not None  # noqa: S101 - see above
+            _remove(self.here / f"{MICRO_BATCH}={number}", self.here / TRIES)
+
+    def set_mark(self, mark: Mark) -> None:
+        """Mark a micro-batch, whose files may be missing."""
+        place = f"{self.path}/{MICRO_BATCH}={mark.micro_batch}/{MARK}"
+        write_line(self.spark, place, mark.proof or _NO_PROOF, mode="overwrite")
+
+    def _show(self, attempt: Path, place: Path, mark: Mark) -> None:
+        """Give an attempt its name, unless another process did so with its own."""
+        try:
+            attempt.rename(place)
+        except OSError:
+            if not place.exists():
+                raise
+            if not mark.proof or self.mark(mark.micro_batch) != mark:
+                _remove(place, attempt.parent)
+                attempt.rename(place)
+            else:
+                shutil.rmtree(attempt, ignore_errors=True)
+
+    def _write_in_place(self, writer: DataFrameWriter, mark: Mark) -> None:
+        place = f"{self.path}/{MICRO_BATCH}={mark.micro_batch}"
+        writer.mode("overwrite").save(place)
+        files = self.spark.read.text(place).inputFiles()
+        if len({found.group(1) for name in files if (found := _JOB.search(name))}) > 1:
+            raise TargetError(
+                f"Two processes wrote micro-batch {mark.micro_batch} to {self.path} at the same time.",
+                hint="Let one process use the checkpoint, and start the query again: it writes the micro-batch anew.",
+            )
+        self.set_mark(mark)
+
+
+def _remove(place: Path, tries: Path) -> None:
+    """Remove a directory from the sight of readers in one act, and then from the disk."""
+    tries.mkdir(exist_ok=True)
+    hidden = tries / f"gone-{uuid.uuid4().hex}"
+    with suppress(FileNotFoundError):
+        place.rename(hidden)
+    shutil.rmtree(hidden, ignore_errors=True)
