@@ -51,6 +51,7 @@ def key_join(
     minimal: bool = False,
     atomic: bool = True,
     final: bool = False,
+    nulls: tuple[int, ...] = (),
 ) -> KeyJoin:
     """Make a key join of string tables."""
     return KeyJoin(
@@ -62,6 +63,7 @@ def key_join(
         minimal=(minimal,) * inputs,
         atomic=atomic,
         final=final,
+        nulls=nulls,
     )
 
 
@@ -171,7 +173,13 @@ def _read(operator: Operator, line: str) -> tuple[int, Row]:
         return _read_answer(line)
     number, rest = line.split(" ", 1) if isinstance(operator, KeyJoin) else ("0", line)
     key, value, ts, row_ts = _parsed(rest.replace(" ", "=", 1))
-    row = {"_kh": len(key), "_k0": key, "_ts": ts, "_live": value is not None, "v": value}
+    row = {
+        "_kh": len(key),
+        "_k0": None if key == "~" else key,
+        "_ts": ts,
+        "_live": value is not None,
+        "v": value,
+    }
     if isinstance(operator, ForeignKeySubscribe):
         pointed = value["c0"].partition("|")[2] if value and "|" in value["c0"] else None
         row |= {"_fh": None if pointed is None else len(pointed), "_f0": pointed}

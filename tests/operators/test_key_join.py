@@ -61,6 +61,38 @@ def test_rule_table(tree: Branch, messages: str, wanted: list[str]) -> None:
     assert one[len(one) - len(wanted) :] == wanted
 
 
+@pytest.mark.parametrize(
+    ("tree", "wanted"),
+    [
+        (INNER, []),
+        (LEFT, ["~=(a,~)@1", "~=(c,~)@4"]),
+        (RIGHT, ["~=(~,b)@2", "~=~@3"]),
+        (OUTER, ["~=(a,~)@1", "~=(~,b)@2", "~=~@3", "~=(c,~)@4"]),
+    ],
+)
+def test_a_key_with_a_null_has_no_match(tree: Branch, wanted: list[str]) -> None:
+    """Whole, and with the rows of the other side in the state."""
+    messages = "0 ~ a@1\n1 ~ b@2\n1 ~ ~@3\n0 ~ c@4"
+    assert Bench(key_join(tree, nulls=(0, 1))).run(messages) == wanted
+    bench = Bench(key_join(tree, nulls=(0, 1)))
+    assert [out for line in messages.splitlines() for out in bench.run(line)] == wanted
+
+
+def test_a_step_joins_no_keys_with_a_null() -> None:
+    """Also not a row with itself; the last change of the key is the only one of `final`."""
+    step = "0 ~ a@1\n+ 1 ~ b@2\n0 k a@3\n+ 1 k b@4"
+    assert Bench(key_join(OUTER, nulls=(0, 1))).run(step) == ["~=(a,~)@1", "~=(~,b)@2", "k=(a,b)@4"]
+    assert Bench(key_join(OUTER, nulls=(0, 1), final=True)).run(step) == ["~=(~,b)@2", "k=(a,b)@4"]
+    assert Bench(key_join(OUTER)).run(step) == ["~=(a,b)@2", "k=(a,b)@4"]
+
+
+def test_inputs_of_one_number_meet_under_a_key_with_a_null() -> None:
+    tree = Branch(Branch(0, 1, "left"), 2, "left")
+    messages = "0 ~ a@1\n1 ~ b@2\n2 ~ c@3"
+    assert Bench(key_join(tree, 3, nulls=(0, 0, 1))).run(messages) == ["~=(a,~,~)@1", "~=(a,b,~)@2"]
+    assert Bench(key_join(tree, 3, nulls=(0, 1, 0))).run(messages) == ["~=(a,~,~)@1", "~=(a,~,c)@3"]
+
+
 def test_keys_do_not_meet_and_equal_hashes_are_told_apart() -> None:
     assert results(key_join(OUTER), "0 k a@1\n0 n b@2\n1 m c@3") == ["m=(~,c)@3"]
 

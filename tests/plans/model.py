@@ -490,7 +490,7 @@ class Model:
         """In default mode a join is binary: that n tables are one operator must not show."""
         if not self.compat:
             tree = reference.Join(0, 1, node.how, _joiner(node))
-            return Operator(node, reference.KeyJoin(tree), node.parents)
+            return Operator(node, reference.KeyJoin(tree, nulls_match=node.own_times), node.parents)
         tree, _ = _tree(node, 0)
         reads = tuple(leaf for leaf, _ in leaves_of(node))
         return Operator(node, reference.KeyJoin(tree, compat=True), reads)

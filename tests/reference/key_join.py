@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from tests.reference.steps import Delta, Inputs, Message, Output, Reference, Row, pair
+from tests.reference.steps import Delta, Inputs, Message, Output, Reference, Row, is_null, pair
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator, Sequence
@@ -81,6 +81,8 @@ class KeyJoin(Reference):
       was one before (also one that the joiner deletes); timestamp: the maximum of both changes'.
     - Compat: one message after the other. Ports of one store id (a self-join) see their table already
       changed, so an update gives the result once per port, and an inner self-join emits nothing for a delete.
+    - A key with a null has no match: `other` is none, and rows of such a key are not joined with each other, also not
+      a row with itself. Not so in compat, and with `nulls_match`.
     - Outputs follow their messages; in default mode a key stands where its first message stood.
 
     Parameters
@@ -91,6 +93,8 @@ class KeyJoin(Reference):
         For a binary join given by its name.
     store_ids
         One id per port: ports of equal ids read one source table. Only compat tells the difference.
+    nulls_match
+        Keys with a null are equal; for the lookups of a star join, which come under the keys of its own rows.
     compat
         Answer message after message, as Kafka Streams does.
 
@@ -112,8 +116,10 @@ class KeyJoin(Reference):
         joiner: Joiner = pair,
         store_ids: Sequence[Hashable] | None = None,
         compat: bool = False,
+        nulls_match: bool = False,
     ) -> None:
         super().__init__(compat=compat)
+        self._nulls_match = nulls_match or compat
         self._tree = Join(0, 1, tree, joiner) if isinstance(tree, str) else tree
         if sorted(self._tree.ports) != list(range(len(self._tree.ports))):
             raise ValueError(f"the tree's ports must be 0, 1, 2, ..., each once; they are {self._tree.ports}")
@@ -130,16 +136,23 @@ class KeyJoin(Reference):
                 yield from self._outputs(message.key, {message.port: delta})
 
     def _whole_step(self, messages: list[Message]) -> Iterator[Output]:
-        by_key: dict[Key, dict[int, Delta]] = {}
+        by_key: dict[tuple[Key, int | None], dict[int, Delta]] = {}
         for (port, key), delta in self._inputs.all_at_once(messages).items():
-            by_key.setdefault(key, {})[port] = delta
-        for key, changed in by_key.items():
+            by_key.setdefault((key, port if self._has_no_match(key) else None), {})[port] = delta
+        for (key, _), changed in by_key.items():
             yield from self._outputs(key, changed)
 
     def _outputs(self, key: Key, changed: dict[int, Delta]) -> Iterator[Output]:
         result = self._change(self._tree, key, changed)
         if result is not None:
             yield Output(key, result.new, result.ts)
+
+    def _has_no_match(self, key: Key) -> bool:
+        return is_null(key) and not self._nulls_match
+
+    def _other(self, side: Join | int, key: Key) -> Row | None:
+        """Read the present row of the other side: none for a key with a null."""
+        return None if self._has_no_match(key) else self._row(side, key)
 
     def _row(self, side: Join | int, key: Key) -> Row | None:
         """Read the present row of an input, or of a join as its inputs now make it."""
@@ -157,9 +170,9 @@ class KeyJoin(Reference):
         if left is not None and right is not None:
             return _both_sides(side, left, right)
         if left is not None:
-            return _one_side(side, left, self._row(side.right, key), from_right=False)
+            return _one_side(side, left, self._other(side.right, key), from_right=False)
         if right is not None:
-            return _one_side(side, right, self._row(side.left, key), from_right=True)
+            return _one_side(side, right, self._other(side.left, key), from_right=True)
         return None
 
 

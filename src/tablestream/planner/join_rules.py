@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 import polars as pl
@@ -28,6 +28,7 @@ from tablestream.runtime.rounds import EVERY_SHARD
 from tablestream.state.changes import AS_OF, FOREIGN_HASH, KEY_HASH
 from tablestream.topology.as_of import AsOf
 from tablestream.topology.graph import (
+    Leaf,
     base_of,
     fused,
     history_of,
@@ -75,6 +76,7 @@ def key_join(lowering: Lowering, node: KeyJoin) -> Made:
         ),
         # A star join has no counterpart in Kafka Streams: it is one join, in compat mode, too.
         atomic=not lowering.mode.compat or any(leaf.join.own_times for leaf in leaves),
+        nulls=() if lowering.mode.compat else _meeting(leaves),
     )
     remembers = tuple(
         Remembered(table, (spec.name,), node.key)
@@ -83,6 +85,15 @@ def key_join(lowering: Lowering, node: KeyJoin) -> Made:
     )
     lowering.drafts.append(Draft(node, lowering.names[node], number, operator, wants, remembers=remembers))
     return Made(number, Result.keyed(node, _numbered(tables)))
+
+
+def _meeting(leaves: Sequence[Leaf]) -> tuple[int, ...]:
+    """Number the inputs: a star join looks rows up for its own, under their keys, with nulls, too."""
+    numbers = [0]
+    for leaf in leaves[1:]:
+        is_looked_up = leaf.join.own_times and leaf.side == 1
+        numbers.append(0 if is_looked_up else max(numbers) + 1)
+    return tuple(numbers)
 
 
 def _tree(join: KeyJoin, numbers: Iterator[int]) -> Branch:
@@ -145,6 +156,7 @@ def _join_on_whole_key(lowering: Lowering, node: ForeignKeyJoin) -> Made:
         stores=(0, 1),
         minimal=(lowering.reads_minimal(node.left), lowering.reads_minimal(node.right)),
         early=(False, False),
+        nulls=(0, 1),
     )
     remembers = tuple(
         Remembered(side, (spec.name,), node.left.key)

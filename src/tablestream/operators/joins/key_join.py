@@ -13,6 +13,8 @@ outer  either       other, new and old are all none        row when a side exist
 right  --           the mirror image of left
 =====  ===========  =====================================  =======================================
 
+A key with a null has no match: rows with such a key are joined with nothing, each on its own, as in SQL (``nulls``).
+
 A tree of such joins is evaluated bottom-up for each event. An inner node that emits is an event for the node above
 it. One that does not emit is the ``other`` of that node, with the largest time of its rows.
 
@@ -79,6 +81,8 @@ class KeyJoin(CanBeThin):
         Per input, whether to ignore tombstones for absent rows (a filter upstream makes such tombstones).
     atomic
         Whether a step emits once per key.
+    nulls
+        A number per input: keys with a null are equal among inputs with the same number only. Default: among all.
     final, thin
         Which changes to emit.
 
@@ -95,6 +99,7 @@ class KeyJoin(CanBeThin):
     early: tuple[bool, ...]
     minimal: tuple[bool, ...]
     atomic: bool = True
+    nulls: tuple[int, ...] = ()
 
     parameters = ("tree", "final", "thin")
     keeps_shard = True
@@ -126,16 +131,38 @@ class KeyJoin(CanBeThin):
             for spec, frame in zip(self.traces, inputs, strict=True)
         ]
         kids = number_keys(KEY_HASH, list(self.keys), rows)
-        events = Events.of(rows, kids).without_idle_tombstones(self.minimal)
+        apart = self._nulls_apart(rows, kids)
+        events = Events.of(rows, apart).without_idle_tombstones(self.minimal)
         sides = _evaluate(self.tree, self._leaves(events))
         at, chosen = self._emitting(events), np.flatnonzero(sides.emits)
         if self.final or self.thin:
             last, there = np.diff(events.kid[at[chosen]], append=-1) != 0, sides.now[chosen]
             kept = last & (there | self._stood(events, at[chosen])) if self.final else last | ~there
             chosen = chosen[kept]
+        if self.final and apart is not kids:
+            chosen = chosen[self._last_of_key(events, at[chosen], kids)]
         yield Emission(0, self._rows(events, at[chosen], sides, chosen, rows))
         for spec, frame, kid in zip(self.traces, rows, kids, strict=True):
             context.trace(spec.name).insert(newest(frame, kid, spec.schema))
+
+    def _nulls_apart(self, rows: Sequence[pl.DataFrame], kids: list[pl.Series]) -> list[pl.Series]:
+        """Give a key with a null another number on each input that may not meet it on the others."""
+        columns = [frame[name] for frame in rows for name in self.keys]
+        if not self.nulls or not any(column.null_count() for column in columns):
+            return kids
+        distinct = 1 + max(int(kid.to_numpy().max()) for kid in kids if len(kid))
+        null = pl.any_horizontal(pl.col(list(self.keys)).is_null()).cast(pl.Int64)
+        return [
+            kid + frame.select(null).to_series() * (distinct * (1 + number))
+            for frame, kid, number in zip(rows, kids, self.nulls, strict=True)
+        ]
+
+    def _last_of_key(self, events: Events, at: Ints, kids: Sequence[pl.Series]) -> Ints:
+        """Of some events, the last of each key, of the rows with a null, too, which all have one key in the result."""
+        offsets = np.cumsum([0, *(len(kid) for kid in kids[:-1])])
+        key = np.concatenate([kid.to_numpy() for kid in kids])[events.row[at] + offsets[events.input[at]]]
+        order = np.lexsort((events.seq[at], key))
+        return np.sort(order[np.diff(key[order], append=-1) != 0])
 
     def _emitting(self, events: Events) -> Ints:
         """The events that may emit: each change, or the last of each step."""
