@@ -109,7 +109,8 @@ def _top(node: Top) -> str:
 
 def _key_join(node: KeyJoin) -> str:
     pairs = list(zip(_keys(node.left, "l"), _keys(node.right, "r"), strict=True))
-    same = " AND ".join(f"{one} IS NOT DISTINCT FROM {other}" for one, other in pairs)
+    equal = "IS NOT DISTINCT FROM" if node.own_times else "="
+    same = " AND ".join(f"{one} {equal} {other}" for one, other in pairs)
     how = "FULL" if node.how == "outer" else node.how
     rows = f"{_name(node.left)} AS l {how} JOIN {_name(node.right)} AS r ON {same}"
     return _select([f"coalesce({one}, {other})" for one, other in pairs], _both(node, "l.v", "r.v"), rows)

@@ -82,7 +82,8 @@ class KeyJoin(Reference):
     - Compat: one message after the other. Ports of one store id (a self-join) see their table already
       changed, so an update gives the result once per port, and an inner self-join emits nothing for a delete.
     - A key with a null has no match: `other` is none, and rows of such a key are not joined with each other, also not
-      a row with itself. Not so in compat, and with `nulls_match`.
+      a row with itself. If both sides of an outer join have one, a step emits the one that changes last. Not so in
+      compat, and with `nulls_match`.
     - Outputs follow their messages; in default mode a key stands where its first message stood.
 
     Parameters
@@ -139,8 +140,11 @@ class KeyJoin(Reference):
         by_key: dict[tuple[Key, int | None], dict[int, Delta]] = {}
         for (port, key), delta in self._inputs.all_at_once(messages).items():
             by_key.setdefault((key, port if self._has_no_match(key) else None), {})[port] = delta
+        outputs: dict[Key, Output] = {}
         for (key, _), changed in by_key.items():
-            yield from self._outputs(key, changed)
+            for output in self._outputs(key, changed):
+                outputs[key] = output
+        yield from outputs.values()
 
     def _outputs(self, key: Key, changed: dict[int, Delta]) -> Iterator[Output]:
         result = self._change(self._tree, key, changed)

@@ -13,7 +13,8 @@ outer  either       other, new and old are all none        row when a side exist
 right  --           the mirror image of left
 =====  ===========  =====================================  =======================================
 
-A key with a null has no match: rows with such a key are joined with nothing, each on its own, as in SQL (``nulls``).
+A key with a null has no match: rows with such a key are joined with nothing, each on its own, as in SQL (``nulls``). In
+an outer join two such rows have one key in the result, and a step emits the one that changes last.
 
 A tree of such joins is evaluated bottom-up for each event. An inner node that emits is an event for the node above
 it. One that does not emit is the ``other`` of that node, with the largest time of its rows.
@@ -39,7 +40,7 @@ from typing import Literal
 import numpy as np
 import polars as pl
 
-from tablestream.operators.events import Events, never, newest, pick, touched_keys, with_state
+from tablestream.operators.events import Events, ends, never, newest, pick, touched_keys, with_state
 from tablestream.operators.operator import PARENT, CanBeThin, Context, Emission, keyed_rows, rows_trace
 from tablestream.state.changes import KEY_HASH, LIVE, ROW_TS, TS, number_keys
 from tablestream.state.positions import Bools, Ints, gather
@@ -139,7 +140,7 @@ class KeyJoin(CanBeThin):
             last, there = np.diff(events.kid[at[chosen]], append=-1) != 0, sides.now[chosen]
             kept = last & (there | self._stood(events, at[chosen])) if self.final else last | ~there
             chosen = chosen[kept]
-        if self.final and apart is not kids:
+        if apart is not kids:
             chosen = chosen[self._last_of_key(events, at[chosen], kids)]
         yield Emission(0, self._rows(events, at[chosen], sides, chosen, rows))
         for spec, frame, kid in zip(self.traces, rows, kids, strict=True):
@@ -158,11 +159,12 @@ class KeyJoin(CanBeThin):
         ]
 
     def _last_of_key(self, events: Events, at: Ints, kids: Sequence[pl.Series]) -> Ints:
-        """Of some events, the last of each key, of the rows with a null, too, which all have one key in the result."""
+        """Of some events, the last of each key and step: rows with a null on two inputs have one key in the result."""
         offsets = np.cumsum([0, *(len(kid) for kid in kids[:-1])])
         key = np.concatenate([kid.to_numpy() for kid in kids])[events.row[at] + offsets[events.input[at]]]
-        order = np.lexsort((events.seq[at], key))
-        return np.sort(order[np.diff(key[order], append=-1) != 0])
+        step = np.zeros_like(key) if self.final else events.step[at]
+        order = np.lexsort((events.seq[at], step, key))
+        return np.sort(order[ends(key[order], step[order])])
 
     def _emitting(self, events: Events) -> Ints:
         """The events that may emit: each change, or the last of each step."""
