@@ -538,7 +538,7 @@ def _place_type(column: str) -> pl.DataType:
 
 def _laid_out(result: Result, row: FrameRow) -> _Row:
     tables = {one.table: _value(row[one.column]) for one in result.rows if one.side is None}
-    sides = {(result.node, one.side): _value(row[one.column]) for one in result.rows if one.side is not None}
+    sides = {one.side: _value(row[one.column]) for one in result.rows if one.side is not None}
     return _Row(tuple(row[name] for name in result.key), tables, sides)
 
 

@@ -84,7 +84,16 @@ def key_join(lowering: Lowering, node: KeyJoin) -> Made:
         if not (isinstance(table, ForeignKeyJoin) and table.right_only)
     )
     lowering.drafts.append(Draft(node, lowering.names[node], number, operator, wants, remembers=remembers))
-    return Made(number, Result.keyed(node, _numbered(tables)))
+    result = Result.keyed(node, _numbered(tables))
+    if (
+        operator.nulls
+    ):  # of a table that is read twice, under a key with a null, a side can have the row alone
+        rows = (
+            replace(row, side=(leaf.join, leaf.side)) if tables.count(leaf.table) > 1 else row
+            for row, leaf in zip(result.rows, leaves, strict=True)
+        )
+        result = replace(result, rows=tuple(rows))
+    return Made(number, result)
 
 
 def _meeting(leaves: Sequence[Leaf]) -> tuple[int, ...]:
@@ -330,8 +339,8 @@ def _many_to_one(
     """
     columns, foreign = key_fields(own), foreign_fields(unmatched)
     rows = (
-        Carried(node.left, "v0", tuple(key_fields(node.left.key)), side=0),
-        Carried(node.right, "v1", tuple(foreign), pointer, side=1),
+        Carried(node.left, "v0", tuple(key_fields(node.left.key)), side=(node, 0)),
+        Carried(node.right, "v1", tuple(foreign), pointer, side=(node, 1)),
     )
     return Result(node, columns | foreign, (*columns, *foreign), rows, latest)
 
@@ -340,8 +349,8 @@ def _one_to_each(node: OneToMany) -> Result:
     """The result whose rows are those of the right side, each with the row that points at it, keyed by both keys."""
     columns, foreign = key_fields(node.right.key), foreign_fields(node.foreign)
     rows = (
-        Carried(node.right, "v0", tuple(columns), side=1),
-        Carried(node.left, "v1", tuple(foreign), side=0),
+        Carried(node.right, "v0", tuple(columns), side=(node, 1)),
+        Carried(node.left, "v1", tuple(foreign), side=(node, 0)),
     )
     return Result(node, columns | foreign, (*foreign, *columns), rows)
 

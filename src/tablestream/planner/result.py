@@ -50,14 +50,15 @@ class Carried:
     pointer
         Computes the key where those columns are null, over the row that is carried before this one.
     side
-        The parent of a join that the row belongs to. None: it is the row of the table wherever a view reads it.
+        The join and the number of its parent to which the row belongs. None: it is the row of the table wherever a
+        view reads it.
     """
 
     table: Node
     column: str
     key: tuple[str, ...]
     pointer: Pointer | None = None
-    side: int | None = None
+    side: tuple[Node, int] | None = None
 
 
 @dataclass(frozen=True)

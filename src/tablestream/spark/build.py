@@ -372,7 +372,7 @@ class Builder(Generic[Blobs]):
             if row.side is None:
                 scope.tables[row.table] = table
             else:
-                scope.sides[result.node, row.side] = table
+                scope.sides[row.side] = table
             before = row.table, table
 
     def result(self, frame: DataFrame, ending: Ending) -> tuple[DataFrame, OutputColumns]:
