@@ -48,6 +48,48 @@ def test_the_text_of_a_failed_query_begins_with_what_failed(text: str, code: str
     assert failed(error) is error
 
 
+@pytest.mark.parametrize(
+    ("cause", "said"),
+    [
+        (
+            "CSV header does not conform to the schema. Header: id, w Schema: id, v Expected: v but found: w CSV: x",
+            "the columns of its header are id, w, and those of the schema id, v. Give from_files",
+        ),
+        (
+            "Number of column in CSV header is not equal to number of fields: Header length: 3, schema size: 2 ",
+            "its header has 3 columns, and the schema 2. Give from_files",
+        ),
+        ("x is not a Parquet file.", "SomeException: x is not a Parquet file. Write the file again"),
+    ],
+)
+def test_a_query_says_first_which_file_cannot_be_read_and_why(cause: str, said: str) -> None:
+    spark = "[FAILED_READ_FILE.NO_HINT] Encountered error while reading file file:///a/1%20%5Bb%5D.csv. SQLSTATE: KD001"
+    plan = "\n=== Streaming Query ===\nLogical Plan:\nraise_error([TABLESTREAM_X] It was not raised.)"
+    found = failure_of(f"{ENDED}{spark}{plan}\nCaused by: org.apache.SomeException: {cause}")
+    assert found.code == "STREAM_FAILED"
+    assert found.message.startswith("The file /a/1 [b].csv cannot be read: ")
+    assert said in found.message
+    assert "[FAILED_READ_FILE.NO_HINT]" in found.message
+
+
+@pytest.mark.parametrize("header", ["id,n,more", "id", "id,m", "n,id"])
+def test_a_file_with_other_columns_is_named_with_what_is_wrong_and_what_to_do(
+    spark: SparkSession, tmp_path: Path, header: str
+) -> None:
+    (tmp_path / "log").mkdir()
+    (tmp_path / "log" / "1.csv").write_text(f"{header}\n")
+    rows = ts.table(
+        ts.from_files(spark, tmp_path / "log", "csv", "id int, n int", options={"header": True}),
+        "id",
+        name="rows",
+    )
+    query = ts.start(rows.to(ts.to_memory("rows")), checkpoint=str(tmp_path / "checkpoint"))
+    with pytest.raises(
+        QueryFailedError, match=r"The file \S*/log/1\.csv cannot be read: .*header.*Give from_"
+    ):
+        query.awaitTermination()
+
+
 def test_a_query_says_first_which_row_cannot_be_read(spark: SparkSession, tmp_path: Path) -> None:
     log = tmp_path / "log"
     log.mkdir()

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 import typer
 from pyspark.errors import StreamingQueryException
 from pyspark.logger import PySparkLogger
-from pyspark.sql import SparkSession
 from rich.console import Console
 from rich.text import Text
 
@@ -24,13 +23,11 @@ import tablestream
 from tablestream.cli.exit_codes import ExitCode
 from tablestream.data_text import cut_sentence, visible_lines
 from tablestream.errors import QueryFailedError, TablestreamError
-from tablestream.spark.failures import cause_of, failure_of
+from tablestream.spark.failures import failure_of, java_cause
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-#: Lets the text of an error have the stack trace of Java.
-_STACKS = "spark.sql.pyspark.jvmStacktrace.enabled"
 _INSTALLED = (
     sysconfig.get_path("purelib"),
     sysconfig.get_path("stdlib"),
@@ -92,15 +89,7 @@ def _reader_has_gone() -> bool:
 
 def note_cause(error: StreamingQueryException) -> None:
     """Note with an error of a query what it was caused by, as long as its session is there to be asked."""
-    session = SparkSession.getActiveSession()
-    if session is None:
-        return
-    before = session.conf.get(_STACKS, None)
-    session.conf.set(_STACKS, "true")
-    try:
-        cause = cause_of(str(error.__cause__ or error))
-    finally:
-        session.conf.unset(_STACKS) if before is None else session.conf.set(_STACKS, before)
+    cause = java_cause(error)
     if cause:
         error.add_note(f"Caused by: {cause}")
 

@@ -129,7 +129,9 @@ def _of_file(column: T.StructField, raw: Column, value: Column) -> Column:
     path = F.col("_metadata.file_path")
     is_named = F.lower(path).contains(f"/{name.lower()}=")
     refused = F.concat(
-        F.lit(f"[{MalformedRecordError.code}] A row of "),
+        # In parts: a plan that Spark prints is not taken for the error.
+        F.lit("["),
+        F.lit(f"{MalformedRecordError.code}] A row of "),
         path,
         F.lit(
             f" has no value for the column {name}, and a directory is called {name}=...: the names of directories are"

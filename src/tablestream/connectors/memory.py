@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from tablestream.connectors.collected import TimeText, collected
 from tablestream.connectors.shipping import has_context
 from tablestream.connectors.sink import ORDER, KeyedSink
 from tablestream.errors import ArgumentError, PlanError
@@ -50,7 +51,7 @@ class MemorySink(KeyedSink):
         log = _LOGS.get(self.name)
         if log is None or log.query_id != query_id:
             log = _LOGS[self.name] = _Log(query_id)
-        log.micro_batches[micro_batch_id] = changes.collect()
+        log.micro_batches[micro_batch_id] = collected(changes)
 
     def rows(self, *, as_written: bool = False) -> list[Row]:
         """Return everything that was written so far.
@@ -129,6 +130,8 @@ def sortable(value: Any) -> tuple[Any, ...]:
     """Put nulls first and NaN last, also inside structs and arrays: a rejected record may have a null ``order_by``."""
     if value is None:
         return (0,)
+    if isinstance(value, TimeText):  # before all times of Python, or after them
+        return (0.5 if value.number < 0 else 1.5, value.number)
     if value != value:  # noqa: PLR0124 - only NaN is not itself
         return (2,)
     if isinstance(value, dict):  # a struct, where rows come from Arrow

@@ -16,7 +16,7 @@ from tablestream.connectors.sink import CHANGE_COLUMNS, CHANGE_TYPE, LATEST, ORD
 from tablestream.errors import ArgumentError
 from tablestream.extras import install_hint
 from tablestream.pictures.validity import Change, moments
-from tablestream.time_zones import in_utc
+from tablestream.time_zones import in_utc, rows_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -161,15 +161,14 @@ def _rows_of(changes: Any, key: Mapping[str, Any]) -> list[dict[str, Any]]:
     if hasattr(changes, "toArrow"):
         for name, one in key.items():
             changes = changes.where(changes[quoted(name)].eqNullSafe(one))
-        rows: list[dict[str, Any]] = in_utc(changes.toArrow(), keep_known=True).to_pylist()
-        return rows
+        return rows_of(in_utc(changes.toArrow(), keep_known=True))
     if isinstance(changes, Sequence):
         rows = [row.asDict(recursive=True) for row in changes]
     elif isinstance(changes, pa.Table):
-        rows = changes.to_pylist()
+        rows = rows_of(changes)
     else:
         arrow = changes.to_arrow() if hasattr(changes, "to_arrow") else pa.Table.from_pandas(changes)
-        rows = arrow.to_pylist()
+        rows = rows_of(arrow)
     return [row for row in rows if all(row[name] == one for name, one in key.items())]
 
 

@@ -11,12 +11,18 @@ from functools import cache
 from typing import Any
 
 from pyspark.errors import StreamingQueryException
+from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from tablestream.data_text import cut_sentence
 from tablestream.errors import QueryFailedError
+from tablestream.spark.unread_files import is_unread_file, unread_file
 
 _CODE = re.compile(r"\[(TABLESTREAM_[A-Z_]+)\] ([^\n]*)")
+#: The query's plan, which may have the texts of errors that were not raised.
+_PLAN = re.compile(r"\n=== Streaming Query ===.*?(?=\n(?:JVM stacktrace|Caused by): |\Z)", re.DOTALL)
+#: Lets the text of an error have the stack trace of Java.
+_STACKS = "spark.sql.pyspark.jvmStacktrace.enabled"
 #: What Spark adds to the text of `raise_error`.
 _STATE = re.compile(r" SQLSTATE: \w{5}$")
 #: How Spark begins the message of a query that failed.
@@ -63,6 +69,7 @@ def failure_of(text: str) -> Failure:
 
 
 def _failure_of(text: str) -> Failure:
+    text = _PLAN.sub("", text)
     inner = _CODE.search(text)
     if inner:
         return Failure(inner.group(1), _STATE.sub("", inner.group(2)))
@@ -73,6 +80,10 @@ def _failure_of(text: str) -> Failure:
         return Failure(kind.rpartition(".")[2], f"{message}{_users_line(text)}")
     said = _ENDED.sub("", text).partition("\n")[0] if of_java is None else of_java.group(1)
     cause = cause_of(text)
+    if is_unread_file(said):
+        return Failure(
+            "STREAM_FAILED", f"{unread_file(said, cause)} (Spark: {said}{f' {cause}' if cause else ''})"
+        )
     is_new = (cause.partition(": ")[2] or cause) not in said
     return Failure("STREAM_FAILED", f"{said} ({cause})" if is_new else said)
 
@@ -97,10 +108,29 @@ def failed(error: StreamingQueryException) -> QueryFailedError:
     if isinstance(error, QueryFailedError):
         return error
     text = str(error)
-    found = failure_of(text)
+    found = failure_of(_with_cause(text, error))
     made = QueryFailedError(found.code, found.message, text=text)
     made.__cause__ = error
     return made
+
+
+def _with_cause(text: str, error: StreamingQueryException) -> str:
+    """The text of an error with the cause, which Spark leaves out, where the text alone does not say what to do."""
+    cause = java_cause(error) if is_unread_file(text) else ""
+    return f"{text}\nCaused by: {cause}" if cause else text
+
+
+def java_cause(error: StreamingQueryException) -> str:
+    """Return what caused an error of a query, as long as its session is there to be asked; else nothing."""
+    session = SparkSession.getActiveSession()
+    if session is None:
+        return ""
+    before = session.conf.get(_STACKS, None)
+    session.conf.set(_STACKS, "true")
+    try:
+        return cause_of(str(error.__cause__ or error))
+    finally:
+        session.conf.unset(_STACKS) if before is None else session.conf.set(_STACKS, before)
 
 
 class _Plain:

@@ -131,7 +131,7 @@ def _plain_cells(found: Rows, table: pa.Table, schema: T.StructType) -> list[Cel
                 plain_text(one, schema[name].dataType, known, is_utc=is_utc)
                 for one in table[name].to_pylist()
             ]
-        except LookupError:
+        except (LookupError, ValueError, OverflowError):  # not plain, or of a year that Python lacks
             return None
         columns.append(texts)
     return list(zip(*columns, strict=True))

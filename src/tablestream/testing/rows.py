@@ -9,6 +9,7 @@ from typing import Any, overload
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import types as T
 
+from tablestream.connectors.collected import collected
 from tablestream.connectors.memory import in_order
 from tablestream.connectors.sink import ORDER, quoted
 from tablestream.pictures.html import html_table
@@ -41,7 +42,7 @@ class Rows(Sequence[Row]):
         schema = frame.schema
         texts = (text_of(quoted(one.name), one.dataType) for one in _shown(schema))
         named = ", ".join(f"{text} AS t{at}" for at, text in enumerate(texts))
-        found = in_order(frame.selectExpr("*", f"struct({named}) AS {_TEXTS}").collect())
+        found = in_order(collected(frame.selectExpr("*", f"struct({named}) AS {_TEXTS}")))
         maker = Row(*schema.names)
         return cls(
             frame.sparkSession,
