@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 import tablestream as ts
 from tablestream import functions as tf
 from tablestream.errors import MalformedRecordError
-from tablestream.spark.texts import checked_texts
+from tablestream.spark.texts import MALFORMED, checked_texts
 from tablestream.testing import Driver, frame
 
 if TYPE_CHECKING:
@@ -39,6 +39,22 @@ def test_a_text_is_found_inside_other_types(texts: pa.Array) -> None:
             with pytest.raises(MalformedRecordError, match=r"\(orders\)") as error:
                 checked_texts(table, "orders")
             assert "the bytes b'\\xff\\xfe'." in error.value.reason
+
+
+def test_a_row_that_could_not_be_read_may_have_any_bytes() -> None:
+    """It is dropped, or ends the query by the reason that it has."""
+    inner = pa.StructArray.from_arrays([BAD], ["x"])
+    for reasons, good in (([None, "no", None, None], True), (["no", None, None, None], False)):
+        table = pa.table({"x": BAD, "y": inner, MALFORMED: pa.array(reasons, pa.string())})
+        if not good:
+            with pytest.raises(MalformedRecordError, match="not UTF-8"):
+                checked_texts(table)
+            continue
+        found = checked_texts(table)
+        assert found["x"].to_pylist() == ["ok", "\ufffd\ufffd", None, "\u00e9"]
+        assert found["y"].to_pylist() == [{"x": "ok"}, None, {"x": None}, {"x": "\u00e9"}]
+    said = checked_texts(pa.table({"x": BAD, MALFORMED: BAD}).slice(1, 1))
+    assert said[MALFORMED].to_pylist() == ["\ufffd\ufffd"]
 
 
 def test_a_text_that_is_not_utf_8_ends_the_query_in_every_place(spark: SparkSession) -> None:

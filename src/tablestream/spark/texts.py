@@ -9,14 +9,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tablestream.errors import MalformedRecordError
 
 _SHOWN_BYTES = 40
+#: The column that says why a row could not be read.
+MALFORMED = "__malformed"
 
 
 def checked_texts(table: pa.Table, operator: str = "") -> pa.Table:
     """Return a table whose texts are UTF-8, also inside structs, arrays and maps.
+
+    A row that could not be read (`MALFORMED`) is dropped anyway: what its columns have is left out.
 
     Raises
     ------
@@ -31,11 +36,12 @@ def checked_texts(table: pa.Table, operator: str = "") -> pa.Table:
     try:
         table.validate(full=True)
     except pa.ArrowInvalid:
-        bad = next(
-            (text for column in table.columns for chunk in column.chunks for text in _not_utf8(chunk)), None
-        )
+        table = _of_readable_rows(table)
+        texts = (text for column in table.columns for chunk in column.chunks for text in _not_utf8(chunk))
+        bad = next(texts, None)
         if bad is None:
-            raise
+            table.validate(full=True)
+            return table
         more = f" and {len(bad) - _SHOWN_BYTES} more" if len(bad) > _SHOWN_BYTES else ""
         raise MalformedRecordError(
             f"A text is not UTF-8: it has the bytes {bad[:_SHOWN_BYTES]!r}{more}.",
@@ -43,6 +49,22 @@ def checked_texts(table: pa.Table, operator: str = "") -> pa.Table:
             " keep the column as binary.",
             operator=operator,
         ) from None
+    return table
+
+
+def _of_readable_rows(table: pa.Table) -> pa.Table:
+    """A table in which rows that could not be read have U+FFFD in texts, and no other values that have such bytes."""
+    if MALFORMED not in table.column_names:
+        return table
+    readable = table[MALFORMED].is_null()
+    for number, field in enumerate(table.schema):
+        column = table.column(number)
+        if next((text for chunk in column.chunks for text in _not_utf8(chunk)), None) is not None:
+            shown = pa.scalar(None, field.type)
+            if pa.types.is_string(field.type):
+                raw = column.cast(pa.binary()).to_pylist()
+                shown = pa.array([None if one is None else one.decode(errors="replace") for one in raw])
+            table = table.set_column(number, field, pc.if_else(readable, column, shown))
     return table
 
 
