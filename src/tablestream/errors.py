@@ -21,6 +21,7 @@
     │   └── DamagedStateError                                     a part of the state is missing or was altered
     ├── DamagedMessagesError                PySparkRuntimeError   a task received something else than was sent
     ├── OrderError                          PySparkRuntimeError   a record without a place in the total order
+    ├── ExpressionError                     PySparkRuntimeError   an expression or a function fails on a row
     ├── FunctionValueError                  PySparkRuntimeError   a user function's value does not fit its type
     ├── TotalOverflowError                  ArithmeticException   a sum or an average does not fit its type
     ├── BufferFullError                     PySparkRuntimeError   suppress holds more than its limit
@@ -80,6 +81,7 @@ class TablestreamError(PySparkException):
     """
 
     code: ClassVar[str] = "TABLESTREAM_ERROR"
+    seq: int | None = None
 
     def __init__(self, message: str, *, hint: str = "", operator: str = "", where: str = "") -> None:
         message, hint = redacted(message), redacted(hint)
@@ -92,9 +94,18 @@ class TablestreamError(PySparkException):
     def __str__(self) -> str:
         return str(self._message)
 
-    def at(self, operator: str, where: str) -> TablestreamError:
-        """Return the same error with the name of its operator, which the code that raised it did not know."""
-        return _rebuild(type(self), self.reason, self.hint, operator, where)
+    def at(self, operator: str, where: str, place: str = "") -> TablestreamError:
+        """Return the same error with the name of its operator, which the code that raised it did not know.
+
+        `place`: where its row comes from.
+        """
+        reason = f"{self.reason} The row is that of {place}." if place else self.reason
+        return _rebuild(type(self), reason, self.hint, operator, where)
+
+    def of_row(self, seq: int) -> TablestreamError:
+        """Note the number of the row that is to blame, among those of a slice."""
+        self.seq = seq
+        return self
 
     def __reduce__(self) -> tuple[object, ...]:
         return (_rebuild, (type(self), self.reason, self.hint, self.operator, self.where))
@@ -213,6 +224,12 @@ class OrderError(TablestreamError, PySparkRuntimeError):
     """A record has no place in the total order."""
 
     code = "TABLESTREAM_ORDER"
+
+
+class ExpressionError(TablestreamError, PySparkRuntimeError):
+    """An expression cannot be computed for a row, or a function of ``aggregate`` or ``reduce`` raised."""
+
+    code = "TABLESTREAM_EXPRESSION"
 
 
 class FunctionValueError(TablestreamError, PySparkRuntimeError):

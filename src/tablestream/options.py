@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Literal
@@ -10,6 +11,7 @@ from tablestream.arguments import check_known, checked_length
 from tablestream.calling import user_line
 from tablestream.errors import ArgumentError
 from tablestream.kinds import flag, whole
+from tablestream.planner import physical_plan
 from tablestream.planner.physical_plan import Align
 
 Emit = Literal["every", "final"]
@@ -17,6 +19,11 @@ Compat = Literal["kafka-streams"] | None
 Tombstones = Literal["all", "minimal"]
 #: Whether a plan's records wait for each other; with a duration, not for a partition that is silent for that long.
 Alignment = bool | str | timedelta
+
+#: What becomes of a row for which an expression fails.
+FailedRow = Literal["fail", "null", "reject"]
+#: The same for all tables of a plan, or by their names.
+OnError = FailedRow | Mapping[str, FailedRow]
 
 #: The number of parts of a plan's state.
 DEFAULT_SHARDS = 16
@@ -53,6 +60,17 @@ def checked_compat(compat: Compat) -> bool:
     """Return whether a plan is in compat mode."""
     check_known("compat", compat, (None, "kafka-streams"))
     return compat is not None
+
+
+def checked_on_error(on_error: OnError) -> physical_plan.OnError:
+    """Return what becomes of rows for which an expression fails."""
+    known = ("fail", "null", "reject")
+    if not isinstance(on_error, Mapping):
+        check_known("on_error", on_error, known)
+        return physical_plan.OnError(str(on_error))
+    for name, chosen in on_error.items():
+        check_known(f"on_error[{name!r}]", chosen, known)
+    return physical_plan.OnError(named=tuple((str(name), str(chosen)) for name, chosen in on_error.items()))
 
 
 def checked_align(align: Alignment) -> Align | None:

@@ -27,7 +27,7 @@ from tablestream.connectors.sink import Sink
 from tablestream.errors import ArgumentError, MixedPlanError, TablestreamError
 from tablestream.grouping import Grouping
 from tablestream.kinds import listed
-from tablestream.options import OutputSpec
+from tablestream.options import OnError, OutputSpec
 from tablestream.other_names import OtherNames
 from tablestream.row import Plain, plain, renamed
 from tablestream.spark.analysis import Analysed, check_condition, folding
@@ -239,7 +239,7 @@ class Relation(OtherNames):
         column = as_column(given, self.columns)
         (said,) = self._analysed([column.alias(name)], where)
         check_condition(said, self.name, where)
-        return SparkExpression(said.column, sql_text(given) or said.text)
+        return replace(said.expression, text=sql_text(given) or said.text)
 
     def _chosen_key(self, keys: Sequence[ColumnLike], where: str, method: str) -> list[Analysed]:
         """The columns of another key: each needs a name and an equality."""
@@ -367,9 +367,15 @@ class Rejected:
         sink = checked_log(sink, "Rejected records have no key", shown)
         return OutputRequest(self._node, self._spark, sink, OutputSpec(rejected=True), shown)
 
-    def changes(self) -> DataFrame:
-        """Return the rejected records as a streaming DataFrame. Only the part of the plan that they come from runs."""
-        return changes_of(self._node, self._spark, OutputSpec(rejected=True), None, None)
+    def changes(self, *, on_error: OnError = "fail") -> DataFrame:
+        """Return the rejected records as a streaming DataFrame. Only the part of the plan that they come from runs.
+
+        Parameters
+        ----------
+        on_error
+            As for `start`: with ``reject``, also the rows for which an expression fails.
+        """
+        return changes_of(self._node, self._spark, OutputSpec(rejected=True), on_error=on_error)
 
 
 def versioned(table: Node, history: str | timedelta | None) -> Node:

@@ -162,7 +162,7 @@ def _looked_up(
         value=(*inner, *right.value),
         parent=right,
         columns=tuple(
-            Named(shown.name, SparkExpression(plain(one.name) or quoted(one.name), one.name))
+            Named(shown.name, SparkExpression(plain(one.name) or quoted(one.name), one.name, harmless=True))
             for shown, one in zip((*inner, *right.value), fields, strict=True)
         ),
     )
@@ -176,7 +176,7 @@ def _looked_up(
         how="left",
         select=(),
         delete_when=None,
-        on=tuple(SparkExpression(quoted(one.name), one.name) for one in pointers),
+        on=tuple(SparkExpression(quoted(one.name), one.name, harmless=True) for one in pointers),
         foreign=foreign,
         copied=copied,
         right_only=True,

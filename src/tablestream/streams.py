@@ -23,7 +23,7 @@ from tablestream.errors import ArgumentError, GraceExceedsHistoryError, NotVersi
 from tablestream.grouped import GroupedStream
 from tablestream.joining import KEY, Joining, On, SelectFunction, Suffixes
 from tablestream.kinds import flag
-from tablestream.options import Alignment, Compat, OutputSpec
+from tablestream.options import Alignment, Compat, OnError, OutputSpec
 from tablestream.relation import Relation, versioned
 from tablestream.spark.analysis import folding
 from tablestream.spark.columns import spark_type
@@ -398,13 +398,18 @@ class Stream(Relation):
     # Results
 
     def changes(
-        self, compat: Compat = None, *, shards: int | None = None, align: Alignment = False
+        self,
+        compat: Compat = None,
+        *,
+        shards: int | None = None,
+        align: Alignment = False,
+        on_error: OnError = "fail",
     ) -> DataFrame:
         """Return the records as a streaming DataFrame.
 
         Parameters
         ----------
-        compat, shards, align
+        compat, shards, align, on_error
             As for `Table.changes`.
 
         Returns
@@ -413,7 +418,7 @@ class Stream(Relation):
             As `Table.changes` returns it: ``_change_type`` is ``upsert``, or ``delete`` for a record without a
             value.
         """
-        return changes_of(self._node, self._spark, OutputSpec(), compat, shards, align)
+        return changes_of(self._node, self._spark, OutputSpec(), compat, shards, align, on_error)
 
     def to(self, sink: Sink, *, name: str | None = None) -> OutputRequest:
         """Describe an output of a query, for `tablestream.start`.

@@ -23,7 +23,7 @@ from tablestream.errors import ArgumentError, PlanError
 from tablestream.grouped import GroupedTable
 from tablestream.joining import KEY, Joining, On, SelectFunction, Suffixes
 from tablestream.kinds import checked_count, flag
-from tablestream.options import Alignment, Compat, Emit, OutputSpec, Tombstones
+from tablestream.options import Alignment, Compat, Emit, OnError, OutputSpec, Tombstones
 from tablestream.rekeying import Rekeyed
 from tablestream.spark.plan import changes_of, diagram_of, plan_of
 from tablestream.spark.runner import OutputRequest, request
@@ -443,6 +443,7 @@ class Table(Rekeyed):
         tombstones: Tombstones = "all",
         shards: int | None = None,
         align: Alignment = False,
+        on_error: OnError = "fail",
     ) -> DataFrame:
         """Return the changes of the table as a streaming DataFrame.
 
@@ -463,14 +464,15 @@ class Table(Rekeyed):
             output, then does not depend on how the input is cut into micro-batches. The last records stay in the
             state. A partition that falls silent holds back everything, unless you give a duration such as ``"5
             minutes"``: a partition that was silent for that long is no longer waited for.
+        on_error
+            What becomes of a row for which an expression fails: see `start`.
 
         Returns
         -------
         DataFrame
             The key and value columns, ``_change_type`` (``upsert`` or ``delete``; with `before` ``insert``,
-            ``update_preimage``, ``update_postimage``, ``delete``), ``_timestamp`` (timestamp) and ``_order`` (a
-            sortable struct that begins with the number of the micro-batch). Rows are in order per key. A ``delete``
-            has null value columns, or with `before` the values of the deleted row.
+            ``update_preimage``, ``update_postimage``, ``delete``), ``_timestamp`` and ``_order`` (a sortable struct,
+            which begins with the micro-batch), in order per key. A ``delete`` has null values, or the deleted ones.
 
         Raises
         ------
@@ -481,11 +483,10 @@ class Table(Rekeyed):
         Notes
         -----
         The query that writes the frame has the settings of its session: call `tablestream.configure` first. Nothing
-        runs until the frame is written. The query's progress counts dropped records, under
-        ``observedMetrics["tablestream"]``.
+        runs until the frame is written. Its progress counts dropped records: ``observedMetrics["tablestream"]``.
         """
         spec = OutputSpec(emit=emit, before=before, tombstones=tombstones)
-        return changes_of(self._node, self._spark, spec, compat, shards, align)
+        return changes_of(self._node, self._spark, spec, compat, shards, align, on_error)
 
     def to(
         self,

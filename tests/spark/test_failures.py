@@ -33,6 +33,7 @@ TRACED = 'Traceback (most recent call last):\n  File "/x/site-packages/pyspark/w
         ),
         (f"{TRACED}ValueError: no\n", "ValueError", "no"),
         ("Out of disk\n\tat org.apache", "STREAM_FAILED", "Out of disk"),
+        ("No worker\n=== Streaming Query ===\nraise_error([TABLESTREAM_X] x)", "STREAM_FAILED", "No worker"),
     ],
 )
 def test_the_text_of_a_failed_query_begins_with_what_failed(text: str, code: str, message: str) -> None:

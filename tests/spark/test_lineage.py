@@ -177,7 +177,7 @@ def test_what_others_print_while_a_plan_is_read_goes_where_it_went(
             thread.join()
 
     frame: Any = Frame()
-    assert lineage._explained(frame) == "== Analyzed Logical Plan ==\n~Sort True\n"
+    assert lineage.explained(frame) == "== Analyzed Logical Plan ==\n~Sort True\n"
     assert capsys.readouterr().out == "heard\n"
 
 

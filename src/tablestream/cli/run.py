@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 _TOO_LATE = {
     "--once": 'Return the outputs instead, or start it with trigger={"availableNow": True}.',
     "--to": "Return the table instead, or omit --to.",
+    "--on-error": "Give on_error= to tablestream.start there.",
     "--on-drop": "Give on_drop= to tablestream.start there.",
     "--redact": "Give redact= to tablestream.start there.",
     "--checkpoint": "Give the function a parameter checkpoint, or omit --checkpoint.",
@@ -64,6 +65,14 @@ def run(
             help="How many changes of a micro-batch the console shows. Default: 20; with --json all.",
         ),
     ] = None,
+    on_error: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="[TABLE=]HOW",
+            help="What becomes of a row for which an expression fails: fail, null or reject; of all tables, or of one."
+            " Repeat it for several. Default: fail.",
+        ),
+    ] = None,
     on_drop: Annotated[
         OnDrops | None,
         typer.Option(
@@ -86,7 +95,8 @@ def run(
     log = Path(tempfile.gettempdir()) / f"tablestream-run-{os.getpid()}.log"
     words: dict[str, str | bool | None] = {"--checkpoint": checkpoint, "--once": once}
     words |= {"--limit": None if limit is None else str(limit), "--on-drop": on_drop, "--redact": redact}
-    go_on = _command(target, words | {"--json": as_json}, to or [])
+    repeated = {"--to": to or [], "--on-error": on_error or []}
+    go_on = _command(target, words | {"--json": as_json}, repeated)
     with (
         clear_errors(debug=debug, as_json=as_json, log=log, go_on=go_on),
         warnings_on(screen),
@@ -101,7 +111,7 @@ def run(
         outputs = written_to(found, sinks, sink_of(CONSOLE, screen, rows))
         if outputs is None:
             options = {"--once": once, "--to": bool(to), "--checkpoint": directory.is_left}
-            options |= {"--on-drop": on_drop is not None, "--redact": redact}
+            options |= {"--on-error": bool(on_error), "--on-drop": on_drop is not None, "--redact": redact}
             query = _started(found, target, [name for name, is_given in options.items() if is_given])
         else:
             trigger = {"availableNow": True} if once else None
@@ -109,10 +119,24 @@ def run(
                 *outputs,
                 checkpoint=directory.take(),
                 trigger=trigger,
+                on_error=_on_error(on_error or []),
                 on_drop=on_drop.value if on_drop is not None else "warn",
                 redact=redact,
             )
         _follow(query, screen, go_on, session.remove_files)
+
+
+def _on_error(given: Sequence[str]) -> Any:
+    """Return what becomes of rows for which an expression fails: for all tables, or by their names."""
+    named = dict(one.rpartition("=")[::2] for one in given)
+    if "" not in named:
+        return named or "fail"
+    if len(named) > 1:
+        raise ArgumentError(
+            "--on-error is given for all tables, and for some.",
+            hint="Give one for all, such as --on-error reject, or one for each, such as --on-error prices=reject.",
+        )
+    return named[""]
 
 
 def _say_starting(screen: Screen, target: str) -> None:
@@ -188,9 +212,12 @@ def _follow(query: StreamingQuery, screen: Screen, go_on: str, at_once: Callable
         screen.say(f"Ended {end}.", event)
 
 
-def _command(target: str, options: Mapping[str, str | bool | None], to: Sequence[str]) -> str:
+def _command(
+    target: str, options: Mapping[str, str | bool | None], repeated: Mapping[str, Sequence[str]]
+) -> str:
     """Return the command that goes on where a query stopped: the same one."""
-    words = ["tablestream", "run", target, *(word for one in to for word in ("--to", one))]
+    words = ["tablestream", "run", target]
+    words += [word for name, given in repeated.items() for one in given for word in (name, one)]
     for name, given in options.items():
         if given:
             words += [name] if given is True else [name, given]

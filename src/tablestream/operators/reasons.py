@@ -19,6 +19,8 @@ BEFORE_HISTORY = "before-history"
 REPEATED, SUPERSEDED, STALE = "repeated", "superseded", "stale-answer"
 #: Of captured tables: a value that no known row has, and a record with columns that the table does not have.
 UNKNOWN_VALUE, ADDED_COLUMN = "unknown-value", "added-column"
+#: An expression, or a function of the user's, fails on the row.
+FAILED = "failed-expression"
 #: Of whole transactions: one that went on although not all of its events had arrived.
 INCOMPLETE = "incomplete-transaction"
 
@@ -78,6 +80,12 @@ _ALL = (
         "lost",
         "Dropped: it leaves a value as it was, and that is not known.",
         "Read the table from a snapshot, or let the database log whole rows.",
+    ),
+    Reason(
+        FAILED,
+        "rule",
+        "An expression or a function fails on it: it is left out or null, as on_error says.",
+        "Correct the expression or such records.",
     ),
     Reason(
         NULL_KEY_OR_VALUE,

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import polars as pl
 
+from tablestream.errors import PlanError
 from tablestream.operators.operator import Operator
 from tablestream.operators.reduce.accumulated import Accumulated
 from tablestream.operators.reduce.aggregate import Aggregate as AggregateOperator
@@ -75,15 +76,33 @@ def _groups(lowering: Lowering, node: Aggregate) -> AggregateOperator | Fold:
     if node.functions is not None:
         assert isinstance(node.functions, UserFunctions)  # noqa: S101 - the handles make it
         result, user = lowering.value_of(node), node.functions
+        on_error = _caught(lowering, node)
         return Fold(
-            keys, groups, value, result, user, keep_empty=keep_empty, atomic=atomic, subtracts=not records
-        )
+            keys, groups, value, result, user,
+            keep_empty=keep_empty, atomic=atomic, subtracts=not records, on_error=on_error,
+        )  # fmt: skip
     inputs, results = lowering.types(node.input_fields), lowering.types(node.value)
     functions = tuple(
         aggregate_function(measure, list(inputs.values()), name, result, records=records)
         for measure, (name, result) in zip(node.measures, results.items(), strict=True)
     )
     return AggregateOperator(keys, groups, value, functions, keep_empty=keep_empty, atomic=atomic)
+
+
+def _caught(lowering: Lowering, node: Aggregate) -> str:
+    """What becomes of rows for which the functions of a group raise."""
+    name = lowering.names[node]
+    on_error = lowering.mode.on_error.of(name)
+    if on_error != "fail" and not node.parent.is_stream:
+        raise PlanError(
+            f"on_error={on_error!r} cannot leave rows out of a table's aggregate with functions of your own: such a row"
+            " could not be subtracted when it changes.",
+            hint="Let the functions return an aggregate for such rows, too; or name other tables, as in"
+            f' on_error={{"other table": {on_error!r}}}.',
+            operator=name,
+            where=node.where,
+        )
+    return on_error
 
 
 def aggregate_function(

@@ -20,7 +20,7 @@ from tablestream.planner.rules import place
 from tablestream.planner.thinning import thinned
 from tablestream.runtime.alignment import Alignment, Held
 from tablestream.runtime.rounds import BY_SOURCE, EVERY_SHARD, Placed, Port, Round
-from tablestream.state.changes import FOREIGN_HASH, KEY_HASH
+from tablestream.state.changes import FOREIGN_HASH, KEY_HASH, LATEST
 from tablestream.topology.graph import (
     ancestors,
     base_of,
@@ -28,9 +28,11 @@ from tablestream.topology.graph import (
     has_whole_transactions,
     history_of,
     operator_of,
+    own_expressions,
     path_from_base,
     removes_rows,
     unique_names,
+    view_path,
 )
 from tablestream.topology.nodes import Field, Node, Source
 from tablestream.topology.streams import Merge
@@ -54,7 +56,7 @@ def lower(outputs: Sequence[Output], types: Types, mode: Mode) -> PhysicalPlan:
     nodes = ancestors(*(output.node for output in outputs))
     lowering = Lowering(mode, types, unique_names(nodes), filters_with_old_values(nodes), place)
     for output in outputs:
-        if output.rejected:
+        if output.rejected and not mode.on_error.rejects:
             _produce_rejecting(lowering, output.node)
         else:
             lowering.produce_stream(output.node)
@@ -116,6 +118,9 @@ def _ending(lowering: Lowering, output: Output, index: int, final: set[Node]) ->
     want = Want(((_LAST,), index), 0, KEY_HASH, f"output {index + 1}")
     if output.rejected:
         lowering.wants.append(want)
+        if lowering.mode.on_error.rejects:  # every table on the way is computed, and this one, too
+            silent = Want(((_LAST,), index), 0, KEY_HASH, want.label, into=want)
+            lowering.read_stream(output.node, silent, output.node.key, is_silent=True)
         return _End(output, want, None, None)
     minimal = output.minimal or lowering.reads_minimal(output.node)
     whole = has_whole_transactions(output.node) and not output.final
@@ -124,12 +129,26 @@ def _ending(lowering: Lowering, output: Output, index: int, final: set[Node]) ->
         if isinstance(base, Source | Merge) or (output.node.is_stream and base is not output.node):
             lowering.read_stream(output.node, want, output.node.key)
             return _End(output, want, None, Result.computed(output.node))
+        if _has_rows_to_catch(lowering, output.node, base):  # a packer has to see them
+            latest = output.tells_latest and lowering.made[base].result.latest
+            lowering.read(output.node, want, output.node.key, latest_only=output.latest_only)
+            lowering.telling_latest |= {want} if latest else set()
+            return _End(output, want, None, Result.computed(output.node, latest=latest))
         lowering.wants.append(want)
         return _End(output, want, base, lowering.made[base].result)
     operator = _remembering(lowering, output, minimal=minimal, whole=whole)
     draft = _drafted(lowering, output, index, operator)
     lowering.wants.append(want)
     return _End(output, want, draft, Result.computed(output.node, latest=output.tells_latest))
+
+
+def _has_rows_to_catch(lowering: Lowering, view: Node, base: Node) -> bool:
+    """Whether a table may have rows for which an expression fails, and that do not end the query."""
+    on_error, names = lowering.mode.on_error, lowering.names
+    return any(
+        on_error.of(names[node]) != "fail" and any(one.may_fail for one in own_expressions(node))
+        for node in {*view_path(view), base}
+    )
 
 
 def _drafted(lowering: Lowering, output: Output, index: int, operator: Upsert | VersionedUpsert) -> Draft:
@@ -249,6 +268,7 @@ class _Finishing:
             key=read.key,
             pointer=read.pointer,
             inputs=read.inputs,
+            is_silent=read.is_silent,
             latest_only=read.latest_only,
             counted_by=read.counted_by,
             rejecting=() if counting is None else self._rejecting(counting[0]),
@@ -264,11 +284,17 @@ class _Finishing:
         lowering, sources = self.lowering, self._sources()
         if lowering.mode.align is None:
             return None
-        waiting = [(read.base, read.want) for read in lowering.reads if isinstance(read.base, Source)]
+        entering = [
+            (read.base, read.want, read.is_silent) for read in lowering.reads if isinstance(read.base, Source)
+        ]
+        waiting = [(source, want) for source, want, is_silent in entering if not is_silent]
         numbers = itertools.count(1 + len(lowering.wants) + len(lowering.made))
         progress = Port(next(numbers), 0, 1, EVERY_SHARD, "how far the sources are")
         held = []
         readers.update((source, []) for source in sources)
+        for source, want, is_silent in entering:
+            if is_silent:
+                readers[source].append(self._reading[want])
         for (source, want), number in zip(waiting, numbers, strict=False):
             reader, ordered = self._reading[want], source.ordered_by is not None
             held.append(Held(number, reader.port, reader.schema, ordered))
@@ -287,7 +313,8 @@ class _Finishing:
         for draft in lowering.drafts:
             if want in draft.inputs:
                 return draft.operator.inputs[draft.inputs.index(want)]
-        return keyed_changes(lowering.key_of(read.view), lowering.value_of(read.view))
+        columns = keyed_changes(lowering.key_of(read.view), lowering.value_of(read.view))
+        return pl.Schema({**columns, LATEST: pl.Boolean()}) if want in lowering.telling_latest else columns
 
     def _rounds(self, alignment: Alignment | None) -> tuple[Round, ...]:
         made = []

@@ -131,6 +131,7 @@ class Read:
     inputs: Inputs | None
     latest_only: bool
     counted_by: str | None
+    is_silent: bool = False
 
     @property
     def base(self) -> Node:
@@ -171,6 +172,7 @@ class Lowering:
     """The plan while it is being lowered; `place` places the operators of a base.
 
     `knowing`: the filters that know the old row in compat mode.
+    `telling_latest`: the outputs of versioned tables that read a view.
     `direct`: the ports that read a base's changes as its operator emits them. `counting`: where late changes of a
     side of a join are counted. A join that is also part of another operator counts them once.
     """
@@ -184,6 +186,7 @@ class Lowering:
     reads: list[Read] = field(default_factory=list)
     drafts: list[Draft] = field(default_factory=list)
     direct: dict[Node, list[Want]] = field(default_factory=dict)
+    telling_latest: set[Want] = field(default_factory=set)
     made: dict[Node, Made] = field(default_factory=dict)
     counting: dict[Want, tuple[Node, int]] = field(default_factory=dict)
 
@@ -203,11 +206,12 @@ class Lowering:
         *,
         latest_only: bool = False,
         side: tuple[Node, int] | None = None,
+        is_silent: bool = False,
     ) -> None:
         """Record that a port reads a view. The input of the port's operator gives the columns of its messages.
 
         `latest_only`: drop late changes of a versioned table. `side`: drop them and count them at the join of which the
-        view is a side.
+        view is a side. `is_silent`: see `Reader`.
         """
         self.wants.append(want)
         dropped = history_of(view) is not None and (latest_only or side is not None)
@@ -215,7 +219,7 @@ class Lowering:
         if dropped and side is not None and side not in self.counting.values():
             self.counting[want] = side
             counted = self.names[side[0]]
-        self.reads.append(Read(want, view, key, pointer, inputs, dropped, counted))
+        self.reads.append(Read(want, view, key, pointer, inputs, dropped, counted, is_silent))
 
     def read_directly(self, base: Node, want: Want) -> None:
         """Record that a port reads what an operator emits, with no expressions in between."""
@@ -229,6 +233,8 @@ class Lowering:
         key: Fields,
         pointer: Pointer | None = None,
         inputs: Inputs | None = None,
+        *,
+        is_silent: bool = False,
     ) -> None:
         """Record that a port reads a stream, on every path that its records take. A table has only one path.
 
@@ -241,7 +247,7 @@ class Lowering:
                 further = replace(want, order=order, into=want)
             else:
                 want.order, further = order, want
-            self.read(way, further, key, pointer, inputs)
+            self.read(way, further, key, pointer, inputs, is_silent=is_silent)
 
     def produce_stream(self, view: Node) -> int:
         """Place the operators of a stream or a table; return the last round in which some of its records appear."""

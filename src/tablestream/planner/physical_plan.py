@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -56,6 +57,8 @@ class Reader:
         The operator that counts these as dropped, if any.
     rejecting
         The ports that receive the changes it drops.
+    is_silent
+        Whether it gets no messages: the view is computed for what it rejects.
     """
 
     port: Port
@@ -67,6 +70,12 @@ class Reader:
     latest_only: bool = False
     counted_by: str | None = None
     rejecting: tuple[Port, ...] = ()
+    is_silent: bool = False
+
+    @property
+    def owner(self) -> str:
+        """The name of the operator that reads it."""
+        return re.split(r"[\[/]", self.port.label, maxsplit=1)[0]
 
     @property
     def shown(self) -> Shown:
@@ -160,12 +169,41 @@ class Align:
 
 
 @dataclass(frozen=True)
+class OnError:
+    """What becomes of a row for which an expression fails: it ends the query, gives null, or leaves its table.
+
+    Attributes
+    ----------
+    usual
+        ``fail``, ``null`` or ``reject``: for all tables that are not named.
+    named
+        The same by the names of tables.
+    """
+
+    usual: str = "fail"
+    named: tuple[tuple[str, str], ...] = ()
+
+    def of(self, name: str) -> str:
+        """What applies to a table."""
+        return dict(self.named).get(name, self.usual)
+
+    @property
+    def rejects(self) -> bool:
+        """Whether rows of a table are rejected."""
+        return "reject" in (self.usual, *dict(self.named).values())
+
+
+@dataclass(frozen=True)
 class Mode:
-    """How a plan behaves: compat with Kafka Streams, the number of shards, and whether records wait for each other."""
+    """How a plan behaves: compat with Kafka Streams, the number of shards, and whether records wait for each other.
+
+    `on_error` is no part of what a restart compares: a query that failed can go on in another way.
+    """
 
     compat: bool = False
     shards: int = 16
     align: Align | None = None
+    on_error: OnError = field(default_factory=OnError)
 
 
 @dataclass(frozen=True)
@@ -260,10 +298,10 @@ class PhysicalPlan:
             for reader in self.sources[source]
         )
 
-    def rejecting(self, source: Source) -> tuple[Port, ...]:
-        """The ports that receive the records that a source rejects."""
+    def rejecting(self, node: Node) -> tuple[Port, ...]:
+        """The ports that receive the records that a source rejects, or the rows that a table rejects."""
         rejections = (ending for ending in self.endings if ending.output.rejected)
-        return tuple(ending.port for ending in rejections if source in ancestors(ending.output.node))
+        return tuple(ending.port for ending in rejections if node in ancestors(ending.output.node))
 
     def check(self) -> None:
         """Raise `PlanError` if an operator does not emit a column that a port needs."""

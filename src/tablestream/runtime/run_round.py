@@ -18,7 +18,7 @@ from tablestream.errors import TablestreamError
 from tablestream.operators.events import ints
 from tablestream.operators.operator import NUMBER, PARENT, Context, Emission, WallClock
 from tablestream.runtime.alignment import Alignment
-from tablestream.runtime.drops import example_text
+from tablestream.runtime.drops import example_text, place_text
 from tablestream.runtime.measures import ALIGNMENT, Counts
 from tablestream.runtime.order import number_messages, split_steps
 from tablestream.runtime.rounds import RANKS, Placed, Port, Round
@@ -168,7 +168,7 @@ def _run(
         rejected=rejected,
     )
     counts.rows_in[placed.name] += sum(rows.height for rows in inputs)
-    for emission in _emissions(placed, inputs, context):
+    for emission in _emissions(placed, inputs, context, order):
         if emission.rows.is_empty():
             continue
         counts.rows_out[placed.name] += emission.rows.height
@@ -191,12 +191,17 @@ def _run(
         counts.drops.add(placed.name, reason, count, example, placed.where)
 
 
-def _emissions(placed: Placed, inputs: Sequence[pl.DataFrame], context: Context) -> Iterator[Emission]:
-    """Run an operator; an error that it raises names the operator and the user's line that built it."""
+def _emissions(
+    placed: Placed, inputs: Sequence[pl.DataFrame], context: Context, order: pl.DataFrame
+) -> Iterator[Emission]:
+    """Run an operator; an error that it raises names the operator, the user's line, and where its row comes from."""
     try:
         yield from placed.operator.run(inputs, context)
     except TablestreamError as error:
-        raise error.at(placed.name, placed.where).with_traceback(error.__traceback__) from error.__cause__
+        place = "" if error.seq is None else place_text(*order[[PARTITION, POSITION]].row(error.seq - 1))
+        raise error.at(placed.name, placed.where, place).with_traceback(
+            error.__traceback__
+        ) from error.__cause__
 
 
 def _example(placed: Placed, found: tuple[int, pl.DataFrame] | None, order: pl.DataFrame) -> str:

@@ -22,6 +22,7 @@ from tablestream.connectors.kafka import KAFKA
 from tablestream.errors import ArgumentError, NondeterministicError, PlanError
 from tablestream.row import Plain
 from tablestream.spark.columns import SparkExpression
+from tablestream.spark.failing import is_harmless
 from tablestream.spark.volatile import volatile_parts
 from tablestream.topology.nodes import Field
 
@@ -83,7 +84,7 @@ class Analysed:
     @property
     def expression(self) -> SparkExpression:
         """The expression of the logical plan."""
-        return SparkExpression(self.given, self.text)
+        return SparkExpression(self.given, self.text, harmless=is_harmless(self.text))
 
 
 def analysed(

@@ -2,53 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Generic
 
 import polars as pl
 import pyarrow as pa
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from tablestream.connectors import sink
-from tablestream.connectors.files import json_sql
-from tablestream.operators.captured.capture import (
-    CAPTURE,
-    CONTROL,
-    DELETE,
-    LAST,
-    OF_ROWS,
-    READ,
-    TRUNCATE,
-    UPSERT,
-)
-from tablestream.operators.captured.transactions import EVENT, TRANSACTION
-from tablestream.operators.deduplicate import MICRO_BATCH, NUMBER, RECORD_KEY, WRITER, WRITER_HASH
+from tablestream.operators.deduplicate import WRITER
 from tablestream.operators.joins.foreign_key_subscribe import VALUE_HASH
 from tablestream.operators.sequence import SEQUENCE
 from tablestream.operators.upsert import OLD
-from tablestream.planner.physical_plan import Between, Ending, PhysicalPlan, Reader
+from tablestream.planner.physical_plan import Between, Ending, Inputs, PhysicalPlan, Reader
 from tablestream.planner.result import Pointer, Result
 from tablestream.runtime.drops import ONLY_COUNTED, DropRules
 from tablestream.spark import blobs
 from tablestream.spark.columns import (
+    Failed,
     Scope,
     TableColumns,
+    View,
     guarded,
+    internal,
+    kept,
     opened_name,
+    risk,
     spark_type,
     sql_type,
     typed,
 )
 from tablestream.spark.exchange import Blobs, Exchange
+from tablestream.spark.failed_rows import FAILED_KEY, FAILED_RECORD, SAYING, FailedRecords, FailedRows
+from tablestream.spark.failing import place_sql
 from tablestream.spark.layout import Layout
+from tablestream.spark.message_columns import WRITTEN, captured, key_of, value_hash
 from tablestream.spark.observations import observations
 from tablestream.spark.packing import ChangePacker, Consumer, SourcePacker
+from tablestream.spark.source_risks import watched
 from tablestream.spark.sources import SourceFrame
 from tablestream.spark.types import arrow_type
 from tablestream.spark.unpacking import NOTE, ORDER, ChangeUnpacker, OutputUnpacker
+from tablestream.spark.watching import PlanWatch, usable
 from tablestream.state.changes import (
     AS_OF,
     FOREIGN_HASH,
@@ -65,7 +64,7 @@ from tablestream.state.changes import (
     hop_columns,
 )
 from tablestream.state.positions import frame_of
-from tablestream.topology.nodes import Field, Fields, Node, Source
+from tablestream.topology.nodes import Field, Fields, Named, Node, Source
 
 
 def polars_types(fields: Fields) -> pl.Schema:
@@ -122,6 +121,7 @@ class Builder(Generic[Blobs]):
         self._bootstraps = bootstraps or {}
         self._records = records
         self._shards = plan.mode.shards
+        self._failing = dict[str, None]()
         self._last = len(plan.rounds)
         ports = {ending.port.number for ending in plan.endings}
         self._nested = ports if len(ports) > 1 else set[int]()
@@ -155,18 +155,29 @@ class Builder(Generic[Blobs]):
             given = source.frame
             assert isinstance(given, SourceFrame)  # noqa: S101
             if self._records is None or source in self._records:
-                frame = given.frame if self._records is None else self._records[source]
-                found.append(_Entering(source, readers, frame))
+                rows = given.given if self._records is None else self._records[source]
+                found.append(_Entering(source, readers, self._described(source, given, rows)))
             if source in self._bootstraps:
                 first = self._plan.bootstrap_readers(source)
                 found.append(_Entering(source, first, self._bootstraps[source], is_bootstrap=True))
         return found
 
+    def _described(self, source: Source, given: SourceFrame, rows: DataFrame) -> DataFrame:
+        """The columns of a source, over rows of the user's frame."""
+        watch = self._watched
+        now = F.expr(self._exchange.now)
+        if watch is None or not given.risks:
+            return given.frame if rows is given.given else given.described(rows, now)
+        owner = watch.of(source)
+        if owner.mode != "fail":
+            watch.refuse_python_over(given.given, list(given.risks.values()), owner)
+        return watched(given, rows, now, owner.mode, source)
+
     def _packed(self, entering: _Entering) -> Blobs:
         """Pack a source's records, or the rows that it starts with."""
         source, given = entering.source, entering.source.frame
         assert isinstance(given, SourceFrame)  # noqa: S101
-        scope = Scope(entering.frame, exact=True)
+        scope = Scope(entering.frame, exact=True, watch=self._watched)
         scope.tables[source] = TableColumns(
             there="__live",
             parts=tuple(f"__key_{number}" for number in range(len(source.key))),
@@ -179,6 +190,8 @@ class Builder(Generic[Blobs]):
         place = (*time, "__null_key", "__malformed", *given.mark_columns, "__position", "__row")
         order = [name for name in place if name in entering.frame.columns]
         order += ["__key_json", "__record"] if rejecting else []
+        order += [name for name in (*SAYING, FAILED_KEY, FAILED_RECORD) if name in entering.frame.columns]
+        failed, said = self._failed(scope)
         packer = SourcePacker(
             name=self._plan.names[source],
             number=self._number[source],
@@ -195,9 +208,11 @@ class Builder(Generic[Blobs]):
             lanes=given.lanes,
             bootstrap=first,
             rules=self._rules,
+            failed=failed,
+            failed_records=self._of_source(source, entering.frame),
         )
         now = [f"unix_micros({self._exchange.now}) AS __now"] if packer.progress is not None else []
-        return self._exchange.pack(scope.frame.selectExpr(*order, *_read(read), *now), packer)
+        return self._exchange.pack(scope.frame.selectExpr(*order, *_read(read | said), *now), packer)
 
     def _between(self, stream: Blobs, behind: tuple[Between, ...], number: int) -> Blobs:
         """Evaluate what later rounds read from the changes that a round made."""
@@ -208,9 +223,10 @@ class Builder(Generic[Blobs]):
         columns = [one for port, layout in layouts.items() for one in layout.in_frame(port)]
         frame = self._exchange.unpack(stream, unpacker, T.StructType([*blobs.FIELDS, *columns]))
         consumers, read = list[Consumer](), dict[str, str]()
+        failed = list[tuple[FailedRows, str]]()
         for between in behind:
             port = between.port.number
-            scope = Scope(frame, port=port)
+            scope = Scope(frame, port=port, watch=self._watched)
             self._lay_out(scope, between.result, port)
             order = [TIME, PARTITION, POSITION, *hop_columns(number + 1), *self._step_hops, TS]
             carried = {name: self._name(port, name) for name in order}
@@ -219,10 +235,12 @@ class Builder(Generic[Blobs]):
             made, columns_of = self._consumers(
                 scope, between.readers, carried, here, self._name(port, ROW_TS), latest
             )
+            found, said = self._failed(scope)
+            failed += [] if found is None else [(found, made[0].prefix)]
             consumers += made
-            read |= columns_of
+            read |= columns_of | said
             frame = scope.frame
-        packer = ChangePacker(tuple(consumers), self._shards, number, self._rules)
+        packer = ChangePacker(tuple(consumers), self._shards, number, self._rules, tuple(failed))
         return self._exchange.pack(frame.selectExpr(*blobs.COLUMNS, *_read(read)), packer)
 
     def _opened(self, stream: Blobs) -> DataFrame:
@@ -247,9 +265,36 @@ class Builder(Generic[Blobs]):
             stream,
             unpacker,
             schema,
-            partial(observations, self._plan, told=self._exchange.observes_drops),
+            partial(observations, self._plan, tuple(self._failing), told=self._exchange.observes_drops),
             in_place=self._plan.ends_in_place,
         )
+
+    # Rows for which expressions fail
+
+    @cached_property
+    def _watched(self) -> PlanWatch | None:
+        """What watches expressions, if Spark can say which fail."""
+        source = next(iter(self._plan.sources))
+        assert isinstance(source.frame, SourceFrame)  # noqa: S101 - the handles make it
+        return usable(self._plan, source.frame.given, redact=self._rules.redact)
+
+    def _failed(self, scope: Scope) -> tuple[FailedRows | None, dict[str, str]]:
+        """What handles the rows of a frame for which expressions fail, and the column that says which these are."""
+        watch = self._watched
+        if watch is None or not scope.failed:
+            return None, {}
+        name = f"__failed{'' if scope.port is None else scope.port}"
+        owners = tuple(one.owner for one in scope.failed)
+        self._failing |= {one.operator: None for one in owners if one.mode != "fail"}
+        return FailedRows(name, owners), {name: watch.said(scope.failed)}
+
+    def _of_source(self, source: Source, frame: DataFrame) -> FailedRecords | None:
+        """What handles the records for which the source's own expressions fail, if any can."""
+        if self._watched is None or not set(SAYING) & {*frame.columns}:
+            return None
+        owner = self._watched.of(source)
+        self._failing |= {} if owner.mode == "fail" else {owner.operator: None}
+        return FailedRecords(owner, source.records)
 
     # Expressions
 
@@ -271,10 +316,16 @@ class Builder(Generic[Blobs]):
         for reader in readers:
             table = scope.table(reader.node)
             further = {name: one for name, one in ((ROW_TS, row_ts), (LATEST, latest)) if one is not None}
-            message = carried | self._message(scope, reader, table, further)
+            view = View(reader.owner, scope.visible(reader.node), *_shown(reader.node, table))
+            failed = self._reader_failed(scope, reader, table, view)
+            message = carried | self._message(scope, reader, table, further, failed)
+            if reader.is_silent:
+                message[LIVE] = "CAST(NULL AS BOOLEAN)"
+            elif failed is not None and failed.rejects:
+                message[LIVE] = kept(reader.node, message[LIVE], failed)
             if not reader.key:  # there is no key whose rows must stay together
                 message[KEY_HASH] = f"xxhash64({carried.get(TS, _TIMESTAMP)})"
-            value = self._carried_value(scope, reader, table)
+            value = {} if reader.is_silent else self._carried_value(scope, reader, table, failed)
             rejecting, is_output = reader.rejecting, reader.port.number in self._plan.leaving
             consumer = Consumer(
                 reader.port,
@@ -296,7 +347,20 @@ class Builder(Generic[Blobs]):
             consumers.append(consumer)
         return consumers, columns
 
-    def _carried_value(self, scope: Scope, reader: Reader, table: TableColumns) -> dict[str, str]:
+    def _reader_failed(self, scope: Scope, reader: Reader, table: TableColumns, view: View) -> Failed | None:
+        """Add the column that says which expressions of a reader's own fail: a foreign key, a group, its inputs."""
+        given = list[tuple[Named, Field]]()
+        if reader.pointer is not None:
+            given += zip(_pointed(reader.pointer), reader.pointer.key, strict=True)
+            given += [] if reader.pointer.as_of is None else [_as_of(reader.pointer)]
+        if reader.inputs is not None:
+            given += zip(_inputs(reader.inputs), reader.inputs.fields, strict=True)
+        risks = [risk(one, kind) for one, kind in given if one.expression.may_fail]
+        return scope.checked(f"__failed_{reader.port.rank}", view, internal(table.there), risks)
+
+    def _carried_value(
+        self, scope: Scope, reader: Reader, table: TableColumns, failed: Failed | None
+    ) -> dict[str, str]:
         """The columns of a message's value, by name: those of the row, or the inputs of an aggregate."""
         if reader.inputs is None:
             # The packer leaves out the values of rows that are none.
@@ -305,12 +369,17 @@ class Builder(Generic[Blobs]):
         visible = scope.visible(reader.node)
         names = (f"__input{reader.port.rank}_{number}" for number in range(len(reader.inputs.expressions)))
         return {
-            name: scope.computed(name, table.there, one, visible)
-            for name, one in zip(names, reader.inputs.expressions, strict=True)
+            name: scope.computed(name, table.there, one, kind, visible, failed)
+            for name, one, kind in zip(names, _inputs(reader.inputs), reader.inputs.fields, strict=True)
         }
 
     def _message(
-        self, scope: Scope, reader: Reader, table: TableColumns, further: dict[str, str]
+        self,
+        scope: Scope,
+        reader: Reader,
+        table: TableColumns,
+        further: dict[str, str],
+        failed: Failed | None,
     ) -> dict[str, str]:
         """The columns of a message without its value: those that the port's operator declares.
 
@@ -318,41 +387,43 @@ class Builder(Generic[Blobs]):
         """
         hashed = FOREIGN_HASH if reader.is_pointed_at else KEY_HASH
         parts = [typed(part, spark_type(one)) for part, one in zip(table.parts, reader.key, strict=True)]
-        message = _key(parts, reader.key_columns, hashed)
+        message = key_of(parts, reader.key_columns, hashed)
         if reader.pointer is not None:
-            message |= self._foreign_key(scope, reader, reader.pointer, table)
+            message |= self._foreign_key(scope, reader, reader.pointer, table, failed)
         message[LIVE] = table.there
         message |= {name: column for name, column in further.items() if name in reader.schema}
         if SEQUENCE in reader.schema:
             message[SEQUENCE] = "__sequence"
         if WRITER in reader.schema:
-            message |= _WRITTEN
-        message |= _captured(reader.schema, table.there)
+            message |= WRITTEN
+        message |= captured(reader.schema, table.there)
         if VALUE_HASH in reader.schema:
             message[VALUE_HASH] = value_hash(table)
         reader.check({*message, TS, "v"})
         return message
 
     def _foreign_key(
-        self, scope: Scope, reader: Reader, pointer: Pointer, table: TableColumns
+        self, scope: Scope, reader: Reader, pointer: Pointer, table: TableColumns, failed: Failed | None
     ) -> dict[str, str]:
         """The columns of a foreign key or a group; all null if there is no row, or it points at nothing."""
-        parts = self._pointing(scope, reader.node, pointer, f"__on{reader.port.rank}")
-        columns = _key(parts, foreign_columns(len(parts)), FOREIGN_HASH)
+        parts = self._pointing(scope, reader.node, pointer, f"__on{reader.port.rank}", failed)
+        columns = key_of(parts, foreign_columns(len(parts)), FOREIGN_HASH)
         if pointer.as_of is not None:
-            name, visible = f"__as_of{reader.port.rank}", scope.visible(reader.node)
-            columns[AS_OF] = scope.computed(name, table.there, pointer.as_of, visible)
+            name, visible, as_of = f"__as_of{reader.port.rank}", scope.visible(reader.node), _as_of(pointer)
+            columns[AS_OF] = scope.computed(name, table.there, *as_of, visible, failed)
             parts = [*parts, columns[AS_OF]]
         whole = [] if pointer.null_parts else [f"{part} IS NOT NULL" for part in parts]
         there = " AND ".join([table.there, *whole])
         return {name: guarded(there, column) for name, column in columns.items()}
 
-    def _pointing(self, scope: Scope, node: Node, pointer: Pointer, name: str) -> list[str]:
+    def _pointing(
+        self, scope: Scope, node: Node, pointer: Pointer, name: str, failed: Failed | None = None
+    ) -> list[str]:
         """What a row points at, in the types that are compared, as SQL; null if there is no row."""
         there, visible = scope.table(node).there, scope.visible(node)
         return [
-            typed(scope.computed(f"{name}_{number}", there, part, visible), spark_type(kind))
-            for number, (part, kind) in enumerate(zip(pointer.on, pointer.key, strict=True))
+            typed(scope.computed(f"{name}_{number}", there, part, kind, visible, failed), spark_type(kind))
+            for number, (part, kind) in enumerate(zip(_pointed(pointer), pointer.key, strict=True))
         ]
 
     def _lay_out(self, scope: Scope, result: Result, port: int) -> None:
@@ -364,7 +435,10 @@ class Builder(Generic[Blobs]):
             key = tuple(self._name(port, name) for name in row.key)
             if row.pointer is not None and before is not None:
                 inner = Scope(scope.frame, {before[0]: before[1]})
-                pointed = self._pointing(inner, before[0], row.pointer, f"__pointed{result.node.serial}")
+                name = f"__pointed{result.node.serial}"
+                # Where it failed, the row that points was rejected, or points at nothing.
+                inner.catching = self._plan.mode.on_error.of(self._plan.names[result.node]) != "fail"
+                pointed = self._pointing(inner, before[0], row.pointer, name)
                 scope.base = inner.frame
                 both = zip(key, pointed, strict=True)
                 key = tuple(f"coalesce({mine}, {part})" for mine, part in both) if key else tuple(pointed)
@@ -378,7 +452,9 @@ class Builder(Generic[Blobs]):
     def result(self, frame: DataFrame, ending: Ending) -> tuple[DataFrame, OutputColumns]:
         """Compute the columns of one output from the unpacked messages."""
         node, port = ending.output.node, ending.port.number
-        scope = Scope(frame)
+        watch = self._watched
+        place = place_sql(f"{self._name(port, ORDER)}.partition", f"{self._name(port, ORDER)}.position")
+        scope = Scope(frame, watch=None if watch is None else watch.placed(place))
         assert ending.result is not None  # noqa: S101 - rejected records have `rejected`
         self._lay_out(scope, ending.result, port)
         table = scope.table(node)
@@ -488,55 +564,26 @@ REJECTED = [
 _TIMESTAMP = "__ts"
 
 
-def value_hash(table: TableColumns) -> str:
-    """The hash of a value, which state keeps: it does not depend on how the columns are called in this data frame."""
-    columns = [f"{name} AS __value_{number}" for number, name in enumerate(table.names)]
-    # In UTC: the session's time zone may be another one after a restart.
-    as_json = json_sql(f"struct({', '.join(['1', *columns])})", timeZone="UTC")
-    return f"xxhash64({as_json})"
+def _pointed(pointer: Pointer) -> list[Named]:
+    """The expressions of a foreign key or a group, as errors call them."""
+    return [Named(one.name, part) for part, one in zip(pointer.on, pointer.key, strict=True)]
 
 
-def _key(parts: Sequence[str], names: Sequence[str], hashed: str) -> dict[str, str]:
-    """The key's hash, then its columns."""
-    return {hashed: f"xxhash64({', '.join(parts)})" if parts else "0", **dict(zip(names, parts, strict=True))}
+def _as_of(pointer: Pointer) -> tuple[Named, Field]:
+    """The time as of which a row points at another one."""
+    assert pointer.as_of is not None  # noqa: S101 - who asks knows
+    return Named("as_of", pointer.as_of), Field("as_of", '"long"')
 
 
-#: The columns that a record's writer added, and the hash by which the record goes to its writer's state.
-_WRITTEN = {
-    WRITER: "__writer",
-    RECORD_KEY: "__record_key",
-    MICRO_BATCH: "__micro_batch",
-    NUMBER: "__number",
-    WRITER_HASH: guarded("__writer IS NOT NULL", "xxhash64(__writer)"),
-    FOREIGN_HASH: guarded("__writer IS NOT NULL", "xxhash64(__writer, __record_key)"),
-}
+def _inputs(inputs: Inputs) -> list[Named]:
+    """The expressions that an aggregate reads."""
+    return [Named("a value", part) for part in inputs.expressions]
 
 
-def _captured(schema: pl.Schema, there: str) -> dict[str, str]:
-    """What a database's connector says of a record: a change of a row, or of all rows."""
-    if not {CAPTURE, CONTROL, TRANSACTION} & schema.keys():
-        return {}
-    op = "__capture.op"
-    if TRANSACTION in schema:
-        return {
-            TRANSACTION: guarded("__capture.number IS NOT NULL", "__capture.transaction"),
-            EVENT: "__capture.number",
-            FOREIGN_HASH: "0L",
-            LIVE: guarded(_is_in(op, (UPSERT, DELETE, READ, TRUNCATE)), "true"),
-        }
-    if CAPTURE in schema:
-        return {CAPTURE: "__capture", LIVE: guarded(_is_in(op, OF_ROWS), there)}
-    ends = f"{_is_in(op, [READ])} AND {_is_in('__capture.snapshot', LAST)}"
-    return {
-        CONTROL: "__capture",
-        FOREIGN_HASH: "0L",
-        LIVE: guarded(f"{_is_in(op, [TRUNCATE])} OR {ends}", "true"),
-    }
-
-
-def _is_in(column: str, words: Iterable[str]) -> str:
-    """Whether a column is one of some words, as SQL."""
-    return f"{column} IN ({', '.join(map(repr, words))})"
+def _shown(node: Node, table: TableColumns) -> tuple[dict[str, str], dict[str, str]]:
+    """The key and the row of a table, by their names."""
+    key = {one.name: part for one, part in zip(node.key, table.parts, strict=True)}
+    return key, key | {one.name: part for one, part in zip(node.value, table.names, strict=True)}
 
 
 def _read(columns: Mapping[str, str]) -> list[str]:

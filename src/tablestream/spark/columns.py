@@ -20,6 +20,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from typing import Protocol
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -27,10 +28,13 @@ from pyspark.sql import types as T
 
 from tablestream.connectors import sink
 from tablestream.row import LEFT, RIGHT, Plain, side_column
+from tablestream.spark.failing import Risk, Watched, failing, works
 from tablestream.spark.types import nullable
 from tablestream.topology.nodes import Expression, Field, Filter, Join, Named, Node, Select
 from tablestream.topology.streams import SelectKey, ToStream
 
+#: The column of a condition.
+BOOLEAN = Field("condition", '"boolean"')
 #: A longer text is computed once, as a column, before others contain it.
 _LONG_SQL = 500
 
@@ -41,6 +45,12 @@ class SparkExpression:
 
     given: Column | Plain
     text: str
+    harmless: bool = False
+
+    @property
+    def may_fail(self) -> bool:
+        """See `Expression`. A column of a table cannot fail, nor can what is `harmless`."""
+        return not (self.harmless or isinstance(self.given, Plain))
 
     @property
     def column(self) -> Column:
@@ -130,6 +140,61 @@ def opened(port: int, *parts: str) -> Column:
     return internal(opened_name(port, *parts))
 
 
+@dataclass(frozen=True)
+class View:
+    """The rows that expressions see.
+
+    Attributes
+    ----------
+    owner
+        The table whose expressions they are, or the name of the operator.
+    beside
+        The columns, as SQL by the names that expressions use.
+    key, row
+        The key, and the whole row, by names for the user.
+    """
+
+    owner: Node | str
+    beside: dict[str, str]
+    key: dict[str, str]
+    row: dict[str, str]
+
+
+@dataclass(frozen=True)
+class Failed:
+    """A column that says which expression of a table fails on a row."""
+
+    column: str
+    owner: Watched
+    view: View
+    risks: tuple[Risk, ...]
+
+    @property
+    def is_fine(self) -> Column:
+        """Whether none fails."""
+        return internal(f"{self.column} IS NULL")
+
+    @property
+    def rejects(self) -> bool:
+        """Whether a row for which one fails is rejected."""
+        return self.owner.mode == "reject"
+
+
+class Watch(Protocol):
+    """Says what becomes of rows for which an expression fails."""
+
+    def of(self, owner: Node | str) -> Watched:
+        """What applies to a table, or to the operator of a name."""
+
+    def raising(self, owner: Watched, view: View, risks: Sequence[Risk]) -> tuple[str, str] | None:
+        """The message of an error, before what fails and after it (as SQL), if Spark is to raise it."""
+
+    def refuse_python(
+        self, base: DataFrame, beside: Mapping[str, str], risks: Sequence[Risk], owner: Watched
+    ) -> None:
+        """Raise if an expression calls a Python function, whose errors cannot be caught."""
+
+
 @dataclass
 class Scope:
     """A data frame in which the columns of tables are computed.
@@ -150,6 +215,15 @@ class Scope:
         compared.
     port
         Whose messages it opens, if the frame goes through several scopes: their columns have different names.
+    watch
+        Says what becomes of rows for which an expression fails. None: nobody asks which these are.
+    catching
+        Whether a foreign key that fails is null.
+
+    Attributes
+    ----------
+    failed
+        The columns that say which rows these are.
 
     Notes
     -----
@@ -164,20 +238,26 @@ class Scope:
     sides: dict[tuple[Node, int], TableColumns] = field(default_factory=dict)
     exact: bool = False
     port: int | None = None
+    watch: Watch | None = None
+    catching: bool = False
+    failed: list[Failed] = field(default_factory=list, init=False)
     _visible: dict[Node, dict[str, str]] = field(default_factory=dict, init=False)
     _beside: dict[str, str] = field(default_factory=dict, init=False)
     _waiting: dict[str, Column] = field(default_factory=dict, init=False)
+    _checks: dict[str, Column] = field(default_factory=dict, init=False)
 
     @property
     def frame(self) -> DataFrame:
         """The data frame with all columns that were added; users' names may be visible in it."""
-        if self._waiting:
+        if self._waiting or self._checks:
             frame = self.base
             if self._beside:
                 shown = (f"{column} AS {sink.quoted(name)}" for name, column in self._beside.items())
                 frame = frame.selectExpr("*", *shown)
             # Gone at once: the next columns may be of another table, with the same names.
-            frame, self._waiting = frame.withColumns(self._waiting), {}
+            for columns in (self._checks, self._waiting):  # what waits may read the checks
+                frame = frame.withColumns(columns) if columns else frame
+            self._checks, self._waiting = {}, {}
             self.base = frame.drop(*self._beside) if self._beside else frame
         return self.base
 
@@ -189,6 +269,18 @@ class Scope:
         if beside is not self._beside:
             self.base, self._beside = self.frame, beside
         self._waiting |= columns
+
+    def checked(self, name: str, view: View, there: Column, given: Sequence[Risk]) -> Failed | None:
+        """Add a column that says which of some expressions fails on a row; None if none can fail."""
+        if self.watch is None or not given:
+            return None
+        self.add({}, view.beside)
+        owner = self.watch.of(view.owner)
+        if owner.mode != "fail":
+            self.watch.refuse_python(self.base, view.beside, given, owner)
+        self._checks[name] = F.when(there, failing(given, self.watch.raising(owner, view, given)))
+        self.failed.append(Failed(name, owner, view, tuple(given)))
+        return self.failed[-1]
 
     def name(self, node: Node, part: object) -> str:
         """The name of a column of a table. A frame can go through several scopes, and two may compute one table."""
@@ -218,30 +310,52 @@ class Scope:
                 self.tables[node] = self._join(node)
         return self.tables[node]
 
-    def computed(self, name: str, there: str, expression: Expression, beside: dict[str, str]) -> str:
-        """Return an expression as SQL, null unless `there`; unless it is a column, add it under a name."""
+    def computed(
+        self,
+        name: str,
+        there: str,
+        one: Named,
+        kind: Field,
+        beside: dict[str, str],
+        failed: Failed | None = None,
+    ) -> str:
+        """Return an expression as SQL, null unless `there`; unless it is a column, add it under a name.
+
+        `failed`: the column that says whether it fails, or another one of the same table.
+        """
+        expression = one.expression
         assert isinstance(expression, SparkExpression)  # noqa: S101 - nodes are made by the handles only
         if isinstance(expression.given, Plain):
             return guarded(there, beside[expression.given.name])
-        self.add({name: F.when(internal(there), expression.column)}, beside)
+        column = caught(expression.column, risk(one, kind), failed)
+        if self.catching and expression.may_fail:
+            column = F.when(works([risk(one, kind)]), column)
+        self.add({name: F.when(internal(there), column)}, beside)
         return name
 
     def _select(self, node: Select) -> TableColumns:
         parent = self.table(node.parent)
-        visible = self.visible(node.parent)
-        return self._made(
-            node, parent.there, parent.parts, visible, (parent,), node.columns, node.delete_when
-        )
+        view = self._view_of(node, node.parent)
+        return self._made(view, parent.there, parent.parts, (parent,), node.columns, node.delete_when)
 
     def _filter(self, node: Filter) -> TableColumns:
         parent = self.table(node.parent)
-        holds = truth(column_of(node.condition))
-        holds = ~holds if node.negate else holds
         exists = internal(parent.there)
-        if node.is_stream:  # a record without a value has a key, so it is looked at, too
-            there = F.when(F.when(exists.isNotNull(), holds), exists)
-        else:
-            there = F.when(exists, holds).otherwise(F.lit(False))
+        seen = exists.isNotNull() if node.is_stream else exists
+        condition = Named("the condition", node.condition)
+        failed = self._failed(node, "failed", seen, [(condition, BOOLEAN)], self._view_of(node, node.parent))
+        holds = truth(column_of(node.condition))
+        if failed is not None:
+            holds = F.when(failed.is_fine, holds).otherwise(F.lit(False))
+        holds = ~holds if node.negate else holds
+        if failed is not None and failed.rejects:
+            holds = F.when(failed.is_fine, holds).otherwise(F.lit(False))
+        # A record of a stream without a value has a key, so it is looked at, too.
+        there = (
+            F.when(seen, holds).otherwise(F.lit(False))
+            if not node.is_stream
+            else F.when(F.when(seen, holds), exists)
+        )
         name = self.name(node, "")
         self.add({name: there}, self.visible(node.parent))
         names = tuple(guarded(name, one) for one in parent.names)
@@ -250,15 +364,17 @@ class Scope:
     def _select_key(self, node: SelectKey) -> TableColumns:
         parent, visible = self.table(node.parent), self.visible(node.parent)
         there = f"({parent.there}) IS NOT NULL"
-        parts = (
-            self.computed(self.name(node, n), there, one.expression, visible)
-            for n, one in enumerate(node.columns)
-        )
-        kept = {one.name for one in node.value}
+        given = list(zip(node.columns, node.key, strict=True))
+        failed = self._failed(node, "failed", internal(there), given, self._view_of(node, node.parent))
+        parts = [
+            self.computed(self.name(node, n), there, one, kind, visible, failed)
+            for n, (one, kind) in enumerate(given)
+        ]
+        left = {one.name for one in node.value}
         fields = list(zip(node.parent.value, parent.names, parent.unguarded, strict=True))
-        names = tuple(name for one, name, _ in fields if one.name in kept)
-        bare = tuple(name for one, _, name in fields if one.name in kept)
-        return TableColumns(parent.there, tuple(parts), names, bare)
+        names = tuple(name for one, name, _ in fields if one.name in left)
+        bare = tuple(name for one, _, name in fields if one.name in left)
+        return TableColumns(kept(node, parent.there, failed), tuple(parts), names, bare)
 
     def _side(self, join: Join, side: int) -> TableColumns:
         given = self.sides.get((join, side))
@@ -274,14 +390,30 @@ class Scope:
         }[join.how]
         beside = _side_columns(LEFT, join.left, left) | _side_columns(RIGHT, join.right, right)
         key = self.keys.get(join, left.parts)
-        return self._made(join, there, key, beside, (left, right), join.select, join.delete_when)
+        shown = dict(zip((one.name for one in join.key), key, strict=True))
+        sides = ((join.left, left), (join.right, right))
+        row = {f"{node.name}.{name}": text for node, of in sides for name, text in _named(node, of)}
+        view = View(join, beside, shown, row)
+        return self._made(view, there, key, (left, right), join.select, join.delete_when)
+
+    def _view_of(self, owner: Node, table: Node) -> View:
+        """The rows of a table, as an expression of another one sees them."""
+        columns = self.table(table)
+        key = {one.name: part for one, part in zip(table.key, columns.parts, strict=True)}
+        return View(owner, self.visible(table), key, key | dict(_named(table, columns)))
+
+    def _failed(
+        self, node: Node, part: str, there: Column, given: Sequence[tuple[Named, Field]], view: View
+    ) -> Failed | None:
+        """Add the column that says which of a table's expressions fails; None if none can."""
+        risks = [risk(one, kind) for one, kind in given if one.expression.may_fail]
+        return self.checked(self.name(node, part), view, there, risks)
 
     def _made(
         self,
-        node: Node,
+        view: View,
         row: str,
         key: tuple[str, ...],
-        beside: dict[str, str],
         inputs: Sequence[TableColumns],
         columns: Sequence[Named],
         delete_when: Expression | None,
@@ -290,31 +422,50 @@ class Scope:
 
         Parameters
         ----------
-        node, key
-            The table, and the columns of its key.
+        view
+            The table, and the columns that its expressions see.
         row
             Whether there is a row to compute the value from, as SQL.
-        beside, inputs
-            The columns that the expressions see, as SQL by their names, and the tables that have them.
+        key, inputs
+            The columns of its key, and the tables that have those of the view.
         columns, delete_when
             The expressions.
         """
+        node, beside = view.owner, view.beside
+        assert isinstance(node, Node)  # noqa: S101 - a reader computes no value
         exists, made, there = row, dict[str, Column](), internal(row)
+        seen = there
         if delete_when is not None:
             exists = self.name(node, "")
-            there = F.when(there, ~truth(column_of(delete_when))).otherwise(there)
+            condition = Named("delete_when=", delete_when)
+            gone = self._failed(node, "gone", there, [(condition, BOOLEAN)], view)
+            stays, row_there = ~truth(column_of(delete_when)), there
+            seen = there = F.when(row_there, stays).otherwise(row_there)
+            if gone is not None:
+                otherwise, is_known = F.lit(not gone.rejects), works([risk(condition, BOOLEAN)])
+                seen = F.when(row_there, F.when(is_known, stays).otherwise(otherwise)).otherwise(row_there)
+                there = F.when(row_there, F.when(gone.is_fine, stays).otherwise(otherwise)).otherwise(
+                    row_there
+                )
             made[exists] = there
+        given = list(zip(columns, node.value, strict=True))
+        failed = self._failed(node, "failed", seen, given, view)
         names = [self.name(node, number) for number in range(len(columns))]
         # These are null where there is no row, as the result's columns have to be.
-        kept = {name for one in inputs if one.there == exists for name in one.names}
-        for number, (one, kind) in enumerate(zip(columns, node.value, strict=True)):
+        guarded_already = {name for one in inputs if one.there == exists for name in one.names}
+        for number, (one, kind) in enumerate(given):
             plain = self._plain(one.expression, kind)
             if plain is None:
-                made[names[number]] = F.when(there, self._typed(one.expression, kind))
+                column = self._typed(one.expression, kind)
+                at_risk = failed if one.expression.may_fail else None
+                made[names[number]] = F.when(there, caught(column, risk(one, kind), at_risk))
             else:
-                names[number] = beside[plain] if beside[plain] in kept else guarded(exists, beside[plain])
+                names[number] = (
+                    beside[plain] if beside[plain] in guarded_already else guarded(exists, beside[plain])
+                )
         if made:
             self.add(made, beside)
+        exists = kept(node, exists, failed)
         return self._shortened(node, TableColumns(exists, key, tuple(names)))
 
     def _shortened(self, node: Node, table: TableColumns) -> TableColumns:
@@ -344,6 +495,32 @@ class Scope:
     def _has_type(self, made: Field) -> bool:
         """Whether an expression needs no cast to be of its column's type."""
         return self.exact and not isinstance(spark_type(made), T.ArrayType | T.MapType | T.StructType)
+
+
+def risk(one: Named, kind: Field) -> Risk:
+    """An expression as one that may fail."""
+    said = f"{one.name} {one.expression.text}" if kind is BOOLEAN else one.text
+    return Risk(said, column_of(one.expression), kind.type)
+
+
+def caught(column: Column, risk: Risk, failed: Failed | None) -> Column:
+    """An expression, null where it fails, if that is looked for."""
+    if failed is None:
+        return column
+    fine = F.when(failed.is_fine, column)
+    return fine.when(works([risk]), column) if failed.owner.mode == "null" else fine
+
+
+def kept(node: Node, there: str, failed: Failed | None) -> str:
+    """Whether there is a row, as SQL, without those that are rejected."""
+    if failed is None or not failed.rejects:
+        return there
+    return f"CASE WHEN {failed.column} IS NULL THEN {there}{'' if node.is_stream else ' ELSE false'} END"
+
+
+def _named(node: Node, table: TableColumns) -> list[tuple[str, str]]:
+    """The columns of a table's value, by their names."""
+    return [(one.name, column) for one, column in zip(node.value, table.names, strict=True)]
 
 
 def guarded(there: str, column: str) -> str:

@@ -111,7 +111,7 @@ def mixed_by(frame: DataFrame) -> str | None:
 
     The effect of a Python function on the order is not known. Cost: Spark plans the frame, some 50 ms.
     """
-    found = _ANALYSED.search(_explained(frame))
+    found = _ANALYSED.search(explained(frame))
     if found is None:
         raise PlanError(
             "Spark's text of the frame's plan is cut, so the order of its rows is not known.",
@@ -174,7 +174,7 @@ def _is_hinted(side: Sequence[_Node]) -> bool:
     return False
 
 
-def _explained(frame: DataFrame) -> str:
+def explained(frame: DataFrame) -> str:
     """The text that `explain` prints for a frame."""
     with _PRINTING, redirect_stdout(_OfThisThread()) as printed:
         frame.explain(extended=True)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from tablestream.connectors import sink
-from tablestream.operators.reasons import MALFORMED, NULL_KEY, NULL_TIME, OUT_OF_ORDER, reason_of
+from tablestream.operators.reasons import FAILED, MALFORMED, NULL_KEY, NULL_TIME, OUT_OF_ORDER, reason_of
 from tablestream.planner.physical_plan import PhysicalPlan
 from tablestream.runtime.drops import ACCEPTED
 from tablestream.runtime.measures import DROPS, MEASURED, MEASURES, OBSERVED, SHARDS, measured
@@ -14,23 +16,25 @@ from tablestream.runtime.rounds import METRICS, NOTICES, copied_name
 from tablestream.spark import blobs
 
 
-def observations(plan: PhysicalPlan, *, told: bool) -> dict[str, list[Column]]:
+def observations(plan: PhysicalPlan, failing: Collection[str] = (), *, told: bool) -> dict[str, list[Column]]:
     """Return the aggregates of blobs that a query's progress shows, by name.
 
     Parameters
     ----------
     plan
         The plan.
+    failing
+        The tables that may have rows for which an expression fails, and that do not end the query.
     told
         Whether they include examples of drops, because nobody reads the notices themselves.
     """
-    found = {OBSERVED: _observed(plan), MEASURED: _measured(plan)}
+    found = {OBSERVED: _observed(plan, failing), MEASURED: _measured(plan)}
     if told:
-        found[DROPS] = _told(plan)
+        found[DROPS] = _told(plan, failing)
     return found
 
 
-def _reasons(plan: PhysicalPlan) -> list[tuple[str, str]]:
+def _reasons(plan: PhysicalPlan, failing: Collection[str]) -> list[tuple[str, str]]:
     """All operators and reasons that are counted."""
     reasons = [
         (plan.names[source], reason) for source in plan.sources for reason in (NULL_KEY, NULL_TIME, MALFORMED)
@@ -38,12 +42,13 @@ def _reasons(plan: PhysicalPlan) -> list[tuple[str, str]]:
     between = [reader for one in plan.between for reader in one.readers]
     reasons += [(reader.counted_by, OUT_OF_ORDER) for reader in between if reader.counted_by is not None]
     operators = [placed for work in plan.rounds for placed in work.operators]
-    return reasons + [(placed.name, reason) for placed in operators for reason in placed.operator.reasons]
+    reasons += [(placed.name, reason) for placed in operators for reason in placed.operator.reasons]
+    return list(dict.fromkeys([*reasons, *((name, FAILED) for name in failing)]))
 
 
-def _observed(plan: PhysicalPlan) -> list[Column]:
+def _observed(plan: PhysicalPlan, failing: Collection[str]) -> list[Column]:
     """The number of output changes, and of drops per operator and reason."""
-    names = [blobs.counter_name(*place) for place in _reasons(plan)]
+    names = [blobs.counter_name(*place) for place in _reasons(plan, failing)]
     operators = [placed for work in plan.rounds for placed in work.operators]
     names += [copied_name(placed.name) for placed in operators if placed.copied]
     changes = [ending.port.number for ending in plan.endings if not ending.output.rejected]
@@ -61,9 +66,9 @@ def _measured(plan: PhysicalPlan) -> list[Column]:
     return [shards.alias(SHARDS), *map(_reported, names)]
 
 
-def _told(plan: PhysicalPlan) -> list[Column]:
+def _told(plan: PhysicalPlan, failing: Collection[str]) -> list[Column]:
     """An example of the drops per operator and reason, and how many records each source passed on."""
-    told = [place for place in _reasons(plan) if reason_of(place[1]).kind != "counted"]
+    told = [place for place in _reasons(plan, failing) if reason_of(place[1]).kind != "counted"]
     passed = [blobs.counter_name(plan.names[source], ACCEPTED) for source in plan.sources]
     return [*(_example(blobs.counter_name(*place)) for place in told), *map(_accepted, passed)]
 

@@ -19,7 +19,7 @@ from pyspark import TaskContext
 from tablestream.errors import MalformedRecordError, OrderError
 from tablestream.operators.deduplicate import NUMBER
 from tablestream.operators.events import bools, ints
-from tablestream.operators.reasons import MALFORMED, NULL_KEY, NULL_TIME, OUT_OF_ORDER
+from tablestream.operators.reasons import FAILED, MALFORMED, NULL_KEY, NULL_TIME, OUT_OF_ORDER
 from tablestream.runtime.alignment import TIMED, progress_of
 from tablestream.runtime.drops import (
     ONLY_COUNTED,
@@ -34,6 +34,7 @@ from tablestream.runtime.order import lowest
 from tablestream.runtime.rejections import Shown
 from tablestream.runtime.rounds import RANKS, Port
 from tablestream.spark import blobs
+from tablestream.spark.failed_rows import FailedRecords, FailedRows
 from tablestream.spark.texts import checked_texts
 from tablestream.state.changes import (
     BOOTSTRAP,
@@ -173,6 +174,10 @@ class SourcePacker:
         in place of a position.
     rules
         What the query does about dropped records.
+    failed
+        Handles the records for which an expression of a table fails.
+    failed_records
+        Handles those for which an expression of the source itself fails, if any can.
     """
 
     name: str
@@ -190,6 +195,8 @@ class SourcePacker:
     lanes: bool = False
     bootstrap: bool = False
     rules: DropRules = ONLY_COUNTED
+    failed: FailedRows | None = None
+    failed_records: FailedRecords | None = None
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Pack all record batches of a task."""
@@ -204,11 +211,12 @@ class SourcePacker:
             frame = frame.with_columns(self._reason(frame.columns).alias(_REASON))
             accepted, rejected = _split(frame)
             self._check(rejected)
+            packed = list(self._failing(frame, accepted, drops))
             for reason, count in rejected[_REASON].value_counts(sort=True).iter_rows():
                 drops.add(self.name, reason, count, partial(self._example, rejected, reason))
             drops.accept(self.name, accepted.height)
             self._check_times(accepted)
-            packed = [blob for port in self.rejecting for blob in self._tell(port, rejected)]
+            packed += [blob for port in self.rejecting for blob in self._tell(port, rejected)]
             packed += [blob for one in self.consumers for blob in self._pack(one, one.of(accepted))]
             has_place = pl.col(TIME).is_not_null()
             has_place |= pl.col(_LACKS) if _LACKS in frame.columns else False
@@ -219,12 +227,16 @@ class SourcePacker:
     def _reason(self, columns: Sequence[str]) -> pl.Expr:
         """Why a record is dropped: it could not be read, or has no key or no time. Null otherwise."""
         malformed = pl.col("__malformed").is_not_null() if "__malformed" in columns else pl.lit(value=False)
+        own = self.failed_records
+        failed = pl.lit(value=False) if own is None else own.left_out(columns)
         has_no_time = pl.col(TS).is_null() | (pl.col(TIME).is_null() & (not self.bootstrap))
         if "__own" in columns:
             has_no_time &= pl.col("__own").is_null()  # a tombstone has a place without a time
         return (
             pl.when(malformed)
             .then(pl.lit(MALFORMED))
+            .when(failed)
+            .then(pl.lit(FAILED))
             .when("__null_key")
             .then(pl.lit(NULL_KEY))
             .when(has_no_time)
@@ -254,6 +266,20 @@ class SourcePacker:
                 hint=self.remedy,
                 operator=self.name,
             )
+
+    def _failing(self, frame: pl.DataFrame, accepted: pl.DataFrame, drops: Drops) -> Iterator[blobs.Blob]:
+        """Handle the records for which expressions fail, and that are not dropped for it."""
+        if self.failed_records is not None:
+            told = self.failed_records.handled(frame, drops, dropped=pl.col(_REASON).is_not_null())
+            for port in self.rejecting:
+                yield from self._tell(port, told.with_columns(pl.lit(FAILED).alias(_REASON)))
+        if self.failed is None:
+            return
+        time = pl.coalesce(TS, "__own").alias(TS) if "__own" in frame.columns else pl.col(TS)
+        hop = (pl.col(_ELEMENT) * RANKS).alias(_FIRST_HOP)
+        for port, told in self.failed.handled(self.failed.of(accepted, *ROOT, hop, time), drops):
+            ranked = told.with_columns(pl.col(_FIRST_HOP) + port.rank)
+            yield from blobs.pack(port, ranked, self.shards)
 
     def _check_times(self, accepted: pl.DataFrame) -> None:
         if self.refuse_negative_time and bool((accepted[TS] < 0).any()):
@@ -476,6 +502,7 @@ class ChangePacker:
     shards: int
     hop: int
     rules: DropRules = ONLY_COUNTED
+    failed: tuple[tuple[FailedRows, str], ...] = ()
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Pack all record batches of a task."""
@@ -485,6 +512,8 @@ class ChangePacker:
             frame = frame_of(checked_texts(in_utc(table)))
             passing = frame.filter(pl.col(blobs.BLOB).is_not_null()).select(blobs.COLUMNS)
             packed = [blobs.Blob(*row) for row in passing.iter_rows()]
+            for failed, prefix in self.failed:
+                packed += self._failing(failed, prefix, frame, drops)
             for consumer in self.consumers:
                 mine = consumer.of(frame)
                 if consumer.counted_by is not None and (late := int(frame[consumer.late].sum())):
@@ -496,6 +525,16 @@ class ChangePacker:
                 packed += self._pack(consumer, mine)
             yield from blobs.record_batches(packed)
         yield from blobs.record_batches([*blobs.counters(0, drops.counts), *blobs.notices(0, drops)])
+
+    def _failing(
+        self, failed: FailedRows, prefix: str, frame: pl.DataFrame, drops: Drops
+    ) -> Iterator[blobs.Blob]:
+        """Handle the rows for which an expression fails; columns with a prefix say where they are."""
+        place = [*ROOT, *hop_columns(self.hop + 1)]
+        rows = failed.of(frame, *(pl.col(prefix + name).alias(name) for name in (*place, TS)))
+        for port, told in failed.handled(rows, drops):
+            ranked = told.with_columns(pl.col(place[-1]) + port.rank)
+            yield from blobs.pack(port, ranked, self.shards)
 
     def _example(self, consumer: Consumer, frame: pl.DataFrame) -> str:
         """Say which change is one of those that come too late for a consumer."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import getpass
 import os
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
@@ -21,11 +21,14 @@ from tablestream.kinds import flag
 from tablestream.options import (
     Alignment,
     Compat,
+    OnError,
     OutputSpec,
     checked_align,
     checked_compat,
+    checked_on_error,
     checked_shards,
 )
+from tablestream.planner import physical_plan
 from tablestream.planner.explain import explained
 from tablestream.planner.lower import lower
 from tablestream.planner.physical_plan import Ending, Mode, Output, PhysicalPlan
@@ -59,9 +62,10 @@ def changes_of(
     compat: Compat = None,
     shards: int | None = None,
     align: Alignment = False,
+    on_error: OnError = "fail",
 ) -> DataFrame:
     """Return the changes of one table; see `Table.changes`."""
-    plan = lowered([(node, spec)], compat, shards, align)
+    plan = lowered([(node, spec)], compat, shards, align, on_error)
     _check_bootstraps(plan)
     prepare_workers(spark)
     let_ctrl_c_interrupt()
@@ -94,6 +98,7 @@ def lowered(
     compat: Compat = None,
     shards: int | None = None,
     align: Alignment = False,
+    on_error: OnError = "fail",
 ) -> PhysicalPlan:
     """Lower the outputs of some tables to one physical plan.
 
@@ -102,7 +107,7 @@ def lowered(
     MixedPlanError
         Some sources have an ``order_by`` and others have none, or one of another type.
     ArgumentError
-        The plan uses the wall clock, and its ``order_by`` is not a bigint.
+        The plan uses the wall clock, and its ``order_by`` is not a bigint. Or `on_error` names no table of the plan.
     """
     sources = [node for node in ancestors(*(node for node, _ in wanted)) if isinstance(node, Source)]
     orders = {source.ordered_by for source in sources}
@@ -127,8 +132,10 @@ def lowered(
     ]
     if align is not False:
         _check_alignable(sources)
-    mode = Mode(checked_compat(compat), checked_shards(shards), checked_align(align))
+    chosen = checked_on_error(on_error)
+    mode = Mode(checked_compat(compat), checked_shards(shards), checked_align(align), chosen)
     plan = lower(outputs, polars_types, mode)
+    _check_names(chosen, plan.names.values())
     if orders - {None, _LONG} and any(work.needs_clock for work in plan.rounds):
         raise ArgumentError(
             f"A plan with a wall clock is ordered by {orders.pop()}; order_by= must be a bigint.",
@@ -136,6 +143,17 @@ def lowered(
             where=user_line(),
         )
     return plan
+
+
+def _check_names(on_error: physical_plan.OnError, names: Collection[str]) -> None:
+    """Refuse names that no table of a plan has."""
+    unknown = [name for name, _ in on_error.named if name not in names]
+    if unknown:
+        raise ArgumentError(
+            f"on_error names {unknown[0]!r}, which is no table of the plan.",
+            hint=f"Tables are: {', '.join(names)}.",
+            where=user_line(),
+        )
 
 
 def _check_alignable(sources: Sequence[Source]) -> None:

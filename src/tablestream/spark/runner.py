@@ -28,7 +28,7 @@ from tablestream.connectors.spark_place import check_writable
 from tablestream.connectors.workers import prepare_workers
 from tablestream.data_text import data_left_out
 from tablestream.errors import ArgumentError, MixedPlanError, TablestreamError, TargetError
-from tablestream.options import Alignment, Compat, Emit, OutputSpec, Tombstones
+from tablestream.options import Alignment, Compat, Emit, OnError, OutputSpec, Tombstones
 from tablestream.planner.physical_plan import PhysicalPlan
 from tablestream.runtime.drops import DropReport, DropRules, Notice, OnDrop
 from tablestream.spark.births import ShardWatch
@@ -97,6 +97,7 @@ def start(
     compat: Compat = None,
     shards: int | None = None,
     align: Alignment = False,
+    on_error: OnError = "fail",
     on_drop: OnDrop = "warn",
     redact: bool = False,
 ) -> StreamingQuery:
@@ -116,6 +117,12 @@ def start(
         The query's name.
     compat, shards, align
         Options of the plan; see `Table.changes`.
+    on_error
+        What becomes of a row for which an expression fails, such as ``cast(text as int)`` of ``'abc'``. ``fail``: the
+        query ends with an `ExpressionError` that names the row. ``null``: the expression is null for the row.
+        ``reject``: the row leaves its table as by a tombstone, and is in `Table.rejected`. ``null`` and ``reject``
+        count it, as ``failed-expression``. Or a mapping from tables' names to these; other tables fail. It may be
+        another one whenever the query starts again.
     on_drop
         What to do about dropped records. ``"warn"`` logs the first of each table or operator and reason, with an
         example, and then each time their number reaches a power of ten; also if a source loses every record of a
@@ -134,8 +141,8 @@ def start(
     ------
     ArgumentError
         There is no output, or two have the same name or target; an argument has the wrong type; ``availableNow`` is
-        used with a wall clock; a query of this name runs already; the checkpoint or the directory of an output cannot
-        be read or written; the checkpoint is in the directory of an output.
+        used with a wall clock; `on_error` names no table of the plan; a query of this name runs already; the checkpoint
+        or the directory of an output cannot be read or written; the checkpoint is in the directory of an output.
     MixedPlanError
         The tables belong to different sessions.
     SessionSettingError
@@ -197,7 +204,7 @@ def start(
             where=user_line(),
         )
     _check_name(spark, name)
-    plan = lowered(wanted, compat, shards, align)
+    plan = lowered(wanted, compat, shards, align, on_error)
     prepare_workers(spark)
     let_ctrl_c_interrupt()
     clocked = any(work.needs_clock for work in plan.rounds)

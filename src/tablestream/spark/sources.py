@@ -30,7 +30,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from operator import and_, or_
 
@@ -51,9 +51,11 @@ from tablestream.spark import blobs
 from tablestream.spark.analysis import Analysed, analysed, check_condition, columns_hint, folding, is_found
 from tablestream.spark.bootstrap_frame import Bootstrap, Reading, laid_out
 from tablestream.spark.columns import quoted, truth
+from tablestream.spark.failing import Risk
 from tablestream.spark.lineage import JOIN, SUBQUERY, mixed_by
 from tablestream.spark.origins import Origin, origin_of
 from tablestream.spark.packing import FIRST_US, LAST_US, Malformed
+from tablestream.spark.source_risks import risks_of
 from tablestream.spark.types import arrow_type, check_key_type
 from tablestream.spark.volatile import RECORDED
 from tablestream.topology.nodes import Fields
@@ -96,9 +98,15 @@ class SourceFrame:
     bootstrap
         The rows that the table starts with.
     own
-        Makes ``__own`` of the time of the micro-batch; None: there is no such column.
+        Makes ``__own`` of the time of the micro-batch, and whether a record has a value; None: there is no such column.
     value_key
         The parts of the key that come from the value of a record, which a tombstone does not have.
+    deciding
+        Makes the columns that depend on whether a record has a value.
+    risks
+        Those of the columns that may fail on a record.
+    kept
+        Whether a record has a value if the user's condition for deletes fails; None: each has.
     """
 
     frame: DataFrame
@@ -111,8 +119,11 @@ class SourceFrame:
     columns: Mapping[str, Column]
     bootstrap: Bootstrap | None = None
     explained: bool = False
-    own: Callable[[Column], Column] | None = None
+    own: Callable[[Column, Column], Column] | None = None
     value_key: tuple[str, ...] = ()
+    deciding: Callable[[Column | None], dict[str, Column]] = lambda _: {}
+    risks: Mapping[str, Risk] = field(default_factory=dict)
+    kept: Column | None = None
 
     @property
     def lacks_times(self) -> str | None:
@@ -121,18 +132,26 @@ class SourceFrame:
         return None if self.own is None else lanes
 
     @property
+    def is_captured(self) -> bool:
+        """Whether a database's connector wrote the records."""
+        return "__capture" in self.columns
+
+    @property
     def mark_columns(self) -> list[str]:
         """The names of the mark columns."""
         return [f"__mark{number}" for number in range(self.marks)]
 
     def described(self, records: DataFrame, now: Column) -> DataFrame:
-        """The columns above for other rows of the user's frame, which arrive at a time.
+        """The columns above for rows of the user's frame, or of one like it, which arrive at a time.
 
         It needs no analysis: the columns were checked when the source was made.
         """
+        return named(records, {**self.columns, **self.of_time(now, self.columns["__live"])})
+
+    def of_time(self, now: Column, live: Column) -> dict[str, Column]:
+        """The columns that depend on the time of the micro-batch."""
         arrival = {"__ts": F.unix_micros(now)} if self.arrival else {}
-        own = {} if self.own is None else {"__own": self.own(now)}
-        return _named(records, {**self.columns, **arrival, **own})
+        return arrival if self.own is None else {**arrival, "__own": self.own(now, live)}
 
 
 @dataclass(frozen=True)
@@ -237,29 +256,26 @@ def describe(df: DataFrame, said: Description) -> Described:
     parts = [_readable(df, origin, one) for one in key]
     null_key = _null_key(origin, [] if said.records else parts)
     own = None if timestamp is None and order_by is None else _own(origin, live)
+
+    deciding = _deciding(df, origin, value, {"__time": order_by, "__sequence": sequence})
+    has_value = F.lit(True) if live is None else live
     columns = {
         **{f"__key_{number}": part for number, part in enumerate(parts)},
-        **{f"__value_{number}": _where(live, one) for number, one in enumerate(value)},
-        "__live": F.lit(True) if live is None else live,
+        **deciding(live),
+        "__live": has_value,
         "__ts": _microseconds(df, origin, timestamp, said),
-        **({} if own is None else {"__own": own(F.current_timestamp())}),
+        **({} if own is None else {"__own": own(F.current_timestamp(), has_value)}),
         "__null_key": null_key,
         **{f"__mark{number}": mark for number, mark in enumerate(origin.marks)},
-        **({} if order_by is None else {"__time": _whole(_readable(df, origin, order_by), order_by, live)}),
         **({} if origin.timeless is None else {"__timeless": origin.timeless}),
-        **(
-            {}
-            if sequence is None
-            else {"__sequence": _whole(_readable(df, origin, sequence), sequence, live)}
-        ),
         **origin.written,
         **({} if origin.capture is None else {"__capture": origin.capture}),
         **({} if origin.malformed is None else {"__malformed": origin.malformed.cast("string")}),
         **({} if origin.position is None else {"__position": origin.position.cast("bigint")}),
-        "__key_json": _json([part.alias(one.name) for part, one in zip(parts, key, strict=True)]),
+        "__key_json": as_json([part.alias(one.name) for part, one in zip(parts, key, strict=True)]),
         "__record": _record(df, origin),
     }
-    frame = _named(df, columns)
+    frame = named(df, columns)
     expressions = {"timestamp": timestamp, "deletes": deletes, "order_by": order_by}
     text = [f"key {', '.join(one.text for one in key)}"]
     if deletes is not None and said.deletes_sql is not None:
@@ -278,6 +294,11 @@ def describe(df: DataFrame, said: Description) -> Described:
             arrival=timestamp is None and origin.time is None,
             given=df,
             columns=columns,
+            risks=risks_of(
+                columns, key, value, {"__ts": timestamp, "__time": order_by, "__sequence": sequence}, deletes
+            ),
+            kept=_live(origin, None),
+            deciding=deciding,
             bootstrap=_bootstrap(
                 said, frame, Reading(said.name, said.where, key, value, timestamp, deletes, sequence)
             ),
@@ -293,7 +314,7 @@ def describe(df: DataFrame, said: Description) -> Described:
     )
 
 
-def _named(rows: DataFrame, columns: Mapping[str, Column]) -> DataFrame:
+def named(rows: DataFrame, columns: Mapping[str, Column]) -> DataFrame:
     """Select columns, and name them all at once: an alias takes ten calls of the JVM."""
     return rows.select(*columns.values()).toDF(*columns)
 
@@ -304,6 +325,22 @@ def _bootstrap(said: Description, frame: DataFrame, log: Reading) -> Bootstrap |
         return None
     absent = {one.name: one.dataType for one in frame.schema if one.name in _OF_RECORDS}
     return Bootstrap(laid_out(said.bootstrap, log), absent)
+
+
+def _deciding(
+    df: DataFrame, origin: Origin, value: Sequence[Analysed], ordering: Mapping[str, Analysed | None]
+) -> Callable[[Column | None], dict[str, Column]]:
+    """What makes the columns that depend on whether a record has a value; None: each has."""
+
+    def columns(live: Column | None) -> dict[str, Column]:
+        whole = {
+            name: _whole(_readable(df, origin, one), one, live)
+            for name, one in ordering.items()
+            if one is not None
+        }
+        return {f"__value_{number}": _where(live, one) for number, one in enumerate(value)} | whole
+
+    return columns
 
 
 def _is_of_value(df: DataFrame, one: Analysed) -> bool:
@@ -479,17 +516,18 @@ def _parts(column: Column, kind: T.DataType) -> list[Column]:
     return [part for field, its in fields for part in (field, *_parts(field, its))]
 
 
-def _own(origin: Origin, live: Column | None) -> Callable[[Column], Column] | None:
+def _own(origin: Origin, live: Column | None) -> Callable[[Column, Column], Column] | None:
     """The time of a tombstone's record: Kafka's, or when its file was written; else that of the micro-batch.
 
-    None if no record is a tombstone, or each has its place from its connector.
+    It is made of the time of the micro-batch, and of whether a record has a value. None if no record is a tombstone,
+    or each has its place from its connector.
     """
     if live is None or origin.capture is not None:
         return None
     at = origin.written_at
     known = [] if at is None else [F.when(at.between(FIRST_US, LAST_US), at)]
-    deletes = [~live] if origin.malformed is None else [~live, origin.malformed.isNull()]
-    return lambda now: F.when(reduce(and_, deletes), F.coalesce(*known, F.unix_micros(now)))
+    read = F.lit(True) if origin.malformed is None else origin.malformed.isNull()
+    return lambda now, live: F.when(~live & read, F.coalesce(*known, F.unix_micros(now)))
 
 
 def _ordered(origin: Origin, df: DataFrame, said: Description) -> Origin:
@@ -526,5 +564,6 @@ def _record(df: DataFrame, origin: Origin) -> Column:
     return record if origin.malformed is None else F.coalesce(origin.malformed, record)
 
 
-def _json(columns: Sequence[Column]) -> Column:
+def as_json(columns: Sequence[Column]) -> Column:
+    """Return columns as one JSON object."""
     return F.to_json(F.struct(*columns), json_options()) if columns else F.lit("{}")

@@ -6,12 +6,14 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
+from pyspark.errors import AnalysisException
+
 from tablestream.arguments import checked_length
 from tablestream.calling import user_line
 from tablestream.connectors.memory import sortable, to_memory
 from tablestream.data_text import data_left_out
 from tablestream.errors import ArgumentError, MixedPlanError, StateError
-from tablestream.options import Alignment, Compat, OutputSpec
+from tablestream.options import Alignment, Compat, OnError, OutputSpec
 from tablestream.planner.catalogue import decode
 from tablestream.relation import Rejected
 from tablestream.runtime.drops import DropReport, Notice, OnDrop
@@ -48,7 +50,7 @@ class Driver:
     outputs
         Tables and streams. What ``table.to(sink, ...)`` returns has its options and its name; the sink is not
         written. Their sources are named by ``name=`` of `table` and `stream`.
-    compat, shards, align
+    compat, shards, align, on_error
         As for `start`.
     now
         The wall clock at the beginning: a datetime, or a text that Spark casts to a timestamp. Default: 1970.
@@ -102,6 +104,7 @@ class Driver:
         compat: Compat = None,
         shards: int | None = None,
         align: Alignment = False,
+        on_error: OnError = "fail",
         now: str | datetime | None = None,
         on_drop: OnDrop = "warn",
         redact: bool = False,
@@ -112,6 +115,7 @@ class Driver:
             "compat": compat,
             "shards": shards,
             "align": align,
+            "on_error": on_error,
             "on_drop": on_drop,
             "redact": redact,
         }
@@ -119,7 +123,7 @@ class Driver:
         pairs = [(one.node, one.spec) for one in wanted]
         nodes = dict.fromkeys(node for node, spec in pairs if not spec.rejected)
         pairs += [(node, OutputSpec(rejected=True)) for node in nodes]
-        self._outputs, self._plan = outputs, lowered(pairs, compat, shards, align)
+        self._outputs, self._plan = outputs, lowered(pairs, compat, shards, align, on_error)
         self._names = {one.name: at for at, one in enumerate(wanted)}
         self._rejected = {node: len(wanted) + at for at, node in enumerate(nodes)}
         self._sources = {
@@ -214,7 +218,12 @@ class Driver:
             records={one.source: one.taken(exchange.now) for one in piped.values()},
             rules=self._rules,
         )
-        built = builder.build()
+        try:
+            built = builder.build()
+        except AnalysisException:
+            for one in piped.values():
+                one.check(exchange.now)
+            raise
         added = [
             one for one in self._results if one.schema is None or one.ending.port.number in exchange.ports
         ]
@@ -328,7 +337,7 @@ class Driver:
             The topology of the restarted query; default the same. Another one is refused with `PlanChangedError` in the
             next `run`, if its state does not fit.
         options
-            ``compat``, ``shards``, ``align``, ``on_drop``, ``redact``; default the same.
+            ``compat``, ``shards``, ``align``, ``on_error``, ``on_drop``, ``redact``; default the same.
 
         Returns
         -------

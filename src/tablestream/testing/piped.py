@@ -62,7 +62,7 @@ class Piped:
         self.arrived += len(given)
 
     def taken(self, now: str) -> DataFrame:
-        """Return the waiting records as the frame of the source, in their order; `now` is the wall clock as SQL."""
+        """Return the waiting records as rows of the user's frame, in their order; `now` is the wall clock as SQL."""
         schema = T.StructType([*self._schema, T.StructField(_ARRIVAL, T.LongType())])
         rows = frame_of_table(self.spark, pa.concat_tables(self.waiting), schema)
         columns = [
@@ -71,8 +71,12 @@ class Piped:
         ]
         if _FILE not in self._given.names:
             columns.append(_of_file(self.name))
+        return rows.selectExpr(*columns)
+
+    def check(self, now: str) -> None:
+        """Raise `PlanError` if the columns of the source cannot be evaluated for the waiting records."""
         try:
-            return self._frame.described(rows.selectExpr(*columns), F.expr(now))
+            self._frame.described(self.taken(now), F.expr(now))
         except AnalysisException as error:
             raise PlanError(
                 f"The columns of '{self.name}' cannot be evaluated for piped rows: {str(error).splitlines()[0]}",

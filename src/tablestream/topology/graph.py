@@ -10,6 +10,7 @@ from tablestream.topology.nodes import (
     Aggregate,
     Captured,
     Deduplicate,
+    Expression,
     Filter,
     ForeignKeyJoin,
     Join,
@@ -207,6 +208,19 @@ def operator_of(node: Node, plan: Iterable[Node]) -> Node:
         if isinstance(above, KeyJoin) and any(fused(side) is node for side in above.parents):
             return operator_of(above, plan)
     return node
+
+
+def own_expressions(node: Node) -> list[Expression]:
+    """Return the expressions by which a node computes its rows, without those that a join or a group reads by."""
+    if isinstance(node, Filter):
+        return [node.condition]
+    if isinstance(node, SelectKey):
+        return [one.expression for one in node.columns]
+    if not isinstance(node, Select | Join):
+        return []
+    columns = node.columns if isinstance(node, Select) else node.select
+    gone = [] if node.delete_when is None else [node.delete_when]
+    return [*gone, *(one.expression for one in columns)]
 
 
 def path_from_base(view: Node) -> tuple[int, ...]:

@@ -1,4 +1,4 @@
-"""The logical plan: frozen nodes.
+"""The logical plan: frozen nodes. Expressions and data frames are opaque here; plans are compared by their texts.
 
 ::
 
@@ -23,9 +23,6 @@
     ├── Merge           the records of two streams
     ├── ToStream        the changes of a table as records
     └── ToTable         the records of a stream as the changes of a table
-
-Expressions and data frames are opaque here: this package is independent of Spark. An expression shows only its text,
-by which a restarted plan is compared.
 """
 
 from __future__ import annotations
@@ -54,11 +51,14 @@ Fields = tuple[Field, ...]
 
 
 class Expression(Protocol):
-    """A computed column, or functions; its text stands for it in `explain` and in the plan's fingerprint."""
+    """A computed column, or functions; its text (without a name) stands for it in `explain` and in the fingerprint."""
 
     @property
-    def text(self) -> str:
-        """The expression as text, without its name."""
+    def text(self) -> str: ...
+
+    @property
+    def may_fail(self) -> bool:
+        """Whether there may be a row for which it fails."""
 
 
 @dataclass(frozen=True)

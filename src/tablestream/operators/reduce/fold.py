@@ -29,13 +29,16 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from tablestream.data_text import data_text
+from tablestream.errors import ExpressionError, FunctionValueError, TablestreamError
 from tablestream.operators.cells import cells, column, dtype
 from tablestream.operators.operator import CanBeThin, Context, Emission
+from tablestream.operators.reasons import FAILED
 from tablestream.operators.reduce.groups import GroupEvents, groups_changes, groups_trace
 from tablestream.operators.reduce.parts import Parts, has_any_size
 from tablestream.operators.reduce.regroup import OLD, message_schema
 from tablestream.operators.reduce.user_values import DELETES, IS_NULL, misfit, reader, writer
-from tablestream.state.changes import LIVE, NOTHING
+from tablestream.state.changes import LIVE, NOTHING, SEQ
 from tablestream.state.positions import Bools
 from tablestream.state.trace import TraceSpec
 
@@ -71,6 +74,11 @@ class UserFunctions:
     aggregate: tuple[str, ...]
     text: str = "functions"
 
+    @property
+    def may_fail(self) -> bool:
+        """Whether there may be a row for which a function raises."""
+        return True
+
 
 @dataclass(frozen=True)
 class Fold(CanBeThin):
@@ -88,6 +96,9 @@ class Fold(CanBeThin):
         As for `Aggregate`.
     subtracts
         Whether rows may be removed. If not, nothing is remembered of a group that a function deleted.
+    on_error
+        What becomes of a row for which a function raises: it ends the query (``fail``), or is left out as if it had not
+        arrived, and counted. Then no row is ever removed: the function for that might never have got it.
 
     Notes
     -----
@@ -102,6 +113,7 @@ class Fold(CanBeThin):
     keep_empty: bool = False
     atomic: bool = True
     subtracts: bool = True
+    on_error: str = "fail"
 
     keeps_shard = True
     needs_row_keys = False
@@ -138,7 +150,19 @@ class Fold(CanBeThin):
     def _applied(self, events: GroupEvents, context: Context) -> Emission:
         """Apply messages, return the result of each turn, and remember it."""
         shape = self._shape
-        results = self._folded(events, shape)
+        results, failed = self._folded(events, shape)
+        if failed:
+            left_out = np.zeros(len(events), dtype=bool)
+            left_out[failed] = True
+            rows, rest = events.messages.filter(left_out), events.messages.filter(~left_out)
+            if self.on_error == "reject":
+                context.reject(FAILED, rows)
+            else:
+                context.tell(FAILED, rows.height, rows)
+            if rest.is_empty():
+                return Emission(0, rest)
+            events = self._events(rest, context)
+            results, _ = self._folded(events, shape)
         answer = events.answered(
             np.array([result is not None for result in results], dtype=bool),
             list(self.group_keys),
@@ -160,8 +184,11 @@ class Fold(CanBeThin):
             return _Shape("Row", user.row, _parts(self.aggregate), always=True)
         return _Shape("Aggregate", user.aggregate, _parts(self.aggregate))
 
-    def _folded(self, events: GroupEvents, shape: _Shape) -> list[Any]:
-        """Call the functions; return the aggregate after each turn as cells, None where there is none."""
+    def _folded(self, events: GroupEvents, shape: _Shape) -> tuple[list[Any], list[int]]:
+        """Call the functions; return the aggregate after each turn as cells, None where there is none.
+
+        Also returns the messages for which a function raised, if they are to be left out.
+        """
         user = self.functions
         row = _Shape("Row", user.row, _parts(self.value), always=True)
         group_key = _Shape("Key", user.key, list(self.group_keys.values()))
@@ -174,33 +201,55 @@ class Fold(CanBeThin):
         gone = (events.rows <= 0) & (not self.keep_empty)
         results: list[Any] = []
         lean, is_first = self.final or self.thin, True
+        failed: list[int] = []
         current, aggregate, key, found = -1, None, None, None
         # The names are local because the loop runs once per message. What a function returns becomes cells at once, and
         # the next call gets the value rebuilt from them: the same value that it would get after a restart.
         initializer, adder, subtractor = user.initializer, user.adder, user.subtractor
         seen, taken = shape.seen, shape.taken
         messages = zip(events.group.tolist(), old, new, ends.tolist(), gone.tolist(), strict=True)
-        for group, removed, added, is_end, is_gone in messages:
+        for at, (group, removed, added, is_end, is_gone) in enumerate(messages):
             if group != current:
                 current, aggregate, key, is_first = group, known[group], keys[group], True
-            if removed is not None and aggregate is not None:
-                found = taken(subtractor(key, removed, aggregate))
-                aggregate = None if found is None else seen(found)
-            if added is not None:
-                if aggregate is None and initializer is not None:
-                    found = taken(initializer())
+            try:
+                if removed is not None and aggregate is not None:
+                    found = taken(subtractor(key, removed, aggregate))
                     aggregate = None if found is None else seen(found)
-                    found = taken(adder(key, added, aggregate))
-                else:
-                    found = taken(added if aggregate is None else adder(key, added, aggregate))
-                aggregate = None if found is None else seen(found)
+                if added is not None:
+                    if aggregate is None and initializer is not None:
+                        found = taken(initializer())
+                        aggregate = None if found is None else seen(found)
+                        found = taken(adder(key, added, aggregate))
+                    else:
+                        found = taken(added if aggregate is None else adder(key, added, aggregate))
+                    aggregate = None if found is None else seen(found)
+            except Exception as error:  # noqa: BLE001 - the function is the user's
+                if self.on_error == "fail":
+                    # The cause of an error of the library would show its message first, which says less.
+                    cause = error.__cause__ if isinstance(error, FunctionValueError) else error
+                    raise _failed(error, key, added if removed is None else removed, events, at) from cause
+                failed.append(at)  # what follows is computed again without it
             if is_end:
                 aggregate = None if is_gone else aggregate
                 if lean and not is_first and results[-1] is not None:
                     results[-1] = _REPLACED
                 results.append(None if aggregate is None else found)
                 is_first = False
-        return results
+        return results, failed
+
+
+def _failed(error: Exception, key: Any, row: Any, events: GroupEvents, at: int) -> TablestreamError:
+    """The error for a row for which a function raised, or returned what does not fit."""
+    shown = f"for the group {data_text(key)}, with the row {data_text(row)}"
+    seq = int(events.messages[SEQ][at])
+    if isinstance(error, FunctionValueError):
+        return FunctionValueError(f"{error.reason} It was called {shown}.", hint=error.hint).of_row(seq)
+    said = f"{type(error).__name__}: {error}"
+    return ExpressionError(
+        f"A function raised {said}. It was called {shown}.",
+        hint='Correct it and keep its name: the query then goes on with its checkpoint. For a stream, on_error="reject"'
+        " leaves such records out.",
+    ).of_row(seq)
 
 
 class _Shape:

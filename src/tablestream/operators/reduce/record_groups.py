@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 import polars as pl
 
 from tablestream.operators.operator import CanBeThin, Context, Emission, keyed_rows
-from tablestream.operators.reasons import NULL_KEY_OR_VALUE
+from tablestream.operators.reasons import FAILED, NULL_KEY_OR_VALUE
 from tablestream.operators.reduce.aggregate import Aggregate
 from tablestream.operators.reduce.fold import Fold
 from tablestream.operators.reduce.regroup import IS, OLD, WAS
@@ -52,9 +52,13 @@ class RecordGroups(CanBeThin):
     groups: Aggregate | Fold
     keys: pl.Schema
 
-    reasons = (NULL_KEY_OR_VALUE,)
     rejects = True
     keeps_shard = True
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        catches = isinstance(self.groups, Fold) and self.groups.on_error != "fail"
+        return (NULL_KEY_OR_VALUE, FAILED) if catches else (NULL_KEY_OR_VALUE,)
 
     @property
     def inputs(self) -> tuple[pl.Schema, ...]:
