@@ -23,6 +23,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from tablestream.connectors.sink import literal
 from tablestream.data_text import LIMIT
 from tablestream.runtime.rounds import Port
 from tablestream.spark.lineage import explained
@@ -30,6 +31,8 @@ from tablestream.spark.lineage import explained
 #: The most expressions of a table that are told apart; of more, several together.
 _TOLD_APART = 16
 _SHOWN = 160
+#: Characters that a message does not show, as a regular expression of Java.
+_UNSEEN = r"[\p{Cntrl}\p{Cf}\u2028\u2029]"
 #: What an error says, and what to do.
 SENTENCE = "{what} cannot be computed for the row with the key {key} ({place}): the row is {row}."
 HINT = (
@@ -142,7 +145,7 @@ def place_sql(partition: str, position: str) -> str:
 
 def data_sql(text: str) -> str:
     """A text with values of a record in a message, as SQL: see `tablestream.data_text.cut_text`."""
-    seen = f"regexp_replace({text}, '[\\p{{Cntrl}}\\p{{Cf}}\\u2028\\u2029]', '?')"
+    seen = f"regexp_replace({text}, {literal(_UNSEEN)}, '?')"
     return f"CASE WHEN length({text}) > {LIMIT} THEN concat(left({seen}, {LIMIT}), '...') ELSE {seen} END"
 
 
