@@ -89,6 +89,8 @@ class Python:
 
     function: Callable[..., Any]
 
+    may_fail = False
+
     @property
     def text(self) -> str:
         """The function's name."""
