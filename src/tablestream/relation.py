@@ -394,4 +394,5 @@ def versioned(table: Node, history: str | timedelta | None) -> Node:
 
 
 def _either(one: SparkExpression, other: SparkExpression) -> SparkExpression:
-    return SparkExpression(one.column | other.column, f"{one.text} or {other.text}")
+    used = None if one.columns is None or other.columns is None else one.columns | other.columns
+    return SparkExpression(one.column | other.column, f"{one.text} or {other.text}", used)

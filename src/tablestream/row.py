@@ -14,12 +14,12 @@ from pyspark.sql import functions as F
 from tablestream.calling import user_line
 from tablestream.connectors.sink import quoted
 from tablestream.errors import ArgumentError
+from tablestream.topology.needed import SIDES
 
 #: A name that Spark's text of the column has as it is.
 _SIMPLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
-#: The sides of a join. The left column ``x`` is called ``__left.x``: one name that contains a dot.
-LEFT, RIGHT = "__left", "__right"
+LEFT, RIGHT = SIDES
 
 
 def side_column(side: str | None, name: str) -> str:

@@ -162,8 +162,7 @@ def _looked_up(
         value=(*inner, *right.value),
         parent=right,
         columns=tuple(
-            Named(shown.name, SparkExpression(plain(one.name) or quoted(one.name), one.name, harmless=True))
-            for shown, one in zip((*inner, *right.value), fields, strict=True)
+            Named(shown.name, _same(one)) for shown, one in zip((*inner, *right.value), fields, strict=True)
         ),
     )
     return ForeignKeyJoin(
@@ -176,8 +175,15 @@ def _looked_up(
         how="left",
         select=(),
         delete_when=None,
-        on=tuple(SparkExpression(quoted(one.name), one.name, harmless=True) for one in pointers),
+        on=tuple(_same(one) for one in pointers),
         foreign=foreign,
         copied=copied,
         right_only=True,
+    )
+
+
+def _same(one: Field) -> SparkExpression:
+    """A column as it is."""
+    return SparkExpression(
+        plain(one.name) or quoted(one.name), one.name, frozenset({one.name}), harmless=True
     )

@@ -12,7 +12,7 @@ from pyspark.sql import types as T
 
 from tablestream.errors import ArgumentError, ColumnCollisionError, PlanError, ReservedNameError
 from tablestream.row import Plain
-from tablestream.spark.analysis import Analysed, analysed, folding
+from tablestream.spark.analysis import Analysed, analysed, folding, with_used
 from tablestream.spark.columns import spark_type
 from tablestream.spark.sources import SUBSTITUTED, is_reserved
 from tablestream.spark.types import arrow_type
@@ -36,7 +36,7 @@ def carried(
     seen = analysed(frame, columns, operator=operator, where=where, hint=hint)
     for one in seen:
         arrow_type(one.type, one.name, operator=operator, where=where)
-    return seen
+    return with_used(frame, seen)
 
 
 def schema_of(fields: Sequence[Field]) -> T.StructType:

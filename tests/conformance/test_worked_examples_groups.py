@@ -37,7 +37,8 @@ def test_kip_904_a_count_by_key_and_value_never_shows_0(*, compat: bool, at_once
     node = counts(table, lambda value, key: (*key, value), width=2)
     records = [Record(table, "1", "", 8), Record(table, "1", "", 9)]
     got = answers(node, records, compat=compat, at_once=at_once)
-    assert got == [(("1", ""), 1, 8), (("1", ""), 1, 9)]
+    # By default a row that is written again changes nothing.
+    assert got == [(("1", ""), 1, 8), (("1", ""), 1, 9)][: 2 if compat else 1]
 
 
 def put_in(_: str, animal: str, zoo: str) -> str:

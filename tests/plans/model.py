@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, cast
 
-from tablestream.topology.graph import ancestors, base_of, history_of, is_filtered, view_path
+from tablestream.topology.graph import ancestors, base_of, fused, history_of, is_filtered, view_path
 from tablestream.topology.nodes import (
     Aggregate,
     Filter,
@@ -425,10 +425,12 @@ class Model:
         stores = (0, 0) if _is_pointing_at_itself(node) else (0, 1)
         if isinstance(node, OneToMany):
             how: Literal["inner", "left"] = "inner" if node.how == "inner" else "left"
-            pairs = reference.OneToMany(points_at, how, joiner=joiner, store_ids=stores, compat=self.compat)
+            pairs = reference.OneToMany(
+                points_at, how, joiner=joiner, store_ids=stores, silent=[1], compat=self.compat
+            )
             return Operator(node, pairs, (node.right, node.left))
         join = reference.ForeignKeyJoin(
-            points_at, node.how, joiner=joiner, store_ids=stores, compat=self.compat
+            points_at, node.how, joiner=joiner, store_ids=stores, silent=[1], compat=self.compat
         )
         return Operator(node, join, node.parents)
 
@@ -490,7 +492,11 @@ class Model:
         """In default mode a join is binary: that n tables are one operator must not show."""
         if not self.compat:
             tree = reference.Join(0, 1, node.how, _joiner(node))
-            return Operator(node, reference.KeyJoin(tree, nulls_match=node.own_times), node.parents)
+            # Joins on one key compare the rows of their tables, not those of the joins within.
+            silent = [port for port, side in enumerate(node.parents) if fused(side) is None]
+            return Operator(
+                node, reference.KeyJoin(tree, silent=silent, nulls_match=node.own_times), node.parents
+            )
         tree, _ = _tree(node, 0)
         reads = tuple(leaf for leaf, _ in leaves_of(node))
         return Operator(node, reference.KeyJoin(tree, compat=True), reads)

@@ -85,9 +85,10 @@ class Change(NamedTuple):
 
 @dataclass(frozen=True)
 class Python:
-    """A Python function as an expression."""
+    """A Python function as an expression; `columns`: those that it uses."""
 
     function: Callable[..., Any]
+    columns: frozenset[str] | None = None
 
     may_fail = False
 

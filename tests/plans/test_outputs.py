@@ -82,13 +82,13 @@ def final(steps: Sequence[Step], before: Table, after: Table) -> list[Step]:
     return [step for key, step in last.items() if before.get(key) is not None or after.get(key) is not None]
 
 
-def with_before(steps: Sequence[Step], before: Table) -> list[Step]:
-    """Each change beside the row that it replaces, without those from nothing to nothing."""
+def with_before(steps: Sequence[Step], before: Table, *, repeats: bool) -> list[Step]:
+    """Each change beside the row that it replaces, but none from nothing to nothing; `repeats`: with equal ones."""
     table, found = dict(before), []
     for number, change in steps:
         old = table.get(change.key)
         table[change.key] = change.value
-        if (old, change.value) != (None, None):
+        if (old, change.value) != (None, None) and (repeats or old != change.value):
             found.append(Step(number, change._replace(value=(old, change.value))))
     return found
 
@@ -97,15 +97,15 @@ def applied(steps: Sequence[Step], before: Table) -> Table:
     return before | {step.change.key: step.change.value for step in steps}
 
 
-def wanted(output: Output, every: Sequence[Step], before: Table) -> list[Step]:
+def wanted(output: Output, every: Sequence[Step], before: Table, *, compat: bool) -> list[Step]:
     """What an output gives of one micro-batch."""
     steps = list(every)
     if output.minimal or output.before:
-        kept = with_before(steps, before)
+        kept = with_before(steps, before, repeats=True)
         steps = [Step(number, change._replace(value=change.value[1])) for number, change in kept]
     if output.final:
         steps = final(steps, before, applied(steps, before))
-    return with_before(steps, before) if output.before else steps
+    return with_before(steps, before, repeats=compat) if output.before else steps
 
 
 def check(outputs: Callable[[Node], list[Output]], plan: str, *, compat: bool) -> Engine:
@@ -120,7 +120,7 @@ def check(outputs: Callable[[Node], list[Output]], plan: str, *, compat: bool) -
         all_steps, got = every.steps(piece), engine.steps(piece)
         for (index, output), steps in zip(asked, got, strict=True):
             assert sorted(steps, key=repr) == sorted(
-                wanted(output, all_steps[index], tables[index]), key=repr
+                wanted(output, all_steps[index], tables[index], compat=compat), key=repr
             ), output
         tables = [applied(steps, table) for steps, table in zip(all_steps, tables, strict=True)]
         engine = engine.restarted()

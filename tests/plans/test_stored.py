@@ -55,6 +55,16 @@ def left(changes: Sequence[Change]) -> dict[Any, tuple[Any, int]]:
     return {key: row for key, row in rows.items() if row[0] is not None}
 
 
+def new_ones(changes: Sequence[Change]) -> list[bool]:
+    """Which changes give their key another value."""
+    rows: dict[Any, Any] = {}
+    found = []
+    for change in changes:
+        found.append(rows.get(change.key) != change.value)
+        rows[change.key] = change.value
+    return found
+
+
 def read(engine: Engine, name: str) -> dict[Any, tuple[Any, int]]:
     """The rows in the state, by key."""
     rows = engine.read(name)
@@ -80,6 +90,10 @@ def check(nodes: Sequence[Node], *, compat: bool = False, seed: int = 0) -> int:
     for (name, node), told in zip(tables.items(), changes[len(nodes) :], strict=True):
         got: dict[Any, tuple[Any, ...]] = dict(read(engine, name))
         wanted: dict[Any, tuple[Any, ...]] = dict(left(told))
+        if isinstance(node, Source) and not compat:
+            # A join gives a row that is written again the time of the row before.
+            older = left([change for change, is_new in zip(told, new_ones(told), strict=True) if is_new])
+            wanted = {key: older[key] if got.get(key) == older[key] else row for key, row in wanted.items()}
         if not isinstance(base_of(node), Source | Aggregate | Materialize):
             # A row that a join made has a time of its own, which its last change need not have.
             got, wanted = ({key: row[:1] for key, row in rows.items()} for rows in (got, wanted))

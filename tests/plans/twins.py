@@ -29,7 +29,8 @@ class Groups(reference.Reference):
         user, listed = node.functions, (tuple, _with, _without)
         if isinstance(user, UserFunctions):
             listed = (_started(user), _called(user, user.adder), _called(user, user.subtractor))
-        self._rows = reference.GroupBy(selected, compat=compat)
+        silent = user is None and not compat  # counts and greatest values do not depend on when a row came
+        self._rows = reference.GroupBy(selected, silent=silent, compat=compat)
         self._groups = reference.Aggregate(*listed, keep_empty=node.keep_empty, compat=compat)
 
     def step(self, messages: Sequence[tuple[int, Any, Any, int]]) -> list[reference.Output]:

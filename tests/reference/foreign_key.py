@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal, TypeAlias
 from tests.reference.steps import Delta, Inputs, Message, Output, Reference, natural_order, pair
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 
     from tests.reference.key_join import How
     from tests.reference.steps import Joiner, Key, KeyOrder, Value
@@ -45,13 +45,14 @@ class _Pointing(Reference):
         joiner: Joiner,
         store_ids: Sequence[Hashable] | None,
         key_bytes: KeyOrder,
+        silent: Collection[int],
         compat: bool,
     ) -> None:
         super().__init__(compat=compat)
         self._foreign_key = foreign_key
         self._joiner = joiner
         self._key_bytes = key_bytes
-        self._inputs = Inputs(2, store_ids)
+        self._inputs = Inputs(2, store_ids, silent)
         self._left, self._right = (self._inputs.tables[port] for port in (0, 1))
         # right key -> {left key: the left value that points at it}
         self._pointers: dict[Key, dict[Key, Value]] = {}
@@ -207,6 +208,8 @@ class ForeignKeyJoin(_Pointing):
         Two ids; equal ones say that both ports read one source table. Only compat tells the difference.
     key_bytes
         What left keys are sorted by where a right change reaches several of them.
+    silent
+        The ports at which, in default mode, a row that is written again with the same value is no message.
     compat
         Answer message after message, as Kafka Streams does.
 
@@ -243,9 +246,17 @@ class ForeignKeyJoin(_Pointing):
         joiner: Joiner = pair,
         store_ids: Sequence[Hashable] | None = None,
         key_bytes: KeyOrder = natural_order,
+        silent: Collection[int] = (),
         compat: bool = False,
     ) -> None:
-        super().__init__(foreign_key, joiner=joiner, store_ids=store_ids, key_bytes=key_bytes, compat=compat)
+        super().__init__(
+            foreign_key,
+            joiner=joiner,
+            store_ids=store_ids,
+            key_bytes=key_bytes,
+            silent=silent,
+            compat=compat,
+        )
         self._keeps_left = how in {"left", "outer"}
         self._keeps_unmatched = how in {"right", "outer"}
 
@@ -321,7 +332,7 @@ class OneToMany(_Pointing):
         "inner" or "left".
     joiner
         (one value, many value or None) -> value; None makes a tombstone.
-    store_ids, key_bytes, compat
+    store_ids, key_bytes, silent, compat
         As for `ForeignKeyJoin`.
 
     Attributes
@@ -351,9 +362,17 @@ class OneToMany(_Pointing):
         joiner: Joiner = pair,
         store_ids: Sequence[Hashable] | None = None,
         key_bytes: KeyOrder = natural_order,
+        silent: Collection[int] = (),
         compat: bool = False,
     ) -> None:
-        super().__init__(foreign_key, joiner=joiner, store_ids=store_ids, key_bytes=key_bytes, compat=compat)
+        super().__init__(
+            foreign_key,
+            joiner=joiner,
+            store_ids=store_ids,
+            key_bytes=key_bytes,
+            silent=silent,
+            compat=compat,
+        )
         self._keeps_unmatched = how == "left"
 
     def _unmatched_key(self, right_key: Key) -> Key:

@@ -64,6 +64,8 @@ class GroupBy(Operator):
     ----------
     selector
         (row's value, row's key) -> (group key, what is aggregated), or None. Called for the old value, too.
+    silent
+        Whether a row that has the same group and the same to be aggregated as before says nothing.
     compat
         Answer message after message, as Kafka Streams does.
 
@@ -78,9 +80,9 @@ class GroupBy(Operator):
     [Change(key='g', new=None, old=2, ts=7), Change(key='h', new=2, old=None, ts=7)]
     """
 
-    def __init__(self, selector: Selector, *, compat: bool = False) -> None:
+    def __init__(self, selector: Selector, *, silent: bool = False, compat: bool = False) -> None:
         super().__init__(compat=compat)
-        self._selector = selector
+        self._selector, self._silent = selector, silent
         self._input = Inputs(1, None)
 
     def step(self, messages: Sequence[tuple[int, Key, Value, int]]) -> list[Change]:
@@ -98,6 +100,8 @@ class GroupBy(Operator):
 
     def _messages(self, change: Change) -> Iterator[Change]:
         new, old = (self._group(value, change.key) for value in (change.new, change.old))
+        if self._silent and new is not None and new == old:
+            return
         if new is not None and old is not None and new[0] == old[0]:
             yield Change(new[0], new[1], old[1], change.ts)
             return

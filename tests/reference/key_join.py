@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 from tests.reference.steps import Delta, Inputs, Message, Output, Reference, Row, is_null, pair
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterator, Sequence
+    from collections.abc import Collection, Hashable, Iterator, Sequence
 
     from tests.reference.steps import Joiner, Key, Value
 
@@ -75,7 +75,7 @@ class KeyJoin(Reference):
     ===========  ==============================  ====================================
 
     - Timestamp: the maximum of `ts` and that of `other`, where there is one; tombstones too.
-    - Tombstones are not minimal and equal values are emitted again, as in Kafka Streams.
+    - Tombstones are not minimal and equal values are emitted again, as in Kafka Streams, but for `silent` ports.
     - In a tree, the row of a join read as `other` has the maximum timestamp of its present rows.
     - Both sides change in one step (default mode): emitted once, iff there is a row after the step or there
       was one before (also one that the joiner deletes); timestamp: the maximum of both changes'.
@@ -96,6 +96,8 @@ class KeyJoin(Reference):
         One id per port: ports of equal ids read one source table. Only compat tells the difference.
     nulls_match
         Keys with a null are equal; for the lookups of a star join, which come under the keys of its own rows.
+    silent
+        The ports at which, in default mode, a row that is written again with the same value is no message.
     compat
         Answer message after message, as Kafka Streams does.
 
@@ -116,6 +118,7 @@ class KeyJoin(Reference):
         *,
         joiner: Joiner = pair,
         store_ids: Sequence[Hashable] | None = None,
+        silent: Collection[int] = (),
         compat: bool = False,
         nulls_match: bool = False,
     ) -> None:
@@ -124,7 +127,7 @@ class KeyJoin(Reference):
         self._tree = Join(0, 1, tree, joiner) if isinstance(tree, str) else tree
         if sorted(self._tree.ports) != list(range(len(self._tree.ports))):
             raise ValueError(f"the tree's ports must be 0, 1, 2, ..., each once; they are {self._tree.ports}")
-        self._inputs = Inputs(len(self._tree.ports), store_ids)
+        self._inputs = Inputs(len(self._tree.ports), store_ids, silent)
 
     def step(self, messages: Sequence[tuple[int, Key, Value, int]]) -> list[Output]:
         """Answer one step."""

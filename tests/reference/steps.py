@@ -16,7 +16,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
 
 Key: TypeAlias = Any
 """Any hashable value; a tuple for a composite key."""
@@ -141,9 +141,14 @@ class Inputs:
         One id per port; equal ids share. None: nothing is shared.
     ports
         How many ports there are.
+    silent
+        The ports at which a row that is written again with the same value is, in default mode, no message.
     """
 
-    def __init__(self, ports: int, store_ids: Sequence[Hashable] | None) -> None:
+    def __init__(
+        self, ports: int, store_ids: Sequence[Hashable] | None, silent: Collection[int] = ()
+    ) -> None:
+        self._silent = silent
         self.tables = [LatestRows() for _ in range(ports)]
         self._store_ids = list(range(ports)) if store_ids is None else list(store_ids)
         if len(self._store_ids) != ports:
@@ -164,6 +169,9 @@ class Inputs:
         """Apply the whole step and return its net change per port and key, in order of first arrival."""
         net: dict[tuple[int, Key], Delta] = {}
         for message in messages:
+            row = self.tables[message.port].get(message.key)
+            if message.port in self._silent and row is not None and row.value == message.value:
+                continue
             delta = self._apply(message)
             first = net.get((message.port, message.key), delta)
             net[message.port, message.key] = delta._replace(old=first.old)

@@ -121,7 +121,7 @@ def told(changes: Sequence[Sequence[Change]], *, final: bool, before: bool, mini
     """Say by the documentation what an output gives for every change.
 
     With the row before, and with minimal tombstones, one for an absent row is no change: the final change is the
-    last of the others.
+    last of the others. With the row before, neither is an equal row.
     """
     rows: dict[Any, str] = {}
     found = []
@@ -136,6 +136,8 @@ def told(changes: Sequence[Sequence[Change]], *, final: bool, before: bool, mini
             last = {change.key: change for change, _ in kept}
             kept = [(change, start.get(key)) for key, change in last.items() if key in start or key in rows]
         for (key, value, time), old in kept:
+            if before and old == value:
+                continue
             kinds = _with_images(old, value) if before else [("delete" if value is None else "upsert", value)]
             found += [Shown(number, kind, key, image, time) for kind, image in kinds]
     return found

@@ -172,6 +172,23 @@ def test_groups_join_and_are_grouped_again(spark: SparkSession, log: ChangeLog, 
     assert len(final.rows()) < len(every.rows())
 
 
+def test_a_group_with_many_aggregates_of_many_columns_runs(spark: SparkSession, tmp_path: Path) -> None:
+    """Pickled, their round has more than the megabyte from which Spark sends a function as a broadcast variable."""
+    names = [f"c{number}" for number in range(120)]
+    log = ChangeLog(tmp_path / "log", f"id int, {', '.join(f'{name} int' for name in names)}")
+    log.add([{"id": id_, **{name: id_ * number for number, name in enumerate(names)}} for id_ in (1, 2)])
+    functions: dict[str, Any] = {f"least_{name}": tf.min(name) for name in names} | {
+        f"most_{name}": tf.max(name) for name in names
+    }
+    table = ts.table(log.read(spark), key="id").group_by(F.lit(1).alias("one")).agg(**functions)
+    sink = ts.to_memory("many aggregates")
+    run(table.to(sink, emit="final"), checkpoint=tmp_path / "checkpoint", shards=1)
+    (found,) = sink.rows()
+    assert [(found[f"least_{name}"], found[f"most_{name}"]) for name in names] == [
+        (number, 2 * number) for number in range(120)
+    ]
+
+
 def test_bad_groups_are_refused_when_the_plan_is_built(spark: SparkSession, log: ChangeLog) -> None:
     table = positions(log, spark)
     with pytest.raises(ArgumentError, match="no key"):

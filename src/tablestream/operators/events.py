@@ -142,6 +142,20 @@ def same_rows(rows: pl.DataFrame, one: Ints, other: Ints) -> Bools:
     return bools(pl.select(pl.all_horizontal(pairs)).to_series())
 
 
+def repeats(values: pl.Series, columns: Sequence[str], now: Ints, before: Ints) -> Bools:
+    """Return whether each value equals the one before in some of its columns.
+
+    `now`, `before`: the positions of both; negative: there is no such row.
+    """
+    both = (now >= 0) & (before >= 0)
+    fields = [values.struct.field(name) for name in columns]
+    if not fields or not both.any():
+        return both
+    same = both.copy()
+    same[both] = same_rows(pl.DataFrame(fields), now[both], before[both])
+    return same
+
+
 def left_and_reached(place: Ints, leaves: Bools, reaches: Bools) -> tuple[Ints, Bools]:
     """List, change by change in the order of their places, what each leaves and then what it reaches.
 

@@ -21,7 +21,7 @@ import numpy as np
 import polars as pl
 
 from tablestream.operators.deltas import Deltas, Turn
-from tablestream.operators.events import newest, same_rows, touched_keys, with_state
+from tablestream.operators.events import newest, repeats, touched_keys, with_state
 from tablestream.operators.operator import PARENT, Context, Emission, Operator, rows_trace
 from tablestream.state.changes import KEY_HASH, LIVE, ROW_TS, SEQ, TS, number_keys
 from tablestream.state.positions import gather
@@ -50,6 +50,8 @@ class Upsert(Operator):
         Whether to remember rows only for readers of the state.
     whole_steps
         Whether to emit only the last change per key and step, and none if the row is then as before.
+    repeats
+        With `keep_old`, whether a row that is written again with the same value is emitted.
 
     Notes
     -----
@@ -63,6 +65,7 @@ class Upsert(Operator):
     final: bool = False
     keep_rows: bool = False
     whole_steps: bool = False
+    repeats: bool = True
 
     parameters = ("keep_old", "minimal", "final", "whole_steps")
     keeps_shard = True
@@ -109,14 +112,9 @@ class Upsert(Operator):
         if self.final or self.whole_steps:
             chosen = deltas.live | deltas.was
         rows = deltas.rows
-        if self.whole_steps:
-            both = np.flatnonzero(deltas.live & deltas.was)
-            chosen[both] &= ~same_rows(_fields(rows["v"]), deltas.now[both], deltas.before[both])
+        if self.whole_steps or (self.keep_old and not self.repeats):
+            before = np.where(deltas.live & deltas.was, deltas.before, -1)
+            chosen &= ~repeats(rows["v"], rows["v"].struct.fields, deltas.now, before)
         changes = rows.select(pl.col(SEQ).alias(PARENT), KEY_HASH, *self.keys, TS, ROW_TS, LIVE, "v")
         old = [gather(rows["v"], deltas.before[chosen]).alias(OLD)] if self.keep_old else []
         return changes[deltas.now[chosen]].with_columns(old)
-
-
-def _fields(values: pl.Series) -> pl.DataFrame:
-    """The columns of values."""
-    return values.struct.unnest() if isinstance(values.dtype, pl.Struct) else values.to_frame()

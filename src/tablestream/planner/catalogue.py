@@ -10,7 +10,7 @@ import base64
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, cast
 
 import polars as pl
@@ -279,8 +279,14 @@ def _fields(facts: list[dict[str, str]]) -> Fields:
 
 def _encoded(spec: TraceSpec) -> dict[str, Any]:
     facts = {name: value for name, value in vars(spec).items() if name != "schema"}
-    schema = pl.DataFrame(schema=spec.schema).to_arrow(compat_level=pl.CompatLevel.oldest()).schema
-    return facts | {"schema": base64.b64encode(schema.serialize().to_pybytes()).decode()}
+    return facts | {"schema": _schema_text(tuple(spec.schema.items()))}
+
+
+@lru_cache(maxsize=1000)
+def _schema_text(columns: tuple[tuple[str, pl.DataType], ...]) -> str:
+    """The columns of a trace as an Arrow schema. Many traces of a wide group have the same ones."""
+    schema = pl.DataFrame(schema=dict(columns)).to_arrow(compat_level=pl.CompatLevel.oldest()).schema
+    return base64.b64encode(schema.serialize().to_pybytes()).decode()
 
 
 def _decoded(facts: dict[str, Any]) -> TraceSpec:

@@ -134,6 +134,14 @@ def _remembered_groups(node: Aggregate, operator: Operator) -> tuple[Remembered,
     return (Remembered(node, traces, node.key, groups=groups),)
 
 
+def _sees_order(operator: AggregateOperator | Fold | TopOperator) -> bool:
+    """Whether a row that is written again has another place among the rows of its group, or another effect."""
+    if not isinstance(operator, AggregateOperator):
+        return True
+    kinds = {one.kind for one in operator.functions if isinstance(one, Collected)}
+    return not kinds <= {Kind.MIN, Kind.MAX, Kind.COUNT_DISTINCT}
+
+
 def _grouping(lowering: Lowering, node: Aggregate | Top) -> tuple[Pointer, Inputs]:
     """How to compute a row's group, and which of its columns travel."""
     pointer = Pointer(node.on, node.foreign, null_parts=not lowering.mode.compat)
@@ -158,6 +166,7 @@ def _regrouped(
         operator.value,
         operator.atomic,
         sends_keys=operator.needs_row_keys,
+        repeats=lowering.mode.compat or _sees_order(operator),
     )
     word = "top" if isinstance(node, Top) else "aggregate"
     lowering.drafts += [

@@ -77,6 +77,7 @@ def key_join(lowering: Lowering, node: KeyJoin) -> Made:
         # A star join has no counterpart in Kafka Streams: it is one join, in compat mode, too.
         atomic=not lowering.mode.compat or any(leaf.join.own_times for leaf in leaves),
         nulls=() if lowering.mode.compat else _meeting(leaves),
+        needed=_needed(lowering, [(leaf.join, leaf.side) for leaf in leaves]),
     )
     remembers = tuple(
         Remembered(table, (spec.name,), node.key)
@@ -112,6 +113,12 @@ def _tree(join: KeyJoin, numbers: Iterator[int]) -> Branch:
         inner = fused(side)
         sides.append(_tree(inner, numbers) if inner is not None else next(numbers))
     return Branch(sides[0], sides[1], join.how, join.own_times)
+
+
+def _needed(lowering: Lowering, sides: Sequence[tuple[Node, int]]) -> tuple[tuple[str, ...], ...] | None:
+    """The columns that are needed of some sides of joins; None: every change counts."""
+    found = [lowering.needed_of(*side) for side in sides]
+    return tuple(one for one in found if one is not None) if None not in found else None
 
 
 def _numbered(tables: Iterable[Node]) -> Iterator[tuple[str, Node]]:
@@ -166,6 +173,7 @@ def _join_on_whole_key(lowering: Lowering, node: ForeignKeyJoin) -> Made:
         minimal=(lowering.reads_minimal(node.left), lowering.reads_minimal(node.right)),
         early=(False, False),
         nulls=(0, 1),
+        needed=_needed(lowering, [(node, 0), (node, 1)]),
     )
     remembers = tuple(
         Remembered(side, (spec.name,), node.left.key)
@@ -223,6 +231,7 @@ def _pointing(
         atomic=not lowering.mode.compat,
         stale=stale,
         spread=spread,
+        needed=lowering.needed_of(node, 0 if isinstance(node, OneToMany) else 1),
     )
     right_only = isinstance(node, ForeignKeyJoin) and node.right_only
     right = Remembered(one, (answer.right_rows.name,), node.foreign)

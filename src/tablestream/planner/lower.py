@@ -34,6 +34,7 @@ from tablestream.topology.graph import (
     unique_names,
     view_path,
 )
+from tablestream.topology.needed import needed_columns
 from tablestream.topology.nodes import Field, Node, Source
 from tablestream.topology.streams import Merge
 
@@ -54,7 +55,10 @@ def lower(outputs: Sequence[Output], types: Types, mode: Mode) -> PhysicalPlan:
         Applies to the whole plan.
     """
     nodes = ancestors(*(output.node for output in outputs))
-    lowering = Lowering(mode, types, unique_names(nodes), filters_with_old_values(nodes), place)
+    names = unique_names(nodes)
+    rejecting = {node for node in nodes if mode.on_error.of(names[node]) == "reject"}
+    columns = needed_columns((output.node for output in outputs), rejecting)
+    lowering = Lowering(mode, types, names, filters_with_old_values(nodes), place, columns)
     for output in outputs:
         if output.rejected and not mode.on_error.rejects:
             _produce_rejecting(lowering, output.node)
@@ -88,7 +92,8 @@ class _End:
 
 def _produce_rejecting(lowering: Lowering, output: Node) -> None:
     """Place the operators that can reject records on the way to an output. To find them, lower the whole way once."""
-    whole = Lowering(lowering.mode, lowering.types, lowering.names, lowering.knowing, lowering.place)
+    columns = lowering.columns
+    whole = Lowering(lowering.mode, lowering.types, lowering.names, lowering.knowing, lowering.place, columns)
     whole.produce_stream(output)
     rejecting = {draft.base for draft in whole.drafts if draft.operator.rejects}
     rejecting |= {join for join, _ in whole.counting.values()}
@@ -173,7 +178,13 @@ def _remembering(
     minimal, history_us = minimal or output.before, history_of(output.node)
     if history_us is None or not output.tells_latest:
         return Upsert(
-            keys, value, keep_old=output.before, minimal=minimal, final=output.final, whole_steps=whole
+            keys,
+            value,
+            keep_old=output.before,
+            minimal=minimal,
+            final=output.final,
+            whole_steps=whole,
+            repeats=lowering.mode.compat,
         )
     return VersionedUpsert(
         keys,

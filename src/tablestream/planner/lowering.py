@@ -171,7 +171,7 @@ class Draft:
 class Lowering:
     """The plan while it is being lowered; `place` places the operators of a base.
 
-    `knowing`: the filters that know the old row in compat mode.
+    `knowing`: the filters that know the old row in compat mode. `columns`: what each join needs of its sides.
     `telling_latest`: the outputs of versioned tables that read a view.
     `direct`: the ports that read a base's changes as its operator emits them. `counting`: where late changes of a
     side of a join are counted. A join that is also part of another operator counts them once.
@@ -182,6 +182,7 @@ class Lowering:
     names: dict[Node, str]
     knowing: set[Node]
     place: Callable[[Lowering, Node], Made]
+    columns: dict[tuple[Node, int], tuple[bool, ...]] = field(default_factory=dict)
     wants: list[Want] = field(default_factory=list)
     reads: list[Read] = field(default_factory=list)
     drafts: list[Draft] = field(default_factory=list)
@@ -272,6 +273,12 @@ class Lowering:
     def struct_of(self, fields: Fields) -> pl.DataType:
         """The struct dtype in which columns travel."""
         return struct_of(self.types(fields))
+
+    def needed_of(self, join: Node, side: int) -> tuple[str, ...] | None:
+        """The columns that a join needs of a side, as they travel; None: every change counts, as in compat."""
+        if self.mode.compat:
+            return None
+        return tuple(f"c{number}" for number, needed in enumerate(self.columns[join, side]) if needed)
 
     def meets_on_key(self, join: ForeignKeyJoin) -> bool:
         """Whether a foreign-key join is planned as a join on the key. Kafka Streams never does this."""

@@ -6,7 +6,7 @@ import logging
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from threading import get_ident
 
 from pyspark.errors import AnalysisException, PySparkException
@@ -15,6 +15,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from tablestream.connectors import sink
 from tablestream.connectors.change_feed_frame import CHANGE_FEED
 from tablestream.connectors.debezium_frame import DEBEZIUM
 from tablestream.connectors.file_rows import CORRUPT_RECORD
@@ -59,6 +60,8 @@ class Analysed:
         The Column, or a column of the frame as it is.
     named
         Whether it has a name: an alias, or that of a column. Other columns are called by their text.
+    used
+        The columns of the frame that it may use; None: any.
     text
         The expression as SQL, empty if it is not deterministic. The Column's own text cannot be used to compare
         plans: it numbers the lambdas of a process, and shows a function as an object's address.
@@ -70,6 +73,7 @@ class Analysed:
     nullable: bool
     text: str
     named: bool
+    used: frozenset[str] | None = None
 
     @property
     def column(self) -> Column:
@@ -84,7 +88,7 @@ class Analysed:
     @property
     def expression(self) -> SparkExpression:
         """The expression of the logical plan."""
-        return SparkExpression(self.given, self.text, harmless=is_harmless(self.text))
+        return SparkExpression(self.given, self.text, self.used, harmless=is_harmless(self.text))
 
 
 def analysed(
@@ -141,6 +145,26 @@ def analysed(
             if not isinstance(one.given, Plain):
                 _check_steady(frame, one, allowed, operator, where)
     return found
+
+
+def with_used(frame: DataFrame, found: Sequence[Analysed]) -> list[Analysed]:
+    """Find the columns of a frame that expressions may use, all together: those whose names are in their texts.
+
+    A text may leave parts out. So Spark is asked whether it finds all that the expressions name among these columns.
+    """
+    asked = [one for one in found if not isinstance(one.given, Plain)]
+    fold = folding(frame.sparkSession)
+    text = _BETWEEN.join(fold(one.text) for one in asked)
+    names = [name for name in frame.columns if name and fold(name) in text]
+    if not asked or len(names) == len(frame.columns) or not all(one.text for one in asked):
+        return list(found)
+    try:
+        with unlogged():
+            there = frame.select(*map(sink.quoted, names), F.lit(1).alias(_ONE_MORE))
+            used = frozenset(names) if there.select(*(one.column for one in asked)).columns else None
+    except AnalysisException:
+        used = None
+    return [one if isinstance(one.given, Plain) else replace(one, used=used) for one in found]
 
 
 def _known(one: Plain, field: T.StructField) -> Analysed:

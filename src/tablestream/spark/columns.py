@@ -45,6 +45,7 @@ class SparkExpression:
 
     given: Column | Plain
     text: str
+    used: frozenset[str] | None = None
     harmless: bool = False
 
     @property
@@ -56,6 +57,11 @@ class SparkExpression:
     def column(self) -> Column:
         """The Column."""
         return self.given.column if isinstance(self.given, Plain) else self.given
+
+    @property
+    def columns(self) -> frozenset[str] | None:
+        """The columns that it may use; None: any."""
+        return frozenset({self.given.name}) if isinstance(self.given, Plain) else self.used
 
 
 @lru_cache(maxsize=10_000)

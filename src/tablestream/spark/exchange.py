@@ -12,10 +12,12 @@ from functools import reduce
 from typing import Protocol, TypeVar
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from tablestream.connectors.shipping import has_context
+from tablestream.errors import PlanError
 from tablestream.runtime.drops import DropRules
 from tablestream.runtime.rounds import METRICS, Round
 from tablestream.spark import blobs
@@ -27,6 +29,10 @@ Observations = Callable[[], dict[str, list[Column]]]
 """Makes the aggregates of blobs that a query's progress shows, by name."""
 Blobs = TypeVar("Blobs")
 """Blobs on their way between two stages."""
+
+#: Spark's setting of the size from which a function is a broadcast variable, and the most that a round may take of the
+#: megabyte that it is by default.
+_THRESHOLD, _MOST_BYTES = "spark.broadcast.UDFCompressionThreshold", (1 << 20) - (32 << 10)
 
 
 class Batches(Protocol):
@@ -116,9 +122,10 @@ class SparkExchange:
 
     def run_round(self, stream: DataFrame, work: Round, shards: int, rules: DropRules) -> DataFrame:
         """See `Exchange`."""
-        worker = RoundWorker(work, shards, self.settings, rules)
+        processor = RoundProcessor(RoundWorker(work, shards, self.settings, rules))
+        _check_size(processor.size_bytes, work, stream.sparkSession)
         return stream.groupBy(blobs.SHARD).transformWithStateInPandas(
-            RoundProcessor(worker), blobs.SCHEMA, "append", "ProcessingTime" if work.needs_clock else "none"
+            processor, blobs.SCHEMA, "append", "ProcessingTime" if work.needs_clock else "none"
         )
 
     def unpack(self, stream: DataFrame, unpacker: Batches, schema: T.StructType) -> DataFrame:
@@ -141,3 +148,16 @@ class SparkExchange:
         if in_place:
             return kept.mapInArrow(by_batches(unpacker), schema)
         return kept.groupBy(blobs.SHARD).applyInArrow(by_batches(unpacker), schema)
+
+
+def _check_size(size_bytes: int, work: Round, spark: SparkSession) -> None:
+    """Raise `PlanError` for a round that Spark would send as a broadcast variable: a stateful stage lacks these."""
+    if size_bytes <= _MOST_BYTES or not has_context(spark) or spark.conf.get(_THRESHOLD, None) is not None:
+        return
+    names = ", ".join(placed.name for placed in work.operators)
+    raise PlanError(
+        f"Round {work.number} of the plan ({names}) takes {size_bytes >> 10} KiB, and Spark gives a stateful stage no"
+        f" more than {_MOST_BYTES >> 10}.",
+        hint="Aggregate fewer columns in one group, for example in two groups that are joined; or set"
+        f" {_THRESHOLD} to 16m when you create the session.",
+    )

@@ -4,10 +4,14 @@ Spark runs a stage in two kinds of Python processes. One, started anew for every
 the stage's state. The others are the workers, which run the round. The first kind needs none of the libraries of
 operators, and importing them takes three quarters of its time. So this module imports none of them, and the round
 stays pickled until a worker opens it. It travels inside Spark's own pickle of the stage, never in state or messages.
+
+Spark sends a function of more than a megabyte as a broadcast variable, which the first kind of process does not have.
+So a large round is compressed: descriptions of wide tables repeat themselves.
 """
 
 from __future__ import annotations
 
+import lzma
 from collections.abc import Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -24,6 +28,9 @@ if TYPE_CHECKING:
 
     from tablestream.spark.round_worker import RoundWorker
 
+#: A larger pickle of a round is compressed.
+_LARGE_BYTES = 128 << 10
+
 
 class RoundProcessor(StatefulProcessor):
     """Hands the messages of a shard, and its state, to the worker of a round.
@@ -36,7 +43,14 @@ class RoundProcessor(StatefulProcessor):
 
     def __init__(self, worker: RoundWorker) -> None:
         self._number = worker.work.number
-        self._packed: bytes = CloudPickleSerializer().dumps(worker)  # type: ignore[no-untyped-call]
+        packed: bytes = CloudPickleSerializer().dumps(worker)  # type: ignore[no-untyped-call]
+        self._is_compressed = len(packed) > _LARGE_BYTES
+        self._packed = lzma.compress(packed, preset=0) if self._is_compressed else packed
+
+    @property
+    def size_bytes(self) -> int:
+        """How many bytes the round takes in Spark's pickle of the stage."""
+        return len(self._packed)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -68,7 +82,8 @@ class RoundProcessor(StatefulProcessor):
     @cached_property
     def worker(self) -> RoundWorker:
         """What works the messages off, opened where it is needed."""
-        worker: RoundWorker = CloudPickleSerializer().loads(self._packed)  # type: ignore[no-untyped-call]
+        packed = lzma.decompress(self._packed) if self._is_compressed else self._packed
+        worker: RoundWorker = CloudPickleSerializer().loads(packed)  # type: ignore[no-untyped-call]
         return worker
 
     def close(self) -> None:

@@ -116,6 +116,9 @@ class ForeignKeyAnswer(HasFinal):
     spread
         Over how many shards the subscriptions to one right key are spread; None: they live in one. Without
         `keep_right`.
+    needed
+        The columns of the right value that readers need: a right row that is written again with the same ones is
+        remembered, but answers nobody and keeps its time. None: every change answers.
     final
         Whether to emit only the last change per key and micro-batch (with `keep_left`, without `keep_right`).
 
@@ -139,6 +142,7 @@ class ForeignKeyAnswer(HasFinal):
     atomic: bool = True
     stale: bool = False
     spread: int | None = None
+    needed: tuple[str, ...] | None = None
 
     parameters = ("keep_left", "pair", "keep_right", "minimal_right", "spread", "final")
     takes_last = True
@@ -209,8 +213,15 @@ class ForeignKeyAnswer(HasFinal):
         touched = touched_keys([left[self._foreign], right[self._foreign]])
         rights = with_state(context.trace("right rows").lookup(touched), right)
         merged = MergedOrder.of(
-            left, rights, list(self.foreign_keys), atomic=self.atomic, minimal_right=self.minimal_right
+            left,
+            rights,
+            list(self.foreign_keys),
+            atomic=self.atomic,
+            minimal_right=self.minimal_right,
+            needed=self.needed,
         )
+        if self.needed is not None:
+            rights = rights.with_columns(gather(rights[ROW_TS], merged.right_timed))
         if self.keep_right:
             changes = self._unmatched.run(merged, left, rights, context.trace(self._unmatched.trace.name))
             yield Emission(0, self._unmatched_rows(changes))

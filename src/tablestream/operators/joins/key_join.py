@@ -34,16 +34,27 @@ Kafka Streams ``KTable.join/leftJoin/outerJoin``; ``docs/semantics.md``.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 import polars as pl
 
-from tablestream.operators.events import Events, ends, never, newest, pick, touched_keys, with_state
+from tablestream.operators.events import (
+    Events,
+    ends,
+    ints,
+    latest,
+    never,
+    newest,
+    pick,
+    repeats,
+    touched_keys,
+    with_state,
+)
 from tablestream.operators.operator import PARENT, CanBeThin, Context, Emission, keyed_rows, rows_trace
 from tablestream.state.changes import KEY_HASH, LIVE, ROW_TS, TS, number_keys
-from tablestream.state.positions import Bools, Ints, gather
+from tablestream.state.positions import Bools, Ints, gather, starts
 from tablestream.state.trace import TraceSpec
 
 How = Literal["inner", "left", "right", "outer"]
@@ -84,6 +95,9 @@ class KeyJoin(CanBeThin):
         Whether a step emits once per key.
     nulls
         A number per input: keys with a null are equal among inputs with the same number only. Default: among all.
+    needed
+        Per input, the columns that readers need of its value: a row that is written again with the same ones is
+        remembered, but is no event and keeps its time. None: every change is an event.
     final, thin
         Which changes to emit.
 
@@ -101,6 +115,7 @@ class KeyJoin(CanBeThin):
     minimal: tuple[bool, ...]
     atomic: bool = True
     nulls: tuple[int, ...] = ()
+    needed: tuple[tuple[str, ...], ...] | None = None
 
     parameters = ("tree", "final", "thin")
     keeps_shard = True
@@ -134,7 +149,10 @@ class KeyJoin(CanBeThin):
         kids = number_keys(KEY_HASH, list(self.keys), rows)
         apart = self._nulls_apart(rows, kids)
         events = Events.of(rows, apart).without_idle_tombstones(self.minimal)
-        sides = _evaluate(self.tree, self._leaves(events))
+        repeated = self._repeated(events, rows)
+        if repeated.any():
+            events, rows = _with_older_times(events, repeated, rows)
+        sides = _evaluate(self.tree, self._leaves(events, repeated))
         at, chosen = self._emitting(events), np.flatnonzero(sides.emits)
         if self.final or self.thin:
             last, there = np.diff(events.kid[at[chosen]], append=-1) != 0, sides.now[chosen]
@@ -177,7 +195,24 @@ class KeyJoin(CanBeThin):
         last = (pick(events.last_of(j), begin, np.int64(-1)) for j in range(len(self.values)))
         return _combined(self.tree, [pick(events.live, row, np.False_) for row in last])
 
-    def _leaves(self, events: Events) -> list[_Side]:
+    def _repeated(self, events: Events, rows: Sequence[pl.DataFrame]) -> Bools:
+        """Which events change nothing that readers need."""
+        repeated = np.zeros(len(events.at), dtype=bool)
+        for j, columns in enumerate(self.needed or ()):
+            at = np.flatnonzero((events.input == j) & (events.seq > 0) & events.live)
+            before = events.before(events.last_of(j), at)
+            before = np.where(
+                pick(events.live, before, np.False_), pick(events.row, before, np.int64(-1)), -1
+            )
+            repeated[at] = repeats(rows[j]["v"], columns, events.row[at], before)
+        if self.needed is not None and _has_own_times(self.tree):
+            # Of a star's change, all rows that are looked up lend their times.
+            step = np.cumsum(starts(events.kid, events.step)) - 1
+            changes = np.bincount(step, ~repeated & (events.seq > 0)) > 0
+            repeated &= ~changes[step] if len(step) else repeated
+        return repeated
+
+    def _leaves(self, events: Events, repeated: Bools) -> list[_Side]:
         """What each emitting event finds on each input: whether the input changed, and its row before and after."""
         at = self._emitting(events)
         first = events.step_start[at] if self.atomic else at
@@ -187,7 +222,10 @@ class KeyJoin(CanBeThin):
             after = last[self._seen(events, at, j)]
             before = events.before(last, first)
             now, was = (pick(events.live, row, np.False_) for row in (after, before))
-            touched = after >= first if self.atomic else events.input[at] == j
+            touched = events.input[at] == j
+            if self.atomic:
+                changed = latest((events.input == j) & ~repeated, events.key_start == events.at)
+                touched = changed[events.step_end[at]] >= first
             leaves.append(
                 _Side(
                     emits=touched,
@@ -229,6 +267,21 @@ class KeyJoin(CanBeThin):
             for j, (frame, leaf) in enumerate(zip(rows, _leaf_rows(sides), strict=True))
         ]
         return head.hstack(keys[events.row[at] + offsets[events.input[at]]]).hstack(values)
+
+
+def _with_older_times(
+    events: Events, repeated: Bools, rows: Sequence[pl.DataFrame]
+) -> tuple[Events, list[pl.DataFrame]]:
+    """Give rows that are written again the time of the row before."""
+    row_ts, found = events.row_ts.copy(), []
+    for j, frame in enumerate(rows):
+        mine = np.flatnonzero(events.input == j)
+        last = latest((events.input == j) & ~repeated, events.key_start == events.at)[mine]
+        row_ts[mine] = events.row_ts[last]
+        times = ints(frame[ROW_TS]).copy()
+        times[events.row[mine]] = row_ts[mine]
+        found.append(frame.with_columns(pl.Series(ROW_TS, times)))
+    return replace(events, row_ts=row_ts), found
 
 
 @dataclass(frozen=True)
@@ -273,6 +326,11 @@ def _evaluate(tree: Branch | int, leaves: Sequence[_Side]) -> _Side:
 def exists(how: How, left: Bools, right: Bools) -> Bools:
     """Return whether a join has a row, given whether each side has one."""
     return {"inner": left & right, "left": left, "right": right, "outer": left | right}[how]
+
+
+def _has_own_times(tree: Branch | int) -> bool:
+    """Whether the changes of some join of a tree keep their own times."""
+    return not isinstance(tree, int) and (tree.own_times or any(map(_has_own_times, (tree.left, tree.right))))
 
 
 def _combined(tree: Branch | int, leaves: Sequence[Bools]) -> Bools:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from tablestream.operators.events import bools, by_key, ints, latest, pick, previous
+from tablestream.operators.events import bools, by_key, ints, latest, pick, previous, repeats
 from tablestream.state.changes import FOREIGN_HASH, LIVE, SEQ, STEP, number_keys
 from tablestream.state.positions import Bools, Ints, starts
 
@@ -33,6 +33,8 @@ class MergedOrder:
         Per right row: whether it is not a tombstone; whether the row that it replaces existed.
     right_changed
         Per right row: whether it is a change of this micro-batch that is not ignored.
+    right_timed
+        Per right row: the one whose time it has; it is another one if it changes nothing that readers need.
     last_right_at
         Per left message: the place of the last right change of its key, or -1.
     order, kid
@@ -47,6 +49,7 @@ class MergedOrder:
     right_live: Bools
     right_was: Bools
     right_changed: Bools
+    right_timed: Ints
     last_right_at: Ints
     order: Ints
     kid: Ints
@@ -60,8 +63,12 @@ class MergedOrder:
         *,
         atomic: bool,
         minimal_right: bool,
+        needed: Sequence[str] | None = None,
     ) -> MergedOrder:
-        """Merge left messages and right rows (those of the state first, then changes) into one order."""
+        """Merge left messages and right rows (those of the state first, then changes) into one order.
+
+        `needed`: the columns of right rows that readers need; a change of others alone is ignored. None: it is not.
+        """
         left_id, right_id = (
             ints(kid) for kid in number_keys(FOREIGN_HASH, list(foreign_keys), [left, rights])
         )
@@ -74,10 +81,19 @@ class MergedOrder:
         start, live = starts(kid), bools(rights[LIVE])
         none = np.int64(-1)
         right = pick(order, latest(order < len(right_id), start), none)
+        timed = np.arange(len(right_id), dtype=np.int64)
         left_found = right[inverse[len(right_id) :]]
         replaced = previous(right, start, none)[inverse[: len(right_id)]]
         was = pick(live, replaced, np.False_)
         changed = (ints(rights[SEQ]) > 0) & (live | was | (not minimal_right))
+        if needed is not None:
+            now = np.where(live & changed, np.arange(len(live)), -1)
+            before = np.where(was, replaced, -1)
+            repeated = repeats(rights["v"], needed, now, before)
+            changed &= ~repeated
+            counts = np.zeros(len(order), dtype=bool)
+            counts[inverse[: len(right_id)]] = ~repeated
+            timed = pick(order, latest(counts, start), none)[inverse[: len(right_id)]]
         left_found = np.where(pick(live, left_found, np.False_), left_found, -1)
         return cls(
             left_id=left_id,
@@ -88,6 +104,7 @@ class MergedOrder:
             right_live=live,
             right_was=was,
             right_changed=changed,
+            right_timed=timed,
             last_right_at=_last_change(right_id, right_at, changed, left_id),
             order=order,
             kid=kid,

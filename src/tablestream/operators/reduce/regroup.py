@@ -36,6 +36,7 @@ from tablestream.operators.events import (
     left_and_reached,
     newest,
     pick,
+    repeats,
     same_rows,
     touched_keys,
     with_state,
@@ -63,6 +64,8 @@ class Regroup(Operator):
         Whether a step's changes of a row are one change.
     sends_keys
         Whether messages have the row's key. What keeps no rows can do without.
+    repeats
+        Whether a row that is written again with the same group and value is a message.
 
     Notes
     -----
@@ -76,6 +79,7 @@ class Regroup(Operator):
     value: pl.DataType
     atomic: bool = True
     sends_keys: bool = True
+    repeats: bool = True
 
     takes_last = True
 
@@ -110,6 +114,9 @@ class Regroup(Operator):
         counts = bools(rows[FOREIGN_HASH].is_not_null() & rows[LIVE])
         has, had = counts[now], pick(counts, before, np.False_)
         stays = has & had & same_rows(rows.select(FOREIGN_HASH, *self.group_keys), now, before)
+        if not self.repeats:
+            again = stays & repeats(rows["v"], rows["v"].struct.fields, now, np.where(stays, before, -1))
+            stays, has, had = stays & ~again, has & ~again, had & ~again
         cause = ints(rows[SEQ])[deltas.first]
         turn, new = left_and_reached(deltas.first, had & ~stays, has)
         was = ~new | stays[turn]

@@ -1,0 +1,137 @@
+"""Which columns of its tables a plan needs.
+
+An operator that knows the row before a change can leave the change out if no column that anyone needs is another one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Protocol, runtime_checkable
+
+from tablestream.topology.graph import ancestors
+from tablestream.topology.nodes import (
+    Aggregate,
+    Expression,
+    Filter,
+    ForeignKeyJoin,
+    Join,
+    Named,
+    Node,
+    OneToMany,
+    Select,
+    Top,
+)
+
+#: What stands before the names of columns in the expressions of a join: ``__left.x`` is column ``x`` of its left side.
+SIDES = "__left", "__right"
+
+
+@runtime_checkable
+class TellsColumns(Protocol):
+    """An expression that tells which columns it may use."""
+
+    @property
+    def columns(self) -> frozenset[str] | None:
+        """The columns, as it names them; None: any."""
+
+
+def needed_columns(
+    outputs: Iterable[Node], rejecting: Collection[Node] = ()
+) -> dict[tuple[Node, int], tuple[bool, ...]]:
+    """Return which columns of its two tables each join needs for some outputs, of which all columns are needed.
+
+    Parameters
+    ----------
+    outputs
+        The outputs.
+    rejecting
+        The tables that a row leaves for which an expression fails, whether or not the expression's column is needed.
+
+    Returns
+    -------
+    dict
+        By join and the number of the parent: for each column of the parent's value, whether the join needs it.
+    """
+    given = list(outputs)
+    needs = _Needs(rejecting)
+    for node in given:
+        needs.found[node] = {one.name for one in node.value}
+    for node in sorted(ancestors(*given), key=lambda one: one.serial, reverse=True):
+        for side, parent in enumerate(node.parents):
+            needs.found.setdefault(parent, set()).update(needs.of(node, side))
+    return {
+        (join, side): tuple(one.name in needs.of(join, side) for one in parent.value)
+        for join in ancestors(*given)
+        if isinstance(join, Join)
+        for side, parent in enumerate(join.parents)
+    }
+
+
+@dataclass
+class _Needs:
+    """The names of the columns that are needed of each table, found from the outputs to the sources."""
+
+    rejecting: Collection[Node]
+    found: dict[Node, set[str]] = field(default_factory=dict)
+
+    def of(self, node: Node, side: int) -> set[str]:
+        """What a node needs of a parent for the columns that are needed of itself."""
+        parent = node.parents[side]
+        value, key = {one.name for one in parent.value}, {one.name for one in parent.key}
+        names: set[str] = set()
+        for used in self._asked(node, side):
+            # What is not known, or not found, may be any column.
+            names |= value if used is None or not used <= value | key else used & value
+        return names
+
+    def _asked(self, node: Node, side: int) -> Iterator[frozenset[str] | None]:
+        """The columns of a parent that a node uses, expression by expression; None: any."""
+        needed = self.found.setdefault(node, set())
+        if isinstance(node, Select):
+            yield from map(_used, self._made(node, node.columns))
+            yield from (_used(one) for one in (node.delete_when,) if one is not None)
+        elif isinstance(node, Filter):
+            yield from (frozenset(needed), _used(node.condition))
+        elif isinstance(node, Aggregate | Top):
+            yield from (_used(one) for one in (*node.on, *(one.expression for one in node.inputs)))
+        elif isinstance(node, Join) and not node.complete_history:
+            yield from self._asked_by_join(node, side, needed)
+        else:
+            yield None
+
+    def _asked_by_join(self, join: Join, side: int, needed: set[str]) -> Iterator[frozenset[str] | None]:
+        if isinstance(join, ForeignKeyJoin) and join.right_only:
+            if side == 1:  # the right side may have its key columns under other names
+                pairs = zip(reversed(join.value), reversed(join.right.value), strict=False)
+                yield frozenset(theirs.name for mine, theirs in pairs if mine.name in needed)
+        else:
+            made = self._made(join, join.select)
+            for expression in (*made, *((join.delete_when,) if join.delete_when else ())):
+                yield _of_side(expression, f"{SIDES[side]}.")
+        if side == (1 if isinstance(join, OneToMany) else 0):
+            on: tuple[Expression, ...] = getattr(join, "on", ())
+            yield from map(_used, on)
+            if isinstance(join, ForeignKeyJoin) and join.as_of is not None:
+                yield _used(join.as_of.micros)
+
+    def _made(self, node: Node, columns: Iterable[Named]) -> list[Expression]:
+        """The expressions that decide about the needed columns of a node, or whether it has a row."""
+        needed, rejects = self.found.setdefault(node, set()), node in self.rejecting
+        return [
+            one.expression for one in columns if one.name in needed or (rejects and one.expression.may_fail)
+        ]
+
+
+def _used(expression: Expression) -> frozenset[str] | None:
+    """The columns that an expression may use; None: any."""
+    return expression.columns if isinstance(expression, TellsColumns) else None
+
+
+def _of_side(expression: Expression, prefix: str) -> frozenset[str] | None:
+    """The columns of one side of a join that an expression uses; None: any."""
+    used = _used(expression)
+    if used is None:
+        return None
+    mine = (name.removeprefix(prefix) for name in used if name.startswith(prefix))
+    return frozenset(name for name in mine if name)

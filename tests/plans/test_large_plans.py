@@ -1,0 +1,68 @@
+"""Plans with many columns, aggregates, outputs and joins: what Spark sends to its workers of them stays small."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+from pyspark.serializers import CloudPickleSerializer
+
+from tablestream.spark.processor import RoundProcessor
+from tablestream.spark.round_worker import RoundWorker, Settings
+from tablestream.topology.nodes import Aggregate, Field, Measure, Named, Node
+from tests.plans.engine import Engine, Output
+from tests.plans.tables import STRING, Python, counted, foreign_key_join, key_join, source
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+#: Spark sends a larger function as a broadcast variable, which a stateful stage cannot read.
+MOST = 1 << 20
+
+
+def least_and_greatest(columns: int) -> Node:
+    """A group with the least and the greatest value of each of many columns."""
+    table = source("A")
+    fields = tuple(Field(f"i{number}", STRING) for number in range(columns))
+    measures = tuple(Measure(function, number) for number in range(columns) for function in ("min", "max"))
+    return Aggregate(
+        "groups", "", table.key, tuple(Field(f"o{number}", STRING) for number in range(2 * columns)), table,
+        (Python(lambda value, _: value[0]),), tuple(Named(one.name, Python(str)) for one in fields), fields, measures,
+        None, False,
+    )  # fmt: skip
+
+
+def wide() -> Node:
+    table = source("A")
+    table = replace(table, value=tuple(Field(f"c{number}", STRING) for number in range(1000)))
+    return key_join(table, source("B"))
+
+
+def fifty_joins() -> Node:
+    node: Node = source("A")
+    for number in range(25):
+        node = foreign_key_join(key_join(node, source(f"B{number}")), source(f"C{number}"), "left")
+    return node
+
+
+LARGE: dict[str, Callable[[], Sequence[Node]]] = {
+    "1,000 columns": lambda: [wide()],
+    "180 aggregates": lambda: [least_and_greatest(90)],
+    "100 outputs": lambda: [counted(source(f"T{number}")) for number in range(100)],
+    "50 joins": lambda: [fifty_joins()],
+}
+
+
+def processors(nodes: Sequence[Node]) -> list[RoundProcessor]:
+    rounds = Engine([Output(node) for node in nodes]).plan.rounds
+    return [RoundProcessor(RoundWorker(work, 16, Settings("", 1))) for work in rounds]
+
+
+@pytest.mark.parametrize("plan", LARGE)
+def test_a_round_of_a_large_plan_stays_below_the_size_from_which_spark_broadcasts(plan: str) -> None:
+    for processor in processors(LARGE[plan]()):
+        pickled: bytes = CloudPickleSerializer().dumps(processor)  # type: ignore[no-untyped-call]
+        assert len(pickled) < MOST / 4
+        opened: RoundProcessor = CloudPickleSerializer().loads(pickled)  # type: ignore[no-untyped-call]
+        assert opened.worker.work.text == processor.worker.work.text
