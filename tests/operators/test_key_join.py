@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tablestream.operators.joins.key_join import Branch
+from tablestream.planner.join_rules import _meeting
 from tests.operators.bench import Bench, key_join, results
 
 INNER, LEFT, RIGHT, OUTER = (
@@ -67,7 +68,6 @@ def test_rule_table(tree: Branch, messages: str, wanted: list[str]) -> None:
         (INNER, []),
         (LEFT, ["~=(a,~)@1", "~=(c,~)@4"]),
         (RIGHT, ["~=(~,b)@2", "~=~@3"]),
-        (OUTER, ["~=(a,~)@1", "~=(~,b)@2", "~=~@3", "~=(c,~)@4"]),
     ],
 )
 def test_a_key_with_a_null_has_no_match(tree: Branch, wanted: list[str]) -> None:
@@ -79,11 +79,27 @@ def test_a_key_with_a_null_has_no_match(tree: Branch, wanted: list[str]) -> None
 
 
 def test_a_step_joins_no_keys_with_a_null() -> None:
-    """Also not a row with itself; the last change of the key is the only one of `final`."""
     step = "0 ~ a@1\n+ 1 ~ b@2\n0 k a@3\n+ 1 k b@4"
-    assert Bench(key_join(OUTER, nulls=(0, 1))).run(step) == ["~=(~,b)@2", "k=(a,b)@4"]
-    assert Bench(key_join(OUTER, nulls=(0, 1), final=True)).run(step) == ["~=(~,b)@2", "k=(a,b)@4"]
-    assert Bench(key_join(OUTER)).run(step) == ["~=(a,b)@2", "k=(a,b)@4"]
+    assert Bench(key_join(LEFT, nulls=(0, 1))).run(step) == ["~=(a,~)@1", "k=(a,b)@4"]
+    assert Bench(key_join(OUTER, nulls=(0, 0))).run(step) == ["~=(a,b)@2", "k=(a,b)@4"]
+
+
+@pytest.mark.parametrize(
+    ("tree", "numbers"),
+    [
+        (LEFT, (0, 1)),
+        (OUTER, (0, 0)),
+        (Branch(LEFT, 2, "outer"), (0, 1, 0)),
+        (Branch(RIGHT, 2, "outer"), (0, 1, 1)),
+        (Branch(OUTER, 2, "left"), (0, 0, 2)),
+        (Branch(OUTER, Branch(2, 3, "outer"), "outer"), (0, 0, 0, 0)),
+        (Branch(LEFT, Branch(2, 3, "inner"), "outer"), (0, 1, 0, 3)),
+        (Branch(Branch(0, 1, "left", own_times=True), 2, "left", own_times=True), (0, 0, 0)),
+    ],
+)
+def test_in_an_outer_join_the_rows_of_a_key_with_a_null_meet(tree: Branch, numbers: tuple[int, ...]) -> None:
+    """Both would have one key in the result."""
+    assert _meeting(tree) == numbers
 
 
 def test_inputs_of_one_number_meet_under_a_key_with_a_null() -> None:

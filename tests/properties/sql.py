@@ -109,7 +109,7 @@ def _top(node: Top) -> str:
 
 def _key_join(node: KeyJoin) -> str:
     pairs = list(zip(_keys(node.left, "l"), _keys(node.right, "r"), strict=True))
-    equal = "IS NOT DISTINCT FROM" if node.own_times else "="
+    equal = "IS NOT DISTINCT FROM" if node.own_times or node.how == "outer" else "="
     same = " AND ".join(f"{one} {equal} {other}" for one, other in pairs)
     how = "FULL" if node.how == "outer" else node.how
     rows = f"{_name(node.left)} AS l {how} JOIN {_name(node.right)} AS r ON {same}"

@@ -82,8 +82,7 @@ class KeyJoin(Reference):
     - Compat: one message after the other. Ports of one store id (a self-join) see their table already
       changed, so an update gives the result once per port, and an inner self-join emits nothing for a delete.
     - A key with a null has no match: `other` is none, and rows of such a key are not joined with each other, also not
-      a row with itself. If both sides of an outer join have one, a step emits the one that changes last. Not so in
-      compat, and with `nulls_match`.
+      a row with itself. Not so in an outer join, in compat, and with `nulls_match`.
     - Outputs follow their messages; in default mode a key stands where its first message stood.
 
     Parameters
@@ -140,32 +139,28 @@ class KeyJoin(Reference):
                 yield from self._outputs(message.key, {message.port: delta})
 
     def _whole_step(self, messages: list[Message]) -> Iterator[Output]:
-        by_key: dict[tuple[Key, int | None], dict[int, Delta]] = {}
+        by_key: dict[Key, dict[int, Delta]] = {}
         for (port, key), delta in self._inputs.all_at_once(messages).items():
-            by_key.setdefault((key, port if self._has_no_match(key) else None), {})[port] = delta
-        outputs: dict[Key, Output] = {}
-        for (key, _), changed in by_key.items():
-            for output in self._outputs(key, changed):
-                outputs[key] = output
-        yield from outputs.values()
+            by_key.setdefault(key, {})[port] = delta
+        for key, changed in by_key.items():
+            yield from self._outputs(key, changed)
 
     def _outputs(self, key: Key, changed: dict[int, Delta]) -> Iterator[Output]:
         result = self._change(self._tree, key, changed)
         if result is not None:
             yield Output(key, result.new, result.ts)
 
-    def _has_no_match(self, key: Key) -> bool:
-        return is_null(key) and not self._nulls_match
-
-    def _other(self, side: Join | int, key: Key) -> Row | None:
-        """Read the present row of the other side: none for a key with a null."""
-        return None if self._has_no_match(key) else self._row(side, key)
+    def _meets(self, join: Join, key: Key) -> bool:
+        """Whether the rows that both sides have under a key are joined."""
+        return not is_null(key) or join.how == "outer" or self._nulls_match
 
     def _row(self, side: Join | int, key: Key) -> Row | None:
         """Read the present row of an input, or of a join as its inputs now make it."""
         if isinstance(side, int):
             return self._inputs.tables[side].get(key)
         left, right = self._row(side.left, key), self._row(side.right, key)
+        if not self._meets(side, key):
+            left, right = (None, right) if side.how == "right" else (left, None)
         value = side.combine(left and left.value, right and right.value)
         return None if value is None else Row(value, max(row.ts for row in (left, right) if row is not None))
 
@@ -174,13 +169,17 @@ class KeyJoin(Reference):
         if isinstance(side, int):
             return changed.get(side)
         left, right = self._change(side.left, key, changed), self._change(side.right, key, changed)
-        if left is not None and right is not None:
+        meets = self._meets(side, key)
+        if left is not None and right is not None and meets:
             return _both_sides(side, left, right)
+        found = None
         if left is not None:
-            return _one_side(side, left, self._other(side.right, key), from_right=False)
-        if right is not None:
-            return _one_side(side, right, self._other(side.left, key), from_right=True)
-        return None
+            other = self._row(side.right, key) if meets else None
+            found = _one_side(side, left, other, from_right=False)
+        if right is not None and found is None:
+            other = self._row(side.left, key) if meets else None
+            found = _one_side(side, right, other, from_right=True)
+        return found
 
 
 def _one_side(join: Join, change: Delta, other: Row | None, *, from_right: bool) -> Delta | None:

@@ -46,12 +46,11 @@ def test_a_key_with_a_null_has_no_match_in_groups(spark: SparkSession) -> None:
         "inner": {matched},
         "left": {matched, left},
         "right": {matched, right},
+        "outer": {matched, (None, 1, 1, 1)},  # they have one key in the result
     }
-    for how in HOWS[:3]:
+    for how in HOWS:
         for tables in (same, view):
             assert rows(tables[how]) == wanted[how], tables[how].name
-        assert rows(joined[how]) >= wanted[how], joined[how].name
-        assert (None, 1, 1, 1) not in rows(joined[how])
-    assert rows(joined["outer"]) >= {matched, left, right}
-    for tables in (same, view):  # both sides change in one step: the last of them is emitted
-        assert rows(tables["outer"]) in [{matched, left}, {matched, right}]
+        found = rows(joined[how])
+        assert found >= wanted[how], joined[how].name
+        assert ((None, 1, 1, 1) in found) is (how == "outer")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 import polars as pl
@@ -28,7 +28,6 @@ from tablestream.runtime.rounds import EVERY_SHARD
 from tablestream.state.changes import AS_OF, FOREIGN_HASH, KEY_HASH
 from tablestream.topology.as_of import AsOf
 from tablestream.topology.graph import (
-    Leaf,
     base_of,
     fused,
     history_of,
@@ -65,8 +64,9 @@ def key_join(lowering: Lowering, node: KeyJoin) -> Made:
         wants.append(want)
     tables = [leaf.table for leaf in leaves]
     stores = [base_of(table).serial for table in tables]
+    tree = _tree(node, iter(range(len(leaves))))
     operator = KeyJoinOperator(
-        tree=_tree(node, iter(range(len(leaves)))),
+        tree=tree,
         keys=lowering.key_of(node),
         values=tuple(lowering.value_of(table) for table in tables),
         stores=tuple(stores.index(store) for store in stores),
@@ -76,7 +76,7 @@ def key_join(lowering: Lowering, node: KeyJoin) -> Made:
         ),
         # A star join has no counterpart in Kafka Streams: it is one join, in compat mode, too.
         atomic=not lowering.mode.compat or any(leaf.join.own_times for leaf in leaves),
-        nulls=() if lowering.mode.compat else _meeting(leaves),
+        nulls=() if lowering.mode.compat else _meeting(tree),
         needed=_needed(lowering, [(leaf.join, leaf.side) for leaf in leaves]),
     )
     remembers = tuple(
@@ -97,13 +97,23 @@ def key_join(lowering: Lowering, node: KeyJoin) -> Made:
     return Made(number, result)
 
 
-def _meeting(leaves: Sequence[Leaf]) -> tuple[int, ...]:
-    """Number the inputs: a star join looks rows up for its own, under their keys, with nulls, too."""
-    numbers = [0]
-    for leaf in leaves[1:]:
-        is_looked_up = leaf.join.own_times and leaf.side == 1
-        numbers.append(0 if is_looked_up else max(numbers) + 1)
-    return tuple(numbers)
+def _meeting(side: Branch | int) -> tuple[int, ...]:
+    """Number the inputs: those with one number meet under a key with a null.
+
+    An outer join does not lose a row, and its result has one row for a key: there the rows that both sides keep meet. A
+    star join looks rows up for its own, under their keys, with nulls, too.
+    """
+    return tuple(_meeting_inputs(side)[0])
+
+
+def _meeting_inputs(side: Branch | int) -> tuple[list[int], int]:
+    """The numbers of the inputs of a side, from left to right, and that of the input whose row is there in any case."""
+    if isinstance(side, int):
+        return [side], side
+    (left, kept), (right, other) = map(_meeting_inputs, (side.left, side.right))
+    if side.how == "outer" or side.own_times:
+        right = [kept if one == other else one for one in right]
+    return [*left, *right], other if side.how == "right" else kept
 
 
 def _tree(join: KeyJoin, numbers: Iterator[int]) -> Branch:

@@ -13,8 +13,8 @@ outer  either       other, new and old are all none        row when a side exist
 right  --           the mirror image of left
 =====  ===========  =====================================  =======================================
 
-A key with a null has no match: rows with such a key are joined with nothing, each on its own, as in SQL (``nulls``). In
-an outer join two such rows have one key in the result, and a step emits the one that changes last.
+A key with a null has no match: rows with such a key are joined with nothing, each on its own, as in SQL (``nulls``).
+Not so in an outer join: both rows would have one key in the result, so they are one row of it.
 
 A tree of such joins is evaluated bottom-up for each event. An inner node that emits is an event for the node above
 it. One that does not emit is the ``other`` of that node, with the largest time of its rows.
@@ -42,7 +42,6 @@ import polars as pl
 
 from tablestream.operators.events import (
     Events,
-    ends,
     ints,
     latest,
     never,
@@ -147,8 +146,7 @@ class KeyJoin(CanBeThin):
             for spec, frame in zip(self.traces, inputs, strict=True)
         ]
         kids = number_keys(KEY_HASH, list(self.keys), rows)
-        apart = self._nulls_apart(rows, kids)
-        events = Events.of(rows, apart).without_idle_tombstones(self.minimal)
+        events = Events.of(rows, self._nulls_apart(rows, kids)).without_idle_tombstones(self.minimal)
         repeated = self._repeated(events, rows)
         if repeated.any():
             events, rows = _with_older_times(events, repeated, rows)
@@ -158,8 +156,6 @@ class KeyJoin(CanBeThin):
             last, there = np.diff(events.kid[at[chosen]], append=-1) != 0, sides.now[chosen]
             kept = last & (there | self._stood(events, at[chosen])) if self.final else last | ~there
             chosen = chosen[kept]
-        if apart is not kids:
-            chosen = chosen[self._last_of_key(events, at[chosen], kids)]
         yield Emission(0, self._rows(events, at[chosen], sides, chosen, rows))
         for spec, frame, kid in zip(self.traces, rows, kids, strict=True):
             context.trace(spec.name).insert(newest(frame, kid, spec.schema))
@@ -175,14 +171,6 @@ class KeyJoin(CanBeThin):
             kid + frame.select(null).to_series() * (distinct * (1 + number))
             for frame, kid, number in zip(rows, kids, self.nulls, strict=True)
         ]
-
-    def _last_of_key(self, events: Events, at: Ints, kids: Sequence[pl.Series]) -> Ints:
-        """Of some events, the last of each key and step: rows with a null on two inputs have one key in the result."""
-        offsets = np.cumsum([0, *(len(kid) for kid in kids[:-1])])
-        key = np.concatenate([kid.to_numpy() for kid in kids])[events.row[at] + offsets[events.input[at]]]
-        step = np.zeros_like(key) if self.final else events.step[at]
-        order = np.lexsort((events.seq[at], step, key))
-        return np.sort(order[ends(key[order], step[order])])
 
     def _emitting(self, events: Events) -> Ints:
         """The events that may emit: each change, or the last of each step."""
