@@ -6,7 +6,7 @@ every error of its arguments as well, and returns null. So for expressions of an
     try_add(DATE'1970-01-01', hash(E, F, ...)) IS NOT NULL
 
 tells whether all of them can be computed, and never fails. That it does is tried in each session (`can_watch`): Spark's
-documentation does not promise it. See ``docs/decisions/038-rows-that-fail.md``.
+documentation does not promise it. See ``docs/decisions/042-rows-that-fail.md``.
 
 Spark computes what several expressions have in common beforehand, outside of ``try_add``, if they are always evaluated.
 Inside a branch of ``CASE WHEN`` whose condition depends on the row they are not, so this has to stand there.
