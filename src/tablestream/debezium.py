@@ -27,6 +27,7 @@ from tablestream.connectors.kafka import (
     raw_records,
 )
 from tablestream.connectors.kafka_options import checked_servers
+from tablestream.connectors.workers import use_driver_python
 from tablestream.errors import ArgumentError
 from tablestream.extras import install_hint
 from tablestream.kinds import check_string, check_text, flag, is_flag, is_session, listed
@@ -343,6 +344,7 @@ class Debezium:
                 "from_debezium",
                 made_later=True,
             )
+        use_driver_python(self._source.sparkSession)  # the decoder is a Python function
         frame = self._source.where(F.col("topic") == topic)
         frame = frame.withColumns({part: F.col(part).cast("binary") for part in ("key", "value")})
         headers = "array<struct<key:string,value:binary>>"

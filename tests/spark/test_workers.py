@@ -13,9 +13,11 @@ import py4j
 import pyspark
 import pytest
 
+import tablestream as ts
 from tablestream.connectors.workers import prepare_workers, use_driver_python
 from tablestream.errors import SessionSettingError
 from tablestream.spark import quiet
+from tablestream.testing import frame
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -136,3 +138,14 @@ def test_a_process_that_only_declares_state_loads_none_of_the_libraries_of_opera
     """Every query starts such processes, one after the other, before its first result."""
     ran = subprocess.run([sys.executable, "-c", DECLARING], capture_output=True, text=True, check=True)
     assert ran.stdout.split() == []
+
+
+def test_the_first_call_of_a_session_may_be_from_debezium_with_a_frame(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its decoder is created for the workers at once."""
+    records = frame(spark, "topic string, partition int, offset bigint, key binary, value binary")
+    monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
+    monkeypatch.setattr(spark.sparkContext, "pythonExec", "python3")
+    ts.from_debezium(records, "shop").table("public.orders", "id", "id int, n int")
+    assert spark.sparkContext.pythonExec == sys.executable
