@@ -11,6 +11,10 @@ from pyspark.sql import functions as F
 import tablestream as ts
 from tablestream import functions as tf
 from tablestream.errors import ArgumentError, ExpressionError, PlanError
+from tablestream.options import OutputSpec
+from tablestream.spark.failing import Risk
+from tablestream.spark.plan import lowered
+from tablestream.spark.source_risks import asked
 from tablestream.testing import Driver, frame
 
 if TYPE_CHECKING:
@@ -239,3 +243,75 @@ def test_a_query_that_fails_goes_on_from_its_checkpoint_in_another_way(
         ("numbers", "failed-expression", '{"id":1}')
     ]
     assert [(row.id, row.same) for row in joined.rows()] == [(1, 7), (2, 8), (1, None)]
+
+
+def test_expressions_that_share_a_part_are_asked_one_by_one(spark: SparkSession) -> None:
+    """Spark computes what they share beforehand, if it may, where nothing catches its error."""
+    shared = {"a": "CAST(txt AS INT) + 1", "b": "CAST(txt AS INT) + 1", "c": "CAST(txt AS INT) + 10 DIV n"}
+    table = texts(spark).with_columns(**shared).select("a", "b", "c")
+    expected = [(1, 8, 8, 17), (2, None, None, None), (3, 10, 10, None)]
+    assert outcome(table, ROWS, on_error="null")[0] == expected
+    assert outcome(table, ROWS, on_error="reject")[0] == expected[:1]
+    source = ts.table(
+        frame(spark, "id int, txt string, n int"),
+        "id",
+        timestamp="timestamp_seconds(10 DIV n)",
+        columns=[F.expr(one).alias(name) for name, one in shared.items()],
+        name="texts",
+    )
+    assert outcome(source, ROWS, on_error="null")[0] == expected[:2]
+    assert outcome(source, ROWS, on_error="reject")[0] == expected[:1]
+
+
+def test_a_version_that_is_rejected_ends_the_one_before_it(spark: SparkSession) -> None:
+    rows = frame(spark, "id int, at timestamp, txt string")
+    log = ts.table(rows, "id", timestamp="at", columns=["txt"], history="1 day", name="texts")
+    number = log.select(F.expr("CAST(txt AS INT) AS number"), name="numbers")
+    driver = Driver(number, on_error="reject")
+    times = ("2024-01-01 09:00:00", "2024-01-01 11:00:00", "2024-01-01 10:00:00")
+    driver.pipe("texts", list(zip((1, 1, 1), times, ("7", "x", "8"), strict=True)))
+    driver.run()
+    changes = [(row.number, row._change_type, row._is_latest) for row in driver.changes()]
+    assert changes == [(7, "upsert", True), (None, "delete", True), (8, "upsert", False)]
+    assert driver.counts["numbers: failed-expression"] == 1
+
+
+def test_a_message_can_leave_the_values_out(spark: SparkSession) -> None:
+    for view in (VIEWS["select"], VIEWS["over a group"]):
+        driver = Driver(view(texts(spark)), redact=True)
+        driver.pipe("texts", ROWS)
+        with pytest.raises(
+            Exception, match=r"key \(left out\) \(texts, row 1\): the row is \(left out\)"
+        ) as raised:
+            driver.run()
+        assert "abc" not in str(raised.value).partition("SQLSTATE")[0]
+
+
+@pytest.mark.parametrize("align", [False, True])
+def test_on_error_is_no_part_of_what_a_restart_compares(spark: SparkSession, *, align: bool) -> None:
+    table = texts(spark)
+    number = table.select(F.expr("CAST(txt AS INT) AS number"), "n", name="numbers")
+    groups = number.group_by("number").agg(n=tf.sum("n"))
+    joined = groups.join(
+        number, on=lambda _: F.expr("CAST(n AS INT)"), how="left", select=lambda one, _: [one.n]
+    )
+    for one, spec in (
+        (number, OutputSpec()),
+        (number, OutputSpec(emit="final")),
+        (number, OutputSpec(before=True)),
+        (number.filter("n > 1"), OutputSpec(tombstones="minimal")),
+        (joined, OutputSpec()),
+        (joined.filter("n > 1").select("n"), OutputSpec(emit="final")),
+    ):
+        wanted = [(one._node, spec), (one._node, OutputSpec(rejected=True))]
+        found = {lowered(wanted, None, 4, align, on_error).text for on_error in ("fail", "null", "reject")}
+        assert len(found) == 1
+
+
+def test_what_compiled_expressions_share_is_not_computed_before_it_is_asked(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    spark.createDataFrame([(1, "7"), (2, "x")], "id int, txt string").write.parquet(str(tmp_path / "rows"))
+    risks = [Risk(f"{n}", F.expr(f"CAST(txt AS INT) + {n}"), '"integer"') for n in (1, 2)]
+    rows = spark.read.parquet(str(tmp_path / "rows")).withColumn("said", asked(risks))
+    assert sorted((row.id, row.said) for row in rows.collect()) == [(1, None), (2, "1")]

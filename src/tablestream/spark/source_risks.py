@@ -76,7 +76,7 @@ def watched(given: SourceFrame, records: DataFrame, now: Column, mode: str, sour
         )
     columns, labels = dict(given.columns), dict[str, str]()
     if _LIVE in given.risks:
-        records = records.withColumn(UNDECIDED, _failing([given.risks[_LIVE]]))
+        records = records.withColumn(UNDECIDED, asked([given.risks[_LIVE]]))
         records = records.withColumn(_DECIDED, _decided(given, mode))
         labels[_LIVE], columns[_LIVE] = UNDECIDED, F.col(_DECIDED)
         columns |= given.deciding(columns[_LIVE])
@@ -86,7 +86,7 @@ def watched(given: SourceFrame, records: DataFrame, now: Column, mode: str, sour
             name: replace(one, column=columns[name]) for name, one in given.risks.items() if is_mine(name)
         }
         if risks:
-            records = records.withColumn(label, _failing(list(risks.values())))
+            records = records.withColumn(label, asked(list(risks.values())))
         labels |= dict.fromkeys(risks, label)
         # A record that is dropped for one of them is told with the others.
         shows_others = mode == "null" or (mode == "reject" and label == UNPLACED)
@@ -134,8 +134,8 @@ def _is_value(name: str) -> bool:
     return name.startswith("__value_")
 
 
-def _failing(risks: Sequence[Risk]) -> Column:
-    """Which of some expressions fails on a record; in a branch that is never folded: none is computed before."""
+def asked(risks: Sequence[Risk]) -> Column:
+    """Return which of some expressions fails on a record, in a branch that is never folded: none is computed before."""
     return F.when(F.expr("spark_partition_id() >= 0"), failing(risks))
 
 
