@@ -94,7 +94,7 @@ def test_damaged_state_ends_the_query_and_nothing_is_made_of_it(
         if file.suffix in {".changelog", ".zip"}:
             file.unlink(missing_ok=True)  # Spark's maintenance may be faster
     assert failure(spark, here, 4).startswith("[TABLESTREAM_QUERY_FAILED]")  # it is Spark that misses them
-    assert changes(here, OUTPUT) == done(3)
+    assert changes(here, OUTPUT) == done(2)
 
     put_back()
     work_off(spark, here, 4)
