@@ -19,7 +19,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Protocol
 
 from pyspark.sql import Column, DataFrame
@@ -168,17 +168,21 @@ class View:
 
 @dataclass(frozen=True)
 class Failed:
-    """A column that says which expression of a table fails on a row."""
+    """A column that says which expression of a table fails on a row.
+
+    `tested`: the column that is null where none does: this one, or one that raises otherwise.
+    """
 
     column: str
     owner: Watched
     view: View
     risks: tuple[Risk, ...]
+    tested: str
 
-    @property
+    @cached_property
     def is_fine(self) -> Column:
         """Whether none fails."""
-        return internal(f"{self.column} IS NULL")
+        return internal(f"{self.tested} IS NULL")
 
     @property
     def rejects(self) -> bool:
@@ -192,8 +196,8 @@ class Watch(Protocol):
     def of(self, owner: Node | str) -> Watched:
         """What applies to a table, or to the operator of a name."""
 
-    def raising(self, owner: Watched, view: View, risks: Sequence[Risk]) -> tuple[str, str] | None:
-        """The message of an error, before what fails and after it (as SQL), if Spark is to raise it."""
+    def raising(self, owner: Watched, column: str, view: View, risks: Sequence[Risk]) -> str | None:
+        """What raises where a column says that an expression fails, as SQL, if Spark is to do it."""
 
     def refuse_python(
         self, base: DataFrame, beside: Mapping[str, str], risks: Sequence[Risk], owner: Watched
@@ -251,6 +255,7 @@ class Scope:
     _beside: dict[str, str] = field(default_factory=dict, init=False)
     _waiting: dict[str, Column] = field(default_factory=dict, init=False)
     _checks: dict[str, Column] = field(default_factory=dict, init=False)
+    _raises: dict[str, Column] = field(default_factory=dict, init=False)
 
     @property
     def frame(self) -> DataFrame:
@@ -261,9 +266,9 @@ class Scope:
                 shown = (f"{column} AS {sink.quoted(name)}" for name, column in self._beside.items())
                 frame = frame.selectExpr("*", *shown)
             # Gone at once: the next columns may be of another table, with the same names.
-            for columns in (self._checks, self._waiting):  # what waits may read the checks
+            for columns in (self._checks, self._raises, self._waiting):  # each may read those before it
                 frame = frame.withColumns(columns) if columns else frame
-            self._checks, self._waiting = {}, {}
+            self._checks, self._raises, self._waiting = {}, {}, {}
             self.base = frame.drop(*self._beside) if self._beside else frame
         return self.base
 
@@ -284,9 +289,12 @@ class Scope:
         owner = self.watch.of(view.owner)
         if owner.mode != "fail":
             self.watch.refuse_python(self.base, view.beside, given, owner)
-        self._checks[name] = F.when(there, failing(given, self.watch.raising(owner, view, given)))
-        self.failed.append(Failed(name, owner, view, tuple(given)))
-        return self.failed[-1]
+        self._checks[name] = F.when(there, failing(given))
+        raising = self.watch.raising(owner, name, view, given)
+        found = Failed(name, owner, view, tuple(given), name if raising is None else f"{name}_raised")
+        self._raises |= {} if raising is None else {found.tested: internal(raising)}
+        self.failed.append(found)
+        return found
 
     def name(self, node: Node, part: object) -> str:
         """The name of a column of a table. A frame can go through several scopes, and two may compute one table."""
@@ -459,12 +467,14 @@ class Scope:
         names = [self.name(node, number) for number in range(len(columns))]
         # These are null where there is no row, as the result's columns have to be.
         guarded_already = {name for one in inputs if one.there == exists for name in one.names}
+        sure = there if failed is None else there & failed.is_fine
         for number, (one, kind) in enumerate(given):
             plain = self._plain(one.expression, kind)
             if plain is None:
                 column = self._typed(one.expression, kind)
-                at_risk = failed if one.expression.may_fail else None
-                made[names[number]] = F.when(there, caught(column, risk(one, kind), at_risk))
+                made[names[number]] = F.when(sure if one.expression.may_fail else there, column)
+                if failed is not None and failed.owner.mode == "null" and one.expression.may_fail:
+                    made[names[number]] = F.when(there, caught(column, risk(one, kind), failed))
             else:
                 names[number] = (
                     beside[plain] if beside[plain] in guarded_already else guarded(exists, beside[plain])

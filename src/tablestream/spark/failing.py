@@ -17,7 +17,6 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import reduce
 
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -105,26 +104,16 @@ def works(risks: Sequence[Risk]) -> Column:
     return F.try_add(F.expr(_DAY), F.hash(*parts)).isNotNull()
 
 
-def failing(risks: Sequence[Risk], raising: tuple[str, str] | None = None) -> Column:
-    """What of some expressions fails for a row, as text; null if nothing does.
-
-    `raising`: end the query instead, with a message that has the text between a text and an expression, as SQL.
-    """
+def failing(risks: Sequence[Risk]) -> Column:
+    """What of some expressions fails for a row, as text; null if nothing does. Of many, several are asked together."""
     size = -(-len(risks) // _TOLD_APART)
-    parts = [risks[at : at + size] for at in range(0, len(risks), size)]
-    said = [F.lit(" or ".join(_short(one.said) for one in part)) for part in parts]
-    *first, last = zip(parts, said, strict=True)
-    which = last[1]
-    if first:
-        chain = reduce(
-            lambda sofar, one: sofar.when(~works(one[0]), one[1]),
-            first[1:],
-            F.when(~works(first[0][0]), first[0][1]),
-        )
-        which = chain.otherwise(last[1])
-    if raising is not None:
-        which = F.raise_error(F.concat(F.lit(raising[0]), which, F.expr(raising[1]))).cast("string")
-    return F.when(~works(risks), which)
+    said: Column | None = None
+    for at in range(0, len(risks), size):
+        part = risks[at : at + size]
+        fails, what = ~works(part), F.lit(" or ".join(_short(one.said) for one in part))
+        said = F.when(fails, what) if said is None else said.when(fails, what)
+    assert said is not None  # noqa: S101 - who asks has an expression
+    return said
 
 
 def _short(text: str) -> str:

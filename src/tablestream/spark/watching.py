@@ -60,17 +60,20 @@ class PlanWatch:
         ports = () if node is None or mode != "reject" else self.plan.rejecting(node)
         return Watched(name, "" if node is None else node.where, mode, ports)
 
-    def raising(self, owner: Watched, view: View, risks: Sequence[Risk]) -> tuple[str, str] | None:
+    def raising(self, owner: Watched, column: str, view: View, risks: Sequence[Risk]) -> str | None:
         """See `tablestream.spark.columns.Watch`."""
         if self.place is None or owner.mode != "fail":
             return None
         message = SENTENCE.format(what="\0", key="\0", place="\0", row="\0").split("\0")
         built = f"({owner.operator}, built at {owner.where})"
         parts = [
-            literal(message[1]), self._shown(view.key), literal(message[2]), self.place, literal(message[3]),
-            self._shown(_named_in(view, risks)), literal(f"{message[4]} {built} {HINT}"),
+            literal(f"[{ExpressionError.code}] {message[0]}"), column, literal(message[1]), self._shown(view.key),
+            literal(message[2]), self.place, literal(message[3]), self._shown(_named_in(view, risks)),
+            literal(f"{message[4]} {built} {HINT}"),
         ]  # fmt: skip
-        return f"[{ExpressionError.code}] {message[0]}", f"concat({', '.join(parts)})"
+        return (
+            f"CASE WHEN {column} IS NOT NULL THEN CAST(raise_error(concat({', '.join(parts)})) AS STRING) END"
+        )
 
     def _shown(self, columns: Mapping[str, str]) -> str:
         """Columns in a message."""
