@@ -112,7 +112,7 @@ def test_any_header_is_one_of_ours_or_none(spark: SparkSession, given: list[byte
         "*", F.lit("t").alias("topic"), F.lit(0).alias("partition"), F.lit(START).alias("timestamp")
     )
     part = _Part("value", as_format("binary", "value", reads=True).decoder("value", ["t"]), [])
-    kafka = frame.select("offset", _of_kafka([part], deduplicate=True).alias("k"))
+    kafka = frame.select("offset", _of_kafka([part], ()).alias("k"))
     found = kafka.select("offset", F.unix_micros("k.timestamp"), "k.written.*").collect()
     for number, time, *written in sorted(found):
         words = HEADER.fullmatch(given[number] or b"")

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 import polars as pl
 import pytest
 
-from tablestream.operators.deduplicate import FAR, MICRO_BATCH, RECORD_KEY, WRITER, Deduplicate
+from tablestream.operators.deduplicate import FAR, MICRO_BATCH, MOST_SPANS, RECORD_KEY, WRITER, Deduplicate
 from tablestream.operators.operator import Context
-from tablestream.operators.reasons import REPEATED
+from tablestream.operators.reasons import REPEATED, RESUMED
 from tablestream.state.cache import NoCache
 from tablestream.state.shard import ShardState
 from tablestream.state.store import MemoryStore
@@ -155,39 +155,79 @@ def test_equal_hashes_are_no_equal_writers_or_keys(step: tuple[int, int]) -> Non
     """``ad`` and ``bc`` have one hash here, and so have the writers."""
     places = [("ad", "ad"), ("bc", "ad"), ("bc", "bc")]
     records = [Written(*place, (2 - n) * step[0], (2 - n) * step[1]) for n, place in enumerate(places)]
-    # Of the writer ``bc``, the last record is of an earlier micro-batch, or of another key.
-    expected = records[:2] if step[0] else records
-    assert Reader().run(records) == expected
+    assert Reader().run(records) == records
     reader = Reader()
-    assert [one for record in records for one in reader.run([record])] == expected
+    assert [one for record in records for one in reader.run([record])] == records
 
 
-HUGE = 10**17
+FAR_ON = [1, 2, 5_000, 10**17]
 
 
 @pytest.mark.parametrize("cut", [True, False])
-def test_a_forged_number_hides_no_record_of_the_real_writer(cut: bool) -> None:
-    reader, forged = Reader(), Written("one", "x", HUGE, 7)
+@pytest.mark.parametrize("numbers", [[one] for one in FAR_ON] + [[5_000, 5_001], FAR_ON[::-1]], ids=str)
+def test_forged_numbers_hide_no_micro_batch_of_the_real_writer_but_these(
+    numbers: list[int], cut: bool
+) -> None:
+    reader, forged = Reader(), [Written("one", "x", 3 + one, 7) for one in numbers]
     before = [Written("one", "a", 3), Written("one", "b", 3)]
-    after = [Written("one", "a", mb, n) for mb in range(4, 7) for n in range(2)]
-    pieces = [before, [forged], after] if cut else [[*before, forged, *after]]
-    assert [one for piece in pieces for one in reader.run(piece)] == [*before, forged, *after]
-    assert reader.run([forged]) == []
-    assert reader.remembered("one") == {("one", "x", HUGE)}
-    assert reader.dropped[REPEATED] == 1
+    after = [Written("one", key, mb, n) for mb in range(6, 9) for key in "ab" for n in range(2)]
+    last = [Written("one", "a", 4_000), Written("one", "a", 9_000)]
+    pieces = [before, forged, after, last] if cut else [[*before, *forged, *after, *last]]
+    assert [one for piece in pieces for one in reader.run(piece)] == [*before, *forged, *after, *last]
+    assert reader.run([*forged, *after, *last]) == []
+    assert reader.remembered("one") == {("one", "a", 9_000)}
+    assert reader.dropped[REPEATED] == len([*forged, *after, *last])
 
 
-def test_a_forged_first_record_of_a_key_of_the_real_writer_is_not_forgotten_by_it() -> None:
+def test_a_forged_record_hides_the_rest_of_a_micro_batch_and_the_one_of_its_number() -> None:
+    reader, forged = Reader(), Written("one", "x", 7)
+    real = {mb: [Written("one", key, mb) for key in "ab"] for mb in (5, 6, 7, 8)}
+    assert reader.run([real[5][0], forged, real[5][1], *real[6], *real[7], *real[8]]) == [
+        real[5][0], forged, *real[6], *real[8]
+    ]  # fmt: skip
+
+
+def test_micro_batches_that_begin_below_another_are_counted() -> None:
     reader = Reader()
-    assert reader.run([Written("one", "a", HUGE, 2)]) == [Written("one", "a", HUGE, 2)]
-    assert reader.run([Written("one", "a", 1), Written("one", "a", HUGE, 2)]) == [Written("one", "a", 1)]
+    reader.run(
+        [Written("one", "a", 3), Written("one", "a", 9), Written("one", "a", 4), Written("one", "b", 4)]
+    )
+    assert reader.dropped == {RESUMED: 1}
+    reader.run(
+        [Written("one", "a", 5), Written("two", "a", 1), Written("one", "a", 6), Written("one", "a", 10)]
+    )
+    assert reader.dropped == {RESUMED: 3}
 
 
-@pytest.mark.parametrize(("back", "passes"), [(1, False), (FAR, False), (FAR + 1, True)])
-def test_a_repeat_is_no_further_back_than_a_writer_can_be(back: int, passes: bool) -> None:
+def test_a_forged_first_record_of_a_writer_hides_nothing_else() -> None:
+    reader, forged, real = Reader(), Written("one", "a", 900, 2), Written("one", "a", 1)
+    assert [reader.run([one]) for one in (forged, real, forged, real)] == [[forged], [real], [], []]
+
+
+def test_in_the_state_of_an_older_version_all_before_the_current_micro_batch_have_begun() -> None:
     reader = Reader()
     reader.run([Written("one", "a", 2 * FAR)])
-    assert bool(reader.run([Written("one", "b", 2 * FAR - back)])) == passes
+    state = ShardState(reader.store, NoCache(), OPERATOR.traces, "plan")
+    trace = state.trace("written")
+    trace.insert(
+        trace.scan().filter(pl.col(WRITER) != "one").with_columns(pl.lit(value=False).alias("_live"))
+    )
+    state.commit()
+    passed = [bool(reader.run([Written("one", "b", 2 * FAR - back)])) for back in (1, FAR, FAR + 1)]
+    assert passed == [False, False, True]
+
+
+def test_gaps_between_the_micro_batches_of_a_writer_take_a_bounded_state() -> None:
+    reader = Reader()
+    for start in (0, MOST_SPANS):
+        records = [Written("one", "a", 2 * number) for number in range(start, start + MOST_SPANS)]
+        assert reader.run(records) == records
+    state = ShardState(reader.store, NoCache(), OPERATOR.traces, "plan")
+    assert state.trace("written").scan().height == MOST_SPANS + 1
+    assert reader.run(records) == []
+    odd = [Written("one", "a", 2 * number + 1) for number in range(2 * MOST_SPANS)]
+    assert reader.run(odd[MOST_SPANS:]) == odd[MOST_SPANS:]
+    assert ShardState(reader.store, NoCache(), OPERATOR.traces, "plan").trace("written").scan().height == 2
 
 
 def test_a_writer_that_was_quiet_for_long_goes_on_without_repeats() -> None:

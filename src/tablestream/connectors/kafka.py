@@ -27,7 +27,7 @@ from tablestream.connectors.shipping import ship
 from tablestream.connectors.texts import Units
 from tablestream.connectors.workers import use_driver_python
 from tablestream.errors import ArgumentError, ReservedNameError
-from tablestream.kinds import check_session, check_text, flag, listed, whole
+from tablestream.kinds import check_session, check_text, is_flag, listed, whole
 
 KAFKA = "_kafka"
 """The column with what Kafka knows of a record."""
@@ -55,7 +55,8 @@ _DECIDED = {
     "maxrecordsperpartition": _CUTS,
 }
 _NUMBER = "[0-9]{1,18}"
-_HEADER_PATTERN = rf"^-?{_NUMBER}( [0-9a-f]{{16}} {_NUMBER} [0-9]{{1,9}})?\z"  # $ would let a line's end be
+_WRITER = "[0-9a-f]{16}"
+_HEADER_PATTERN = rf"^-?{_NUMBER}( {_WRITER} {_NUMBER} [0-9]{{1,9}})?\z"  # $ would let a line's end be
 
 
 def from_kafka(
@@ -67,7 +68,7 @@ def from_kafka(
     bootstrap_servers: str,
     starting_offsets: Offsets = "earliest",
     on_error: OnError = "fail",
-    deduplicate: bool = False,
+    deduplicate: bool | str | Sequence[str] = False,
     times: Units = None,
     tombstones: OfTombstones = "delete",
     options: Mapping[str, Option] | None = None,
@@ -93,7 +94,8 @@ def from_kafka(
         ``"drop"`` drops it, counts it (``malformed``), and makes it available in ``Table.rejected()``.
     deduplicate
         Drop what a query of this library wrote twice because a part of its work was repeated. This takes a round
-        and remembers the keys of the last micro-batch of every writer.
+        and remembers the keys of the last micro-batch of every writer. True: of all writers. One writer or several, as
+        ``KafkaSink.writer`` names them: of these; headers of others count as missing.
     times
         The unit of numbers in the timestamps and dates of JSON, as for `from_files`.
     tombstones
@@ -150,7 +152,7 @@ def from_kafka(
     check_session(spark)
     topics = _checked_topics(topic)
     check_on_error(on_error, user_line())
-    deduplicate = flag(deduplicate, "deduplicate")
+    writers = _checked_writers(deduplicate)
     _check_word("tombstones", tombstones, get_args(OfTombstones), user_line())
     raw = raw_records(spark, topics, bootstrap_servers, starting_offsets, options, "from_kafka")
     raw = raw.where("value IS NOT NULL") if tombstones == "drop" else raw
@@ -172,9 +174,9 @@ def from_kafka(
     frame = raw.select("*", *costly)
     frame = frame.select(
         *_columns(spark, parts, drops=tombstones == "drop"),
-        _of_kafka(parts, deduplicate=deduplicate).alias(KAFKA),
+        _of_kafka(parts, writers).alias(KAFKA),
     )
-    return with_kafka_note(frame, on_error, deduplicate=deduplicate)
+    return with_kafka_note(frame, on_error, deduplicate=writers is not None)
 
 
 def lost_deletes(names: Sequence[str], operator: str, where: str) -> ArgumentError:
@@ -276,6 +278,20 @@ def _checked_topics(topic: Any) -> list[str]:
     return topics
 
 
+def _checked_writers(given: Any) -> Sequence[str] | None:
+    """The writers whose repeats are dropped: none of them means all; None if repeats stay."""
+    if is_flag(given):
+        return () if given else None
+    writers = listed(given)
+    if not writers or any(not isinstance(one, str) or not re.fullmatch(_WRITER, one) for one in writers):
+        raise ArgumentError(
+            f"deduplicate={given!r} is neither True, False nor a writer.",
+            hint="A writer is 16 hexadecimal digits: what to_kafka(...).writer(query.id) returns where it is written.",
+            where=user_line(),
+        )
+    return writers
+
+
 def checked_offsets(given: Any) -> Offsets:
     """Offsets as Spark takes them, with Python's own numbers; raise if they are none.
 
@@ -348,14 +364,15 @@ def _columns(spark: SparkSession, parts: Sequence[_Part], *, drops: bool) -> lis
     return list(columns.values())
 
 
-def _of_kafka(parts: Sequence[_Part], *, deduplicate: bool) -> Column:
-    """Kafka's metadata of a record, and what is wrong with it."""
+def _of_kafka(parts: Sequence[_Part], writers: Sequence[str] | None) -> Column:
+    """Kafka's metadata of a record, and what is wrong with it; with `writers`, who wrote it as what."""
     text = F.get(F.filter("headers", lambda header: header["key"] == HEADER), 0)["value"].cast("string")
     words = F.split(F.when(text.rlike(_HEADER_PATTERN), text), " ")
     changed = F.timestamp_micros(F.get(words, 0).cast("bigint"))
     error = F.concat_ws("; ", *(part.error for part in parts))  # which leaves out those that are null
+    is_known = F.get(words, 1).isin(*writers) if writers else F.get(words, 1).isNotNull()
     written = F.when(
-        F.get(words, 3).isNotNull() & F.col("key").isNotNull(),
+        is_known & F.col("key").isNotNull(),
         F.struct(
             F.get(words, 1).alias("writer"),
             F.get(words, 2).cast("bigint").alias("micro_batch"),
@@ -371,7 +388,7 @@ def _of_kafka(parts: Sequence[_Part], *, deduplicate: bool) -> Column:
         "headers",
         F.col("value").isNull().alias("tombstone"),
         F.when(error != "", undecodable(error)).alias("undecodable"),
-        *([written.alias("written")] if deduplicate else []),
+        *([] if writers is None else [written.alias("written")]),
     )
 
 

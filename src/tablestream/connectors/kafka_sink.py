@@ -96,8 +96,29 @@ class KafkaSink(KeyedSink):
             "topic": self.topic,
             _IDEMPOTENCE: "true",
         }
-        records = self._records(changes, f"{_writer(query_id, self.topic)} {micro_batch_id}")
+        records = self._records(changes, f"{self.writer(query_id)} {micro_batch_id}")
         records.write.format("kafka").options(**settings).save()
+
+    def writer(self, query_id: str) -> str:
+        """Return the writer that the headers name, for ``from_kafka(deduplicate=...)``.
+
+        Parameters
+        ----------
+        query_id
+            The id of the query that writes, ``query.id``; a query with a new checkpoint has another.
+
+        Returns
+        -------
+        str
+            Sixteen hexadecimal digits.
+
+        Examples
+        --------
+        >>> sink = to_kafka("holdings", bootstrap_servers="localhost:9092")
+        >>> sink.writer("3f0c1f5e-8f0e-4b8e-9d6e-6f2a4a4f3b1c")
+        '27aeec54120df532'
+        """
+        return hashlib.sha256(f"{query_id}/{self.topic}".encode()).hexdigest()[:_WRITER_DIGITS]
 
     def _records(self, changes: DataFrame, place: str) -> DataFrame:
         """Turn changes into records; `place` is the writer and the micro-batch."""
@@ -210,8 +231,3 @@ def _checked_topic(topic: Any) -> str:
 
 def _struct(names: Sequence[str]) -> Column:
     return F.struct(*(F.col(quoted(name)).alias(name) for name in names))
-
-
-def _writer(query_id: str, topic: str) -> str:
-    """Sixteen hexadecimal digits for a topic of a query; a query with a new checkpoint gets others."""
-    return hashlib.sha256(f"{query_id}/{topic}".encode()).hexdigest()[:_WRITER_DIGITS]

@@ -17,6 +17,8 @@ EXPIRED, LATE = "expired", "late"
 #: Counts what is joined as of a time before the history begins, and finds nothing: with `left` it is kept.
 BEFORE_HISTORY = "before-history"
 REPEATED, SUPERSEDED, STALE = "repeated", "superseded", "stale-answer"
+#: Counts records that are passed on: the first of a micro-batch of a writer after one of its later micro-batches.
+RESUMED = "earlier-micro-batch"
 #: Of captured tables: a value that no known row has, and a record with columns that the table does not have.
 UNKNOWN_VALUE, ADDED_COLUMN = "unknown-value", "added-column"
 #: An expression, or a function of the user's, fails on the row.
@@ -134,6 +136,12 @@ _ALL = (
         "rule",
         "Dropped: it was read before.",
         "Nothing: its writer wrote it again.",
+    ),
+    Reason(
+        RESUMED,
+        "rule",
+        "Passed on: its writer had begun a later micro-batch.",
+        "Look who else writes to the topic, and whether the writer's checkpoint was restored.",
     ),
     Reason(
         INCOMPLETE,
