@@ -46,6 +46,7 @@ from tablestream.connectors.marks import (
     judged,
 )
 from tablestream.connectors.postgres_marks import Marks, check_marks, check_plain, identity
+from tablestream.connectors.postgres_rights import check_rights
 from tablestream.connectors.postgres_server import Server
 from tablestream.connectors.postgres_sql import (
     MARKS,
@@ -128,9 +129,12 @@ class PostgresSink(KeyedSink):
                     raise PlanError(f"There is no schema {schema!r}.", hint=f"CREATE SCHEMA {quoted(schema)}")
             table, version = look_at(connection, self.table), connection.info.server_version
             known = identity(connection, self.table)
-        found = (
-            missing(wanted, version, create=self.create) if table is None else fitted(wanted, table, kinds)
-        )
+            found = (
+                missing(wanted, version, create=self.create)
+                if table is None
+                else fitted(wanted, table, kinds)
+            )
+            check_rights(connection, found, there=table is not None, place=self.server.place)
         return replace(self, kinds=kinds, statements=found, identity=known)
 
     def at(self, moment: Moment) -> Self:
@@ -325,7 +329,7 @@ def to_postgres(
         ``"accept"``: go on with what is there. Remove the argument when the query has started.
     marks_schema
         The schema for the marks (``tablestream_marks``) and for staging tables; default the table's. The role needs
-        the right to create tables in it.
+        the right to create tables in it, and temporary ones in the database.
 
     Returns
     -------
@@ -344,7 +348,8 @@ def to_postgres(
     UnsupportedTypeError
         When the query starts: a column has a type that PostgreSQL does not hold, such as an interval.
     DatabaseError
-        The server refuses something, or does not answer; also when the query starts.
+        The server refuses something, or does not answer; also when the query starts. The role lacks rights: the message
+        has the statements that grant them.
     RecordEncodingError
         A value cannot be stored: a text with the character U+0000 or too long for its ``varchar(n)``, a time before
         4713 BC. The message names the column and the key.
