@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
+from pyspark import errors as pyspark_errors
 
 from tablestream import errors
 from tablestream.operators import reasons
@@ -69,6 +70,16 @@ def test_every_error_is_in_the_list() -> None:
     listed = re.findall(r"^\| `(TABLESTREAM_\w+)` \|", prose(ROOT / "docs" / "semantics.md"), re.MULTILINE)
     assert set(listed) == codes - {errors.TablestreamError.code}
     assert len(listed) == len(set(listed))
+
+
+def test_the_list_of_errors_has_the_classes_of_each_code() -> None:
+    """That of the library, and the closest one of PySpark, which callers may catch."""
+    row = re.compile(r"^\| `(TABLESTREAM_\w+)` \| `(\w+)`, `(\w+)` \|", re.MULTILINE)
+    listed = row.findall(prose(ROOT / "docs" / "semantics.md"))
+    assert len(listed) > 20
+    for code, name, closest in listed:
+        assert getattr(errors, name).code == code
+        assert issubclass(getattr(errors, name), getattr(pyspark_errors, closest)), name
 
 
 def test_every_reason_is_explained() -> None:

@@ -222,6 +222,22 @@ def test_the_time_of_a_tombstone_does_not_count_for_the_order(spark: SparkSessio
     assert times == [0, 1, 3]
 
 
+def test_a_table_follows_moves_if_a_value_can_be_missing(spark: SparkSession, tmp_path: Path) -> None:
+    """Those of a column that a database may keep apart from its row; the key is never missing."""
+    write(tmp_path / "log", [[]])
+    shop = ts.from_debezium(read(spark, tmp_path / "log"), "db")
+
+    def follows(columns: str, **given: bool) -> bool:
+        node: Any = shop.table("s.t", "id", columns, **given)._node
+        return bool(node.follows_moves)
+
+    for kind in ("string", "binary", "array<int>", "map<string,string>"):
+        assert follows(f"id int, x {kind}")
+        assert not follows(f"id int, x {kind}", follow_moves=False)
+    assert not follows("id string, n bigint, at timestamp, d decimal(9,2), b boolean")
+    assert follows("id int, n int", follow_moves=True)
+
+
 def test_what_is_missing_is_said(spark: SparkSession, tmp_path: Path) -> None:
     write(tmp_path / "log", [[]])
     frame = read(spark, tmp_path / "log")

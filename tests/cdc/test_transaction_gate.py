@@ -37,17 +37,19 @@ class Gate:
         b: Sequence[Event] = (),
         now: int = 0,
         later: Sequence[Event] = (),
+        at_us: int = 0,
     ) -> list[str]:
         """Process a micro-batch and then the wall clock; return what is released, in its order.
 
-        `later`: events of `a` in a second slice of the micro-batch.
+        `later`: events of `a` in a second slice of the micro-batch. `at_us`: the time of the ends.
         """
         operator = TransactionGate(self.timeout_us, ("a", "b"))
         traces = [replace(spec, number=n) for n, spec in enumerate(operator.traces)]
         state = ShardState(self.store, NoCache(), traces, "")
         clock = None if self.timeout_us is None else WallClock(now)
         context = Context(state.trace, self.dropped, clock=clock, marks=self.marks)
-        frames = [self._ends(operator, ends), self._events(operator, a, 100), self._events(operator, b, 200)]
+        stood = self._ends(operator, ends).with_columns(pl.lit(at_us, pl.Int64).alias(TS))
+        frames = [stood, self._events(operator, a, 100), self._events(operator, b, 200)]
         found = [one.rows for one in operator.run(frames, context)]
         if later:
             slice_ = [frames[0].clear(), self._events(operator, later, 300), frames[2].clear()]
@@ -147,3 +149,16 @@ def test_what_the_connector_repeats_waits_for_nothing_and_leaves_nothing() -> No
     )
     assert state.trace("seen").scan().is_empty()
     assert state.trace("line").scan().is_empty()
+
+
+def test_ends_are_known_for_seven_days_of_their_time_and_then_forgotten() -> None:
+    """An event that the connector repeats within them waits for nothing."""
+    day, gate = 86_400_000_000, Gate()
+    for number in range(40):
+        assert gate.run([(str(number), {"a": 1})], a=[(str(number), 1)], at_us=number * day) == [str(number)]
+    assert gate.run(a=[("33", 1)]) == ["33"]
+    operator = TransactionGate(None, ("a", "b"))
+    state = ShardState(
+        gate.store, NoCache(), [replace(s, number=n) for n, s in enumerate(operator.traces)], ""
+    )
+    assert state.trace("ended").scan().height < 16

@@ -48,6 +48,17 @@ def test_a_message_says_where_a_relative_path_is(tmp_path: Path, monkeypatch: py
         assert Place.of(complete).in_full == complete
 
 
+def test_one_topic_is_one_target_unless_its_brokers_are_named_differently() -> None:
+    """Two outputs would be one writer to a reader that leaves repeats out."""
+    (one, two, other) = (
+        Output(name, ts.to_kafka("t", bootstrap_servers=servers))
+        for name, servers in (("a", "h:9092"), ("b", "h:9092"), ("c", "h:9092,i:9092"))
+    )
+    with pytest.raises(ArgumentError, match="Two outputs have the target"):
+        check_outputs([one, two])
+    check_outputs([one, other])
+
+
 def test_two_places_are_two_targets() -> None:
     check_outputs([Output("a", ts.to_delta("out/x")), Output("b", ts.to_delta("out/y"))])
     check_outputs([Output("a", ts.to_memory("x")), Output("b", ts.to_memory("y"))])

@@ -208,6 +208,16 @@ def test_rows_of_one_position_are_steps_of_their_own() -> None:
         assert numbers["_step"].to_list() == [1, 2, 3]
 
 
+def test_rows_of_one_position_and_order_are_one_step_only_if_several_tasks_read_them() -> None:
+    """As behind a shuffle: a task numbers the rows that it reads together."""
+    row = {"__ts": 1, "__time": 7, "__position": 5}
+    together = packed(row, row, ordered=True)[PORT.number].select("_t", "_p", "_o", "_h0")
+    apart = [packed(row, ordered=True)[PORT.number].select(together.columns) for _ in range(2)]
+    for frame, steps in ((together, [1, 2]), (pl.concat(apart), [1, 1])):
+        _, (numbers,) = number_messages([frame], ["_h0"])
+        assert numbers["_step"].to_list() == steps
+
+
 def test_elements_of_a_record_that_its_writer_numbered_are_no_repeats_of_each_other() -> None:
     """But the elements of the record that is written again are repeats of the first ones."""
     messages = {"_kh": 1, "_k0": "a", "_w": "w", "_wh": 1, "_rk": b"k", "_fh": 1, "_mb": 0, "_no": 4}

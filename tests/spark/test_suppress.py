@@ -11,9 +11,11 @@ from pyspark.sql import functions as F
 
 import tablestream as ts
 from tablestream.errors import ArgumentError
+from tablestream.spark import runner
 from tests.spark.change_logs import START, ChangeLog, run
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from pyspark.sql import SparkSession
@@ -70,7 +72,9 @@ def test_bad_limits_are_refused_when_the_plan_is_built(spark: SparkSession, tmp_
         rows.suppress("1 hour", on_full="wait")  # type: ignore[arg-type]
 
 
-def test_the_wall_clock_releases_what_an_idle_input_left(spark: SparkSession, tmp_path: Path) -> None:
+def test_the_wall_clock_releases_what_an_idle_input_left(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     log = ChangeLog(tmp_path / "log", "key string, value int, at bigint")
     # After the last record nothing but the clock wakes its shard.
     log.add(*([row("a", 1, 0), row("b", 1, 2), row("a", 2, 3)] for _ in range(8)), [row("c", 3, 4)])
@@ -78,7 +82,16 @@ def test_the_wall_clock_releases_what_an_idle_input_left(spark: SparkSession, tm
     held = table(log, spark).suppress("1 hour", wall_clock="2 seconds").group_by("value").count()
     with pytest.raises(ArgumentError, match="availableNow"):
         ts.start(held.to(sink), checkpoint=tmp_path / "checkpoint", trigger={"availableNow": True})
+    triggers = []
+    triggered = runner._triggered
+
+    def told(writer: Any, trigger: Mapping[str, Any]) -> Any:
+        triggers.append(trigger)
+        return triggered(writer, trigger)
+
+    monkeypatch.setattr(runner, "_triggered", told)
     query = ts.start(held.to(sink), checkpoint=tmp_path / "checkpoint", shards=2)
+    assert triggers == [{"processingTime": "1 second"}]
     try:
         deadline = time.monotonic() + 600
         while all(one.value != 3 for one in sink.rows()) and time.monotonic() < deadline:
