@@ -227,7 +227,7 @@ def test_a_table_follows_moves_if_a_value_can_be_missing(spark: SparkSession, tm
     write(tmp_path / "log", [[]])
     shop = ts.from_debezium(read(spark, tmp_path / "log"), "db")
 
-    def follows(columns: str, **given: bool) -> bool:
+    def follows(columns: str, **given: Any) -> bool:
         node: Any = shop.table("s.t", "id", columns, **given)._node
         return bool(node.follows_moves)
 

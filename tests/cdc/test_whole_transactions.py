@@ -151,8 +151,8 @@ def test_a_transaction_is_one_change(
     database = Database({"s.t": table}, shards=shards)
     states: list[dict[Any, Any]] = [{}]
     for at in range(0, 6, size):
-        for _ in database.run([*FIRST, *records][at : at + size]):
-            states.append({key[0]: row[0] for key, row in table.rows.items()})
+        run = database.run([*FIRST, *records][at : at + size])
+        states.extend({key[0]: row[0] for key, row in table.rows.items()} for _ in run)
         database.restart()
     assert [one for one, _ in groupby(states)] in ([{}, {1: 1}, wanted], [{}, wanted])
     assert {key[0]: row[0] for key, row in table.rows.items()} == wanted

@@ -85,11 +85,11 @@ def test_the_wall_clock_releases_what_an_idle_input_left(
     triggers = []
     triggered = runner._triggered
 
-    def told(writer: Any, trigger: Mapping[str, Any]) -> Any:
+    def noted(writer: Any, trigger: Mapping[str, Any]) -> Any:
         triggers.append(trigger)
         return triggered(writer, trigger)
 
-    monkeypatch.setattr(runner, "_triggered", told)
+    monkeypatch.setattr(runner, "_triggered", noted)
     query = ts.start(held.to(sink), checkpoint=tmp_path / "checkpoint", shards=2)
     assert triggers == [{"processingTime": "1 second"}]
     try:
