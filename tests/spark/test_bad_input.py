@@ -6,11 +6,14 @@ import json
 import re
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as F
 
 import tablestream as ts
+from tablestream.errors import QueryFailedError
 from tests.spark.change_logs import ALL, START, ChangeLog, run
 
 if TYPE_CHECKING:
@@ -127,6 +130,35 @@ def test_a_malformed_row_ends_the_query(spark: SparkSession, log: ChangeLog, tmp
     assert re.search(r"\(file:/[^ \\]*, row 4\)", text)
     assert "mode='keep'" in text
     assert ts.to_memory("bad fail").rows() == []
+
+
+def test_an_empty_parquet_file_that_comes_later_ends_the_query_and_is_read_when_it_is_complete(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Spark alone does not open it, and never looks at it again."""
+    directory, sink = tmp_path / "log", ts.to_memory("parquet")
+    directory.mkdir()
+    table = ts.table(ts.from_files(spark, directory, "parquet", "id int, n int"), key="id", name="parts")
+
+    def write(name: str, n: int) -> None:
+        pq.write_table(
+            pa.table({"id": pa.array([n], pa.int32()), "n": pa.array([n], pa.int32())}), tmp_path / name
+        )
+        (tmp_path / name).rename(directory / name)
+
+    def work() -> list[int]:
+        run(table.to(sink), checkpoint=tmp_path / "checkpoint")
+        return [row.n for row in sink.rows()]
+
+    write("1.parquet", 1)
+    assert work() == [1]
+    (directory / "2.parquet").touch()
+    message = r"TABLESTREAM_MALFORMED_RECORD\] The file \S*/log/2.parquet is empty, .* Move the complete file"
+    for _ in range(2):
+        with pytest.raises(QueryFailedError, match=message):
+            work()
+    write("2.parquet", 2)
+    assert work() == [1, 2]
 
 
 def test_a_frame_of_another_reader_tells_malformed_rows_by_sparks_column(

@@ -14,6 +14,7 @@ import json
 from collections.abc import Mapping
 from functools import reduce
 from operator import or_
+from typing import Any
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -108,11 +109,13 @@ def typed_rows(
     return _selected(frame, values, columns)
 
 
-def own_rows(frame: DataFrame) -> DataFrame:
-    """Let no directory's name stand for a column that the rows of a Parquet file lack."""
+def own_rows(frame: DataFrame, note: Mapping[str, Any]) -> DataFrame:
+    """Let no directory's name stand for a column that the rows of a Parquet file lack. `note`: of each column."""
     raw = {one.name: F.col(quoted(one.name)) for one in frame.schema}
     values = {one.name: _of_file(one, raw[one.name], raw[one.name]) for one in frame.schema}
-    return _selected(frame, values, frame.schema)
+    return frame.select(
+        *(values[one.name].alias(one.name, metadata={**one.metadata, **note}) for one in frame.schema)
+    )
 
 
 def _selected(frame: DataFrame, values: Mapping[str, Column], columns: T.StructType) -> DataFrame:

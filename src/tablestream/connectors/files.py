@@ -62,6 +62,8 @@ _METADATA = "tablestream"
 ON_MALFORMED = "on_malformed"
 #: The note of CSV that is read without a header.
 HEADLESS = "headless"
+#: The note of the columns of Parquet files: the directory.
+OF_PARQUET = "parquet"
 #: The note of columns with times whose numbers have no unit.
 UNITLESS = "unitless"
 OWNER = "_tablestream_owner"
@@ -236,7 +238,9 @@ def from_files(
     columns = _struct(schema)
     if format == "parquet":
         _check_parquet(spark, path, times)
-        return own_rows(_load(spark, path, format, columns, settings))
+        is_lenient = str(settings.get("ignorecorruptfiles", "false")).lower() == "true"
+        note = {} if is_lenient else note_of(OF_PARQUET, note=path)
+        return own_rows(_load(spark, path, format, columns, settings), note)
     given = {name.lower(): value for name, value in (options or {}).items()}
     columns = _with_corrupt_record(columns)
     values = StructType([one for one in columns if one.name != CORRUPT_RECORD])

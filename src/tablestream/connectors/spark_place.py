@@ -16,7 +16,7 @@ from pyspark.errors import AnalysisException, IllegalArgumentException
 from tablestream.calling import user_line
 from tablestream.connectors.place import Place
 from tablestream.connectors.shipping import has_context, is_local
-from tablestream.errors import ArgumentError
+from tablestream.errors import ArgumentError, MalformedRecordError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -150,6 +150,23 @@ def check_no_empty(spark: SparkSession, path: str) -> None:
             f"The file {found} is empty, so it is no Parquet file. Spark would pass over it, even when it is complete.",
             hint="Delete it, or move the complete file in its place.",
             where=user_line(),
+        )
+
+
+def check_none_came_empty(spark: SparkSession, path: str) -> None:
+    """Do the same while a query runs: the micro-batch fails before Spark has passed over the file.
+
+    Raises
+    ------
+    MalformedRecordError
+        There is such a file.
+    """
+    found = _seen(spark, path, _empty_file)
+    if found:
+        raise MalformedRecordError(
+            f"The file {found} is empty, so it is no Parquet file.",
+            hint="Move the complete file in its place, and start the query again."
+            " If you delete it, its name counts as read.",
         )
 
 

@@ -24,7 +24,7 @@ from tablestream.connectors.marks import MarkedSink, Moment
 from tablestream.connectors.shipping import has_context
 from tablestream.connectors.sink import RecordSink, Sink, TypedSink, checked_path
 from tablestream.connectors.small_texts import documents
-from tablestream.connectors.spark_place import check_writable
+from tablestream.connectors.spark_place import check_none_came_empty, check_writable
 from tablestream.connectors.workers import prepare_workers
 from tablestream.data_text import data_left_out
 from tablestream.errors import ArgumentError, MixedPlanError, TablestreamError, TargetError
@@ -48,6 +48,7 @@ from tablestream.spark.plan import diagram_of, drop_rules, lowered, numbered, pl
 from tablestream.spark.quiet import quieten
 from tablestream.spark.reports import listen, warn_of_drops
 from tablestream.spark.session import configured
+from tablestream.spark.sources import SourceFrame
 from tablestream.spark.stored_output import stored_output
 from tablestream.spark.stored_plan import check_plan, store_plan
 from tablestream.topology.graph import history_of
@@ -541,11 +542,14 @@ def _micro_batch_writer(
     endings = plan.endings
     watch = ShardWatch.of(plan, checkpoint) if plan.rounds else None
     hear = voice.of_run()
+    directories = _parquet_directories(plan)
 
     def write(micro_batch: DataFrame, number: int) -> None:
         quieten()
         voice.rules.begin()
         spark = micro_batch.sparkSession
+        for one in directories:
+            check_none_came_empty(spark, one)
         query_id = known[-1].query_id if known else _query_id(spark, checkpoint)
         assert query_id is not None  # noqa: S101 - Spark wrote it before it called this
         if not is_marked:
@@ -566,6 +570,14 @@ def _micro_batch_writer(
         )
 
     return write
+
+
+def _parquet_directories(plan: PhysicalPlan) -> list[str]:
+    """Where the Parquet files are that a plan reads."""
+    frames = [source.frame for source in plan.sources]
+    return sorted(
+        {one.directory for one in frames if isinstance(one, SourceFrame) and one.directory is not None}
+    )
 
 
 def _query_id(spark: SparkSession, checkpoint: str) -> str | None:

@@ -41,7 +41,7 @@ from pyspark.sql import types as T
 from tablestream.arguments import as_columns
 from tablestream.calling import warn
 from tablestream.connectors import sink
-from tablestream.connectors.files import all_noted, json_options
+from tablestream.connectors.files import OF_PARQUET, all_noted, json_options
 from tablestream.connectors.kafka import OF_VALUE
 from tablestream.errors import ArgumentError, ColumnCollisionError, PlanError, ReservedNameError
 from tablestream.operators.captured.capture import OF_ROWS
@@ -105,6 +105,8 @@ class SourceFrame:
         Makes the columns that depend on whether a record has a value.
     risks
         Those of the columns that may fail on a record.
+    directory
+        Where its Parquet files are; None for other rows.
     kept
         Whether a record has a value if the user's condition for deletes fails; None: each has.
     """
@@ -124,6 +126,7 @@ class SourceFrame:
     deciding: Callable[[Column | None], dict[str, Column]] = lambda _: {}
     risks: Mapping[str, Risk] = field(default_factory=dict)
     kept: Column | None = None
+    directory: str | None = None
 
     @property
     def lacks_times(self) -> str | None:
@@ -303,6 +306,7 @@ def describe(df: DataFrame, said: Description) -> Described:
                 said, frame, Reading(said.name, said.where, key, value, timestamp, deletes, sequence)
             ),
             own=own,
+            directory=next(iter(all_noted(df.schema, OF_PARQUET).values()), None),
             value_key=tuple(one.name for one in key if _is_of_value(df, one)),
         ),
         _fields(key),
