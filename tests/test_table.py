@@ -778,6 +778,10 @@ VOLATILE: dict[str, Callable[[], Column]] = {
     "'tomorrow'": lambda: F.expr("at < 'tomorrow nowhere'"),  # which the optimizer cannot read
     "'today'": lambda: F.datediff(F.lit("Today"), F.col("at")) > 1,
     "'yesterday'": lambda: F.expr("at < timestamp 'yesterday'"),
+    "a constant text": lambda: F.expr("cast(concat('to', 'day') as date) > at"),
+    "a constant text ": lambda: F.col("at") > F.reverse(F.lit("yadot")),  # a cast that Spark adds
+    "a constant text  ": lambda: F.year(F.to_timestamp(F.concat(F.char(F.lit(110)), F.lit("ow")))) == 2024,
+    "a constant text   ": lambda: F.expr("date_add(cast(X'746F6D6F72726F77' as string), seats) > at"),
     "a subquery": lambda: F.expr("id in (select id from range(5))"),
 }
 
@@ -841,6 +845,19 @@ def test_what_only_looks_like_a_clock_passes(log: DataFrame) -> None:
         F.expr("aes_encrypt(`now()`, '0000111122223333', 'GCM', 'DEFAULT', substr(`now()`, 12)) > 'a'"),
     ):
         table.filter(condition)
+
+    for constant in (
+        F.expr("cast(concat('2024', '-01-01') as date) > now"),
+        F.expr("nullif(to_date(concat('2024-', '01-01')), cast(now as date)) > date'2024-01-02'"),
+        F.expr(
+            "cast(cast(now as date) as timestamp) >= timestamp'2024-01-02 12:00:00' and upper('a') > `today`"
+        ),
+        F.expr("cast(`today` as timestamp) > now and concat('to', `today`) > 'a'"),
+    ):
+        table.filter(constant)
+    assert log.sparkSession.conf.get("spark.sql.optimizer.excludedRules", None) is None
+    beside_a_column = F.expr("`today` > cast('today' as date)")
+    refused(lambda: table.filter(beside_a_column), NondeterministicError, "a constant text", operator="named")
 
     def now(number: int) -> int:
         return number

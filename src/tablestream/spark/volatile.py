@@ -6,14 +6,20 @@ evaluates a row again in later micro-batches, so such an expression is not a fun
 Spark offers no public view of an expression's tree, only texts, in which a string or a column may look like a call.
 So two texts are compared. The analysed one gives suspects. Spark's optimizer then replaces every real one by its
 present value, or by what computes it. Whatever remains only looked like one.
+
+A text such as ``'today'`` can also be the value of an expression, as in ``cast(concat('to', 'day') as date)``. Spark
+replaces such casts, too, but no word shows them. Where its optimizer evaluates nothing else, a time that only the
+optimized expression has gives them away.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 
 from pyspark.errors import AnalysisException
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 #: The functions for which a streaming query has the time of the micro-batch, which a replay repeats.
@@ -32,8 +38,22 @@ _SPECIAL = re.compile(r"(?<!lambda )\b(?:now|today|tomorrow|yesterday)\b(?!\()")
 #: The same in a literal: the SQL parser replaces it, so a plan that is built again has another time.
 _LITERAL = re.compile(r"\b(?:date|timestamp(?:_ntz|_ltz)?)\s*['\"]\s*(now|today|tomorrow|yesterday)\b")
 _PARSED_LITERAL = re.compile(r"\b(?:date|timestamp(?:_ntz|_ltz)?) '")
+#: A call whose arguments have no call; its name and its arguments.
+_INNERMOST = re.compile(r"(\w+)\(([^()]+)\)")
+_CAST_TO = re.compile(r" as [\w<>:, ]+$")
+_WORD = re.compile(r"[^\W\d]\w*")
+#: How Spark shows a date, or a timestamp, in a plan.
+_TIME = re.compile(r"\b\d{4}-\d\d-\d\d(?: \d\d:\d\d:\d\d(?:\.\d+)?)?\b")
+_COMPUTED = "a constant text, such as 'today', that Spark casts to a time"
 #: Spark's name of the node that keeps its optimizer from evaluating the expression over no rows.
 _BARRIER = "CollectMetrics"
+_ANALYSED, _OPTIMISED = "== Analyzed Logical Plan ==", "== Optimized Logical Plan =="
+_EXCLUDED = "spark.sql.optimizer.excludedRules"
+#: The rules with which Spark's optimizer makes times of other constants.
+_EVALUATING = tuple(
+    f"org.apache.spark.sql.catalyst.optimizer.{rule}"
+    for rule in ("ConstantFolding", "UnwrapCastInBinaryComparison")
+)
 
 
 def volatile_parts(frame: DataFrame, column: Column, text: str) -> set[str]:
@@ -60,7 +80,12 @@ def volatile_parts(frame: DataFrame, column: Column, text: str) -> set[str]:
     found = {f"'{word}'" for word in literals}
     suspects = _suspects(text)
     if suspects:
-        found |= suspects - _suspects(_optimised(frame, column).lower())
+        found |= suspects - _suspects(_explained(frame, column)[1].lower())
+    if not found and (suspects or _may_compute_text(text, frame.columns)):
+        with _not_evaluating(frame.sparkSession):
+            before, after = _explained(frame, column)
+        if set(_TIME.findall(after)).difference(_TIME.findall(before)):
+            found.add(_COMPUTED)
     return {"a subquery" if one in _SUBQUERIES else one for one in found}
 
 
@@ -71,10 +96,21 @@ def _suspects(text: str) -> set[str]:
     return found
 
 
-def _optimised(frame: DataFrame, column: Column) -> str:
-    """The expression as Spark's optimizer leaves it; nothing runs.
+def _may_compute_text(text: str, columns: Collection[str]) -> bool:
+    """Whether a call in an analysed text, in small letters, may have arguments that are no columns."""
+    calls = _INNERMOST.findall(text)
+    names = {name.lower() for name in columns} if calls else set()
+    for name, arguments in calls:
+        words = _WORD.findall(_CAST_TO.sub("", arguments) if name == "cast" else arguments)
+        if not words or not names.issuperset(words):
+            return True
+    return False
 
-    Empty if Spark cannot say: then every suspect counts.
+
+def _explained(frame: DataFrame, column: Column) -> tuple[str, str]:
+    """The expression as Spark analyses it, and as its optimizer leaves it; nothing runs.
+
+    Both are empty if Spark cannot say: then every suspect counts.
     """
     spark = frame.sparkSession
     # A streaming frame cannot be explained in SQL. Without its rows, it also lacks the hidden column `_metadata`.
@@ -83,6 +119,21 @@ def _optimised(frame: DataFrame, column: Column) -> str:
         one = rows.observe("rows", F.count(F.lit(1))).select(column.alias("x"))
         lines = spark.sql("EXPLAIN EXTENDED SELECT * FROM {one}", one=one).collect()
     except AnalysisException:
-        return ""
+        return "", ""
     explained = "\n".join(row[0] for row in lines)  # one row, or one a line where the optimizer fails
-    return explained.partition("== Optimized Logical Plan ==")[2].partition(_BARRIER)[0]
+    analysed, _, optimised = explained.partition(_ANALYSED)[2].partition(_OPTIMISED)
+    return analysed.partition(_BARRIER)[0], optimised.partition(_BARRIER)[0]
+
+
+@contextmanager
+def _not_evaluating(spark: SparkSession) -> Iterator[None]:
+    """Let Spark's optimizer leave constants as they are written.
+
+    A query that another thread starts meanwhile would have the same results.
+    """
+    before = spark.conf.get(_EXCLUDED, None)
+    spark.conf.set(_EXCLUDED, ",".join([*([before] if before else []), *_EVALUATING]))
+    try:
+        yield
+    finally:
+        spark.conf.unset(_EXCLUDED) if before is None else spark.conf.set(_EXCLUDED, before)
