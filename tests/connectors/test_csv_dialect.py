@@ -28,8 +28,9 @@ COLUMNS = "id INT, a STRING, b STRING"
 AWKWARD = [
     'a "b" c', '"', '""', "\\", "a\\", '\\"', "a\nb", "a\r\nb", "a\rb", "\n", "\r\n", " a ", "\t", "#x", "null",
     "a,b", ",", '"a', 'a"', "é", "\u2028", "\x85", "\x0b", "\x1c", "'x'", "=1", "1", "-", "\\N", "NaN", "\ufeffx",
+    "\x00", '\x00"', '"\x00,', '\x00""\x00', "\x00\n",
 ]  # fmt: skip
-texts = st.text(st.characters(exclude_characters="\x00", exclude_categories=["Cs"]), max_size=6)
+texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=6)
 anything = st.none() | st.sampled_from(AWKWARD) | texts | st.text(' ,"\\\r\na', max_size=5)
 
 
@@ -161,6 +162,19 @@ def test_options_of_the_user_win(read: Read, tmp_path: Path) -> None:
     assert [str(row.a) for row in rows] == ["2024-01-02", "None", "2024-01-03"]
     assert [str(row[CORRUPT_RECORD])[:12] for row in rows] == ["None", "2;2024-01-02", "3;2024-01-03"]
     assert str(rows[0].b) == "1.50"
+
+
+def test_another_quote_is_doubled_as_well(read: Read, tmp_path: Path) -> None:
+    directory = tmp_path / "log"
+    directory.mkdir()
+    cells = [(0, "it's", '"'), (1, "'", "a\"'\n"), (2, '"x"', "''"), (3, "\x00'", "z")]
+    by_csv(quotechar="'", lineterminator="\n")(directory / "1.csv", cells)
+    rows = read(directory, options={"quote": "'"})
+    assert [tuple(row) for row in rows] == [(*cell, None) for cell in cells]
+    (directory / "1.csv").write_text("0,'it''s'\n")
+    (row,) = read(directory, "id INT, a INT", options={"quote": "'"}, mode="drop")
+    assert row[CORRUPT_RECORD] == "0,'it''s'"
+    assert csv_defaults({"quote": ""})["escape"] == '"'
 
 
 @pytest.mark.parametrize("given", [{"header": "true"}, {"linesep": "\r\n"}, {"multiline": False}])

@@ -30,13 +30,14 @@ Option = str | int | float | bool
 #: No text of a file: Spark reads what it finds for null, and takes an empty text between quotes for it if it is empty.
 _NO_TEXT = "\x00tablestream-null\x00"
 _CSV: dict[str, Option] = {
-    "escape": '"',
     "multiLine": True,
     "nullValue": _NO_TEXT,
     "enforceSchema": False,
     # A row's number of fields is only compared with the schema's when all of them are parsed.
     "columnPruning": False,
 }
+#: Spark takes U+0000 for a sign before quotes, and leaves it out of texts, unless it is told another. No text has this one.
+_NO_SIGN = "\uffff"
 #: With these options the user says how values of some types are written, and Spark's parser reads them.
 _TIMES = (T.TimestampType, T.TimestampNTZType, T.DateType)
 _REAL = (T.FloatType, T.DoubleType)
@@ -58,7 +59,14 @@ _DIALECT = ("sep", "delimiter", "quote", "escape")
 def csv_defaults(given: Mapping[str, Option]) -> dict[str, Option]:
     """Return Spark's options for the dialect; `given` are the user's, which win, by their names in lower case."""
     line_end: dict[str, Option] = {} if has_header(given) or not _is_whole(given) else {"lineSep": "\n"}
-    return _CSV | line_end
+    return _CSV | _escape(given) | line_end
+
+
+def _escape(given: Mapping[str, Option]) -> dict[str, Option]:
+    """What stands before a quote inside quotes: a quote, unless the user says otherwise."""
+    if "escape" in given:
+        return {}
+    return {"escape": given.get("quote") or '"', "charToEscapeQuoteEscaping": _NO_SIGN}
 
 
 def has_header(given: Mapping[str, Option]) -> bool:
@@ -180,5 +188,6 @@ def _json_text(value: Column, kind: T.DataType) -> Column:
 
 def _as_csv(raw: Mapping[str, Column], given: Mapping[str, Option]) -> Column:
     spaces = {"ignoreLeadingWhiteSpace": "false", "ignoreTrailingWhiteSpace": "false"}
-    own = {name: str(given[name]) for name in _DIALECT if name in given}
-    return F.to_csv(F.struct(*(one.alias(name) for name, one in raw.items())), {"escape": '"'} | spaces | own)
+    own = {name: given[name] for name in _DIALECT if name in given}
+    options = {name: str(one) for name, one in (_escape(given) | own).items()}
+    return F.to_csv(F.struct(*(one.alias(name) for name, one in raw.items())), options | spaces)
