@@ -69,6 +69,37 @@ def test_what_cannot_be_put_together(spark: SparkSession, users: ts.Table) -> No
     refused(lambda: users.union(keyed), ArgumentError, "different columns", operator="users_keyed_union")
 
 
+def test_a_late_version_of_a_versioned_table_changes_no_row_under_another_key(spark: SparkSession) -> None:
+    schema = "id int, mail string, gone boolean, at timestamp"
+    users = ts.table(
+        frame(spark, schema),
+        "id",
+        timestamp="at",
+        apply_as_deletes="gone",
+        columns="mail",
+        name="users",
+        history="1 day",
+    )
+    few = users.filter("mail <> 'hidden'")
+    driver = Driver(
+        users.union(few, names=["all", "few"], name="both"),
+        users.select_key("mail", name="mails"),
+        users.flat_map(F.split("mail", ""), name="letters"),
+    )
+    for piped in (
+        [(1, "new", False, 10), (2, "b", False, 10), (3, None, True, 10)],
+        [(1, "old", False, 9), (2, None, True, 8), (3, "c", False, 9)],
+        [(2, "hidden", False, 12), (2, "z", False, 11)],
+    ):
+        driver.pipe("users", [(*row, f"2024-01-02 {hour:02}:00") for *row, hour in piped])
+        driver.run()
+        driver = driver.restarted()
+    both = [(row["branch"], row["id"], row["mail"]) for row in driver.table("both")]
+    assert both == [("all", 1, "new"), ("all", 2, "hidden"), ("few", 1, "new")]
+    assert [row["mail"] for row in driver.table("mails")] == ["hidden", "new"]
+    assert {row["id"]: row["position"] for row in driver.table("letters")} == {1: 2, 2: 5}
+
+
 def test_a_new_key_shows_the_last_row_written_or_the_first_in_an_order(users: ts.Table) -> None:
     most = users.select_key("mail", order_by="n", name="most")
     driver = Driver(

@@ -15,19 +15,16 @@ from tablestream.grouped import NewKeys
 from tablestream.kinds import listed
 from tablestream.relation import Relation
 from tablestream.spark.columns import quoted
-from tablestream.topology.nodes import Field
+from tablestream.topology.graph import history_of
+from tablestream.topology.nodes import Field, Node
+from tablestream.topology.streams import ToStream
 
 if TYPE_CHECKING:
-    from tablestream.streams import Stream
     from tablestream.tables import Table
 
 
 class Rekeyed(Relation):
     """A table whose rows can get other keys."""
-
-    def to_stream(self, name: str | None = None) -> Stream:
-        """Turn the changes into records."""
-        raise NotImplementedError
 
     def select_key(
         self,
@@ -159,7 +156,8 @@ class Rekeyed(Relation):
         Returns
         -------
         Table
-            Keyed by `branch` and the key. Call `select_key` on it for a table without the branch.
+            Of their rows as they are now: if a table is versioned, its late versions do not show. Keyed by `branch` and
+            the key. Call `select_key` on it for a table without the branch.
 
         Raises
         ------
@@ -181,20 +179,19 @@ class Rekeyed(Relation):
         europe | 1  | Ada  | upsert       | 1970-01-01 00:00:00
         asia   | 1  | Mei  | upsert       | 1970-01-01 00:00:00
         """
+        from tablestream.streams import Stream
         from tablestream.tables import Table
 
         where = user_line()
-        for one in others:
-            self._node_of(one, Table, where)
+        nodes = [self._node, *(self._node_of(one, Table, where) for one in others)]
         shown = checked_name(name) or "_".join([self.name, *(one.name for one in others), "union"])
-        tables = (self, *others)
-        said = [one.name for one in tables] if names is None else listed(names)
+        said = [one.name for one in (self, *others)] if names is None else listed(names)
         self._check_branches(others, said, shown, where)
         merged, *rest = (
-            table.to_stream().select_key(
+            Stream(_records(node, where), self._spark).select_key(
                 F.lit(text).alias(branch), *(quoted(key).alias(key) for key in self.key_columns)
             )
-            for table, text in zip(tables, said, strict=True)
+            for node, text in zip(nodes, said, strict=True)
         )
         for number, further in enumerate(rest, 1):
             merged = merged.merge(further, name=f"{shown}/{number}")
@@ -222,6 +219,18 @@ class Rekeyed(Relation):
                 f"The branches {names!r} do not tell {len(others) + 1} tables apart.",
                 "Give names= with a different text for each table.",
             )
+
+
+def _records(table: Node, where: str) -> ToStream:
+    """The changes of a table as records; of a versioned table those of its latest rows."""
+    return ToStream(
+        name=f"{table.name}_stream",
+        where=where,
+        key=table.key,
+        value=table.value,
+        parent=table,
+        latest_only=history_of(table) is not None,
+    )
 
 
 def _typed(table: Relation) -> dict[str, T.DataType]:

@@ -36,7 +36,7 @@ _CSV: dict[str, Option] = {
     # A row's number of fields is only compared with the schema's when all of them are parsed.
     "columnPruning": False,
 }
-#: Spark takes U+0000 for a sign before quotes, and leaves it out of texts, unless it is told another. No text has this one.
+#: Spark takes U+0000 for a sign before quotes, and leaves it out of texts, unless it is told another. No text has this.
 _NO_SIGN = "\uffff"
 #: With these options the user says how values of some types are written, and Spark's parser reads them.
 _TIMES = (T.TimestampType, T.TimestampNTZType, T.DateType)

@@ -19,6 +19,7 @@ from tablestream.runtime.rejections import Shown
 from tablestream.state.changes import NOTHING, foreign_columns, key_columns
 from tablestream.topology.graph import base_of, history_of, is_filtered, view_path, ways
 from tablestream.topology.nodes import Fields, ForeignKeyJoin, Measure, Node
+from tablestream.topology.streams import ToStream
 
 Types = Callable[[Fields], pl.Schema]
 
@@ -216,6 +217,7 @@ class Lowering:
         """
         self.wants.append(want)
         dropped = history_of(view) is not None and (latest_only or side is not None)
+        dropped |= any(isinstance(step, ToStream) and step.latest_only for step in view_path(view))
         counted = None
         if dropped and side is not None and side not in self.counting.values():
             self.counting[want] = side
@@ -236,6 +238,7 @@ class Lowering:
         inputs: Inputs | None = None,
         *,
         is_silent: bool = False,
+        latest_only: bool = False,
     ) -> None:
         """Record that a port reads a stream, on every path that its records take. A table has only one path.
 
@@ -248,7 +251,7 @@ class Lowering:
                 further = replace(want, order=order, into=want)
             else:
                 want.order, further = order, want
-            self.read(way, further, key, pointer, inputs, is_silent=is_silent)
+            self.read(way, further, key, pointer, inputs, is_silent=is_silent, latest_only=latest_only)
 
     def produce_stream(self, view: Node) -> int:
         """Place the operators of a stream or a table; return the last round in which some of its records appear."""

@@ -272,7 +272,8 @@ def _reading(
     """
     number, name = 1 + lowering.produce_stream(node.parent), lowering.names[node]
     want = Want(((node.serial,), 0), number, route, f"{name}[{read}]")
-    lowering.read_stream(node.parent, want, node.key)
+    latest_only = isinstance(node, ToStream) and node.latest_only
+    lowering.read_stream(node.parent, want, node.key, latest_only=latest_only)
     lowering.drafts.append(Draft(node, name, number, operator, [want], remembers=remembers))
     return Made(number, result or Result.computed(node))
 

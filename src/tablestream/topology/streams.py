@@ -127,7 +127,15 @@ class Merge(Node):
 
 @dataclass(frozen=True, eq=False)
 class ToStream(OneParent):
-    """The changes of a table as records: a tombstone is a record without a value."""
+    """The changes of a table as records: a tombstone is a record without a value.
+
+    `latest_only`: of a versioned table, without the changes that are not the latest of their row.
+    """
+
+    latest_only: bool = False
 
     is_stream = True
-    meaning = "to_stream"
+
+    @property
+    def meaning(self) -> str:
+        return "to_stream" + (", the latest rows only" if self.latest_only else "")
