@@ -38,6 +38,12 @@ def test_the_package_claims_the_pythons_with_which_every_pyspark_has_passed_and_
     assert PROJECT["requires-python"] == f">={PYTHONS[0]}"
 
 
+def test_the_page_says_which_pysparks_the_package_takes() -> None:
+    (said,) = re.findall(r"^\| PySpark \| (\d+\.\d+) and newer, below (\d+)\.", PAGE, re.MULTILINE)
+    (taken,) = [one for one in PROJECT["dependencies"] if one.startswith("pyspark>")]
+    assert taken == "pyspark>={},<{}".format(*said)
+
+
 def test_there_is_one_result_for_an_environment() -> None:
     assert len({one.environment for one in RESULTS}) == len(RESULTS)
     assert {minor(one.python) for one in RESULTS} <= set(map(minor, PYTHONS))

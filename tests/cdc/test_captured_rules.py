@@ -165,6 +165,14 @@ class TestAllKeys:
         with pytest.raises(CaptureError):
             run(database, table)
 
+    def test_a_truncate_that_is_dropped_leaves_the_rows(self) -> None:
+        database, table = Database(2), captured(truncates="drop")
+        database.insert(1, ADA)
+        database.truncate()
+        database.insert(2, BOB)
+        run(database, table)
+        assert rows(table) == {1: ADA, 2: BOB}
+
     def test_the_end_of_a_snapshot_deletes_rows_that_it_did_not_name_and_that_are_older(self) -> None:
         database, table = Database(), captured(2)
         for key in range(4):
@@ -244,6 +252,20 @@ class TestMovedRows:
         database.move(1, 2, NOTE)
         assert run(database, table) == []
         assert table.dropped["unknown-value"] == 1
+
+    def test_a_moved_row_whose_old_record_never_comes_waits_or_is_rejected(self) -> None:
+        """With the later changes of its key; without `follow_moves` nothing waits."""
+        for follows_moves, wanted in ((True, {}), (False, {2: BOB})):
+            database, table = Database(2), captured(follows_moves=follows_moves)
+            database.insert(1, ADA)
+            run(database, table)
+            database.move(1, 2, ALL)
+            database.update(2, n=BOB[0], note=BOB[1], bio=BOB[2])
+            for record, _ in database.topic[2:]:
+                table.run([record])
+                table.restart()
+            assert rows(table) == {1: ADA, **wanted}
+            assert table.dropped["unknown-value"] == (0 if follows_moves else 1)
 
     def test_other_changes_pass_through_in_any_shard(self) -> None:
         database, table = Database(), captured(3)

@@ -79,6 +79,12 @@ def test_rows_that_point_at_nothing() -> None:
     log = [Record(left, "a", "x|r", 1), Record(left, "b", "x", 2), Record(right, "r", "y", 3)]
     assert left_out(join, log) == [(f"{join.name}/subscribe", "null-foreign-key", as_json("b", "x"), 2)]
     assert left_out(foreign_key_join(left, right, "left"), log) == []
+    sides = materialized(left, 100), materialized(right, 100)
+    histories = foreign_key_join(*sides, complete_history=True)
+    assert left_out(histories, log) == [
+        (f"{histories.name}/subscribe", "null-foreign-key", as_json("b", "x"), 2)
+    ]
+    assert left_out(foreign_key_join(*sides, "left", complete_history=True), log) == []
 
 
 def test_records_of_streams() -> None:

@@ -84,6 +84,21 @@ def test_up_to_a_limit_the_text_goes_to_the_driver(database: Database) -> None:
     ]
 
 
+def test_a_task_of_more_than_128_kib_connects() -> None:
+    assert ts.to_postgres("t", "host=h").inline_bytes == 128 * 1024
+
+
+def test_columns_that_the_output_lacks_keep_their_values_and_have_their_defaults_in_new_rows(
+    database: Database,
+) -> None:
+    database.run("CREATE TABLE t (id bigint PRIMARY KEY, name text, extra text DEFAULT 'new')")
+    what = task(database)
+    merge(what, results([batch((1, "a"))], what))
+    database.run("UPDATE t SET extra = 'mine'")
+    merge(what, results([batch((1, "b"), (2, "c"))], what), 1)
+    assert database.rows("TABLE t") == [(1, "b", "mine"), (2, "c", "new")]
+
+
 def test_a_task_that_runs_twice_counts_once(database: Database) -> None:
     """At the same time: the driver merges what Spark reports, and drops the table of the other attempt."""
     what = task(database)

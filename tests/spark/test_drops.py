@@ -10,6 +10,9 @@ import pytest
 from pyspark.errors import StreamingQueryException
 
 import tablestream as ts
+from tablestream.runtime.drops import DropRules
+from tablestream.spark.outputs import Output
+from tablestream.spark.runner import _Voice
 from tests.spark.change_logs import ChangeLog, run
 
 if TYPE_CHECKING:
@@ -115,3 +118,20 @@ def test_a_query_that_is_started_by_hand_is_warned_of_by_a_listener(
     progress = query.lastProgress
     assert progress is not None
     assert progress.observedMetrics["tablestream"]["by_hand: null-key"] == 3
+
+
+def test_drops_are_heard_by_a_listener_if_a_single_sink_gets_rows_while_they_are_computed(
+    spark: SparkSession,
+) -> None:
+    """Unless a lost record ends the query: then the micro-batch is looked at first, as for any other outputs."""
+    topic = Output("topic", ts.to_kafka("t", bootstrap_servers="h:9092"))
+    files = Output("files", ts.to_files("out"))
+    connect: Any = object()  # its session has no context: the server hears what is told in foreachBatch
+    for on_drop, listens in (("warn", True), ("fail", False), ("ignore", False)):
+        rules = DropRules(on_drop)  # type: ignore[arg-type]
+        assert _Voice.of(rules, spark, [topic]).listens is listens
+        for others in ([files], [topic, files]):
+            voice = _Voice.of(rules, spark, others)
+            assert (voice.listens, voice.observed) == (False, False)
+            assert (voice.of_run() is None) == (on_drop == "ignore")
+            assert _Voice.of(rules, connect, others).observed is (on_drop != "ignore")
