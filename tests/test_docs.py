@@ -8,8 +8,12 @@ from pathlib import Path
 import pytest
 from pyspark import errors as pyspark_errors
 
-from tablestream import errors
-from tablestream.operators import reasons
+from tablestream import data_text, errors, options
+from tablestream.connectors import postgres
+from tablestream.connectors.debezium import foreign
+from tablestream.operators import deduplicate, reasons
+from tablestream.operators.reduce import members, parts
+from tablestream.spark import round_worker, session
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
@@ -80,6 +84,26 @@ def test_the_list_of_errors_has_the_classes_of_each_code() -> None:
     for code, name, closest in listed:
         assert getattr(errors, name).code == code
         assert issubclass(getattr(errors, name), getattr(pyspark_errors, closest)), name
+
+
+@pytest.mark.parametrize(
+    ("page", "said", "number"),
+    [
+        ("semantics", r"`shards=`, default (\d+), fixed", options.DEFAULT_SHARDS),
+        ("operations", r"fixed for a checkpoint: (\d+) by default", options.DEFAULT_SHARDS),
+        ("semantics", r"shard's copy is larger than (\d+) MB", round_worker._LARGE_COPY_BYTES >> 20),
+        ("semantics", r"a group with more than ([\d,]+) rows", members.SMALL_GROUP),
+        ("semantics", r"parts of about (\d+) MiB", parts.PART_BYTES >> 20),
+        ("semantics", r"task has more than (\d+) KiB", postgres.INLINE_BYTES >> 10),
+        ("semantics", r"every value of a record to (\d+) characters", data_text.LIMIT),
+        ("semantics", r"minBatchesToRetain` \((\d+) unless", session.RETAINED_MICRO_BATCHES),
+        ("databases", r"an exponent beyond ([\d,]+),", foreign.MAX_EXPONENT),
+        ("kafka", r"\(up to ([\d,]+) ranges\)", deduplicate.MOST_SPANS),
+    ],
+)
+def test_a_number_on_a_page_is_that_of_the_code(page: str, said: str, number: int) -> None:
+    text = " ".join(prose(ROOT / "docs" / f"{page}.md").split())
+    assert [one.replace(",", "") for one in re.findall(said, text)] == [str(number)]
 
 
 def test_every_reason_is_explained() -> None:

@@ -71,6 +71,18 @@ class TestEachKey:
             3 if transactions else 2
         )  # others may share the last one's position
 
+    @pytest.mark.parametrize("transactions", [True, False])
+    def test_a_tombstone_behind_a_repeated_delete_is_repeated_too(self, *, transactions: bool) -> None:
+        """It would delete a row that came back since."""
+        database, table = Database(transactions=transactions), captured()
+        database.insert(1, ADA)
+        database.delete(1)
+        database.insert(1, BOB)
+        run(database, table)
+        database.restart(3)
+        assert run(database, table) == []
+        assert rows(table) == {1: BOB}
+
     def test_a_delete_of_no_row_is_nothing(self) -> None:
         database = Database(rows={1: ADA})
         database.delete(1)

@@ -186,7 +186,10 @@ def test_connectors_without_an_order_have_no_position() -> None:
     ("source", "micros"),
     [
         ({"ts_ms": 5, "ts_us": 5001, "ts_ns": 5001002}, 5001),
+        ({"ts_ms": 6, "ts_us": 5001, "ts_ns": 7001002}, 5001),
+        ({"ts_us": 5001}, 5001),
         ({"ts_ms": 5, "ts_ns": 5001002}, 5001),
+        ({"ts_ns": 5001002}, 5001),
         ({"ts_ms": 5}, 5000),
         ({}, None),
     ],

@@ -77,6 +77,7 @@ def test_rows_that_point_at_nothing() -> None:
     left, right = source("L"), source("R")
     join = foreign_key_join(left, right)
     log = [Record(left, "a", "x|r", 1), Record(left, "b", "x", 2), Record(right, "r", "y", 3)]
+    log.append(Record(left, "b", None, 4))
     assert left_out(join, log) == [(f"{join.name}/subscribe", "null-foreign-key", as_json("b", "x"), 2)]
     assert left_out(foreign_key_join(left, right, "left"), log) == []
     sides = materialized(left, 100), materialized(right, 100)

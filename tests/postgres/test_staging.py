@@ -84,10 +84,6 @@ def test_up_to_a_limit_the_text_goes_to_the_driver(database: Database) -> None:
     ]
 
 
-def test_a_task_of_more_than_128_kib_connects() -> None:
-    assert ts.to_postgres("t", "host=h").inline_bytes == 128 * 1024
-
-
 def test_columns_that_the_output_lacks_keep_their_values_and_have_their_defaults_in_new_rows(
     database: Database,
 ) -> None:

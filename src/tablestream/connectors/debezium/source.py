@@ -168,8 +168,8 @@ def connector(source: Source) -> str | None:
 def micros(source: Source) -> int | None:
     """Return the time of the change in its database, in microseconds since 1970."""
     found = source.get("ts_us")
-    if found is None and (millis := source.get("ts_ms")) is not None:
-        nanos = source.get("ts_ns")
+    if found is None:
+        nanos, millis = source.get("ts_ns"), source.get("ts_ms")
         found = nanos // 1000 if type(nanos) is int else millis * 1000 if type(millis) is int else millis
     if found is None or (type(found) is int and -(1 << 63) <= found < 1 << 63):
         return found
