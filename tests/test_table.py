@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import Column, DataFrame, SparkSession
 
+    from tablestream.functions import AggregateFunction
+
 PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 COLUMNS = "id bigint, plane string, seats int, at timestamp, tags map<string, string>, word string collate UTF8_LCASE"
 
@@ -302,7 +304,28 @@ def test_what_has_no_order_cannot_order_records(
     )
 
 
-@pytest.mark.parametrize("aggregate", ["min", "max", "count_distinct", "collect_set"])
+@pytest.mark.parametrize(
+    ("aggregate", "takes"),
+    [
+        (ts.functions.median("word"), "It takes numbers."),
+        (ts.functions.stddev("array(seats)"), "It takes numbers."),
+        (ts.functions.bool_and("seats"), "It takes booleans."),
+        (ts.functions.string_agg("seats"), "It takes strings."),
+        (ts.functions.mode("array(seats)"), "It takes all types but arrays, maps and binary."),
+        (
+            ts.functions.max_by("seats", by="map(seats, seats)"),
+            "It takes all types but arrays, maps and binary.",
+        ),
+    ],
+)
+def test_an_aggregate_says_which_types_it_takes(
+    flights: ts.Table, aggregate: AggregateFunction, takes: str
+) -> None:
+    with pytest.raises(UnsupportedTypeError, match=takes):
+        flights.group_by("plane").agg(one=aggregate)
+
+
+@pytest.mark.parametrize("aggregate", ["min", "max", "count_distinct", "collect_set", "mode"])
 @pytest.mark.parametrize("given", ["word", "array(word)", "named_struct('w', word)"])
 def test_aggregates_that_compare_values_refuse_collations(
     flights: ts.Table, aggregate: str, given: str

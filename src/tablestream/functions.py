@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from pyspark.sql import Column
-from pyspark.sql import functions as F
 
 from tablestream.calling import user_line
 from tablestream.errors import ArgumentError
+from tablestream.kinds import flag
 
 
 @dataclass(frozen=True)
@@ -23,12 +22,16 @@ class AggregateFunction:
     column
         The aggregated column: a Column or a string. None: rows.
     parameter
-        For approximate aggregates, the precision or the percentage; otherwise None.
+        A percentage, a precision or a delimiter; None where there is none.
+    by, descending
+        The column that orders the rows, if there is one, and whether the greatest comes first.
     """
 
     name: str
     column: Column | str | None
-    parameter: float | None = None
+    parameter: float | str | None = None
+    by: Column | str | None = None
+    descending: bool = False
 
 
 def count(column: str | Column | None = None) -> AggregateFunction:
@@ -97,6 +100,128 @@ def count_distinct(column: str | Column) -> AggregateFunction:
     return AggregateFunction("count_distinct", _column(column))
 
 
+def stddev(column: str | Column) -> AggregateFunction:
+    """The standard deviation of a sample: ``double``, null for fewer than two values.
+
+    Computed exactly from the values that are there, also after rows were removed; NaN if one is NaN or infinite.
+    """
+    return stddev_samp(column)
+
+
+def stddev_samp(column: str | Column) -> AggregateFunction:
+    """See `stddev`."""
+    return AggregateFunction("stddev_samp", _column(column))
+
+
+def stddev_pop(column: str | Column) -> AggregateFunction:
+    """The standard deviation of a population: ``double``, null if there are no values."""
+    return AggregateFunction("stddev_pop", _column(column))
+
+
+def variance(column: str | Column) -> AggregateFunction:
+    """The variance of a sample: ``double``, null for fewer than two values. Exact as `stddev` is."""
+    return var_samp(column)
+
+
+def var_samp(column: str | Column) -> AggregateFunction:
+    """See `variance`."""
+    return AggregateFunction("var_samp", _column(column))
+
+
+def var_pop(column: str | Column) -> AggregateFunction:
+    """The variance of a population: ``double``, null if there are no values."""
+    return AggregateFunction("var_pop", _column(column))
+
+
+def bool_and(column: str | Column) -> AggregateFunction:
+    """Whether all values that are not null are true; null if there are none."""
+    return AggregateFunction("bool_and", _column(column))
+
+
+def bool_or(column: str | Column) -> AggregateFunction:
+    """Whether any value is true; null if all are null."""
+    return AggregateFunction("bool_or", _column(column))
+
+
+def min_by(column: str | Column, by: str | Column) -> AggregateFunction:
+    """The value of the row with the least `by` that is not null; of several such rows the first that arrived."""
+    return AggregateFunction("min_by", _column(column), by=_column(by))
+
+
+def max_by(column: str | Column, by: str | Column) -> AggregateFunction:
+    """The value of the row with the greatest `by` that is not null; of several such rows the last that arrived.
+
+    Examples
+    --------
+    >>> max_by("price", by="at").by
+    'at'
+    """
+    return AggregateFunction("max_by", _column(column), by=_column(by))
+
+
+def mode(column: str | Column) -> AggregateFunction:
+    """The value that most rows have, of several such values the least; null if there are no values."""
+    return AggregateFunction("mode", _column(column))
+
+
+def median(column: str | Column) -> AggregateFunction:
+    """The exact median: ``double``, null if there are no values. See `percentile`."""
+    return percentile(column, 0.5)
+
+
+def percentile(column: str | Column, percentage: float) -> AggregateFunction:
+    """An exact percentile, interpolated between two values as by Spark: ``double``, null if there are no values.
+
+    Parameters
+    ----------
+    column
+        A column of numbers. NaN is the greatest.
+    percentage
+        From 0 to 1; 0.5 is the median.
+
+    Raises
+    ------
+    ArgumentError
+        `percentage` is out of range.
+    """
+    return AggregateFunction("percentile", _column(column), _share(percentage))
+
+
+def string_agg(
+    column: str | Column,
+    delimiter: str = "",
+    *,
+    order_by: str | Column | None = None,
+    descending: bool = False,
+) -> AggregateFunction:
+    """Join the texts that are not null; null if there are none.
+
+    Reads all rows of a group whenever it changes.
+
+    Parameters
+    ----------
+    column
+        A column of strings.
+    delimiter
+        What stands between two texts.
+    order_by
+        What orders the texts; null comes last. Default: the order in which their rows arrived.
+    descending
+        Whether the greatest comes first.
+
+    Raises
+    ------
+    ArgumentError
+        `delimiter` is not a string.
+    """
+    if not isinstance(delimiter, str):
+        raise ArgumentError(
+            f"delimiter={delimiter!r} is not a string.", hint="Write delimiter=', '.", where=user_line()
+        )
+    by = None if order_by is None else _column(order_by)
+    return AggregateFunction("string_agg", _column(column), delimiter, by, flag(descending, "descending"))
+
+
 def approx_count_distinct(column: str | Column, rsd: float = 0.05) -> AggregateFunction:
     """Estimate the number of distinct values that are not null: ``bigint``. For streams only.
 
@@ -136,34 +261,17 @@ def approx_percentile(column: str | Column, percentage: float) -> AggregateFunct
     ArgumentError
         `percentage` is out of range.
     """
+    return AggregateFunction("approx_percentile", _column(column), _share(percentage))
+
+
+def _share(percentage: float) -> float:
     if not 0 <= percentage <= 1:
         raise ArgumentError(
             f"percentage={percentage!r} is not between 0 and 1.",
             hint="Give 0.5 for the median.",
             where=user_line(),
         )
-    return AggregateFunction("approx_percentile", _column(column), percentage)
-
-
-def _percentile(column: Column) -> Column:
-    return F.percentile_approx(column.cast("double"), 0.5)
-
-
-#: Spark's function of each name; the plan takes the result type from it.
-SPARK: dict[str, Callable[..., Column]] = {
-    "count": F.count,
-    "sum": F.sum,
-    "avg": F.avg,
-    "min": F.min,
-    "max": F.max,
-    "first": F.first,
-    "last": F.last,
-    "collect_list": F.collect_list,
-    "collect_set": F.collect_set,
-    "count_distinct": F.count_distinct,
-    "approx_count_distinct": F.approx_count_distinct,
-    "approx_percentile": _percentile,
-}
+    return float(percentage)
 
 
 def _column(given: str | Column) -> str | Column:

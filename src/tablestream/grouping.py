@@ -10,27 +10,36 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.errors import ParseException, PySparkException
 from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from tablestream.arguments import as_column, checked_name
 from tablestream.errors import ArgumentError, PlanError, UnsupportedTypeError
 from tablestream.extras import install_hint
-from tablestream.functions import SPARK, AggregateFunction
+from tablestream.functions import AggregateFunction
 from tablestream.kinds import check_function, flag
+from tablestream.operators.reduce.declared import AGGREGATES, Takes
 from tablestream.operators.reduce.fold import UserFunctions
 from tablestream.other_names import OtherNames
 from tablestream.spark.analysis import Analysed
 from tablestream.spark.columns import spark_type
 from tablestream.spark.types import arrow_type, check_bytewise, leaves
 from tablestream.topology.graph import shown_name
-from tablestream.topology.nodes import Aggregate, Field, Fields, Measure, Named, Node
+from tablestream.topology.measures import Measure
+from tablestream.topology.nodes import Aggregate, Field, Fields, Named, Node
 from tablestream.values import carried, check_names
 
 if TYPE_CHECKING:
     from tablestream.tables import Table
 
-#: The aggregates that compare values with each other.
-_COMPARING = frozenset({"min", "max", "count_distinct", "collect_set", "approx_count_distinct"})
+#: Spark's functions where they have another name or form; the plan takes the result type from them.
+_IN_SPARK: dict[str, Callable[..., Column]] = {
+    "percentile": lambda column: F.percentile(column, F.lit(0.5)),
+    "approx_percentile": lambda column: F.percentile_approx(column.cast("double"), 0.5),
+    "string_agg": lambda column, *_: F.string_agg(column),
+}
+#: The types whose values are compared with each other.
+_COMPARED = {Takes.COMPARED, Takes.ORDERED}
 
 
 @dataclass(frozen=True)
@@ -114,27 +123,41 @@ class Grouped(OtherNames):
                     operator=shown,
                     where=where,
                 )
-            if function.parameter is not None:
+            if AGGREGATES[function.name].over_rows is None:
                 self._check_approximate(one, function, shown, where)
-        of = {
-            one: as_column(function.column, self._rows.columns)
-            for one, function in columns.items()
-            if function.column is not None
-        }
-        inputs = (
-            carried(self._rows, [column.alias(one) for one, column in of.items()], shown, where) if of else []
-        )
+        by = _names_of_orders(columns)
+        of = self._inputs(columns, by)
+        made = [column.alias(one) for one, column in of.items()]
+        inputs = carried(self._rows, made, shown, where) if made else []
+        takes = {one: (AGGREGATES[function.name].takes, function.name) for one, function in columns.items()}
+        takes |= {by[one]: (Takes.ORDERED, columns[one].name) for one in by}
         for given in inputs:
-            _check_input(columns[given.name], given, shown, where)
-        places = {one: place for place, one in enumerate(of)}
+            _check_input(*takes[given.name], given, shown, where)
         value = tuple(
-            self._result(one, function, of.get(one), shown, where) for one, function in columns.items()
+            self._result(one, function, [of[name] for name in (one, by.get(one)) if name in of], shown, where)
+            for one, function in columns.items()
         )
         check_names(self._rows.sparkSession, [one.name for one in self._key], value, shown, where)
+        places = {one: place for place, one in enumerate(of)}
         measures = tuple(
-            Measure(function.name, places.get(one), function.parameter) for one, function in columns.items()
+            Measure(
+                function.name,
+                places.get(one),
+                function.parameter,
+                places.get(by.get(one, "")),
+                function.descending,
+            )
+            for one, function in columns.items()
         )
         return self._made(value, inputs, measures, None, keep_empty, shown, where)
+
+    def _inputs(self, columns: Mapping[str, AggregateFunction], by: Mapping[str, str]) -> dict[str, Column]:
+        """What is aggregated, by the names of the results, and what it is ordered by."""
+        given = {one: function.column for one, function in columns.items()}
+        given |= {name: columns[one].by for one, name in by.items()}
+        return {
+            one: as_column(column, self._rows.columns) for one, column in given.items() if column is not None
+        }
 
     def _check_approximate(self, name: str, function: AggregateFunction, operator: str, where: str) -> None:
         """Refuse estimates in groups of tables, which can lose rows, and without the package for sketches."""
@@ -154,12 +177,11 @@ class Grouped(OtherNames):
             )
 
     def _result(
-        self, name: str, function: AggregateFunction, column: Column | None, operator: str, where: str
+        self, name: str, function: AggregateFunction, of: Sequence[Column], operator: str, where: str
     ) -> Field:
         """The column of an aggregate, with Spark's type for it."""
-        spark = SPARK[function.name]
         try:
-            made = self._rows.agg(spark("*" if column is None else column).alias(name))
+            made = self._rows.agg(_spark_function(function.name)(*(of or ("*",))).alias(name))
             kind = made.schema[0].dataType
         except PySparkException as error:
             raise PlanError(
@@ -230,6 +252,11 @@ class Grouped(OtherNames):
         )
 
 
+def _spark_function(name: str) -> Callable[..., Column]:
+    """Return Spark's function of a declared aggregate, of its column and the one that orders the rows."""
+    return _IN_SPARK[name] if name in _IN_SPARK else getattr(F, name)
+
+
 def has_order(kind: T.DataType) -> bool:
     """Whether min, max and top compare values of a type."""
     if isinstance(kind, T.StructType):
@@ -237,29 +264,40 @@ def has_order(kind: T.DataType) -> bool:
     return not isinstance(kind, T.ArrayType | T.MapType | T.BinaryType)
 
 
-def _check_input(function: AggregateFunction, one: Analysed, operator: str, where: str) -> None:
+def _names_of_orders(columns: Mapping[str, AggregateFunction]) -> dict[str, str]:
+    """Names for what orders the rows of aggregates, by the names of their results."""
+    longest = max(map(len, columns))  # so that no result has such a name
+    return {one: f"{one:{longest}} by" for one, function in columns.items() if function.by is not None}
+
+
+def _check_input(takes: Takes, function: str, one: Analysed, operator: str, where: str) -> None:
     """Refuse types that cannot be added up, or have no order."""
-    if function.name in _COMPARING:
-        role = f"what {function.name}() compares"
+    if takes in _COMPARED:
+        role = f"what {function}() compares"
         check_bytewise(one.type, one.name, operator=operator, where=where, role=role)
-    summed = function.name in {"sum", "avg", "approx_percentile"}
-    if function.name in {"sum", "avg"} and isinstance(one.type, T.DayTimeIntervalType):
-        return
-    ordered = function.name in {"min", "max"}
-    if (summed and not isinstance(one.type, T.NumericType)) or (ordered and not has_order(one.type)):
+    if not _takes(takes, one.type):
         raise UnsupportedTypeError(
-            f"{one.name} = {function.name}(...) of type {one.type.simpleString()} is not supported.",
-            hint="sum and avg take numbers and intervals of days; min and max all but arrays, maps and binary.",
+            f"{one.name} = {function}(...) of type {one.type.simpleString()} is not supported.",
+            hint=f"It takes {takes.value}.",
             operator=operator,
             where=where,
         )
+
+
+def _takes(takes: Takes, kind: T.DataType) -> bool:
+    wanted = {Takes.NUMBERS: T.NumericType, Takes.BOOLEANS: T.BooleanType, Takes.TEXTS: T.StringType}
+    if takes is Takes.SUMS:
+        return isinstance(kind, T.NumericType | T.DayTimeIntervalType)
+    if takes is Takes.ORDERED:
+        return has_order(kind)
+    return takes not in wanted or isinstance(kind, wanted[takes])
 
 
 def _instead_of(given: object) -> str:
     """What to write in the place of something else in ``agg``: for ``F.sum("x")``, ``ts.functions.sum("x")``."""
     reason = "it can also take a row out of its group."
     said = re.fullmatch(r"Column<'(\w+)\((.*)\)'>", repr(given)) if isinstance(given, Column) else None
-    if said is None or said[1] not in SPARK:
+    if said is None or said[1] not in AGGREGATES:
         return f"Use one of tablestream.functions, such as count(): {reason}"
     column = "" if (said[1], said[2]) in {("count", "1"), ("count", "*")} else repr(said[2])
     return f"Use ts.functions.{said[1]}({column}) in place of Spark's: {reason}"

@@ -17,12 +17,14 @@ from tablestream.errors import FunctionValueError, TotalOverflowError
 from tablestream.operators.cells import cells, column
 from tablestream.operators.operator import NUMBER, PARENT, Context, Operator
 from tablestream.operators.reduce import exact_floats
-from tablestream.operators.reduce.aggregate import Aggregate
+from tablestream.operators.reduce.aggregate import Aggregate, AnyFunction
 from tablestream.operators.reduce.collected import Collected, Kind
+from tablestream.operators.reduce.counted import CountDistinct
 from tablestream.operators.reduce.fold import Fold, UserFunctions
+from tablestream.operators.reduce.mode import Mode
 from tablestream.operators.reduce.regroup import Regroup
 from tablestream.operators.reduce.top import Top
-from tablestream.operators.reduce.totals import Count, Function, Sum
+from tablestream.operators.reduce.totals import Count, Sum
 from tablestream.state.cache import NoCache
 from tablestream.state.shard import ShardState
 from tablestream.state.store import MemoryStore
@@ -185,14 +187,14 @@ def both(
 
 def declared(*, compat: bool, final: bool = False) -> Aggregate:
     """A bit of everything."""
-    functions: tuple[Function | Collected, ...] = (
+    functions: tuple[AnyFunction, ...] = (
         Count(),
         Count("c0"),
         Sum("c0", pl.Int64(), pl.Int64()),
         Sum("c0", pl.Int64(), pl.Float64(), average=True),
         *(Collected(kind, "c0", pl.Int64()) for kind in (Kind.MIN, Kind.MAX, Kind.FIRST, Kind.LAST)),
         Collected(Kind.COLLECT_LIST, "c0", pl.List(pl.Int64())),
-        Collected(Kind.COUNT_DISTINCT, "c0", pl.Int64()),
+        CountDistinct("c0", pl.Int64()),
     )
     return Aggregate(KEYS, GROUPS, INTS, functions, keep_empty=compat, atomic=not compat, final=final)
 
@@ -477,21 +479,20 @@ def test_times_beyond_the_years_of_python_go_through_every_aggregate(kind: pl.Da
         Kind.LAST,
         Kind.COLLECT_LIST,
         Kind.COLLECT_SET,
-        Kind.COUNT_DISTINCT,
     )
-    lists = {
-        Kind.COLLECT_LIST: pl.List(kind),
-        Kind.COLLECT_SET: pl.List(kind),
-        Kind.COUNT_DISTINCT: pl.Int64(),
-    }
-    functions = tuple(Collected(one, "c0", lists.get(one, kind)) for one in kinds)
+    lists = {Kind.COLLECT_LIST: pl.List(kind), Kind.COLLECT_SET: pl.List(kind)}
+    functions: tuple[AnyFunction, ...] = (
+        *(Collected(one, "c0", lists.get(one, kind)) for one in kinds),
+        CountDistinct("c0", kind),
+        Mode("c0", kind),
+    )
     chain = Chain(Aggregate(KEYS, GROUPS, pl.Struct({"c0": kind}), functions), compat=False)
     found = times(chain, kind, [("a", bound), ("b", 0)], 1) + times(chain, kind, [("c", bound)], 3)
     low, high = min(bound, 0), max(bound, 0)
     assert found == [
-        [bound, bound, bound, bound, [bound], [bound], 1],
-        [low, high, bound, 0, [bound, 0], [bound, 0], 2],
-        [low, high, bound, bound, [bound, 0, bound], [bound, 0], 2],
+        [bound, bound, bound, bound, [bound], [bound], 1, bound],
+        [low, high, bound, 0, [bound, 0], [bound, 0], 2, low],
+        [low, high, bound, bound, [bound, 0, bound], [bound, 0], 2, bound],
     ]
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 import random
 from collections import Counter
+from contextlib import contextmanager
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any, TypeAlias
 from unittest.mock import patch
 
 import polars as pl
@@ -15,12 +17,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tablestream.operators.operator import Context
-from tablestream.operators.reduce import members
+from tablestream.operators.reduce import members, ranked_counts
 from tablestream.operators.reduce import parts as working
-from tablestream.operators.reduce.aggregate import Aggregate
+from tablestream.operators.reduce.aggregate import Aggregate, AnyFunction
 from tablestream.operators.reduce.collected import Collected, Kind
-from tablestream.operators.reduce.distinct import value_bytes
+from tablestream.operators.reduce.counted import CountDistinct, OfCounts, value_bytes
+from tablestream.operators.reduce.mode import Mode
+from tablestream.operators.reduce.percentile import Percentile
 from tablestream.operators.reduce.ranking import Order
+from tablestream.operators.reduce.spread import AllOrAny, Variance
 from tablestream.state.cache import NoCache
 from tablestream.state.shard import ShardState
 from tests.marks import quick_first
@@ -29,7 +34,7 @@ from tests.reference.groups import Aggregate as TwinAggregate
 from tests.reference.groups import GroupBy
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from tablestream.state.trace import Trace
 
@@ -70,16 +75,37 @@ VALUES = st.fixed_dictionaries(
 )
 
 ORDERED = (Kind.MIN, Kind.MAX)
-ANY = (Kind.FIRST, Kind.LAST, Kind.COUNT_DISTINCT)
-OF_ROWS = [
-    Collected(kind, name, pl.Int64() if kind is Kind.COUNT_DISTINCT else dtype)
+OF_ROWS: list[AnyFunction] = [
+    Collected(kind, name, dtype)
     for name, dtype in COLUMNS.items()
-    for kind in (*(ORDERED if name != "c5" else ()), *ANY)
+    for kind in (*(ORDERED if name != "c5" else ()), Kind.FIRST, Kind.LAST)
 ]
-LISTS = [
+OF_ROWS += [CountDistinct(name, dtype) for name, dtype in COLUMNS.items()]
+OF_ROWS += [Mode(name, dtype) for name, dtype in COLUMNS.items() if name not in {"c4", "c5"}]
+OF_ROWS += [
+    Percentile(name, COLUMNS[name], share) for name in ("c0", "c1", "c3") for share in (0.5, 0.0, 0.3)
+]
+OF_ROWS += [
+    Variance(name, COLUMNS[name], population=population, root=root)
+    for name in ("c0", "c1", "c3")
+    for population in (False, True)
+    for root in (False, True)
+]
+OF_ROWS += [AllOrAny("c6", every=every) for every in (False, True)]
+OF_ROWS += [
+    Collected(kind, "c2", pl.String(), by=by)
+    for kind in (Kind.MIN_BY, Kind.MAX_BY)
+    for by in ("c0", "c1", "c2", "c7")
+]
+LISTS: list[AnyFunction] = [
     Collected(kind, name, pl.List(dtype))
     for name, dtype in COLUMNS.items()
     for kind in (Kind.COLLECT_LIST, Kind.COLLECT_SET)
+]
+LISTS += [
+    Collected(Kind.STRING_AGG, "c2", pl.String(), by, descending, "; ")
+    for by in (None, "c0", "c1", "c7")
+    for descending in (False, True)
 ]
 
 #: (key, (group, value) or a tombstone, whether it is of the step before)
@@ -106,7 +132,7 @@ def stepped(records: Sequence[tuple[str, tuple[str, dict[str, Any]] | None, bool
     return found
 
 
-def told(log: Sequence[Step], functions: Sequence[Collected], *, compat: bool) -> list[tuple[Any, ...]]:
+def told(log: Sequence[Step], functions: Sequence[AnyFunction], *, compat: bool) -> list[tuple[Any, ...]]:
     """What the reference tells: (step, group, results or None)."""
     model = TwinAggregate(
         tuple,
@@ -126,10 +152,57 @@ def told(log: Sequence[Step], functions: Sequence[Collected], *, compat: bool) -
     ]
 
 
-def shown(function: Collected, rows: Sequence[tuple[str, str, dict[str, Any]]]) -> Any:
+OneColumn: TypeAlias = Collected | OfCounts | AllOrAny | Variance
+
+
+def shown(function: AnyFunction, rows: Sequence[tuple[str, str, dict[str, Any]]]) -> Any:
     """Make an aggregate the slow way; rows stand in the order in which they came."""
+    assert isinstance(function, OneColumn)
     values = [value[function.column] for *_, value in rows]
     present = [value for value in values if value is not None]
+    if isinstance(function, Collected):
+        orders = [value[function.by] for *_, value in rows] if function.by else []
+        return collected(function, values, present, orders)
+    if isinstance(function, AllOrAny):
+        return (all if function.every else any)(present) if present else None
+    if isinstance(function, Variance):
+        return variance(present, function)
+    return of_counts(function, present)
+
+
+def of_counts(function: OfCounts, present: Sequence[Any]) -> Any:
+    """An aggregate of how many rows have each value."""
+    if isinstance(function, CountDistinct):
+        return len({same(value) for value in present})
+    if isinstance(function, Mode):
+        by_text = {same(value): value + 0.0 if isinstance(value, float) else value for value in present}
+        counts = Counter(map(same, present))
+        ranked = sorted(counts, key=lambda text: (-counts[text], sort_key(by_text[text])))
+        return by_text[ranked[0]] if ranked else None
+    assert isinstance(function, Percentile)
+    if not present:
+        return None
+    ordered = sorted(present, key=sort_key)
+    place = function.share * (len(ordered) - 1)
+    low, high = ordered[int(place)], ordered[math.ceil(place)]
+    if same(low) == same(high):
+        return float(low) + 0.0
+    return (math.ceil(place) - place) * float(low) + (place - int(place)) * float(high)
+
+
+def variance(present: Sequence[Any], function: Variance) -> float | None:
+    degrees = len(present) - (not function.population)
+    if degrees <= 0:
+        return None
+    if any(not math.isfinite(value) for value in present):
+        return math.nan
+    mean = sum(map(Fraction, present)) / len(present)
+    found = float(sum((Fraction(value) - mean) ** 2 for value in present) / degrees)
+    return math.sqrt(found) if function.root else found
+
+
+def collected(function: Collected, values: list[Any], present: list[Any], orders: list[Any]) -> Any:
+    """An aggregate that needs the rows of its group."""
     if function.kind in {Kind.FIRST, Kind.LAST}:
         return (values or [None])[0 if function.kind is Kind.FIRST else -1]
     if function.kind in {Kind.MIN, Kind.MAX}:
@@ -137,8 +210,21 @@ def shown(function: Collected, rows: Sequence[tuple[str, str, dict[str, Any]]]) 
         return found + 0.0 if isinstance(found, float) else found
     if function.kind is Kind.COLLECT_LIST:
         return present
-    if function.kind is Kind.COUNT_DISTINCT:
-        return len({same(value) for value in present})
+    if function.kind in {Kind.MIN_BY, Kind.MAX_BY}:
+        newest = function.kind is Kind.MAX_BY
+        pairs = [pair for pair in zip(orders, values, strict=True) if pair[0] is not None]
+        best = (max if newest else min)(
+            pairs[::-1] if newest else pairs, key=lambda pair: sort_key(pair[0]), default=(None, None)
+        )
+        return best[1]
+    if function.kind is Kind.STRING_AGG:
+        pairs = list(zip(orders or [0] * len(values), values, strict=True))
+        known = [pair for pair in pairs if pair[0] is not None]
+        known.sort(key=lambda pair: sort_key(pair[0]), reverse=function.descending and bool(orders))
+        texts = [
+            text for _, text in (*known, *(pair for pair in pairs if pair[0] is None)) if text is not None
+        ]
+        return "; ".join(texts) if texts else None
     texts = [same(value) for value in present]  # a value stands where it comes first
     return [present[n] for n, one in enumerate(texts) if one not in texts[:n]]
 
@@ -173,6 +259,14 @@ def last_ones(outputs: Sequence[Any], parts: Sequence[Sequence[Step]]) -> list[A
     return found
 
 
+@contextmanager
+def few_heads(small: int, heads: int) -> Iterator[None]:
+    """Small groups have heads, and only a few."""
+    limits: dict[str, Any] = {"SMALL_GROUP": small, "LEAST_HEADS": heads}
+    with patch.multiple(members, **limits), patch.multiple(ranked_counts, **limits):
+        yield
+
+
 FUNCTIONS = st.lists(st.sampled_from(OF_ROWS), min_size=1, max_size=5)
 
 
@@ -189,7 +283,7 @@ FUNCTIONS = st.lists(st.sampled_from(OF_ROWS), min_size=1, max_size=5)
 def test_every_emission_is_that_of_the_reference(
     records: Any,
     places: set[int],
-    functions: list[Collected],
+    functions: list[AnyFunction],
     small: int,
     heads: int,
     part_bytes: int,
@@ -207,7 +301,7 @@ def test_every_emission_is_that_of_the_reference(
     )
     chain = Chain(operator, compat=compat)
     in_parts = patch.object(working, "PART_BYTES", part_bytes)
-    with in_parts, patch.multiple(members, SMALL_GROUP=small, LEAST_HEADS=heads):
+    with in_parts, few_heads(small, heads):
         found = [
             (step, group, None if value is None else tuple(value.values()))
             for part in parts
@@ -227,7 +321,7 @@ def test_groups_grow_and_shrink_at_their_first_rows(seed: int, *, compat: bool) 
         Aggregate(KEYS, GROUPS, VALUE, tuple(functions), keep_empty=compat, atomic=not compat), compat=compat
     )
     places = set(draw.sample(range(len(log)), 20))
-    with patch.multiple(members, SMALL_GROUP=3 + heads, LEAST_HEADS=heads):
+    with few_heads(3 + heads, heads):
         found = [
             (step, group, None if value is None else tuple(value.values()))
             for part in cut(log, places)
@@ -236,7 +330,7 @@ def test_groups_grow_and_shrink_at_their_first_rows(seed: int, *, compat: bool) 
     assert list(map(repr, found)) == list(map(repr, told(log, functions, compat=compat)))
 
 
-def random_log(draw: random.Random, functions: Sequence[Collected]) -> list[Step]:
+def random_log(draw: random.Random, functions: Sequence[AnyFunction]) -> list[Step]:
     """Rows that come, change and go in one group, which is now growing, now shrinking."""
     rows: dict[str, dict[str, Any]] = {}
     log: list[Step] = []
@@ -267,11 +361,16 @@ SOME: dict[str, list[Any]] = {
 }
 
 
-def chosen(draw: random.Random, rows: dict[str, dict[str, Any]], function: Collected) -> str:
+def chosen(draw: random.Random, rows: dict[str, dict[str, Any]], function: AnyFunction) -> str:
     """A row that a function shows, or any."""
     if draw.random() < 0.2:
         return draw.choice(list(rows))
     by_arrival = list(rows)
+    assert isinstance(function, OneColumn)
+    if not isinstance(function, Collected):
+        present = [key for key in by_arrival if rows[key][function.column] is not None]
+        present.sort(key=lambda key: sort_key(rows[key][function.column]) if function.column != "c5" else 0)
+        return present[len(present) // 2] if present else by_arrival[0]
     if function.kind in {Kind.MIN, Kind.MAX}:
         present = [key for key in by_arrival if rows[key][function.column] is not None] or by_arrival
         choose = min if function.kind is Kind.MIN else max
@@ -289,7 +388,7 @@ def value_of(number: int | None) -> dict[str, Any]:
 class Watched(Chain):
     """A chain that notes how many rows of groups it reads, and of heads."""
 
-    def __init__(self, *functions: Collected) -> None:
+    def __init__(self, *functions: AnyFunction) -> None:
         super().__init__(Aggregate(KEYS, GROUPS, VALUE, functions), compat=False)
         self.read: Counter[str] = Counter()
 
@@ -322,10 +421,10 @@ class Watched(Chain):
 
 
 MIN = Collected(Kind.MIN, "c0", pl.Int64())
-DISTINCT = Collected(Kind.COUNT_DISTINCT, "c0", pl.Int64())
+DISTINCT = CountDistinct("c0", pl.Int64())
 
 
-def filled(*functions: Collected) -> Watched:
+def filled(*functions: AnyFunction) -> Watched:
     """A group of a hundred rows, of which ten are heads."""
     chain = Watched(*functions)
     chain.run([(f"k{n}", "g", value_of(n), 1, n) for n in range(100)])

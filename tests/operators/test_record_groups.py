@@ -13,16 +13,20 @@ import pytest
 from tablestream.operators.cells import cells, column
 from tablestream.operators.operator import Context
 from tablestream.operators.reasons import NULL_KEY_OR_VALUE
-from tablestream.operators.reduce.accumulated import Accumulated
-from tablestream.operators.reduce.aggregate import Aggregate
-from tablestream.operators.reduce.collected import Kind
+from tablestream.operators.reduce.accumulated import Accumulated, AccumulatedBy
+from tablestream.operators.reduce.aggregate import Aggregate, AnyFunction
+from tablestream.operators.reduce.collected import Collected, Kind
 from tablestream.operators.reduce.fold import Fold, UserFunctions
+from tablestream.operators.reduce.mode import Mode
+from tablestream.operators.reduce.percentile import Percentile
 from tablestream.operators.reduce.record_groups import RecordGroups
 from tablestream.operators.reduce.sketched import Sketch, Sketched
-from tablestream.operators.reduce.totals import Count, Function, Sum
+from tablestream.operators.reduce.spread import AllOrAny, Variance
+from tablestream.operators.reduce.totals import Count, Sum
 from tablestream.state.cache import NoCache
 from tablestream.state.shard import ShardState
 from tablestream.state.store import MemoryStore
+from tests.operators.test_members import few_heads, shown
 
 GROUP = pl.Schema({"_f0": pl.String()})
 
@@ -30,8 +34,8 @@ GROUP = pl.Schema({"_f0": pl.String()})
 class Groups:
     """The operator with a state that outlives it."""
 
-    def __init__(self, of: pl.DataType, *functions: Function, atomic: bool = False) -> None:
-        value = pl.Struct({"c0": of})
+    def __init__(self, of: pl.DataType, *functions: AnyFunction, atomic: bool = False) -> None:
+        value = of if isinstance(of, pl.Struct) else pl.Struct({"c0": of})
         groups = Aggregate(pl.Schema(), GROUP, value, functions, keep_empty=True, atomic=atomic)
         self.operator = RecordGroups(groups, pl.Schema({"_k0": pl.String()}))
         self.store, self.dropped = MemoryStore(), Counter[str]()
@@ -43,7 +47,8 @@ class Groups:
             {
                 "_kh": 0, "_k0": None, "_ts": number, "_live": value != "gone",
                 "_fh": None if group is None else sum(group.encode()), "_f0": group,
-                "v": None if value == "gone" else {"c0": value}, "_seq": number, "_step": number,
+                "v": None if value == "gone" else value if isinstance(value, dict) else {"c0": value},
+                "_seq": number, "_step": number,
             }
             for number, (group, value) in enumerate(records, 1)
         ]  # fmt: skip
@@ -68,6 +73,7 @@ class Groups:
 ALL = [
     (kind, pl.List(pl.Int64())) if kind in {Kind.COLLECT_LIST, Kind.COLLECT_SET} else (kind, pl.Int64())
     for kind in Kind
+    if kind not in {Kind.MIN_BY, Kind.MAX_BY, Kind.STRING_AGG}
 ]
 
 
@@ -98,6 +104,46 @@ def test_what_is_remembered_of_records_is_enough(pieces: int) -> None:
     for group, value in records:
         seen.setdefault(group, []).append(value)
         wanted.append((group, tuple(by_hand(kind, seen[group]) for kind, _ in ALL)))
+    assert got == wanted
+
+
+OF_TWO: tuple[AnyFunction, ...] = (
+    *(
+        AccumulatedBy(Collected(kind, "c1", pl.String(), "c0"), pl.String(), pl.Int64())
+        for kind in (Kind.MIN_BY, Kind.MAX_BY)
+    ),
+    *(
+        AccumulatedBy(Collected(Kind.STRING_AGG, "c1", pl.String(), by, down, "; "), pl.String(), of_by)
+        for by, of_by in (("c0", pl.Int64()), (None, None))
+        for down in (False, True)
+    ),
+    Mode("c1", pl.String()),
+    Percentile("c0", pl.Int64(), 0.4),
+    Variance("c0", pl.Int64(), population=True, root=True),
+    AllOrAny("c2", every=True),
+    AllOrAny("c2", every=False),
+)
+
+
+@pytest.mark.parametrize("pieces", [1, 7])
+def test_aggregates_of_records_are_those_of_rows_that_are_never_taken_back(pieces: int) -> None:
+    rng = random.Random(pieces)
+    values: dict[str, list[Any]] = {"c0": [None, 1, 2, 3], "c1": [None, "", "a", "é"], "c2": [None, True]}
+    records: list[tuple[str | None, Any]] = [
+        (rng.choice("gh"), {name: rng.choice(some) for name, some in values.items()}) for _ in range(120)
+    ]
+    groups = Groups(pl.Struct({"c0": pl.Int64(), "c1": pl.String(), "c2": pl.Boolean()}), *OF_TWO)
+    size = -(-len(records) // pieces)
+    with few_heads(2, 1):
+        got = [
+            one for start in range(0, len(records), size) for one in groups.run(records[start : start + size])
+        ]
+    rows: dict[str | None, list[Any]] = {}
+    wanted = []
+    for number, (group, value) in enumerate(records):
+        rows.setdefault(group, []).append(("", str(number), value))
+        over_rows = (one.shows if isinstance(one, AccumulatedBy) else one for one in OF_TWO)
+        wanted.append((group, tuple(shown(one, rows[group]) for one in over_rows)))
     assert got == wanted
 
 
@@ -182,7 +228,7 @@ def test_groups_that_a_function_deleted_leave_nothing_in_the_state() -> None:
     assert groups.run([("g", 3)]) == [("g", (3,))]
 
 
-@pytest.mark.parametrize("kind", Kind)
+@pytest.mark.parametrize("kind", [kind for kind, _ in ALL])
 def test_times_beyond_the_years_of_python_are_aggregated(kind: Kind) -> None:
     end, of = 253402318799_000_000, pl.Datetime("us", "UTC")  # the end of the year 9999 in New York
     into = {Kind.COUNT_DISTINCT: pl.Int64(), Kind.COLLECT_LIST: pl.List(of), Kind.COLLECT_SET: pl.List(of)}

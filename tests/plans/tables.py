@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from tablestream.operators.reduce.fold import UserFunctions
 from tablestream.topology.as_of import AsOf
+from tablestream.topology.measures import Measure
 from tablestream.topology.nodes import (
     Aggregate,
     Captured,
@@ -24,7 +25,6 @@ from tablestream.topology.nodes import (
     How,
     KeyJoin,
     Materialize,
-    Measure,
     Named,
     Node,
     OneToMany,

@@ -10,7 +10,8 @@ from pyspark.serializers import CloudPickleSerializer
 
 from tablestream.spark.processor import RoundProcessor
 from tablestream.spark.round_worker import RoundWorker, Settings
-from tablestream.topology.nodes import Aggregate, Field, Measure, Named, Node
+from tablestream.topology.measures import Measure
+from tablestream.topology.nodes import Aggregate, Field, Named, Node
 from tests.plans.engine import Engine, Output
 from tests.plans.tables import STRING, Python, counted, foreign_key_join, key_join, source
 

@@ -74,6 +74,18 @@ def test_declared_aggregates_have_sparks_types_and_values(
             most=tf.max(F.col("n") * 2),
             prices=tf.collect_list("price"),
             different=tf.count_distinct("n % 2"),
+            middle=tf.median("price"),
+            high=tf.percentile("amount", 0.9),
+            often=tf.mode("n % 2"),
+            spread=tf.stddev("n"),
+            spread_of_all=tf.stddev_pop("price"),
+            squared=tf.variance("amount"),
+            squared_of_all=tf.var_pop("n"),
+            every=tf.bool_and("n > 2"),
+            some=tf.bool_or("n > 2"),
+            newest=tf.max_by("price", by="n"),
+            oldest=tf.min_by("amount", by="n"),
+            texts=tf.string_agg("cast(n as string)", "|", order_by="n", descending=True),
         )
     )
     sink = ts.to_memory("groups declared")
@@ -87,6 +99,13 @@ def test_declared_aggregates_have_sparks_types_and_values(
         F.avg("price").alias("mean"), F.sum("n").alias("total"), F.min("n").alias("least"),
         F.max(F.col("n") * 2).alias("most"), F.collect_list("price").alias("prices"),
         F.countDistinct(F.expr("n % 2")).alias("different"),
+        F.median("price").alias("middle"), F.percentile("amount", F.lit(0.9)).alias("high"),
+        F.mode(F.expr("n % 2")).alias("often"), F.stddev("n").alias("spread"),
+        F.stddev_pop("price").alias("spread_of_all"), F.variance("amount").alias("squared"),
+        F.var_pop("n").alias("squared_of_all"), F.bool_and(F.expr("n > 2")).alias("every"),
+        F.bool_or(F.expr("n > 2")).alias("some"), F.max_by("price", "n").alias("newest"),
+        F.min_by("amount", "n").alias("oldest"),
+        F.expr("listagg(cast(n as string), '|') within group (order by n desc)").alias("texts"),
     )  # fmt: skip
     assert [(one.name, one.dataType.simpleString()) for one in table.schema] == [
         (one.name, one.dataType.simpleString()) for one in batch.schema

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tablestream.topology.as_of import AsOf
+from tablestream.topology.measures import Measure
 from tablestream.topology.needed import needed_columns
 from tablestream.topology.nodes import (
     Aggregate,
@@ -12,7 +13,6 @@ from tablestream.topology.nodes import (
     Filter,
     ForeignKeyJoin,
     KeyJoin,
-    Measure,
     Named,
     Node,
     Select,

@@ -17,11 +17,9 @@ import polars as pl
 import pyarrow as pa
 
 from tablestream.errors import DamagedStateError, StateError
-from tablestream.operators.reduce.aggregate import Aggregate
-from tablestream.operators.reduce.collected import Collected
+from tablestream.operators.reduce.aggregate import Aggregate, AnyFunction
 from tablestream.operators.reduce.members import ROWS_OF_GROUPS
 from tablestream.operators.reduce.top import RANK, Top
-from tablestream.operators.reduce.totals import Function
 from tablestream.operators.versions import FROM, TO, valid_versions
 from tablestream.planner.group_rules import aggregate_function
 from tablestream.planner.lowering import Copies, Draft, Groups, History, Ranks, Remembered, Types, struct_of
@@ -31,7 +29,8 @@ from tablestream.state.positions import frame_of
 from tablestream.state.shard import ShardState
 from tablestream.state.trace import TraceSpec
 from tablestream.topology.graph import named_as
-from tablestream.topology.nodes import Field, Fields, Measure, Node
+from tablestream.topology.measures import Measure
+from tablestream.topology.nodes import Field, Fields, Node
 
 #: 2: aggregates of groups are stored with heads, and counts of values. 3: the ranks of `top` can be read.
 FORMAT_VERSION = 3
@@ -146,7 +145,7 @@ class StoredTable:
             return None
         return Aggregate(keys, group_keys, value, self._functions(self.groups, types))
 
-    def _functions(self, groups: Groups, types: Types) -> tuple[Function | Collected, ...]:
+    def _functions(self, groups: Groups, types: Types) -> tuple[AnyFunction, ...]:
         inputs, results = types(groups.inputs).values(), types(self.value).items()
         return tuple(
             aggregate_function(measure, list(inputs), name, result, records=groups.records)

@@ -8,14 +8,14 @@ import polars as pl
 
 from tablestream.errors import PlanError
 from tablestream.operators.operator import Operator
-from tablestream.operators.reduce.accumulated import Accumulated
 from tablestream.operators.reduce.aggregate import Aggregate as AggregateOperator
-from tablestream.operators.reduce.collected import Collected, Kind
+from tablestream.operators.reduce.aggregate import AnyFunction
+from tablestream.operators.reduce.declared import AGGREGATES, Use
 from tablestream.operators.reduce.fold import AGGREGATE, Fold, UserFunctions
 from tablestream.operators.reduce.record_groups import RecordGroups
 from tablestream.operators.reduce.regroup import Regroup
 from tablestream.operators.reduce.top import Top as TopOperator
-from tablestream.operators.reduce.totals import Count, Function, Sum
+from tablestream.operators.reduce.totals import Count
 from tablestream.planner.lowering import Draft, Groups, Lowering, Made, Ranks, Remembered, Want
 from tablestream.planner.physical_plan import Inputs
 from tablestream.planner.result import Pointer, Result
@@ -24,9 +24,9 @@ from tablestream.topology.graph import (
     base_of,
     path_from_base,
 )
+from tablestream.topology.measures import Measure
 from tablestream.topology.nodes import (
     Aggregate,
-    Measure,
     Top,
 )
 
@@ -107,23 +107,24 @@ def _caught(lowering: Lowering, node: Aggregate) -> str:
 
 def aggregate_function(
     measure: Measure, inputs: Sequence[pl.DataType], name: str, result: pl.DataType, *, records: bool
-) -> Function | Collected:
+) -> AnyFunction:
     """How a declared aggregate is computed; `name` is what users call it."""
     if measure.column is None:
         return Count()
-    column, of = f"c{measure.column}", inputs[measure.column]
-    if measure.function == "count":
-        return Count(column)
-    if measure.function in {"sum", "avg"}:
-        return Sum(column, of, result, average=measure.function == "avg", name=name)
-    if measure.parameter is not None:
-        # The library of sketches is an extra: only plans with a sketch need it.
-        from tablestream.operators.reduce.sketched import Sketch, Sketched
-
-        return Sketched(Sketch(measure.function), column, measure.parameter, result)
-    if records:
-        return Accumulated(Kind(measure.function), column, of, result)
-    return Collected(Kind(measure.function), column, result)
+    declared, by = AGGREGATES[measure.function], measure.by
+    use = Use(
+        name=name,
+        column=f"c{measure.column}",
+        of=inputs[measure.column],
+        result=result,
+        by=None if by is None else f"c{by}",
+        of_by=None if by is None else inputs[by],
+        descending=measure.descending,
+        parameter=measure.parameter,
+    )
+    make = declared.over_records if records else declared.over_rows
+    assert make is not None  # noqa: S101 - the handles refuse estimates of tables
+    return make(use)
 
 
 def _remembered_groups(node: Aggregate, operator: Operator) -> tuple[Remembered, ...]:
@@ -134,12 +135,11 @@ def _remembered_groups(node: Aggregate, operator: Operator) -> tuple[Remembered,
     return (Remembered(node, traces, node.key, groups=groups),)
 
 
-def _sees_order(operator: AggregateOperator | Fold | TopOperator) -> bool:
+def _sees_order(node: Aggregate | Top) -> bool:
     """Whether a row that is written again has another place among the rows of its group, or another effect."""
-    if not isinstance(operator, AggregateOperator):
+    if isinstance(node, Top) or node.functions is not None:
         return True
-    kinds = {one.kind for one in operator.functions if isinstance(one, Collected)}
-    return not kinds <= {Kind.MIN, Kind.MAX, Kind.COUNT_DISTINCT}
+    return any(AGGREGATES[one.function].sees_order for one in node.measures)
 
 
 def _grouping(lowering: Lowering, node: Aggregate | Top) -> tuple[Pointer, Inputs]:
@@ -166,7 +166,7 @@ def _regrouped(
         operator.value,
         operator.atomic,
         sends_keys=operator.needs_row_keys,
-        repeats=lowering.mode.compat or _sees_order(operator),
+        repeats=lowering.mode.compat or _sees_order(node),
     )
     word = "top" if isinstance(node, Top) else "aggregate"
     lowering.drafts += [

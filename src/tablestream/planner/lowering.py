@@ -18,7 +18,8 @@ from tablestream.planner.result import Pointer, Result
 from tablestream.runtime.rejections import Shown
 from tablestream.state.changes import NOTHING, foreign_columns, key_columns
 from tablestream.topology.graph import base_of, history_of, is_filtered, view_path, ways
-from tablestream.topology.nodes import Fields, ForeignKeyJoin, Measure, Node
+from tablestream.topology.measures import Measure
+from tablestream.topology.nodes import Fields, ForeignKeyJoin, Node
 from tablestream.topology.streams import ToStream
 
 Types = Callable[[Fields], pl.Schema]

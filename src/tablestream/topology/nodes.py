@@ -33,6 +33,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 
 if TYPE_CHECKING:
     from tablestream.topology.as_of import AsOf
+    from tablestream.topology.measures import Measure
 
 How = Literal["inner", "left", "right", "outer"]
 
@@ -313,18 +314,6 @@ class OneToMany(Join):
         return f"{self.how} join of {self.left.name} with the many {self.right.name} on {on}; {self._select_text}"
 
 
-@dataclass(frozen=True)
-class Measure:
-    """A declared aggregate: its name in Spark, and the position of its input among the aggregated columns.
-
-    An approximate one has a parameter.
-    """
-
-    function: str
-    column: int | None
-    parameter: float | None = None
-
-
 @dataclass(frozen=True, eq=False)
 class Aggregate(OneParent):
     """A table's rows, or a stream's records, by groups.
@@ -367,12 +356,9 @@ class Aggregate(OneParent):
 
     @property
     def _measured(self) -> str:
-        shown = []
-        for made, measure in zip(self.value, self.measures, strict=True):
-            of = "" if measure.column is None else self.inputs[measure.column].name
-            of += "" if measure.parameter is None else f", {measure.parameter}"
-            shown.append(f"{made.name} {made.type} = {measure.function}({of})")
-        return "; ".join(shown)
+        inputs = [one.name for one in self.inputs]
+        pairs = zip(self.value, self.measures, strict=True)
+        return "; ".join(f"{made.name} {made.type} = {measure.text(inputs)}" for made, measure in pairs)
 
 
 @dataclass(frozen=True, eq=False)

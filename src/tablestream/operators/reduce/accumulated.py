@@ -8,6 +8,8 @@ function               result                                                   
 ``COLLECT_LIST``       the values that are not null, in the order of arrival           all of them
 ``COLLECT_SET``        the same without repetitions                                    all of them
 ``COUNT_DISTINCT``     how many different values that are not null                     the different values
+``MIN_BY, MAX_BY``     the value with the least, the greatest ``by`` that is not null  it and its ``by``
+``STRING_AGG``         the texts that are not null, joined in the order of ``by``      all of them
 =====================  ==============================================================  ======================
 """
 
@@ -21,7 +23,7 @@ import polars as pl
 
 from tablestream.operators.cells import cells
 from tablestream.operators.cells import column as column_of
-from tablestream.operators.reduce.collected import Kind, comparable, hashable
+from tablestream.operators.reduce.collected import Collected, Kind, comparable, hashable, joined
 from tablestream.operators.reduce.groups import GroupEvents
 from tablestream.operators.reduce.totals import Function, Totals
 from tablestream.state.positions import Ints
@@ -56,12 +58,58 @@ class Accumulated(Function):
 
     def run(self, events: GroupEvents, base: Sequence[pl.Series], shown: Ints) -> Totals:
         """Add the records of each group, one by one."""
-        taken = one_by_one(events, self.column, base[0], shown, lambda stored: _Kept(self.kind, stored))
+        taken = one_by_one(events, events.new(self.column), base[0], shown, self._made)
         return taken.totals(self.into, pl.List(self.of))
 
     def recalled(self, rows: pl.Series, base: Sequence[pl.Series]) -> pl.Series:  # noqa: ARG002
         """Return the results for the remembered values."""
-        return results_of(base[0], self.into, lambda stored: _Kept(self.kind, stored))
+        return results_of(base[0], self.into, self._made)
+
+    def _made(self, stored: list[Any] | None) -> Taking:
+        return _Kept(self.kind, stored)
+
+
+@dataclass(frozen=True)
+class AccumulatedBy(Function):
+    """An aggregate of a column of records in the order of another column.
+
+    Parameters
+    ----------
+    shows
+        Which aggregate, of which columns.
+    of, of_by
+        The dtypes of the column, and of the one that it is ordered by; None: records stay in the order of arrival.
+    """
+
+    shows: Collected
+    of: pl.DataType
+    of_by: pl.DataType | None
+
+    @property
+    def result(self) -> pl.DataType:
+        return self.shows.result
+
+    @property
+    def state(self) -> dict[str, pl.DataType]:
+        return {"values": pl.List(self._pair)}
+
+    @property
+    def _pair(self) -> pl.Struct:
+        return pl.Struct({"value": self.of} | ({} if self.of_by is None else {"by": self.of_by}))
+
+    def run(self, events: GroupEvents, base: Sequence[pl.Series], shown: Ints) -> Totals:
+        """Add the records of each group, one by one."""
+        parts = [events.new(self.shows.column).alias("value")]
+        parts += [] if self.shows.by is None else [events.new(self.shows.by).alias("by")]
+        taken = one_by_one(events, pl.DataFrame(parts).to_struct(), base[0], shown, self._made)
+        return taken.totals(self.result, pl.List(self._pair))
+
+    def recalled(self, rows: pl.Series, base: Sequence[pl.Series]) -> pl.Series:  # noqa: ARG002
+        """Return the results for the remembered values."""
+        return results_of(base[0], self.result, self._made)
+
+    def _made(self, stored: list[Any] | None) -> Taking:
+        return (_Joined if self.shows.kind is Kind.STRING_AGG else _First)(self.shows, stored)
 
 
 class Taking(Protocol):
@@ -91,12 +139,12 @@ class Taken:
 
 
 def one_by_one(
-    events: GroupEvents, column: str, base: pl.Series, shown: Ints, make: Callable[[Any], Taking]
+    events: GroupEvents, values: pl.Series, base: pl.Series, shown: Ints, make: Callable[[Any], Taking]
 ) -> Taken:
     """Add the records of each group one by one; `make` starts from what was remembered, or from None."""
     known, wanted = cells(base), set(shown.tolist())
     taken = Taken([], [])
-    records = zip(events.group.tolist(), cells(events.new(column)), strict=True)
+    records = zip(events.group.tolist(), cells(values), strict=True)
     for at, (group, value) in enumerate(records):
         if group == len(taken.groups):
             taken.groups.append(make(known[group]))
@@ -142,3 +190,47 @@ class _Kept:
 
     def stored(self) -> list[Any]:
         return self._values
+
+
+class _First:
+    """The record that comes first in an order: of equal ones the oldest if the least is wanted, else the newest."""
+
+    def __init__(self, shows: Collected, stored: list[Any] | None) -> None:
+        self._newest, self._stored = shows.kind is Kind.MAX_BY, stored or []
+
+    def take(self, record: dict[str, Any]) -> None:
+        if record["by"] is None:
+            return
+        if self._stored:
+            new, old = comparable(record["by"]), comparable(self._stored[0]["by"])
+            if not (new >= old if self._newest else new < old):
+                return
+        self._stored = [record]
+
+    def result(self) -> Any:
+        return self._stored[0]["value"] if self._stored else None
+
+    def stored(self) -> list[Any]:
+        return self._stored
+
+
+class _Joined:
+    """Texts in an order; nulls of the order come last."""
+
+    def __init__(self, shows: Collected, stored: list[Any] | None) -> None:
+        self._shows, self._stored = shows, stored or []
+
+    def take(self, record: dict[str, Any]) -> None:
+        if record["value"] is not None:
+            self._stored.append(record)
+
+    def result(self) -> str | None:
+        by_value, down = self._shows.by is not None, self._shows.descending
+        last = [one for one in self._stored if by_value and one["by"] is None]
+        ordered = [one for one in self._stored if not by_value or one["by"] is not None]
+        if by_value:
+            ordered.sort(key=lambda one: comparable(one["by"]), reverse=down)
+        return joined([one["value"] for one in (*ordered, *last)], self._shows.delimiter)
+
+    def stored(self) -> list[Any]:
+        return self._stored

@@ -18,20 +18,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 import polars as pl
 
 from tablestream.operators.operator import CanBeThin, Context, Emission
-from tablestream.operators.reduce.collected import Collected, Kind
-from tablestream.operators.reduce.distinct import Distinct
+from tablestream.operators.reduce.collected import Collected
+from tablestream.operators.reduce.counted import OfCounts, count_values, counts_trace
 from tablestream.operators.reduce.groups import ROWS, GroupEvents, groups_changes, groups_trace
 from tablestream.operators.reduce.members import Members
 from tablestream.operators.reduce.parts import Parts, has_any_size
+from tablestream.operators.reduce.ranked_counts import remember_values, values_name
 from tablestream.operators.reduce.regroup import message_schema
 from tablestream.operators.reduce.totals import Function
 from tablestream.state.changes import FOREIGN_HASH, LIVE, TS
 from tablestream.state.positions import Ints
 from tablestream.state.trace import Trace, TraceSpec
+
+AnyFunction: TypeAlias = Function | Collected | OfCounts
+"""A running total, an aggregate of a group's rows, or one of how many rows have each value."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +66,7 @@ class Aggregate(CanBeThin):
     keys: pl.Schema
     group_keys: pl.Schema
     value: pl.DataType
-    functions: tuple[Function | Collected, ...]
+    functions: tuple[AnyFunction, ...]
     keep_empty: bool = False
     atomic: bool = True
 
@@ -87,19 +92,17 @@ class Aggregate(CanBeThin):
         return [(n, one) for n, one in enumerate(self.functions) if isinstance(one, Function)]
 
     @property
-    def _collected(self) -> list[tuple[int, Collected]]:
-        return [(n, one) for n, one in enumerate(self.functions) if isinstance(one, Collected)]
-
-    @property
-    def _distinct(self) -> dict[str, Distinct]:
-        """The distinct counter of each column whose different values are counted."""
-        columns = [one.column for _, one in self._collected if one.kind is Kind.COUNT_DISTINCT]
-        return {column: Distinct(column, self.group_keys) for column in columns}
+    def _counted(self) -> dict[str, list[OfCounts]]:
+        """The aggregates of how many rows have each value, by column."""
+        found: dict[str, list[OfCounts]] = {}
+        for one in dict.fromkeys(one for one in self.functions if isinstance(one, OfCounts)):
+            found.setdefault(one.column, []).append(one)
+        return found
 
     @property
     def _members(self) -> Members | None:
         """The rows of the groups, if a function needs them."""
-        functions = tuple(one for _, one in self._collected if one.kind is not Kind.COUNT_DISTINCT)
+        functions = tuple(one for one in self.functions if isinstance(one, Collected))
         return Members(self.keys, self.group_keys, self.value, functions) if functions else None
 
     @property
@@ -109,14 +112,18 @@ class Aggregate(CanBeThin):
             for number, function in self._totals
             for name, kind in function.state.items()
         }
-        for part in (*self._distinct.values(), self._members):
-            columns |= part.state if part is not None else {}
-        return groups_trace(self.group_keys, columns)
+        for counted in self._counted.values():
+            for one in counted:
+                columns |= one.state
+        return groups_trace(self.group_keys, columns | (self._members.state if self._members else {}))
 
     @property
     def traces(self) -> tuple[TraceSpec, ...]:
-        members, distinct = self._members, self._distinct.values()
-        specs = [self._groups, *(members.traces if members else ()), *(one.trace for one in distinct)]
+        members = self._members
+        specs = [self._groups, *(members.traces if members else ())]
+        specs += (counts_trace(column, self.group_keys) for column in self._counted)
+        counted = (one.traces(self.group_keys) for functions in self._counted.values() for one in functions)
+        specs += {spec.name: spec for traces in counted for spec in traces}.values()
         return tuple(replace(spec, number=number) for number, spec in enumerate(specs))
 
     def run(self, inputs: Sequence[pl.DataFrame], context: Context) -> Iterator[Emission]:
@@ -140,7 +147,12 @@ class Aggregate(CanBeThin):
         if self.final or self.thin or not any(map(has_any_size, kinds)):
             return None
         a_value = events.messages["v"].estimated_size() / max(len(events), 1)
-        rows = events.remembered(ROWS).max(initial=1) if any(isinstance(one, pl.List) for one in kinds) else 1
+        lists = any(isinstance(one, Collected) and one.is_list for one in self.functions)
+        rows = (
+            events.remembered(ROWS).max(initial=1)
+            if lists or any(isinstance(one, pl.List) for one in kinds)
+            else 1
+        )
         return float(rows * a_value)
 
     def _applied(self, events: GroupEvents, context: Context) -> Emission:
@@ -165,9 +177,9 @@ class Aggregate(CanBeThin):
             for number, function in self._totals:
                 base = [groups[f"a{number}_{name}"] for name in function.state]
                 columns[number] = function.recalled(groups[ROWS], base)
-            counts = {column: one.recalled(groups) for column, one in self._distinct.items()}
+            counts = {one: one.recalled(groups, trace) for of in self._counted.values() for one in of}
             rows = self._members.recalled(groups, trace) if self._members else []
-            columns |= self._of_collected(counts, rows)
+            columns |= self._others(counts, rows)
             value = pl.struct(pl.lit(columns[n]).alias(f"c{n}") for n in range(len(self.functions)))
             yield groups.select(FOREIGN_HASH, *self.group_keys, TS, value.alias("v"))
 
@@ -183,19 +195,33 @@ class Aggregate(CanBeThin):
             results[number] = totals.result
             names = (f"a{number}_{name}" for name in function.state)
             state |= dict(zip(names, totals.state, strict=True))
-        counts = {}
-        for column, distinct in self._distinct.items():
-            counts[column], kept = distinct.run(events, shown, context.trace(distinct.trace.name))
-            state |= kept
+        counts, kept = self._of_counts(events, shown, context.trace)
+        state |= kept
         rows, kept = self._members.run(events, shown, context.trace) if self._members else ([], {})
-        return results | self._of_collected(counts, rows), state | kept
+        return results | self._others(counts, rows), state | kept
 
-    def _of_collected(
-        self, counts: Mapping[str, pl.Series], rows: Sequence[pl.Series]
+    def _of_counts(
+        self, events: GroupEvents, shown: Ints, trace: Callable[[str], Trace]
+    ) -> tuple[dict[OfCounts, pl.Series], dict[str, pl.Series]]:
+        """The aggregates of how many rows have each value, and what to remember of the groups."""
+        results: dict[OfCounts, pl.Series] = {}
+        state: dict[str, pl.Series] = {}
+        for column, functions in self._counted.items():
+            moved = count_values(events, column, trace(counts_trace(column, self.group_keys).name))
+            for one in functions:
+                results[one], kept = one.run(events, moved, shown, trace)
+                state |= kept
+            if any(one.traces(self.group_keys) for one in functions):
+                remember_values(events, moved, trace(values_name(column)))
+        return results, state
+
+    def _others(
+        self, counts: Mapping[OfCounts, pl.Series], rows: Sequence[pl.Series]
     ) -> dict[int, pl.Series]:
-        """Results by function number, from the counts by column and the results of `Members`."""
-        others = iter(rows)
+        """Results by function number, from those of counts and of `Members`."""
+        of_rows = iter(rows)
         return {
-            number: counts[one.column] if one.kind is Kind.COUNT_DISTINCT else next(others)
-            for number, one in self._collected
+            number: counts[one] if isinstance(one, OfCounts) else next(of_rows)
+            for number, one in enumerate(self.functions)
+            if not isinstance(one, Function)
         }

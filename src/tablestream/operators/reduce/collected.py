@@ -1,9 +1,9 @@
-"""The declared aggregates that are not running totals, and how their values are compared."""
+"""The declared aggregates that need the rows of a group, and how values are compared."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -21,20 +21,43 @@ class Kind(Enum):
     COLLECT_LIST = "collect_list"
     COLLECT_SET = "collect_set"
     COUNT_DISTINCT = "count_distinct"
+    MIN_BY = "min_by"
+    MAX_BY = "max_by"
+    STRING_AGG = "string_agg"
 
 
 @dataclass(frozen=True)
 class Collected:
-    """An aggregate of a column that is not a running total; `result` is the dtype of its result."""
+    """An aggregate of a column that needs the rows of the group.
+
+    Attributes
+    ----------
+    kind, column
+        Which one, and of which column.
+    result
+        The dtype of the result.
+    by, descending
+        The column that rows are ordered by, if not by their arrival, and whether the greatest comes first.
+    delimiter
+        What stands between texts.
+    """
 
     kind: Kind
     column: str
     result: pl.DataType
+    by: str | None = None
+    descending: bool = False
+    delimiter: str = ""
 
     @property
     def is_list(self) -> bool:
         """Whether the result contains all rows of the group."""
-        return self.kind in {Kind.COLLECT_LIST, Kind.COLLECT_SET}
+        return self.kind in {Kind.COLLECT_LIST, Kind.COLLECT_SET, Kind.STRING_AGG}
+
+    def of_all(self, values: Iterable[Any]) -> Any:
+        """Return the result of all values of a group, in their order."""
+        found = collected(self.kind, values)
+        return joined(found, self.delimiter) if self.kind is Kind.STRING_AGG else found
 
 
 def collected(kind: Kind, values: Iterable[Any]) -> list[Any]:
@@ -43,12 +66,17 @@ def collected(kind: Kind, values: Iterable[Any]) -> list[Any]:
     In a set a value stands where the first of its rows stands.
     """
     present = [value for value in values if value is not None]
-    if kind is Kind.COLLECT_LIST:
+    if kind is not Kind.COLLECT_SET:
         return present
     first: dict[Any, Any] = {}
     for value in present:
         first.setdefault(hashable(value), value)
     return list(first.values())
+
+
+def joined(texts: Sequence[str], delimiter: str) -> str | None:
+    """Join texts; None if there are none."""
+    return delimiter.join(texts) if texts else None
 
 
 def comparable(value: Any) -> Any:

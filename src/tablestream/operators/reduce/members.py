@@ -7,12 +7,15 @@ function               result
 ``FIRST``, ``LAST``    the value of the row that arrived first, last; it may be null
 ``COLLECT_LIST``       the values that are not null, in the order in which their rows arrived
 ``COLLECT_SET``        the same without repetitions
+``MIN_BY``             the value of the row with the least ``by`` that is not null, the first such row
+``MAX_BY``             the value of the row with the greatest ``by`` that is not null, the last such row
+``STRING_AGG``         the texts that are not null, joined, ordered by ``by``, nulls last, or by arrival
 =====================  ===========================================================================
 
 A row that changes counts as newly arrived: it becomes the last one.
 
-Lists and sets contain all rows of a group. The other functions show the first row in an order, and read only rows that
-may become the first:
+Lists, sets and joined texts contain all rows of a group. The other functions show the first row in an order, and read
+only rows that may become the first:
 
 =====================================  ===========================================================================
 group                                  read in a micro-batch with messages to it
@@ -40,7 +43,7 @@ import polars as pl
 
 from tablestream.operators.cells import cells, column
 from tablestream.operators.events import bools, ints
-from tablestream.operators.reduce.collected import Collected, Kind, collected
+from tablestream.operators.reduce.collected import Collected, Kind
 from tablestream.operators.reduce.groups import ROWS, GroupEvents
 from tablestream.operators.reduce.ranking import Order, Ranking
 from tablestream.operators.reduce.regroup import IS
@@ -195,8 +198,11 @@ class Members:
 
 def order_of(function: Collected) -> Order:
     """The order whose first row a function shows, or in which it lists all rows."""
-    columns = (function.column,) if function.kind in {Kind.MIN, Kind.MAX} else ()
-    down = function.kind in {Kind.MAX, Kind.LAST}
+    if function.kind is Kind.STRING_AGG and function.by is not None:
+        return Order((function.by,), (function.descending,), newest_first=False, keeps_nulls=True)
+    of = function.column if function.kind in {Kind.MIN, Kind.MAX} else function.by
+    columns = () if of is None else (of,)
+    down = function.kind in {Kind.MAX, Kind.MAX_BY, Kind.LAST}
     return Order(columns, (down,) * len(columns), newest_first=down)
 
 
@@ -216,7 +222,7 @@ def _recalled(function: Collected, rows: pl.Series, group: Ints, groups: int) ->
     of_group: list[list[Any]] = [[] for _ in range(groups)]
     for number, value in zip(group.tolist(), cells(values), strict=True):
         of_group[number].append(value)
-    return column([collected(function.kind, one) for one in of_group], function.result)
+    return column(list(map(function.of_all, of_group)), function.result)
 
 
 def _result(function: Collected, found: Sequence[pl.Series]) -> pl.Series:
@@ -230,7 +236,7 @@ def _result(function: Collected, found: Sequence[pl.Series]) -> pl.Series:
 
 
 def _lists(function: Collected, ranking: Ranking, events: GroupEvents, shows: Bools) -> pl.Series:
-    """The lists or sets of the rows that exist at each message that emits."""
+    """The results of all rows that exist at each message that emits."""
     values = cells(gather(ranking.rows["v"].struct.field(function.column), ranking.by_rank))
     found = []
     for group in ranking.by_group(events, shows):
@@ -240,7 +246,7 @@ def _lists(function: Collected, ranking: Ranking, events: GroupEvents, shows: Bo
             if brought >= 0:
                 there[brought] = values[brought]
             if is_shown:
-                found.append(collected(function.kind, there.values()))
+                found.append(function.of_all(there[rank] for rank in sorted(there)))
     return column(found, function.result)
 
 

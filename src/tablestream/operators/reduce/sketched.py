@@ -73,7 +73,7 @@ class Sketched(Function):
 
     def run(self, events: GroupEvents, base: Sequence[pl.Series], shown: Ints) -> Totals:
         """Add the records of each group, one by one."""
-        taken = one_by_one(events, self.column, base[0], shown, self._opened)
+        taken = one_by_one(events, events.new(self.column), base[0], shown, self._opened)
         return taken.totals(self.into, pl.Binary())
 
     def recalled(self, rows: pl.Series, base: Sequence[pl.Series]) -> pl.Series:  # noqa: ARG002

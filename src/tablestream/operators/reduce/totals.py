@@ -42,7 +42,7 @@ from tablestream.state.positions import Ints
 Objects = npt.NDArray[np.object_]
 
 #: Floats are multiples of 2 to the power of minus this.
-_FLOAT_BITS = 1074
+FLOAT_BITS = 1074
 _SAFE = float(1 << 62)
 #: The first number beyond 64 bits.
 _LIMIT = 1 << 63
@@ -115,7 +115,7 @@ class Count(Function):
         """Count."""
         if self.column is None:
             return Totals(pl.Series(events.rows[shown], dtype=pl.Int64), [])
-        counts = events.running(_present(events, self.column), ints(base[0].fill_null(0)))
+        counts = events.running(present(events, self.column), ints(base[0].fill_null(0)))
         return Totals(
             pl.Series(counts[shown], dtype=pl.Int64), [pl.Series(counts[events.last], dtype=pl.Int64)]
         )
@@ -175,7 +175,7 @@ class Sum(Function):
 
     def run(self, events: GroupEvents, base: Sequence[pl.Series], shown: Ints) -> Totals:
         """Add up."""
-        counts = events.running(_present(events, self.column), ints(base[0].fill_null(0)))
+        counts = events.running(present(events, self.column), ints(base[0].fill_null(0)))
         limbs = self._limbs(events, base[1]) if self.of.is_float() else None
         if limbs is not None:
             values, total = self._rounded(limbs.at(shown), counts[shown]), _kept(limbs.at(events.last))
@@ -206,8 +206,8 @@ class Sum(Function):
         known = [ints(one.fill_null(0)) for one in base]
         if known and all(one(self.column).is_finite().all() for one in (events.old, events.new)):
             return [counts[events.group] for counts in known]
-        moves = (_moves(events, self.column, which) for which in _SPECIALS[: len(known)])
-        return [events.running(*pair) for pair in zip(moves, known, strict=True)]
+        changes = (moves(events, self.column, which) for which in _SPECIALS[: len(known)])
+        return [events.running(*pair) for pair in zip(changes, known, strict=True)]
 
     def _limbs(self, events: GroupEvents, base: pl.Series) -> Limbs | None:
         """The total of floats after each message; None if their sizes differ too much."""
@@ -219,7 +219,7 @@ class Sum(Function):
         if self.average:
             up, down = max(totals.exponent, 0), max(-totals.exponent, 0)
             pairs = zip(totals.numbers(), counts.tolist(), strict=True)
-            means = [_divided(total << up, count << down) if count else None for total, count in pairs]
+            means = [divided(total << up, count << down) if count else None for total, count in pairs]
             return pl.Series(means, dtype=self.into)
         found = pl.Series(totals.floats()).zip_with(
             pl.Series(counts != 0), pl.Series([None], dtype=pl.Float64)
@@ -235,7 +235,7 @@ class Sum(Function):
     def _totals(self, events: GroupEvents, base: pl.Series) -> Ints | Objects:
         """The total after each message, in units."""
         known = self._known(base)
-        new, old = _units(events.new(self.column)), _units(events.old(self.column))
+        new, old = units(events.new(self.column)), units(events.old(self.column))
         if self._is_whole:
             if _size(new).sum() + _size(old).sum() + _size(known).max(initial=0.0) < _SAFE:
                 return events.running(new - old, known.astype(np.int64))
@@ -246,20 +246,20 @@ class Sum(Function):
         """The remembered total of each group, in units."""
         if self._is_bounded:
             return ints(base.fill_null(0))
-        return np.array([_from_bytes(one) for one in base], dtype=object)
+        return np.array([from_bytes(one) for one in base], dtype=object)
 
     def _kept(self, totals: Ints | Objects) -> pl.Series:
         """Totals in the form in which they are remembered."""
         if self._is_bounded:
             return pl.Series([int(total) for total in totals], dtype=pl.Int64, strict=True)
-        return pl.Series([_to_bytes(int(total)) for total in totals], dtype=pl.Binary)
+        return pl.Series([to_bytes(int(total)) for total in totals], dtype=pl.Binary)
 
     def _value(self, total: int, count: int) -> Any:
         """The result from a total in units."""
         if not count:
             return None
         if self.of.is_float():
-            return _divided(total, (count if self.average else 1) << _FLOAT_BITS)
+            return divided(total, (count if self.average else 1) << FLOAT_BITS)
         if isinstance(self.of, pl.Decimal):
             value = _EXACT.scaleb(Decimal(total), -self.of.scale)
             into = self.into
@@ -268,7 +268,7 @@ class Sum(Function):
             return _EXACT.quantize(value, Decimal(1).scaleb(-into.scale))
         if self.average and isinstance(self.into, pl.Duration):
             return int(_EXACT.quantize(_EXACT.divide(Decimal(total), Decimal(count)), Decimal(1)))
-        return _divided(total, count) if self.average else total
+        return divided(total, count) if self.average else total
 
     def _check(self, values: Sequence[Any], events: GroupEvents, shown: Ints) -> None:
         """Raise for results that do not fit their type."""
@@ -294,19 +294,21 @@ def _size(numbers: Ints | Objects) -> npt.NDArray[np.float64]:
     return np.abs(numbers.astype(np.float64))
 
 
-def _divided(total: int, by: int) -> float:
+def divided(total: int, by: int) -> float:
+    """Return the nearest float, infinite if it is too large."""
     try:
         return total / by
     except OverflowError:
         return math.inf if total > 0 else -math.inf
 
 
-def _present(events: GroupEvents, column: str) -> Ints:
+def present(events: GroupEvents, column: str) -> Ints:
     """How each message changes the number of values that are not null."""
-    return _moves(events, column, lambda values: values.is_not_null())
+    return moves(events, column, lambda values: values.is_not_null())
 
 
-def _moves(events: GroupEvents, column: str, which: Callable[[pl.Series], pl.Series]) -> Ints:
+def moves(events: GroupEvents, column: str, which: Callable[[pl.Series], pl.Series]) -> Ints:
+    """How each message changes the number of certain values."""
     new, old = (ints(which(one(column)).fill_null(value=False)) for one in (events.new, events.old))
     return np.asarray(new - old)
 
@@ -335,7 +337,7 @@ def _with_specials(result: pl.Series, specials: Sequence[Ints]) -> pl.Series:
     ).to_series()
 
 
-def _units(values: pl.Series) -> Any:
+def units(values: pl.Series) -> Any:
     """Values as whole numbers of the column's unit; 0 for null, NaN and infinities."""
     if isinstance(values.dtype, pl.Duration):
         values = values.cast(pl.Int64)
@@ -354,18 +356,18 @@ def _float_units(value: float) -> int:
     if not math.isfinite(value):
         return 0
     mantissa, exponent = math.frexp(value)
-    shift = exponent - 53 + _FLOAT_BITS
+    shift = exponent - 53 + FLOAT_BITS
     whole = int(mantissa * (1 << 53))
     return whole << shift if shift >= 0 else whole >> -shift
 
 
 def _kept(totals: Limbs) -> pl.Series:
     """Totals of floats in the form in which they are remembered."""
-    unit = totals.exponent + _FLOAT_BITS
-    return pl.Series([_to_bytes(total, unit) for total in totals.numbers()], dtype=pl.Binary)
+    unit = totals.exponent + FLOAT_BITS
+    return pl.Series([to_bytes(total, unit) for total in totals.numbers()], dtype=pl.Binary)
 
 
-def _to_bytes(total: int, unit: int = 0) -> bytes:
+def to_bytes(total: int, unit: int = 0) -> bytes:
     """A number in units of 2 to the power of `unit`, as its power of two (2 bytes) and the remaining factor."""
     zeros = (total & -total).bit_length() - 1 if total else 0
     rest = total >> zeros
@@ -373,7 +375,8 @@ def _to_bytes(total: int, unit: int = 0) -> bytes:
     return shift.to_bytes(2, "big") + rest.to_bytes(rest.bit_length() // 8 + 1, "big", signed=True)
 
 
-def _from_bytes(data: bytes | None) -> int:
+def from_bytes(data: bytes | None) -> int:
+    """The number that `to_bytes` wrote; 0 if there is none."""
     if data is None:
         return 0
     return int.from_bytes(data[2:], "big", signed=True) << int.from_bytes(data[:2], "big")
@@ -383,4 +386,4 @@ def _scaled(data: bytes | None) -> Scaled:
     """A remembered total of floats as a whole number, and the power of two that it is a multiple of."""
     if data is None:
         return 0, 0
-    return int.from_bytes(data[2:], "big", signed=True), int.from_bytes(data[:2], "big") - _FLOAT_BITS
+    return int.from_bytes(data[2:], "big", signed=True), int.from_bytes(data[:2], "big") - FLOAT_BITS

@@ -1,0 +1,152 @@
+"""The declared aggregates by name: what each takes, and what computes it over rows, and over records.
+
+Rows of a table can be taken back; records of a stream cannot, so some aggregates remember less of them. A new aggregate
+is a class in a file of its own, an entry here, and a function in `tablestream.functions`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+
+import polars as pl
+
+from tablestream.operators.reduce.accumulated import Accumulated, AccumulatedBy
+from tablestream.operators.reduce.aggregate import AnyFunction
+from tablestream.operators.reduce.collected import Collected, Kind
+from tablestream.operators.reduce.counted import CountDistinct
+from tablestream.operators.reduce.mode import Mode
+from tablestream.operators.reduce.percentile import Percentile
+from tablestream.operators.reduce.spread import AllOrAny, Variance
+from tablestream.operators.reduce.totals import Count, Sum
+
+
+class Takes(Enum):
+    """Which types an aggregate takes."""
+
+    ANY = "every type"
+    COMPARED = "every type, which it compares by its bytes"
+    ORDERED = "all types but arrays, maps and binary"
+    NUMBERS = "numbers"
+    SUMS = "numbers and intervals of days"
+    BOOLEANS = "booleans"
+    TEXTS = "strings"
+
+
+@dataclass(frozen=True)
+class Use:
+    """An aggregate that was asked for.
+
+    Attributes
+    ----------
+    name
+        What users call the result.
+    column, of
+        The aggregated column, and its dtype.
+    result
+        The dtype of the result, which is that of Spark's function.
+    by, of_by, descending
+        The column that orders the rows, if there is one, its dtype, and whether the greatest comes first.
+    parameter
+        A share, a precision or a delimiter.
+    """
+
+    name: str
+    column: str
+    of: pl.DataType
+    result: pl.DataType
+    by: str | None = None
+    of_by: pl.DataType | None = None
+    descending: bool = False
+    parameter: float | str | None = None
+
+
+_Make = Callable[[Use], AnyFunction]
+
+
+@dataclass(frozen=True)
+class Declared:
+    """A declared aggregate.
+
+    Attributes
+    ----------
+    takes
+        The types of its column.
+    over_rows, over_records
+        What computes it, of a table, and of a stream; None: it is not there for tables.
+    sees_order
+        Whether a row that is written again, as it is, can change the result.
+    """
+
+    takes: Takes
+    over_rows: _Make | None
+    over_records: _Make
+    sees_order: bool = False
+
+
+def _always(make: _Make, takes: Takes) -> Declared:
+    return Declared(takes, make, make)
+
+
+def _of_rows(kind: Kind, takes: Takes, *, sees_order: bool = True) -> Declared:
+    return Declared(
+        takes,
+        lambda use: Collected(kind, use.column, use.result),
+        lambda use: Accumulated(kind, use.column, use.of, use.result),
+        sees_order,
+    )
+
+
+def _by_another(kind: Kind, takes: Takes) -> Declared:
+    def rows(use: Use) -> Collected:
+        return Collected(kind, use.column, use.result, use.by, use.descending, str(use.parameter or ""))
+
+    return Declared(takes, rows, lambda use: AccumulatedBy(rows(use), use.of, use.of_by), sees_order=True)
+
+
+def _variance(*, population: bool, root: bool) -> Declared:
+    return _always(lambda use: Variance(use.column, use.of, population, root), Takes.NUMBERS)
+
+
+def _estimate(name: str, takes: Takes) -> Declared:
+    def sketched(use: Use) -> AnyFunction:
+        # The library of sketches is an extra: only plans with a sketch need it.
+        from tablestream.operators.reduce.sketched import Sketch, Sketched
+
+        return Sketched(Sketch(name), use.column, float(use.parameter or 0), use.result)
+
+    return Declared(takes, None, sketched)
+
+
+AGGREGATES: dict[str, Declared] = {
+    "count": _always(lambda use: Count(use.column), Takes.ANY),
+    "sum": _always(lambda use: Sum(use.column, use.of, use.result, name=use.name), Takes.SUMS),
+    "avg": _always(lambda use: Sum(use.column, use.of, use.result, average=True, name=use.name), Takes.SUMS),
+    "var_samp": _variance(population=False, root=False),
+    "var_pop": _variance(population=True, root=False),
+    "stddev_samp": _variance(population=False, root=True),
+    "stddev_pop": _variance(population=True, root=True),
+    "bool_and": _always(lambda use: AllOrAny(use.column, every=True), Takes.BOOLEANS),
+    "bool_or": _always(lambda use: AllOrAny(use.column, every=False), Takes.BOOLEANS),
+    "min": _of_rows(Kind.MIN, Takes.ORDERED, sees_order=False),
+    "max": _of_rows(Kind.MAX, Takes.ORDERED, sees_order=False),
+    "first": _of_rows(Kind.FIRST, Takes.ANY),
+    "last": _of_rows(Kind.LAST, Takes.ANY),
+    "collect_list": _of_rows(Kind.COLLECT_LIST, Takes.ANY),
+    "collect_set": _of_rows(Kind.COLLECT_SET, Takes.COMPARED),
+    "min_by": _by_another(Kind.MIN_BY, Takes.ANY),
+    "max_by": _by_another(Kind.MAX_BY, Takes.ANY),
+    "string_agg": _by_another(Kind.STRING_AGG, Takes.TEXTS),
+    "count_distinct": Declared(
+        Takes.COMPARED,
+        lambda use: CountDistinct(use.column, use.of),
+        lambda use: Accumulated(Kind.COUNT_DISTINCT, use.column, use.of, use.result),
+    ),
+    "mode": _always(lambda use: Mode(use.column, use.of), Takes.ORDERED),
+    "percentile": _always(
+        lambda use: Percentile(use.column, use.of, float(use.parameter or 0)), Takes.NUMBERS
+    ),
+    "approx_count_distinct": _estimate("approx_count_distinct", Takes.COMPARED),
+    "approx_percentile": _estimate("approx_percentile", Takes.NUMBERS),
+}

@@ -1,0 +1,269 @@
+"""Aggregates that pick a value by how many rows have each one: the mode, and percentiles.
+
+Soon only values near the picked one can be picked. So a group with many different values has *heads*: these values,
+with their counts, and what is known of the others. The operator remembers:
+
+=====================================  ===========================================================================
+group                                  read in a micro-batch with messages to it
+=====================================  ===========================================================================
+small                                  its values
+large, with heads                      its heads; its values, too, if what is picked is not among the heads
+=====================================  ===========================================================================
+
+A group gets heads when its values have been read, and are more than `SMALL_GROUP` different ones.
+
+*Cost.* Of n rows there are at most 2 m heads, where m = max(`LEAST_HEADS`, sqrt(n)), and m when they are chosen. So
+about m changes must come before all values are read again. A change of any other value reads its count alone.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+import polars as pl
+
+from tablestream.operators.cells import cells
+from tablestream.operators.cells import column as column_of
+from tablestream.operators.events import bools
+from tablestream.operators.reduce.collected import comparable
+from tablestream.operators.reduce.counted import COUNT, VALUE, Moved, OfCounts, value_bytes
+from tablestream.operators.reduce.groups import GroupEvents
+from tablestream.operators.reduce.row_versions import group_numbers
+from tablestream.state.changes import FOREIGN_HASH, LIVE
+from tablestream.state.positions import Bools, Ints
+from tablestream.state.trace import Trace, TraceSpec
+
+#: A group with more different values than `SMALL_GROUP` has heads, at least `LEAST_HEADS` of them.
+SMALL_GROUP, LEAST_HEADS = 1024, 256
+#: What a picker returns if its heads do not have the value.
+SHORT = object()
+_CELL, _GROUP = "value", "_group"
+
+
+class Picker(Protocol):
+    """The known values of one group, in a form that can be compared.
+
+    Attributes
+    ----------
+    counts
+        How many rows have each value; more than none.
+    """
+
+    counts: dict[Any, int]
+
+    def take(self, value: Any, before: int, after: int) -> None:
+        """Change how many rows have a value, which need not be known."""
+
+    def pick(self) -> Any:
+        """Return what is picked, or `SHORT`."""
+
+    def bound(self, most: int) -> Mapping[str, Any]:
+        """Keep `most` values around the picked one if twice as many are known; return what to know of the others."""
+
+
+class OfRankedCounts(OfCounts):
+    """An aggregate that picks a value.
+
+    Attributes
+    ----------
+    numbers, values
+        The names of what `Picker.bound` returns: numbers, and values of the column.
+    """
+
+    numbers: ClassVar[tuple[str, ...]]
+    values: ClassVar[tuple[str, ...]]
+
+    @property
+    @abstractmethod
+    def word(self) -> str:
+        """What it is called in the state."""
+
+    @abstractmethod
+    def picker(self, counts: dict[Any, int], bound: Mapping[str, Any] | None) -> Picker:
+        """Begin with all values, or with heads and what `Picker.bound` returned."""
+
+    @abstractmethod
+    def cell(self, picked: Any, cell_of: Callable[[Any], Any]) -> Any:
+        """Return the result for what was picked; `cell_of` returns the cell of a value."""
+
+    @property
+    def state(self) -> dict[str, pl.DataType]:
+        numbers = dict.fromkeys(map(self.named, self.numbers), pl.Int64())
+        values = dict.fromkeys(map(self.named, self.values), self.of)
+        return {self.named("has_heads"): pl.Boolean(), self.named("shown"): self.result, **numbers, **values}
+
+    def named(self, what: str) -> str:
+        """A column of its state."""
+        return f"{self.word}_{what}"
+
+    def traces(self, group_keys: pl.Schema) -> tuple[TraceSpec, ...]:
+        """The values of each group, and its heads."""
+        columns = {FOREIGN_HASH: pl.Int64(), **group_keys, VALUE: pl.Binary(), LIVE: pl.Boolean()}
+        schema = pl.Schema({**columns, COUNT: pl.Int64(), _CELL: self.of})
+        return tuple(
+            TraceSpec(name, 0, schema, key=tuple(group_keys), unique=(VALUE,), hash=FOREIGN_HASH)
+            for name in (values_name(self.column), f"heads of {self.word}")
+        )
+
+    def run(
+        self, events: GroupEvents, moved: Moved, shown: Ints, trace: Callable[[str], Trace]
+    ) -> tuple[pl.Series, dict[str, pl.Series]]:
+        """Pick a value at each message that emits."""
+        every, heads = trace(values_name(self.column)), trace(f"heads of {self.word}")
+        with_heads = bools(events.groups[self.named("has_heads")].fill_null(value=False))
+        picking = _Picking(self, events, moved, shown)
+        short = picking.pick(with_heads, heads, are_heads=True)
+        picking.pick(~with_heads | short, every, are_heads=False)
+        results = column_of(picking.results, self.result)
+        return results, picking.remember(heads, with_heads & ~short)
+
+    def recalled(self, groups: pl.DataFrame, trace: Callable[[str], Trace]) -> pl.Series:  # noqa: ARG002
+        """Return what was picked last."""
+        return groups[self.named("shown")]
+
+
+def values_name(column: str) -> str:
+    """The trace of the values of each group."""
+    return f"values by group of {column}"
+
+
+def remember_values(events: GroupEvents, moved: Moved, trace: Trace) -> None:
+    """Remember the values of each group, after all aggregates have read them."""
+    last = moved.last
+    groups = events.messages[moved.at[last]].select(FOREIGN_HASH, *trace.spec.key)
+    count = pl.Series(COUNT, moved.after[last], dtype=pl.Int64)
+    values = moved.rows[VALUE][last], (count > 0).alias(LIVE), count, moved.values[last].alias(_CELL)
+    trace.insert(groups.with_columns(*values))
+
+
+@dataclass(frozen=True)
+class _Known:
+    """A group while its messages are worked off: what was remembered of it as heads, and its picker."""
+
+    heads: dict[Any, int]
+    picker: Picker
+
+
+class _Picking:
+    """One aggregate of the groups that have messages."""
+
+    def __init__(self, function: OfRankedCounts, events: GroupEvents, moved: Moved, shown: Ints) -> None:
+        self._function, self._events, self._moved = function, events, moved
+        self._cells: dict[Any, Any] = {}
+        self._keys = self._comparable(moved.values)
+        self._moves_from = [*np.searchsorted(moved.at, events.first).tolist(), len(moved.at)]
+        self._shown = shown
+        self._shown_from = [*np.searchsorted(shown, events.first).tolist(), len(shown)]
+        self._known: dict[int, _Known] = {}
+        self._last: dict[int, Any] = {}
+        self.results: list[Any] = [None] * len(shown)
+
+    def _comparable(self, values: pl.Series) -> list[Any]:
+        """Values in a form that can be compared; `_cells` has the cell of each."""
+        found = cells(values)
+        keys = [None if cell is None else comparable(cell) for cell in found]
+        for key, cell in zip(keys, found, strict=True):
+            self._cells.setdefault(key, cell + 0.0 if isinstance(cell, float) else cell)  # 0.0 for -0.0
+        return keys
+
+    def pick(self, groups: Bools, trace: Trace, *, are_heads: bool) -> Bools:
+        """Work off the messages of some groups; return those whose heads do not have what is to be picked."""
+        short = np.zeros(len(groups), dtype=bool)
+        if not groups.any():
+            return short
+        stored = self._stored(groups, trace)
+        for group in np.flatnonzero(groups).tolist():
+            counts = stored.get(group, {})
+            heads = dict(counts) if are_heads else self._known[group].heads if group in self._known else {}
+            picker = self._function.picker(counts, self._bound(group) if are_heads else None)
+            self._known[group] = _Known(heads, picker)
+            short[group] = not self._pick(group, picker)
+        return short
+
+    def _stored(self, groups: Bools, trace: Trace) -> dict[int, dict[Any, int]]:
+        """The stored counts of the values of some groups."""
+        keys = self._events.messages[self._events.first].select(FOREIGN_HASH, *trace.spec.key)
+        rows = trace.lookup(keys.filter(pl.Series(groups)))
+        numbers = group_numbers(keys, rows, list(trace.spec.key)).tolist()
+        found: dict[int, dict[Any, int]] = {}
+        for group, key, count in zip(
+            numbers, self._comparable(rows[_CELL]), rows[COUNT].to_list(), strict=True
+        ):
+            found.setdefault(group, {})[key] = count
+        return found
+
+    def _bound(self, group: int) -> dict[str, Any]:
+        """What is remembered of a group beside its heads."""
+        function, of_group = self._function, self._events.groups[group : group + 1]
+        found = {name: of_group[function.named(name)][0] for name in function.numbers}
+        for name in function.values:
+            (found[name],) = self._comparable(of_group[function.named(name)])
+        return found
+
+    def _pick(self, group: int, picker: Picker) -> bool:
+        """Work off the messages of a group; say whether what is picked is always known."""
+        moves = self._moves(group)
+        at, move = next(moves, (None, None))
+        for number in range(self._shown_from[group], self._shown_from[group + 1]):
+            while move is not None and at <= self._shown[number]:
+                picker.take(*move)
+                at, move = next(moves, (None, None))
+            picked = picker.pick()
+            if picked is SHORT:
+                return False
+            self.results[number] = self._cell(picked)
+        while move is not None:
+            picker.take(*move)
+            _, move = next(moves, (None, None))
+        picked = picker.pick()
+        self._last[group] = None if picked is SHORT else self._cell(picked)
+        return picked is not SHORT
+
+    def _moves(self, group: int) -> Iterator[tuple[Any, Any]]:
+        moved = self._moved
+        for number in range(self._moves_from[group], self._moves_from[group + 1]):
+            yield moved.at[number], (self._keys[number], int(moved.before[number]), int(moved.after[number]))
+
+    def _cell(self, picked: Any) -> Any:
+        return None if picked is None else self._function.cell(picked, self._cells.__getitem__)
+
+    def remember(self, trace: Trace, by_heads: Bools) -> dict[str, pl.Series]:
+        """Remember heads where they changed; return the columns of `OfRankedCounts.state`."""
+        rows = self._events.rows[self._events.last].tolist()
+        state: dict[str, list[Any]] = {name: [] for name in self._function.state}
+        changed: list[tuple[int, Any, int]] = []
+        for group in range(len(rows)):
+            known = self._known[group]
+            picker = known.picker
+            has_heads = bool(by_heads[group]) or len(picker.counts) > SMALL_GROUP
+            bound = picker.bound(max(LEAST_HEADS, int(max(rows[group], 0) ** 0.5))) if has_heads else {}
+            heads = picker.counts if has_heads else {}
+            changed += [
+                (group, key, heads.get(key, 0))
+                for key in known.heads.keys() | heads.keys()
+                if known.heads.get(key) != heads.get(key)
+            ]
+            numbers = (bound.get(name) for name in self._function.numbers)
+            values = (self._cells.get(bound.get(name)) for name in self._function.values)
+            row = has_heads, self._last[group], *numbers, *values
+            for column, value in zip(state.values(), row, strict=True):
+                column.append(value)
+        self._insert(trace, changed)
+        return {name: column_of(state[name], kind) for name, kind in self._function.state.items()}
+
+    def _insert(self, trace: Trace, changed: list[tuple[int, Any, int]]) -> None:
+        found = [self._cells[key] for _, key, _ in changed]
+        groups = self._events.messages[self._events.first[[group for group, _, _ in changed]]]
+        count = pl.Series(COUNT, [count for *_, count in changed], dtype=pl.Int64)
+        trace.insert(
+            groups.select(FOREIGN_HASH, *trace.spec.key).with_columns(
+                pl.Series(VALUE, list(map(value_bytes, found)), dtype=pl.Binary),
+                (count > 0).alias(LIVE),
+                count,
+                column_of(found, self._function.of).alias(_CELL),
+            )
+        )
