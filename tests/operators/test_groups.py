@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+import random
 from collections import Counter
 from datetime import timedelta
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
+import duckdb
 import polars as pl
 import pytest
 from hypothesis import given
@@ -22,7 +24,9 @@ from tablestream.operators.reduce.collected import Collected, Kind
 from tablestream.operators.reduce.counted import CountDistinct
 from tablestream.operators.reduce.fold import Fold, UserFunctions
 from tablestream.operators.reduce.mode import Mode
+from tablestream.operators.reduce.percentile import Percentile
 from tablestream.operators.reduce.regroup import Regroup
+from tablestream.operators.reduce.spread import AllOrAny, Variance
 from tablestream.operators.reduce.top import Top
 from tablestream.operators.reduce.totals import Count, Sum
 from tablestream.state.cache import NoCache
@@ -634,3 +638,56 @@ def test_a_reduction_of_rows_without_columns_keeps_the_group() -> None:
         ("a", "g", None, 1, 3),
     ]
     assert [one[2] for part in (log[:1], log[1:]) for one in chain.run(part)] == [{"__nothing": None}] * 3
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_last_aggregates_are_those_of_duckdb(seed: int) -> None:
+    rng = random.Random(seed)
+    functions: dict[str, AnyFunction] = {
+        "median(n)": Percentile("c0", pl.Int64(), 0.5),
+        "quantile_cont(n, 0.9)": Percentile("c0", pl.Int64(), 0.9),
+        "var_samp(n)": Variance("c0", pl.Int64(), population=False, root=False),
+        "stddev_pop(n)": Variance("c0", pl.Int64(), population=True, root=True),
+        "bool_and(yes)": AllOrAny("c1", every=True),
+        "bool_or(yes)": AllOrAny("c1", every=False),
+        "arg_max_null(t, n * 100 + id) FILTER (n IS NOT NULL)": Collected(Kind.MAX_BY, "c2", pl.String(), "c3"),
+        "string_agg(t, '+' ORDER BY n * 100 + id DESC NULLS LAST)": Collected(
+            Kind.STRING_AGG, "c2", pl.String(), "c3", descending=True, delimiter="+"
+        ),
+        "min(n) FILTER (n = (SELECT min(m) FROM modes WHERE modes.g = rows.g))": Mode("c0", pl.Int64()),
+    }
+    value = pl.Struct({"c0": pl.Int64(), "c1": pl.Boolean(), "c2": pl.String(), "c3": pl.Int64()})
+    chain = Chain(Aggregate(KEYS, GROUPS, value, tuple(functions.values())), compat=False)
+    rows: dict[int, tuple[str, Any]] = {}
+    told: dict[str | None, Any] = {}
+    for part in range(8):
+        log = []
+        for step in range(40 * part, 40 * part + 40):
+            id_, group = rng.randrange(30), rng.choice("gh")
+            n = rng.choice([None, *range(-4, 5)])
+            row = {
+                "c0": n, "c1": rng.choice([None, True, False]), "c2": rng.choice([None, "a", "é"]),
+                "c3": None if n is None else n * 100 + id_,
+            }  # fmt: skip
+            gone = rng.random() < 0.3
+            rows.pop(id_, None)
+            if not gone:
+                rows[id_] = group, row
+            log.append((str(id_), None if gone else group, None if gone else row, step, step))
+        told |= {group: result for _, group, result, _ in chain.run(log)}
+    table = [(group, id_, row["c0"], row["c1"], row["c2"]) for id_, (group, row) in rows.items()]
+    with duckdb.connect() as sql:
+        sql.execute("CREATE TABLE rows (g VARCHAR, id INT, n BIGINT, yes BOOLEAN, t VARCHAR)")
+        sql.executemany("INSERT INTO rows VALUES (?, ?, ?, ?, ?)", table)
+        sql.execute(
+            "CREATE TABLE modes AS SELECT g, n AS m FROM rows WHERE n IS NOT NULL GROUP BY g, n"
+            " QUALIFY count(*) = max(count(*)) OVER (PARTITION BY g)"
+        )
+        columns = ", ".join(functions)
+        wanted = {
+            row[0]: row[1:] for row in sql.execute(f"SELECT g, {columns} FROM rows GROUP BY g").fetchall()
+        }
+    for group, result in wanted.items():
+        assert list(told[group].values()) == [
+            pytest.approx(one, rel=1e-12) if isinstance(one, float) else one for one in result
+        ]
