@@ -650,7 +650,9 @@ def test_the_last_aggregates_are_those_of_duckdb(seed: int) -> None:
         "stddev_pop(n)": Variance("c0", pl.Int64(), population=True, root=True),
         "bool_and(yes)": AllOrAny("c1", every=True),
         "bool_or(yes)": AllOrAny("c1", every=False),
-        "arg_max_null(t, n * 100 + id) FILTER (n IS NOT NULL)": Collected(Kind.MAX_BY, "c2", pl.String(), "c3"),
+        "arg_max_null(t, n * 100 + id) FILTER (n IS NOT NULL)": Collected(
+            Kind.MAX_BY, "c2", pl.String(), "c3"
+        ),
         "string_agg(t, '+' ORDER BY n * 100 + id DESC NULLS LAST)": Collected(
             Kind.STRING_AGG, "c2", pl.String(), "c3", descending=True, delimiter="+"
         ),

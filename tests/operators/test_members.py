@@ -330,6 +330,39 @@ def test_groups_grow_and_shrink_at_their_first_rows(seed: int, *, compat: bool) 
     assert list(map(repr, found)) == list(map(repr, told(log, functions, compat=compat)))
 
 
+RANKED = [Mode("c0", pl.Int64()), *(Percentile("c0", pl.Int64(), share) for share in (0.0, 0.35, 0.5, 1.0))]
+
+
+@pytest.mark.parametrize("compat", [False, True])
+@pytest.mark.parametrize("seed", quick_first(range(10), 3))
+def test_what_is_picked_moves_away_from_its_heads(seed: int, *, compat: bool) -> None:
+    """Many values, few heads: values come and go below them, among them and above them."""
+    draw = random.Random(seed)
+    rows: dict[str, dict[str, Any]] = {}
+    log: list[Step] = []
+    for n in range(300):
+        middle = 20 * (n // 60 % 3)
+        value = {**value_of(None), "c0": draw.choice([None, *[draw.randint(middle, middle + 25)] * 9])}
+        going = [key for key in rows if not rows[key]["c0"] or draw.random() < 0.5]
+        key = draw.choice(going) if going and draw.random() < 0.45 else f"k{n}"
+        rows.pop(key, None)
+        if not key.endswith(str(n)):
+            log.append((key, None, None, n, n))
+            continue
+        rows[key] = value
+        log.append((key, "g", value, n, n))
+    chain = Chain(
+        Aggregate(KEYS, GROUPS, VALUE, tuple(RANKED), keep_empty=compat, atomic=not compat), compat=compat
+    )
+    with few_heads(4, 2):
+        found = [
+            (step, group, None if value is None else tuple(value.values()))
+            for part in cut(log, set(range(0, 300, 3)))
+            for step, group, value, _ in chain.run(part)
+        ]
+    assert list(map(repr, found)) == list(map(repr, told(log, RANKED, compat=compat)))
+
+
 def random_log(draw: random.Random, functions: Sequence[AnyFunction]) -> list[Step]:
     """Rows that come, change and go in one group, which is now growing, now shrinking."""
     rows: dict[str, dict[str, Any]] = {}
@@ -433,7 +466,7 @@ def filled(*functions: AnyFunction) -> Watched:
 
 @pytest.fixture
 def _few_heads() -> Any:
-    with patch.multiple(members, SMALL_GROUP=20, LEAST_HEADS=3):
+    with few_heads(20, 3):
         yield
 
 
@@ -454,6 +487,16 @@ def test_changes_behind_the_bound_read_the_heads_alone_and_leave_them() -> None:
     for n in range(50, 60):
         read = chain.reads(f"k{n}", 1000 + n, n + 100)
         assert (read["rows of groups"], read["heads"]) == (0, 10)
+
+
+@pytest.mark.usefixtures("_few_heads")
+@pytest.mark.parametrize("function", [Mode("c0", pl.Int64()), Percentile("c0", pl.Int64(), 0.5)])
+def test_values_far_from_the_picked_one_are_not_read(function: AnyFunction) -> None:
+    chain = filled(function)
+    for n in (*range(70, 80), *range(20, 30)):
+        read = chain.reads(f"k{n}", None if n < 75 else 1000 + n, n + 100)
+        assert read["values"] == 0
+        assert 0 < read["heads of mode_c0"] + read["heads of percentile_0.5_c0"] <= 20
 
 
 @pytest.mark.usefixtures("_few_heads")
