@@ -71,6 +71,7 @@ def damage_cache(kind: Kind, directory: Path, rng: random.Random) -> str | None:
         return None
     data = _damaged(kind, file.read_bytes(), rng.choice(others or [file]).read_bytes(), rng)
     temporary = directory / "damaged"
+    temporary.touch(mode=0o600)  # a file that others can read would not be looked at
     temporary.write_bytes(data)
     temporary.replace(file)
     return f"{len(data)} bytes"

@@ -53,7 +53,7 @@ def restore(driver: Driver, fault: Fault) -> None:
             driver, min(sink.last.micro_batch + 1 for sink in behind if sink.last is not None)
         )
     for sink in driver.sinks.values():
-        if sink.marks and max(sink.marks) >= len(driver.commits):
+        if sink.last is not None and sink.last.micro_batch >= len(driver.commits):
             _expect(driver, sink, refused=not _repeats(driver, sink))
             _settle(driver, sink)
             sink.go_back(len(driver.commits) + _repeats(driver, sink))
