@@ -286,7 +286,8 @@ class Joining:
                 if fold(shown) in seen:
                     raise ColumnCollisionError(
                         f"The join has two columns called '{shown}'.",
-                        hint="Give suffixes=('_left', '_right'), or select= the columns you want.",
+                        hint="Give suffixes=('_left', '_right'), or select= the columns you want, or leave"
+                        f" '{one.name}' out of one table with except_columns=.",
                         operator=self.operator,
                         where=self.where,
                     )

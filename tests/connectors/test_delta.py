@@ -19,6 +19,7 @@ from tablestream.connectors.marks import Moment
 from tablestream.connectors.sink import CHANGE_COLUMNS
 from tablestream.errors import ArgumentError, PlanError, SessionSettingError, TargetError
 from tests.connectors.changes import KEY, changes
+from tests.pages import DOCS
 from tests.spark.change_logs import ChangeLog, run
 
 if TYPE_CHECKING:
@@ -447,5 +448,10 @@ def test_session_without_delta_is_refused(delta_spark: SparkSession) -> None:
         SessionSettingError, match=r"spark\.sql\.catalog\.spark_catalog is not set"
     ) as refused:
         to_delta("out").check(other, ())
-    for setting in ("spark.sql.extensions", "spark.sql.catalog.spark_catalog"):
-        assert f'\n    .config("{setting}", "' in refused.value.hint
+    _, code = refused.value.hint.split(":\n", 1)
+    lines, _ = code.rsplit("\n", 1)
+    compile(lines, "program.py", "exec")
+    recipe = " ".join((DOCS / "recipes.md").read_text(encoding="utf-8").split())
+    settings = [line.strip() for line in lines.split("\n") if ".config(" in line]
+    assert [line for line in settings if line in recipe] == settings
+    assert len(settings) == 2

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import pickle
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import pytest
 from pyspark.errors import StreamingQueryException
+from pyspark.sql.streaming.query import StreamingQuery
 
 import tablestream as ts
 from tablestream.errors import QueryFailedError
-from tablestream.spark.failures import failed, failure_of
+from tablestream.spark.failures import failed, failure_of, saying_what_failed
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -101,3 +102,30 @@ def test_a_query_says_first_which_row_cannot_be_read(spark: SparkSession, tmp_pa
         query.awaitTermination()
     assert str(raised.value).startswith("[TABLESTREAM_MALFORMED_RECORD] A row cannot be read: 'x,y' (file:")
     assert str(query.exception()).startswith("[TABLESTREAM_MALFORMED_RECORD] A row cannot be read: 'x,y' (")
+
+
+class Busy(StreamingQuery):
+    """A query that ends after a few looks, and does not let anybody wait for it before that."""
+
+    looks = 0
+
+    def __init__(self) -> None:
+        """There is no query of Java behind it."""
+
+    @property
+    def isActive(self) -> bool:  # noqa: N802 - Spark's name
+        """Whether it has not ended."""
+        self.looks += 1
+        return self.looks < 4
+
+    def awaitTermination(self, timeout: int | None = None) -> bool | None:  # noqa: N802 - Spark's name
+        """Say how long it took."""
+        assert timeout is not None or self.looks == 4
+        return None if timeout is None else False
+
+
+def test_a_wait_is_python_s_and_no_call_of_java_that_ctrl_c_would_break() -> None:
+    query = saying_what_failed(Busy())
+    assert query.awaitTermination(1) is False
+    query.awaitTermination()
+    assert cast("Busy", query).looks == 4

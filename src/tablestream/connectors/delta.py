@@ -94,8 +94,11 @@ class DeltaSink(KeyedSink):
             raise SessionSettingError(
                 f"The session lacks Delta Lake, which the output to {self.path} needs: {' and '.join(lacking)}"
                 f" {'is' if len(lacking) == 1 else 'are'} not set for it.",
-                hint="Start Spark with io.delta:delta-spark on its class path and both settings:\n"
-                f"SparkSession.builder{lines}",
+                hint="Stop the session, and create it with Delta's jars and both settings:\n"
+                "from delta import configure_spark_with_delta_pip\n"
+                f"builder = (\n    SparkSession.builder{lines}\n)\n"
+                "spark = configure_spark_with_delta_pip(builder).getOrCreate()\n"
+                "The extra tablestream[delta] has the package; spark.jars takes jars that you have.",
             )
         check_writable(spark, self.path, f"The Delta table at {self.path} cannot be written")
 

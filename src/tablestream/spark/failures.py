@@ -6,6 +6,7 @@ An error of a worker arrives in the driver as text, inside Spark's own messages,
 from __future__ import annotations
 
 import re
+import time
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -35,6 +36,8 @@ _FRAME = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<fun
 _INSTALLED = re.compile(
     r"site-packages|/pyspark|pyspark\.zip|py4j|/lib/python\d|/tablestream/(?:spark|connectors|operators|runtime|state)/|^<frozen"
 )
+#: How often a wait looks whether the query has ended.
+_POLL_S = 0.05
 #: What Py4J says of an error of Java.
 _OF_JAVA = re.compile(r"^py4j\.\S+: An error occurred while calling .*\n: (.*)$", re.MULTILINE)
 #: A cause in a stack trace of Java.
@@ -144,10 +147,17 @@ class _Plain:
     def awaitTermination(self, timeout: int | None = None) -> bool | None:  # noqa: N802 - Spark's name
         """See Spark's ``StreamingQuery.awaitTermination``."""
         try:
+            if timeout is None and isinstance(self, StreamingQuery):  # not that of Spark Connect
+                self._wait_in_python()
             ended: bool | None = super().awaitTermination(timeout)  # type: ignore[misc]
         except StreamingQueryException as error:
             raise failed(error) from error
         return ended
+
+    def _wait_in_python(self) -> None:
+        """Wait until the query has ended, so that Ctrl-C interrupts Python, and not a call of Java that then breaks."""
+        while self.isActive:  # type: ignore[attr-defined]
+            time.sleep(_POLL_S)
 
 
 @cache
