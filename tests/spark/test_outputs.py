@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Self
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, Self
 
 import pytest
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
+import tablestream as ts
 from tablestream.connectors.delta import to_delta
 from tablestream.connectors.files import to_files
 from tablestream.connectors.marks import Moment
 from tablestream.connectors.memory import to_memory
 from tablestream.errors import ArgumentError
-from tablestream.spark.outputs import Output, check_outputs, write_outputs
+from tablestream.spark.outputs import Output, check_outputs, is_lone, write_outputs
+from tablestream.spark.reports import _PORT
+from tablestream.spark.unpacking import NOTE
 from tests.connectors.changes import changes
 
 if TYPE_CHECKING:
@@ -110,6 +114,25 @@ def test_rows_are_persisted_for_no_sink_of_records_but_for_two(spark: SparkSessi
     for some in (outputs[:1], outputs):
         write_outputs(frame, Moment(7, "query"), some, split=lambda rows, _: rows)
     assert [[call[-1] for call in sink.calls] for sink in sinks] == [[False, True], [True]]
+
+
+@pytest.mark.parametrize(("settled", "cached"), [(False, True), (True, False)])
+def test_shards_are_looked_at_before_a_lone_sink_of_records_writes_until_all_are_known(
+    spark: SparkSession, settled: bool, cached: bool
+) -> None:
+    """So are Kafka and PostgreSQL. Other outputs wait for it in every micro-batch."""
+    looked: list[int] = []
+    watch: Any = SimpleNamespace(is_settled=settled, look=lambda _, number, *__: looked.append(number))
+    frame = changes(spark, 0).select("*", F.lit(1).alias(_PORT), F.lit("").alias(NOTE))
+    sinks = [Records(), Records(), Idle()]
+    lone, *others = [Output(str(number), sink) for number, sink in enumerate(sinks)]
+    for number, some in enumerate(([lone], others)):
+        write_outputs(frame, Moment(number, "query"), some, split=lambda rows, _: rows, watch=watch)
+    assert looked == ([0, 1] if cached else [1])
+    assert [[call[-1] for call in sink.calls] for sink in sinks] == [[cached], [True], [True]]
+    assert is_lone([Output("topic", ts.to_kafka("t", bootstrap_servers="h:9092"))])
+    assert is_lone([Output("table", ts.to_postgres("t", "host=h"))])
+    assert not is_lone([Output("files", to_files("out"))])
 
 
 def test_rows_are_let_go_when_a_sink_fails(spark: SparkSession) -> None:
