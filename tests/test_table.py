@@ -941,6 +941,16 @@ def test_keys_that_cannot_be_compared(log: DataFrame, flights: ts.Table, planes:
     )
     refused(lambda: flights.join(planes, on="seats", name="j"), KeyMismatchError, "(int)", operator="j")
     refused(lambda: flights.join(planes, on=["plane", "id"], name="j"), KeyMismatchError, operator="j")
+    condition = refused(
+        lambda: flights.join(planes, on=F.col("id") == F.col("seats"), name="j"),
+        KeyMismatchError,
+        operator="j",
+    )
+    assert condition.hint.startswith("on= is no condition. Give the column")
+    computed = refused(
+        lambda: flights.join(planes, on=F.col("seats") + 1, name="j"), KeyMismatchError, operator="j"
+    )
+    assert "on=(seats + 1).cast('string')" in computed.hint
     pairs = ts.table(log, key=["id", "plane"], timestamp="at")
     refused(
         lambda: flights.join(pairs, on="id", name="j"), KeyMismatchError, "(bigint, string)", operator="j"

@@ -18,7 +18,7 @@ from tablestream.kinds import check_function, listed, signature, takes, whole
 from tablestream.row import LEFT, RIGHT, Given, Plain, Row, plain, renamed, side_column
 from tablestream.spark.analysis import folding, is_found
 from tablestream.spark.columns import SparkExpression
-from tablestream.spark.compared import KeySide, common_key
+from tablestream.spark.compared import POINTING, KeySide, common_key
 from tablestream.spark.types import check_bytewise
 from tablestream.topology.graph import base_of, history_of, shown_name
 from tablestream.topology.nodes import Field, Fields, How, KeyJoin, Named, Node
@@ -187,7 +187,7 @@ class Joining:
         for one in pointers:
             check_bytewise(one.type, one.name, operator=self.operator, where=self.where, role="a foreign key")
         key = self.right.key
-        pointing = KeySide([(one.name, one.type) for one in pointers], "on={}")
+        pointing = KeySide([(one.name, one.type) for one in pointers], POINTING)
         common = common_key(pointing, _key_side(self.right), operator=self.operator, where=self.where)
         fields = tuple(Field(one.name, kind.json()) for one, kind in zip(key, common, strict=True))
         return fields, tuple(one.expression for one in pointers)

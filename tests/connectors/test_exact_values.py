@@ -77,6 +77,10 @@ CSV: list[tuple[str, Unit | None, Mapping[str, str | None]]] = [
     ("timestamp", "seconds", {"1704186000": "2024-01-02 09:00:00", "1704186000000": BAD}),
     ("date", None, {"2024-01-02": "2024-01-02", "20240102": BAD, "": None}),
     ("decimal(10,2)", None, {"1.5": "1.50", "1.005": BAD, "1,5": BAD, "": None, " 1": BAD}),
+    # Numbers with an exponent, of which a double does not tell all digits.
+    ("decimal(20,18)", None, {"1.23456789012345678949E1": BAD, "1.2345678901234567890E1": "12.345678901234567890"}),
+    ("decimal(20,18)", None, {"1200e-2": "12.000000000000000000", ".05E+1": "0.500000000000000000", "1e2": BAD}),
+    ("decimal(20,18)", None, {"1E-400": BAD, "0e-400": "0.000000000000000000", "12345678901234567891E-19": BAD}),
     ("int", None, {"1": "1", "+1": "1", "1.0": BAD, "3000000000": BAD, "": None, "1 ": BAD}),
     ("double", None, {"1": "1.0", "1e3": "1000.0", "inf": "Infinity", "1e999": BAD, "1d": BAD, "0x1p3": BAD}),
     ("boolean", None, {"true": "true", "FALSE": "false", "1": BAD, "yes": BAD}),

@@ -122,8 +122,8 @@ def from_files(
     r"""Read a directory of JSON, CSV or Parquet changelogs as a stream, in a stable order.
 
     Files are read in the order of their modification time, and rows in their order in the file. A file must appear
-    as a whole: write it elsewhere and move it in. Directories inside the directory are read as well, except those
-    whose names begin with ``_`` or ``.``.
+    as a whole: write it elsewhere and move it in. Directories inside the directory are read as well. Files and
+    directories whose names begin with ``_`` or ``.`` are passed over.
 
     Parameters
     ----------

@@ -56,6 +56,7 @@ _REAL = (T.FloatType, T.DoubleType)
 _COUNT = r"^[+-]?[0-9]{1,19}$"
 _INTEGER = r"^[+-]?[0-9]+$"
 _NUMBER = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,4})?$"
+_POWER = r"^[+-]?([0-9]*)\.?([0-9]*)[eE]([+-]?[0-9]+)$"
 _SPECIAL = r"(?i)^[+-]?(nan|inf|infinity)$"
 _DAY = r"([0-9]{4}|[+-][0-9]{4,6})(-[0-9]{1,2}(-[0-9]{1,2}"
 _ISO: dict[type[T.DataType], str] = {
@@ -263,8 +264,14 @@ def _counted(text: Column, kind: T.DataType, factor: Decimal) -> Column:
 
 def _decimal(text: Column, kind: T.DecimalType) -> Column:
     """Return a number that the column holds with all its digits."""
-    found = text.try_cast(kind)
     plain = text.rlike(rf"^[+-]?[0-9]*(\.[0-9]{{0,{kind.scale}}}0*)?$")
-    # With an exponent, the numbers are compared.
-    power = text.rlike("[eE]") & (text.try_cast("double") == found.try_cast("double"))
-    return F.when(text.rlike(_NUMBER) & (plain | power), found)
+    return F.when(text.rlike(_NUMBER) & (plain | _fits_scale(text, kind.scale)), text.try_cast(kind))
+
+
+def _fits_scale(text: Column, scale: int) -> Column:
+    """Whether a number with an exponent has no digit but zeros after so many places behind the point."""
+    whole, part, power = (F.regexp_extract(text, _POWER, group) for group in (1, 2, 3))
+    digits = F.concat(whole, part)
+    zeros = F.length(digits) - F.length(F.rtrim(digits, F.lit("0")))
+    places = F.length(part) - zeros - power.try_cast("int")
+    return text.rlike("[eE]") & ((zeros == F.length(digits)) | (places <= scale))

@@ -105,6 +105,10 @@ def _plain(kind: T.DataType) -> T.DataType:
     )
 
 
+#: The `cast` of a foreign key.
+POINTING = "on={}"
+
+
 @dataclass(frozen=True)
 class KeySide:
     """The key of one side of a join: names and types of its columns, and where a user writes a cast of one.
@@ -138,6 +142,8 @@ def common_key(left: KeySide, right: KeySide, *, operator: str, where: str) -> l
         names = left.columns[part][0], right.columns[part][0]
         why = f": no type holds all values of '{names[0]}' and of '{names[1]}' and keeps them apart."
         hint = f"Cast one side: {_cast(left, right, part)}."
+        if "(" in names[0] and isinstance(left.columns[part][1], T.BooleanType) and left.cast == POINTING:
+            hint = 'on= is no condition. Give the column that holds the other table\'s key, as in on="product_id".'
     raise KeyMismatchError(
         f"A key of ({left}) cannot be compared with a key of ({right}){why}",
         hint=hint,
@@ -152,7 +158,8 @@ def _cast(left: KeySide, right: KeySide, part: int) -> str:
     is_left = _exactness(one) <= _exactness(other)
     side, kind = (left, other) if is_left else (right, one)
     name = side.columns[part][0]
-    return side.cast.format(f"F.col({name!r}).cast({kind.simpleString()!r})", name=name)
+    shown = name if "(" in name else f"F.col({name!r})"
+    return side.cast.format(f"{shown}.cast({kind.simpleString()!r})", name=name)
 
 
 def _exactness(kind: T.DataType) -> int:
