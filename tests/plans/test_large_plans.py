@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING
 import pytest
 from pyspark.serializers import CloudPickleSerializer
 
+from tablestream.errors import PlanError
+from tablestream.planner.depth import MOST_ROUNDS
 from tablestream.spark.processor import RoundProcessor
 from tablestream.spark.round_worker import RoundWorker, Settings
 from tablestream.topology.measures import Measure
 from tablestream.topology.nodes import Aggregate, Field, Named, Node
 from tests.plans.engine import Engine, Output
-from tests.plans.tables import STRING, Python, counted, foreign_key_join, key_join, source
+from tests.plans.tables import STRING, Python, counted, foreign_key_join, key_join, mapped, source
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -42,8 +44,10 @@ def wide() -> Node:
 
 def fifty_joins() -> Node:
     node: Node = source("A")
-    for number in range(25):
-        node = foreign_key_join(key_join(node, source(f"B{number}")), source(f"C{number}"), "left")
+    for number in range(30):
+        node = key_join(node, source(f"B{number}"))
+    for number in range(20):
+        node = foreign_key_join(node, source(f"C{number}"), "left")
     return node
 
 
@@ -53,6 +57,23 @@ LARGE: dict[str, Callable[[], Sequence[Node]]] = {
     "100 outputs": lambda: [counted(source(f"T{number}")) for number in range(100)],
     "50 joins": lambda: [fifty_joins()],
 }
+
+
+def chain(joins: int) -> Node:
+    """Foreign-key joins, each with the table before."""
+    node: Node = source("A")
+    right = source("B")
+    for _ in range(joins):
+        node = foreign_key_join(node, right, "left")
+    return node
+
+
+def selects(count: int) -> Node:
+    """Selects, each of the table before."""
+    node: Node = source("A")
+    for _ in range(count):
+        node = mapped(node, lambda value: value)
+    return node
 
 
 def processors(nodes: Sequence[Node]) -> list[RoundProcessor]:
@@ -67,3 +88,18 @@ def test_a_round_of_a_large_plan_stays_below_the_size_from_which_spark_broadcast
         assert len(pickled) < MOST / 4
         opened: RoundProcessor = CloudPickleSerializer().loads(pickled)  # type: ignore[no-untyped-call]
         assert opened.worker.work.text == processor.worker.work.text
+
+
+def test_a_plan_has_as_many_rounds_as_spark_can_plan() -> None:
+    allowed = MOST_ROUNDS // 2
+    assert len(Engine([Output(chain(allowed))]).plan.rounds) == MOST_ROUNDS
+    with pytest.raises(
+        PlanError, match=rf"has {MOST_ROUNDS + 2} rounds.*at most {MOST_ROUNDS}.*join_many.*another query"
+    ):
+        Engine([Output(chain(allowed + 1))])
+
+
+@pytest.mark.parametrize("deep", [lambda: chain(600), lambda: selects(3000)], ids=["joins", "selects"])
+def test_a_plan_that_python_cannot_follow_is_refused(deep: Callable[[], Node]) -> None:
+    with pytest.raises(PlanError, match=r"The plan is too deep.*join_many"):
+        Engine([Output(deep())])

@@ -13,6 +13,7 @@ from tablestream.operators.operator import keyed_changes
 from tablestream.operators.upsert import Upsert
 from tablestream.operators.versioned_upsert import VersionedUpsert
 from tablestream.planner.catalogue import encode, stored_tables
+from tablestream.planner.depth import check_rounds, within_stack
 from tablestream.planner.lowering import Draft, History, Lowering, Read, Remembered, Types, Want
 from tablestream.planner.physical_plan import Between, Ending, Mode, Output, PhysicalPlan, Reader
 from tablestream.planner.result import Result
@@ -53,7 +54,19 @@ def lower(outputs: Sequence[Output], types: Types, mode: Mode) -> PhysicalPlan:
         Gives the Polars dtypes of columns.
     mode
         Applies to the whole plan.
+
+    Raises
+    ------
+    PlanError
+        The plan is too deep.
     """
+    with within_stack():
+        plan = _lowered(outputs, types, mode)
+    check_rounds(len(plan.rounds))
+    return plan
+
+
+def _lowered(outputs: Sequence[Output], types: Types, mode: Mode) -> PhysicalPlan:
     nodes = ancestors(*(output.node for output in outputs))
     names = unique_names(nodes)
     rejecting = {node for node in nodes if mode.on_error.of(names[node]) == "reject"}
