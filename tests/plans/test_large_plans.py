@@ -44,9 +44,9 @@ def wide() -> Node:
 
 def fifty_joins() -> Node:
     node: Node = source("A")
-    for number in range(30):
+    for number in range(35):
         node = key_join(node, source(f"B{number}"))
-    for number in range(20):
+    for number in range(15):
         node = foreign_key_join(node, source(f"C{number}"), "left")
     return node
 

@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from tablestream.calling import user_line
 from tablestream.errors import PlanError
 
-#: Spark planned 40 rounds in a Java stack of the default size, and not 80.
-MOST_ROUNDS = 50
+#: A chain of 20 foreign-key joins. In a Java stack of the default size, Spark planned these, and not 60 rounds.
+MOST_ROUNDS = 40
 
 _HINT = (
     "Look up several tables by foreign keys of one row in one step, with join_many: that takes three rounds in all."
