@@ -325,6 +325,41 @@ def test_an_aggregate_says_which_types_it_takes(
         flights.group_by("plane").agg(one=aggregate)
 
 
+class Own(ts.functions.Aggregator):
+    state, result = "bigint", "string"
+
+    def zero(self) -> int:
+        return 0
+
+    def add(self, state: int, value: int) -> int:
+        return state + value
+
+    def finish(self, state: int) -> str:
+        return str(state)
+
+
+@pytest.mark.parametrize("which", ["state", "result"])
+@pytest.mark.parametrize("said", ["numbr", 7, "varchar(3)"])
+def test_an_aggregate_of_ones_own_says_its_types(flights: ts.Table, which: str, said: Any) -> None:
+    own = type("Own", (Own,), {which: said})()
+    with pytest.raises(
+        ArgumentError, match=f"one = Own\\(\\): its {which} {re.escape(repr(said))} is not a type"
+    ):
+        flights.group_by("plane").agg(one=own.of("seats"))
+
+
+def test_an_aggregate_of_ones_own_is_compared_by_its_name_version_and_types(flights: ts.Table) -> None:
+    def meaning(own: Own) -> str:
+        table = flights.group_by("plane").agg(one=own.of("seats"))
+        return str(table._node.meaning)
+
+    texts = {
+        meaning(type("Own", (Own,), facts)())
+        for facts in ({}, {"version": "2"}, {"state": "int"}, {"result": "binary"})
+    }
+    assert len(texts) == 4
+
+
 @pytest.mark.parametrize("aggregate", ["min", "max", "count_distinct", "collect_set", "mode"])
 @pytest.mark.parametrize("given", ["word", "array(word)", "named_struct('w', word)"])
 def test_aggregates_that_compare_values_refuse_collations(

@@ -2,13 +2,80 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import Any, ClassVar
 
 from pyspark.sql import Column
 
 from tablestream.calling import user_line
 from tablestream.errors import ArgumentError
 from tablestream.kinds import flag
+
+
+class Aggregator(ABC):
+    """An aggregate of your own: a class with a state that takes a group's values, which are not null, one by one.
+
+    If it has `subtract`, a change of the group costs a call or two. If not, the state is made anew of all values of the
+    group, in an order of their own, whenever it changes; groups of streams only ever add.
+
+    Methods get and return Python's values, as those of `GroupedTable.aggregate` do; a struct is a dict. One that raises
+    ends the query and names the group. A restarted plan is compared by the class's name, `version` and the types.
+
+    Attributes
+    ----------
+    state, result
+        The types of the state and of the result, as in ``"bigint"`` or ``"n bigint, total double"``.
+    version
+        Change it when you change what a method does.
+
+    Examples
+    --------
+    >>> class Range(Aggregator):
+    ...     state, result = "array<int>", "int"
+    ...     def zero(self):
+    ...         return []
+    ...     def add(self, state, value):
+    ...         return [min([value, *state]), max([value, *state])]
+    ...     def finish(self, state):
+    ...         return state[1] - state[0] if state else None
+    >>> Range().of("price")
+    Range().of('price')
+    """
+
+    state: ClassVar[str]
+    result: ClassVar[str]
+    version: ClassVar[str] = ""
+
+    @abstractmethod
+    def zero(self) -> Any:
+        """Return the state of a group without values."""
+
+    @abstractmethod
+    def add(self, state: Any, value: Any, /) -> Any:
+        """Return the state with a value more."""
+
+    def subtract(self, state: Any, value: Any, /) -> Any:
+        """Return the state with a value less, whichever was added. Optional."""
+        raise NotImplementedError
+
+    @abstractmethod
+    def finish(self, state: Any, /) -> Any:
+        """Return the result."""
+
+    def of(self, column: str | Column) -> AggregateFunction:
+        """Return the aggregate of a column, for ``agg``.
+
+        Several columns are one struct, as in ``of("struct(price, quantity)")``.
+        """
+        subtracts = type(self).subtract is not Aggregator.subtract
+        return AggregateFunction("own" if subtracts else "own, anew", _column(column), own=self)
+
+    @property
+    def text(self) -> str:
+        """The aggregate as plans describe it."""
+        version = f" version {self.version}" if self.version else ""
+        return f"{type(self).__qualname__}{version} with the state {self.state}"
 
 
 @dataclass(frozen=True)
@@ -25,6 +92,8 @@ class AggregateFunction:
         A percentage, a precision or a delimiter; None where there is none.
     by, descending
         The column that orders the rows, if there is one, and whether the greatest comes first.
+    own
+        The aggregate, if it is the user's own.
     """
 
     name: str
@@ -32,6 +101,13 @@ class AggregateFunction:
     parameter: float | str | None = None
     by: Column | str | None = None
     descending: bool = False
+    own: Aggregator | None = None
+
+    def __repr__(self) -> str:
+        if self.own is not None:
+            return f"{type(self.own).__name__}().of({self.column!r})"
+        given = [one for one in (self.column, self.by, self.parameter) if one is not None]
+        return f"{self.name}({', '.join(map(repr, given))})"
 
 
 def count(column: str | Column | None = None) -> AggregateFunction:

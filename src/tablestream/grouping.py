@@ -16,7 +16,7 @@ from pyspark.sql import types as T
 from tablestream.arguments import as_column, checked_name
 from tablestream.errors import ArgumentError, PlanError, UnsupportedTypeError
 from tablestream.extras import install_hint
-from tablestream.functions import AggregateFunction
+from tablestream.functions import AggregateFunction, Aggregator
 from tablestream.kinds import check_function, flag
 from tablestream.operators.reduce.declared import AGGREGATES, Takes
 from tablestream.operators.reduce.fold import UserFunctions
@@ -146,6 +146,8 @@ class Grouped(OtherNames):
                 function.parameter,
                 places.get(by.get(one, "")),
                 function.descending,
+                function.own,
+                "" if function.own is None else _own_type(function.own, "state", one, shown, where).json(),
             )
             for one, function in columns.items()
         )
@@ -180,6 +182,9 @@ class Grouped(OtherNames):
         self, name: str, function: AggregateFunction, of: Sequence[Column], operator: str, where: str
     ) -> Field:
         """The column of an aggregate, with Spark's type for it."""
+        if function.own is not None:
+            kind = _own_type(function.own, "result", name, operator, where)
+            return Field(name, kind.json())
         try:
             made = self._rows.agg(_spark_function(function.name)(*(of or ("*",))).alias(name))
             kind = made.schema[0].dataType
@@ -262,6 +267,24 @@ def has_order(kind: T.DataType) -> bool:
     if isinstance(kind, T.StructType):
         return all(has_order(one.dataType) for one in kind.fields)
     return not isinstance(kind, T.ArrayType | T.MapType | T.BinaryType)
+
+
+def _own_type(own: Aggregator, which: str, name: str, operator: str, where: str) -> T.DataType:
+    """The type that a user's aggregate says of its state or its result."""
+    said = getattr(own, which, None)
+    try:
+        kind = T.DataType.fromDDL(said) if isinstance(said, str) else None
+    except ParseException:
+        kind = None
+    if kind is None or any(map(_shortens, leaves(kind))):
+        raise ArgumentError(
+            f"{name} = {type(own).__name__}(): its {which} {said!r} is not a type.",
+            hint=f'Write it in the class, as in {which} = "n bigint, total double", with types that keep values whole.',
+            operator=operator,
+            where=where,
+        )
+    arrow_type(kind, name, operator=operator, where=where)
+    return kind
 
 
 def _names_of_orders(columns: Mapping[str, AggregateFunction]) -> dict[str, str]:

@@ -6,6 +6,7 @@ import math
 import random
 from collections import Counter
 from contextlib import contextmanager
+from dataclasses import replace
 from decimal import Decimal
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -16,6 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tablestream.errors import ExpressionError, FunctionValueError
 from tablestream.operators.operator import Context
 from tablestream.operators.reduce import members, ranked_counts
 from tablestream.operators.reduce import parts as working
@@ -23,6 +25,7 @@ from tablestream.operators.reduce.aggregate import Aggregate, AnyFunction
 from tablestream.operators.reduce.collected import Collected, Kind
 from tablestream.operators.reduce.counted import CountDistinct, OfCounts, value_bytes
 from tablestream.operators.reduce.mode import Mode
+from tablestream.operators.reduce.own import Anew, Subtracting
 from tablestream.operators.reduce.percentile import Percentile
 from tablestream.operators.reduce.ranking import Order
 from tablestream.operators.reduce.spread import AllOrAny, Variance
@@ -97,6 +100,42 @@ OF_ROWS += [
     for kind in (Kind.MIN_BY, Kind.MAX_BY)
     for by in ("c0", "c1", "c2", "c7")
 ]
+
+
+class Total:
+    """A sum that has its number of values, too."""
+
+    def zero(self) -> Any:
+        return {"n": 0, "total": 0}
+
+    def add(self, state: Any, value: int) -> Any:
+        return {"n": state["n"] + 1, "total": state["total"] + value}
+
+    def subtract(self, state: Any, value: int) -> Any:
+        return state["n"] - 1, state["total"] - value
+
+    def finish(self, state: Any) -> Any:
+        return [state["n"], state["total"]]
+
+
+class Span(Total):
+    """The texts' lengths, from the least to the greatest."""
+
+    def zero(self) -> Any:
+        return []
+
+    def add(self, state: Any, value: Any) -> Any:
+        return sorted([*state, len(value)])
+
+    def finish(self, state: Any) -> Any:
+        return state
+
+
+NUMBERS = pl.List(pl.Int64())
+OF_ROWS += [
+    Subtracting("c0", pl.Int64(), NUMBERS, pl.Struct({"n": pl.Int32(), "total": pl.Int64()}), "own", Total()),
+    Anew("c2", pl.String(), NUMBERS, NUMBERS, "anew", Span()),
+]
 LISTS: list[AnyFunction] = [
     Collected(kind, name, pl.List(dtype))
     for name, dtype in COLUMNS.items()
@@ -152,7 +191,7 @@ def told(log: Sequence[Step], functions: Sequence[AnyFunction], *, compat: bool)
     ]
 
 
-OneColumn: TypeAlias = Collected | OfCounts | AllOrAny | Variance
+OneColumn: TypeAlias = Collected | OfCounts | AllOrAny | Variance | Subtracting
 
 
 def shown(function: AnyFunction, rows: Sequence[tuple[str, str, dict[str, Any]]]) -> Any:
@@ -167,6 +206,8 @@ def shown(function: AnyFunction, rows: Sequence[tuple[str, str, dict[str, Any]]]
         return (all if function.every else any)(present) if present else None
     if isinstance(function, Variance):
         return variance(present, function)
+    if isinstance(function, Subtracting):
+        return [len(present), sum(present)]
     return of_counts(function, present)
 
 
@@ -174,6 +215,8 @@ def of_counts(function: OfCounts, present: Sequence[Any]) -> Any:
     """An aggregate of how many rows have each value."""
     if isinstance(function, CountDistinct):
         return len({same(value) for value in present})
+    if isinstance(function, Anew):
+        return sorted(map(len, present))
     if isinstance(function, Mode):
         by_text = {same(value): value + 0.0 if isinstance(value, float) else value for value in present}
         counts = Counter(map(same, present))
@@ -571,3 +614,26 @@ def test_a_bound_holds_only_what_its_order_compares() -> None:
     by_arrival = Order((), (), newest_first=True)
     assert by_arrival.compared(rows).rows() == [(7, {"c0": None, "c1": None})]
     assert by_value.compared(rows).schema == rows.schema
+
+
+@pytest.mark.parametrize(("function", "own"), [(OF_ROWS[-2], Total), (OF_ROWS[-1], Span)])
+def test_a_method_that_raises_names_its_call_and_the_group(function: AnyFunction, own: type[Total]) -> None:
+    def add(*_: Any) -> Any:
+        raise ValueError("odd")
+
+    methods = type("Odd", (own,), {"add": add})()
+    function = replace(function, methods=methods)  # type: ignore[type-var]
+    chain = Chain(Aggregate(KEYS, GROUPS, VALUE, (function,)), compat=False)
+    with pytest.raises(ExpressionError, match=r"add\(.*\) for the group \(\"g\"\) raised ValueError: odd"):
+        chain.run([("a", "g", {**value_of(3), "c2": "three"}, 1, 1)])
+
+
+def test_a_state_that_does_not_fit_names_the_call() -> None:
+    class Text(Total):
+        def zero(self) -> Any:
+            return "none"
+
+    function = replace(OF_ROWS[-2], methods=Text())  # type: ignore[type-var]
+    chain = Chain(Aggregate(KEYS, GROUPS, VALUE, (function,)), compat=False)
+    with pytest.raises(FunctionValueError, match=r"returned 'none' \(str\).*zero\(\) for the group"):
+        chain.run([("a", "g", value_of(3), 1, 1)])

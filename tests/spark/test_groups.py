@@ -58,6 +58,24 @@ def last_rows(rows: list[Row], key: str) -> dict[Any, Row | None]:
     return {name: one for name, one in table.items() if one is not None}
 
 
+class Both(tf.Aggregator):
+    """A sum over a struct."""
+
+    state = result = "bigint"
+
+    def zero(self) -> int:
+        return 0
+
+    def add(self, state: int, value: dict[str, Any]) -> int:
+        return int(state + value["n"] + int(value["price"]))
+
+    def subtract(self, state: int, value: dict[str, Any]) -> int:
+        return int(state - value["n"] - int(value["price"]))
+
+    def finish(self, state: int) -> int:
+        return state
+
+
 def test_declared_aggregates_have_sparks_types_and_values(
     spark: SparkSession, log: ChangeLog, tmp_path: Path
 ) -> None:
@@ -85,6 +103,7 @@ def test_declared_aggregates_have_sparks_types_and_values(
             some=tf.bool_or("n > 2"),
             newest=tf.max_by("price", by="n"),
             oldest=tf.min_by("amount", by="n"),
+            own=Both().of("struct(n, price)"),
             texts=tf.string_agg("cast(n as string)", "|", order_by="n", descending=True),
         )
     )
@@ -104,7 +123,7 @@ def test_declared_aggregates_have_sparks_types_and_values(
         F.stddev_pop("price").alias("spread_of_all"), F.variance("amount").alias("squared"),
         F.var_pop("n").alias("squared_of_all"), F.bool_and(F.expr("n > 2")).alias("every"),
         F.bool_or(F.expr("n > 2")).alias("some"), F.max_by("price", "n").alias("newest"),
-        F.min_by("amount", "n").alias("oldest"),
+        F.min_by("amount", "n").alias("oldest"), F.sum(F.expr("n + int(price)")).alias("own"),
         F.expr("listagg(cast(n as string), '|') within group (order by n desc)").alias("texts"),
     )  # fmt: skip
     assert [(one.name, one.dataType.simpleString()) for one in table.schema] == [

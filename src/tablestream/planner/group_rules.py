@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import polars as pl
 
@@ -27,6 +28,7 @@ from tablestream.topology.graph import (
 from tablestream.topology.measures import Measure
 from tablestream.topology.nodes import (
     Aggregate,
+    Field,
     Top,
 )
 
@@ -83,7 +85,9 @@ def _groups(lowering: Lowering, node: Aggregate) -> AggregateOperator | Fold:
         )  # fmt: skip
     inputs, results = lowering.types(node.input_fields), lowering.types(node.value)
     functions = tuple(
-        aggregate_function(measure, list(inputs.values()), name, result, records=records)
+        aggregate_function(
+            measure, list(inputs.values()), name, result, records=records, state=_state(lowering, measure)
+        )
         for measure, (name, result) in zip(node.measures, results.items(), strict=True)
     )
     return AggregateOperator(keys, groups, value, functions, keep_empty=keep_empty, atomic=atomic)
@@ -106,9 +110,15 @@ def _caught(lowering: Lowering, node: Aggregate) -> str:
 
 
 def aggregate_function(
-    measure: Measure, inputs: Sequence[pl.DataType], name: str, result: pl.DataType, *, records: bool
+    measure: Measure,
+    inputs: Sequence[pl.DataType],
+    name: str,
+    result: pl.DataType,
+    *,
+    records: bool,
+    state: pl.DataType | None = None,
 ) -> AnyFunction:
-    """How a declared aggregate is computed; `name` is what users call it."""
+    """How a declared aggregate is computed; `name` is what users call it, `state` the type that their own one keeps."""
     if measure.column is None:
         return Count()
     declared, by = AGGREGATES[measure.function], measure.by
@@ -121,17 +131,27 @@ def aggregate_function(
         of_by=None if by is None else inputs[by],
         descending=measure.descending,
         parameter=measure.parameter,
+        own=measure.own,
+        state=state,
     )
     make = declared.over_records if records else declared.over_rows
     assert make is not None  # noqa: S101 - the handles refuse estimates of tables
     return make(use)
 
 
+def _state(lowering: Lowering, measure: Measure) -> pl.DataType | None:
+    if not measure.state:
+        return None
+    (kind,) = lowering.types((Field("state", measure.state),)).values()
+    return kind
+
+
 def _remembered_groups(node: Aggregate, operator: Operator) -> tuple[Remembered, ...]:
     traces = tuple(spec.name for spec in operator.traces)
     if node.functions is not None:
         return (Remembered(node, traces, node.key, AGGREGATE),)
-    groups = Groups(node.input_fields, node.measures, node.parent.is_stream)
+    measures = tuple(replace(one, own=None) for one in node.measures)
+    groups = Groups(node.input_fields, measures, node.parent.is_stream)
     return (Remembered(node, traces, node.key, groups=groups),)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
+from typing import Any
 
 import polars as pl
 
@@ -17,6 +18,7 @@ from tablestream.operators.reduce.aggregate import AnyFunction
 from tablestream.operators.reduce.collected import Collected, Kind
 from tablestream.operators.reduce.counted import CountDistinct
 from tablestream.operators.reduce.mode import Mode
+from tablestream.operators.reduce.own import Anew, Subtracting
 from tablestream.operators.reduce.percentile import Percentile
 from tablestream.operators.reduce.spread import AllOrAny, Variance
 from tablestream.operators.reduce.totals import Count, Sum
@@ -50,6 +52,8 @@ class Use:
         The column that orders the rows, if there is one, its dtype, and whether the greatest comes first.
     parameter
         A share, a precision or a delimiter.
+    own, state
+        The user's aggregate, and the dtype of its state.
     """
 
     name: str
@@ -60,6 +64,8 @@ class Use:
     of_by: pl.DataType | None = None
     descending: bool = False
     parameter: float | str | None = None
+    own: Any = None
+    state: pl.DataType | None = None
 
 
 _Make = Callable[[Use], AnyFunction]
@@ -119,6 +125,10 @@ def _estimate(name: str, takes: Takes) -> Declared:
     return Declared(takes, None, sketched)
 
 
+def _own(kind: type[Subtracting | Anew]) -> _Make:
+    return lambda use: kind(use.column, use.of, use.result, use.state or pl.Null(), use.name, use.own)
+
+
 AGGREGATES: dict[str, Declared] = {
     "count": _always(lambda use: Count(use.column), Takes.ANY),
     "sum": _always(lambda use: Sum(use.column, use.of, use.result, name=use.name), Takes.SUMS),
@@ -149,4 +159,6 @@ AGGREGATES: dict[str, Declared] = {
     ),
     "approx_count_distinct": _estimate("approx_count_distinct", Takes.COMPARED),
     "approx_percentile": _estimate("approx_percentile", Takes.NUMBERS),
+    "own": _always(_own(Subtracting), Takes.ANY),
+    "own, anew": Declared(Takes.ANY, _own(Anew), _own(Subtracting)),
 }

@@ -41,7 +41,8 @@ from tablestream.state.trace import Trace, TraceSpec
 SMALL_GROUP, LEAST_HEADS = 1024, 256
 #: What a picker returns if its heads do not have the value.
 SHORT = object()
-_CELL, _GROUP = "value", "_group"
+#: The column of a value in the traces.
+CELL = "value"
 
 
 class Picker(Protocol):
@@ -102,12 +103,8 @@ class OfRankedCounts(OfCounts):
 
     def traces(self, group_keys: pl.Schema) -> tuple[TraceSpec, ...]:
         """The values of each group, and its heads."""
-        columns = {FOREIGN_HASH: pl.Int64(), **group_keys, VALUE: pl.Binary(), LIVE: pl.Boolean()}
-        schema = pl.Schema({**columns, COUNT: pl.Int64(), _CELL: self.of})
-        return tuple(
-            TraceSpec(name, 0, schema, key=tuple(group_keys), unique=(VALUE,), hash=FOREIGN_HASH)
-            for name in (values_name(self.column), f"heads of {self.word}")
-        )
+        names = values_name(self.column), f"heads of {self.word}"
+        return tuple(values_trace(name, group_keys, self.of) for name in names)
 
     def run(
         self, events: GroupEvents, moved: Moved, shown: Ints, trace: Callable[[str], Trace]
@@ -131,12 +128,19 @@ def values_name(column: str) -> str:
     return f"values by group of {column}"
 
 
+def values_trace(name: str, group_keys: pl.Schema, of: pl.DataType) -> TraceSpec:
+    """A trace of values of groups, and how many rows have each of them."""
+    columns = {FOREIGN_HASH: pl.Int64(), **group_keys, VALUE: pl.Binary(), LIVE: pl.Boolean()}
+    schema = pl.Schema({**columns, COUNT: pl.Int64(), CELL: of})
+    return TraceSpec(name, 0, schema, key=tuple(group_keys), unique=(VALUE,), hash=FOREIGN_HASH)
+
+
 def remember_values(events: GroupEvents, moved: Moved, trace: Trace) -> None:
     """Remember the values of each group, after all aggregates have read them."""
     last = moved.last
     groups = events.messages[moved.at[last]].select(FOREIGN_HASH, *trace.spec.key)
     count = pl.Series(COUNT, moved.after[last], dtype=pl.Int64)
-    values = moved.rows[VALUE][last], (count > 0).alias(LIVE), count, moved.values[last].alias(_CELL)
+    values = moved.rows[VALUE][last], (count > 0).alias(LIVE), count, moved.values[last].alias(CELL)
     trace.insert(groups.with_columns(*values))
 
 
@@ -191,7 +195,7 @@ class _Picking:
         numbers = group_numbers(keys, rows, list(trace.spec.key)).tolist()
         found: dict[int, dict[Any, int]] = {}
         for group, key, count in zip(
-            numbers, self._comparable(rows[_CELL]), rows[COUNT].to_list(), strict=True
+            numbers, self._comparable(rows[CELL]), rows[COUNT].to_list(), strict=True
         ):
             found.setdefault(group, {})[key] = count
         return found
@@ -264,6 +268,6 @@ class _Picking:
                 pl.Series(VALUE, list(map(value_bytes, found)), dtype=pl.Binary),
                 (count > 0).alias(LIVE),
                 count,
-                column_of(found, self._function.of).alias(_CELL),
+                column_of(found, self._function.of).alias(CELL),
             )
         )
