@@ -13,6 +13,7 @@ import tablestream as ts
 from tablestream import functions as tf
 from tablestream.errors import ArgumentError, ColumnCollisionError, UnsupportedTypeError
 from tablestream.testing import Driver, frame
+from tablestream.topology.nulls import nullable_key
 from tests.test_table import refused
 
 if TYPE_CHECKING:
@@ -118,6 +119,35 @@ def test_a_new_key_shows_the_last_row_written_or_the_first_in_an_order(users: ts
     branches = [(row["branch"], row["id"]) for row in driver.table("both")]
     assert branches == [(of, id_) for of in ("all", "few") for id_ in (1, 2, 3, 4)]
     assert [row["mail"] for row in driver.changes("users_select_key")] == ["a", "a", "a", "b", None, "a"]
+
+
+def test_a_union_has_the_rows_whose_keys_have_a_null_and_tells_which_parts_can_be_null(
+    spark: SparkSession,
+) -> None:
+    one, other = (
+        ts.table(frame(spark, "id int, g string"), "id", name=name).group_by("g").count(name=f"{name}s")
+        for name in ("a", "b")
+    )
+    both = one.union(other, name="both")
+    assert nullable_key(both._node) == (False, True)
+    assert nullable_key(ts.table(frame(spark, "id int"), "id", name="c").union(
+        ts.table(frame(spark, "id int"), "id", name="d"))._node) == (False, False)  # fmt: skip
+    driver = Driver(both, both.select_key("g", name="again"))
+    driver.pipe("a", [{"id": 1, "g": None}, {"id": 2, "g": "x"}])
+    driver.pipe("b", [{"id": 1, "g": None}])
+    driver.run()
+    assert [(row["branch"], row["g"], row["count"]) for row in driver.table("both")] == [
+        ("as", None, 1),
+        ("as", "x", 1),
+        ("bs", None, 1),
+    ]
+    assert [(row["branch"], row["g"]) for row in driver.table("again")] == [("bs", None), ("as", "x")]
+    driver.pipe("a", [{"id": 1, "g": "x"}])
+    driver.run()
+    assert [(row["branch"], row["g"], row["count"]) for row in driver.table("both")] == [
+        ("as", "x", 2),
+        ("bs", None, 1),
+    ]
 
 
 def test_all_rows_are_one_group_which_stays_and_all_types_with_an_order_have_a_greatest(

@@ -17,7 +17,8 @@ from tablestream.relation import Relation
 from tablestream.spark.columns import quoted
 from tablestream.topology.graph import history_of
 from tablestream.topology.nodes import Field, Node
-from tablestream.topology.streams import ToStream
+from tablestream.topology.nulls import nullable_names
+from tablestream.topology.streams import ToStream, ToTable
 
 if TYPE_CHECKING:
     from tablestream.tables import Table
@@ -195,7 +196,13 @@ class Rekeyed(Relation):
         )
         for number, further in enumerate(rest, 1):
             merged = merged.merge(further, name=f"{shown}/{number}")
-        return merged.to_table(name=shown)
+        node = self._node_of(merged, Stream, where)
+        nulls = {name for one in nodes for name in nullable_names(one)}
+        nullable = tuple(one.name in nulls for one in node.key)
+        made = ToTable(
+            name=shown, where=where, key=node.key, value=node.value, parent=node, nullable=nullable
+        )
+        return Table(made, self._spark)
 
     def _check_branches(
         self, others: Sequence[Relation], names: Sequence[Any], operator: str, where: str

@@ -32,8 +32,8 @@ from tablestream.spark.runner import OutputRequest, request
 from tablestream.spark.sources import SourceFrame
 from tablestream.tables import GlobalTable, Table
 from tablestream.topology.graph import base_of, history_of, shown_name
-from tablestream.topology.nodes import Field, Fields, Named, Node, Source, ToTable
-from tablestream.topology.streams import Grace, Merge, SelectKey, StreamJoin
+from tablestream.topology.nodes import Field, Fields, Named, Node, Source
+from tablestream.topology.streams import Grace, Merge, SelectKey, StreamJoin, ToTable
 from tablestream.values import check_names
 
 if TYPE_CHECKING:

@@ -40,9 +40,8 @@ from tablestream.topology.nodes import (
     Source,
     Suppress,
     Top,
-    ToTable,
 )
-from tablestream.topology.streams import FlatMap, SelectKey, StreamJoin, ToStream
+from tablestream.topology.streams import FlatMap, SelectKey, StreamJoin, ToStream, ToTable
 from tests import reference
 from tests.plans.engine import Step
 from tests.plans.tables import Change, Key, Record, Value, call, foreign_key_of, new_key

@@ -33,10 +33,9 @@ from tablestream.topology.nodes import (
     Source,
     Suppress,
     Top,
-    ToTable,
     Transactions,
 )
-from tablestream.topology.streams import FlatMap, Grace, Merge, SelectKey, StreamJoin, ToStream
+from tablestream.topology.streams import FlatMap, Grace, Merge, SelectKey, StreamJoin, ToStream, ToTable
 
 if TYPE_CHECKING:
     from collections.abc import Callable

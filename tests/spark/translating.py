@@ -22,9 +22,8 @@ from tablestream.topology.nodes import (
     Select,
     Source,
     Top,
-    ToTable,
 )
-from tablestream.topology.streams import FlatMap, Merge, SelectKey, StreamJoin, ToStream
+from tablestream.topology.streams import FlatMap, Merge, SelectKey, StreamJoin, ToStream, ToTable
 from tests.plans import catalogue, tables
 
 if TYPE_CHECKING:

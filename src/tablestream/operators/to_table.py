@@ -1,11 +1,12 @@
 """Turns the records of a stream into the changes of a table.
 
-==========================  ====================================================================
-record                      emits
-==========================  ====================================================================
-a part of the key is null   nothing; dropped, counted
-any other                   the record: a row, or a tombstone if it has no value
-==========================  ====================================================================
+==================================  ============================================================
+record                              emits
+==================================  ============================================================
+a part of the key is null, and may  nothing; dropped, counted
+not be
+any other                           the record: a row, or a tombstone if it has no value
+==================================  ============================================================
 
 ``atomic``: of several records of a step with one key, only the last is emitted.
 
@@ -18,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 
 import polars as pl
 
@@ -38,6 +40,8 @@ class ToTable(Operator):
         The dtype of the value.
     atomic
         Whether a step emits once per key.
+    nullable
+        Which parts of the key may be null; empty: none.
 
     Notes
     -----
@@ -47,6 +51,7 @@ class ToTable(Operator):
     keys: pl.Schema
     value: pl.DataType
     atomic: bool = True
+    nullable: tuple[bool, ...] = ()
 
     traces = ()
     reasons = (NULL_KEY,)
@@ -64,7 +69,8 @@ class ToTable(Operator):
     def run(self, inputs: Sequence[pl.DataFrame], context: Context) -> Iterator[Emission]:
         """Emit the records as changes."""
         (arrived,) = inputs
-        has_key = pl.all_horizontal(pl.col(name).is_not_null() for name in self.keys)
+        needed = [name for name, can_be_null in zip_longest(self.keys, self.nullable) if not can_be_null]
+        has_key = pl.all_horizontal(pl.lit(value=True), pl.col(needed).is_not_null())
         keyed = arrived.filter(has_key)
         context.reject(NULL_KEY, arrived.filter(~has_key))
         if self.atomic:

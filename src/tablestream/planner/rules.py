@@ -47,10 +47,9 @@ from tablestream.topology.nodes import (
     Source,
     Suppress,
     Top,
-    ToTable,
     Transactions,
 )
-from tablestream.topology.streams import FlatMap, StreamJoin, ToStream
+from tablestream.topology.streams import FlatMap, StreamJoin, ToStream, ToTable
 
 
 def _source(lowering: Lowering, node: Source) -> Made:
@@ -251,9 +250,8 @@ def _to_table(lowering: Lowering, node: ToTable) -> Made:
             operator=lowering.names[node],
             where=node.where,
         )
-    operator = ToTableOperator(
-        lowering.key_of(node), lowering.value_of(node), atomic=not lowering.mode.compat
-    )
+    keys, value = lowering.key_of(node), lowering.value_of(node)
+    operator = ToTableOperator(keys, value, atomic=not lowering.mode.compat, nullable=node.nullable)
     return _reading(lowering, node, operator, "records")
 
 

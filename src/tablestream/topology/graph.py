@@ -23,10 +23,9 @@ from tablestream.topology.nodes import (
     SequenceBy,
     Source,
     Suppress,
-    ToTable,
     Transactions,
 )
-from tablestream.topology.streams import Merge, SelectKey, StreamJoin, ToStream
+from tablestream.topology.streams import Merge, SelectKey, StreamJoin, ToStream, ToTable
 
 #: What the operators of a source are called, behind its name.
 DEDUPLICATED, SEQUENCED, REORDERED, VERSIONS = "/deduplicated", "/sequenced", "/reordered", "/versions"

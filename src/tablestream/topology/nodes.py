@@ -574,12 +574,5 @@ class Transactions(OneParent):
         return f"transactions, waited for {self.timeout_us} us"
 
 
-@dataclass(frozen=True, eq=False)
-class ToTable(OneParent):
-    """The records of a stream as the changes of a table."""
-
-    meaning = "to_table"
-
-
 def _names(fields: Fields) -> str:
     return f"({', '.join(f'{one.name} {one.type}' for one in fields)})"

@@ -4,6 +4,7 @@
 table                                        parts that can be null
 ===========================================  ==================================================================
 of a source, of a stream                     none: such records are dropped
+union                                        those of any of the tables; not the branch
 a group, the ranks of a group                those of the group; not the rank
 key join: inner; left, right; outer          those of both sides; of the side whose rows stay; of either side
 foreign-key join: inner, left; right, outer  those of the left table; all, since each row has one of the two keys
@@ -15,7 +16,7 @@ rows of an array, by flat_map                those of the table; not the positio
 from __future__ import annotations
 
 from tablestream.topology.nodes import Aggregate, ForeignKeyJoin, KeyJoin, Node, OneParent, OneToMany, Top
-from tablestream.topology.streams import FlatMap
+from tablestream.topology.streams import FlatMap, ToTable
 
 Parts = tuple[bool, ...]
 
@@ -25,6 +26,8 @@ def nullable_key(node: Node) -> Parts:
     every = (True,) * len(node.key)
     if node.is_stream or isinstance(node, Aggregate) or _keeps_either_key(node):
         return every
+    if isinstance(node, ToTable) and node.nullable:
+        return node.nullable
     if isinstance(node, Top):
         return (*every[:-1], False)
     if isinstance(node, FlatMap):
@@ -33,6 +36,11 @@ def nullable_key(node: Node) -> Parts:
         return _of_join(node, nullable_key(node.left), nullable_key(node.right))
     is_view = isinstance(node, OneParent) and not node.parent.is_stream
     return nullable_key(node.parents[0]) if is_view else tuple(not one for one in every)
+
+
+def nullable_names(node: Node) -> set[str]:
+    """Return the names of those parts of a node's key that can be null."""
+    return {one.name for one, can_be_null in zip(node.key, nullable_key(node), strict=True) if can_be_null}
 
 
 def _keeps_either_key(node: Node) -> bool:

@@ -1,4 +1,4 @@
-"""The nodes that make streams: records that stand for themselves."""
+"""The nodes that make streams, records that stand for themselves, and tables of them."""
 
 from __future__ import annotations
 
@@ -139,3 +139,21 @@ class ToStream(OneParent):
     @property
     def meaning(self) -> str:
         return "to_stream" + (", the latest rows only" if self.latest_only else "")
+
+
+@dataclass(frozen=True, eq=False)
+class ToTable(OneParent):
+    """The records of a stream as the changes of a table.
+
+    Attributes
+    ----------
+    nullable
+        Which parts of the key may be null, as those of a group; empty: none. Other records are dropped.
+    """
+
+    nullable: tuple[bool, ...] = ()
+
+    @property
+    def meaning(self) -> str:
+        names = [one.name for one, can_be_null in zip(self.key, self.nullable, strict=False) if can_be_null]
+        return f"to_table, with nulls in {', '.join(names)}" if names else "to_table"
