@@ -16,14 +16,24 @@ from __future__ import annotations
 import re
 
 _HIDDEN = "***"
-#: A scheme, a user, a colon that no port follows, and a password up to the last @ of the word.
-_PASSWORD = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*://[^\s/@:'\"]*:)(?!\d+(?:[/?#,\s'\"]|$))[^\s'\"]*@")
+
+
+def _password(user: str, password: str) -> re.Pattern[str]:
+    """A user, a colon that no port follows, which buckets do not have, and a password up to the last @."""
+    port = r"\d+(?:[/?#,\s'\"]|\Z)"
+    return re.compile(rf"((?:(?<=s3)|(?<=s3[an]))://{user}:|://{user}:(?!{port})){password}@", re.DOTALL)
+
+
+_PASSWORD = _password(r"[^\s/@:'\"]*", r"[^\s'\"]*")
+#: The same in a text that is one URL: a password may have spaces and quotes.
+_WHOLE_PASSWORD = _password("[^/@:]*", ".*")
 _PARAMETER = re.compile(
-    r"([?&;][\w.-]*(?:sig|secret|passw|passphrase|token|credential|access[._-]?key|sas)[\w.-]*=)[^&;\s'\"]+",
+    r"([?&;][\w.-]{0,40}(?:sig|secret|passw|passphrase|token|credential|(?:access|account|api)[._-]?key|sas)"
+    r"[\w.-]{0,40}=)[^&;\s'\"]+",
     re.IGNORECASE,
 )
 _SETTING = re.compile(
-    r"(\b(?:password|passwd|sslpassword|oauth_client_secret)\s?=\s?)('(?:[^'\\]|\\.)*'|\"[^\"]*\"|[^\s'\"]+)",
+    r"(\b(?:password|passwd|sslpassword|oauth_client_secret)\s*=\s*)('(?:[^'\\]|\\.)*'|\"[^\"]*\"|[^\s'\"]+)",
     re.IGNORECASE,
 )
 
@@ -38,7 +48,7 @@ def redacted(text: str) -> str:
     >>> redacted("hdfs://name:9000/a@b")
     'hdfs://name:9000/a@b'
     """
-    if "://" in text:
+    if "://" in text and "@" in text:
         text = _PASSWORD.sub(rf"\1{_HIDDEN}@", text)
     if "=" in text:
         text = _SETTING.sub(rf"\1{_HIDDEN}", _PARAMETER.sub(rf"\1{_HIDDEN}", text))
@@ -48,7 +58,3 @@ def redacted(text: str) -> str:
 def holds_secret(url: str) -> bool:
     """Whether a URL holds a secret, in whatever way it is written."""
     return any(pattern.search(url) for pattern in (_WHOLE_PASSWORD, _PARAMETER))
-
-
-#: As `_PASSWORD`, in a text that is one URL: a password may have spaces and quotes.
-_WHOLE_PASSWORD = re.compile(r"\A[A-Za-z][A-Za-z0-9+.-]*://[^/@:]*:(?!\d+(?:[/?#]|\Z)).*@", re.DOTALL)
