@@ -193,6 +193,13 @@ def test_a_function_of_a_group_that_raises(spark: SparkSession) -> None:
         Driver(rated(texts(spark)), on_error="reject")
 
 
+def test_a_text_that_is_taken_for_a_condition_can_fail(spark: SparkSession) -> None:
+    table = texts(spark).filter("txt AND n IS NOT NULL")
+    rows = [(1, "true", 1), (2, "abc", 2), (3, None, 3)]
+    found, counts, _ = outcome(table, rows, on_error="reject")
+    assert (found, counts) == ([(1, "true", 1)], {"texts_filter: failed-expression": 1})
+
+
 def test_what_cannot_be_caught_is_refused_by_name(spark: SparkSession) -> None:
     half = F.udf(lambda n: 1 // n, "int")
     table = texts(spark).with_columns(half=half("n"), m="CAST(txt AS INT)")

@@ -39,9 +39,10 @@ HINT = (
     ' with on_error="null", which ts.start takes on the same checkpoint.'
 )
 _DAY = "DATE'1970-01-01'"
-#: Columns, and whether they are null: nothing else is sure not to fail, since Spark's texts leave out implicit casts.
-_TERM = r"\(*(?:NOT )?\(*[\w.`]+(?: IS (?:NOT )?NULL)?\)*"
-_HARMLESS = re.compile(rf"{_TERM}(?: (?:AND|OR) {_TERM})*")
+#: A column, or whether columns are null: nothing else is sure not to fail. Spark's texts leave out implicit casts, such
+#: as that of a text to a condition.
+_TERM = r"\(*(?:NOT )?\(*[\w.`]+ IS (?:NOT )?NULL\)*"
+_HARMLESS = re.compile(rf"[\w.`]+|{_TERM}(?: (?:AND|OR) {_TERM})*")
 #: Types that Spark does not hash.
 _UNHASHED = re.compile(r'"map"|collate', re.IGNORECASE)
 #: What Spark's plans call the evaluation of Python functions, outside of all other expressions.
