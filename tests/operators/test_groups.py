@@ -15,7 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tablestream.errors import FunctionValueError, TotalOverflowError
+from tablestream.data_text import data_left_out
+from tablestream.errors import ExpressionError, FunctionValueError, TotalOverflowError
 from tablestream.operators.cells import cells, column
 from tablestream.operators.operator import NUMBER, PARENT, Context, Operator
 from tablestream.operators.reduce import exact_floats
@@ -386,6 +387,18 @@ def test_a_result_that_does_not_fit_ends_the_query_and_no_group_starts_anew(cuts
         chain.run(parts[cuts // 2])
     if cuts == 3:  # what the state has is what was before
         assert chain.run([("d", "g", {"c0": 5}, 1, 9)])[0][2] == {"c0": Decimal("900005.00")}
+
+
+def test_what_a_function_raises_is_cut_or_left_out_as_a_value_of_the_row_is() -> None:
+    def adder(_: Any, row: Any, total: int) -> int:  # noqa: ARG001
+        raise ValueError("secret\x1b" * 1000)
+
+    chain = folded(pl.Int64(), of_functions(int, adder))
+    with pytest.raises(ExpressionError, match=r"raised ValueError: secret\\x1bsecret") as raised:
+        chain.run([("a", "g", {"c0": 1}, 1, 1)])
+    assert len(str(raised.value)) < 1000
+    with data_left_out(True), pytest.raises(ExpressionError, match=r"raised ValueError: \(left out\)\."):
+        chain.run([("a", "g", {"c0": 1}, 1, 1)])
 
 
 @pytest.mark.parametrize("role", ["initializer", "adder", "subtractor", "reducer"])

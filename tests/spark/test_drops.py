@@ -10,6 +10,9 @@ import pytest
 from pyspark.errors import StreamingQueryException
 
 import tablestream as ts
+from tablestream.connectors.sink import KeyedSink
+from tablestream.data_text import data_text
+from tablestream.errors import TargetError
 from tablestream.runtime.drops import DropRules
 from tablestream.spark.outputs import Output
 from tablestream.spark.runner import _Voice
@@ -135,3 +138,28 @@ def test_drops_are_heard_by_a_listener_if_a_single_sink_gets_rows_while_they_are
             assert (voice.listens, voice.observed) == (False, False)
             assert (voice.of_run() is None) == (on_drop == "ignore")
             assert _Voice.of(rules, connect, others).observed is (on_drop != "ignore")
+
+
+class Unsettled(KeyedSink):
+    """A sink whose target has a row that does not fit."""
+
+    target = "unsettled"
+
+    def check(self, *_: Any) -> None: ...
+
+    def write(self, *_: Any) -> None: ...
+
+    def at(self, _: Any) -> Unsettled:
+        return self
+
+    def settle(self, *_: Any) -> None:
+        raise TargetError(f"There is {data_text('a secret')}.")
+
+
+def test_a_target_that_is_settled_before_the_query_starts_shows_no_values_either(
+    spark: SparkSession, log: ChangeLog, tmp_path: Path
+) -> None:
+    log.add(lines(0, 1))
+    output = ts.table(log.read(spark), "id", name="orders").to(Unsettled())
+    with pytest.raises(TargetError, match=r"There is \(left out\)\."):
+        ts.start(output, checkpoint=str(tmp_path / "c"), redact=True)

@@ -225,13 +225,12 @@ def start(
         keyed = [
             replace(one, sink=_shaped(one.sink, output)) for one, output in zip(keyed, outputs, strict=True)
         ]
-    check_identities(keyed)
-    _settle(spark, checkpoint, query_id, plan, keyed, outputs)
-    if not is_stored:
-        store_plan(spark, checkpoint, plan)
-    voice = _Voice.of(rules, spark, keyed)
-    with data_left_out(rules.redact):
+        check_identities(keyed)
+        _settle(spark, checkpoint, query_id, plan, keyed, outputs)
+        if not is_stored:
+            store_plan(spark, checkpoint, plan)
         bootstraps = written_once(spark, checkpoint, plan, started=query_id is not None)
+    voice = _Voice.of(rules, spark, keyed)
     frame = query_frame(plan, bootstraps, voice.rules, observed=voice.observed)
     writer = frame.writeStream.outputMode("append").option("checkpointLocation", checkpoint)
     if name is not None:

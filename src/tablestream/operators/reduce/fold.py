@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from tablestream.data_text import data_text
+from tablestream.data_text import cut_text, data_text
 from tablestream.errors import ExpressionError, FunctionValueError, TablestreamError
 from tablestream.operators.cells import cells, column, dtype
 from tablestream.operators.operator import CanBeThin, Context, Emission
@@ -244,7 +244,7 @@ def _failed(error: Exception, key: Any, row: Any, events: GroupEvents, at: int) 
     seq = int(events.messages[SEQ][at])
     if isinstance(error, FunctionValueError):
         return FunctionValueError(f"{error.reason} It was called {shown}.", hint=error.hint).of_row(seq)
-    said = f"{type(error).__name__}: {error}"
+    said = f"{type(error).__name__}: {cut_text(str(error))}"
     return ExpressionError(
         f"A function raised {said}. It was called {shown}.",
         hint='Correct it and keep its name: the query then goes on with its checkpoint. For a stream, on_error="reject"'
