@@ -87,6 +87,16 @@ def test_a_directory_that_others_could_write_to_is_closed_and_not_trusted(tmp_pa
     assert cache.rebuilds == 1
 
 
+def test_what_else_is_in_the_directory_is_never_removed(tmp_path: Path) -> None:
+    (tmp_path / "below").mkdir()
+    (tmp_path / "other.txt").write_text("x" * 100_000)
+    RunCache(tmp_path, max_bytes=50_000).put(NAME, ROWS)
+    for mode in (0o777, 0o700):
+        tmp_path.chmod(mode)
+        RunCache(tmp_path, max_bytes=50_000).put(NAME, ROWS)
+        assert {one.name for one in tmp_path.iterdir()} == {"below", "other.txt", file_of(tmp_path).name}
+
+
 def test_a_directory_that_was_made_anew_is_not_the_one_that_was_looked_at(tmp_path: Path) -> None:
     """Another user may make it, once it is deleted, and put chunks with right checksums into it."""
     place, forged = tmp_path / "cache", frame({("forged", 0): 1})

@@ -327,9 +327,8 @@ class RunCache:
                 raise PermissionError("it is a directory of another user")
             if stat.S_IMODE(status.st_mode) != 0o700:
                 os.fchmod(opened, 0o700)
-                with os.scandir(opened) as entries:
-                    for entry in entries:  # others could have written them
-                        os.unlink(entry.name, dir_fd=opened)
+                for name in _own_files(opened):  # others could have written them
+                    os.unlink(name, dir_fd=opened)
         except OSError as refusal:
             _LOG.warning("Chunks stay in memory, because %s cannot be used: %s", self._directory, refusal)
             return
@@ -340,10 +339,10 @@ class RunCache:
         if self._opened is None:
             return
         files = []
-        with contextlib.suppress(OSError), os.scandir(self._opened) as entries:
-            for entry in entries:
+        with contextlib.suppress(OSError):
+            for name in _own_files(self._opened):
                 with contextlib.suppress(OSError):
-                    files.append((entry.stat(follow_symlinks=False), entry.name))
+                    files.append((os.stat(name, dir_fd=self._opened, follow_symlinks=False), name))
         abandoned_s = time.time() - _ABANDONED_AFTER_S
         total_bytes = sum(status.st_size for status, _ in files)
         over = total_bytes > self._max_bytes
@@ -355,6 +354,11 @@ class RunCache:
                     os.unlink(name, dir_fd=self._opened)
                 total_bytes -= status.st_size
         self._used_bytes, self._written_bytes = total_bytes, 0
+
+
+def _own_files(directory: int) -> list[str]:
+    """The names of the cache's files in a directory, which may hold others."""
+    return [one for one in os.listdir(directory) if one.endswith(_SUFFIX) or one.startswith(_TEMPORARY)]
 
 
 def _check(mapped: mmap.mmap, checksum: str) -> None:
