@@ -77,6 +77,7 @@ def test_an_attempt_is_hidden_until_it_is_complete_and_what_was_left_is_replaced
         batches.write(dying, Mark(0, "p"))
     assert names(tmp_path) == []
     assert len(list((tmp_path / TRIES).iterdir())) == 1
+    (tmp_path / TRIES / "gone-1").mkdir()  # of a process that was killed while it removed a micro-batch
     old = tmp_path / "micro_batch=1"
     old.mkdir()
     (old / "part-00000-old.json").touch()  # of an older version, which was killed

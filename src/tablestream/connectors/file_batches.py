@@ -100,7 +100,7 @@ class FileBatches:
             self._write_in_place(writer, mark)
             return
         tries, number = self.here / TRIES, mark.micro_batch
-        for left in tries.glob("[0-9]*-*"):
+        for left in tries.glob("*-*"):
             if left.name.partition("-")[0] != str(number):
                 shutil.rmtree(left, ignore_errors=True)
         attempt = tries / f"{number}-{uuid.uuid4().hex}"
