@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal, Self, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import Window
@@ -15,7 +15,6 @@ from pyspark.sql.types import DataType, DecimalType, StringType, StructType
 from tablestream.calling import user_line
 from tablestream.connectors.delta_marks import (
     DeltaMark,
-    as_mark,
     has_mark,
     last_mark,
     new_app_id,
@@ -25,6 +24,7 @@ from tablestream.connectors.delta_names import MAPPING, needs_mapping, why_refus
 from tablestream.connectors.delta_types import misfits
 from tablestream.connectors.marks import (
     Found,
+    MarkingSink,
     Moment,
     OnMismatch,
     Verdict,
@@ -32,7 +32,7 @@ from tablestream.connectors.marks import (
     judged,
     no_rebuild,
 )
-from tablestream.connectors.sink import CHANGE_COLUMNS, CHANGE_TYPE, ORDER, KeyedSink, checked_path, quoted
+from tablestream.connectors.sink import CHANGE_COLUMNS, CHANGE_TYPE, ORDER, checked_path, quoted
 from tablestream.connectors.spark_place import check_writable, full_path, seen_by_spark
 from tablestream.errors import ArgumentError, PlanError, SessionSettingError, TargetError
 
@@ -64,21 +64,15 @@ _SHUFFLE_TASKS = "spark.sql.shuffle.partitions"
 
 
 @dataclass(frozen=True, slots=True)
-class DeltaSink(KeyedSink):
+class DeltaSink(MarkingSink):
     """A Delta table as a sink; made by `to_delta`."""
 
     path: str
     mode: DeltaMode = "table"
-    on_mismatch: OnMismatch = "refuse"
-    moment: Moment | None = None
 
     @property
     def target(self) -> str:
         return f"delta {self.path}"
-
-    def at(self, moment: Moment) -> Self:
-        """Return the same sink for one micro-batch."""
-        return replace(self, moment=moment)
 
     @property
     def needs_final(self) -> bool:
@@ -120,8 +114,7 @@ class DeltaSink(KeyedSink):
 
     def settle(self, spark: SparkSession, columns: StructType, stored: Callable[[], DataFrame]) -> None:
         """Refuse a table that does not fit the checkpoint, or settle it, before the query starts."""
-        moment = self.moment
-        assert moment is not None  # noqa: S101 - the runner sets it
+        moment = self.starting
         with _settings(spark, _listing(spark)):
             table = self._table(spark)
             mark, found = self._found(spark, table, moment.query_id)
@@ -147,15 +140,11 @@ class DeltaSink(KeyedSink):
             mark, found = self._found(spark, table, query_id)
             verdict = judged(found, micro_batch_id, self.moment, self.on_mismatch)
             if verdict is not Verdict.DONE:
-                whole = verdict is Verdict.SETTLE and self.on_mismatch == "rebuild"
+                settles = verdict is Verdict.SETTLE
+                whole = settles and self.on_mismatch == "rebuild"
                 app_id = usual_app_id(query_id) if mark is None else mark.app_id
-                said = DeltaMark(
-                    query_id,
-                    micro_batch_id,
-                    "" if self.moment is None else self.moment.proof,
-                    new_app_id(query_id) if verdict is Verdict.SETTLE else app_id,
-                    whole,
-                )
+                app_id = new_app_id(query_id) if settles else app_id
+                said = DeltaMark(query_id, micro_batch_id, self.proof, app_id, whole)
                 if self.mode == "changes":
                     self._append(changes, said, creates=table is None)
                 else:
@@ -169,7 +158,7 @@ class DeltaSink(KeyedSink):
         mark = None if table is None else last_mark(spark, self.path, query_id)
         is_empty = table is None or (mark is None and table.isEmpty())
         place = f"The Delta table at {seen_by_spark(spark, self.path)}"
-        return mark, Found(place, as_mark(mark), is_empty, follows=self.mode == "table")
+        return mark, Found(place, None if mark is None else mark.mark, is_empty, follows=self.mode == "table")
 
     def _append(self, rows: DataFrame, said: DeltaMark, *, creates: bool = False) -> None:
         """Append rows with a mark. One that replaces all is written over them."""
@@ -333,7 +322,7 @@ def to_delta(
     """
     if mode not in get_args(DeltaMode):
         raise ArgumentError(f"A Delta sink has no mode {mode!r}.", hint="Choose 'table' or 'changes'.")
-    return DeltaSink(checked_path(path, "a Delta sink"), mode, checked_on_mismatch(on_mismatch))
+    return DeltaSink(checked_path(path, "a Delta sink"), mode, on_mismatch=checked_on_mismatch(on_mismatch))
 
 
 _WRITTEN: set[tuple[str, str]] = set()

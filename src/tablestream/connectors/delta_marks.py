@@ -51,6 +51,11 @@ class DeltaMark:
     whole: bool = False
 
     @property
+    def mark(self) -> Mark:
+        """What the contract of marks needs."""
+        return Mark(self.micro_batch, self.proof)
+
+    @property
     def text(self) -> str:
         """The metadata of the commit."""
         return json.dumps({_KEY: asdict(self)}, separators=(",", ":"))
@@ -137,8 +142,3 @@ def _older(spark: SparkSession, path: str, query_id: str) -> DeltaMark | None:
         last = rows.where(F.col("txn.appId") == app_id).agg(F.max("txn.version")).first()
         versions += [] if last is None or last[0] is None else [int(last[0])]
     return DeltaMark(query_id, max(versions), "", app_id) if versions else None
-
-
-def as_mark(found: DeltaMark | None) -> Mark | None:
-    """Return what the contract of marks needs."""
-    return None if found is None else Mark(found.micro_batch, found.proof)

@@ -6,8 +6,8 @@ The notes of `from_files` say how Spark 4.2 treats malformed rows, as tested for
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal, Self, get_args
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import SparkSession
@@ -28,14 +28,14 @@ from tablestream.connectors.file_rows import (
 from tablestream.connectors.marks import (
     Found,
     Mark,
-    Moment,
+    MarkingSink,
     OnMismatch,
     Verdict,
     checked_on_mismatch,
     judged,
     no_rebuild,
 )
-from tablestream.connectors.sink import ORDER, KeyedSink, checked_path, literal
+from tablestream.connectors.sink import ORDER, checked_path, literal
 from tablestream.connectors.small_texts import first_line, write_line
 from tablestream.connectors.spark_place import (
     check_no_empty,
@@ -402,14 +402,12 @@ def _load(
 
 
 @dataclass(frozen=True, slots=True)
-class FileSink(KeyedSink):
+class FileSink(MarkingSink):
     """A directory of changelogs as a sink; made by `to_files`."""
 
     path: str
     format: WriteFormat = "parquet"
     options: Mapping[str, Option] = field(default_factory=dict, repr=False)
-    on_mismatch: OnMismatch = "refuse"
-    moment: Moment | None = None
 
     @property
     def target(self) -> str:
@@ -430,14 +428,9 @@ class FileSink(KeyedSink):
             )
         check_writable(spark, self.path, f"The directory {self.path} cannot be written")
 
-    def at(self, moment: Moment) -> Self:
-        """Return the same sink for one micro-batch."""
-        return replace(self, moment=moment)
-
     def settle(self, spark: SparkSession, columns: StructType, stored: Callable[[], DataFrame]) -> None:  # noqa: ARG002 (a log is not in the state)
         """Refuse a log that does not fit the checkpoint, or settle it, before the query starts."""
-        moment = self.moment
-        assert moment is not None  # noqa: S101 - the runner sets it
+        moment = self.starting
         owner, batches = self._owner(spark), FileBatches(spark, self.path)
         if owner not in {None, moment.query_id}:
             if self.on_mismatch != "rebuild" or moment.number > 0:
@@ -468,7 +461,7 @@ class FileSink(KeyedSink):
         if self.format == "json":
             changes, defaults = _sortable_in_json(changes), json_options(spark)
         writer = changes.write.format(self.format).options(**(defaults | dict(self.options)))
-        batches.write(writer, Mark(micro_batch_id, "" if moment is None else moment.proof))
+        batches.write(writer, Mark(micro_batch_id, self.proof))
 
     def _found(self, spark: SparkSession, mark: Mark | None) -> Found:
         return Found(f"The log {seen_by_spark(spark, self.path)}", mark, is_empty=True, follows=False)
@@ -587,5 +580,8 @@ def to_files(
         )
     check_mapping(options, "options")
     return FileSink(
-        checked_path(path, "a file sink"), format, dict(options or {}), checked_on_mismatch(on_mismatch)
+        checked_path(path, "a file sink"),
+        format,
+        dict(options or {}),
+        on_mismatch=checked_on_mismatch(on_mismatch),
     )

@@ -28,12 +28,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, get_args, runtime_checkable
 
 from tablestream.calling import user_line
-from tablestream.connectors.sink import Sink
+from tablestream.connectors.sink import KeyedSink, Sink
 from tablestream.errors import ArgumentError, TargetError
 
 if TYPE_CHECKING:
@@ -122,6 +122,29 @@ class MarkedSink(Sink, Protocol):
         stored
             Returns the rows of the output after the micro-batch before, from the state; raises if it lacks them.
         """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MarkingSink(KeyedSink):
+    """What the library's own sinks with marks share: what the user says of a mismatch, and the micro-batch."""
+
+    on_mismatch: OnMismatch = "refuse"
+    moment: Moment | None = None
+
+    def at(self, moment: Moment) -> Self:
+        """Return the same sink for one micro-batch."""
+        return replace(self, moment=moment)
+
+    @property
+    def starting(self) -> Moment:
+        """The micro-batch with which the query starts."""
+        assert self.moment is not None  # noqa: S101 - the runner sets it
+        return self.moment
+
+    @property
+    def proof(self) -> str:
+        """The proof of the micro-batch; empty if it is written by hand."""
+        return "" if self.moment is None else self.moment.proof
 
 
 def proof_of(lines: Sequence[str]) -> str:

@@ -39,7 +39,7 @@ from tablestream.calling import user_line
 from tablestream.connectors.marks import (
     Found,
     Mark,
-    Moment,
+    MarkingSink,
     OnMismatch,
     Verdict,
     checked_on_mismatch,
@@ -67,7 +67,7 @@ from tablestream.connectors.postgres_table import (
     no_table,
     table_gone,
 )
-from tablestream.connectors.sink import CHANGE_TYPE, LATEST, NUMBER, ORDER, TIMESTAMP, KeyedSink
+from tablestream.connectors.sink import CHANGE_TYPE, LATEST, NUMBER, ORDER, TIMESTAMP
 from tablestream.connectors.sink import quoted as spark_quoted
 from tablestream.errors import ArgumentError, DatabaseError, PlanError
 from tablestream.kinds import check_string, flag
@@ -87,7 +87,7 @@ WHERE n.nspname = %s AND starts_with(c.relname::text, %s) AND c.relkind = 'r'
 
 
 @dataclass(frozen=True)
-class PostgresSink(KeyedSink):
+class PostgresSink(MarkingSink):
     """A PostgreSQL table as a sink; made by `to_postgres`."""
 
     table: TableName
@@ -98,8 +98,6 @@ class PostgresSink(KeyedSink):
     kinds: StructType | None = field(default=None, repr=False)
     statements: Statements | None = field(default=None, repr=False)
     inline_bytes: int = field(default=INLINE_BYTES, repr=False)
-    on_mismatch: OnMismatch = "refuse"
-    moment: Moment | None = None
     identity: str = ""
 
     needs_final = True
@@ -137,14 +135,9 @@ class PostgresSink(KeyedSink):
             check_rights(connection, found, there=table is not None, place=self.server.place)
         return replace(self, kinds=kinds, statements=found, identity=known)
 
-    def at(self, moment: Moment) -> Self:
-        """Return the same sink for one micro-batch."""
-        return replace(self, moment=moment)
-
     def settle(self, spark: SparkSession, columns: StructType, stored: Callable[[], DataFrame]) -> None:  # noqa: ARG002 (the contract's)
         """Refuse a table that does not fit the checkpoint, or settle it, before the query starts."""
-        moment = self.moment
-        assert moment is not None  # noqa: S101 - the runner sets it
+        moment = self.starting
         with self.server.transaction("look at the marks") as connection:
             there = look_at(connection, self.table) is not None
             mark = Marks(connection, self._statements, moment.query_id).look()
@@ -177,8 +170,7 @@ class PostgresSink(KeyedSink):
                 return
             whole = verdict is Verdict.SETTLE and self.on_mismatch == "rebuild"
             _merge(connection, task, parts, whole=whole)
-            proof = "" if self.moment is None else self.moment.proof
-            marks.set(Mark(micro_batch_id, proof), whole=whole)
+            marks.set(Mark(micro_batch_id, self.proof), whole=whole)
 
     @property
     def _statements(self) -> Statements:
