@@ -23,10 +23,11 @@ from tablestream.operators.reduce.fold import UserFunctions
 from tablestream.other_names import OtherNames
 from tablestream.spark.analysis import Analysed
 from tablestream.spark.columns import spark_type
-from tablestream.spark.types import arrow_type, check_bytewise, leaves
+from tablestream.spark.types import arrow_type, check_bytewise
 from tablestream.topology.graph import shown_name
 from tablestream.topology.measures import Measure
 from tablestream.topology.nodes import Aggregate, Field, Fields, Named, Node
+from tablestream.type_parts import within
 from tablestream.values import carried, check_names
 
 if TYPE_CHECKING:
@@ -211,7 +212,7 @@ class Grouped(OtherNames):
             raise ArgumentError(
                 "The aggregate has no columns.", hint="Write schema='total double'.", where=where
             )
-        shorter = [kind for one in parsed.fields for kind in leaves(one.dataType) if _shortens(kind)]
+        shorter = [kind for one in parsed.fields for kind in within(one.dataType) if _shortens(kind)]
         if shorter:
             raise ArgumentError(
                 f"A function's result cannot have the type {shorter[0].simpleString()}, which shortens values.",
@@ -264,9 +265,7 @@ def _spark_function(name: str) -> Callable[..., Column]:
 
 def has_order(kind: T.DataType) -> bool:
     """Whether min, max and top compare values of a type."""
-    if isinstance(kind, T.StructType):
-        return all(has_order(one.dataType) for one in kind.fields)
-    return not isinstance(kind, T.ArrayType | T.MapType | T.BinaryType)
+    return not any(isinstance(one, T.ArrayType | T.MapType | T.BinaryType) for one in within(kind))
 
 
 def _own_type(own: Aggregator, which: str, name: str, operator: str, where: str) -> T.DataType:

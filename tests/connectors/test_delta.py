@@ -390,6 +390,7 @@ def test_names_that_no_delta_table_can_have_are_refused(delta_spark: SparkSessio
     for ddl, why in (
         ("id int, ID int", "'id' and 'ID' are one name to Delta"),
         ("id int, s array<struct<a: int, A: int>>", "'a' and 'A' are one name"),
+        ("a int, b int, A int, B int", "'a' and 'A' are one name"),
         ("id int, _Row_id_ int", "MERGE has a column '_Row_id_' of its own"),
     ):
         with pytest.raises(ArgumentError, match=why):

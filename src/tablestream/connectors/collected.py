@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from tablestream.connectors.sink import quoted
+from tablestream.type_parts import within
 
 _TIMES = (T.DateType, T.TimestampType, T.TimestampNTZType)
 #: At the edges only Python knows whether it has a timestamp.
@@ -50,13 +51,7 @@ def collected(frame: DataFrame) -> list[Row]:
 
 
 def _has_times(kind: T.DataType) -> bool:
-    if isinstance(kind, T.StructType):
-        return any(_has_times(one.dataType) for one in kind)
-    if isinstance(kind, T.ArrayType):
-        return _has_times(kind.elementType)
-    if isinstance(kind, T.MapType):
-        return _has_times(kind.keyType) or _has_times(kind.valueType)
-    return isinstance(kind, _TIMES)
+    return any(isinstance(one, _TIMES) for one in within(kind))
 
 
 def _shown(value: Column, kind: T.DataType) -> Column:

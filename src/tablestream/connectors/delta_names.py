@@ -16,6 +16,8 @@ from collections.abc import Iterator
 
 from pyspark.sql import types as T
 
+from tablestream.type_parts import within
+
 #: What a table that needs it is created with.
 MAPPING = {"delta.columnMapping.mode": "name"}
 
@@ -43,22 +45,13 @@ def why_refused(columns: T.StructType, *, merged: bool) -> str | None:
     if taken:
         return f"Delta's MERGE has a column {taken[0]!r} of its own"
     for struct in _structs(columns):
-        names = [name.lower() for name in struct.names]
-        twice = [name for name in struct.names if names.count(name.lower()) > 1]
-        if twice:
-            return f"{twice[0]!r} and {twice[1]!r} are one name to Delta"
+        names: dict[str, str] = {}
+        for name in struct.names:
+            if name.lower() in names:
+                return f"{names[name.lower()]!r} and {name!r} are one name to Delta"
+            names[name.lower()] = name
     return None
 
 
 def _structs(kind: T.DataType) -> Iterator[T.StructType]:
-    """A type and those inside it, as far as they are structs."""
-    inside: list[T.DataType] = []
-    if isinstance(kind, T.StructType):
-        yield kind
-        inside = [one.dataType for one in kind.fields]
-    elif isinstance(kind, T.ArrayType):
-        inside = [kind.elementType]
-    elif isinstance(kind, T.MapType):
-        inside = [kind.keyType, kind.valueType]
-    for one in inside:
-        yield from _structs(one)
+    return (one for one in within(kind) if isinstance(one, T.StructType))

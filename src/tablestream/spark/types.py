@@ -21,13 +21,13 @@ map                                map                         Map
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from itertools import chain
+from collections.abc import Callable
 
 import pyarrow as pa
 from pyspark.sql import types as T
 
 from tablestream.errors import UnsupportedTypeError
+from tablestream.type_parts import parts
 
 _FLAT: dict[type[T.DataType], pa.DataType] = {
     T.BooleanType: pa.bool_(),
@@ -132,7 +132,7 @@ def _check_no_map(kind: T.DataType, column: str, operator: str, where: str, role
             operator=operator,
             where=where,
         )
-    for name, part in _parts(kind):
+    for name, part in parts(kind):
         _check_no_map(part, f"{column}.{name}", operator, where, role)
 
 
@@ -149,7 +149,7 @@ def check_bytewise(kind: T.DataType, column: str, *, operator: str, where: str, 
     UnsupportedTypeError
         With the column's name.
     """
-    for name, part in _parts(kind):
+    for name, part in parts(kind):
         check_bytewise(part, f"{column}.{name}", operator=operator, where=where, role=role)
     if isinstance(kind, T.StringType) and kind != T.StringType():
         raise UnsupportedTypeError(
@@ -161,15 +161,6 @@ def check_bytewise(kind: T.DataType, column: str, *, operator: str, where: str, 
         )
 
 
-def _parts(kind: T.DataType) -> list[tuple[str, T.DataType]]:
-    """The types directly inside a type, with their names."""
-    if isinstance(kind, T.StructType):
-        return [(one.name, one.dataType) for one in kind.fields]
-    if isinstance(kind, T.ArrayType):
-        return [("element", kind.elementType)]
-    return [("key", kind.keyType), ("value", kind.valueType)] if isinstance(kind, T.MapType) else []
-
-
 def nullable(kind: T.DataType, leaf: Callable[[T.DataType], T.DataType] = lambda one: one) -> T.DataType:
     """Return the type with every part nullable: the parts of a missing row are null."""
     if isinstance(kind, T.ArrayType):
@@ -179,15 +170,3 @@ def nullable(kind: T.DataType, leaf: Callable[[T.DataType], T.DataType] = lambda
     if isinstance(kind, T.StructType):
         return T.StructType([T.StructField(one.name, nullable(one.dataType, leaf)) for one in kind.fields])
     return leaf(kind)
-
-
-def leaves(kind: T.DataType) -> Iterator[T.DataType]:
-    """The types of a type's innermost parts."""
-    if isinstance(kind, T.ArrayType):
-        yield from leaves(kind.elementType)
-    elif isinstance(kind, T.MapType):
-        yield from chain(leaves(kind.keyType), leaves(kind.valueType))
-    elif isinstance(kind, T.StructType):
-        yield from chain.from_iterable(leaves(one.dataType) for one in kind.fields)
-    else:
-        yield kind

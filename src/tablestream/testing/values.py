@@ -22,6 +22,7 @@ from tablestream.spark.columns import sql_type
 from tablestream.spark.types import nullable
 from tablestream.testing.notation import parsed
 from tablestream.testing.plain import plain_columns
+from tablestream.type_parts import within
 
 _MISFIT = "_misfit"
 GivenRows = str | Iterable[Any]
@@ -177,11 +178,8 @@ def _check_texts(names: Sequence[str], kinds: Sequence[T.DataType], texts: Seque
 
 def _has_other_keys(kind: T.DataType) -> bool:
     """Whether a map in a type has keys that are no strings."""
-    if isinstance(kind, T.MapType):
-        return not isinstance(kind.keyType, T.StringType) or _has_other_keys(kind.valueType)
-    if isinstance(kind, T.ArrayType):
-        return _has_other_keys(kind.elementType)
-    return isinstance(kind, T.StructType) and any(_has_other_keys(one.dataType) for one in kind)
+    maps = (one for one in within(kind) if isinstance(one, T.MapType))
+    return any(not isinstance(one.keyType, T.StringType) for one in maps)
 
 
 def _check_casts(read: pa.Table, names: Sequence[str], kinds: Sequence[T.DataType]) -> None:
