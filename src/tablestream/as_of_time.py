@@ -12,14 +12,12 @@ from tablestream.arguments import ColumnLike, as_column, check_known, sql_text
 from tablestream.errors import ArgumentError, NotVersionedError
 from tablestream.joining import Joining
 from tablestream.kinds import flag
+from tablestream.time_zones import FIRST_US, LAST_US
 from tablestream.topology.as_of import AsOf
 from tablestream.topology.graph import history_of, shown_name
 from tablestream.values import carried, empty, schema_of
 
 Direction = Literal["backward", "forward"]
-
-#: The first and the last microsecond of the years 1 to 9999.
-_FIRST_US, _LAST_US = -62_135_596_800_000_000, 253_402_300_799_999_999
 
 
 @dataclass(frozen=True)
@@ -93,6 +91,6 @@ def checked_as_of(
         )
     micros, forward = F.unix_micros(time.column.cast(T.TimestampType())), wanted.direction == "forward"
     shift = (1 if forward else -1) if wanted.strict else 0  # times are whole microseconds
-    (known,) = carried(rows, [F.when(micros.between(_FIRST_US, _LAST_US), micros + shift)], *place.values())
+    (known,) = carried(rows, [F.when(micros.between(FIRST_US, LAST_US), micros + shift)], *place.values())
     text = f"{sql_text(wanted.time) or time.text} ({wanted.direction}{', strict' if wanted.strict else ''})"
     return AsOf(known.expression, forward, text)

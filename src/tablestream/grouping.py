@@ -275,7 +275,7 @@ def _own_type(own: Aggregator, which: str, name: str, operator: str, where: str)
         kind = T.DataType.fromDDL(said) if isinstance(said, str) else None
     except ParseException:
         kind = None
-    if kind is None or any(map(_shortens, leaves(kind))):
+    if kind is None or any(map(_shortens, within(kind))):
         raise ArgumentError(
             f"{name} = {type(own).__name__}(): its {which} {said!r} is not a type.",
             hint=f'Write it in the class, as in {which} = "n bigint, total double", with types that keep values whole.',

@@ -35,6 +35,7 @@ from pyspark.sql import types as T
 
 from tablestream.calling import user_line
 from tablestream.errors import ArgumentError
+from tablestream.time_zones import FIRST_US, LAST_US
 
 Unit = Literal["days", "seconds", "milliseconds", "microseconds", "nanoseconds", "isostring"]
 Units = Unit | Mapping[str, Unit] | None
@@ -47,8 +48,6 @@ _MICROS: dict[str, Decimal] = {
     "microseconds": Decimal(1),
     "nanoseconds": Decimal("0.001"),
 }
-#: The first and the last microsecond of the years 1 to 9999.
-FIRST_US, LAST_US = -62_135_596_800_000_000, 253_402_300_799_999_999
 DAY_US = 86_400_000_000
 _TIMES = (T.TimestampType, T.TimestampNTZType, T.DateType)
 _WHOLE = (T.ByteType, T.ShortType, T.IntegerType, T.LongType)

@@ -53,12 +53,7 @@ class Reason:
 
 
 _ALL = (
-    Reason(
-        MALFORMED,
-        "lost",
-        "Dropped: it cannot be read.",
-        "Correct the record or the schema.",
-    ),
+    Reason(MALFORMED, "lost", "Dropped: it cannot be read.", "Correct the record or the schema."),
     Reason(
         NULL_KEY,
         "lost",
@@ -131,12 +126,7 @@ _ALL = (
         "Dropped: its sequence is below that of its row.",
         "Nothing, unless sequence_by= names the wrong column.",
     ),
-    Reason(
-        REPEATED,
-        "rule",
-        "Dropped: it was read before.",
-        "Nothing: its writer wrote it again.",
-    ),
+    Reason(REPEATED, "rule", "Dropped: it was read before.", "Nothing: its writer wrote it again."),
     Reason(
         RESUMED,
         "rule",

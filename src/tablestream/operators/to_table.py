@@ -1,12 +1,11 @@
 """Turns the records of a stream into the changes of a table.
 
-==================================  ============================================================
-record                              emits
-==================================  ============================================================
-a part of the key is null, and may  nothing; dropped, counted
-not be
-any other                           the record: a row, or a tombstone if it has no value
-==================================  ============================================================
+================================  ==============================================================
+record                            emits
+================================  ==============================================================
+a needed part of the key is null  nothing; dropped, counted
+any other                         the record: a row, or a tombstone if it has no value
+================================  ==============================================================
 
 ``atomic``: of several records of a step with one key, only the last is emitted.
 

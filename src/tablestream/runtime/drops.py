@@ -191,17 +191,17 @@ class DropReport:
         self, micro_batch: int, drops: Mapping[tuple[str, str], int], accepted: Mapping[str, int]
     ) -> Iterator[str]:
         """Say which sources lost every record of a micro-batch; each once in a run."""
-        for source in accepted.keys() - self._emptied:
-            own = {reason: count for (operator, reason), count in drops.items() if operator == source}
-            behind = {
-                reason: count
+        for source in sorted(accepted.keys() - self._emptied):
+            lost = {
+                (reason, operator): count
                 for (operator, reason), count in drops.items()
-                if reason in _BEHIND and operator.startswith(f"{source}/")
+                if operator == source or (reason in _BEHIND and operator.startswith(f"{source}/"))
             }
-            if not own | behind or accepted[source] > sum(behind.values()):
+            behind = sum(count for (_, operator), count in lost.items() if operator != source)
+            if not lost or accepted[source] > behind:
                 continue
             self._emptied.add(source)
-            reasons = ", ".join(f"{count:,} {reason}" for reason, count in sorted((own | behind).items()))
+            reasons = ", ".join(f"{count:,} {reason}" for (reason, _), count in sorted(lost.items()))
             yield (
                 f"{visible(source)}: EVERY record of micro-batch {micro_batch} was lost ({reasons}). Is a column of the"
                 " source named or typed otherwise than in the records?"

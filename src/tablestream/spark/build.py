@@ -170,7 +170,7 @@ class Builder(Generic[Blobs]):
             return given.frame if rows is given.given else given.described(rows, now)
         owner = watch.of(source)
         if owner.mode != "fail":
-            watch.refuse_python_over(given.given, list(given.risks.values()), owner)
+            watch.refuse_python(given.given, list(given.risks.values()), owner)
         return watched(given, rows, now, owner.mode, source)
 
     def _packed(self, entering: _Entering) -> Blobs:
@@ -454,7 +454,7 @@ class Builder(Generic[Blobs]):
         node, port = ending.output.node, ending.port.number
         watch = self._watched
         place = place_sql(f"{self._name(port, ORDER)}.partition", f"{self._name(port, ORDER)}.position")
-        scope = Scope(frame, watch=None if watch is None else watch.placed(place))
+        scope = Scope(frame, watch=None if watch is None else replace(watch, place=place))
         assert ending.result is not None  # noqa: S101 - rejected records have `rejected`
         self._lay_out(scope, ending.result, port)
         table = scope.table(node)

@@ -32,6 +32,7 @@ from tablestream.spark.failing import Risk, Watched, failing, works
 from tablestream.spark.types import nullable
 from tablestream.topology.nodes import Expression, Field, Filter, Join, Named, Node, Select
 from tablestream.topology.streams import SelectKey, ToStream
+from tablestream.type_parts import within
 
 #: The column of a condition.
 BOOLEAN = Field("condition", '"boolean"')
@@ -199,10 +200,8 @@ class Watch(Protocol):
     def raising(self, owner: Watched, column: str, view: View, risks: Sequence[Risk]) -> str | None:
         """What raises where a column says that an expression fails, as SQL, if Spark is to do it."""
 
-    def refuse_python(
-        self, base: DataFrame, beside: Mapping[str, str], risks: Sequence[Risk], owner: Watched
-    ) -> None:
-        """Raise if an expression calls a Python function, whose errors cannot be caught."""
+    def refuse_python(self, rows: DataFrame, risks: Sequence[Risk], owner: Watched) -> None:
+        """Raise if an expression over some rows calls a Python function, whose errors cannot be caught."""
 
 
 @dataclass
@@ -288,7 +287,8 @@ class Scope:
         self.add({}, view.beside)
         owner = self.watch.of(view.owner)
         if owner.mode != "fail":
-            self.watch.refuse_python(self.base, view.beside, given, owner)
+            shown = (f"{text} AS {sink.quoted(column)}" for column, text in view.beside.items())
+            self.watch.refuse_python(self.base.selectExpr(*shown), given, owner)
         self._checks[name] = F.when(there, failing(given))
         raising = self.watch.raising(owner, name, view, given)
         found = Failed(name, owner, view, tuple(given), name if raising is None else f"{name}_raised")
@@ -359,11 +359,9 @@ class Scope:
         condition = Named("the condition", node.condition)
         failed = self._failed(node, "failed", seen, [(condition, BOOLEAN)], self._view_of(node, node.parent))
         holds = truth(column_of(node.condition))
-        if failed is not None:
-            holds = F.when(failed.is_fine, holds).otherwise(F.lit(False))
         holds = ~holds if node.negate else holds
-        if failed is not None and failed.rejects:
-            holds = F.when(failed.is_fine, holds).otherwise(F.lit(False))
+        if failed is not None:
+            holds = F.when(failed.is_fine, holds).otherwise(F.lit(node.negate and not failed.rejects))
         # A record of a stream without a value has a key, so it is looked at, too.
         there = (
             F.when(seen, holds).otherwise(F.lit(False))
@@ -453,28 +451,25 @@ class Scope:
             exists = self.name(node, "")
             condition = Named("delete_when=", delete_when)
             gone = self._failed(node, "gone", there, [(condition, BOOLEAN)], view)
-            stays, row_there = ~truth(column_of(delete_when)), there
-            seen = there = F.when(row_there, stays).otherwise(row_there)
+            known, row_there = [~truth(column_of(delete_when))], there
             if gone is not None:
-                otherwise, is_known = F.lit(not gone.rejects), works([risk(condition, BOOLEAN)])
-                seen = F.when(row_there, F.when(is_known, stays).otherwise(otherwise)).otherwise(row_there)
-                there = F.when(row_there, F.when(gone.is_fine, stays).otherwise(otherwise)).otherwise(
-                    row_there
-                )
+                is_known, otherwise = works([risk(condition, BOOLEAN)]), F.lit(not gone.rejects)
+                known = [F.when(one, known[0]).otherwise(otherwise) for one in (is_known, gone.is_fine)]
+            stays = [F.when(row_there, one).otherwise(row_there) for one in known]
+            seen, there = stays[0], stays[-1]
             made[exists] = there
         given = list(zip(columns, node.value, strict=True))
         failed = self._failed(node, "failed", seen, given, view)
         names = [self.name(node, number) for number in range(len(columns))]
         # These are null where there is no row, as the result's columns have to be.
         guarded_already = {name for one in inputs if one.there == exists for name in one.names}
-        sure = there if failed is None else there & failed.is_fine
         for number, (one, kind) in enumerate(given):
             plain = self._plain(one.expression, kind)
             if plain is None:
                 column = self._typed(one.expression, kind)
-                made[names[number]] = F.when(sure if one.expression.may_fail else there, column)
-                if failed is not None and failed.owner.mode == "null" and one.expression.may_fail:
-                    made[names[number]] = F.when(there, caught(column, risk(one, kind), failed))
+                if one.expression.may_fail:
+                    column = caught(column, risk(one, kind), failed)
+                made[names[number]] = F.when(there, column)
             else:
                 names[number] = (
                     beside[plain] if beside[plain] in guarded_already else guarded(exists, beside[plain])
@@ -580,8 +575,4 @@ def normalised(column: str, kind: T.DataType, depth: int = 0) -> str:
 
 
 def _has_floats(kind: T.DataType) -> bool:
-    if isinstance(kind, T.StructType):
-        return any(_has_floats(one.dataType) for one in kind.fields)
-    if isinstance(kind, T.ArrayType):
-        return _has_floats(kind.elementType)
-    return isinstance(kind, T.FloatType | T.DoubleType)
+    return any(isinstance(one, T.FloatType | T.DoubleType) for one in within(kind))

@@ -49,7 +49,7 @@ from tablestream.state.changes import (
     hop_columns,
 )
 from tablestream.state.positions import Ints, frame_of
-from tablestream.time_zones import in_utc
+from tablestream.time_zones import FIRST_US, LAST_US, in_utc
 
 #: Rows that are packed together: blobs should be large, whatever the size of the session's Arrow record batches.
 ROWS = 100_000
@@ -57,9 +57,7 @@ ROWS = 100_000
 _REASON = "_reason"
 #: Whether a tombstone lacks its time or, in the user's order, what orders it.
 _LACKS = "_lacks"
-#: The years 1 to 9999, as for timestamps in Python and SQL. A later time would stay the latest one forever, and
-#: arithmetic with it would overflow 64 bits.
-FIRST_US, LAST_US = -62_135_596_800_000_000, 253_402_300_799_999_999
+#: A later time would stay the latest one forever, and arithmetic with it would overflow 64 bits.
 _TIME_THERE_IS = pl.when(pl.col("__ts").is_between(FIRST_US, LAST_US)).then("__ts").alias("__ts")
 #: The number of a record among those with the same place, if a source's row was exploded.
 _ELEMENT = "__element"

@@ -54,10 +54,11 @@ from tablestream.spark.columns import quoted, truth
 from tablestream.spark.failing import Risk
 from tablestream.spark.lineage import JOIN, SUBQUERY, mixed_by
 from tablestream.spark.origins import Origin, origin_of
-from tablestream.spark.packing import FIRST_US, LAST_US, Malformed
+from tablestream.spark.packing import Malformed
 from tablestream.spark.source_risks import risks_of
 from tablestream.spark.types import arrow_type, check_key_type
 from tablestream.spark.volatile import RECORDED
+from tablestream.time_zones import FIRST_US, LAST_US
 from tablestream.topology.nodes import Fields
 
 _MIXED_REMEDY = (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 from pyspark.errors import AnalysisException
@@ -43,10 +43,6 @@ class PlanWatch:
     place: str | None = None
     redact: bool = False
 
-    def placed(self, place: str) -> PlanWatch:
-        """The same for a frame in which Spark raises."""
-        return replace(self, place=place)
-
     @cached_property
     def _nodes(self) -> dict[str, Node]:
         return {name: node for node, name in self.plan.names.items()}
@@ -79,15 +75,8 @@ class PlanWatch:
         """Columns in a message."""
         return literal(LEFT_OUT) if self.redact else data_sql(_json(columns))
 
-    def refuse_python(
-        self, base: DataFrame, beside: Mapping[str, str], risks: Sequence[Risk], owner: Watched
-    ) -> None:
+    def refuse_python(self, rows: DataFrame, risks: Sequence[Risk], owner: Watched) -> None:
         """See `tablestream.spark.columns.Watch`."""
-        shown = [f"{text} AS {sink.quoted(name)}" for name, text in beside.items()]
-        self.refuse_python_over(base.selectExpr(*shown), risks, owner)
-
-    def refuse_python_over(self, rows: DataFrame, risks: Sequence[Risk], owner: Watched) -> None:
-        """The same for the rows of a user's frame."""
         try:
             found = calls_python(rows.sparkSession.createDataFrame([], rows.schema), risks)
         except AnalysisException:  # of a hidden column, which only readers of files have
