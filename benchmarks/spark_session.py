@@ -34,7 +34,7 @@ _DELTA = {"delta-log", "delta-table", "delta-merges", "kafka-delta", "debezium"}
 
 
 def spark_session(task: Task) -> SparkSession:
-    """Start Spark on two local cores with the settings that the library's README recommends."""
+    """Start Spark on two local cores with the settings that the documentation recommends."""
     builder = SparkSession.builder.master(f"local[{CORES}]").appName(f"benchmark {task.contestant}")
     builder = builder.config("spark.driver.memory", task.driver_memory)
     builder = builder.config("spark.sql.warehouse.dir", f"{task.work}/warehouse")

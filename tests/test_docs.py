@@ -51,6 +51,18 @@ def test_every_link_leads_somewhere(page: Path) -> None:
     assert broken_links(page) == []
 
 
+@pytest.mark.parametrize(
+    ("pages", "most"),
+    [
+        (["README.md"], 900),
+        (["README.md", "docs/index.md", "docs/install.md", "docs/concepts.md"], 4_500),
+    ],
+)
+def test_the_way_in_stays_short(pages: list[str], most: int) -> None:
+    """Code counts as well. What is too much goes to the page where its reader looks for it."""
+    assert sum(len((ROOT / page).read_text(encoding="utf-8").split()) for page in pages) <= most
+
+
 def test_a_broken_link_is_found(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text(
