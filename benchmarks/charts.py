@@ -1,4 +1,4 @@
-"""Bar charts for ``docs/performance.md``: ``python -m benchmarks.charts out.json docs/pictures`` draws them as SVG.
+"""Bar charts for the pages about performance: ``python -m benchmarks.charts out.json docs/pictures`` draws them as SVG.
 
 The figures are those that `benchmarks.page` prints as tables. Like the library's own pictures, a chart has a
 ground of its own, so it can be read on a light and on a dark page. Each bar has its figure as text behind it.

@@ -1,4 +1,4 @@
-"""Text for ``docs/performance.md``: ``python -m benchmarks.page out.json`` prints it as Markdown."""
+"""Text for the page "How speed is measured": ``python -m benchmarks.page out.json`` prints it as Markdown."""
 
 from __future__ import annotations
 

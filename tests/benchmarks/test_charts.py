@@ -1,4 +1,4 @@
-"""The charts of the page about performance have the figures of its tables."""
+"""The charts of the page about how speed is measured have the figures of its tables."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 def rows(heading: str) -> dict[str, list[int]]:
     """Return the whole numbers of the page's first table with a heading, by contestant; 0 for none."""
-    page = (DOCS / "performance.md").read_text(encoding="utf-8")
+    page = (DOCS / "decisions" / "043-how-speed-is-measured.md").read_text(encoding="utf-8")
     table = page[page.index(heading) :].partition("\n\n")[0]
     cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table.splitlines()[2:]]
     plain = {title: [cell.replace(",", "") for cell in others] for title, *others in cells}
