@@ -76,8 +76,13 @@ class FirstChangesSink(KeyedSink, ABC):
 
     @property
     def target(self) -> str:
-        """There is one console. Several outputs of a query may share it."""
+        """There is one console."""
         return "console"
+
+    @property
+    def is_shared(self) -> bool:
+        """Several outputs of a query may share it."""
+        return True
 
     def check(self, spark: SparkSession, columns: Sequence[str]) -> None:  # noqa: ARG002 (the contract's)
         """Refuse Spark Connect, where another process calls ``foreachBatch``."""

@@ -75,6 +75,10 @@ class DeltaSink(MarkingSink):
         return f"delta {self.path}"
 
     @property
+    def harm(self) -> str:
+        return "VACUUM would delete"
+
+    @property
     def needs_final(self) -> bool:
         """A maintained table needs the last change per key, a log needs all changes."""
         return self.mode == "table"

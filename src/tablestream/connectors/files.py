@@ -413,6 +413,10 @@ class FileSink(MarkingSink):
     def target(self) -> str:
         return f"files {self.path}"
 
+    @property
+    def harm(self) -> str:
+        return "its readers would find"
+
     def check(self, spark: SparkSession, columns: Sequence[str]) -> None:
         """Refuse a place where nothing can be created, and a column with the name of the directories.
 

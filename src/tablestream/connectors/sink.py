@@ -124,6 +124,53 @@ class TypedSink(Sink, Protocol):
         """Refuse a target that does not hold all values of the key and value columns, before the query starts."""
 
 
+@runtime_checkable
+class DirectorySink(Sink, Protocol):
+    """A sink that writes into a directory, in which nothing else may be.
+
+    Attributes
+    ----------
+    path : str
+        The directory.
+    harm : str
+        What would happen to other files there, such as ``its readers would find``.
+    """
+
+    @property
+    def path(self) -> str: ...
+
+    @property
+    def harm(self) -> str: ...
+
+
+@runtime_checkable
+class NamedSink(Sink, Protocol):
+    """A sink whose target can have several names.
+
+    Attributes
+    ----------
+    identity : str
+        What the target is, whichever name the user gave, once the query starts.
+    """
+
+    @property
+    def identity(self) -> str: ...
+
+
+@runtime_checkable
+class SharedSink(Sink, Protocol):
+    """A sink to which several outputs of a query may write, because it keeps nothing.
+
+    Attributes
+    ----------
+    is_shared : bool
+        True.
+    """
+
+    @property
+    def is_shared(self) -> bool: ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyedSink:
     """What the library's own sinks share: the key columns, which the runner sets; most of them take every change."""

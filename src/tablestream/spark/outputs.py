@@ -8,13 +8,9 @@ from typing import TYPE_CHECKING
 from pyspark.storagelevel import StorageLevel
 
 from tablestream.calling import user_line
-from tablestream.connectors.console import ConsoleSink
-from tablestream.connectors.delta import DeltaSink
-from tablestream.connectors.files import FileSink
 from tablestream.connectors.marks import MarkedSink
 from tablestream.connectors.place import Place
-from tablestream.connectors.postgres import PostgresSink
-from tablestream.connectors.sink import RecordSink
+from tablestream.connectors.sink import DirectorySink, NamedSink, RecordSink, SharedSink
 from tablestream.errors import ArgumentError
 from tablestream.spark.reports import Reports
 
@@ -47,7 +43,7 @@ def check_outputs(outputs: Sequence[Output]) -> None:
         When two share a name or a target (by which a replay is recognised). They may share the console.
     """
     names = [output.name for output in outputs]
-    targets = [output.sink.target for output in outputs if not isinstance(output.sink, ConsoleSink)]
+    targets = [output.sink.target for output in outputs if not isinstance(output.sink, SharedSink)]
     for what, values, keys in (("name", names, names), ("target", targets, list(map(_place, targets)))):
         twice = sorted({value for value, key in zip(values, keys, strict=True) if keys.count(key) > 1})
         if twice:
@@ -59,16 +55,16 @@ def check_outputs(outputs: Sequence[Output]) -> None:
 
 
 def check_identities(outputs: Sequence[Output]) -> None:
-    """Refuse two outputs into one table of a server, under whichever names of the server.
+    """Refuse two outputs into one target, under whichever names.
 
     Raises
     ------
     ArgumentError
-        When two have the same table.
+        When two have the same target.
     """
     found: dict[str, str] = {}
     for output in outputs:
-        if isinstance(output.sink, PostgresSink):
+        if isinstance(output.sink, NamedSink):
             known = found.setdefault(output.sink.identity, output.sink.target)
             if known != output.sink.target:
                 raise ArgumentError(
@@ -84,15 +80,14 @@ def check_apart(checkpoint: str, outputs: Sequence[Output]) -> None:
     Readers of files would find those files, too, and Delta's VACUUM would delete them. Both pass over what is below a
     name that begins with ``_`` or a dot.
     """
-    sinks = [one.sink for one in outputs if isinstance(one.sink, FileSink | DeltaSink)]
+    sinks = [one.sink for one in outputs if isinstance(one.sink, DirectorySink)]
     directories = [(f"The checkpoint {checkpoint}", checkpoint)]
     directories += [(f"The output '{sink.target}'", sink.path) for sink in sinks]
     for at, (what, path) in enumerate(directories):
         for number, sink in enumerate(sinks, start=1):
             if number != at and _is_seen(Place.of(path).below(Place.of(sink.path))):
-                harm = "VACUUM would delete" if isinstance(sink, DeltaSink) else "its readers would find"
                 raise ArgumentError(
-                    f"{what} is in the directory of the output '{sink.target}': {harm} these files.",
+                    f"{what} is in the directory of the output '{sink.target}': {sink.harm} these files.",
                     hint="Give each a directory of its own.",
                     where=user_line(),
                 )
