@@ -28,6 +28,12 @@ TRACED = 'Traceback (most recent call last):\n  File "/x/site-packages/pyspark/w
         ("[TABLESTREAM_ORDER] A record is late.\n\tat x", "TABLESTREAM_ORDER", "A record is late."),
         ("[USER] [TABLESTREAM_X] It is 'a'. SQLSTATE: P0001\n==", "TABLESTREAM_X", "It is 'a'."),
         (
+            f"{TRACED}pyarrow.lib.ArrowInvalid: tried to convert to boolean\n SQLSTATE: 38000\n\tat org.x(y.scala:1)",
+            "ArrowInvalid",
+            "tried to convert to boolean",
+        ),
+        (f"{TRACED}    raise Odd\nodd.Odd\n\tat org.apache.spark.x(y.scala:1)", "Odd", ""),
+        (
             f'{TRACED}  File "/home/me/model.py", line 7, in rate\nZeroDivisionError: division by zero\n',
             "ZeroDivisionError",
             "division by zero (rate, model.py:7)",

@@ -28,8 +28,8 @@ _STACKS = "spark.sql.pyspark.jvmStacktrace.enabled"
 _STATE = re.compile(r" SQLSTATE: \w{5}$")
 #: How Spark begins the message of a query that failed.
 _ENDED = re.compile(r"^\[STREAM_FAILED\] .*?terminated with exception: ", re.DOTALL)
-#: The last line of a Python traceback in a message of Spark.
-_RAISED = re.compile(r"^(?P<kind>[A-Za-z_][\w.]*(?:Error|Exception|Interrupt)): (?P<text>.*)$", re.MULTILINE)
+#: The last line of a Python traceback in a message of Spark, behind an indented one.
+_RAISED = re.compile(r"^[ \t]+\S.*\n(?P<kind>[A-Za-z_][\w.]*)(?:: (?P<text>.*))?$", re.MULTILINE)
 #: A line of a Python traceback.
 _FRAME = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<function>\S+)$', re.MULTILINE)
 #: Files that are not the user's, and the files of notebooks and shells, whose names say nothing.
