@@ -11,10 +11,12 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as F
 
 import tablestream as ts
+from tablestream.connectors.memory import MemorySink
 from tablestream.errors import ArgumentError, CheckpointMovedError, PlanChangedError, SessionSettingError
 from tests.spark.change_logs import ALL, START, ChangeLog, run
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from pyspark.sql import SparkSession
@@ -51,6 +53,13 @@ CHANGES: dict[str, tuple[dict[str, Any], dict[str, Any], tuple[str, ...]]] = {
 }
 
 
+class Asked(MemorySink):
+    """A target that nobody may ask before the plan is known to fit."""
+
+    def check(self, spark: SparkSession, columns: Sequence[str]) -> None:  # noqa: ARG002 (the contract's)
+        raise AssertionError("the target was asked before the plan")
+
+
 def test_a_changed_plan_is_refused(spark: SparkSession, log: ChangeLog, tmp_path: Path) -> None:
     """By `start` before the query starts, and by the workers for a frame that Spark starts: it says what changed."""
     sink, options = ts.to_memory("restarts"), SHARDS
@@ -60,7 +69,11 @@ def test_a_changed_plan_is_refused(spark: SparkSession, log: ChangeLog, tmp_path
     writer.option("checkpointLocation", str(tmp_path / "written")).trigger(**ALL).start().awaitTermination()
     for what, (plan, other, words) in CHANGES.items():
         with pytest.raises(PlanChangedError) as refused:
-            run(joined(log, spark, **plan).to(sink), checkpoint=tmp_path / "started", **options | other)
+            run(
+                joined(log, spark, **plan).to(Asked("asked")),
+                checkpoint=tmp_path / "started",
+                **options | other,
+            )
         assert all(word in str(refused.value) for word in words), (what, str(refused.value))
     assert sorted((tmp_path / "started" / "offsets").iterdir()) == offsets
 
