@@ -138,8 +138,8 @@ class Aggregate(CanBeThin):
             yield emission
 
     def _events(self, messages: pl.DataFrame, context: Context) -> GroupEvents:
-        trace = context.trace(self._groups.name)
-        return GroupEvents.of(messages, trace, list(self.group_keys), atomic=self.atomic)
+        trace, keys = context.trace(self._groups.name), list(self.group_keys)
+        return GroupEvents.of(messages, trace, keys, atomic=self.atomic, keep_empty=self.keep_empty)
 
     def _largest(self, events: GroupEvents) -> float | None:
         """About how large the largest result is before the messages; None: results are small, or few are emitted."""
@@ -157,7 +157,7 @@ class Aggregate(CanBeThin):
 
     def _applied(self, events: GroupEvents, context: Context) -> Emission:
         """Apply messages, return the result of each turn, and remember it."""
-        after = (events.rows[events.turn_end] > 0) | self.keep_empty
+        after = ~events.deletes[events.turn_end]
         answer = events.answered(after, list(self.group_keys), final=self.final, thin=self.thin)
         results, state = self._results(events, events.turn_end[answer.turns], context)
         values = pl.struct(pl.lit(results[n]).alias(f"c{n}") for n in range(len(self.functions)))

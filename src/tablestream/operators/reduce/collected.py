@@ -98,3 +98,12 @@ def hashable(value: Any) -> Any:
     if isinstance(value, dict):
         return tuple((name, hashable(part)) for name, part in value.items())
     return tuple(map(hashable, value)) if isinstance(value, list) else value
+
+
+def without_minus_zero(cell: Any) -> Any:
+    """One of equal cells: 0.0 in the place of -0.0, also inside."""
+    if isinstance(cell, float):
+        return cell + 0.0
+    if isinstance(cell, dict):
+        return {name: without_minus_zero(part) for name, part in cell.items()}
+    return list(map(without_minus_zero, cell)) if isinstance(cell, list) else cell

@@ -26,8 +26,9 @@ import numpy as np
 import polars as pl
 
 from tablestream.operators.cells import cells
+from tablestream.operators.cells import column as column_of
 from tablestream.operators.events import bools, ends, ints, running
-from tablestream.operators.reduce.collected import hashable
+from tablestream.operators.reduce.collected import hashable, without_minus_zero
 from tablestream.operators.reduce.groups import GroupEvents
 from tablestream.state.changes import FOREIGN_HASH, LIVE, number_keys, stable_hash
 from tablestream.state.positions import MIX, Bools, Ints, starts
@@ -194,6 +195,8 @@ def _present(values: pl.Series, there: Bools, move: int) -> pl.DataFrame:
     """The non-null values of some messages: the message, the change in rows, and the value, also as bytes."""
     at = np.flatnonzero(there & bools(values.is_not_null()))
     found = values[at]
+    if found.dtype.is_float() or found.dtype.is_nested():
+        found = column_of(list(map(without_minus_zero, cells(found))), found.dtype)
     as_bytes = pl.Series([value_bytes(value) for value in cells(found)], dtype=pl.Binary)
     moves = np.full(len(at), move, dtype=np.int64)
     return pl.DataFrame({_AT: at, _MOVE: moves, VALUE: as_bytes, _CELL: found})

@@ -145,7 +145,9 @@ class Fold(CanBeThin):
 
     def _events(self, messages: pl.DataFrame, context: Context) -> GroupEvents:
         trace, keys = context.trace("groups"), list(self.group_keys)
-        return GroupEvents.of(messages, trace, keys, atomic=self.atomic, exists=_EXISTS)
+        return GroupEvents.of(
+            messages, trace, keys, atomic=self.atomic, keep_empty=self.keep_empty, exists=_EXISTS
+        )
 
     def _applied(self, events: GroupEvents, context: Context) -> Emission:
         """Apply messages, return the result of each turn, and remember it."""
@@ -198,7 +200,6 @@ class Fold(CanBeThin):
         new = row.list_where(events.messages["v"], events.adds)
         ends = np.zeros(len(events), dtype=bool)
         ends[events.turn_end] = True
-        gone = (events.rows <= 0) & (not self.keep_empty)
         results: list[Any] = []
         lean, is_first = self.final or self.thin, True
         failed: list[int] = []
@@ -207,8 +208,8 @@ class Fold(CanBeThin):
         # the next call gets the value rebuilt from them: the same value that it would get after a restart.
         initializer, adder, subtractor = user.initializer, user.adder, user.subtractor
         seen, taken = shape.seen, shape.taken
-        messages = zip(events.group.tolist(), old, new, ends.tolist(), gone.tolist(), strict=True)
-        for at, (group, removed, added, is_end, is_gone) in enumerate(messages):
+        messages = zip(events.group.tolist(), old, new, ends.tolist(), events.deletes.tolist(), strict=True)
+        for at, (group, removed, added, is_end, deletes) in enumerate(messages):
             if group != current:
                 current, aggregate, key, is_first = group, known[group], keys[group], True
             try:
@@ -230,7 +231,7 @@ class Fold(CanBeThin):
                     raise _failed(error, key, added if removed is None else removed, events, at) from cause
                 failed.append(at)  # what follows is computed again without it
             if is_end:
-                aggregate = None if is_gone else aggregate
+                aggregate = None if deletes else aggregate
                 if lean and not is_first and results[-1] is not None:
                     results[-1] = _REPLACED
                 results.append(None if aggregate is None else found)

@@ -58,12 +58,15 @@ class GroupEvents:
         The number of each message's group, from 0.
     atomic
         Whether a turn is a step.
+    keep_empty
+        Whether a group without rows exists.
     """
 
     messages: pl.DataFrame
     groups: pl.DataFrame
     group: Ints
     atomic: bool
+    keep_empty: bool
 
     @classmethod
     def of(
@@ -73,6 +76,7 @@ class GroupEvents:
         group_keys: Sequence[str],
         *,
         atomic: bool,
+        keep_empty: bool = False,
         exists: pl.Expr = _EXISTS,
     ) -> GroupEvents:
         """Sort messages, and look up what is stored of their groups.
@@ -91,7 +95,7 @@ class GroupEvents:
         begins = starts(ids)
         found = place[ids[begins]]
         groups = pl.DataFrame([gather(column, found) for column in stored])
-        return cls(arrived[order], groups, np.asarray(np.cumsum(begins) - 1), atomic)
+        return cls(arrived[order], groups, np.asarray(np.cumsum(begins) - 1), atomic, keep_empty)
 
     def __len__(self) -> int:
         return len(self.group)
@@ -162,6 +166,13 @@ class GroupEvents:
     def rows(self) -> Ints:
         """How many rows the group has after each message."""
         return self.running(self.adds.astype(np.int64) - self.removes, self.remembered(ROWS))
+
+    @cached_property
+    def deletes(self) -> Bools:
+        """Whether a message is the last of a turn that leaves no rows, and so deletes its group."""
+        deletes = np.zeros(len(self), dtype=bool)
+        deletes[self.turn_end] = (self.rows[self.turn_end] <= 0) & (not self.keep_empty)
+        return deletes
 
     def before(self, after: Bools) -> Bools:
         """Whether groups exist before each turn, from whether they exist after it."""

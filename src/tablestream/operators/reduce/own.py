@@ -13,14 +13,14 @@ their bytes, so that a repetition gives the same result.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
 import polars as pl
 
-from tablestream.data_text import data_text
+from tablestream.data_text import cut_text, data_text
 from tablestream.errors import ExpressionError, FunctionValueError, TablestreamError
 from tablestream.operators.cells import cells
 from tablestream.operators.cells import column as column_of
@@ -84,6 +84,10 @@ class _Own:
     def _called(self, events: GroupEvents) -> _Called:
         return _Called(self, events)
 
+    def _columns(self, results: Mapping[int, Any], *places: Ints) -> list[pl.Series]:
+        """The results at some messages, a column for each of `places`."""
+        return [column_of([results[at] for at in some.tolist()], self.into) for some in places]
+
 
 @dataclass(frozen=True)
 class Subtracting(_Own, Function):
@@ -95,23 +99,25 @@ class Subtracting(_Own, Function):
 
     def run(self, events: GroupEvents, base: Sequence[pl.Series], shown: Ints) -> Totals:
         """Take back and add values, one by one."""
-        called, wanted = self._called(events), set(shown.tolist())
-        known, results = cells(base[0]), []
+        called, needed = self._called(events), set(np.union1d(shown, events.last).tolist())
+        known, existed = cells(base[0]), events.existed.tolist()
         states: list[Any] = []
-        moves = zip(events.group.tolist(), *map(called.values, (events.old, events.new)), strict=True)
-        for at, (group, old, new) in enumerate(moves):
+        results: dict[int, Any] = {}
+        values = map(called.values, (events.old, events.new))
+        moves = zip(events.group.tolist(), *values, events.deletes.tolist(), strict=True)
+        for at, (group, old, new, deletes) in enumerate(moves):
             if group == len(states):
-                states.append(called.begun(known[group], at))
+                states.append(known[group] if existed[group] else called.zero(at))
             if old is not None:
                 states[group] = called.state("subtract", at, states[group], old)
             if new is not None:
                 states[group] = called.state("add", at, states[group], new)
-            if at in wanted:
-                results.append(called.result(at, states[group]))
-        last = [called.result(at, state) for at, state in zip(events.last.tolist(), states, strict=True)]
-        return Totals(
-            column_of(results, self.into), [column_of(states, self.kept), column_of(last, self.into)]
-        )
+            if deletes:
+                states[group] = called.zero(at)
+            if at in needed:
+                results[at] = None if deletes else called.result(at, states[group])
+        result, last = self._columns(results, shown, events.last)
+        return Totals(result, [column_of(states, self.kept), last])
 
     def recalled(self, rows: pl.Series, base: Sequence[pl.Series]) -> pl.Series:  # noqa: ARG002
         """Return the remembered results."""
@@ -139,20 +145,17 @@ class Anew(_Own, OfCounts):
         moves = zip(
             moved.at.tolist(), moved.rows[VALUE], cells(moved.values), moved.after.tolist(), strict=True
         )
-        move, results, last = next(moves, None), [], []
-        wanted = set(shown.tolist())
+        move = next(moves, None)
+        results: dict[int, Any] = {}
         for at in np.union1d(shown, events.last).tolist():
             while move is not None and move[0] <= at:
                 _, name, cell, count = move
                 values[int(events.group[move[0]])][name] = cell, count
                 move = next(moves, None)
-            group = values[int(events.group[at])]
-            result = called.whole(at, [one for _, one in sorted(group.items(), key=lambda item: item[0])])
-            if at in wanted:
-                results.append(result)
-            if at == events.last[events.group[at]]:
-                last.append(result)
-        return column_of(results, self.into), dict.fromkeys(self.state, column_of(last, self.into))
+            group = sorted(values[int(events.group[at])].items(), key=lambda item: item[0])
+            results[at] = None if events.deletes[at] else called.whole(at, [one for _, one in group])
+        result, last = self._columns(results, shown, events.last)
+        return result, dict.fromkeys(self.state, last)
 
     def _values(self, events: GroupEvents, trace: Trace) -> list[dict[bytes, tuple[Any, int]]]:
         """The values of each group that has messages, by their bytes, each with its count."""
@@ -187,9 +190,9 @@ class _Called:
     def _seen(self, cell: Any) -> Any:
         return cell if cell is None or self._read_value is None else self._read_value(cell)
 
-    def begun(self, known: Any, at: int) -> Any:
-        """The state of a group before its first message."""
-        return self._call(self._state, at, self._methods.zero) if known is None else known
+    def zero(self, at: int) -> Any:
+        """The state of a group without values."""
+        return self._call(self._state, at, self._methods.zero)
 
     def state(self, method: str, at: int, state: Any, value: Any) -> Any:
         """The state after a call."""
@@ -204,7 +207,7 @@ class _Called:
 
     def whole(self, at: int, values: Sequence[tuple[Any, int]]) -> Any:
         """The result for values, each of which so many rows have."""
-        state = self._call(self._state, at, self._methods.zero)
+        state = self.zero(at)
         for cell, count in values:
             for _ in range(count):
                 state = self.state("add", at, state, self._seen(cell))
@@ -225,6 +228,6 @@ class _Called:
                 seq
             )
         return ExpressionError(
-            f"{shown} raised {type(error).__name__}: {error}",
+            f"{shown} raised {type(error).__name__}: {cut_text(str(error))}.",
             hint="Correct the method and keep its class's name: the query then goes on with its checkpoint.",
         ).of_row(seq)

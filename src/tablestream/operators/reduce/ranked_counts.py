@@ -171,7 +171,7 @@ class _Picking:
         found = cells(values)
         keys = [None if cell is None else comparable(cell) for cell in found]
         for key, cell in zip(keys, found, strict=True):
-            self._cells.setdefault(key, cell + 0.0 if isinstance(cell, float) else cell)  # 0.0 for -0.0
+            self._cells.setdefault(key, cell)
         return keys
 
     def pick(self, groups: Bools, trace: Trace, *, are_heads: bool) -> Bools:
