@@ -74,14 +74,16 @@ class Variance(Function):
             events.running(change, ints(known.fill_null(0)))
             for change, known in ((present(events, self.column), base[0]), (self._strange(events), base[3]))
         )
-        new, old = (units(one(self.column)).astype(object) for one in (events.new, events.old))
-        total = events.running(new - old, _known(base[1]))
-        squares = events.running(new * new - old * old, _known(base[2]))
-        result = self._results(counts[shown], total[shown], squares[shown], strange[shown])
+        values = [one(self.column) for one in (events.new, events.old)]
+        zeros = _zeros(values, base[1:3]) if self.of.is_float() else 0
+        new, old = (units(one, zeros).astype(object) for one in values)
+        total = events.running(new - old, _known(base[1], zeros))
+        squares = events.running(new * new - old * old, _known(base[2], 2 * zeros))
+        columns = (one[shown] for one in (counts, total, squares, strange))
         last = events.last
-        whole = [pl.Series(list(map(to_bytes, one[last])), dtype=pl.Binary) for one in (total, squares)]
         numbers = [pl.Series(one[last], dtype=pl.Int64) for one in (counts, strange)]
-        return Totals(result, [numbers[0], *whole, numbers[1]])
+        whole = [_kept(total[last], zeros), _kept(squares[last], 2 * zeros)]
+        return Totals(self._results(*columns, zeros=zeros), [numbers[0], *whole, numbers[1]])
 
     def recalled(self, rows: pl.Series, base: Sequence[pl.Series]) -> pl.Series:  # noqa: ARG002
         """Return the remembered variances."""
@@ -93,23 +95,23 @@ class Variance(Function):
             return np.zeros(len(events), dtype=np.int64)
         return moves(events, self.column, lambda values: ~values.is_finite())
 
-    def _results(self, *columns: Ints | Objects) -> pl.Series:
+    def _results(self, *columns: Ints | Objects, zeros: int = 0) -> pl.Series:
         rows = zip(*(one.tolist() for one in columns), strict=True)
-        return pl.Series([self._result(*row) for row in rows], dtype=pl.Float64)
+        return pl.Series([self._result(*row, zeros=zeros) for row in rows], dtype=pl.Float64)
 
-    def _result(self, count: int, total: int, squares: int, strange: int) -> float | None:
+    def _result(self, count: int, total: int, squares: int, strange: int, *, zeros: int) -> float | None:
         degrees = count if self.population else count - 1
         if degrees <= 0:
             return None
-        if strange > 0:
-            return math.nan
         numerator, denominator = count * squares - total * total, count * degrees
+        # With Kafka Streams' defects a value may be taken away that is not there.
+        if strange > 0 or numerator < 0:
+            return math.nan
         if self.of.is_float():
-            denominator <<= 2 * FLOAT_BITS
+            denominator <<= 2 * (FLOAT_BITS - zeros)
         elif isinstance(self.of, pl.Decimal):
             denominator *= 10 ** (2 * self.of.scale)
-        variance = divided(numerator, denominator)
-        return math.sqrt(variance) if self.root else variance
+        return _root(numerator, denominator) if self.root else divided(numerator, denominator)
 
 
 @dataclass(frozen=True)
@@ -146,5 +148,29 @@ class AllOrAny(Function):
         return pl.select(pl.when(pl.lit(pl.Series(counts > 0))).then(pl.lit(pl.Series(found)))).to_series()
 
 
-def _known(base: pl.Series) -> Any:
-    return np.array([from_bytes(one) for one in base], dtype=object)
+def _root(numerator: int, denominator: int) -> float:
+    """The root of a quotient, which may itself be too large for a float, or too small."""
+    half = (numerator.bit_length() - denominator.bit_length()) // 2
+    up, down = max(-2 * half, 0), max(2 * half, 0)
+    try:
+        return math.ldexp(math.sqrt((numerator << up) / (denominator << down)), half)
+    except OverflowError:
+        return math.inf
+
+
+def _zeros(values: Sequence[pl.Series], totals: Sequence[pl.Series]) -> int:
+    """How many last bits of all floats, as `units`, are 0: numbers without them are much shorter."""
+    floats = np.concatenate([one.cast(pl.Float64).fill_null(0.0).to_numpy() for one in values])
+    exponents = np.frexp(floats[np.isfinite(floats) & (floats != 0)])[1]
+    found = [FLOAT_BITS, max(0, int(exponents.min(initial=FLOAT_BITS)) - 53 + FLOAT_BITS)]
+    for times, series in enumerate(totals, start=1):
+        found += [((one & -one).bit_length() - 1) // times for one in map(from_bytes, series) if one]
+    return min(found)
+
+
+def _known(base: pl.Series, zeros: int = 0) -> Any:
+    return np.array([from_bytes(one) >> zeros for one in base], dtype=object)
+
+
+def _kept(totals: Ints | Objects, zeros: int) -> pl.Series:
+    return pl.Series([to_bytes(one, zeros) for one in totals.tolist()], dtype=pl.Binary)

@@ -337,26 +337,29 @@ def _with_specials(result: pl.Series, specials: Sequence[Ints]) -> pl.Series:
     ).to_series()
 
 
-def units(values: pl.Series) -> Any:
-    """Values as whole numbers of the column's unit; 0 for null, NaN and infinities."""
+def units(values: pl.Series, zeros: int = 0) -> Any:
+    """Values as whole numbers of the column's unit; 0 for null, NaN and infinities.
+
+    `zeros`: how many last bits of floats to leave out, which are 0.
+    """
     if isinstance(values.dtype, pl.Duration):
         values = values.cast(pl.Int64)
     if values.dtype.is_integer():
         return ints(values.fill_null(0))
     if values.dtype.is_float():
         finite = values.cast(pl.Float64).fill_null(0.0)
-        return np.array([_float_units(one) for one in finite.to_list()], dtype=object)
+        return np.array([_float_units(one, zeros) for one in finite.to_list()], dtype=object)
     scale = values.dtype.scale if isinstance(values.dtype, pl.Decimal) else 0
     return np.array(
         [0 if one is None else int(one.scaleb(scale, _EXACT)) for one in values.to_list()], dtype=object
     )
 
 
-def _float_units(value: float) -> int:
-    if not math.isfinite(value):
+def _float_units(value: float, zeros: int) -> int:
+    if not value or not math.isfinite(value):
         return 0
     mantissa, exponent = math.frexp(value)
-    shift = exponent - 53 + FLOAT_BITS
+    shift = exponent - 53 + FLOAT_BITS - zeros
     whole = int(mantissa * (1 << 53))
     return whole << shift if shift >= 0 else whole >> -shift
 
