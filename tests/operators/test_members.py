@@ -32,7 +32,7 @@ from tablestream.operators.reduce.spread import AllOrAny, Variance
 from tablestream.state.cache import NoCache
 from tablestream.state.shard import ShardState
 from tests.marks import quick_first
-from tests.operators.test_groups import GROUPS, KEYS, Chain, cut
+from tests.operators.test_groups import GROUPS, KEYS, Chain, cut, in_compat
 from tests.reference.groups import Aggregate as TwinAggregate
 from tests.reference.groups import GroupBy
 
@@ -129,6 +129,13 @@ class Span(Total):
 
     def finish(self, state: Any) -> Any:
         return state
+
+
+class Digits(Span):
+    """The same of numbers."""
+
+    def add(self, state: Any, value: Any) -> Any:
+        return super().add(state, str(value))
 
 
 NUMBERS = pl.List(pl.Int64())
@@ -404,6 +411,16 @@ def test_what_is_picked_moves_away_from_its_heads(seed: int, *, compat: bool) ->
             for step, group, value, _ in chain.run(part)
         ]
     assert list(map(repr, found)) == list(map(repr, told(log, RANKED, compat=compat)))
+
+
+@pytest.mark.parametrize("places", [[], [1], [1, 2]])
+def test_what_was_taken_away_before_it_came_is_not_forgotten(places: list[int]) -> None:
+    """In compat."""
+    lengths = Anew("c0", pl.Int64(), NUMBERS, NUMBERS, "anew", Digits())
+    functions = [DISTINCT, *RANKED[:2], lengths]
+    moves = [(5, None), (None, 5), (None, 6), (None, 5)]
+    expected = [(0, None, None, []), (0, None, None, []), (1, 6, 6.0, [1]), (2, 5, 5.0, [1, 1])]
+    assert in_compat(functions, moves, places) == expected
 
 
 def random_log(draw: random.Random, functions: Sequence[AnyFunction]) -> list[Step]:

@@ -175,7 +175,8 @@ def count_values(events: GroupEvents, column: str, trace: Trace) -> Moved:
     found = Moved(rows, values, at, after - move, after, ids)
     last = found.last
     left = pl.Series(COUNT, after[last], dtype=pl.Int64)
-    trace.insert(rows[last].with_columns(left, (left > 0).alias(LIVE)))
+    # With Kafka Streams' defects fewer than no rows may have a value: the next one that has it makes it none.
+    trace.insert(rows[last].with_columns(left, (left != 0).alias(LIVE)))
     return found
 
 
