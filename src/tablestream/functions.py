@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from decimal import Decimal
+from numbers import Real
 from typing import Any, ClassVar
 
 from pyspark.sql import Column
@@ -258,7 +260,7 @@ def percentile(column: str | Column, percentage: float) -> AggregateFunction:
     Raises
     ------
     ArgumentError
-        `percentage` is out of range.
+        `percentage` is no number, or out of range.
     """
     return AggregateFunction("percentile", _column(column), _share(percentage))
 
@@ -288,14 +290,20 @@ def string_agg(
     Raises
     ------
     ArgumentError
-        `delimiter` is not a string.
+        `delimiter` is not a string, or `descending` is given without `order_by`.
     """
     if not isinstance(delimiter, str):
         raise ArgumentError(
             f"delimiter={delimiter!r} is not a string.", hint="Write delimiter=', '.", where=user_line()
         )
+    if flag(descending, "descending") and order_by is None:
+        raise ArgumentError(
+            "descending=True orders nothing: texts without order_by= stand in the order in which their rows arrived.",
+            hint="Name what orders them, as in order_by='at'.",
+            where=user_line(),
+        )
     by = None if order_by is None else _column(order_by)
-    return AggregateFunction("string_agg", _column(column), delimiter, by, flag(descending, "descending"))
+    return AggregateFunction("string_agg", _column(column), delimiter, by, bool(descending))
 
 
 def approx_count_distinct(column: str | Column, rsd: float = 0.05) -> AggregateFunction:
@@ -311,13 +319,10 @@ def approx_count_distinct(column: str | Column, rsd: float = 0.05) -> AggregateF
     Raises
     ------
     ArgumentError
-        `rsd` is out of range.
+        `rsd` is no number, or out of range.
     """
-    if not 0.001 <= rsd <= 0.4:
-        raise ArgumentError(
-            f"rsd={rsd!r} is out of range.", hint="Give a number between 0.001 and 0.4.", where=user_line()
-        )
-    return AggregateFunction("approx_count_distinct", _column(column), rsd)
+    between = _between(rsd, 0.001, 0.4, "rsd")
+    return AggregateFunction("approx_count_distinct", _column(column), between)
 
 
 def approx_percentile(column: str | Column, percentage: float) -> AggregateFunction:
@@ -335,19 +340,27 @@ def approx_percentile(column: str | Column, percentage: float) -> AggregateFunct
     Raises
     ------
     ArgumentError
-        `percentage` is out of range.
+        `percentage` is no number, or out of range.
     """
     return AggregateFunction("approx_percentile", _column(column), _share(percentage))
 
 
 def _share(percentage: float) -> float:
-    if not 0 <= percentage <= 1:
+    return _between(
+        percentage, 0, 1, "percentage", " 0.5 is the median; several percentiles are several aggregates."
+    )
+
+
+def _between(given: Any, least: float, most: float, argument: str, more: str = "") -> float:
+    """A number in a range, also one of NumPy."""
+    is_number = isinstance(given, Real | Decimal) and not isinstance(given, bool)
+    if not (is_number and least <= float(given) <= most):
         raise ArgumentError(
-            f"percentage={percentage!r} is not between 0 and 1.",
-            hint="Give 0.5 for the median.",
+            f"{argument}={given!r} is not a number between {least} and {most}.",
+            hint=f"Give a number from {least} to {most}.{more}",
             where=user_line(),
         )
-    return float(percentage)
+    return float(given)
 
 
 def _column(given: str | Column) -> str | Column:

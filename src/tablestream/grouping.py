@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from pyspark.errors import ParseException, PySparkException
+from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
@@ -202,7 +202,7 @@ class Grouped(OtherNames):
     def _fields(self, schema: T.StructType | str, where: str) -> Fields:
         try:
             parsed = T.StructType.fromDDL(schema) if isinstance(schema, str) else schema
-        except ParseException as error:
+        except PySparkException as error:
             raise ArgumentError(
                 f"The schema {schema!r} cannot be parsed.",
                 hint="Write it as in 'total double, n int'.",
@@ -272,8 +272,8 @@ def _own_type(own: Aggregator, which: str, name: str, operator: str, where: str)
     """The type that a user's aggregate says of its state or its result."""
     said = getattr(own, which, None)
     try:
-        kind = T.DataType.fromDDL(said) if isinstance(said, str) else None
-    except ParseException:
+        kind = T.DataType.fromDDL(said) if isinstance(said, str) and said.strip() else None
+    except PySparkException:
         kind = None
     if kind is None or any(map(_shortens, within(kind))):
         raise ArgumentError(
@@ -318,6 +318,9 @@ def _takes(takes: Takes, kind: T.DataType) -> bool:
 def _instead_of(given: object) -> str:
     """What to write in the place of something else in ``agg``: for ``F.sum("x")``, ``ts.functions.sum("x")``."""
     reason = "it can also take a row out of its group."
+    own = given if isinstance(given, type) else type(given)
+    if issubclass(own, Aggregator):
+        return f"Say of which column: {own.__name__}().of('price')."
     said = re.fullmatch(r"Column<'(\w+)\((.*)\)'>", repr(given)) if isinstance(given, Column) else None
     if said is None or said[1] not in AGGREGATES:
         return f"Use one of tablestream.functions, such as count(): {reason}"
