@@ -63,7 +63,7 @@ class Aggregator(ABC):
 
     @abstractmethod
     def finish(self, state: Any, /) -> Any:
-        """Return the result."""
+        """Return the result, also of a group whose values are all null: that of ``zero()``."""
 
     def of(self, column: str | Column) -> AggregateFunction:
         """Return the aggregate of a column, for ``agg``.

@@ -81,9 +81,6 @@ class _Own:
         """The dtype of the result."""
         return self.into
 
-    def _called(self, events: GroupEvents) -> _Called:
-        return _Called(self, events)
-
     def _columns(self, results: Mapping[int, Any], *places: Ints) -> list[pl.Series]:
         """The results at some messages, a column for each of `places`."""
         return [column_of([results[at] for at in some.tolist()], self.into) for some in places]
@@ -99,7 +96,7 @@ class Subtracting(_Own, Function):
 
     def run(self, events: GroupEvents, base: Sequence[pl.Series], shown: Ints) -> Totals:
         """Take back and add values, one by one."""
-        called, needed = self._called(events), set(np.union1d(shown, events.last).tolist())
+        called, needed = _Called(self, events), set(np.union1d(shown, events.last).tolist())
         known, existed = cells(base[0]), events.existed.tolist()
         states: list[Any] = []
         results: dict[int, Any] = {}
@@ -140,7 +137,7 @@ class Anew(_Own, OfCounts):
         self, events: GroupEvents, moved: Moved, shown: Ints, trace: Callable[[str], Trace]
     ) -> tuple[pl.Series, dict[str, pl.Series]]:
         """Compute the group's result at each message that emits."""
-        called = self._called(events)
+        called = _Called(self, events)
         values = self._values(events, trace(values_name(self.column)))
         moves = zip(
             moved.at.tolist(), moved.rows[VALUE], cells(moved.values), moved.after.tolist(), strict=True
@@ -180,15 +177,12 @@ class _Called:
     def __init__(self, own: _Own, events: GroupEvents) -> None:
         assert own.methods is not None  # noqa: S101 - it is None only where results are read
         self._own, self._events, self._methods = own, events, own.methods
-        self._read_value, self._read_state = (reader(kind, own.name) for kind in (own.of, own.kept))
+        self._value, self._of = (reader(kind, own.name) or _itself for kind in (own.of, own.kept))
         self._state, self._result = (writer(kind, own.name, IS_NULL) for kind in (own.kept, own.into))
 
     def values(self, of: Callable[[str], pl.Series]) -> list[Any]:
         """The values of messages; None where there is none."""
-        return [self._seen(one) for one in cells(of(self._own.column))]
-
-    def _seen(self, cell: Any) -> Any:
-        return cell if cell is None or self._read_value is None else self._read_value(cell)
+        return list(map(self._value, cells(of(self._own.column))))
 
     def zero(self, at: int) -> Any:
         """The state of a group without values."""
@@ -197,9 +191,6 @@ class _Called:
     def state(self, method: str, at: int, state: Any, value: Any) -> Any:
         """The state after a call."""
         return self._call(self._state, at, getattr(self._methods, method), self._of(state), value)
-
-    def _of(self, state: Any) -> Any:
-        return state if state is None or self._read_state is None else self._read_state(state)
 
     def result(self, at: int, state: Any) -> Any:
         """The result for a state."""
@@ -210,7 +201,7 @@ class _Called:
         state = self.zero(at)
         for cell, count in values:
             for _ in range(count):
-                state = self.state("add", at, state, self._seen(cell))
+                state = self.state("add", at, state, self._value(cell))
         return self.result(at, state)
 
     def _call(self, taken: Callable[[Any], Any], at: int, method: Callable[..., Any], *given: Any) -> Any:
@@ -231,3 +222,7 @@ class _Called:
             f"{shown} raised {type(error).__name__}: {cut_text(str(error))}.",
             hint="Correct the method and keep its class's name: the query then goes on with its checkpoint.",
         ).of_row(seq)
+
+
+def _itself(cell: Any) -> Any:
+    return cell
