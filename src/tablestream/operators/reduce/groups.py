@@ -66,7 +66,7 @@ class GroupEvents:
     groups: pl.DataFrame
     group: Ints
     atomic: bool
-    keep_empty: bool
+    keep_empty: bool = False
 
     @classmethod
     def of(
