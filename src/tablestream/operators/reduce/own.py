@@ -26,11 +26,10 @@ from tablestream.operators.cells import cells
 from tablestream.operators.cells import column as column_of
 from tablestream.operators.reduce.counted import COUNT, VALUE, Moved, OfCounts
 from tablestream.operators.reduce.groups import GroupEvents
-from tablestream.operators.reduce.ranked_counts import CELL, values_name, values_trace
-from tablestream.operators.reduce.row_versions import group_numbers
+from tablestream.operators.reduce.ranked_counts import CELL, stored_values, values_name, values_trace
 from tablestream.operators.reduce.totals import Function, Totals
 from tablestream.operators.reduce.user_values import IS_NULL, reader, writer
-from tablestream.state.changes import FOREIGN_HASH, SEQ
+from tablestream.state.changes import SEQ
 from tablestream.state.positions import Ints
 from tablestream.state.trace import Trace, TraceSpec
 
@@ -156,10 +155,8 @@ class Anew(_Own, OfCounts):
 
     def _values(self, events: GroupEvents, trace: Trace) -> list[dict[bytes, tuple[Any, int]]]:
         """The values of each group that has messages, by their bytes, each with its count."""
-        keys = events.messages[events.first].select(FOREIGN_HASH, *trace.spec.key)
-        rows = trace.lookup(keys)
-        found: list[dict[bytes, tuple[Any, int]]] = [{} for _ in range(keys.height)]
-        numbers = group_numbers(keys, rows, list(trace.spec.key)).tolist()
+        rows, numbers = stored_values(events, trace, np.ones(len(events.first), dtype=bool))
+        found: list[dict[bytes, tuple[Any, int]]] = [{} for _ in events.first]
         for group, name, cell, count in zip(
             numbers, rows[VALUE], cells(rows[CELL]), rows[COUNT], strict=True
         ):

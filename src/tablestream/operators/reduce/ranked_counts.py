@@ -135,6 +135,13 @@ def values_trace(name: str, group_keys: pl.Schema, of: pl.DataType) -> TraceSpec
     return TraceSpec(name, 0, schema, key=tuple(group_keys), unique=(VALUE,), hash=FOREIGN_HASH)
 
 
+def stored_values(events: GroupEvents, trace: Trace, groups: Bools) -> tuple[pl.DataFrame, list[int]]:
+    """Return the stored values of some of the groups that have messages, and the number of each one's group."""
+    keys = events.messages[events.first].select(FOREIGN_HASH, *trace.spec.key)
+    rows = trace.lookup(keys.filter(pl.Series(groups, dtype=pl.Boolean)))
+    return rows, group_numbers(keys, rows, list(trace.spec.key)).tolist()
+
+
 def remember_values(events: GroupEvents, moved: Moved, trace: Trace) -> None:
     """Remember the values of each group, after all aggregates have read them."""
     last = moved.last
@@ -190,9 +197,7 @@ class _Picking:
 
     def _stored(self, groups: Bools, trace: Trace) -> dict[int, dict[Any, int]]:
         """The stored counts of the values of some groups."""
-        keys = self._events.messages[self._events.first].select(FOREIGN_HASH, *trace.spec.key)
-        rows = trace.lookup(keys.filter(pl.Series(groups)))
-        numbers = group_numbers(keys, rows, list(trace.spec.key)).tolist()
+        rows, numbers = stored_values(self._events, trace, groups)
         found: dict[int, dict[Any, int]] = {}
         for group, key, count in zip(
             numbers, self._comparable(rows[CELL]), rows[COUNT].to_list(), strict=True
