@@ -19,7 +19,7 @@ TOOK    = @echo "make $@ took $$(( $$(date +%s) - $(BEGAN) )) s."
 
 .DEFAULT_GOAL := help
 .PHONY: help run demo-kafka demo-cdc database check test simulate newest lowest matrix lint bench soak broker docs docs-build \
-    pages format api api-record dist audit tools licences lock clean env java postgres browser mermaid jars streams connector classes
+    pages format measure-code api api-record dist audit tools licences lock clean env java postgres browser mermaid jars streams connector classes
 
 help: ## Show the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -93,6 +93,9 @@ pages: env mermaid
 format: env ## Format the code and apply the safe fixes
 	$(BIN)/ruff format $(CODE)
 	$(BIN)/ruff check --fix $(CODE)
+
+measure-code: env ## Measure the package: lines, modules with one importer, import circles, lengths of functions
+	$(BIN)/python -m scripts.measure_code $(ARGS)
 
 api: env ## Compare the public API with the recorded one; with that of a tag: ARGS="--against v0.1.0"
 	$(BIN)/python -m scripts.public_api $(ARGS)
