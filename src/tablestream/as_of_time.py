@@ -12,7 +12,7 @@ from tablestream.arguments import ColumnLike, as_column, check_known, sql_text
 from tablestream.errors import ArgumentError, NotVersionedError
 from tablestream.joining import Joining
 from tablestream.kinds import flag
-from tablestream.time_zones import FIRST_US, LAST_US
+from tablestream.operators.calendar import FIRST_US, LAST_US
 from tablestream.topology.as_of import AsOf
 from tablestream.topology.graph import history_of, shown_name
 from tablestream.values import carried, empty, schema_of

@@ -9,9 +9,6 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import pyarrow as pa
 
-#: The first and the last microsecond of the years 1 to 9999, as for timestamps in Python and SQL.
-FIRST_US, LAST_US = -62_135_596_800_000_000, 253_402_300_799_999_999
-
 
 def in_utc(table: pa.Table, *, keep_known: bool = False) -> pa.Table:
     """Return a table from Spark with its timestamps in UTC.

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tablestream.connectors import infinity
 from tablestream.connectors.debezium import clock
-from tablestream.operators.cells import date_text
+from tablestream.operators.calendar import DAY_US, date_text
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 ZONES = st.integers(-14 * 60, 14 * 60).map(lambda minutes: timezone(timedelta(minutes=minutes)))
@@ -34,7 +34,7 @@ def test_a_timestamp_of_any_year_comes_back(micros: int) -> None:
     assert clock.micros_of(clock.timestamp_text(micros * 1000)) == micros
 
 
-@given(st.integers(0, clock.MICROS_A_DAY))
+@given(st.integers(0, DAY_US))
 def test_a_time_of_day_comes_back(micros: int) -> None:
     assert clock.micros_of_day(clock.time_text(micros * 1000)) == micros
 

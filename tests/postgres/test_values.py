@@ -177,6 +177,11 @@ def test_types_that_columns_are_created_as_fit(database: Database) -> None:
         ("bigint", "numeric(19,0)", True, True),
         ("bigint", "numeric(20,2)", False, False),
         ("bigint", "double precision", False, False),
+        ("int", "double precision", True, True),
+        ("smallint", "real", True, True),
+        ("int", "real", False, False),
+        ("decimal(9,0)", "integer", True, True),
+        ("decimal(10,0)", "integer", False, False),
         ("float", "double precision", True, True),
         ("double", "real", False, False),
         ("double", "numeric", False, False),
@@ -209,7 +214,8 @@ def _parsed(kind: str) -> T.DataType:
     """A type by its name, without Spark."""
     made: dict[str, T.DataType] = {
         "smallint": T.ShortType(), "bigint": T.LongType(), "int": T.IntegerType(), "float": T.FloatType(),
-        "double": T.DoubleType(), "decimal(10,2)": T.DecimalType(10, 2), "string": T.StringType(),
+        "double": T.DoubleType(), "decimal(10,2)": T.DecimalType(10, 2),
+            "decimal(9,0)": T.DecimalType(9, 0), "decimal(10,0)": T.DecimalType(10, 0), "string": T.StringType(),
         "timestamp": T.TimestampType(), "timestamp_ntz": T.TimestampNTZType(),
         "array<int>": T.ArrayType(T.IntegerType()), "struct<a: int>": T.StructType().add("a", T.IntegerType()),
     }  # fmt: skip

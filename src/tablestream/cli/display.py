@@ -15,16 +15,14 @@ from rich.table import Table
 from rich.text import Text
 
 from tablestream.data_text import visible
-from tablestream.operators.cells import KEY, VALUE, cells, date_text, dtype
+from tablestream.operators.calendar import CYCLE_US, DAY_US, clock, date_text
+from tablestream.operators.cells import KEY, VALUE, cells, dtype
 
 #: The width of lines if the output is not a terminal.
 LINE_WIDTH = 80
 _1970, _MICROSECOND = datetime(1970, 1, 1, tzinfo=UTC), timedelta(microseconds=1)
-_DAY_US = timedelta(days=1) // _MICROSECOND
-#: The calendar, and with it the rules of a time zone, repeat after 400 years.
-_CYCLE_US = 146_097 * _DAY_US
 #: Between these times Python knows a zone's offset: years 770 to 9569.
-_FIRST_US, _END_US = -3 * _CYCLE_US, 19 * _CYCLE_US
+_FIRST_US, _END_US = -3 * CYCLE_US, 19 * CYCLE_US
 
 
 class _Console(Console):
@@ -101,13 +99,13 @@ def _part(cell: Any, kind: pl.DataType) -> str:
 
 def _time_text(time_us: int, zone: str | None) -> str:
     """Return a time of a zone as text."""
-    days, rest_us = divmod(time_us if zone is None else time_us + _offset_us(time_us, zone), _DAY_US)
-    return f"{date_text(days)} {(_1970 + rest_us * _MICROSECOND).time()}"
+    days, rest_us = divmod(time_us if zone is None else time_us + _offset_us(time_us, zone), DAY_US)
+    return f"{date_text(days)} {clock(rest_us)}"
 
 
 def _offset_us(time_us: int, zone: str) -> int:
     """Return how far a zone is ahead of UTC at a time."""
     if not _FIRST_US <= time_us < _END_US:
-        time_us = time_us % _CYCLE_US + (_FIRST_US if time_us < _FIRST_US else _END_US - _CYCLE_US)
+        time_us = time_us % CYCLE_US + (_FIRST_US if time_us < _FIRST_US else _END_US - CYCLE_US)
     ahead = (_1970 + time_us * _MICROSECOND).astimezone(ZoneInfo(zone)).utcoffset()
     return (ahead or timedelta()) // _MICROSECOND

@@ -23,10 +23,9 @@ from tablestream.connectors.avro_schema import (
     why_endless,
     why_other_numbers,
 )
-from tablestream.connectors.texts import DAY_US
 from tablestream.data_text import cut_text, leave_out_data, leaves_out_data
 from tablestream.errors import RecordEncodingError
-from tablestream.time_zones import FIRST_US, LAST_US
+from tablestream.operators.calendar import DAY_US, FIRST_US, LAST_US
 
 MAGIC = b"\x00"
 _PREFIX_BYTES = 5

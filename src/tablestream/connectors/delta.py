@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from tablestream.connectors.delta_types import Misfit
+    from tablestream.type_lattice import Misfit
 
 DeltaMode = Literal["table", "changes"]
 
@@ -341,16 +341,16 @@ def _alter(spark: SparkSession, path: str) -> str:
 def _does_not_hold(spark: SparkSession, path: str, wrong: Misfit) -> PlanError:
     """The error about a column of a table that does not hold all values of the output."""
     table = f"The Delta table at {seen_by_spark(spark, path)}"
-    if wrong.table is None:
+    if wrong.stored is None:
         field = ".".join(map(quoted, wrong.name.split(".")))
         return PlanError(
-            f"{table} has no field {wrong.name!r}, which the output has as {wrong.output}.",
+            f"{table} has no field {wrong.name!r}, which the output has as {wrong.given}.",
             hint="Build the struct without it in select(...), write to another path, or:"
-            f" {_alter(spark, path)} ADD COLUMNS ({field} {wrong.output})",
+            f" {_alter(spark, path)} ADD COLUMNS ({field} {wrong.given})",
         )
     return PlanError(
-        f"{table} has the column {wrong.name!r} of type {wrong.table}, which does not hold all values of the output's"
-        f" {wrong.output}.",
+        f"{table} has the column {wrong.name!r} of type {wrong.stored}, which does not hold all values of the output's"
+        f" {wrong.given}.",
         hint="Cast the column in select(...), give the table a column that holds them, or write to another path.",
     )
 

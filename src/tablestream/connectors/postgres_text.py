@@ -30,6 +30,7 @@ import pyarrow.compute as pc
 
 from tablestream.connectors.infinity import NAMES
 from tablestream.connectors.postgres_types import JSON, UUID, longest
+from tablestream.operators.calendar import DAY_US
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -37,9 +38,8 @@ if TYPE_CHECKING:
 _NULL = r"\N"
 _ESCAPES = (("\\", "\\\\"), ("\n", "\\n"), ("\r", "\\r"), ("\t", "\\t"))
 _UUID = "^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$"
-#: Days since 1970 of the first day that PostgreSQL has, behind the last date, and of the year 1.
-_FIRST_DAY, _DATES_END, _YEAR_1 = -2_440_588, 2_145_042_906, -719_162
-_DAY_US = 86_400_000_000
+#: Days since 1970 of the first day that PostgreSQL has, and behind the last date.
+_FIRST_DAY, _DATES_END = -2_440_588, 2_145_042_906
 _YEAR = re.compile(r"(-?\d+)(.*)")
 _NO_NUMBERS = {"nan": '"NaN"', "inf": '"Infinity"', "-inf": '"-Infinity"'}
 
@@ -178,7 +178,7 @@ def _moments(array: pa.Array, say: Callable[[str, str], str]) -> Texts:
     unit, width = ("D", pa.int32()) if is_date else ("us", pa.int64())
     zone = "" if is_date or array.type.tz is None else "+00"
     values = array.cast(width).cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
-    factor = 1 if is_date else _DAY_US
+    factor = 1 if is_date else DAY_US
     infinite = np.isin(values, [] if is_date else list(NAMES))
     outside = (values < _FIRST_DAY * factor) & ~infinite
     if is_date:

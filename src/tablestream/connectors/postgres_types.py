@@ -4,12 +4,12 @@
 Spark                 created as          also fits
 ====================  ==================  =====================================================
 boolean               boolean
-tinyint, smallint     smallint            integer, bigint, numeric of enough digits
-int                   integer             bigint, numeric of enough digits
-bigint                bigint              numeric of enough digits
+tinyint, smallint     smallint            a number that holds it in `tablestream.type_lattice`
+int                   integer             the same
+bigint                bigint              the same
 float                 real                double precision
 double                double precision
-decimal(p, s)         numeric(p, s)       numeric without limits, or with as many digits on both sides
+decimal(p, s)         numeric(p, s)       numeric without limits, or a number that holds it
 string                text                varchar, varchar(n), uuid; as a value also json, jsonb
 binary                bytea
 date                  date
@@ -30,6 +30,8 @@ import re
 from pyspark.sql import types as T
 
 from tablestream.errors import UnsupportedTypeError
+from tablestream.type_lattice import holds
+from tablestream.type_parts import parts
 
 JSON = ("jsonb", "json")
 TEXT = ("text", "character varying", "uuid")
@@ -52,14 +54,12 @@ _NAMES: dict[type[T.DataType], str] = {
     T.TimestampType: "timestamp with time zone",
     T.TimestampNTZType: "timestamp without time zone",
 }
-_WIDER = {
-    "smallint": ("integer", "bigint"),
-    "integer": ("bigint",),
-    "real": ("double precision",),
-    _TEXT: ("character varying",),
+#: How the server prints the types of numbers.
+_NUMBERS = {
+    _NAMES[kind]: kind() for kind in (T.ShortType, T.IntegerType, T.LongType, T.FloatType, T.DoubleType)
 }
-_DIGITS = {"smallint": 5, "integer": 10, "bigint": 19}
-_NUMERIC = re.compile(r"numeric(?:\((\d+),(-?\d+)\))?")
+_ANY_NUMERIC = "numeric"
+_NUMERIC = re.compile(r"numeric\((\d+),(-?\d+)\)")
 _VARCHAR = re.compile(r"character varying\((\d+)\)")
 
 
@@ -88,22 +88,15 @@ def created_as(kind: T.DataType, column: str) -> str:
     flat = _flat(kind)
     if flat is not None:
         return flat
-    if isinstance(kind, T.ArrayType):
-        element = _flat(kind.elementType)
-        created_as(kind.elementType, f"{column}.element")
-        return "jsonb" if element is None else f"{element}[]"
-    if isinstance(kind, T.MapType):
-        created_as(kind.keyType, f"{column}.key")
-        created_as(kind.valueType, f"{column}.value")
-        return "jsonb"
-    if type(kind) is T.StructType:
-        for one in kind.fields:
-            created_as(one.dataType, f"{column}.{one.name}")
-        return "jsonb"
-    raise UnsupportedTypeError(
-        f"Column '{column}' has the type {kind.simpleString()}, which PostgreSQL cannot hold unchanged.",
-        hint="Cast the column, for instance to a string or a number, or exclude it with select(...).",
-    )
+    if not (isinstance(kind, T.ArrayType | T.MapType) or type(kind) is T.StructType):
+        raise UnsupportedTypeError(
+            f"Column '{column}' has the type {kind.simpleString()}, which PostgreSQL cannot hold unchanged.",
+            hint="Cast the column, for instance to a string or a number, or exclude it with select(...).",
+        )
+    for name, part in parts(kind):
+        created_as(part, f"{column}.{name}")
+    element = _flat(kind.elementType) if isinstance(kind, T.ArrayType) else None
+    return "jsonb" if element is None else f"{element}[]"
 
 
 def fits(kind: T.DataType, stored: str, column: str, *, is_key: bool) -> bool:
@@ -134,12 +127,12 @@ def fits(kind: T.DataType, stored: str, column: str, *, is_key: bool) -> bool:
     flat = _flat(kind)
     if is_key and flat is None:
         return False
-    if stored == usual or stored in _WIDER.get(usual, ()):
+    if stored == usual:
         return True
     if flat is None or usual == _TEXT:
         json = stored in JSON and not is_key
-        return json or (usual == _TEXT and (stored == UUID or longest(stored) is not None))
-    return _is_wide_enough(usual, stored)
+        return json or (usual == _TEXT and (stored in TEXT or longest(stored) is not None))
+    return _holds(stored, kind)
 
 
 def longest(stored: str) -> int | None:
@@ -155,18 +148,10 @@ def _flat(kind: T.DataType) -> str | None:
     return _NAMES.get(type(kind))
 
 
-def _is_wide_enough(usual: str, stored: str) -> bool:
-    """Whether a numeric column has the digits of another numeric type on both sides of the point."""
+def _holds(stored: str, kind: T.DataType) -> bool:
+    """Whether a type of the server is a number that holds a Spark type."""
+    if stored == _ANY_NUMERIC:
+        return isinstance(kind, T.IntegralType | T.DecimalType)
     found = _NUMERIC.fullmatch(stored)
-    if found is None:
-        return False
-    ours = _NUMERIC.fullmatch(usual)
-    if ours is not None:
-        digits, scale = int(ours[1]), int(ours[2])
-    elif usual in _DIGITS:
-        digits, scale = _DIGITS[usual], 0
-    else:
-        return False
-    if found[1] is None:
-        return True
-    return int(found[2]) >= scale and int(found[1]) - int(found[2]) >= digits - scale
+    wide = T.DecimalType(int(found[1]), int(found[2])) if found else _NUMBERS.get(stored)
+    return wide is not None and holds(wide, kind)

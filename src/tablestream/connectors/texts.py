@@ -35,7 +35,7 @@ from pyspark.sql import types as T
 
 from tablestream.calling import user_line
 from tablestream.errors import ArgumentError
-from tablestream.time_zones import FIRST_US, LAST_US
+from tablestream.operators.calendar import FIRST_US, LAST_US
 
 Unit = Literal["days", "seconds", "milliseconds", "microseconds", "nanoseconds", "isostring"]
 Units = Unit | Mapping[str, Unit] | None
@@ -48,7 +48,6 @@ _MICROS: dict[str, Decimal] = {
     "microseconds": Decimal(1),
     "nanoseconds": Decimal("0.001"),
 }
-DAY_US = 86_400_000_000
 _TIMES = (T.TimestampType, T.TimestampNTZType, T.DateType)
 _WHOLE = (T.ByteType, T.ShortType, T.IntegerType, T.LongType)
 _REAL = (T.FloatType, T.DoubleType)

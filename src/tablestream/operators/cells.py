@@ -21,17 +21,15 @@ import base64
 import json
 import math
 from collections.abc import Sequence
-from datetime import date, datetime, timedelta
+from datetime import timedelta
 from decimal import Decimal
 from typing import Any
 
 import polars as pl
 
+from tablestream.operators.calendar import date_text, time_text
+
 KEY, VALUE = "key", "value"
-_DAYS_1970 = date(1970, 1, 1).toordinal()
-#: The Gregorian calendar repeats after so many years, which are so many days.
-_CYCLE_YEARS, _CYCLE_DAYS = 400, 146_097
-_DAY_US = 86_400_000_000
 
 
 def cell_type(kind: pl.DataType) -> pl.DataType:
@@ -66,6 +64,7 @@ def cells(values: pl.Series) -> list[Any]:
 
     Examples
     --------
+    >>> from datetime import date
     >>> cells(pl.Series([date(1970, 1, 2), None]))
     [1, None]
     """
@@ -124,31 +123,3 @@ def _plain_scalar(cell: object) -> object:
 def _name(key: object) -> str:
     """A map's key as the name of a JSON field."""
     return key if isinstance(key, str) else json.dumps(key, ensure_ascii=False, separators=(",", ":"))
-
-
-def time_text(time_us: int, *, zoned: bool) -> str:
-    """Write a time in ISO 8601; years outside 1 to 9999 get a sign.
-
-    Examples
-    --------
-    >>> time_text(253402318799_000_000, zoned=True)
-    '+10000-01-01T04:59:59.000000Z'
-    """
-    days, rest_us = divmod(time_us, _DAY_US)
-    clock = (datetime(1, 1, 1) + timedelta(microseconds=rest_us)).time()  # noqa: DTZ001 - of any zone
-    return f"{date_text(days)}T{clock.isoformat('microseconds')}{'Z' if zoned else ''}"
-
-
-def date_text(days: int) -> str:
-    """Write a date in ISO 8601.
-
-    Examples
-    --------
-    >>> date_text(2932897), date_text(-719529)
-    ('+10000-01-01', '-0001-12-31')
-    """
-    cycles, day = divmod(days + _DAYS_1970 - 1, _CYCLE_DAYS)
-    within = date.fromordinal(day + 1)
-    year = within.year + cycles * _CYCLE_YEARS
-    sign = "+" if year > date.max.year else "-" if year < 0 else ""
-    return f"{sign}{abs(year):04d}-{within:%m-%d}"

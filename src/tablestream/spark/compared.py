@@ -31,12 +31,14 @@ from pyspark.sql import types as T
 
 from tablestream.errors import KeyMismatchError
 from tablestream.spark.types import nullable
+from tablestream.type_lattice import holds
 
 _MAX_DIGITS = 38
 #: As many decimal digits as a double always tells apart.
 _DOUBLE_DIGITS = 15
 _FLOATS = (T.FloatType, T.DoubleType)
-_WHOLE: dict[type[T.DataType], int] = {T.ByteType: 3, T.ShortType: 5, T.IntegerType: 10, T.LongType: 20}
+#: The digits of the decimals that Spark makes of integers.
+_DIGITS: dict[type[T.DataType], int] = {T.ByteType: 3, T.ShortType: 5, T.IntegerType: 10, T.LongType: 20}
 
 
 def common_type(left: T.DataType, right: T.DataType) -> T.DataType | None:
@@ -51,9 +53,8 @@ def common_type(left: T.DataType, right: T.DataType) -> T.DataType | None:
     one, other = _plain(left), _plain(right)
     if one == other:
         return one
-    whole = tuple(_WHOLE)
-    if isinstance(one, whole) and isinstance(other, whole):
-        return max(one, other, key=lambda kind: whole.index(type(kind)))
+    if isinstance(one, T.IntegralType) and isinstance(other, T.IntegralType):
+        return one if holds(one, other) else other
     if isinstance(one, T.NumericType) and isinstance(other, T.NumericType):
         floats = isinstance(one, _FLOATS) or isinstance(other, _FLOATS)
         return _double(one, other) if floats else _decimal(one, other)
@@ -65,10 +66,7 @@ def common_type(left: T.DataType, right: T.DataType) -> T.DataType | None:
 def _double(*sides: T.NumericType) -> T.DataType | None:
     """Double, if it tells all values of both sides apart."""
     exact = all(
-        isinstance(one, _FLOATS)
-        or (
-            one.precision <= _DOUBLE_DIGITS if isinstance(one, T.DecimalType) else type(one) is not T.LongType
-        )
+        holds(T.DoubleType(), one) or (isinstance(one, T.DecimalType) and one.precision <= _DOUBLE_DIGITS)
         for one in sides
     )
     return T.DoubleType() if exact else None
@@ -77,7 +75,7 @@ def _double(*sides: T.NumericType) -> T.DataType | None:
 def _decimal(*sides: T.NumericType) -> T.DataType | None:
     """The decimal that holds both sides, of which one is a decimal and the other may be an integer."""
     one, other = (
-        side if isinstance(side, T.DecimalType) else T.DecimalType(_WHOLE[type(side)], 0) for side in sides
+        side if isinstance(side, T.DecimalType) else T.DecimalType(_DIGITS[type(side)], 0) for side in sides
     )
     scale = max(one.scale, other.scale)
     digits = max(one.precision - one.scale, other.precision - other.scale) + scale

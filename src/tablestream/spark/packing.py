@@ -17,6 +17,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 
 from tablestream.errors import MalformedRecordError, OrderError
+from tablestream.operators.calendar import FIRST_US, LAST_US
 from tablestream.operators.deduplicate import NUMBER
 from tablestream.operators.events import bools, ints
 from tablestream.operators.reasons import FAILED, MALFORMED, NULL_KEY, NULL_TIME, OUT_OF_ORDER
@@ -49,7 +50,7 @@ from tablestream.state.changes import (
     hop_columns,
 )
 from tablestream.state.positions import Ints, frame_of
-from tablestream.time_zones import FIRST_US, LAST_US, in_utc
+from tablestream.time_zones import in_utc
 
 #: Rows that are packed together: blobs should be large, whatever the size of the session's Arrow record batches.
 ROWS = 100_000

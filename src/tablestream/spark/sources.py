@@ -44,6 +44,7 @@ from tablestream.connectors import sink
 from tablestream.connectors.files import OF_PARQUET, all_noted, json_options
 from tablestream.connectors.kafka import OF_VALUE
 from tablestream.errors import ArgumentError, ColumnCollisionError, PlanError, ReservedNameError
+from tablestream.operators.calendar import FIRST_US, LAST_US
 from tablestream.operators.captured.capture import OF_ROWS
 from tablestream.row import Plain
 from tablestream.runtime.rounds import BY_PARTITION, BY_SOURCE
@@ -58,7 +59,6 @@ from tablestream.spark.packing import Malformed
 from tablestream.spark.source_risks import risks_of
 from tablestream.spark.types import arrow_type, check_key_type
 from tablestream.spark.volatile import RECORDED
-from tablestream.time_zones import FIRST_US, LAST_US
 from tablestream.topology.nodes import Fields
 
 _MIXED_REMEDY = (

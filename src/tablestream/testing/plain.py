@@ -18,12 +18,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql import types as T
 from pyspark.sql.pandas.types import to_arrow_type
 
-_INTEGERS: Mapping[type[T.DataType], int] = {
-    T.ByteType: 8,
-    T.ShortType: 16,
-    T.IntegerType: 32,
-    T.LongType: 64,
-}
+from tablestream.type_lattice import BITS
+
 _WHOLE = re.compile(r"-?[0-9]{1,18}")
 _FRACTION = re.compile(r"-?([0-9]{1,15})(?:\.([0-9]{1,15}))?")
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
@@ -58,7 +54,7 @@ def plain_text(value: Any, kind: T.DataType, known: Mapping[str, str | None], *,
     """
     if value is None:
         return None
-    if type(kind) in _INTEGERS or _is_text(kind) or isinstance(kind, T.DateType):
+    if type(kind) in BITS or _is_text(kind) or isinstance(kind, T.DateType):
         return str(value)
     if isinstance(kind, T.BooleanType):
         return "true" if value else "false"
@@ -93,8 +89,8 @@ def _from_text(kind: T.DataType, *, is_utc: bool) -> Callable[[str], Any] | None
     """What reads a text of a type, or raises a ValueError."""
     if isinstance(kind, T.DecimalType):
         return lambda cell: _decimal(cell, kind)
-    if type(kind) in _INTEGERS:
-        return lambda cell: _whole(_matched(_WHOLE, cell, int), _INTEGERS[type(kind)])
+    if type(kind) in BITS:
+        return lambda cell: _whole(_matched(_WHOLE, cell, int), BITS[type(kind)])
     if isinstance(kind, T.TimestampType) and is_utc:
         return lambda cell: _matched(_TIME, cell, datetime.fromisoformat).replace(tzinfo=UTC)
     readers: dict[type[T.DataType], Callable[[str], Any]] = {
@@ -107,8 +103,8 @@ def _from_text(kind: T.DataType, *, is_utc: bool) -> Callable[[str], Any] | None
 
 def _from_python(kind: T.DataType) -> Callable[[Any], Any] | None:
     """What checks a value of a type, or raises a ValueError."""
-    if type(kind) in _INTEGERS:
-        return lambda cell: _whole(_exactly(int, cell), _INTEGERS[type(kind)])
+    if type(kind) in BITS:
+        return lambda cell: _whole(_exactly(int, cell), BITS[type(kind)])
     exact: dict[type[T.DataType], type] = {T.BooleanType: bool, T.DoubleType: float, T.DateType: date}
     python = str if _is_text(kind) else exact.get(type(kind))
     return None if python is None else lambda cell: _exactly(python, cell)

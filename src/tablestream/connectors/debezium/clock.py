@@ -7,15 +7,11 @@ midnight. Debezium writes the infinity of a timestamp as one of two numbers, aft
 from __future__ import annotations
 
 import re
-from datetime import date
 
 from tablestream.connectors.infinity import AFTER_ALL, BEFORE_ALL
-from tablestream.operators.cells import date_text
+from tablestream.operators.calendar import DAY_US, date_text, day_of
 
 MICROS_A_SECOND = 1_000_000
-MICROS_A_DAY = 86_400 * MICROS_A_SECOND
-_DAYS_OF_CYCLE = 146_097  # of 400 years, after which the calendar repeats
-_FIRST_DAY = date(1970, 1, 1).toordinal()
 
 _DATE = r"(?P<year>[+-]?\d{4,9})-(?P<month>\d\d)-(?P<day>\d\d)"
 _TIME = r"(?P<hour>\d\d):(?P<minute>\d\d)(?::(?P<second>\d\d)(?:\.(?P<fraction>\d{1,9}))?)?"
@@ -46,7 +42,7 @@ def micros_of(text: str) -> int:
     if text in {"infinity", "-infinity"}:
         return AFTER_ALL if text == "infinity" else BEFORE_ALL
     found = _matched(_TIMESTAMP, text)
-    return _days(found) * MICROS_A_DAY + _micros(found) - _offset(found["zone"]) * MICROS_A_SECOND
+    return _days(found) * DAY_US + _micros(found) - _offset(found["zone"]) * MICROS_A_SECOND
 
 
 def time_text(nanos: int) -> str:
@@ -59,7 +55,7 @@ def time_text(nanos: int) -> str:
 
 def timestamp_text(nanos: int) -> str:
     """Write nanoseconds since 1970 as a timestamp without a zone, with as many digits as it needs."""
-    days, rest = divmod(nanos, MICROS_A_DAY * 1000)
+    days, rest = divmod(nanos, DAY_US * 1000)
     return f"{date_text(days)}T{time_text(rest)}"
 
 
@@ -71,13 +67,10 @@ def _matched(pattern: re.Pattern[str], text: str) -> re.Match[str]:
 
 
 def _days(found: re.Match[str]) -> int:
-    year = int(found["year"])
-    cycle, rest = divmod(year, 400)
     try:
-        day = date(2000 + rest, int(found["month"]), int(found["day"])).toordinal()
+        return day_of(int(found["year"]), int(found["month"]), int(found["day"]))
     except ValueError as error:
         raise NotATimeError("is not a day of the calendar") from error
-    return day - _FIRST_DAY + (cycle - 5) * _DAYS_OF_CYCLE
 
 
 def _micros(found: re.Match[str]) -> int:
@@ -88,7 +81,7 @@ def _micros(found: re.Match[str]) -> int:
     if fraction[6:].strip("0"):
         raise NotATimeError("has more digits than microseconds")
     micros = ((hour * 60 + minute) * 60 + second) * MICROS_A_SECOND + int(fraction[:6])
-    if micros > MICROS_A_DAY:
+    if micros > DAY_US:
         raise NotATimeError("is not a time of day")
     return micros
 

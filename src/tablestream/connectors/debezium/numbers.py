@@ -33,8 +33,8 @@ from tablestream.connectors.debezium.foreign import MAX_EXPONENT, decimal_of
 from tablestream.connectors.debezium.scalars import MisfitError, Modes, Scalar, raw_bytes
 from tablestream.connectors.debezium.types import number
 from tablestream.connectors.debezium.wire import Wire
+from tablestream.type_lattice import BITS
 
-_BITS: dict[type[T.DataType], int] = {T.ByteType: 8, T.ShortType: 16, T.IntegerType: 32, T.LongType: 64}
 STORAGE: dict[type[T.DataType], pa.DataType] = {
     T.ByteType: pa.int8(),
     T.ShortType: pa.int16(),
@@ -155,7 +155,7 @@ def _of_decimal(target: T.DataType, read: Callable[[Any], Number]) -> Scalar | N
 
 def _numeric(target: T.DataType, read: Callable[[Any], Number]) -> Scalar | None:
     """Convert to an integer or a decimal, or a whole number to a float or double."""
-    if isinstance(target, tuple(_BITS)):
+    if isinstance(target, T.IntegralType):
         fits = _fitting(target)
         plain = int if read is _plain_number else None
         return Scalar(lambda value: fits(_whole(read(value))), STORAGE[type(target)], plain=plain)
@@ -248,7 +248,7 @@ def _whole(value: Number) -> int:
 
 
 def _fitting(target: T.DataType) -> Callable[[int], int]:
-    limit = 1 << (_BITS[type(target)] - 1)
+    limit = 1 << (BITS[type(target)] - 1)
 
     def fits(value: int) -> int:
         if -limit <= value < limit:

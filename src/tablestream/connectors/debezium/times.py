@@ -30,7 +30,7 @@ from tablestream.connectors.debezium import clock
 from tablestream.connectors.debezium.scalars import MisfitError, Modes, Scalar
 from tablestream.connectors.debezium.types import Unit, meaning_of
 from tablestream.connectors.debezium.wire import Wire
-from tablestream.operators.cells import date_text
+from tablestream.operators.calendar import DAY_US, FIRST_US, LAST_US, date_text
 
 _NANOS: dict[Unit, int] = {
     "milliseconds": 1_000_000,
@@ -38,8 +38,8 @@ _NANOS: dict[Unit, int] = {
     "nanoseconds": 1,
     "isostring": 1_000,
 }
-_DAYS = range(-719_162, 2_932_897)
-_MICROS = range(_DAYS.start * clock.MICROS_A_DAY, _DAYS.stop * clock.MICROS_A_DAY)
+_MICROS = range(FIRST_US, LAST_US + 1)
+_DAYS = range(FIRST_US // DAY_US, LAST_US // DAY_US + 1)
 _INT32 = 1 << 31
 _INT64 = 1 << 63
 _NANOS_OF_LONGEST_TIME = (839 * 3600 * clock.MICROS_A_SECOND - 1) * 1000

@@ -34,6 +34,7 @@ import polars as pl
 from tablestream.errors import BufferFullError
 from tablestream.operators.buffer.time_index import TimeIndex, by_time, latest
 from tablestream.operators.buffer.waiting import ARRIVED, BY_ARRIVAL, WAITING, Waiting, overdue
+from tablestream.operators.calendar import DAY_US
 from tablestream.operators.cells import KEY, VALUE, dtype
 from tablestream.operators.events import ends, ints, touched_keys
 from tablestream.operators.operator import (
@@ -57,7 +58,6 @@ _RECORDS, _BYTES = "records", "bytes"
 
 #: Polars writes dates up to the year 262142; in days since 1970.
 _LAST_DAY = 94_000_000
-_DAY_US = 86_400_000_000
 
 
 @dataclass(frozen=True)
@@ -191,7 +191,7 @@ def _encodable(value: pl.Expr, kind: pl.DataType) -> pl.Expr:
     if isinstance(kind, pl.Binary):
         return value.bin.encode("base64")
     if isinstance(kind, pl.Date | pl.Datetime):
-        last = _LAST_DAY if isinstance(kind, pl.Date) else _LAST_DAY * _DAY_US
+        last = _LAST_DAY if isinstance(kind, pl.Date) else _LAST_DAY * DAY_US
         return value.to_physical().clip(-last, last).cast(kind)
     if isinstance(kind, pl.Map):
         pairs = pl.List(pl.Struct({KEY: kind.key, VALUE: kind.value}))

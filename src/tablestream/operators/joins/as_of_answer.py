@@ -43,6 +43,7 @@ import numpy as np
 import polars as pl
 
 from tablestream.operators.buffer.time_index import BEGIN
+from tablestream.operators.calendar import FIRST_US
 from tablestream.operators.events import bools, chunks, ints, touched_keys
 from tablestream.operators.joins.as_of_spans import AsOfVersions, Span, settled
 from tablestream.operators.joins.foreign_key_answer import AFTER_FAN_OUT
@@ -80,12 +81,12 @@ from tablestream.state.trace import Found, TraceSpec
 KEY_TIME = "_kt"
 _TIME_BITS = 40
 #: The year 1, and the length of a step of `KEY_TIME`: 2 ** 40 of them are more than 9999 years.
-_FIRST_US, _STEP_US = -62_135_596_800_000_000, 1 << 19
+_STEP_US = 1 << 19
 
 
 def key_times(hashes: Ints, times: Ints) -> Ints:
     """Put a part of the hash of a key before a time, as one number."""
-    steps = np.clip(times // _STEP_US - _FIRST_US // _STEP_US, 0, (1 << _TIME_BITS) - 1)
+    steps = np.clip(times // _STEP_US - FIRST_US // _STEP_US, 0, (1 << _TIME_BITS) - 1)
     return np.asarray(((hashes >> _TIME_BITS) << _TIME_BITS) + steps)
 
 

@@ -34,6 +34,7 @@ import polars as pl
 
 from tablestream.data_text import cut_text, data_text
 from tablestream.errors import FunctionValueError
+from tablestream.operators.calendar import EPOCH_DAY, FIRST_US, LAST_US
 from tablestream.operators.cells import KEY, VALUE, as_json, dtype
 from tablestream.operators.reduce.collected import hashable
 
@@ -48,9 +49,7 @@ _NAMES: dict[type[pl.DataType], str] = {
     pl.Duration: "interval day to second", pl.List: "array", pl.Struct: "struct", pl.Map: "map",
 }  # fmt: skip
 _EPOCH, _EPOCH_NTZ = datetime(1970, 1, 1, tzinfo=UTC), datetime(1970, 1, 1)  # noqa: DTZ001 - of timestamp_ntz
-_EPOCH_DAY = date(1970, 1, 1).toordinal()
 _MICROSECOND, _HOUR_US = timedelta(microseconds=1), 3_600_000_000
-_FIRST_US, _LAST_US = ((one - _EPOCH_NTZ) // _MICROSECOND for one in (datetime.min, datetime.max))  # noqa: DTZ901
 #: What None means: in a column or a part of one, and as the whole aggregate.
 IS_NULL, DELETES = " None stands for null.", " None deletes the group."
 
@@ -84,7 +83,7 @@ def reader(kind: pl.DataType, column: str) -> Convert | None:
     if isinstance(kind, pl.Datetime):
         return _reading(kind, column, _moment if kind.time_zone is not None else _local_time)
     if isinstance(kind, pl.Date):
-        return _reading(kind, column, lambda days: date.fromordinal(days + _EPOCH_DAY))
+        return _reading(kind, column, lambda days: date.fromordinal(days + EPOCH_DAY))
     if isinstance(kind, pl.List):
         inner = reader(dtype(kind.inner), f"{column}.element")
         return _reading(kind, column, list if inner is None else lambda cell: list(map(inner, cell)))
@@ -127,10 +126,10 @@ def _moment(time_us: int) -> datetime:
 
     The zone has a whole-hour offset. So the end of the year 9999 in New York is ``9999-12-31 23:59:59-05:00``.
     """
-    if _FIRST_US <= time_us <= _LAST_US:
+    if FIRST_US <= time_us <= LAST_US:
         return _EPOCH + timedelta(0, 0, time_us)
-    behind, ahead = -(-(time_us - _LAST_US) // _HOUR_US), -(-(_FIRST_US - time_us) // _HOUR_US)
-    hours = ahead if time_us < _FIRST_US else -behind
+    behind, ahead = -(-(time_us - LAST_US) // _HOUR_US), -(-(FIRST_US - time_us) // _HOUR_US)
+    hours = ahead if time_us < FIRST_US else -behind
     zone = timezone(timedelta(hours=hours))  # raises for a day or more
     return _local_time(time_us + hours * _HOUR_US).replace(tzinfo=zone)
 
@@ -256,7 +255,7 @@ def _to_string(value: Any) -> Any:
 
 def _to_days(value: Any) -> Any:
     is_date = isinstance(value, date) and not isinstance(value, datetime)
-    return value.toordinal() - _EPOCH_DAY if is_date else None
+    return value.toordinal() - EPOCH_DAY if is_date else None
 
 
 def _to_time(*, zoned: bool) -> Convert:
