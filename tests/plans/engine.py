@@ -15,8 +15,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeAlias
 import numpy as np
 import polars as pl
 
-from tablestream.operators.deduplicate import MICRO_BATCH, NUMBER, RECORD_KEY, WRITER, WRITER_HASH
-from tablestream.operators.joins.foreign_key_subscribe import VALUE_HASH
 from tablestream.operators.operator import WallClock
 from tablestream.operators.reasons import LATE
 from tablestream.operators.versions import FROM, TO
@@ -59,6 +57,7 @@ from tablestream.topology.nodes import (
     Select,
 )
 from tablestream.topology.streams import SelectKey, ToStream
+from tests.plans.filled import filled
 from tests.plans.slicing import sliced
 from tests.plans.tables import (
     INTEGER,
@@ -289,9 +288,7 @@ class Engine:
             row = _Row(key, {record.source: record.value}, {})
             for reader in self.plan.sources.get(record.source, ()):
                 message = {**place, "_h0": reader.port.rank, TS: record.ts}
-                if WRITER in reader.schema:
-                    message |= self._written(record)
-                self._put(outgoing, reader, message, row)
+                self._put(outgoing, reader, message, row, _said(record))
         self._send(outgoing, inbox)
         if self.plan.progress is not None and lanes:
             places = pl.DataFrame(list(lanes.values()))
@@ -308,20 +305,6 @@ class Engine:
                 message = {**place, "_h0": number * RANKS + reader.port.rank, TS: row.ts}
                 self._put(outgoing, reader, message, changed)
         self._send(outgoing, inbox)
-
-    def _written(self, record: Record) -> FrameRow:
-        """What a writer adds to its records."""
-        if record.written is None:
-            return dict.fromkeys((WRITER, WRITER_HASH, RECORD_KEY, FOREIGN_HASH, MICRO_BATCH, NUMBER))
-        writer, micro_batch, number = record.written
-        return {
-            WRITER: writer,
-            WRITER_HASH: self.hasher((writer,)),
-            RECORD_KEY: repr(record.whole).encode(),
-            FOREIGN_HASH: self.hasher((writer, repr(record.whole))),
-            MICRO_BATCH: micro_batch,
-            NUMBER: number,
-        }
 
     def _work(self, work: Round, inbox: Inbox) -> None:
         """Run a round on every shard that has messages; if it follows the wall clock, on every shard."""
@@ -410,17 +393,22 @@ class Engine:
     # Messages
 
     def _put(
-        self, outgoing: dict[Port, list[FrameRow]], reader: Reader, message: FrameRow, row: _Row
+        self,
+        outgoing: dict[Port, list[FrameRow]],
+        reader: Reader,
+        message: FrameRow,
+        row: _Row,
+        said: FrameRow | None = None,
     ) -> None:
         """Send what a reader sees of a change, if that is a message."""
         record = row.record(reader.node)
         if record is not None:
-            message |= self._message(reader, *record)
+            message |= self._message(reader, *record, said or {})
             reader.check(message)
             outgoing.setdefault(reader.port, []).append(message)
             self._schemas[reader.port.number] = reader.schema
 
-    def _message(self, reader: Reader, key: Key, value: Value) -> FrameRow:
+    def _message(self, reader: Reader, key: Key, value: Value, said: FrameRow) -> FrameRow:
         """The columns that the port's operator declares."""
         hashed = FOREIGN_HASH if reader.is_pointed_at else KEY_HASH
         message = {hashed: self.hasher(key), **dict(zip(reader.key_columns, key, strict=True))}
@@ -430,9 +418,9 @@ class Engine:
             message |= _named("_f", (None,) * len(reader.pointer.key) if pointed is None else pointed)
             if reader.pointer.as_of is not None:
                 message[AS_OF] = None if pointed is None else call(reader.pointer.as_of, value, key)
-        if VALUE_HASH in reader.schema:
-            message[VALUE_HASH] = stable_hash((value,))
-        return {**message, LIVE: value is not None, "v": None if value is None else _struct(reader, value)}
+        there = value is not None
+        declared = filled(reader.schema, said, there, stable_hash((value,)), self.hasher)
+        return {**message, LIVE: there, **declared, "v": None if value is None else _struct(reader, value)}
 
     def _send(self, outgoing: dict[Port, list[FrameRow]], inbox: Inbox) -> None:
         for port, rows in outgoing.items():
@@ -513,6 +501,13 @@ def stable_hash(parts: Sequence[Value]) -> int:
     for byte in repr(tuple(parts)).encode():
         number = ((number ^ byte) * 1099511628211) % (1 << 64)
     return number - (1 << 64) if number >= 1 << 63 else number
+
+
+def _said(record: Record) -> FrameRow:
+    """What a source's frame has beside a record: what its writer added."""
+    writer, micro_batch, number = record.written or (None, None, None)
+    key = None if writer is None else repr(record.whole).encode()
+    return {"__writer": writer, "__record_key": key, "__micro_batch": micro_batch, "__number": number}
 
 
 def _place(number: int) -> FrameRow:

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import pyarrow as pa
 
-from tablestream.operators.sequence import SEQUENCE
 from tablestream.spark import blobs
 from tablestream.spark.packing import Consumer, SourcePacker
 from tablestream.state.changes import KEY_HASH, LIVE, POSITION
 from tests.plans.engine import Engine, Inbox
+from tests.plans.filled import filled
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    import polars as pl
+
     from tablestream.planner.physical_plan import Reader
+    from tablestream.runtime.rounds import Port
     from tests.plans.tables import Change, Record
 
 
@@ -36,6 +39,8 @@ class Raw(NamedTuple):
 @dataclass
 class PackedEngine(Engine):
     """Runs a plan with one source, whose key and value are strings."""
+
+    _filled: dict[Port, pl.Schema] = field(default_factory=dict)
 
     def feed(self, records: Sequence[Raw]) -> list[Change]:
         """Work off one micro-batch; the changes of the first output."""
@@ -73,6 +78,7 @@ class PackedEngine(Engine):
     def _consumer(self, reader: Reader) -> Consumer:
         outputs = {ending.port for ending in self.plan.endings}
         columns = tuple(one for one in reader.schema if one not in {"_ts", "_row_ts", "v"})
+        self._filled[reader.port] = reader.schema
         return Consumer(reader.port, columns, ("__value_0",), own_time=reader.port in outputs)
 
     def _row(self, record: Raw, consumers: Sequence[Consumer]) -> dict[str, Any]:
@@ -82,10 +88,12 @@ class PackedEngine(Engine):
             "__mark0": record.partition, "__position": record.position, "__time": record.order,
             "__value_0": record.value,
         }  # fmt: skip
-        said = {
-            KEY_HASH: self.hasher((record.key,)), "_k0": record.key, LIVE: is_live, SEQUENCE: record.sequence
-        }  # fmt: skip
-        return row | {one.prefix + name: said[name] for one in consumers for name in one.columns}
+        usual: dict[str, Any] = {KEY_HASH: self.hasher((record.key,)), "_k0": record.key, LIVE: is_live}
+        said = {"__sequence": record.sequence}
+        for one in consumers:
+            message = usual | filled(self._filled[one.port], said, is_live, 0, self.hasher)
+            row |= {one.prefix + name: message[name] for name in one.columns}
+        return row
 
     def _schema(self, consumers: Sequence[Consumer]) -> pa.Schema:
         long, text, truth = pa.int64(), pa.string(), pa.bool_()

@@ -33,21 +33,32 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from tablestream.operators.operator import PARENT, Context, Emission, Operator, keyed_changes, keyed_rows
+from tablestream.operators.operator import (
+    PARENT,
+    Context,
+    Emission,
+    Filled,
+    Operator,
+    keyed_changes,
+    keyed_rows,
+)
 from tablestream.operators.reasons import REPEATED, RESUMED
 from tablestream.state.changes import FOREIGN_HASH, KEY_HASH, LIVE, SEQ, TS, last_by, number_keys
 from tablestream.state.trace import TraceSpec
 
 #: Writer and topic partition as one text; the record's key; the writer's micro-batch and number.
 WRITER, WRITER_HASH, RECORD_KEY, MICRO_BATCH, NUMBER = "_w", "_wh", "_rk", "_mb", "_no"
-_PLACE = {
-    WRITER_HASH: pl.Int64(),
-    WRITER: pl.String(),
-    FOREIGN_HASH: pl.Int64(),
-    RECORD_KEY: pl.Binary(),
-    MICRO_BATCH: pl.Int64(),
-    NUMBER: pl.Int64(),
+_WRITTEN = {
+    WRITER_HASH: Filled(pl.Int64(), "CASE WHEN __writer IS NOT NULL THEN xxhash64(__writer) END"),
+    WRITER: Filled(pl.String(), "__writer"),
+    FOREIGN_HASH: Filled(
+        pl.Int64(), "CASE WHEN __writer IS NOT NULL THEN xxhash64(__writer, __record_key) END"
+    ),
+    RECORD_KEY: Filled(pl.Binary(), "__record_key"),
+    MICRO_BATCH: Filled(pl.Int64(), "__micro_batch"),
+    NUMBER: Filled(pl.Int64(), "__number", of_each=True),
 }
+_PLACE = {name: one.dtype for name, one in _WRITTEN.items()}
 _KEY = (WRITER, RECORD_KEY)
 #: A span is a row of the same trace, with this behind the writer's name. Its key and its number are the first
 #: micro-batch, its micro-batch is the last one.
@@ -84,7 +95,7 @@ class Deduplicate(Operator):
 
     @property
     def inputs(self) -> tuple[pl.Schema, ...]:
-        return (keyed_rows(self.keys, {"v": self.value, **_PLACE}),)
+        return (keyed_rows(self.keys, {"v": self.value, **_WRITTEN}),)
 
     @property
     def outputs(self) -> tuple[pl.Schema, ...]:

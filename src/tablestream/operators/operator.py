@@ -31,12 +31,48 @@ PARENT, NUMBER = "_parent", "_n"
 FAN_OUT_ROWS = 200_000
 
 
-def keyed_rows(keys: pl.Schema, values: Mapping[str, pl.DataType]) -> pl.Schema:
+@dataclass(frozen=True)
+class Filled:
+    """A column of messages that is filled from the frame of the source, and not from the row of a table.
+
+    Attributes
+    ----------
+    dtype
+        Its dtype.
+    sql
+        What fills it, as SQL over the columns of `tablestream.spark.sources`, with ``{there}``: whether there is a
+        row, and ``{value_hash}``: the hash of its value.
+    of_each
+        Whether the rows that one record became are told apart: the packer numbers them.
+    """
+
+    dtype: pl.DataType
+    sql: str
+    of_each: bool = False
+
+
+class Messages(pl.Schema):
+    """The columns of messages; `filled` says what fills those that have no usual content."""
+
+    def __init__(self, columns: Mapping[str, pl.DataType | Filled] | None = None) -> None:
+        columns = columns or {}  # none when it is unpickled
+        self.filled = {name: one for name, one in columns.items() if isinstance(one, Filled)}
+        super().__init__(
+            {name: one.dtype if isinstance(one, Filled) else one for name, one in columns.items()}
+        )
+
+
+def filled_of(schema: pl.Schema) -> Mapping[str, Filled]:
+    """The columns of messages that are filled from the frame of the source, by name."""
+    return schema.filled if isinstance(schema, Messages) else {}
+
+
+def keyed_rows(keys: pl.Schema, values: Mapping[str, pl.DataType | Filled]) -> Messages:
     """The key columns, and the value columns of one table or several."""
-    return pl.Schema({KEY_HASH: pl.Int64(), **keys, TS: pl.Int64(), LIVE: pl.Boolean(), **values})
+    return Messages({KEY_HASH: pl.Int64(), **keys, TS: pl.Int64(), LIVE: pl.Boolean(), **values})
 
 
-def keyed_changes(keys: pl.Schema, value: pl.DataType) -> pl.Schema:
+def keyed_changes(keys: pl.Schema, value: pl.DataType) -> Messages:
     """The columns of keyed messages: the changes of a table or the records of a stream."""
     return keyed_rows(keys, {"v": value})
 

@@ -27,7 +27,15 @@ from dataclasses import dataclass
 import polars as pl
 
 from tablestream.operators.events import ints, touched_keys
-from tablestream.operators.operator import PARENT, Context, Emission, Operator, keyed_changes, keyed_rows
+from tablestream.operators.operator import (
+    PARENT,
+    Context,
+    Emission,
+    Filled,
+    Operator,
+    keyed_changes,
+    keyed_rows,
+)
 from tablestream.operators.reasons import NULL_SEQUENCE, SUPERSEDED
 from tablestream.state.changes import KEY_HASH, LIVE, SEQ, STEP, TS, last_by, number_keys
 from tablestream.state.positions import gather
@@ -67,7 +75,7 @@ class SequenceBy(Operator):
 
     @property
     def inputs(self) -> tuple[pl.Schema, ...]:
-        return (keyed_rows(self.keys, {SEQUENCE: self.sequence, "v": self.value}),)
+        return (keyed_rows(self.keys, {SEQUENCE: Filled(self.sequence, "__sequence"), "v": self.value}),)
 
     @property
     def outputs(self) -> tuple[pl.Schema, ...]:

@@ -14,9 +14,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from tablestream.connectors import sink
-from tablestream.operators.deduplicate import WRITER
-from tablestream.operators.joins.foreign_key_subscribe import VALUE_HASH
-from tablestream.operators.sequence import SEQUENCE
+from tablestream.operators.operator import filled_of
 from tablestream.operators.upsert import OLD
 from tablestream.planner.physical_plan import Between, Ending, Inputs, PhysicalPlan, Reader
 from tablestream.planner.result import Pointer, Result
@@ -40,7 +38,7 @@ from tablestream.spark.exchange import Blobs, Exchange
 from tablestream.spark.failed_rows import FAILED_KEY, FAILED_RECORD, SAYING, FailedRecords, FailedRows
 from tablestream.spark.failing import place_sql
 from tablestream.spark.layout import Layout
-from tablestream.spark.message_columns import WRITTEN, captured, key_of, value_hash
+from tablestream.spark.message_columns import filled, key_of
 from tablestream.spark.observations import observations
 from tablestream.spark.packing import ChangePacker, Consumer, SourcePacker
 from tablestream.spark.source_risks import watched
@@ -335,6 +333,7 @@ class Builder(Generic[Blobs]):
                 rejecting,
                 reader.shown,
                 is_output,
+                tuple(name for name, one in filled_of(reader.schema).items() if one.of_each),
             )
             seen = here
             if here is not None and latest is not None and reader.latest_only:
@@ -392,13 +391,7 @@ class Builder(Generic[Blobs]):
             message |= self._foreign_key(scope, reader, reader.pointer, table, failed)
         message[LIVE] = table.there
         message |= {name: column for name, column in further.items() if name in reader.schema}
-        if SEQUENCE in reader.schema:
-            message[SEQUENCE] = "__sequence"
-        if WRITER in reader.schema:
-            message |= WRITTEN
-        message |= captured(reader.schema, table.there)
-        if VALUE_HASH in reader.schema:
-            message[VALUE_HASH] = value_hash(table)
+        message |= filled(reader.schema, table)
         reader.check({*message, TS, "v"})
         return message
 

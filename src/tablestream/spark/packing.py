@@ -18,7 +18,6 @@ from pyspark import TaskContext
 
 from tablestream.errors import MalformedRecordError, OrderError
 from tablestream.operators.calendar import FIRST_US, LAST_US
-from tablestream.operators.deduplicate import NUMBER
 from tablestream.operators.events import bools, ints
 from tablestream.operators.reasons import FAILED, MALFORMED, NULL_KEY, NULL_TIME, OUT_OF_ORDER
 from tablestream.runtime.alignment import TIMED, progress_of
@@ -88,6 +87,8 @@ class Consumer:
     own_time
         Whether a tombstone without a time goes there with the record's own: an output has no operator that gives it
         one (`runtime.times`).
+    of_each
+        The columns that tell rows apart which one record became.
     """
 
     port: Port
@@ -97,6 +98,7 @@ class Consumer:
     rejecting: tuple[Port, ...] = ()
     shown: Shown | None = None
     own_time: bool = False
+    of_each: tuple[str, ...] = ()
 
     @property
     def prefix(self) -> str:
@@ -313,10 +315,9 @@ class SourcePacker:
         if consumer.own_time and "__own" in frame.columns:
             frame = frame.with_columns(pl.coalesce(TS, "__own").alias(TS))
         messages = consumer.messages(frame, *ROOT, hop, TS)
-        if NUMBER in messages.columns:
-            # A writer numbers records, and each may become several: a repeat has the same element, too.
-            messages = messages.with_columns(pl.col(NUMBER) * _ELEMENTS + frame[_ELEMENT])
-        return blobs.pack(consumer.port, messages, self.shards)
+        # A writer numbers records, and each may become several: a repeat has the same element, too.
+        apart = [pl.col(name) * _ELEMENTS + frame[_ELEMENT] for name in consumer.of_each]
+        return blobs.pack(consumer.port, messages.with_columns(apart), self.shards)
 
     def _pack_progress(self, timed: pl.DataFrame) -> Iterator[blobs.Blob]:
         """If records wait for each other: how far the source partitions have come, from the records with a place."""

@@ -23,6 +23,8 @@ from __future__ import annotations
 
 import polars as pl
 
+from tablestream.operators.operator import Filled
+
 #: The columns of messages: the changes of rows, and what concerns all rows.
 CAPTURE, CONTROL = "_capture", "_control"
 UPSERT, DELETE, READ, TRUNCATE, PREIMAGE = "upsert", "delete", "read", "truncate", "preimage"
@@ -45,6 +47,15 @@ FIELDS: dict[str, pl.DataType] = {
     "added": pl.Boolean(),
 }
 TYPE = pl.Struct(FIELDS)
+#: How a message of one row is filled, of what concerns all rows, and that it is an event of a transaction.
+SAID = Filled(TYPE, "__capture")
+ON_ROWS = Filled(pl.Boolean(), f"CASE WHEN __capture.op IN {OF_ROWS} THEN {{there}} END")
+ON_ALL = Filled(
+    pl.Boolean(),
+    f"CASE WHEN __capture.op = '{TRUNCATE}' OR __capture.op = '{READ}' AND __capture.snapshot IN {LAST} THEN true END",
+)
+IS_EVENT = Filled(pl.Boolean(), f"CASE WHEN __capture.op IN {(UPSERT, DELETE, READ, TRUNCATE)} THEN true END")
+IN_ONE_SHARD = Filled(pl.Int64(), "0L")
 
 #: The first part of a position that is not known; the database's first transaction after a snapshot has none.
 _UNKNOWN = "0" * 20

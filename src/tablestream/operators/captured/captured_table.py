@@ -45,10 +45,13 @@ from tablestream.operators.captured.capture import (
     CAPTURE,
     CONTROL,
     DELETE,
+    IN_ONE_SHARD,
     INCREMENTAL,
+    ON_ALL,
+    ON_ROWS,
     READ,
+    SAID,
     TRUNCATE,
-    TYPE,
     is_known,
     is_numbered,
     snapshot_place,
@@ -122,8 +125,8 @@ class CapturedTable(Operator):
     @property
     def inputs(self) -> tuple[pl.Schema, ...]:
         return (
-            keyed_rows(self.keys, {CAPTURE: TYPE, "v": self.value}),
-            keyed_rows(self.keys, {FOREIGN_HASH: pl.Int64(), CONTROL: TYPE, "v": self.value}),
+            keyed_rows(self.keys, {LIVE: ON_ROWS, CAPTURE: SAID, "v": self.value}),
+            keyed_rows(self.keys, {LIVE: ON_ALL, FOREIGN_HASH: IN_ONE_SHARD, CONTROL: SAID, "v": self.value}),
         )
 
     @property

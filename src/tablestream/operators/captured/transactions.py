@@ -30,10 +30,10 @@ from dataclasses import dataclass
 import polars as pl
 
 from tablestream.errors import CaptureError
-from tablestream.operators.captured.capture import CAPTURE, CONTROL, TYPE
+from tablestream.operators.captured.capture import CAPTURE, CONTROL, IN_ONE_SHARD, IS_EVENT, TYPE
 from tablestream.operators.captured.captured_table import CapturedTable
 from tablestream.operators.events import touched_keys
-from tablestream.operators.operator import NUMBER, PARENT, Context, Emission, Operator
+from tablestream.operators.operator import NUMBER, PARENT, Context, Emission, Filled, Messages, Operator
 from tablestream.operators.reasons import INCOMPLETE
 from tablestream.state.changes import (
     FOREIGN_HASH,
@@ -49,6 +49,12 @@ from tablestream.state.changes import (
 from tablestream.state.trace import TraceSpec
 
 TRANSACTION, EVENT = "_tx", "_event"
+_OF_EVENT = {
+    FOREIGN_HASH: IN_ONE_SHARD,
+    LIVE: IS_EVENT,
+    TRANSACTION: Filled(pl.String(), "CASE WHEN __capture.number IS NOT NULL THEN __capture.transaction END"),
+    EVENT: Filled(pl.Int64(), "__capture.number"),
+}
 #: The value of a transaction's end: its id, and the numbers of events by table.
 END_TYPE = pl.Struct({"c0": pl.String(), "c1": pl.List(pl.String()), "c2": pl.List(pl.Int64())})
 _HASH, _ORDER, _EXPECTED, _SINCE, _UNTIL = "_h", "_arrival", "_expected", "_since", "_until"
@@ -89,7 +95,7 @@ class TransactionGate(Operator):
     def inputs(self) -> tuple[pl.Schema, ...]:
         head = {FOREIGN_HASH: pl.Int64(), TS: pl.Int64(), LIVE: pl.Boolean()}
         nothing = pl.Struct({NOTHING: pl.Boolean()})
-        event = pl.Schema({**head, TRANSACTION: pl.String(), EVENT: pl.Int64(), "v": nothing})
+        event = Messages({**head, **_OF_EVENT, "v": nothing})
         return (pl.Schema({**head, "v": END_TYPE}), *(event for _ in self.tables))
 
     @property

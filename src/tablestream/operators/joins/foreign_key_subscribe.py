@@ -55,7 +55,7 @@ from tablestream.operators.events import (
     touched_keys,
     with_state,
 )
-from tablestream.operators.operator import NUMBER, PARENT, Context, Emission, HasFinal, keyed_rows
+from tablestream.operators.operator import NUMBER, PARENT, Context, Emission, Filled, HasFinal, keyed_rows
 from tablestream.operators.reasons import NULL_FOREIGN_KEY
 from tablestream.state.changes import FOREIGN_HASH, KEY_HASH, LIVE, SEQ, TS, number_keys
 from tablestream.state.positions import Bools, Ints, gather
@@ -134,9 +134,8 @@ class ForeignKeySubscribe(HasFinal):
     @property
     def inputs(self) -> tuple[pl.Schema, ...]:
         columns = {FOREIGN_HASH: pl.Int64(), **self.foreign_keys, "v": self.value}
-        if self.compare_values:
-            columns[VALUE_HASH] = pl.Int64()
-        return (keyed_rows(self.keys, columns),)
+        hashed = {VALUE_HASH: Filled(pl.Int64(), "{value_hash}")} if self.compare_values else {}
+        return (keyed_rows(self.keys, {**columns, **hashed}),)
 
     @property
     def outputs(self) -> tuple[pl.Schema, ...]:
