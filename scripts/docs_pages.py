@@ -11,8 +11,12 @@ in the repository      on the site
 another ``x.md``      ``repository/x.md``
 another text file     ``repository/x.py.md``, which shows the file as code
 a directory           ``repository/x/index.md``, which lists its files
+``docs/x/``           its ``README.md``, with a list of its pages, which is their navigation as well
 an image              the image
 ====================  =========================================================
+
+The pages of such a directory are in the order of their places, which each of them has in a remark, such as
+``<!-- place: 30 -->``. So a new page needs no line elsewhere.
 
 A page with a diagram in Mermaid's language gets the script that draws it, if `scripts.fetch_mermaid` fetched it. This
 script needs the standard library only, and changes nothing outside the directory that it is given.
@@ -32,7 +36,13 @@ CODE = re.compile(r"^(```+|~~~+).*?^\1$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"(?<=\]\()([^)\s]+)(?=\))")
 IMAGES = {".svg", ".png"}
 LANGUAGES = {".py": "python", ".sh": "bash", ".toml": "toml", ".json": "json", ".yml": "yaml", ".sql": "sql"}
+PLACE = re.compile(r"^<!-- place: (\d+) -->$", re.MULTILINE)
 UNSEARCHED = "---\nsearch:\n  exclude: true\n---\n\n"
+
+
+def is_section(root: Path, path: str) -> bool:
+    """Return whether a path is a directory of documents that has a first page."""
+    return path.startswith("docs/") and (root / path / "README.md").is_file()
 
 
 def on_site(root: Path, path: str) -> str:
@@ -40,7 +50,7 @@ def on_site(root: Path, path: str) -> str:
     inside = path.removeprefix("docs/")
     place = inside if inside != path else f"repository/{path}"
     if (root / path).is_dir():
-        return f"{place}/index.md"
+        return f"{place}/README.md" if is_section(root, path) else f"{place}/index.md"
     return place if Path(path).suffix in IMAGES | {".md"} else f"{place}.md"
 
 
@@ -96,13 +106,31 @@ def listing(root: Path, path: str) -> str:
     return "\n".join([f"# {path.removeprefix('docs/')}", "", *lines, ""])
 
 
+def pages_of(directory: Path) -> list[tuple[int, str, str]]:
+    """Return place, title and name of each page of a directory behind its first page, in their order."""
+    texts = {file.name: file.read_text(encoding="utf-8") for file in directory.glob("*.md")}
+    return sorted(
+        (int(PLACE.findall(text)[0]), text.partition("\n")[0].removeprefix("# "), name)
+        for name, text in texts.items()
+        if name != "README.md"
+    )
+
+
+def contents(directory: Path) -> str:
+    """List the pages of a directory for the end of its first page: the navigation is the list behind the remark."""
+    lines = [f"- [{title}]({name})" for _, title, name in pages_of(directory)]
+    return "\n".join(["", "## Pages", "", "<!--nav-->", "", "- [Overview](README.md)", *lines, ""])
+
+
 def page(root: Path, path: str) -> str:
     """Return the text of the page for a document, a text file or a directory."""
     if (root / path).is_dir():
         return listing(root, path)
-    if Path(path).suffix == ".md":
-        return relinked(root, path, (root / path).read_text(encoding="utf-8"))
-    return code_page(root, path)
+    if Path(path).suffix != ".md":
+        return code_page(root, path)
+    text = relinked(root, path, (root / path).read_text(encoding="utf-8"))
+    directory, name = posixpath.split(path)
+    return text + contents(root / directory) if name == "README.md" and is_section(root, directory) else text
 
 
 def with_mermaid(page: str, text: str) -> str:
@@ -144,7 +172,7 @@ def write_pages(root: Path, into: Path) -> None:
             text = page(root, path)
             text = with_mermaid(on_site(root, path), text) if draws else text
             target.write_text(text, encoding="utf-8")
-        waiting |= linked(root, path) - written
+        waiting |= {one for one in linked(root, path) if not is_section(root, one)} - written
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from typing import Any
 from hatchling.metadata.plugin.interface import MetadataHookInterface
 
 NOTE = """\
-This is the README of the repository. The files that it names, such as `docs/semantics.md`, are in the source
+This is the README of the repository. The files that it names, such as `docs/install.md`, are in the source
 distribution as well, and so are its `make` commands."""
 #: A block of code, which stays as it is, or a link or an image: its text and its target.
 PARTS = re.compile(r"^```.*?^```$|!?\[([^\]]+)\]\(([^)\s]+)\)", re.MULTILINE | re.DOTALL)

@@ -16,8 +16,18 @@ from tablestream.operators.reduce import members, parts
 from tablestream.spark import round_worker, session
 
 ROOT = Path(__file__).parent.parent
-PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
+DECISIONS = ROOT / "docs" / "decisions"
+PAGES = sorted(
+    [*ROOT.glob("*.md"), *(one for one in (ROOT / "docs").rglob("*.md") if one.parent != DECISIONS)]
+)
+#: Names that stand for any page.
+NO_PAGES = {f"docs/{name}.md" for name in ("a", "b", "x", "rules")}
 CODE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
+
+
+def name_of(page: Path) -> str:
+    """Return a page as the repository names it."""
+    return page.relative_to(ROOT).as_posix()
 
 
 def prose(page: Path) -> str:
@@ -44,11 +54,27 @@ def broken_links(page: Path) -> list[str]:
     return broken
 
 
-@pytest.mark.parametrize(
-    "page", [*PAGES, *sorted((ROOT / "docs" / "decisions").glob("*.md"))], ids=lambda page: page.name
-)
+@pytest.mark.parametrize("page", [*PAGES, *sorted(DECISIONS.glob("*.md"))], ids=name_of)
 def test_every_link_leads_somewhere(page: Path) -> None:
     assert broken_links(page) == []
+
+
+def test_every_page_that_the_code_names_is_there() -> None:
+    """Also those in the messages of errors, and in docstrings."""
+    files = [
+        one for folder in ("src", "tests", "scripts", "examples") for one in (ROOT / folder).rglob("*.py")
+    ]
+    named = re.findall(r"\bdocs/[\w/-]+\.md\b", "".join(file.read_text(encoding="utf-8") for file in files))
+    assert len(named) > 20
+    assert {page for page in named if not (ROOT / page).exists()} - NO_PAGES == set()
+
+
+@pytest.mark.parametrize(
+    "page", [one for one in PAGES if one.parent != ROOT and one.name != "licences.md"], ids=name_of
+)
+def test_no_page_is_a_wall(page: Path) -> None:
+    """Code counts as well. What is too long is divided, or goes to the page where its reader looks for it."""
+    assert len(page.read_text(encoding="utf-8").split()) <= 3_000
 
 
 @pytest.mark.parametrize(
@@ -84,15 +110,17 @@ def test_every_test_that_a_page_names_exists() -> None:
 def test_every_error_is_in_the_list() -> None:
     classes = [one for one in vars(errors).values() if isinstance(one, type)]
     codes = {one.code for one in classes if issubclass(one, errors.TablestreamError) and "code" in vars(one)}
-    listed = re.findall(r"^\| `(TABLESTREAM_\w+)` \|", prose(ROOT / "docs" / "semantics.md"), re.MULTILINE)
+    listed = re.findall(
+        r"^\| \[`(TABLESTREAM_\w+)`\]", prose(ROOT / "docs" / "errors" / "README.md"), re.MULTILINE
+    )
     assert set(listed) == codes - {errors.TablestreamError.code}
     assert len(listed) == len(set(listed))
 
 
 def test_the_list_of_errors_has_the_classes_of_each_code() -> None:
     """That of the library, and the closest one of PySpark, which callers may catch."""
-    row = re.compile(r"^\| `(TABLESTREAM_\w+)` \| `(\w+)`, `(\w+)` \|", re.MULTILINE)
-    listed = row.findall(prose(ROOT / "docs" / "semantics.md"))
+    row = re.compile(r"^\| \[`(TABLESTREAM_\w+)`\]\(\w+\.md#\w+\) \| `(\w+)`, `(\w+)` \|", re.MULTILINE)
+    listed = row.findall(prose(ROOT / "docs" / "errors" / "README.md"))
     assert len(listed) > 20
     for code, name, closest in listed:
         assert getattr(errors, name).code == code
@@ -102,15 +130,19 @@ def test_the_list_of_errors_has_the_classes_of_each_code() -> None:
 @pytest.mark.parametrize(
     ("page", "said", "number"),
     [
-        ("semantics", r"`shards=`, default (\d+), fixed", options.DEFAULT_SHARDS),
+        ("semantics/README", r"`shards=`, default (\d+), fixed", options.DEFAULT_SHARDS),
         ("operations", r"fixed for a checkpoint: (\d+) by default", options.DEFAULT_SHARDS),
-        ("semantics", r"shard's copy is larger than (\d+) MB", round_worker._LARGE_COPY_BYTES >> 20),
-        ("semantics", r"a group with more than ([\d,]+) rows", members.SMALL_GROUP),
-        ("semantics", r"parts of about (\d+) MiB", parts.PART_BYTES >> 20),
-        ("semantics", r"task has more than (\d+) KiB", postgres.INLINE_BYTES >> 10),
-        ("semantics", r"every value of a record to (\d+) characters", data_text.LIMIT),
-        ("semantics", r"minBatchesToRetain` \((\d+) unless", session.RETAINED_MICRO_BATCHES),
-        ("databases", r"an exponent beyond ([\d,]+),", foreign.MAX_EXPONENT),
+        (
+            "semantics/foreign-key-join",
+            r"shard's copy is larger than (\d+) MB",
+            round_worker._LARGE_COPY_BYTES >> 20,
+        ),
+        ("semantics/groups", r"a group with more than ([\d,]+) rows", members.SMALL_GROUP),
+        ("semantics/groups", r"parts of about (\d+) MiB", parts.PART_BYTES >> 20),
+        ("semantics/postgresql", r"task has more than (\d+) KiB", postgres.INLINE_BYTES >> 10),
+        ("semantics/dropped-records", r"every value of a record to (\d+) characters", data_text.LIMIT),
+        ("semantics/materialize", r"minBatchesToRetain` \((\d+) unless", session.RETAINED_MICRO_BATCHES),
+        ("databases/connector", r"an exponent beyond ([\d,]+),", foreign.MAX_EXPONENT),
         ("kafka", r"\(up to ([\d,]+) ranges\)", deduplicate.MOST_SPANS),
     ],
 )
@@ -120,7 +152,7 @@ def test_a_number_on_a_page_is_that_of_the_code(page: str, said: str, number: in
 
 
 def test_every_reason_is_explained() -> None:
-    page = prose(ROOT / "docs" / "semantics.md")
+    page = "".join(prose(one) for one in (ROOT / "docs" / "semantics").glob("*.md"))
     names = set(reasons.REASONS)
     assert {name for name in names if name not in page} == set()
     assert "filled <column>" in page

@@ -14,7 +14,7 @@ from urllib.parse import unquote
 import pytest
 
 import tablestream
-from scripts.docs_pages import MERMAID, with_mermaid, write_pages
+from scripts.docs_pages import MERMAID, pages_of, with_mermaid, write_pages
 from tests.look.browser import faults_of, needed_browser
 
 ROOT = Path(__file__).parent.parent
@@ -56,7 +56,9 @@ def test_every_public_name_is_in_the_reference(site: Path) -> None:
 
 
 def test_the_site_has_a_page_for_a_source_that_a_page_links_to(site: Path) -> None:
-    (link, *_) = re.findall(r'href="(repository/[^"]*order\.py[^"]*)"', (site / "semantics.html").read_text())
+    (link, *_) = re.findall(
+        r'href="\.\./(repository/[^"]*order\.py[^"]*)"', (site / "semantics/order-and-time.html").read_text()
+    )
     text = re.sub(
         "<[^>]+>", "", (site / link).read_text(encoding="utf-8")
     )  # highlighted code is full of tags
@@ -123,10 +125,48 @@ def test_a_fault_ends_the_strict_build(tmp_path: Path, fault: str) -> None:
 def test_every_document_is_in_the_navigation_and_nothing_else(tmp_path: Path) -> None:
     listed = nav_pages(tomllib.loads(CONFIG)["project"]["nav"])
     documents = {page.name for page in (ROOT / "docs").glob("*.md")}
+    documents |= {f"{page.parent.name}/" for page in (ROOT / "docs").glob("*/*.md")} - {"decisions/"}
     assert documents - set(listed) == set()
     assert len(listed) == len(set(listed))
     write_pages(ROOT, tmp_path / "pages")
     assert [page for page in listed if not (tmp_path / "pages" / page).exists()] == []
+
+
+def test_a_directory_of_the_navigation_has_its_pages_by_their_places(tmp_path: Path) -> None:
+    """A new page needs no line elsewhere."""
+    directory = tmp_path / "repository" / "docs" / "rules"
+    directory.mkdir(parents=True)
+    (tmp_path / "repository" / "docs" / "decisions").mkdir()
+    (directory / "README.md").write_text("# Rules\n\n[a](a.md)\n")
+    (directory / "a.md").write_text("# Joins\n<!-- place: 20 -->\n\n[rules](./) [self](../rules/)\n")
+    (directory / "z.md").write_text("# Sources\n<!-- place: 3 -->\n")
+    pages = tmp_path / "pages"
+    write_pages(tmp_path / "repository", pages)
+    assert sorted(page.relative_to(pages).as_posix() for page in pages.rglob("*.md")) == [
+        "decisions/index.md",
+        "rules/README.md",
+        "rules/a.md",
+        "rules/z.md",
+    ]
+    assert (pages / "rules" / "README.md").read_text() == (
+        "# Rules\n\n[a](a.md)\n\n## Pages\n\n<!--nav-->\n\n"
+        "- [Overview](README.md)\n- [Sources](z.md)\n- [Joins](a.md)\n"
+    )
+    assert "[rules](README.md) [self](README.md)" in (pages / "rules" / "a.md").read_text()
+
+
+def test_no_two_pages_of_a_directory_have_one_place() -> None:
+    for first in (ROOT / "docs").glob("*/README.md"):
+        places = [place for place, _, _ in pages_of(first.parent)]
+        assert len(places) == len(set(places)), first
+
+
+def test_the_navigation_of_the_site_has_every_page_of_its_directories(site: Path) -> None:
+    text = (site / "index.html").read_text(encoding="utf-8")
+    named = [page for first in (ROOT / "docs").glob("*/README.md") for page in first.parent.glob("*.md")]
+    places = {f"{page.parent.name}/{page.stem.replace('README', 'index')}.html" for page in named}
+    assert len(places) > 30
+    assert {place for place in places if f'href="./{place}" class="md-nav__link"' not in text} == set()
 
 
 def test_links_lead_to_pages_and_code_is_left_alone(tmp_path: Path) -> None:

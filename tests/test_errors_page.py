@@ -1,4 +1,4 @@
-"""The page of errors has each code, and its examples raise just that code, with the message that the page shows."""
+"""The pages of errors have each code, and their examples raise just that code, with the message that the pages show."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from tests.pages import DOCS, Example, Program, examples
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-TEXT = (DOCS / "errors.md").read_text(encoding="utf-8")
-HEADING = r"^### `(TABLESTREAM_\w+)`$"
+PAGES = ("errors/README.md", "errors/building.md", "errors/starting.md", "errors/running.md")
+TEXT = "\n".join((DOCS / page).read_text(encoding="utf-8") for page in PAGES)
+HEADING = r"^## `(TABLESTREAM_\w+)`$"
 _, *PARTS = re.split(HEADING, TEXT, flags=re.MULTILINE)
 SECTIONS = dict(zip(PARTS[::2], PARTS[1::2], strict=True))
 #: Errors that take a server, or damage.

@@ -31,10 +31,14 @@ PROGRAMS = [
 #: Pages whose blocks other tests run, or hold to a program that runs.
 ELSEWHERE = {
     "command-line.md": "tests/cli/test_page.py",
-    "databases.md": "tests/kafka/test_docs.py",
-    "errors.md": "tests/test_errors_page.py",
-    "how-it-works.md": "tests/test_how_it_works.py",
+    "databases/README.md": "tests/kafka/test_docs.py",
+    "databases/order-and-snapshots.md": "tests/kafka/test_docs.py",
+    "errors/README.md": "tests/test_errors_page.py",
+    "errors/building.md": "tests/test_errors_page.py",
+    "errors/running.md": "tests/test_errors_page.py",
+    "errors/starting.md": "tests/test_errors_page.py",
     "kafka.md": "tests/kafka/test_docs.py",
+    "metrics.md": "tests/test_metrics_page.py",
     "testing.md": "tests/test_testing_page.py",
     "tutorial-database.md": "tests/demo/test_database.py",
     "tutorial-holdings.md": "tests/test_tutorial.py",
@@ -64,14 +68,18 @@ def test_a_page_s_program_prints_what_the_page_shows(
 
 def test_the_blocks_of_every_page_run_somewhere() -> None:
     """What no test runs is in the list `NOT_RUN` of tests/kafka/test_docs.py, with the reason."""
-    pages = {page.name: page.read_text(encoding="utf-8") for page in DOCS.glob("*.md")}
+    pages = {
+        page.relative_to(DOCS).as_posix(): page.read_text(encoding="utf-8")
+        for page in DOCS.rglob("*.md")
+        if page.parent.name != "decisions"
+    }
     assert {name for name, text in pages.items() if examples(text)} == {*PROGRAMS, *ELSEWHERE}
     assert [
         test for name, test in ELSEWHERE.items() if name not in (DOCS.parent / test).read_text("utf-8")
     ] == []
 
 
-@pytest.mark.parametrize("page", sorted(DOCS.glob("*.md")), ids=lambda page: page.name)
+@pytest.mark.parametrize("page", sorted(DOCS.rglob("*.md")), ids=lambda page: page.stem)
 def test_every_python_block_is_python(page: Path) -> None:
     """Those that do not run as well."""
     for part in examples(page.read_text(encoding="utf-8")):

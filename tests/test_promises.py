@@ -1,8 +1,9 @@
 """What the pages promise, and the tests that would fail if it did not hold.
 
-`tests/promises` has a file for each page. A line is a fragment of the page and, behind a tab, the tests that guard what
-it promises, or ``- `` and why nothing is promised there. A third field ``table`` makes the line count for all rows of
-the table in which the fragment stands. A part of the page that names its tests itself needs no line.
+`tests/promises` has a file for each page that is held: those in `FOLDERS`, and some others. A line is a fragment of the
+page and, behind a tab, the tests that guard what it promises, or ``- `` and why nothing is promised there. A third
+field ``table`` makes the line count for all rows of the table in which the fragment stands. A part of the page that
+names its tests itself needs no line.
 """
 
 from __future__ import annotations
@@ -16,7 +17,12 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-PAGES = ("semantics", "operations", "databases", "kafka", "compatibility")
+PROMISES = ROOT / "tests" / "promises"
+FOLDERS = ("semantics", "databases")
+PAGES = sorted(
+    {path.relative_to(PROMISES).with_suffix("").as_posix() for path in PROMISES.rglob("*.tsv")}
+    | {f"{folder}/{page.stem}" for folder in FOLDERS for page in (ROOT / "docs" / folder).glob("*.md")}
+)
 CODE = re.compile(r"^```.*?^```$|<!--.*?-->", re.MULTILINE | re.DOTALL)
 RULER = re.compile(r"\|[|: ]*-[|\-: ]*")
 ITEM = re.compile(r"(- |\d+\. )")
@@ -75,7 +81,8 @@ def parts(text: str) -> list[Part]:
 
 def lines_of(page: str) -> list[Line]:
     """Read the promises of a page."""
-    rows = (ROOT / "tests" / "promises" / f"{page}.tsv").read_text(encoding="utf-8").splitlines()
+    file = PROMISES / f"{page}.tsv"
+    rows = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
     fields = [row.split("\t") for row in rows]
     assert [row for row in fields if len(row) not in {2, 3} or row[2:] not in ([], ["table"])] == []
     return [Line(fragment, said, bool(rest)) for fragment, said, *rest in fields]

@@ -122,7 +122,7 @@ def from_debezium(
     Notes
     -----
     Records may have the full envelope or be flattened by ``ExtractNewRecordState``, in JSON with or without schemas.
-    The form is recognised record by record. Records in Avro need `registry`. ``docs/databases.md`` says what each
+    The form is recognised record by record. Records in Avro need `registry`. ``docs/databases/`` says what each
     operation does.
 
     Examples

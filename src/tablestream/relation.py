@@ -339,7 +339,8 @@ class Rejected:
     Columns: ``operator``, ``reason``, ``source`` (the source partition), ``timestamp``, ``key`` and ``record``
     (JSON; for a row that could not be read, its text), and ``_order``. Sources have the reasons ``null-key``,
     ``null-timestamp`` and ``malformed``. Operators have others, such as ``expired``, ``out-of-order`` and
-    ``null-foreign-key``; see ``docs/semantics.md``. Their key and record are those that the operator saw.
+    ``null-foreign-key``; see ``docs/semantics/dropped-records.md``. Their key and record are those that
+    the operator saw.
     """
 
     def __init__(self, node: Node, spark: SparkSession) -> None:

@@ -116,7 +116,8 @@ def table(
     Notes
     -----
     Records of one micro-batch are ordered by (running maximum of the time within their source partition, source,
-    source partition, position). A source partition is a topic partition or a file. See ``docs/semantics.md``.
+    source partition, position). A source partition is a topic partition or a file. See
+    ``docs/semantics/order-and-time.md``.
 
     Examples
     --------

@@ -117,8 +117,8 @@ class Table(Rekeyed):
         Notes
         -----
         Without `complete_history`, each change emits what Kafka Streams emits, with the same timestamps (KIP-213);
-        see ``docs/semantics.md``. Several joins on one key become one operator. A foreign-key join takes two
-        rounds, with `complete_history` three.
+        see ``docs/semantics/foreign-key-join.md``. Several joins on one key become one operator. A foreign-key join
+        takes two rounds, with `complete_history` three.
 
         References
         ----------
@@ -454,7 +454,7 @@ class Table(Rekeyed):
         emit
             ``every`` change, or the ``final`` one per key and micro-batch.
         compat
-            ``"kafka-streams"``: exactly its outputs, including its defects; see ``docs/semantics.md``.
+            ``"kafka-streams"``: exactly its outputs, including its defects; see ``docs/semantics/compat.md``.
         tombstones
             ``all``, or ``minimal``: none for a key that has no row in the output.
         shards

@@ -1,7 +1,7 @@
 """Prints what the recordings of Debezium's topics become here, beside what the database held.
 
 Run ``python -m tests.cdc.captures``. ``--spark`` adds what streaming queries make of them, which takes long.
-``docs/databases.md`` shows what was printed.
+``docs/databases/recordings.md`` shows what was printed.
 
 =======================  =========================================================================================
 mode                     the recording is

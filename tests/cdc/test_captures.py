@@ -14,7 +14,7 @@ from tests.marks import quick_first
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-PAGE = Path(__file__).parents[2] / "docs" / "databases.md"
+PAGE = Path(__file__).parents[2] / "docs" / "databases" / "recordings.md"
 ROWS = [(capture, transactions) for transactions in (False, True) for capture in CAPTURES]
 #: The recordings that are not replayed whole.
 OTHER_MODES = {
@@ -27,7 +27,7 @@ OTHER_MODES = {
 
 def shown() -> list[dict[str, str]]:
     """The rows of the section's tables of recordings, with the names of their columns."""
-    section = PAGE.read_text(encoding="utf-8").split("\n## Recordings\n")[1].split("\n## ")[0]
+    section = PAGE.read_text(encoding="utf-8")
     rows: list[dict[str, str]] = []
     head: list[str] = []
     for line in section.splitlines():

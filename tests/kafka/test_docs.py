@@ -122,7 +122,7 @@ def test_the_page_about_databases_runs(
     lamp = {"sku": "LAMP", "title": "It shines", "price": "D9I="}  # 4050, scale 2
     transaction(topics, 1, {"orders": order, "customers": ada, "products": lamp})
     transaction(topics, 2, {"customers": ada | {"name": "Grace"}}, "u")
-    page = Page("databases.md", spark, topics, tmp_path)
+    page = Page("databases/README.md", spark, topics, tmp_path)
     (block,) = page.blocks
     page.run(block.replace("host=reports dbname=reports user=writer", reports.conninfo))
     shown = [(10, "Grace", "It shines", "40.50", 2)]
@@ -135,7 +135,7 @@ def test_the_page_about_databases_runs(
 def test_what_is_not_run_is_there() -> None:
     texts = [
         part.code
-        for page in ("kafka.md", "databases.md")
+        for page in ("kafka.md", "databases/README.md", "databases/order-and-snapshots.md")
         for part in examples((DOCS / page).read_text(encoding="utf-8"))
     ]
     assert [start for start in NOT_RUN if sum(text.startswith(start) for text in texts) != 1] == []

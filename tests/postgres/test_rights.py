@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 SCHEMA = pa.schema(
     [("c0", pa.int32()), ("c1", pa.int64()), ("gone", pa.bool_()), ("at", pa.timestamp("us", "UTC")), ("n", pa.int64())]
 )  # fmt: skip
-#: What docs/semantics.md names, beside a password and a way to the server.
+#: What docs/semantics/postgresql.md names, beside a password and a way to the server.
 RIGHTS = (
     "GRANT CONNECT, TEMPORARY ON DATABASE {database} TO writer",
     "GRANT USAGE ON SCHEMA shop TO writer",

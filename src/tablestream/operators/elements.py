@@ -13,7 +13,7 @@ after a micro-batch with those before it, and otherwise those after and before a
 
 References
 ----------
-Spark's ``posexplode``; ``docs/semantics.md``.
+Spark's ``posexplode``; ``docs/semantics/other-keys.md``.
 """
 
 from __future__ import annotations

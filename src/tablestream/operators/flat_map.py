@@ -9,7 +9,7 @@ any other                             a record for each element, in order; a nul
 
 References
 ----------
-Kafka Streams ``KStream.flatMapValues``; ``docs/semantics.md``.
+Kafka Streams ``KStream.flatMapValues``; ``docs/semantics/streams.md``.
 """
 
 from __future__ import annotations

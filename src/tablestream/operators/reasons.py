@@ -1,7 +1,7 @@
 """The reasons for which records are dropped, or counted as late, and what a user can do about each.
 
-``docs/semantics.md`` shows the table `REASONS`. An operator counts its reasons with `Context.tell` or `Context.reject`,
-and declares them in `Operator.reasons`. A new reason needs a row here.
+``docs/semantics/dropped-records.md`` shows the table `REASONS`. An operator counts its reasons with `Context.tell` or
+`Context.reject`, and declares them in `Operator.reasons`. A new reason needs a row here.
 """
 
 from __future__ import annotations

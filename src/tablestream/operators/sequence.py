@@ -16,7 +16,7 @@ remembered until its time is more than ``retention`` before the largest time of 
 
 References
 ----------
-Spark's ``create_auto_cdc_flow`` (``sequence_by``); ``docs/semantics.md``.
+Spark's ``create_auto_cdc_flow`` (``sequence_by``); ``docs/semantics/out-of-order.md``.
 """
 
 from __future__ import annotations

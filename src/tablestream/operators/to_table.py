@@ -11,7 +11,7 @@ any other                         the record: a row, or a tombstone if it has no
 
 References
 ----------
-Kafka Streams ``KStream.toTable``; ``docs/semantics.md``.
+Kafka Streams ``KStream.toTable``; ``docs/semantics/streams.md``.
 """
 
 from __future__ import annotations

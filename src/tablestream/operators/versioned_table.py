@@ -10,7 +10,7 @@ any other                               the change, marked as the latest
 
 References
 ----------
-KIP-889, KIP-914; ``docs/semantics.md``.
+KIP-889, KIP-914; ``docs/semantics/versioned-tables.md``.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ the end of the micro-batch.
 
 References
 ----------
-``docs/semantics.md``.
+``docs/semantics/versioned-tables.md``.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ is then the latest one again.
 
 References
 ----------
-KIP-889; ``docs/semantics.md``.
+KIP-889; ``docs/semantics/versioned-tables.md``.
 """
 
 from __future__ import annotations

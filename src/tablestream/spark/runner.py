@@ -128,7 +128,8 @@ def start(
         What to do about dropped records. ``"warn"`` logs the first of each table or operator and reason, with an
         example, and then each time their number reaches a power of ten; also if a source loses every record of a
         micro-batch. ``"fail"`` also ends the query before a micro-batch that loses input is written to any target.
-        ``"ignore"`` only counts. ``docs/semantics.md`` lists the reasons, and which of them mean lost input.
+        ``"ignore"`` only counts. ``docs/semantics/dropped-records.md`` lists the reasons, and which of them mean lost
+        input.
     redact
         Whether warnings and errors leave out keys and values of records, and only say where they are.
 

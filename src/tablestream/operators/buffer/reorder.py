@@ -14,7 +14,7 @@ Changes that are emitted together come in the order of (time, key, arrival).
 
 References
 ----------
-KIP-914, "long-term vision"; ``docs/semantics.md``.
+KIP-914, "long-term vision"; ``docs/semantics/out-of-order.md``.
 """
 
 from __future__ import annotations

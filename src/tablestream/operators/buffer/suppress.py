@@ -20,7 +20,7 @@ keys of the table's rows are remembered.
 
 References
 ----------
-Kafka Streams ``KTable.suppress(untilTimeLimit)``; ``docs/semantics.md``.
+Kafka Streams ``KTable.suppress(untilTimeLimit)``; ``docs/semantics/suppress.md``.
 """
 
 from __future__ import annotations

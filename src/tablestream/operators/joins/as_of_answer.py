@@ -31,7 +31,7 @@ change, unless it has no answer.
 
 References
 ----------
-``docs/semantics.md``; KIP-213 for the messages.
+``docs/semantics/as-of-joins.md``; KIP-213 for the messages.
 """
 
 from __future__ import annotations

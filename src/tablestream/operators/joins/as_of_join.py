@@ -33,7 +33,7 @@ of a record that was joined. ``atomic``: a step corrects each record once.
 
 References
 ----------
-KIP-914, KIP-923; ``docs/semantics.md``.
+KIP-914, KIP-923; ``docs/semantics/as-of-joins.md``.
 """
 
 from __future__ import annotations

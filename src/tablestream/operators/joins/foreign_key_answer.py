@@ -36,7 +36,7 @@ the order of the answers to one right change: they come by left key within a sha
 
 References
 ----------
-KIP-213; KIP-213's first proposal (``oneToManyJoin``); ``docs/semantics.md``.
+KIP-213; KIP-213's first proposal (``oneToManyJoin``); ``docs/semantics/foreign-key-join.md``.
 """
 
 from __future__ import annotations

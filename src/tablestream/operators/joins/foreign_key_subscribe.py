@@ -32,7 +32,7 @@ PAIR (one to many): as INNER, but a changed foreign key sends UNSUBSCRIBE_ANSWER
 
 References
 ----------
-KIP-213; KAFKA-18713, KAFKA-16407 (the rules since 4.1); ``docs/semantics.md``.
+KIP-213; KAFKA-18713, KAFKA-16407 (the rules since 4.1); ``docs/semantics/foreign-key-join.md``.
 """
 
 from __future__ import annotations

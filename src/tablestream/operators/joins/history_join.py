@@ -19,7 +19,7 @@ row.
 
 References
 ----------
-KIP-914 ("Attempt 2"); ``docs/semantics.md``.
+KIP-914 ("Attempt 2"); ``docs/semantics/joining-histories.md``.
 """
 
 from __future__ import annotations

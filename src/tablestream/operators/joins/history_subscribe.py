@@ -16,7 +16,7 @@ Versions are too late under the rules of `history_join`.
 
 References
 ----------
-KIP-213; KIP-914 ("Attempt 2"); ``docs/semantics.md``.
+KIP-213; KIP-914 ("Attempt 2"); ``docs/semantics/joining-histories.md``.
 """
 
 from __future__ import annotations

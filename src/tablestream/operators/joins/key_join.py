@@ -28,7 +28,7 @@ Steps
 
 References
 ----------
-Kafka Streams ``KTable.join/leftJoin/outerJoin``; ``docs/semantics.md``.
+Kafka Streams ``KTable.join/leftJoin/outerJoin``; ``docs/semantics/key-join.md``.
 """
 
 from __future__ import annotations

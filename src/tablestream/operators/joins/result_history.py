@@ -18,7 +18,7 @@ emitted versions are forgotten. ``observed`` is the largest time at which a piec
 
 References
 ----------
-KIP-914 ("Attempt 2"); ``docs/semantics.md``.
+KIP-914 ("Attempt 2"); ``docs/semantics/joining-histories.md``.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ written last, whatever the row's time.
 References
 ----------
 Kafka Streams ``KStream.join`` and ``leftJoin`` with a ``KTable`` or a ``GlobalKTable``; KIP-962;
-``docs/semantics.md``.
+``docs/semantics/streams.md``.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ any           none                         a tombstone; with ``keep_empty`` the 
 
 References
 ----------
-KIP-904; Kafka Streams ``KGroupedTable``; ``docs/semantics.md``.
+KIP-904; Kafka Streams ``KGroupedTable``; ``docs/semantics/groups.md``.
 """
 
 from __future__ import annotations

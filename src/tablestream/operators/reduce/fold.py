@@ -16,7 +16,7 @@ A function that returns None deletes the group: a tombstone is emitted. Removing
 
 References
 ----------
-KIP-904; Kafka Streams ``KGroupedTable.aggregate``, ``reduce``; ``docs/semantics.md``.
+KIP-904; Kafka Streams ``KGroupedTable.aggregate``, ``reduce``; ``docs/semantics/groups.md``.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ any other                  added to its group
 
 References
 ----------
-Kafka Streams ``KGroupedStream``; ``docs/semantics.md``.
+Kafka Streams ``KGroupedStream``; ``docs/semantics/streams.md``.
 """
 
 from __future__ import annotations

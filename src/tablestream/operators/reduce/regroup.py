@@ -18,7 +18,7 @@ g       n       the old row to g, then the new row to n
 
 References
 ----------
-KIP-904; Kafka Streams ``KTable.groupBy``; ``docs/semantics.md``.
+KIP-904; Kafka Streams ``KTable.groupBy``; ``docs/semantics/groups.md``.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ shows nothing any more               a tombstone
 
 References
 ----------
-SQL's ``row_number() OVER (PARTITION BY ... ORDER BY ...) <= n``; ``docs/semantics.md``.
+SQL's ``row_number() OVER (PARTITION BY ... ORDER BY ...) <= n``; ``docs/semantics/top.md``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The programs about metrics in "How it works" run, and print what the page says, but for the figures of a listener."""
+"""The programs of the page about metrics run, and print what the page says, but for the figures of a listener."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_the_programs_about_metrics_print_what_the_page_says(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     last, listener, telemetry = (
-        part.code for part in examples((DOCS / "how-it-works.md").read_text(encoding="utf-8"))
+        part.code for part in examples((DOCS / "metrics.md").read_text(encoding="utf-8"))
     )
     streams = Streams(spark)
     names: dict[str, Any] = {"ts": ts, "spark": SimpleNamespace(streams=streams)}
