@@ -14,7 +14,7 @@ from tablestream.cli.reading import polars_rows
 from tablestream.data_text import data_left_out
 from tablestream.errors import MalformedRecordError, OrderError
 from tablestream.operators.deduplicate import Deduplicate
-from tablestream.operators.operator import Context
+from tablestream.operators.operator import Context, filled_of
 from tablestream.runtime.drops import DropRules
 from tablestream.runtime.order import number_messages
 from tablestream.runtime.rounds import EVERY_SHARD, METRICS, RANKS, Port
@@ -224,12 +224,13 @@ def test_elements_of_a_record_that_its_writer_numbered_are_no_repeats_of_each_ot
     columns = {"__ts": 1, "__null_key": False, "__mark0": "t", "__to1__live": True, "__value_0": "v"}
     columns |= {f"__to1_{name}": value for name, value in messages.items()}
     places = [{"__position": position} for position in (5, 5, 8, 8)]
-    consumer = Consumer(PORT, (*messages, "_live"), ("__value_0",))
+    consumer = Consumer(PORT, (*messages, "_live"), ("__value_0",), of_each=("_no",))
     packer = SourcePacker("topic", 0, ("__mark0",), ordered=False, consumers=(consumer,), shards=1)
     batches = list(packer([pa.RecordBatch.from_pylist([columns | place for place in places])]))
     frames = blobs.decode(blob for batch in batches for blob in batch[blobs.BLOB].to_pylist())
     rows = pl.concat(frames).with_row_index("_seq", 1).with_columns(pl.col("_seq").cast(pl.Int64))
     operator = Deduplicate(pl.Schema({"_k0": pl.String()}), rows.schema["v"])
+    assert [name for name, one in filled_of(operator.inputs[0]).items() if one.of_each] == ["_no"]
     state = ShardState(MemoryStore(), NoCache(), operator.traces, "plan")
     context = Context(state.trace, Counter())
     (emission,) = operator.run([rows.select("_seq", *operator.inputs[0])], context)
