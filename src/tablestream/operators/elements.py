@@ -24,8 +24,8 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from tablestream.operators.deltas import Deltas, Turn
-from tablestream.operators.events import chunks, ints, newest, pick, same_rows, touched_keys, with_state
+from tablestream.operators.arrangement import Deltas, TableRows, Turn
+from tablestream.operators.events import chunks, ints, pick, same_rows
 from tablestream.operators.operator import (
     FAN_OUT_ROWS,
     NUMBER,
@@ -36,7 +36,7 @@ from tablestream.operators.operator import (
     keyed_changes,
     rows_trace,
 )
-from tablestream.state.changes import KEY_HASH, LIVE, SEQ, TS, key_columns, number_keys
+from tablestream.state.changes import KEY_HASH, LIVE, SEQ, TS, key_columns
 from tablestream.state.positions import Bools, Ints, gather
 from tablestream.state.trace import TraceSpec
 
@@ -86,13 +86,11 @@ class Elements(HasFinal):
     def run(self, inputs: Sequence[pl.DataFrame], context: Context) -> Iterator[Emission]:
         """Emit the elements that changed, and remember the arrays."""
         (arrived,) = inputs
-        (spec,) = self.traces
-        trace = context.trace(spec.name)
-        rows = with_state(trace.lookup(touched_keys([arrived.select(KEY_HASH, *self.keys)])), arrived)
-        (kid,) = number_keys(KEY_HASH, list(self.keys), [rows])
+        trace = context.trace(self.traces[0].name)
+        table = TableRows.of(trace, arrived)
         turn = Turn.MICRO_BATCH if self.final else Turn.STEP
-        yield from self._emitted(Deltas.of(rows, kid, turn, minimal=True))
-        trace.insert(newest(rows, kid, spec.schema))
+        yield from self._emitted(table.deltas(turn, minimal=True))
+        table.remember(trace)
 
     def _emitted(self, deltas: Deltas) -> Iterator[Emission]:
         elements = _Elements.of(deltas.rows["v"].struct.field("c0"))

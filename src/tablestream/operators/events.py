@@ -7,15 +7,13 @@ input, position of its row). All rules are applied to such arrays; the payload i
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from tablestream.state.changes import LIVE, ROW_TS, SEQ, STEP, TS, in_hash_order, last_rows
+from tablestream.state.changes import in_hash_order
 from tablestream.state.positions import Bools, Ints, gather, stable_order, stacked, starts
 
 _T = TypeVar("_T", np.int64, np.bool_)
@@ -57,29 +55,6 @@ def touched_keys(frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
         return every.unique(keep="any")
     order, first = sorted_keys
     return every[pl.Series(order[first])]
-
-
-def with_state(stored: pl.DataFrame, arrived: pl.DataFrame) -> pl.DataFrame:
-    """Put the messages after the rows of the state, which get place 0, step 0 and, if they have no time, time 0.
-
-    If messages have ``_row_ts``, all rows have it afterwards.
-    """
-    if ROW_TS in arrived.columns:
-        stored = stored.with_columns(pl.col(TS).alias(ROW_TS))
-        arrived = arrived.with_columns(pl.coalesce(ROW_TS, TS).alias(ROW_TS))
-    zeros = np.zeros(stored.height, dtype=np.int64)
-    stored = stored.hstack([pl.Series(name, zeros) for name in (SEQ, STEP, TS) if name not in stored.columns])
-    return pl.concat([stored[arrived.columns], arrived], rechunk=False)
-
-
-def newest(rows: pl.DataFrame, kid: pl.Series, schema: pl.Schema) -> pl.DataFrame:
-    """Take the last row of each key that changed, at the row's own time: what `with_state` reads next time."""
-    wanted = [ROW_TS if name == TS and ROW_TS in rows.columns else name for name in schema]
-    last = last_rows(kid)
-    last = last[ints(rows[SEQ])[last] > 0]
-    found = rows[wanted][pl.Series(last)]
-    found.columns = list(schema)
-    return found
 
 
 def chunks(low: Ints, high: Ints, rows: int) -> Iterator[tuple[Ints, Ints]]:
@@ -178,114 +153,3 @@ def left_and_reached(place: Ints, leaves: Bools, reaches: Bools) -> tuple[Ints, 
     entries[2 * place[reaches] + 1] = np.flatnonzero(reaches)
     at = np.flatnonzero(entries >= 0)
     return entries[at], at % 2 == 1
-
-
-@dataclass(frozen=True)
-class Events:
-    """The changes of several inputs, sorted by key and, within it, by place.
-
-    Invariant: ``(kid, seq)`` rises; a row of the state has ``seq`` 0 and ``step`` 0.
-
-    Attributes
-    ----------
-    kid, seq, step, input, row
-        Number of the key, place, step, input, and position of the row among that input's rows.
-    live, ts, row_ts
-        Whether it is not a tombstone; the time of the change and of the row.
-    """
-
-    kid: Ints
-    seq: Ints
-    step: Ints
-    input: Ints
-    row: Ints
-    live: Bools
-    ts: Ints
-    row_ts: Ints
-
-    @classmethod
-    def of(cls, rows: Sequence[pl.DataFrame], kids: Sequence[pl.Series]) -> Events:
-        """Number the rows of every input (state first, then messages) and sort them by key and place."""
-        columns = (SEQ, STEP, TS, ROW_TS, LIVE)
-        every = pl.concat(
-            frame.select(
-                kid,
-                *columns,
-                pl.lit(number, pl.Int64).alias("input"),
-                pl.int_range(pl.len(), dtype=pl.Int64).alias("row"),
-            )
-            for number, (frame, kid) in enumerate(zip(rows, kids, strict=True))
-        ).sort("_kid", SEQ, "input")
-        return cls(
-            kid=ints(every["_kid"]),
-            seq=ints(every[SEQ]),
-            step=ints(every[STEP]),
-            input=ints(every["input"]),
-            row=ints(every["row"]),
-            live=bools(every[LIVE]),
-            ts=ints(every[TS]),
-            row_ts=ints(every[ROW_TS]),
-        )
-
-    @cached_property
-    def at(self) -> Ints:
-        """The position of each event."""
-        return np.arange(len(self.kid), dtype=np.int64)
-
-    @cached_property
-    def key_start(self) -> Ints:
-        """The position of the first event of the same key."""
-        return run_start(starts(self.kid))
-
-    @cached_property
-    def step_start(self) -> Ints:
-        """The position of the first event of the same key and step."""
-        return run_start(starts(self.kid, self.step))
-
-    @cached_property
-    def step_end(self) -> Ints:
-        """The position of the last event of the same key and step."""
-        start = starts(self.kid, self.step)
-        ends = np.append(np.flatnonzero(start)[1:], len(start)) - 1
-        return ends[np.cumsum(start) - 1] if len(start) else self.at
-
-    def last_of(self, number: int) -> Ints:
-        """The position of the last event of input `number` up to each event of its key; -1 if there is none."""
-        return latest(self.input == number, self.key_start == self.at)
-
-    @cached_property
-    def last_stored(self) -> Ints:
-        """The position of the last event of the state with the same key; -1 if there is none."""
-        return latest(self.seq == 0, self.key_start == self.at)
-
-    def before(self, last: Ints, at: Ints) -> Ints:
-        """Of such positions as `last_of` gives, those before some events; -1 before the first event of a key."""
-        return np.where(at > self.key_start[at], last[at - 1], -1)
-
-    def same_turn(self, number: int) -> Ints:
-        """The position of the event of input `number` with the same key, step and turn; -1 if there is none.
-
-        The first change of a key in a step at each input has turn 0, the second has turn 1, and so on.
-        """
-        order = np.lexsort((self.at, self.input, self.step, self.kid))
-        turn = np.empty_like(self.at)
-        turn[order] = self.at - run_start(starts(self.kid[order], self.step[order], self.input[order]))
-        _, group = np.unique(np.stack([self.kid, self.step, turn]), axis=1, return_inverse=True)
-        found = np.full(len(self.at), -1, dtype=np.int64)
-        mine = self.input == number
-        found[group[mine]] = self.at[mine]
-        return found[group]
-
-    def without_idle_tombstones(self, minimal: Sequence[bool]) -> Events:
-        """Leave out tombstones for absent rows, on the inputs marked minimal."""
-        if not len(self.kid):
-            return self
-        keep = np.ones(len(self.kid), dtype=bool)
-        for number, is_minimal in enumerate(minimal):
-            if is_minimal:
-                had = pick(self.live, self.before(self.last_of(number), self.at), np.False_)
-                keep &= (self.input != number) | self.live | had
-        if keep.all():
-            return self
-        fields = ("kid", "seq", "step", "input", "row", "live", "ts", "row_ts")
-        return replace(self, **{name: getattr(self, name)[keep] for name in fields})

@@ -20,10 +20,10 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from tablestream.operators.deltas import Deltas, Turn
-from tablestream.operators.events import newest, repeats, touched_keys, with_state
+from tablestream.operators.arrangement import Deltas, TableRows, Turn
+from tablestream.operators.events import repeats
 from tablestream.operators.operator import PARENT, Context, Emission, Operator, rows_trace
-from tablestream.state.changes import KEY_HASH, LIVE, ROW_TS, SEQ, TS, number_keys
+from tablestream.state.changes import KEY_HASH, LIVE, ROW_TS, SEQ, TS
 from tablestream.state.positions import gather
 from tablestream.state.trace import TraceSpec
 
@@ -95,16 +95,11 @@ class Upsert(Operator):
     def run(self, inputs: Sequence[pl.DataFrame], context: Context) -> Iterator[Emission]:
         """Emit the changes according to the rules above, and remember the last row of each key."""
         (arrived,) = inputs
-        (spec,) = self.traces
-        trace = context.trace(spec.name)
-        stored = trace.lookup(touched_keys([arrived.select(KEY_HASH, *self.keys)]))
-        if not self._keeps_values:
-            stored = stored.with_columns(pl.lit(None, self.value).alias("v"))
-        rows = with_state(stored, arrived)
-        (kid,) = number_keys(KEY_HASH, list(self.keys), [rows])
+        trace = context.trace(self.traces[0].name)
+        table = TableRows.of(trace, arrived)
         turn = Turn.MICRO_BATCH if self.final else Turn.STEP if self.whole_steps else Turn.MESSAGE
-        yield Emission(0, self._emitted(Deltas.of(rows, kid, turn, minimal=self.minimal)))
-        trace.insert(newest(rows, kid, spec.schema))
+        yield Emission(0, self._emitted(table.deltas(turn, minimal=self.minimal)))
+        table.remember(trace)
 
     def _emitted(self, deltas: Deltas) -> pl.DataFrame:
         """The change of each turn, with the row before it."""

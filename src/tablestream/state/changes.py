@@ -155,13 +155,12 @@ def last_by(frame: pl.DataFrame, group: pl.Series, also: Sequence[str] = ()) -> 
     if also:
         columns = frame.select(*also, group.alias("_group")).with_columns(pl.int_range(pl.len()).alias("_at"))
         return frame[columns.group_by("_group", *also).agg(pl.col("_at").last())["_at"].sort()]
-    return frame[pl.Series(last_rows(group))]
+    return frame[pl.Series(last_rows(group.to_numpy()))]
 
 
-def last_rows(group: pl.Series) -> Ints:
+def last_rows(group: Ints) -> Ints:
     """Return the position of the last row of every group, in rising order. Groups are dense numbers."""
-    numbers = group.to_numpy()
-    last = np.full(int(numbers.max(initial=-1)) + 1, -1, dtype=np.int64)
+    last = np.full(int(group.max(initial=-1)) + 1, -1, dtype=np.int64)
     # If a number appears several times, the last assignment wins.
-    last[numbers] = np.arange(len(numbers))
+    last[group] = np.arange(len(group))
     return np.sort(last[last >= 0])

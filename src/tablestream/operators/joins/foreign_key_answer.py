@@ -42,21 +42,19 @@ KIP-213; KIP-213's first proposal (``oneToManyJoin``); ``docs/semantics/foreign-
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import polars as pl
 
+from tablestream.operators.arrangement import table_rows
 from tablestream.operators.events import (
     bools,
     chunks,
     ints,
     never,
-    newest,
     pick,
     run_start,
-    touched_keys,
-    with_state,
 )
 from tablestream.operators.joins.foreign_key_subscribe import CHANGED, KIND, NEW, Kind, answer_schema
 from tablestream.operators.joins.merged_order import OPEN, MergedOrder
@@ -210,18 +208,20 @@ class ForeignKeyAnswer(HasFinal):
         left, right = inputs
         if self.spread is not None:
             context.marks[SHARD] = context.shard
-        touched = touched_keys([left[self._foreign], right[self._foreign]])
-        rights = with_state(context.trace("right rows").lookup(touched), right)
+        right_rows = context.trace("right rows")
+        (table,), (left_id,) = table_rows([(right_rows, right)], [left])
+        rights = table.rows
         merged = MergedOrder.of(
             left,
             rights,
-            list(self.foreign_keys),
+            (left_id, table.key),
             atomic=self.atomic,
             minimal_right=self.minimal_right,
             needed=self.needed,
         )
         if self.needed is not None:
             rights = rights.with_columns(gather(rights[ROW_TS], merged.right_timed))
+            table = replace(table, rows=rights)
         if self.keep_right:
             changes = self._unmatched.run(merged, left, rights, context.trace(self._unmatched.trace.name))
             yield Emission(0, self._unmatched_rows(changes))
@@ -233,7 +233,7 @@ class ForeignKeyAnswer(HasFinal):
                 *self._foreign, KEY_HASH, *self.keys, (pl.col(KIND) >= Kind.ANSWER_ALWAYS).alias(LIVE), "v"
             )
         )
-        context.trace("right rows").insert(newest(rights, pl.Series(merged.right_id), self.right_rows.schema))
+        table.remember(right_rows)
 
     def _unmatched_rows(self, changes: pl.DataFrame) -> pl.DataFrame:
         """Unmatched right rows as rows of the result: the left key and the left value are null."""

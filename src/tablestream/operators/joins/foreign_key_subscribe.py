@@ -44,20 +44,17 @@ from enum import Enum, IntEnum
 import numpy as np
 import polars as pl
 
-from tablestream.operators.deltas import Deltas, Turn
+from tablestream.operators.arrangement import Deltas, TableRows, Turn
 from tablestream.operators.events import (
     bools,
     ints,
     left_and_reached,
-    newest,
     pick,
     same_rows,
-    touched_keys,
-    with_state,
 )
 from tablestream.operators.operator import NUMBER, PARENT, Context, Emission, Filled, HasFinal, keyed_rows
 from tablestream.operators.reasons import NULL_FOREIGN_KEY
-from tablestream.state.changes import FOREIGN_HASH, KEY_HASH, LIVE, SEQ, TS, number_keys
+from tablestream.state.changes import FOREIGN_HASH, KEY_HASH, LIVE, SEQ, TS
 from tablestream.state.positions import Bools, Ints, gather
 from tablestream.state.trace import TraceSpec
 
@@ -178,26 +175,24 @@ class ForeignKeySubscribe(HasFinal):
         """Send messages for the micro-batch's changes to the foreign keys concerned."""
         (arrived,) = inputs
         trace = context.trace(self._trace.name)
-        stored = trace.lookup(touched_keys([arrived[[KEY_HASH, *self.keys]]]))
-        rows = with_state(stored, arrived[[SEQ, *self._trace.schema]])
-        (kid,) = number_keys(KEY_HASH, list(self.keys), [rows])
-        moves = self._moves(rows, kid, stored.height)
+        table = TableRows.of(trace, arrived[[SEQ, *trace.spec.schema]])
+        moves = self._moves(table, arrived.height)
         if self.rules is not Rules.LEFT:
             context.reject(NULL_FOREIGN_KEY, arrived[moves.message[moves.live & ~moves.has]])
         yield Emission(TO_RIGHT, self._messages(moves, arrived))
         if self.rules is Rules.LEFT:
             yield Emission(TO_RESULT, self._direct_answers(moves, arrived))
-        trace.insert(newest(rows, kid, self._trace.schema))
+        table.remember(trace)
 
-    def _moves(self, rows: pl.DataFrame, kid: pl.Series, stored: int) -> _Moves:
+    def _moves(self, table: TableRows, messages: int) -> _Moves:
         """Compare the foreign key of each row with that of the row it replaces."""
-        turn = Turn.MICRO_BATCH if self.final else Turn.MESSAGE
-        deltas = Deltas.of(rows, kid, turn, minimal=True)
+        rows = table.rows
+        deltas = table.deltas(Turn.MICRO_BATCH if self.final else Turn.MESSAGE, minimal=True)
         points = bools(rows[FOREIGN_HASH].is_not_null() & rows[LIVE])
         foreign = rows[[FOREIGN_HASH, *self.foreign_keys]]
         return _Moves(
             deltas=deltas,
-            message=deltas.now - stored,
+            message=deltas.now - (rows.height - messages),
             has=points[deltas.now],
             had=pick(points, deltas.before, np.False_),
             same=same_rows(foreign, deltas.now, deltas.before),

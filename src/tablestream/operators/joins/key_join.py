@@ -35,24 +35,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
 import polars as pl
 
-from tablestream.operators.events import (
-    Events,
-    ints,
-    latest,
-    never,
-    newest,
-    pick,
-    repeats,
-    touched_keys,
-    with_state,
-)
+from tablestream.operators.arrangement import Arrangement, TableRows, table_rows
+from tablestream.operators.events import bools, ends, ints, latest, never, pick, previous, repeats, run_start
 from tablestream.operators.operator import PARENT, CanBeThin, Context, Emission, keyed_rows, rows_trace
-from tablestream.state.changes import KEY_HASH, LIVE, ROW_TS, TS, number_keys
+from tablestream.state.changes import KEY_HASH, LIVE, ROW_TS, SEQ, STEP, TS
 from tablestream.state.positions import Bools, Ints, gather, starts
 from tablestream.state.trace import TraceSpec
 
@@ -139,68 +131,62 @@ class KeyJoin(CanBeThin):
 
     def run(self, inputs: Sequence[pl.DataFrame], context: Context) -> Iterator[Emission]:
         """Emit what each step of the micro-batch changes, and remember the last row of each key."""
-        columns = [KEY_HASH, *self.keys]
-        touched = touched_keys([frame.select(columns) for frame in inputs])
-        rows = [
-            with_state(context.trace(spec.name).lookup(touched), frame)
-            for spec, frame in zip(self.traces, inputs, strict=True)
-        ]
-        kids = number_keys(KEY_HASH, list(self.keys), rows)
-        events = Events.of(rows, self._nulls_apart(rows, kids)).without_idle_tombstones(self.minimal)
-        repeated = self._repeated(events, rows)
+        traces = [context.trace(spec.name) for spec in self.traces]
+        tables, _ = table_rows(list(zip(traces, inputs, strict=True)))
+        events = _Events.of_tables(tables, self._nulls_apart(tables)).without_idle_tombstones(self.minimal)
+        repeated = self._repeated(events, tables)
         if repeated.any():
-            events, rows = _with_older_times(events, repeated, rows)
+            events, tables = _with_older_times(events, repeated, tables)
         sides = _evaluate(self.tree, self._leaves(events, repeated))
         at, chosen = self._emitting(events), np.flatnonzero(sides.emits)
         if self.final or self.thin:
-            last, there = np.diff(events.kid[at[chosen]], append=-1) != 0, sides.now[chosen]
+            last, there = ends(events.key[at[chosen]]), sides.now[chosen]
             kept = last & (there | self._stood(events, at[chosen])) if self.final else last | ~there
             chosen = chosen[kept]
-        yield Emission(0, self._rows(events, at[chosen], sides, chosen, rows))
-        for spec, frame, kid in zip(self.traces, rows, kids, strict=True):
-            context.trace(spec.name).insert(newest(frame, kid, spec.schema))
+        yield Emission(0, self._rows(events, at[chosen], sides, chosen, tables))
+        for trace, table in zip(traces, tables, strict=True):
+            table.remember(trace)
 
-    def _nulls_apart(self, rows: Sequence[pl.DataFrame], kids: list[pl.Series]) -> list[pl.Series]:
+    def _nulls_apart(self, tables: Sequence[TableRows]) -> list[Ints]:
         """Give a key with a null another number on each input that may not meet it on the others."""
-        columns = [frame[name] for frame in rows for name in self.keys]
+        columns = [table.rows[name] for table in tables for name in self.keys]
         if not self.nulls or not any(column.null_count() for column in columns):
-            return kids
-        distinct = 1 + max(int(kid.to_numpy().max()) for kid in kids if len(kid))
-        null = pl.any_horizontal(pl.col(list(self.keys)).is_null()).cast(pl.Int64)
+            return [table.key for table in tables]
+        distinct = 1 + max(int(table.key.max(initial=-1)) for table in tables)
+        null = pl.any_horizontal(pl.col(list(self.keys)).is_null())
         return [
-            kid + frame.select(null).to_series() * (distinct * (1 + number))
-            for frame, kid, number in zip(rows, kids, self.nulls, strict=True)
+            table.key + bools(table.rows.select(null).to_series()) * (distinct * (1 + number))
+            for table, number in zip(tables, self.nulls, strict=True)
         ]
 
-    def _emitting(self, events: Events) -> Ints:
+    def _emitting(self, events: _Events) -> Ints:
         """The events that may emit: each change, or the last of each step."""
         arrived = events.seq > 0
-        return np.flatnonzero(arrived & (events.step_end == events.at) if self.atomic else arrived)
+        return np.flatnonzero(arrived & ends(events.key, events.step) if self.atomic else arrived)
 
-    def _stood(self, events: Events, at: Ints) -> Bools:
+    def _stood(self, events: _Events, at: Ints) -> Bools:
         """Whether the result had a row for each event's key when the micro-batch began."""
         begin = events.last_stored[at]
         last = (pick(events.last_of(j), begin, np.int64(-1)) for j in range(len(self.values)))
         return _combined(self.tree, [pick(events.live, row, np.False_) for row in last])
 
-    def _repeated(self, events: Events, rows: Sequence[pl.DataFrame]) -> Bools:
+    def _repeated(self, events: _Events, tables: Sequence[TableRows]) -> Bools:
         """Which events change nothing that readers need."""
-        repeated = np.zeros(len(events.at), dtype=bool)
+        repeated = np.zeros(len(events.key), dtype=bool)
         for j, columns in enumerate(self.needed or ()):
-            at = np.flatnonzero((events.input == j) & (events.seq > 0) & events.live)
-            before = events.before(events.last_of(j), at)
-            before = np.where(
-                pick(events.live, before, np.False_), pick(events.row, before, np.int64(-1)), -1
-            )
-            repeated[at] = repeats(rows[j]["v"], columns, events.row[at], before)
+            at = np.flatnonzero((events.input == j) & (events.seq > 0) & events.live[events.row])
+            before = events.before_each(events.last_of(j))[at]
+            before = np.where(pick(events.live, before, np.False_), before - events.offsets[j], -1)
+            now = events.row[at] - events.offsets[j]
+            repeated[at] = repeats(tables[j].rows["v"], columns, now, before)
         if self.needed is not None and _has_own_times(self.tree):
             # Of a star's change, all rows that are looked up lend their times.
-            step = np.cumsum(starts(events.kid, events.step)) - 1
+            step = np.cumsum(starts(events.key, events.step)) - 1
             changes = np.bincount(step, ~repeated & (events.seq > 0)) > 0
             repeated &= ~changes[step] if len(step) else repeated
         return repeated
 
-    def _leaves(self, events: Events, repeated: Bools) -> list[_Side]:
+    def _leaves(self, events: _Events, repeated: Bools) -> list[_Side]:
         """What each emitting event finds on each input: whether the input changed, and its row before and after."""
         at = self._emitting(events)
         first = events.step_start[at] if self.atomic else at
@@ -208,11 +194,11 @@ class KeyJoin(CanBeThin):
         for j in range(len(self.values)):
             last = events.last_of(j)
             after = last[self._seen(events, at, j)]
-            before = events.before(last, first)
+            before = events.before_each(last)[first]
             now, was = (pick(events.live, row, np.False_) for row in (after, before))
             touched = events.input[at] == j
             if self.atomic:
-                changed = latest((events.input == j) & ~repeated, events.key_start == events.at)
+                changed = latest((events.input == j) & ~repeated, events.begins)
                 touched = changed[events.step_end[at]] >= first
             leaves.append(
                 _Side(
@@ -220,13 +206,13 @@ class KeyJoin(CanBeThin):
                     now=now,
                     was=np.where(touched, was, now),
                     row_ts=np.where(now, events.row_ts[after], never()),
-                    event_ts=np.where(touched, events.ts[after if self.atomic else at], never()),
-                    row=np.where(now, events.row[after], -1),
+                    event_ts=np.where(touched, events.ts[after if self.atomic else events.row[at]], never()),
+                    row=np.where(now, after - events.offsets[j], -1),
                 )
             )
         return leaves
 
-    def _seen(self, events: Events, at: Ints, j: int) -> Ints:
+    def _seen(self, events: _Events, at: Ints, j: int) -> Ints:
         """The position up to which each emitting event sees the changes of an input."""
         if self.atomic or self.early[j]:
             return events.step_end[at]
@@ -236,12 +222,11 @@ class KeyJoin(CanBeThin):
         return np.where(shares[events.input[at]], np.maximum(at, events.same_turn(j)[at]), at)
 
     def _rows(
-        self, events: Events, at: Ints, sides: _Side, chosen: Ints, rows: Sequence[pl.DataFrame]
+        self, events: _Events, at: Ints, sides: _Side, chosen: Ints, tables: Sequence[TableRows]
     ) -> pl.DataFrame:
         """Gather the payload once."""
         live = sides.now[chosen]
-        keys = pl.concat([frame.select(KEY_HASH, *self.keys) for frame in rows], rechunk=False)
-        offsets = np.cumsum([0, *(frame.height for frame in rows[:-1])])
+        keys = pl.concat([table.rows.select(KEY_HASH, *self.keys) for table in tables], rechunk=False)
         head = pl.DataFrame(
             {
                 PARENT: events.seq[at],
@@ -251,24 +236,108 @@ class KeyJoin(CanBeThin):
             }
         )
         values = [
-            gather(frame.get_column("v"), np.where(live, leaf[chosen], -1)).alias(f"v{j}")
-            for j, (frame, leaf) in enumerate(zip(rows, _leaf_rows(sides), strict=True))
+            gather(table.rows["v"], np.where(live, leaf[chosen], -1)).alias(f"v{j}")
+            for j, (table, leaf) in enumerate(zip(tables, _leaf_rows(sides), strict=True))
         ]
-        return head.hstack(keys[events.row[at] + offsets[events.input[at]]]).hstack(values)
+        return head.hstack(keys[events.row[at]]).hstack(values)
+
+
+@dataclass(frozen=True)
+class _Events(Arrangement):
+    """The rows of all inputs, one input after the other, sorted by key and place.
+
+    Attributes
+    ----------
+    seq, step, input
+        Of each event: its place, its step, both 0 for a row of the state, and the number of its input.
+    live, ts, row_ts
+        Of each row, where it came from: whether it is not a tombstone; the time of the change and of the row.
+    offsets
+        The position of the first row of each input.
+    """
+
+    seq: Ints
+    step: Ints
+    input: Ints
+    live: Bools
+    ts: Ints
+    row_ts: Ints
+    offsets: Ints
+
+    @classmethod
+    def of_tables(cls, tables: Sequence[TableRows], keys: Sequence[Ints]) -> _Events:
+        """Sort the rows of all inputs. Of one key, those of the state come in the order of the inputs."""
+        columns = pl.concat([table.rows.select(SEQ, STEP, TS, ROW_TS, LIVE) for table in tables])
+        seq, step, ts, row_ts = (ints(columns[name]) for name in (SEQ, STEP, TS, ROW_TS))
+        of = Arrangement.of(np.concatenate(keys), seq)
+        heights = [table.rows.height for table in tables]
+        number = np.repeat(np.arange(len(tables)), heights)
+        offsets = np.cumsum([0, *heights[:-1]])
+        at = of.row
+        return cls(of.key, at, seq[at], step[at], number[at], bools(columns[LIVE]), ts, row_ts, offsets)
+
+    def without_idle_tombstones(self, minimal: Sequence[bool]) -> _Events:
+        """Leave out tombstones for absent rows, on the inputs marked minimal."""
+        keep = np.ones(len(self.key), dtype=bool)
+        for number, is_minimal in enumerate(minimal):
+            if is_minimal:
+                had = pick(self.live, self.before_each(self.last_of(number)), np.False_)
+                keep &= (self.input != number) | self.live[self.row] | had
+        if keep.all():
+            return self
+        fields = ("key", "row", "seq", "step", "input")
+        return replace(self, **{name: getattr(self, name)[keep] for name in fields})
+
+    @cached_property
+    def step_start(self) -> Ints:
+        """The position of the first event of the same key and step."""
+        return run_start(starts(self.key, self.step))
+
+    @cached_property
+    def step_end(self) -> Ints:
+        """The position of the last event of the same key and step."""
+        last = np.flatnonzero(ends(self.key, self.step))
+        return np.asarray(last[np.cumsum(starts(self.key, self.step)) - 1])
+
+    @cached_property
+    def last_stored(self) -> Ints:
+        """The position of the last event of the state with the same key; -1 if there is none."""
+        return latest(self.seq == 0, self.begins)
+
+    def last_of(self, number: int) -> Ints:
+        """The last row of input `number` up to each event of its key; -1 if there is none."""
+        return self.latest(self.input == number)
+
+    def before_each(self, last: Ints) -> Ints:
+        """What `last_of` gives for the event before each one of its key; -1 if there is none."""
+        return previous(last, self.begins, np.int64(-1))
+
+    def same_turn(self, number: int) -> Ints:
+        """The position of the event of input `number` with the same key, step and turn; -1 if there is none.
+
+        The first change of a key in a step at each input has turn 0, the second has turn 1, and so on.
+        """
+        at = np.arange(len(self.key), dtype=np.int64)
+        order = np.lexsort((at, self.input, self.step, self.key))
+        turn = np.empty_like(at)
+        turn[order] = at - run_start(starts(self.key[order], self.step[order], self.input[order]))
+        _, group = np.unique(np.stack([self.key, self.step, turn]), axis=1, return_inverse=True)
+        found = np.full(len(at), -1, dtype=np.int64)
+        mine = self.input == number
+        found[group[mine]] = at[mine]
+        return found[group]
 
 
 def _with_older_times(
-    events: Events, repeated: Bools, rows: Sequence[pl.DataFrame]
-) -> tuple[Events, list[pl.DataFrame]]:
+    events: _Events, repeated: Bools, tables: Sequence[TableRows]
+) -> tuple[_Events, list[TableRows]]:
     """Give rows that are written again the time of the row before."""
     row_ts, found = events.row_ts.copy(), []
-    for j, frame in enumerate(rows):
-        mine = np.flatnonzero(events.input == j)
-        last = latest((events.input == j) & ~repeated, events.key_start == events.at)[mine]
-        row_ts[mine] = events.row_ts[last]
-        times = ints(frame[ROW_TS]).copy()
-        times[events.row[mine]] = row_ts[mine]
-        found.append(frame.with_columns(pl.Series(ROW_TS, times)))
+    for j, (table, first) in enumerate(zip(tables, events.offsets.tolist(), strict=True)):
+        mine = events.input == j
+        row_ts[events.row[mine]] = events.row_ts[events.latest(mine & ~repeated)[mine]]
+        times = pl.Series(ROW_TS, row_ts[first : first + table.rows.height])
+        found.append(replace(table, rows=table.rows.with_columns(times)))
     return replace(events, row_ts=row_ts), found
 
 

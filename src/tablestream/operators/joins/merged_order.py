@@ -8,9 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from tablestream.operators.events import bools, by_key, ints, latest, pick, previous, repeats
-from tablestream.state.changes import FOREIGN_HASH, LIVE, SEQ, STEP, number_keys
-from tablestream.state.positions import Bools, Ints, starts
+from tablestream.operators.arrangement import Arrangement
+from tablestream.operators.events import bools, ints, pick, previous, repeats
+from tablestream.state.changes import LIVE, SEQ, STEP
+from tablestream.state.positions import Bools, Ints
 
 #: The place after all places.
 OPEN = np.iinfo(np.int64).max
@@ -37,8 +38,8 @@ class MergedOrder:
         Per right row: the one whose time it has; it is another one if it changes nothing that readers need.
     last_right_at
         Per left message: the place of the last right change of its key, or -1.
-    order, kid
-        All rows (right rows, then left messages) sorted by key and place, and their keys.
+    arranged
+        All rows: right rows, then left messages.
     """
 
     left_id: Ints
@@ -51,15 +52,14 @@ class MergedOrder:
     right_changed: Bools
     right_timed: Ints
     last_right_at: Ints
-    order: Ints
-    kid: Ints
+    arranged: Arrangement
 
     @classmethod
     def of(
         cls,
         left: pl.DataFrame,
         rights: pl.DataFrame,
-        foreign_keys: Sequence[str],
+        keys: tuple[Ints, Ints],
         *,
         atomic: bool,
         minimal_right: bool,
@@ -67,23 +67,17 @@ class MergedOrder:
     ) -> MergedOrder:
         """Merge left messages and right rows (those of the state first, then changes) into one order.
 
-        `needed`: the columns of right rows that readers need; a change of others alone is ignored. None: it is not.
+        `keys`: the numbers of the right keys of both. `needed`: the columns of right rows that readers need; a change
+        of others alone is ignored. None: it is not.
         """
-        left_id, right_id = (
-            ints(kid) for kid in number_keys(FOREIGN_HASH, list(foreign_keys), [left, rights])
-        )
+        left_id, right_id = keys
         right_at, left_at = _places(left, rights, atomic=atomic)
-        kid, at = np.concatenate([right_id, left_id]), np.concatenate([right_at, left_at])
-        order = by_key(kid, at)
-        kid = kid[order]
-        inverse = np.empty(len(order), dtype=np.int64)
-        inverse[order] = np.arange(len(order))
-        start, live = starts(kid), bools(rights[LIVE])
-        none = np.int64(-1)
-        right = pick(order, latest(order < len(right_id), start), none)
-        timed = np.arange(len(right_id), dtype=np.int64)
-        left_found = right[inverse[len(right_id) :]]
-        replaced = previous(right, start, none)[inverse[: len(right_id)]]
+        arranged = Arrangement.of(np.concatenate([right_id, left_id]), np.concatenate([right_at, left_at]))
+        rows, live = len(right_id), bools(rights[LIVE])
+        right = arranged.latest(arranged.row < rows)
+        left_found = arranged.by_row(right)[rows:]
+        replaced = arranged.by_row(previous(right, arranged.begins, np.int64(-1)))[:rows]
+        timed = np.arange(rows, dtype=np.int64)
         was = pick(live, replaced, np.False_)
         changed = (ints(rights[SEQ]) > 0) & (live | was | (not minimal_right))
         if needed is not None:
@@ -91,9 +85,8 @@ class MergedOrder:
             before = np.where(was, replaced, -1)
             repeated = repeats(rights["v"], needed, now, before)
             changed &= ~repeated
-            counts = np.zeros(len(order), dtype=bool)
-            counts[inverse[: len(right_id)]] = ~repeated
-            timed = pick(order, latest(counts, start), none)[inverse[: len(right_id)]]
+            counts = np.append(~repeated, np.zeros(len(left_id), dtype=bool))
+            timed = arranged.by_row(arranged.latest(counts[arranged.row]))[:rows]
         left_found = np.where(pick(live, left_found, np.False_), left_found, -1)
         return cls(
             left_id=left_id,
@@ -106,8 +99,7 @@ class MergedOrder:
             right_changed=changed,
             right_timed=timed,
             last_right_at=_last_change(right_id, right_at, changed, left_id),
-            order=order,
-            kid=kid,
+            arranged=arranged,
         )
 
     def right_changes(self, *, last_only: bool) -> Ints:

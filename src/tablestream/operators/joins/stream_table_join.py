@@ -28,7 +28,8 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from tablestream.operators.events import Events, ints, newest, pick, touched_keys, with_state
+from tablestream.operators.arrangement import Arrangement, TableRows, table_rows
+from tablestream.operators.events import bools, ints, pick
 from tablestream.operators.operator import PARENT, Context, Emission, Operator, keyed_rows, rows_trace
 from tablestream.operators.reasons import NULL_KEY_OR_VALUE
 from tablestream.state.changes import (
@@ -39,12 +40,9 @@ from tablestream.state.changes import (
     SEQ,
     STEP,
     TS,
-    number_keys,
 )
 from tablestream.state.positions import Ints, gather
 from tablestream.state.trace import TraceSpec
-
-_TABLE, _STREAM = 0, 1
 
 
 @dataclass(frozen=True)
@@ -101,40 +99,31 @@ class StreamTableJoin(Operator):
         arrived, changes = inputs
         records = joinable(arrived, context, keep_left=self.keep_left)
         trace = context.trace(self._table.name)
-        columns = [FOREIGN_HASH, *self.foreign_keys]
-        pointing = records.filter(pl.col(FOREIGN_HASH).is_not_null()).select(columns)
-        stored = trace.lookup(touched_keys([pointing, changes.select(columns)]))
-        rows = with_state(stored, changes)
-        kids = number_keys(FOREIGN_HASH, list(self.foreign_keys), [rows, records])
-        found = self._found(rows, records, kids)
+        (table,), (asked,) = table_rows([(trace, changes)], [records])
+        found = self._found(table, records, asked)
         if not self.keep_left:
             records, found = records.filter(pl.Series(found >= 0)), found[found >= 0]
         joined = records.select(
             pl.col(SEQ).alias(PARENT), KEY_HASH, *self.keys, TS, LIVE, pl.col("v").alias("v0")
         )
-        yield Emission(0, joined.with_columns(gather(rows["v"], found).alias("v1")))
-        trace.insert(newest(rows, kids[_TABLE], self._table.schema))
+        yield Emission(0, joined.with_columns(gather(table.rows["v"], found).alias("v1")))
+        table.remember(trace)
 
-    def _found(self, rows: pl.DataFrame, records: pl.DataFrame, kids: Sequence[pl.Series]) -> Ints:
+    def _found(self, table: TableRows, records: pl.DataFrame, asked: Ints) -> Ints:
         """The position of the row that each record is joined with; -1 if there is none."""
-        asked = records.select(
-            self._place(rows, records).alias(SEQ), STEP, TS, pl.col(TS).alias(ROW_TS), LIVE
-        )
-        events = Events.of([rows, asked], kids)
-        last = events.last_of(_TABLE)
-        there = pick(events.live, last, np.False_)
-        mine = np.flatnonzero(events.input == _STREAM)
-        found = np.full(records.height, -1, dtype=np.int64)
-        found[events.row[mine]] = np.where(there, events.row[last], -1)[mine]
-        found[records[FOREIGN_HASH].is_null().to_numpy()] = -1
-        return found
+        rows = table.rows
+        # Sorting keeps the order of equal places: a record comes after the changes that it sees.
+        place = np.concatenate([ints(rows[SEQ]), self._place(rows, records)])
+        arranged = Arrangement.of(np.concatenate([table.key, asked]), place)
+        last = arranged.by_row(arranged.latest(arranged.row < rows.height))[rows.height :]
+        there = pick(bools(rows[LIVE]), last, np.False_) & bools(records[FOREIGN_HASH].is_not_null())
+        return np.where(there, last, -1)
 
-    def _place(self, rows: pl.DataFrame, records: pl.DataFrame) -> pl.Series:
+    def _place(self, rows: pl.DataFrame, records: pl.DataFrame) -> Ints:
         """The last place of a change that each record sees."""
         if not self.atomic:
-            return records[SEQ]
-        last = last_places([rows, records])
-        return pl.Series(last[ints(records[STEP])], dtype=pl.Int64)
+            return ints(records[SEQ])
+        return last_places([rows, records])[ints(records[STEP])]
 
 
 def joinable(arrived: pl.DataFrame, context: Context, *, keep_left: bool) -> pl.DataFrame:

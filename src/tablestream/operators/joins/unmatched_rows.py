@@ -20,12 +20,12 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from tablestream.operators.events import ends, ints, latest, never, pick, running, touched_keys
+from tablestream.operators.events import ends, ints, latest, never, pick, previous, running, touched_keys
 from tablestream.operators.joins.foreign_key_subscribe import KIND, NEW, Kind
 from tablestream.operators.joins.merged_order import MergedOrder
 from tablestream.operators.operator import PARENT
 from tablestream.state.changes import FOREIGN_HASH, LIVE, ROW_TS, SEQ, STEP, TS
-from tablestream.state.positions import Ints, gather, starts
+from tablestream.state.positions import Ints, gather
 from tablestream.state.trace import Trace, TraceSpec
 
 COUNT = "_count"
@@ -63,15 +63,15 @@ class UnmatchedRows:
     ) -> pl.DataFrame:
         """Return the changes of unmatched rows: ``_parent``, ``_fh``, right key, ``_ts``, ``_live``, ``v1``."""
         columns = [FOREIGN_HASH, *self.foreign_keys]
-        keys = pl.concat([rights.select(columns), left.select(columns)])[merged.order]
+        keys = pl.concat([rights.select(columns), left.select(columns)])[merged.arranged.row]
         stored = trace.lookup(touched_keys([keys]))
         known = keys.join(stored, on=columns, how="left", nulls_equal=True, maintain_order="left")
         base = ints(known[COUNT].fill_null(0))
         coming = (ints(left[KIND]) >= Kind.ANSWER_ALWAYS) & left[NEW].to_numpy()
         leaving = ints(left[KIND]) < Kind.ANSWER_ALWAYS
         moves = np.concatenate([np.zeros(rights.height, dtype=np.int64), coming.astype(np.int64) - leaving])
-        count = base + running(moves[merged.order], starts(merged.kid))
-        last = np.flatnonzero(ends(merged.kid))
+        count = base + running(moves[merged.arranged.row], merged.arranged.begins)
+        last = np.flatnonzero(ends(merged.arranged.key))
         counted = keys[last].with_columns(
             pl.Series(LIVE, count[last] > 0, dtype=pl.Boolean), pl.Series(COUNT, count[last], dtype=pl.Int64)
         )
@@ -82,19 +82,19 @@ class UnmatchedRows:
         self, merged: MergedOrder, left: pl.DataFrame, rights: pl.DataFrame, count: Ints, keys: pl.DataFrame
     ) -> pl.DataFrame:
         """Compare each right key before and after each step (or event)."""
-        kid, order = merged.kid, merged.order
+        arranged = merged.arranged
+        order = arranged.row
         seq, step, ts = (
             np.concatenate([ints(rights[name]), ints(left[name])])[order] for name in (SEQ, STEP, TS)
         )
         is_right = order < rights.height
-        right = pick(order, latest(is_right, starts(kid)), np.int64(-1))
+        right = arranged.latest(is_right)
         unmatched = pick(merged.right_live, right, np.False_) & (count == 0)
-        turn = step if self.atomic else np.arange(len(kid))
-        first, end = np.flatnonzero(starts(kid, turn)), np.flatnonzero(ends(kid, turn))
-        was = np.where(starts(kid)[first], False, unmatched[first - 1])
+        first, end = arranged.turns(step if self.atomic else np.arange(len(order)))
+        was = previous(unmatched, arranged.begins, np.False_)[first]
         changed = is_right.copy()
         changed[is_right] = merged.right_changed[order[is_right]]
-        change = latest(changed, starts(kid))[end]
+        change = latest(changed, arranged.begins)[end]
         by_right = change >= first
         emits = (seq[first] > 0) & ((unmatched[end] & (by_right | ~was)) | (was & ~unmatched[end]))
         row_ts = pick(ints(rights[ROW_TS]), right[end], never())

@@ -29,20 +29,17 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from tablestream.operators.deltas import Deltas, Turn
+from tablestream.operators.arrangement import Deltas, TableRows, Turn
 from tablestream.operators.events import (
     bools,
     ints,
     left_and_reached,
-    newest,
     pick,
     repeats,
     same_rows,
-    touched_keys,
-    with_state,
 )
 from tablestream.operators.operator import NUMBER, PARENT, Context, Emission, Operator, keyed_rows
-from tablestream.state.changes import FOREIGN_HASH, KEY_HASH, LIVE, SEQ, STEP, TS, number_keys
+from tablestream.state.changes import FOREIGN_HASH, KEY_HASH, LIVE, SEQ, STEP, TS
 from tablestream.state.positions import gather
 from tablestream.state.trace import TraceSpec
 
@@ -100,13 +97,10 @@ class Regroup(Operator):
     def run(self, inputs: Sequence[pl.DataFrame], context: Context) -> Iterator[Emission]:
         """Send each change to the row's old and new group."""
         (arrived,) = inputs
-        (spec,) = self.traces
-        trace = context.trace(spec.name)
-        stored = trace.lookup(touched_keys([arrived.select(KEY_HASH, *self.keys)]))
-        rows = with_state(stored, arrived.select(SEQ, STEP, TS, *spec.schema))
-        (kid,) = number_keys(KEY_HASH, list(self.keys), [rows])
-        yield Emission(0, self._messages(Deltas.of(rows, kid, Turn.STEP if self.atomic else Turn.MESSAGE)))
-        trace.insert(newest(rows, kid, spec.schema))
+        trace = context.trace(self.traces[0].name)
+        table = TableRows.of(trace, arrived.select(SEQ, STEP, TS, *trace.spec.schema))
+        yield Emission(0, self._messages(table.deltas(Turn.STEP if self.atomic else Turn.MESSAGE)))
+        table.remember(trace)
 
     def _messages(self, deltas: Deltas) -> pl.DataFrame:
         """The messages, in the order of the changes."""

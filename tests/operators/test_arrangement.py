@@ -5,7 +5,8 @@ from __future__ import annotations
 import polars as pl
 import pytest
 
-from tablestream.operators.deltas import Deltas, Turn
+from tablestream.operators.arrangement import TableRows, Turn
+from tablestream.operators.events import ints
 
 #: (key, place, step, whether it is a row); place 0: a row of the state.
 Rows = list[tuple[str, int, int, bool]]
@@ -15,8 +16,7 @@ LOG: Rows = [("a", 0, 0, True), ("b", 1, 1, True), ("a", 2, 1, False), ("a", 3, 
 def paired(rows: Rows, turn: Turn, *, minimal: bool = False) -> list[tuple[str, int, int, int | None]]:
     """The key of each delta, the places of its first and last message, and of the row before."""
     frame = pl.DataFrame(rows, ["key", "_seq", "_step", "_live"], orient="row")
-    kid = frame["key"].rank("dense").cast(pl.Int64)
-    deltas = Deltas.of(frame, kid, turn, minimal=minimal)
+    deltas = TableRows(frame, ints(frame["key"].rank("dense"))).deltas(turn, minimal=minimal)
     place = frame["_seq"]
     return [
         (frame["key"][now], place[first], place[now], None if before < 0 else place[before])
