@@ -8,10 +8,9 @@ from collections.abc import Iterator, Mapping
 import polars as pl
 
 from tablestream.errors import StateError
-from tablestream.operators.buffer.waiting import BY_ARRIVAL, WAITING
+from tablestream.operators.buffer.waiting import ARRIVAL, BY_ARRIVAL, WAITING
 from tablestream.operators.reduce.row_versions import TURN
 from tablestream.operators.versions import EXISTS
-from tablestream.runtime.alignment import _ARRIVAL
 from tablestream.runtime.measures import ROWS_IN, ROWS_OUT
 from tablestream.state import manifest as manifests
 from tablestream.state.cache import NoCache
@@ -262,7 +261,7 @@ def _lasting(
     if it knows the bound when the version arrives, and a merge lets it stay.
     """
     if world.case.align is not None:
-        rows = rows.drop(_ARRIVAL, strict=False)
+        rows = rows.drop(ARRIVAL, strict=False)
     if Tuning.SMALL_SLICES in tunings:
         rows = rows.drop(TURN, strict=False)
     if bound is not None and spec.expires is not None and not _runs_are_same(world, tunings):

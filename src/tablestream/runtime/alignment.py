@@ -31,6 +31,7 @@ from typing import Any
 import polars as pl
 
 from tablestream.operators.buffer.time_index import BEGIN, TimeIndex, by_time
+from tablestream.operators.buffer.waiting import ARRIVAL, ARRIVALS, EXISTS, changed
 from tablestream.operators.cells import cell_type, cells, column
 from tablestream.operators.operator import Context
 from tablestream.runtime.order import lowest
@@ -42,8 +43,7 @@ from tablestream.state.trace import Trace, TraceSpec
 LANE, HEARD = "_lane", "_heard"
 #: Whether a record of the source partition had a time of its own.
 TIMED = "_timed"
-_ZERO, _EXISTS, _RANK, _ARRIVAL, _INDEXED = "_zero", "_exists", "_h0", "_arrival", "_at"
-_ARRIVALS = "arrivals"
+_ZERO, _RANK, _INDEXED = "_zero", "_h0", "_at"
 _LARGEST = float(1 << 62)
 
 
@@ -93,16 +93,16 @@ class Alignment:
     def waiting(self, held: Held) -> TraceSpec:
         """The trace of the messages that wait for a port."""
         place = {TIME: self.time, PARTITION: pl.String(), POSITION: pl.Int64(), _RANK: pl.Int64()}
-        message = {_EXISTS if name == LIVE else name: kind for name, kind in held.schema.items()}
+        message = {EXISTS if name == LIVE else name: kind for name, kind in held.schema.items()}
         number = 1 + self.held.index(held)
-        columns = {_ARRIVAL: pl.Int64(), **place, **message}
+        columns = {ARRIVAL: pl.Int64(), **place, **message}
         name = f"waiting {number}: {held.target.label}"
-        return by_time(name, number, _INDEXED, columns, [_ARRIVAL], _ARRIVAL)
+        return by_time(name, number, _INDEXED, columns, [ARRIVAL], ARRIVAL)
 
     @property
     def marks(self) -> tuple[str, ...]:
         """How many messages have arrived, and the starts of the indexes."""
-        return (_ARRIVALS, *(self.waiting(held).name for held in self.held))
+        return (ARRIVALS, *(self.waiting(held).name for held in self.held))
 
     @cached_property
     def traces(self) -> tuple[TraceSpec, ...]:
@@ -134,11 +134,11 @@ class Alignment:
             spec = self.waiting(held)
             new = []
             for frame in inbox.get(held.number, ()):
-                numbered = frame.with_columns(context.number(frame.height, _ARRIVALS).alias(_ARRIVAL))
+                numbered = frame.with_columns(context.number(frame.height, ARRIVALS).alias(ARRIVAL))
                 new.append(self._message(held, spec, numbered, lanes.floors))
             gone = self._gone(new, bound, spec, context)
             if gone.height:
-                yield held.target, gone.drop(_INDEXED, _ARRIVAL, LIVE).rename({_EXISTS: LIVE})
+                yield held.target, gone.drop(_INDEXED, ARRIVAL, LIVE).rename({EXISTS: LIVE})
 
     def _gone(
         self, new: Sequence[pl.DataFrame], bound: Any, spec: TraceSpec, context: Context
@@ -147,12 +147,11 @@ class Alignment:
         index = TimeIndex.of(context, spec.name)
         read, over = (BEGIN, BEGIN) if bound is None else self._range(bound)
         stored = index.until(read)
+        rows = pl.concat([stored, *new])
         is_before = pl.col(TIME).is_null() | (pl.col(TIME) < pl.lit(column([bound], self.time)))
-        goes = pl.lit(value=False) if bound is None else is_before
-        nothing = pl.lit(None, spec.schema["v"]).alias("v")
-        left = stored.filter(goes).with_columns(pl.lit(value=False).alias(LIVE), nothing)
-        index.update(pl.concat([left, *new]).filter(~goes | ~pl.col(LIVE)), over)
-        return pl.concat([stored, *new]).filter(goes)
+        goes = pl.lit(bound is not None) & is_before
+        index.update(changed(rows, stored.height, ~goes), over)
+        return rows.filter(goes)
 
     def _range(self, bound: Any) -> tuple[int, int]:
         """Return the last index time to read for messages before a bound, and the time before which none remain."""
@@ -172,7 +171,7 @@ class Alignment:
             time = pl.when(has_none).then(pl.coalesce(known, time)).otherwise(time).alias(TIME)
         else:
             time = pl.max_horizontal(time, known)
-        rows = numbered.rename({LIVE: _EXISTS}).with_columns(time, pl.lit(value=True).alias(LIVE))
+        rows = numbered.rename({LIVE: EXISTS}).with_columns(time, pl.lit(value=True).alias(LIVE))
         rows = rows.with_columns(_indexed(pl.col(TIME), self.time).alias(_INDEXED))
         if ROW_TS in spec.schema and ROW_TS not in rows.columns:
             rows = rows.with_columns(pl.lit(None, pl.Int64).alias(ROW_TS))

@@ -24,14 +24,21 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from tablestream.operators.buffer.time_index import TimeIndex, by_time, latest
-from tablestream.operators.buffer.waiting import ARRIVAL, ARRIVALS, WAITING, Waiting, with_waiting
+from tablestream.operators.buffer.time_index import by_time
+from tablestream.operators.buffer.waiting import (
+    ARRIVAL,
+    ARRIVALS,
+    EXISTS,
+    WAITING,
+    ReleaseRule,
+    Waiting,
+    released,
+    with_waiting,
+)
 from tablestream.operators.operator import NUMBER, PARENT, Context, Emission, Operator, keyed_changes
 from tablestream.operators.reasons import LATE
 from tablestream.state.changes import KEY_HASH, LIVE, SEQ, TS
 from tablestream.state.trace import TraceSpec
-
-_EXISTS = "_exists"
 
 
 @dataclass(frozen=True)
@@ -76,34 +83,20 @@ class Reorder(Operator):
     @property
     def traces(self) -> tuple[TraceSpec, ...]:
         columns = {KEY_HASH: pl.Int64(), **self.keys, ARRIVAL: pl.Int64()}
-        columns |= {_EXISTS: pl.Boolean(), "v": self.value}
+        columns |= {EXISTS: pl.Boolean(), "v": self.value}
         return (by_time(WAITING, 0, TS, columns, [ARRIVAL], ARRIVAL),)
 
     def run(self, inputs: Sequence[pl.DataFrame], context: Context) -> Iterator[Emission]:
         """Hold the changes, emit those that are due, and remember the others."""
-        arrived, (spec,) = inputs[0].with_columns(pl.col(LIVE).alias(_EXISTS)), self.traces
-        due = TimeIndex.of(context, WAITING).until(latest(context.observed, arrived[TS]) - self.bound_us)
-        rows = with_waiting(due, arrived, list(spec.schema), context)
-        waiting = Waiting(rows, rows[TS].to_list(), list(self.keys))
-        yield Emission(0, self._release(rows, waiting, context))
-        waiting.remember(context)
-
-    def _release(self, rows: pl.DataFrame, waiting: Waiting, context: Context) -> pl.DataFrame:
-        """Process the changes; return those that are emitted."""
-        gone: list[tuple[int, int, int]] = []
-        times, seqs = waiting.times, rows[SEQ].to_list()
-        for row in range(waiting.stored, rows.height):
-            if context.observed is not None and times[row] < context.observed - self.bound_us:
-                context.tell(LATE, 1, rows, row)
-                gone.append((row, seqs[row], 0))
-                continue
-            waiting.hold(row)
-            context.observed = max(times[row], times[row] if context.observed is None else context.observed)
-            due = waiting.due(context.observed - self.bound_us)
-            gone += [(one, seqs[row], number) for number, one in enumerate(due)]
-        position = [row for row, _, _ in gone]
-        left = rows[position].select(KEY_HASH, *self.keys, TS, pl.col(_EXISTS).alias(LIVE), "v")
-        return left.with_columns(
-            pl.Series(PARENT, [cause for _, cause, _ in gone], dtype=pl.Int64),
-            pl.Series(NUMBER, [number for _, _, number in gone], dtype=pl.Int64),
-        )
+        arrived, (spec,) = inputs[0].with_columns(pl.col(LIVE).alias(EXISTS)), self.traces
+        rule = ReleaseRule(self.bound_us, late=LATE)
+        rows = with_waiting(rule.due(context, arrived[TS]), arrived, list(spec.schema), context)
+        waiting = Waiting(rule, context, rows, rows[TS].to_list(), list(self.keys))
+        causes = rows[SEQ].to_list()
+        left = [
+            (one, causes[row], number)
+            for row in range(waiting.stored, rows.height)
+            for number, one in enumerate(waiting.take(row))
+        ]
+        yield Emission(0, released(rows, left).select(PARENT, NUMBER, *self.outputs[0]))
+        waiting.remember()

@@ -32,8 +32,16 @@ from typing import NamedTuple
 import polars as pl
 
 from tablestream.errors import BufferFullError
-from tablestream.operators.buffer.time_index import TimeIndex, by_time, latest
-from tablestream.operators.buffer.waiting import ARRIVED, BY_ARRIVAL, WAITING, Waiting, overdue
+from tablestream.operators.buffer.time_index import TimeIndex, by_time
+from tablestream.operators.buffer.waiting import (
+    ARRIVED,
+    BY_ARRIVAL,
+    EXISTS,
+    WAITING,
+    ReleaseRule,
+    Waiting,
+    released,
+)
 from tablestream.operators.calendar import DAY_US
 from tablestream.operators.cells import KEY, VALUE, dtype
 from tablestream.operators.events import ends, ints, touched_keys
@@ -50,7 +58,7 @@ from tablestream.operators.upsert import Upsert
 from tablestream.state.changes import KEY_HASH, LIVE, ROW_TS, SEQ, STEP, TS, number_keys
 from tablestream.state.trace import TraceSpec
 
-SINCE, EXISTS = "_since", "_exists"
+SINCE = "_since"
 #: The trace of held rows by key. The indexes store their keys: one by the times since which they wait, one by arrival.
 _HELD = "held"
 #: The marks that say how much the shard holds.
@@ -126,6 +134,10 @@ class Suppress(Operator):
         return tuple(replace(spec, number=number) for number, spec in enumerate(traces))
 
     @property
+    def _rule(self) -> ReleaseRule:
+        return ReleaseRule(self.until_us, self.wall_clock_us)
+
+    @property
     def _rows(self) -> Upsert:
         """The operator that knows which rows the table has."""
         return Upsert(self.keys, self.value, minimal=True)
@@ -139,12 +151,12 @@ class Suppress(Operator):
         held = self._held(new, context).with_columns(zero.alias(SEQ), zero.alias(STEP)).drop(LIVE)
         rows = pl.concat([held, new.select(held.columns)])
         (kid,) = number_keys(KEY_HASH, list(self.keys), [rows])
-        waiting = Waiting(rows, rows[SINCE].to_list(), list(self.keys))
-        buffer = _Buffer(self, waiting, kid.to_list(), self._sizes(rows), context)
+        waiting = Waiting(self._rule, context, rows, rows[SINCE].to_list(), list(self.keys))
+        buffer = _Buffer(self, waiting, kid.to_list(), self._sizes(rows))
         buffer.work()
         yield Emission(0, buffer.emitted())
         context.trace(_HELD).insert(buffer.changed())
-        waiting.remember(context, self.wall_clock_us)
+        waiting.remember()
 
     def _changes(self, arrived: pl.DataFrame, context: Context) -> pl.DataFrame:
         """Leave out tombstones for absent rows."""
@@ -154,20 +166,19 @@ class Suppress(Operator):
 
     def _held(self, new: pl.DataFrame, context: Context) -> pl.DataFrame:
         """Read the held rows of the keys that change, and of those that may be emitted."""
-        index, columns = TimeIndex.of(context, WAITING), [KEY_HASH, *self.keys]
-        due = index.until(latest(context.observed, new[TS]) - self.until_us)
-        keys = [new, due, self._first_to_wait(new, index, context), overdue(context, self.wall_clock_us)]
+        columns, due = [KEY_HASH, *self.keys], self._rule.due(context, new[TS])
+        keys = [new, due, self._first_to_wait(new, context), self._rule.overdue(context)]
         touched = touched_keys([frame.select(columns) for frame in keys if frame is not None])
         return context.trace(_HELD).lookup(touched)
 
-    def _first_to_wait(self, new: pl.DataFrame, index: TimeIndex, context: Context) -> pl.DataFrame | None:
+    def _first_to_wait(self, new: pl.DataFrame, context: Context) -> pl.DataFrame | None:
         """Read the keys that may have to make room for the changes: as many as these, and as large."""
         unlimited = self.max_records is None and self.max_bytes is None
         if unlimited or self.fail_when_full or new.is_empty():
             return None
         count, size_bytes = new.height, sum(self._sizes(new) or ())
         while True:
-            keys = index.first(count)
+            keys = TimeIndex.of(context, WAITING).first(count)
             if keys.height < count or not size_bytes:
                 return keys
             held = context.trace(_HELD).lookup(keys)
@@ -234,7 +245,6 @@ class _Buffer:
     waiting: Waiting
     keys: list[int]
     sizes: list[int] | None
-    context: Context
     held: dict[int, _Held] = field(default_factory=dict)
     #: Rows that were emitted: the row, the message that caused it, and its order there.
     _left: list[tuple[int, int, int]] = field(default_factory=list)
@@ -242,23 +252,21 @@ class _Buffer:
     def __post_init__(self) -> None:
         """Load the held rows."""
         self.held = {self.keys[row]: _Held(row, row) for row in range(self.waiting.stored)}
-        self._records, self._bytes = (self.context.marks.get(mark, 0) for mark in (_RECORDS, _BYTES))
+        self._records, self._bytes = (self.waiting.context.marks.get(mark, 0) for mark in (_RECORDS, _BYTES))
 
     def work(self) -> None:
         """Hold the changes, turn by turn, and emit what is due."""
-        stored, context, limits = self.waiting.stored, self.context, self.limits
+        stored, context, limits = self.waiting.stored, self.waiting.context, self.limits
         new = self.waiting.rows[stored:]
         times, seqs = new[TS].to_list(), new[SEQ].to_list()
         turn_ends = ends(ints(new[STEP])) | (not limits.atomic)
         for at, time in enumerate(times):
-            context.observed = time if context.observed is None else max(context.observed, time)
+            self.waiting.advance(time)
             self._hold(stored + at)
             if turn_ends[at]:
-                due = self.waiting.due(context.observed - limits.until_us, self._is_full)
-                self._let_through(due, seqs[at])
+                self._let_through(self.waiting.due(self._is_full), seqs[at])
         if context.clock is not None:
-            gone = self.waiting.overdue(context.clock, limits.wall_clock_us)
-            self._let_through(gone, context.clock.tick or 0)
+            self._let_through(self.waiting.overdue(), context.clock.tick or 0)
         context.marks |= {_RECORDS: self._records, _BYTES: self._bytes}
 
     def _hold(self, row: int) -> None:
@@ -296,11 +304,8 @@ class _Buffer:
 
     def emitted(self) -> pl.DataFrame:
         """The emitted rows."""
-        rows, causes, numbers = zip(*self._left, strict=True) if self._left else ((), (), ())
-        return self.waiting.rows[list(rows)].select(
-            KEY_HASH, *self.limits.keys, TS, pl.col(EXISTS).alias(LIVE), pl.col("v").alias("v0"),
-            pl.Series(PARENT, causes, dtype=pl.Int64), pl.Series(NUMBER, numbers, dtype=pl.Int64),
-        )  # fmt: skip
+        rows = released(self.waiting.rows, self._left).rename({"v": "v0"})
+        return rows.select(PARENT, NUMBER, *self.limits.outputs[0])
 
     def changed(self) -> pl.DataFrame:
         """The changes of the trace: new held rows, with the time of their key's first row, and tombstones."""

@@ -27,6 +27,7 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
+from tablestream.operators.buffer.waiting import ARRIVAL, ARRIVALS, EXISTS, WAITING, changed, released
 from tablestream.operators.captured.captured_rows import UNKNOWN, filled
 from tablestream.operators.captured.captured_table import (
     LEFT,
@@ -41,10 +42,10 @@ from tablestream.state.changes import KEY_HASH, LIVE, SEQ, STEP, TS, number_keys
 from tablestream.state.positions import gather
 from tablestream.state.trace import TraceSpec
 
-_ROWS, _LEAVING, _WAITING = "rows", "leaving", "waiting"
-_HASH, _ORDER, _ARRIVALS, _EXISTS = "_h", "_arrival", "arrivals", "_exists"
+_ROWS, _LEAVING, _HASH = "rows", "leaving", "_h"
 #: Of each column of a row, the place of its value in the pool; -1: unknown.
 Parts = list[int]
+_ZERO = pl.lit(0, pl.Int64).alias(_HASH)
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,7 @@ class MovedRows(Operator):
     value: pl.Struct
     columns: tuple[str, ...]
 
-    marks = (_ARRIVALS,)
+    marks = (ARRIVALS,)
     rejects = True
 
     @property
@@ -79,13 +80,13 @@ class MovedRows(Operator):
     @property
     def traces(self) -> tuple[TraceSpec, ...]:
         key = {KEY_HASH: pl.Int64(), **self.keys}
-        head = {_HASH: pl.Int64(), _ORDER: pl.Int64(), MOVE: pl.String(), UNKNOWN: pl.List(pl.Int16())}
-        message = {**key, TS: pl.Int64(), _EXISTS: pl.Boolean(), LEFT: pl.Boolean()}
+        head = {_HASH: pl.Int64(), ARRIVAL: pl.Int64(), MOVE: pl.String(), UNKNOWN: pl.List(pl.Int16())}
+        message = {**key, TS: pl.Int64(), EXISTS: pl.Boolean(), LEFT: pl.Boolean()}
         row = {LIVE: pl.Boolean(), "v": self.value}
         return (
             TraceSpec(_ROWS, 0, pl.Schema({**key, **row}), tuple(self.keys), hash=KEY_HASH),
-            TraceSpec(_LEAVING, 1, pl.Schema({**head, **row}), (_ORDER,), hash=_HASH),
-            TraceSpec(_WAITING, 2, pl.Schema({**head, **message, **row}), (_ORDER,), hash=_HASH),
+            TraceSpec(_LEAVING, 1, pl.Schema({**head, **row}), (ARRIVAL,), hash=_HASH),
+            TraceSpec(WAITING, 2, pl.Schema({**head, **message, **row}), (ARRIVAL,), hash=_HASH),
         )
 
     @property
@@ -115,8 +116,8 @@ class _Moves:
 
     def __init__(self, operator: MovedRows, arrived: pl.DataFrame, context: Context) -> None:
         self._operator, self._arrived, self._context = operator, arrived, context
-        self._waiting = context.trace(_WAITING).scan().sort(_ORDER)
-        self._leaving = context.trace(_LEAVING).scan().sort(_ORDER)
+        self._waiting = context.trace(WAITING).scan().sort(ARRIVAL)
+        self._leaving = context.trace(_LEAVING).scan().sort(ARRIVAL)
         key = [KEY_HASH, *operator.keys]
         touched = touched_keys([arrived.select(key), self._waiting.select(key)])
         stored = context.trace(_ROWS).lookup(touched)
@@ -128,25 +129,25 @@ class _Moves:
         self._pool = pl.concat(parts, rechunk=False).struct.unnest()
         width = len(operator.columns)
         self._rows: dict[int, Parts | None] = {kid: [at] * width for at, kid in enumerate(known)}
-        #: Of each move, the rows that left; None: the row under the new key did not need it.
-        self._left: dict[str, deque[Parts | None]] = defaultdict(deque)
+        #: The rows that left, and of each move which of them wait; None: the row under the new key did not need it.
+        self._leavers: list[tuple[str, Parts | None]] = []
+        self._left: dict[str, deque[int]] = defaultdict(deque)
         for at, (move, unknown, row) in enumerate(
-            self._leaving.select(MOVE, UNKNOWN, pl.col("v").is_null()).iter_rows()
+            self._leaving.select(MOVE, UNKNOWN, pl.col("v").is_null()).iter_rows(), start=stored.height
         ):
-            self._left[move].append(
-                None if row and unknown is None else self._parts(stored.height + at, unknown)
-            )
+            self._note(move, None if row and unknown is None else self._parts(at, unknown))
         self._first = stored.height + self._leaving.height
         self._queues: dict[int, deque[int]] = defaultdict(deque)
         self._awaited: dict[str, deque[int]] = defaultdict(deque)
-        self._emitted: list[tuple[int, int, int, Parts | None]] = []
+        self._emitted: list[tuple[int, int, int]] = []
+        self._values_of: list[Parts | None] = []
         self._changed: set[int] = set()
 
     def _all_messages(self) -> pl.DataFrame:
         """The messages that wait, then those that arrive."""
-        columns = [KEY_HASH, *self._operator.keys, TS, LIVE, UNKNOWN, MOVE, LEFT, "v"]
-        waiting = self._waiting.drop(LIVE).rename({_EXISTS: LIVE}).select(columns)
-        return pl.concat([waiting, self._arrived.select(columns)])
+        numbers = self._context.number(self._arrived.height, ARRIVALS).alias(ARRIVAL)
+        arrived = self._arrived.with_columns(pl.col(LIVE).alias(EXISTS), numbers, _ZERO)
+        return pl.concat([self._waiting, arrived.select(self._waiting.columns)])
 
     def _parts(self, at: int, unknown: list[int] | None) -> Parts:
         """The parts of a row at a place of the pool."""
@@ -157,7 +158,7 @@ class _Moves:
 
     def run(self) -> pl.DataFrame:
         """Process the messages in their order; return what is emitted."""
-        self._columns = self._messages.select(LIVE, UNKNOWN, MOVE, LEFT).rows()
+        self._columns = self._messages.select(EXISTS, UNKNOWN, MOVE, LEFT).rows()
         for at in range(self._waiting.height):
             self._queues[self._kids[at]].append(at)
             move = self._columns[at][2]
@@ -166,7 +167,9 @@ class _Moves:
         for number, seq in enumerate(self._arrived[SEQ], start=self._waiting.height):
             self._take(number, seq)
         self._remember()
-        return self._rows_of(self._emitted)
+        rows = released(self._messages.drop("v"), self._emitted)
+        values = self._values(self._values_of).alias("v")
+        return rows.with_columns(values).select(PARENT, NUMBER, *self._operator.outputs[0])
 
     def _take(self, at: int, seq: int) -> None:
         """Process a message, or let it wait behind others of its key."""
@@ -192,28 +195,33 @@ class _Moves:
             return True
         self._rows[kid] = parts if live else None
         self._changed.add(kid)
-        self._emitted.append((seq, len(self._emitted), at, self._rows[kid]))
+        self._emitted.append((at, seq, len(self._emitted)))
+        self._values_of.append(self._rows[kid])
         return True
 
     def _come(self, move: str, parts: Parts, kid: int) -> bool:
         """Fill a row that was moved here from the one that left; return whether it need not wait for that."""
         left = self._left[move]
-        if left and left[0] is not None:
-            self._fill(parts, left.popleft())
+        if left and self._leavers[left[0]][1] is not None:
+            self._fill(parts, self._leavers[left.popleft()][1])
         elif -1 in parts:
             self._awaited[move].append(kid)
             return False
         else:
-            left.append(None)
+            self._note(move, None)
         return True
+
+    def _note(self, move: str, parts: Parts | None) -> None:
+        self._left[move].append(len(self._leavers))
+        self._leavers.append((move, parts))
 
     def _leave(self, move: str, parts: Parts, seq: int) -> None:
         """Take note of what a row was that leaves, and go on with the one that waits for it."""
         left = self._left[move]
-        if left and left[0] is None:
+        if left and self._leavers[left[0]][1] is None:
             left.popleft()
             return
-        left.append(parts)
+        self._note(move, parts)
         if not self._awaited[move]:
             return
         queue = self._queues[self._awaited[move].popleft()]
@@ -229,19 +237,9 @@ class _Moves:
 
     def _rejected(self, at: int, seq: int) -> pl.DataFrame:
         zeros = pl.lit(seq, pl.Int64).alias(SEQ), pl.lit(0, pl.Int64).alias(STEP)
-        return self._messages[at].select(*zeros, KEY_HASH, *self._operator.keys, TS, LIVE, "v")
-
-    def _rows_of(self, emitted: list[tuple[int, int, int, Parts | None]]) -> pl.DataFrame:
-        """Messages with their values put together."""
-        seqs, numbers, places, parts = map(list, zip(*emitted, strict=True)) if emitted else ([], [], [], [])
-        rows = self._messages[places].select(KEY_HASH, *self._operator.keys, TS)
-        values = self._values(parts)
-        return rows.with_columns(
-            pl.Series(PARENT, seqs, dtype=pl.Int64),
-            pl.Series(NUMBER, numbers, dtype=pl.Int64),
-            pl.Series(LIVE, [one is not None for one in parts], dtype=pl.Boolean),
-            values.alias("v"),
-        ).select(PARENT, NUMBER, *self._operator.outputs[0])
+        return self._messages[at].select(
+            *zeros, KEY_HASH, *self._operator.keys, TS, pl.col(EXISTS).alias(LIVE), "v"
+        )
 
     def _values(self, parts: Sequence[Parts | None]) -> pl.Series:
         """Put values together; null where there are no parts."""
@@ -255,42 +253,27 @@ class _Moves:
     def _remember(self) -> None:
         """Store the rows that changed, and what waits."""
         place = {kid: at for at, kid in enumerate(self._kids)}
-        changed = sorted(self._changed)
-        parts = [self._rows[kid] for kid in changed]
-        rows = self._messages[[place[kid] for kid in changed]].select(KEY_HASH, *self._operator.keys)
+        kids = sorted(self._changed)
+        parts = [self._rows[kid] for kid in kids]
+        rows = self._messages[[place[kid] for kid in kids]].select(KEY_HASH, *self._operator.keys)
         exists = pl.Series(LIVE, [one is not None for one in parts], dtype=pl.Boolean)
-        changes = rows.with_columns(exists, self._values(parts).alias("v"))
-        self._context.trace(_ROWS).insert(changes)
+        self._context.trace(_ROWS).insert(rows.with_columns(exists, self._values(parts).alias("v")))
         self._store_leaving()
-        self._store_waiting()
+        waits = pl.int_range(pl.len()).is_in([at for queue in self._queues.values() for at in queue])
+        self._context.trace(WAITING).insert(changed(self._messages, self._waiting.height, waits))
 
     def _store_leaving(self) -> None:
         """Store the rows that left, and for which none has come; the state has nothing else of them."""
-        left = [(move, parts) for move, rows in self._left.items() for parts in rows]
-        unknown = [
-            None if parts is None else [n for n, part in enumerate(parts) if part < 0] for _, parts in left
-        ]
-        frame = pl.DataFrame(
-            {MOVE: [move for move, _ in left], UNKNOWN: unknown},
-            schema={MOVE: pl.String(), UNKNOWN: pl.List(pl.Int16())},
-        )
-        self._replace(
-            _LEAVING, self._leaving, frame.with_columns(self._values([one for _, one in left]).alias("v"))
-        )
-
-    def _store_waiting(self) -> None:
-        """Store the messages that wait."""
-        waiting = sorted(at for queue in self._queues.values() for at in queue)
-        self._replace(_WAITING, self._waiting, self._messages[waiting].rename({LIVE: _EXISTS}))
-
-    def _replace(self, name: str, before: pl.DataFrame, rows: pl.DataFrame) -> None:
-        """Store rows in place of those from before, in this order."""
-        trace = self._context.trace(name)
-        schema = trace.spec.schema
-        if before.is_empty() and rows.is_empty():
-            return
-        numbers = self._context.number(rows.height, _ARRIVALS).alias(_ORDER)
-        zero, there = pl.lit(0, pl.Int64).alias(_HASH), pl.lit(value=True).alias(LIVE)
-        gone = before.select(_ORDER, zero, pl.lit(value=False).alias(LIVE))
-        new = rows.with_columns(numbers, zero, there).select(list(schema)).cast(schema)
-        trace.insert(pl.concat([gone, new], how="diagonal"))
+        stored = self._leaving.height
+        stay = sorted(at for rows in self._left.values() for at in rows)
+        noted = [self._leavers[at] for at in stay if at >= stored]
+        moves, parts = [move for move, _ in noted], [one for _, one in noted]
+        unknown = [None if one is None else [n for n, part in enumerate(one) if part < 0] for one in parts]
+        new = pl.DataFrame({MOVE: moves, UNKNOWN: unknown}, {MOVE: pl.String(), UNKNOWN: pl.List(pl.Int16())})
+        numbers = self._context.number(new.height, ARRIVALS).alias(ARRIVAL)
+        there = pl.lit(value=True).alias(LIVE)
+        new = new.with_columns(self._values(parts).alias("v"), numbers, _ZERO, there)
+        rows = pl.concat([self._leaving, new.select(self._leaving.columns)])
+        place = pl.int_range(pl.len())
+        waits = (place >= stored) | place.is_in(stay)
+        self._context.trace(_LEAVING).insert(changed(rows, stored, waits))

@@ -30,6 +30,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from tablestream.errors import CaptureError
+from tablestream.operators.buffer.waiting import ARRIVAL, ARRIVALS, EXISTS, WAITING, changed
 from tablestream.operators.captured.capture import CAPTURE, CONTROL, IN_ONE_SHARD, IS_EVENT, TYPE
 from tablestream.operators.captured.captured_table import CapturedTable
 from tablestream.operators.events import touched_keys
@@ -57,7 +58,7 @@ _OF_EVENT = {
 }
 #: The value of a transaction's end: its id, and the numbers of events by table.
 END_TYPE = pl.Struct({"c0": pl.String(), "c1": pl.List(pl.String()), "c2": pl.List(pl.Int64())})
-_HASH, _ORDER, _EXPECTED, _SINCE, _UNTIL = "_h", "_arrival", "_expected", "_since", "_until"
+_HASH, _EXPECTED, _SINCE, _UNTIL = "_h", "_expected", "_since", "_until"
 _LINE, _SEEN, _ENDED, _ENDS = "line", "seen", "ended", "ends"
 #: How long the id of an ended transaction is known.
 _KNOWN_US = 7 * 24 * 3600 * 1_000_000
@@ -105,13 +106,13 @@ class TransactionGate(Operator):
 
     @property
     def traces(self) -> tuple[TraceSpec, ...]:
-        line = {_HASH: pl.Int64(), _ORDER: pl.Int64(), TRANSACTION: pl.String(), TS: pl.Int64()}
+        line = {_HASH: pl.Int64(), ARRIVAL: pl.Int64(), TRANSACTION: pl.String(), TS: pl.Int64()}
         line |= {_EXPECTED: pl.Int64(), _SINCE: pl.Int64(), LIVE: pl.Boolean()}
         of = {_HASH: pl.Int64(), TRANSACTION: pl.String()}
         seen = pl.Schema({**of, EVENT: pl.Int64(), LIVE: pl.Boolean()})
         ended = pl.Schema({**of, _UNTIL: pl.Int64(), LIVE: pl.Boolean()})
         return (
-            TraceSpec(_LINE, 0, pl.Schema(line), (_ORDER,), hash=_HASH),
+            TraceSpec(_LINE, 0, pl.Schema(line), (ARRIVAL,), hash=_HASH),
             TraceSpec(_SEEN, 1, seen, (TRANSACTION,), (EVENT,), hash=_HASH),
             TraceSpec(_ENDED, 2, ended, (TRANSACTION,), hash=_HASH, expires=_UNTIL),
         )
@@ -125,31 +126,30 @@ class TransactionGate(Operator):
         ends, *events = inputs
         nothing = pl.DataFrame(schema={TRANSACTION: pl.String(), EVENT: pl.Int64()})
         arrived = pl.concat([nothing, *(one.select(TRANSACTION, EVENT) for one in events)]).unique()
-        arrived = arrived.filter(pl.col(TRANSACTION).is_not_null())
-        line = self._line(ends, context)
-        names = arrived.select(TRANSACTION).unique().with_columns(_hashed()).select(_HASH, TRANSACTION)
+        arrived = _with_hashes(arrived.filter(pl.col(TRANSACTION).is_not_null()))
+        stood = context.trace(_LINE).scan().sort(ARRIVAL)
+        line = pl.concat([stood, self._ended(ends, context)])
+        names = arrived.select(_HASH, TRANSACTION).unique()
         asked = touched_keys([names, line.select(_hashed(), TRANSACTION)])
-        stored = context.trace(_SEEN).lookup(asked).select(TRANSACTION, EVENT)
-        seen = dict(pl.concat([stored, arrived]).unique().group_by(TRANSACTION).len().iter_rows())
+        stored = context.trace(_SEEN).lookup(asked).select(_HASH, TRANSACTION, EVENT)
+        seen = pl.concat([stored, arrived.select(stored.columns)]).unique(keep="first", maintain_order=True)
         again = self._again(names, line, context)
-        released = self._released(line, seen, context)
-        self._remember(released, line, context)
-        self._count(
-            arrived.filter(~pl.col(TRANSACTION).is_in(again)), stored, set(released[TRANSACTION]), context
-        )
+        released = self._released(line, dict(seen.group_by(TRANSACTION).len().iter_rows()), context)
+        context.trace(_LINE).insert(changed(line, stood.height, pl.int_range(pl.len()) >= released.height))
+        over = pl.col(TRANSACTION).is_in([*again, *released[TRANSACTION]])
+        context.trace(_SEEN).insert(changed(seen, stored.height, ~over))
         found = [*again, *released.filter(pl.col(_EXPECTED) != 0)[TRANSACTION]]
         yield Emission(0, self._releases(found, _cause(inputs, context), context))
 
-    def _line(self, ends: pl.DataFrame, context: Context) -> pl.DataFrame:
-        """The transactions that stand in line, with those that end now; in their order."""
-        stored = context.trace(_LINE).scan().sort(_ORDER).drop(LIVE)
+    def _ended(self, ends: pl.DataFrame, context: Context) -> pl.DataFrame:
+        """The transactions that end now and not again, behind each other as they will stand in line."""
         found = ends.select(pl.col("v").struct.unnest(), TS).unique("c0", keep="first", maintain_order=True)
         names = found.select(pl.col("c0").alias(TRANSACTION)).with_columns(_hashed())
         known = set(context.trace(_ENDED).lookup(names)[TRANSACTION])
         now = 0 if context.clock is None else context.clock.now_us
         numbers = context.number(found.height, _ENDS)
         new = [
-            (0, number, name, time, self._expected(tables or [], counts or []), now)
+            (0, number, name, time, self._expected(tables or [], counts or []), now, True)
             for number, (name, tables, counts, time) in zip(numbers, found.iter_rows(), strict=True)
             if name not in known
         ]
@@ -157,7 +157,7 @@ class TransactionGate(Operator):
             names.with_columns(found[TS] + _KNOWN_US, pl.lit(value=True).alias(LIVE)).rename({TS: _UNTIL}),
             expired_before=None if found.is_empty() else int(found[TS].max()),  # type: ignore[arg-type]
         )
-        return pl.concat([stored, pl.DataFrame(new, stored.schema, orient="row")])
+        return pl.DataFrame(new, self.traces[0].schema, orient="row")
 
     def _expected(self, tables: Sequence[str], counts: Sequence[int]) -> int:
         """How many events the tables of the plan have of a transaction."""
@@ -191,23 +191,6 @@ class TransactionGate(Operator):
         in_line = set(line[TRANSACTION])
         return sorted(name for name in known if name not in in_line)
 
-    def _remember(self, released: pl.DataFrame, line: pl.DataFrame, context: Context) -> None:
-        """Store who stands in line."""
-        waiting = line.tail(line.height - released.height)
-        gone = released.with_columns(pl.lit(value=False).alias(LIVE))
-        rows = pl.concat([gone, waiting.with_columns(pl.lit(value=True).alias(LIVE))])
-        context.trace(_LINE).insert(rows.with_columns(pl.lit(0, pl.Int64).alias(_HASH)))
-
-    def _count(
-        self, arrived: pl.DataFrame, stored: pl.DataFrame, released: set[str], context: Context
-    ) -> None:
-        """Store which events have arrived of the transactions that are not released."""
-        over = pl.col(TRANSACTION).is_in(list(released))
-        new = arrived.filter(~over).join(stored, on=[TRANSACTION, EVENT], how="anti")
-        gone = stored.filter(over).with_columns(pl.lit(value=False).alias(LIVE))
-        rows = pl.concat([new.with_columns(pl.lit(value=True).alias(LIVE)), gone])
-        context.trace(_SEEN).insert(rows.with_columns(_hashed()))
-
     def _releases(self, names: Sequence[str], parent: int, context: Context) -> pl.DataFrame:
         """What tells every shard which transactions are released."""
         numbers = pl.int_range(len(names), dtype=pl.Int64, eager=True)
@@ -233,8 +216,13 @@ def _hashed() -> pl.Expr:
     return pl.col(TRANSACTION).map_elements(lambda name: stable_hash(name.encode()), pl.Int64).alias(_HASH)
 
 
-_WAITING, _BLOCKED, _ARRIVALS, _EXISTS = "waiting", "blocked", "arrivals", "_exists"
-_IS_CONTROL = "_is_control"
+def _with_hashes(rows: pl.DataFrame) -> pl.DataFrame:
+    """Add the hashes of transactions, of which few have many rows."""
+    hashed = rows.select(TRANSACTION).unique().with_columns(_hashed())
+    return rows.join(hashed, on=TRANSACTION, how="left", nulls_equal=True, maintain_order="left")
+
+
+_BLOCKED, _IS_CONTROL = "blocked", "_is_control"
 
 
 @dataclass(frozen=True)
@@ -255,7 +243,7 @@ class HeldChanges(Operator):
     keys: pl.Schema
     value: pl.DataType
 
-    marks = (_ARRIVALS,)
+    marks = (ARRIVALS,)
 
     @property
     def inputs(self) -> tuple[pl.Schema, ...]:
@@ -268,12 +256,12 @@ class HeldChanges(Operator):
     @property
     def traces(self) -> tuple[TraceSpec, ...]:
         key = {KEY_HASH: pl.Int64(), **self.keys}
-        waiting = {_HASH: pl.Int64(), TRANSACTION: pl.String(), _ORDER: pl.Int64(), NUMBER: pl.Int64()}
-        waiting |= {**key, TS: pl.Int64(), _EXISTS: pl.Boolean(), _IS_CONTROL: pl.Boolean(), CAPTURE: TYPE}
+        waiting = {_HASH: pl.Int64(), TRANSACTION: pl.String(), ARRIVAL: pl.Int64(), NUMBER: pl.Int64()}
+        waiting |= {**key, TS: pl.Int64(), EXISTS: pl.Boolean(), _IS_CONTROL: pl.Boolean(), CAPTURE: TYPE}
         blocked = pl.Schema({**key, TRANSACTION: pl.String(), NUMBER: pl.Int64(), LIVE: pl.Boolean()})
         schema = pl.Schema({**waiting, LIVE: pl.Boolean(), "v": self.value})
         return (
-            TraceSpec(_WAITING, 0, schema, (TRANSACTION,), (_ORDER,), hash=_HASH),
+            TraceSpec(WAITING, 0, schema, (TRANSACTION,), (ARRIVAL,), hash=_HASH),
             TraceSpec(_BLOCKED, 1, blocked, tuple(self.keys), hash=KEY_HASH),
         )
 
@@ -284,24 +272,24 @@ class HeldChanges(Operator):
         at_once = arrived.filter(pl.col(TRANSACTION).is_null())
         waits = arrived.filter(pl.col(TRANSACTION).is_not_null()).drop(SEQ)
         last = releases.group_by(TRANSACTION).agg(pl.col(SEQ).last().alias(PARENT))
-        trace = context.trace(_WAITING)
+        trace = context.trace(WAITING)
         stored = trace.lookup(last.with_columns(_hashed()))
         over = pl.col(TRANSACTION).is_in(last[TRANSACTION].implode())
-        released = pl.concat([stored, waits.filter(over).select(stored.columns)]).sort(NUMBER, _ORDER)
+        rows = pl.concat([stored, waits.select(stored.columns)])
+        released = rows.filter(over).sort(NUMBER, ARRIVAL)
         released = released.join(last, on=TRANSACTION, how="left", maintain_order="left")
         place = context.among_shards(pl.int_range(pl.len(), dtype=pl.Int64)).alias(NUMBER)
         now = at_once.with_columns(pl.col(SEQ).alias(PARENT)).select(released.columns)
         both = pl.concat([now, released]).with_columns(place)
         for number, is_control in enumerate((False, True)):
             yield Emission(number, self._emitted(both, is_control, context))
-        gone = stored.with_columns(pl.lit(value=False).alias(LIVE), pl.lit(None, self.value).alias("v"))
-        trace.insert(pl.concat([gone, waits.filter(~over).select(stored.columns)]))
+        trace.insert(changed(rows, stored.height, ~over))
         self._block(waits.filter(~over), released, context)
 
     def _arrived(self, changes: pl.DataFrame, controls: pl.DataFrame, context: Context) -> pl.DataFrame:
         """Changes and controls as one frame, numbered by their arrival."""
         both = pl.concat([self._waiting(changes, CAPTURE), self._waiting(controls, CONTROL)]).sort(SEQ)
-        return both.with_columns(context.number(both.height, _ARRIVALS).alias(_ORDER))
+        return both.with_columns(context.number(both.height, ARRIVALS).alias(ARRIVAL))
 
     def _waiting(self, messages: pl.DataFrame, name: str) -> pl.DataFrame:
         """Messages as they wait; `name` is the column with what the connector says of them."""
@@ -314,7 +302,7 @@ class HeldChanges(Operator):
             KEY_HASH,
             *self.keys,
             TS,
-            pl.col(LIVE).alias(_EXISTS),
+            pl.col(LIVE).alias(EXISTS),
             pl.lit(name == CONTROL).alias(_IS_CONTROL),
             pl.col(name).alias(CAPTURE),
             pl.lit(value=True).alias(LIVE),
@@ -345,14 +333,12 @@ class HeldChanges(Operator):
                 pl.when(waits).then(NUMBER).otherwise(pl.coalesce("_m", NUMBER)).alias(NUMBER),
             )
             arrived = arrived.drop("_t", "_m")
-        # Few transactions have many changes.
-        hashed = arrived.select(TRANSACTION).unique().with_columns(_hashed())
-        return arrived.join(hashed, on=TRANSACTION, how="left", nulls_equal=True, maintain_order="left")
+        return _with_hashes(arrived)
 
     def _emitted(self, rows: pl.DataFrame, is_control: bool, context: Context) -> pl.DataFrame:
         """Messages, under the names of an output."""
         shard = pl.lit(context.shard, pl.Int64).alias(FOREIGN_HASH)
-        mine = rows.filter(pl.col(_IS_CONTROL) == is_control).drop(LIVE).rename({_EXISTS: LIVE})
+        mine = rows.filter(pl.col(_IS_CONTROL) == is_control).drop(LIVE).rename({EXISTS: LIVE})
         mine = mine.with_columns(shard)
         mine = mine.rename({CAPTURE: CONTROL}) if is_control else mine
         return mine.select(PARENT, NUMBER, *self.outputs[int(is_control)])

@@ -39,22 +39,22 @@ KIP-914, KIP-923; ``docs/semantics/as-of-joins.md``.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import polars as pl
 
-from tablestream.operators.buffer.time_index import TimeIndex, by_time, latest
+from tablestream.operators.buffer.time_index import by_time
 from tablestream.operators.buffer.waiting import (
     ARRIVAL,
     ARRIVALS,
     ARRIVED,
     BY_ARRIVAL,
     WAITING,
+    ReleaseRule,
     Waiting,
     numbered,
-    overdue,
     with_waiting,
 )
 from tablestream.operators.events import ints, touched_keys
@@ -148,6 +148,12 @@ class AsOfJoin(Operator):
         return (OBSERVED, *buffered, *((NEWEST, ARRIVALS) if self.corrections else ()))
 
     @property
+    def rule(self) -> ReleaseRule:
+        """When records that wait are joined. Kafka Streams does not count those that come too late to wait."""
+        late = LATE if self.atomic else None
+        return ReleaseRule(self.grace_us or 0, self.wall_clock_us, now=BUFFERED, late=late)
+
+    @property
     def _versions(self) -> Versions:
         return Versions(FOREIGN_HASH, self.foreign_keys, self.right_value, self.history_us, self.forgetful)
 
@@ -207,7 +213,7 @@ class AsOfJoin(Operator):
         observed = context.marks.get(OBSERVED)
         versions.remember(trace, observed)
         if self.grace_us is not None:
-            timeline.waiting.remember(context, self.wall_clock_us)
+            timeline.waiting.remember()
         if self.corrections:
             self._remember(rows[timeline.joined], context)
 
@@ -216,12 +222,12 @@ class AsOfJoin(Operator):
         columns = list(self._joined.schema)
         if self.grace_us is None:
             return numbered(new, columns, context) if self.corrections else new
-        index, pointing = TimeIndex.of(context, WAITING), new.filter(pl.col(FOREIGN_HASH).is_not_null())
-        newest = latest(context.marks.get(BUFFERED), pointing[TS])
-        due = index.until((latest(newest, puts[TS]) if self.table_advances else newest) - self.grace_us)
-        by_clock = overdue(context, self.wall_clock_us)
+        pointing = new.filter(pl.col(FOREIGN_HASH).is_not_null())
+        due = self.rule.due(context, pointing[TS], *([puts[TS]] if self.table_advances else []))
+        by_clock = self.rule.overdue(context)
         if by_clock is not None:
-            found = index.trace.lookup(by_clock.select(TS).unique()).join(by_clock, on=ARRIVAL, how="semi")
+            times = by_clock.select(TS).unique()
+            found = context.trace(WAITING).lookup(times).join(by_clock, on=ARRIVAL, how="semi")
             due = pl.concat([due, found]).unique(ARRIVAL)
         return with_waiting(due, new, columns, context)
 
@@ -286,7 +292,7 @@ class _Timeline:
         """Load the waiting records, and those that may be corrected."""
         self._times = self.rows[TS].to_list()
         self._points = self.rows[FOREIGN_HASH].is_not_null().to_list()
-        self.waiting = Waiting(self.rows, self._times, list(self.join.keys))
+        self.waiting = Waiting(self.join.rule, self.context, self.rows, self._times, list(self.join.keys))
         self._correctable: dict[int, list[tuple[int, int, int]]] = {}
         self._corrected: dict[int, int] = {}  # in this step: the position of each record's correction
         if self.join.corrections:
@@ -319,8 +325,7 @@ class _Timeline:
                 self._come(event - len(times) + first, seq)
         clock = self.context.clock
         if clock is not None:
-            for record in self.waiting.overdue(clock, self.join.wall_clock_us):
-                self._look_up(record, clock.tick or 0)
+            self._look_up_all(self.waiting.overdue(), clock.tick or 0)
 
     def _put(self, position: int, time: int, seq: int, *, exists: bool, latest: bool) -> None:
         """Write a version, and correct the records that were joined without it."""
@@ -334,8 +339,8 @@ class _Timeline:
         if known and self.join.corrections:
             self._correct(position, time, history.end(time), seq, replaces=before >= 0)
         if self.join.table_advances and self.join.grace_us is not None:
-            self._move(BUFFERED, time)
-            self._release(seq, self.join.grace_us)
+            self.waiting.advance(time)
+            self._look_up_all(self.waiting.due(), seq)
 
     def _correct(self, position: int, begin: int, end: int | None, seq: int, *, replaces: bool) -> None:
         """Correct the records in whose time a version is valid."""
@@ -355,23 +360,11 @@ class _Timeline:
 
     def _come(self, record: int, seq: int) -> None:
         """Join a record at once, or let it wait."""
-        time, grace_us = self._times[record], self.join.grace_us
-        buffered = self.context.marks.get(BUFFERED)
-        if grace_us is None or not self._points[record]:
-            self._look_up(record, seq)
-            return
-        if buffered is not None and time < buffered - grace_us:
-            if self.join.atomic:  # Kafka Streams does not count these
-                self.context.tell(LATE, 1, self.rows, record)
-            self._look_up(record, seq)
-            return
-        self.waiting.hold(record)
-        self._move(BUFFERED, time)
-        self._release(seq, grace_us)
+        waits = self.join.grace_us is not None and self._points[record]
+        self._look_up_all(self.waiting.take(record) if waits else (record,), seq)
 
-    def _release(self, cause: int, grace_us: int) -> None:
-        """Join the records that are due."""
-        for record in self.waiting.due(self.context.marks[BUFFERED] - grace_us):
+    def _look_up_all(self, records: Iterable[int], cause: int) -> None:
+        for record in records:
             self._look_up(record, cause)
 
     def _look_up(self, record: int, cause: int) -> None:
