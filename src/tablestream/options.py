@@ -1,9 +1,8 @@
-"""Options as frozen values."""
+"""What users write about outputs and plans, checked: the values that the planner reads."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Literal
 
@@ -12,7 +11,8 @@ from tablestream.calling import user_line
 from tablestream.errors import ArgumentError
 from tablestream.kinds import flag, whole
 from tablestream.planner import physical_plan
-from tablestream.planner.physical_plan import Align
+from tablestream.planner.physical_plan import Align, Output, PlanOptions
+from tablestream.topology.nodes import Node
 
 Emit = Literal["every", "final"]
 Compat = Literal["kafka-streams"] | None
@@ -29,40 +29,45 @@ OnError = FailedRow | Mapping[str, FailedRow]
 DEFAULT_SHARDS = 16
 
 
-@dataclass(frozen=True)
-class OutputSpec:
-    """How an output emits its changes; see `Table.changes`. With `rejected`, the rejected records instead.
-
-    `latest_only`: for a versioned table, only changes that are the latest of their row.
-    `numbered`: ``_order`` ends with the number of the change among those of its key in the micro-batch.
+def output_of(
+    node: Node,
+    emit: Emit = "every",
+    before: bool = False,
+    tombstones: Tombstones = "all",
+    *,
+    latest_only: bool = False,
+    numbered: bool = False,
+) -> Output:
+    """Return an output of a plan, from the words of `Table.changes`.
 
     Raises
     ------
     ArgumentError
         An option is unknown.
     """
-
-    emit: Emit = "every"
-    before: bool = False
-    tombstones: Tombstones = "all"
-    rejected: bool = False
-    latest_only: bool = False
-    numbered: bool = False
-
-    def __post_init__(self) -> None:
-        """Check the options."""
-        object.__setattr__(self, "before", flag(self.before, "before"))  # one of NumPy becomes Python's
-        check_known("emit", self.emit, ("every", "final"))
-        check_known("tombstones", self.tombstones, ("all", "minimal"))
+    before = flag(before, "before")  # one of NumPy becomes Python's
+    check_known("emit", emit, ("every", "final"))
+    check_known("tombstones", tombstones, ("all", "minimal"))
+    return Output(
+        node, emit == "final", before, tombstones == "minimal", latest_only=latest_only, numbered=numbered
+    )
 
 
-def checked_compat(compat: Compat) -> bool:
-    """Return whether a plan is in compat mode."""
+def plan_options(
+    compat: Compat = None, shards: int | None = None, align: Alignment = False, on_error: OnError = "fail"
+) -> PlanOptions:
+    """Return the options of a plan, from the words of `Table.changes`.
+
+    Raises
+    ------
+    ArgumentError
+        An option is unknown.
+    """
     check_known("compat", compat, (None, "kafka-streams"))
-    return compat is not None
+    return PlanOptions(compat is not None, _shards(shards), _align(align), _on_error(on_error))
 
 
-def checked_on_error(on_error: OnError) -> physical_plan.OnError:
+def _on_error(on_error: OnError) -> physical_plan.OnError:
     """Return what becomes of rows for which an expression fails."""
     known = ("fail", "null", "reject")
     if not isinstance(on_error, Mapping):
@@ -73,14 +78,14 @@ def checked_on_error(on_error: OnError) -> physical_plan.OnError:
     return physical_plan.OnError(named=tuple((str(name), str(chosen)) for name, chosen in on_error.items()))
 
 
-def checked_align(align: Alignment) -> Align | None:
+def _align(align: Alignment) -> Align | None:
     """Return how a plan's records wait for each other."""
     if isinstance(align, bool):
         return Align() if align else None
     return Align(checked_length(align, "align", "the plan", user_line()))
 
 
-def checked_shards(shards: int | None) -> int:
+def _shards(shards: int | None) -> int:
     """Return the number of shards."""
     number = DEFAULT_SHARDS if shards is None else whole(shards)
     if number is None or not 1 <= number <= 4096:

@@ -27,8 +27,9 @@ from tablestream.connectors.sink import Sink
 from tablestream.errors import ArgumentError, MixedPlanError, TablestreamError
 from tablestream.grouping import Grouping
 from tablestream.kinds import listed
-from tablestream.options import OnError, OutputSpec
+from tablestream.options import OnError, plan_options
 from tablestream.other_names import OtherNames
+from tablestream.planner.physical_plan import Output, PlanOptions
 from tablestream.row import Plain, plain, renamed
 from tablestream.spark.analysis import Analysed, check_condition, folding
 from tablestream.spark.columns import SparkExpression, quoted, spark_type
@@ -64,7 +65,7 @@ class Relation(OtherNames):
         from tablestream.pictures.html import relation_html
 
         try:
-            plan = diagram_of([(self._node, OutputSpec())]).svg
+            plan = diagram_of([Output(self._node)], PlanOptions()).svg
         except TablestreamError as refused:  # some tables are built only with an option of the plan
             plan = escape(refused.reason)
         keys = {*self.key_columns}
@@ -366,7 +367,7 @@ class Rejected:
         """
         shown = checked_name(name) or f"{shown_name(self._node)}_rejected"
         sink = checked_log(sink, "Rejected records have no key", shown)
-        return OutputRequest(self._node, self._spark, sink, OutputSpec(rejected=True), shown)
+        return OutputRequest(Output(self._node, rejected=True), self._spark, sink, shown)
 
     def changes(self, *, on_error: OnError = "fail") -> DataFrame:
         """Return the rejected records as a streaming DataFrame. Only the part of the plan that they come from runs.
@@ -376,7 +377,7 @@ class Rejected:
         on_error
             As for `start`: with ``reject``, also the rows for which an expression fails.
         """
-        return changes_of(self._node, self._spark, OutputSpec(rejected=True), on_error=on_error)
+        return changes_of(Output(self._node, rejected=True), self._spark, plan_options(on_error=on_error))
 
 
 def versioned(table: Node, history: str | timedelta | None) -> Node:

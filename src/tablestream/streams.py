@@ -23,7 +23,8 @@ from tablestream.errors import ArgumentError, GraceExceedsHistoryError, NotVersi
 from tablestream.grouped import GroupedStream
 from tablestream.joining import KEY, Joining, On, SelectFunction, Suffixes
 from tablestream.kinds import flag
-from tablestream.options import Alignment, Compat, OnError, OutputSpec
+from tablestream.options import Alignment, Compat, OnError, plan_options
+from tablestream.planner.physical_plan import Output
 from tablestream.relation import Relation, versioned
 from tablestream.spark.analysis import folding
 from tablestream.spark.columns import spark_type
@@ -418,7 +419,7 @@ class Stream(Relation):
             As `Table.changes` returns it: ``_change_type`` is ``upsert``, or ``delete`` for a record without a
             value.
         """
-        return changes_of(self._node, self._spark, OutputSpec(), compat, shards, align, on_error)
+        return changes_of(Output(self._node), self._spark, plan_options(compat, shards, align, on_error))
 
     def to(self, sink: Sink, *, name: str | None = None) -> OutputRequest:
         """Describe an output of a query, for `tablestream.start`.
@@ -437,7 +438,7 @@ class Stream(Relation):
         """
         shown = checked_name(name) or self.name
         sink = checked_log(sink, "A stream has no rows by key", shown, ", or use to_table()")
-        return request(self._node, self._spark, sink, emit=None, before=False, tombstones="all", name=shown)
+        return request(self._node, self._spark, sink, shown)
 
     def explain(self, *, compat: Compat = None, shards: int | None = None, align: Alignment = False) -> None:
         """Print the plan, as `Table.explain` does.
@@ -447,7 +448,8 @@ class Stream(Relation):
         compat, shards, align
             As for `changes`.
         """
-        print(plan_of([(self._node, OutputSpec())], compat, shards, align))  # noqa: T201 - as Spark's explain does
+        options = plan_options(compat, shards, align)
+        print(plan_of([Output(self._node)], options))  # noqa: T201 - as Spark's explain does
 
     def diagram(
         self,
@@ -466,7 +468,7 @@ class Stream(Relation):
         metrics
             As for `tablestream.diagram`.
         """
-        return diagram_of([(self._node, OutputSpec())], compat, shards, align, metrics)
+        return diagram_of([Output(self._node)], plan_options(compat, shards, align), metrics)
 
 
 def _typed(fields: Fields) -> list[tuple[str, str]]:

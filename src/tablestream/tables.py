@@ -23,7 +23,7 @@ from tablestream.errors import ArgumentError, PlanError
 from tablestream.grouped import GroupedTable
 from tablestream.joining import KEY, Joining, On, SelectFunction, Suffixes
 from tablestream.kinds import checked_count, flag
-from tablestream.options import Alignment, Compat, Emit, OnError, OutputSpec, Tombstones
+from tablestream.options import Alignment, Compat, Emit, OnError, Tombstones, output_of, plan_options
 from tablestream.rekeying import Rekeyed
 from tablestream.spark.plan import changes_of, diagram_of, plan_of
 from tablestream.spark.runner import OutputRequest, request
@@ -485,8 +485,8 @@ class Table(Rekeyed):
         The query that writes the frame has the settings of its session: call `tablestream.configure` first. Nothing
         runs until the frame is written. Its progress counts dropped records: ``observedMetrics["tablestream"]``.
         """
-        spec = OutputSpec(emit=emit, before=before, tombstones=tombstones)
-        return changes_of(self._node, self._spark, spec, compat, shards, align, on_error)
+        output = output_of(self._node, emit, before, tombstones)
+        return changes_of(output, self._spark, plan_options(compat, shards, align, on_error))
 
     def to(
         self,
@@ -517,10 +517,10 @@ class Table(Rekeyed):
             self._node,
             self._spark,
             checked_sink(sink),
+            checked_name(name) or self.name,
             emit=emit,
             before=before,
             tombstones=tombstones,
-            name=checked_name(name) or self.name,
         )
 
     def explain(
@@ -547,8 +547,9 @@ class Table(Rekeyed):
         ArgumentError
             An option is unknown.
         """
-        spec = OutputSpec(emit=emit, before=before, tombstones=tombstones)
-        print(plan_of([(self._node, spec)], compat, shards, align))  # noqa: T201 - as Spark's explain does
+        output = output_of(self._node, emit, before, tombstones)
+        options = plan_options(compat, shards, align)
+        print(plan_of([output], options))  # noqa: T201 - as Spark's explain does
 
     def diagram(
         self,
@@ -575,8 +576,8 @@ class Table(Rekeyed):
         ArgumentError
             An option is unknown, or the metrics are those of another plan.
         """
-        spec = OutputSpec(emit=emit, before=before, tombstones=tombstones)
-        return diagram_of([(self._node, spec)], compat, shards, align, metrics)
+        output = output_of(self._node, emit, before, tombstones)
+        return diagram_of([output], plan_options(compat, shards, align), metrics)
 
 
 class GlobalTable(Table):

@@ -10,7 +10,7 @@ import pytest
 import tablestream as ts
 from tablestream.connectors.place import Place
 from tablestream.errors import ArgumentError
-from tablestream.spark.outputs import Output, check_apart, check_outputs
+from tablestream.spark.outputs import check_apart, check_outputs
 
 
 @pytest.mark.parametrize(
@@ -35,10 +35,9 @@ def test_a_path_is_as_short_as_it_can_be_said(text: str, shown: str) -> None:
 @pytest.mark.parametrize("other", ["./out/x", "out//x/", f"{Path.cwd()}/out/x", f"file:{Path.cwd()}/out/x"])
 def test_one_place_written_in_two_ways_is_one_target(other: str) -> None:
     """A repeated micro-batch is recognised by its target, so two outputs must not have the same."""
-    outputs = [Output(path, ts.to_delta(path, mode="changes")) for path in ("out/x", other)]
-    outputs[1] = Output("second", outputs[1].sink)
+    sinks = [ts.to_delta(path, mode="changes") for path in ("out/x", other)]
     with pytest.raises(ArgumentError, match="Two outputs have the target"):
-        check_outputs(outputs)
+        check_outputs(["first", "second"], sinks)
 
 
 def test_a_message_says_where_a_relative_path_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -51,17 +50,16 @@ def test_a_message_says_where_a_relative_path_is(tmp_path: Path, monkeypatch: py
 def test_one_topic_is_one_target_unless_its_brokers_are_named_differently() -> None:
     """Two outputs would be one writer to a reader that leaves repeats out."""
     (one, two, other) = (
-        Output(name, ts.to_kafka("t", bootstrap_servers=servers))
-        for name, servers in (("a", "h:9092"), ("b", "h:9092"), ("c", "h:9092,i:9092"))
+        ts.to_kafka("t", bootstrap_servers=servers) for servers in ("h:9092", "h:9092", "h:9092,i:9092")
     )
     with pytest.raises(ArgumentError, match="Two outputs have the target"):
-        check_outputs([one, two])
-    check_outputs([one, other])
+        check_outputs(["a", "b"], [one, two])
+    check_outputs(["a", "c"], [one, other])
 
 
 def test_two_places_are_two_targets() -> None:
-    check_outputs([Output("a", ts.to_delta("out/x")), Output("b", ts.to_delta("out/y"))])
-    check_outputs([Output("a", ts.to_memory("x")), Output("b", ts.to_memory("y"))])
+    check_outputs(["a", "b"], [ts.to_delta("out/x"), ts.to_delta("out/y")])
+    check_outputs(["a", "b"], [ts.to_memory("x"), ts.to_memory("y")])
 
 
 @pytest.mark.parametrize(
@@ -80,12 +78,12 @@ def test_two_places_are_two_targets() -> None:
 def test_a_checkpoint_is_not_in_the_directory_of_an_output(
     output: str, checkpoint: str, *, apart: bool
 ) -> None:
-    outputs = [Output("rows", ts.to_files(output)), Output("log", ts.to_memory("out"))]
+    sinks: list[Any] = [ts.to_files(output), ts.to_memory("out")]
     if apart:
-        check_apart(checkpoint, outputs)
+        check_apart(checkpoint, sinks)
         return
     with pytest.raises(ArgumentError, match="is in the directory of the output"):
-        check_apart(checkpoint, outputs)
+        check_apart(checkpoint, sinks)
 
 
 def test_outputs_and_the_checkpoint_of_a_delta_table_have_their_own_directories() -> None:
@@ -98,8 +96,7 @@ def test_outputs_and_the_checkpoint_of_a_delta_table_have_their_own_directories(
         ([files, ts.to_files("out/log/late")], "c", "The output 'files out/log/late'"),
     )
     for sinks, checkpoint, what in refused:
-        outputs = [Output(f"n{at}", sink) for at, sink in enumerate(sinks)]
         with pytest.raises(ArgumentError, match=f"{what} is in the directory of the output"):
-            check_apart(checkpoint, outputs)
+            check_apart(checkpoint, sinks)
     apart: list[Any] = [files, ts.to_delta("out2"), ts.to_delta("out/log/_delta"), ts.to_memory("m")]
-    check_apart("out/_checkpoint", [Output(f"n{at}", sink) for at, sink in enumerate(apart)])
+    check_apart("out/_checkpoint", apart)

@@ -125,10 +125,10 @@ def record_driver(how: str, file: Path, checkpoint: Path) -> Callable[[], None]:
                 seen.add(number)
                 note(file, Event(COMMITTED, number))
 
-    def write(micro_batch: Any, moment: Moment, outputs: Any, **given: Any) -> None:
+    def write(micro_batch: Any, moment: Moment, sinks: Any, **given: Any) -> None:
         commits()
         number = moment.number
-        write_outputs(micro_batch, moment, outputs, **given)
+        write_outputs(micro_batch, moment, sinks, **given)
         note(file, Event(WRITTEN, number))
         if number == DYING and not (died := file.with_suffix(".died")).exists():
             died.touch()

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from tablestream.metrics.query_metrics import OperatorMetrics, QueryMetrics
 from tablestream.planner.lower import lower
-from tablestream.planner.physical_plan import Align, Mode, PhysicalPlan
+from tablestream.planner.physical_plan import Align, PhysicalPlan, PlanOptions
 from tablestream.runtime.measures import measured
 from tests.plans.test_explain import DEFAULT_ONLY, PLANS, _types
 
-MODES = {"default": Mode(), "compat": Mode(compat=True), "align": Mode(align=Align(7))}
+MODES = {"default": PlanOptions(), "compat": PlanOptions(compat=True), "align": PlanOptions(align=Align(7))}
 #: Every plan in every mode that it has.
 DRAWN = [
     (name, mode)

@@ -12,7 +12,7 @@ from tablestream.pictures.figures import Figures
 from tablestream.pictures.of_plan import picture_of
 from tablestream.pictures.picture import Arrow, Kind, Picture, Role
 from tablestream.planner.lower import lower
-from tablestream.planner.physical_plan import Mode, Output, PhysicalPlan
+from tablestream.planner.physical_plan import Output, PhysicalPlan, PlanOptions
 from tests.pictures.plans import DRAWN, metrics, operator_metrics, plan
 from tests.plans.tables import filtered, foreign_key_join, key_join, materialized, source
 from tests.plans.test_explain import _types
@@ -52,7 +52,7 @@ def test_every_source_operator_and_output_has_a_box_in_its_lane(name: str, mode:
         for placed in work.operators:
             remembered = [f"remembers {spec.name}" for spec in placed.operator.traces]
             assert texts(picture, placed.name, Role.STATE) == remembered
-    assert titles[-1] == [drawn.names[ending.output.node] for ending in drawn.endings]
+    assert titles[-1] == [drawn.names[ending.node] for ending in drawn.endings]
 
 
 @pytest.mark.parametrize(("name", "mode"), DRAWN)
@@ -106,14 +106,14 @@ def test_rejected_records_have_arrows_of_their_own() -> None:
 
 def test_views_are_named_where_they_are_read() -> None:
     a, b = filtered(source("a"), has_a), source("b")
-    picture = picture_of(lower([Output(key_join(a, b, "inner"))], _types, Mode(shards=1)))
+    picture = picture_of(lower([Output(key_join(a, b, "inner"))], _types, PlanOptions(shards=1)))
     (box,) = [one for one in picture.boxes.values() if one.kind is Kind.OPERATOR]
     assert box.inputs == ("input 0: a_filter", "input 1")
     assert picture.captions == ("1 round, 1 shard",)
 
 
 def test_a_plan_without_rounds_has_sources_and_outputs() -> None:
-    picture = picture_of(lower([Output(source("a"))], _types, Mode()))
+    picture = picture_of(lower([Output(source("a"))], _types, PlanOptions()))
     assert [lane.title for lane in picture.lanes] == ["Sources", "Outputs"]
     assert ends(picture) == {("a", "a", "")}
 
@@ -172,7 +172,7 @@ def test_an_operator_without_state_shows_no_size() -> None:
 
 def test_every_drop_is_shown_at_its_box() -> None:
     right = materialized(source("prices"), 8)
-    drawn = lower([Output(foreign_key_join(source("orders"), right, "left"))], _types, Mode())
+    drawn = lower([Output(foreign_key_join(source("orders"), right, "left"))], _types, PlanOptions())
     counted = {reader.counted_by for between in drawn.between for reader in between.readers}
     (join,) = counted - {None}
     assert join not in {placed.name for work in drawn.rounds for placed in work.operators}

@@ -20,7 +20,7 @@ from tablestream.operators.reasons import LATE
 from tablestream.operators.versions import FROM, TO
 from tablestream.planner.catalogue import decode
 from tablestream.planner.lower import lower
-from tablestream.planner.physical_plan import Align, Ending, Mode, Output, PhysicalPlan, Reader
+from tablestream.planner.physical_plan import Align, Ending, Output, PhysicalPlan, PlanOptions, Reader
 from tablestream.runtime.alignment import progress_of
 from tablestream.runtime.measures import Counts
 from tablestream.runtime.order import in_order
@@ -209,7 +209,9 @@ class Engine:
 
     def __post_init__(self) -> None:
         """Lower the plan."""
-        self.plan: PhysicalPlan = lower(self.outputs, _types, Mode(self.compat, self.shards, self.align))
+        self.plan: PhysicalPlan = lower(
+            self.outputs, _types, PlanOptions(self.compat, self.shards, self.align)
+        )
         self._random = random.Random(0)
         self._schemas: dict[int, pl.Schema] = {}
         self._emitted = _emitted(self.plan)
@@ -320,7 +322,7 @@ class Engine:
         place = (shard, self.shards)
         counts, slices = Counts(self.dropped), sliced(work, mine, self.slice_rows)
         for port, frame in run_round(work, slices, state, counts, clock, place):
-            told = any(ending.port == port for ending in self.plan.endings if ending.output.rejected)
+            told = any(ending.port == port for ending in self.plan.endings if ending.rejected)
             assert told or work.alignment is not None or _own(frame) in self._emitted[port.number]
             if self.plan.ends_in_place and port.round > len(self.plan.rounds) == work.number:
                 assert set(shards_of(frame, port, self.shards)) <= {shard}
@@ -381,14 +383,14 @@ class Engine:
         return _number(row)
 
     def _change(self, ending: Ending, row: FrameRow) -> Change:
-        node = ending.output.node
-        if ending.output.rejected:
+        node = ending.node
+        if ending.rejected:
             return Change((row["_operator"], row["_reason"]), row["_record"], row[TS])
         assert ending.result is not None
         record = _laid_out(ending.result, row).record(node)
         assert record is not None
         key, value = record
-        return Change(key, (_value(row["old"]), value) if ending.output.before else value, row[TS])
+        return Change(key, (_value(row["old"]), value) if ending.before else value, row[TS])
 
     # Messages
 

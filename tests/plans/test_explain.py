@@ -15,7 +15,7 @@ import pytest
 from tablestream.errors import PlanError
 from tablestream.planner.explain import explained
 from tablestream.planner.lower import lower
-from tablestream.planner.physical_plan import Mode, Output
+from tablestream.planner.physical_plan import Output, PlanOptions
 from tablestream.topology.nodes import Fields, How, Node
 from tablestream.topology.streams import Grace
 from tests.plans.catalogue import by_both, has_a, own_key, pointer_of
@@ -167,9 +167,9 @@ DEFAULT_ONLY = {"captured"}
 def test_explain(name: str, *, compat: bool) -> None:
     if compat and name in DEFAULT_ONLY:
         with pytest.raises(PlanError, match="captured from a database"):
-            lower(PLANS[name](), _types, Mode(compat=compat))
+            lower(PLANS[name](), _types, PlanOptions(compat=compat))
         return
-    shown = explained(lower(PLANS[name](), _types, Mode(compat=compat))) + "\n"
+    shown = explained(lower(PLANS[name](), _types, PlanOptions(compat=compat))) + "\n"
     file = GOLDEN / f"{name}{'_compat' if compat else ''}.txt"
     if os.environ.get("UPDATE_GOLDEN"):
         file.write_text(shown)

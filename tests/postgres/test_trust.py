@@ -12,7 +12,7 @@ import tablestream as ts
 from tablestream.connectors.marks import Mark, Moment
 from tablestream.connectors.postgres_marks import Marks, check_plain
 from tablestream.errors import ArgumentError, DatabaseError
-from tablestream.spark.outputs import Output, check_identities
+from tablestream.spark.outputs import check_identities
 
 if TYPE_CHECKING:
     from tablestream.connectors.postgres import PostgresSink
@@ -127,6 +127,6 @@ def test_one_table_under_two_names_of_its_server_is_one_target(database: Databas
     one, two = shaped(database.conninfo), shaped(other)
     assert one.target != two.target
     with pytest.raises(ArgumentError, match="Two outputs have the same table"):
-        check_identities([Output("a", one), Output("b", two)])
+        check_identities([one, two])
     elsewhere = replace(two, identity=f"{two.identity} elsewhere")
-    check_identities([Output("a", one), Output("b", elsewhere)])
+    check_identities([one, elsewhere])

@@ -17,7 +17,6 @@ from tablestream.connectors.marks import Moment
 from tablestream.errors import DamagedStateError
 from tablestream.planner.physical_plan import Align
 from tablestream.runtime.rounds import Round
-from tablestream.spark.outputs import Output as WrittenOutput
 from tablestream.spark.outputs import write_outputs
 from tablestream.spark.reports import Reports
 from tablestream.state.births import Births, NewShard, decode, encode
@@ -269,15 +268,14 @@ class Driver:
 
     def _write(self, frame: Frame, number: int) -> None:
         """Write the outputs as the runner does."""
-        outputs: Any = []
+        sinks: dict[str, Any] = {}
         for target in self.variant.targets:
             if number not in self.sinks[target].marks:
                 self.written.setdefault(target, {})[number] = self.setup.variant
-            name: Any = f"{self.variant.name}: {target}"
-            outputs.append(WrittenOutput(name, self.sinks[target]))
+            sinks[f"{self.variant.name}: {target}"] = self.sinks[target]
         watch: Any = self
         with mock.patch.object(Reports, "of", _reported):
-            write_outputs(frame, self.moment(number), outputs, split=_output, watch=watch)  # type: ignore[arg-type]
+            write_outputs(frame, self.moment(number), sinks, split=_output, watch=watch)  # type: ignore[arg-type]
 
     def look(self, spark: object, number: int, query_id: str, ports: list[int]) -> None:
         """Do what `ShardWatch.look` does, with reports that are not packed."""

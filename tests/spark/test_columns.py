@@ -11,7 +11,7 @@ from pyspark.sql import types as T
 
 import tablestream as ts
 from tablestream.connectors.files import json_options
-from tablestream.options import OutputSpec
+from tablestream.planner.physical_plan import Output, PlanOptions
 from tablestream.planner.result import Pointer
 from tablestream.row import LEFT, plain, renamed, side_column
 from tablestream.runtime.drops import ONLY_COUNTED
@@ -84,7 +84,7 @@ def test_a_foreign_key_is_null_where_there_is_no_row(table: ts.Table, scope: Sco
     other = table.select(F.col("n").alias("other"))
     join: Any = table.join(other, on=F.expr(SHARE))._node
     group: Any = table.group_by(F.expr(SHARE).alias("share")).count()._node
-    builder = Builder(lowered([(join, OutputSpec())]), SparkExchange(Settings("", 0)))
+    builder = Builder(lowered([Output(join)], PlanOptions()), SparkExchange(Settings("", 0)))
     pointed = [*builder._pointing(scope, table._node, Pointer(join.on, join.foreign), "__on")]
     pointed += builder._pointing(scope, table._node, Pointer(group.on, group.key), "__group")
     assert evaluated(scope, *pointed) == [(1, 2, 2), (2, None, None), (3, 100, 100)]
@@ -111,7 +111,7 @@ def test_two_ports_behind_a_round_can_read_one_join(
     both = a.join(b, how="left")
     all_three = both.join(c, how=further)
     groups = [table.group_by("b").count(name=name) for name, table in (("two", both), ("three", all_three))]
-    plan = lowered([(one._node, OutputSpec()) for one in (*groups, both)])
+    plan = lowered([Output(one._node) for one in (*groups, both)], PlanOptions())
     assert len(plan.between) > 1
     assert [name for name in query_frame(plan, {}, ONLY_COUNTED, observed=True).columns if name != "__port"]
 

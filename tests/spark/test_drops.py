@@ -10,11 +10,10 @@ import pytest
 from pyspark.errors import StreamingQueryException
 
 import tablestream as ts
-from tablestream.connectors.sink import KeyedSink
+from tablestream.connectors.sink import KeyedSink, Sink
 from tablestream.data_text import data_text
 from tablestream.errors import TargetError
 from tablestream.runtime.drops import DropRules
-from tablestream.spark.outputs import Output
 from tablestream.spark.runner import _Voice
 from tests.spark.change_logs import ChangeLog, run
 
@@ -127,8 +126,8 @@ def test_drops_are_heard_by_a_listener_if_a_single_sink_gets_rows_while_they_are
     spark: SparkSession,
 ) -> None:
     """Unless a lost record ends the query: then the micro-batch is looked at first, as for any other outputs."""
-    topic = Output("topic", ts.to_kafka("t", bootstrap_servers="h:9092"))
-    files = Output("files", ts.to_files("out"))
+    topic: Sink = ts.to_kafka("t", bootstrap_servers="h:9092")
+    files: Sink = ts.to_files("out")
     connect: Any = object()  # its session has no context: the server hears what is told in foreachBatch
     for on_drop, listens in (("warn", True), ("fail", False), ("ignore", False)):
         rules = DropRules(on_drop)  # type: ignore[arg-type]

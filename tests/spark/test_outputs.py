@@ -16,7 +16,7 @@ from tablestream.connectors.files import to_files
 from tablestream.connectors.marks import Moment
 from tablestream.connectors.memory import to_memory
 from tablestream.errors import ArgumentError
-from tablestream.spark.outputs import Output, check_outputs, is_lone, write_outputs
+from tablestream.spark.outputs import check_outputs, is_lone, write_outputs
 from tablestream.spark.reports import _PORT
 from tablestream.spark.unpacking import NOTE
 from tests.connectors.changes import changes
@@ -92,10 +92,10 @@ def by_port(frame: DataFrame, index: int) -> DataFrame:
 
 def test_each_output_gets_its_rows(spark: SparkSession, tmp_path: Path) -> None:
     kept, log = to_memory("test_outputs"), to_files(tmp_path / "log")
-    outputs = [Output("kept", kept), Output("logged", log)]
+    sinks: dict[str, Any] = {"kept": kept, "logged": log}
     frame = changes(spark, 4, (0, "a", "x"), (1, "b", "y"), (1, "b", None))
     for _ in range(2):
-        write_outputs(frame, Moment(4, "query", "p"), outputs, split=by_port)
+        write_outputs(frame, Moment(4, "query", "p"), sinks, split=by_port)
     assert [row.v for row in kept.rows()] == ["x"]
     assert [row.v for row in spark.read.parquet(log.path).collect()] == ["y", None]
     assert not frame.is_cached
@@ -104,14 +104,13 @@ def test_each_output_gets_its_rows(spark: SparkSession, tmp_path: Path) -> None:
 
 def test_sinks_are_called_with_persisted_rows_also_when_there_are_none(spark: SparkSession) -> None:
     sink = Idle()
-    write_outputs(changes(spark, 0), Moment(7, "query"), [Output("out", sink)], split=lambda frame, _: frame)
+    write_outputs(changes(spark, 0), Moment(7, "query"), {"out": sink}, split=lambda frame, _: frame)
     assert sink.calls == [(7, "query", "out", True)]
 
 
 def test_rows_are_persisted_for_no_sink_of_records_but_for_two(spark: SparkSession) -> None:
     frame, sinks = changes(spark, 0), [Records(), Records()]
-    outputs = [Output(str(number), sink) for number, sink in enumerate(sinks)]
-    for some in (outputs[:1], outputs):
+    for some in ({"0": sinks[0]}, {"0": sinks[0], "1": sinks[1]}):
         write_outputs(frame, Moment(7, "query"), some, split=lambda rows, _: rows)
     assert [[call[-1] for call in sink.calls] for sink in sinks] == [[False, True], [True]]
 
@@ -125,21 +124,20 @@ def test_shards_are_looked_at_before_a_lone_sink_of_records_writes_until_all_are
     watch: Any = SimpleNamespace(is_settled=settled, look=lambda _, number, *__: looked.append(number))
     frame = changes(spark, 0).select("*", F.lit(1).alias(_PORT), F.lit("").alias(NOTE))
     sinks = [Records(), Records(), Idle()]
-    lone, *others = [Output(str(number), sink) for number, sink in enumerate(sinks)]
-    for number, some in enumerate(([lone], others)):
+    for number, some in enumerate(({"0": sinks[0]}, {"1": sinks[1], "2": sinks[2]})):
         write_outputs(frame, Moment(number, "query"), some, split=lambda rows, _: rows, watch=watch)
     assert looked == ([0, 1] if cached else [1])
     assert [[call[-1] for call in sink.calls] for sink in sinks] == [[cached], [True], [True]]
-    assert is_lone([Output("topic", ts.to_kafka("t", bootstrap_servers="h:9092"))])
-    assert is_lone([Output("table", ts.to_postgres("t", "host=h"))])
-    assert not is_lone([Output("files", to_files("out"))])
+    assert is_lone([ts.to_kafka("t", bootstrap_servers="h:9092")])
+    assert is_lone([ts.to_postgres("t", "host=h")])
+    assert not is_lone([to_files("out")])
 
 
 def test_rows_are_let_go_when_a_sink_fails(spark: SparkSession) -> None:
     frame, late = changes(spark, 0, (0, "a", "x")), Idle()
-    outputs = [Output("broken", Idle(fail=True)), Output("late", late)]
+    sinks = {"broken": Idle(fail=True), "late": late}
     with pytest.raises(OSError, match="the disk is full"):
-        write_outputs(frame, Moment(0, "query"), outputs, split=by_port)
+        write_outputs(frame, Moment(0, "query"), sinks, split=by_port)
     assert not frame.is_cached
     assert late.calls == []
 
@@ -161,12 +159,11 @@ def test_stateful_stage_runs_once_for_sinks_that_look_once_twice_or_not_at_all(
         Counting(runs), outputStructType="shard INT, value INT", outputMode="append", timeMode="none"
     )
     looking = to_memory("test_outputs_stateful")
-    outputs = [Output("files", to_files(tmp_path / "log"))]
-    if not alone:
-        outputs = [Output("idle", Idle()), Output("once", looking), *outputs]
+    sinks: dict[str, Any] = {} if alone else {"idle": Idle(), "once": looking}
+    sinks["files"] = to_files(tmp_path / "log")
 
     def write(frame: DataFrame, number: int) -> None:
-        write_outputs(frame, Moment(number, "query"), outputs, split=lambda rows, _: rows)
+        write_outputs(frame, Moment(number, "query"), sinks, split=lambda rows, _: rows)
 
     writer = stage.writeStream.foreachBatch(write).option("checkpointLocation", str(tmp_path / "checkpoint"))
     writer.trigger(availableNow=True).start().awaitTermination()
@@ -182,11 +179,11 @@ def test_stateful_stage_runs_once_for_sinks_that_look_once_twice_or_not_at_all(
 
 
 def test_outputs_that_would_overwrite_each_other_are_refused() -> None:
-    check_outputs([Output("a", to_memory("a")), Output("b", to_memory("b"))])
+    check_outputs(["a", "b"], [to_memory("a"), to_memory("b")])
     with pytest.raises(ArgumentError, match="the name 'a'"):
-        check_outputs([Output("a", to_memory("a")), Output("a", to_memory("b"))])
+        check_outputs(["a", "a"], [to_memory("a"), to_memory("b")])
     with pytest.raises(ArgumentError, match="the target 'files x'"):
-        check_outputs([Output("a", to_files("x")), Output("b", to_files("x", "json"))])
+        check_outputs(["a", "b"], [to_files("x"), to_files("x", "json")])
 
 
 def test_two_ways_to_write_one_place_are_one_target(tmp_path: Path) -> None:
@@ -201,4 +198,4 @@ def test_two_ways_to_write_one_place_are_one_target(tmp_path: Path) -> None:
     for sink in (to_files, to_delta):
         for way in ways[1:]:
             with pytest.raises(ArgumentError, match="Two outputs have the target"):
-                check_outputs([Output("a", sink(ways[0])), Output("b", sink(way))])
+                check_outputs(["a", "b"], [sink(ways[0]), sink(way)])

@@ -11,7 +11,8 @@ from pyspark.sql import functions as F
 import tablestream as ts
 from tablestream import functions as tf
 from tablestream.errors import ArgumentError, ExpressionError, PlanError
-from tablestream.options import OutputSpec
+from tablestream.options import plan_options
+from tablestream.planner.physical_plan import Output
 from tablestream.spark.failing import Risk
 from tablestream.spark.plan import lowered
 from tablestream.spark.source_risks import asked
@@ -302,17 +303,17 @@ def test_on_error_is_no_part_of_what_a_restart_compares(spark: SparkSession, *, 
     joined = groups.join(
         number, on=lambda _: F.expr("CAST(n AS INT)"), how="left", select=lambda one, _: [one.n]
     )
-    for one, spec in (
-        (number, OutputSpec()),
-        (number, OutputSpec(emit="final")),
-        (number, OutputSpec(before=True)),
-        (number.filter("n > 1"), OutputSpec(tombstones="minimal")),
-        (joined, OutputSpec()),
-        (joined.filter("n > 1").select("n"), OutputSpec(emit="final")),
+    for output in (
+        Output(number._node),
+        Output(number._node, final=True),
+        Output(number._node, before=True),
+        Output(number.filter("n > 1")._node, minimal=True),
+        Output(joined._node),
+        Output(joined.filter("n > 1").select("n")._node, final=True),
     ):
-        wanted = [(one._node, spec), (one._node, OutputSpec(rejected=True))]
-        found = {lowered(wanted, None, 4, align, on_error).text for on_error in ("fail", "null", "reject")}
-        assert len(found) == 1
+        wanted = [output, Output(output.node, rejected=True)]
+        modes = [plan_options(None, 4, align, on_error) for on_error in ("fail", "null", "reject")]
+        assert len({lowered(wanted, mode).text for mode in modes}) == 1
 
 
 def test_what_compiled_expressions_share_is_not_computed_before_it_is_asked(

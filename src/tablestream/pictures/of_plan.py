@@ -150,9 +150,9 @@ class _Drawing:
         return Box(name, Kind.OPERATOR, placed.name, inputs, (*lines, *self._drops(name)))
 
     def _output(self, ending: Ending) -> Box:
-        output, (name, _) = ending.output, self._ends[ending.port.number]
-        lines = [Line("dropped records")] if output.rejected else [_key(output.node), Line(emission(output))]
-        return Box(name, Kind.OUTPUT, self._plan.names[output.node], lines=tuple(lines))
+        name, _ = self._ends[ending.port.number]
+        lines = [Line("dropped records")] if ending.rejected else [_key(ending.node), Line(emission(ending))]
+        return Box(name, Kind.OUTPUT, self._plan.names[ending.node], lines=tuple(lines))
 
     # Figures
 

@@ -39,11 +39,11 @@ def explained(plan: PhysicalPlan) -> str:
     )
     parts.append(f"Last shuffle: {shuffled}")
     for ending in plan.endings:
-        if ending.output.rejected:
-            parts.append(f"Output {plan.names[ending.output.node]}: dropped records")
+        if ending.rejected:
+            parts.append(f"Output {plan.names[ending.node]}: dropped records")
             continue
-        key = ", ".join(one.name for one in ending.output.node.key)
-        parts.append(f"Output {plan.names[ending.output.node]} (key {key}): {emission(ending.output)}")
+        key = ", ".join(one.name for one in ending.node.key)
+        parts.append(f"Output {plan.names[ending.node]} (key {key}): {emission(ending)}")
     tables = [name for work in plan.rounds[:1] for name in decode(work.tables).by_name]
     parts += [f"Tables in the state: {', '.join(tables)}"] if tables else []
     return "\n".join(parts)
@@ -52,8 +52,8 @@ def explained(plan: PhysicalPlan) -> str:
 def summary(plan: PhysicalPlan, *, shards: bool = True) -> str:
     """Return the rounds and options of a plan, in a line."""
     parts = [_count(len(plan.rounds), "round")]
-    parts += [_count(plan.mode.shards, "shard")] if shards else []
-    return ", ".join(parts + (["compat kafka-streams"] if plan.mode.compat else []))
+    parts += [_count(plan.options.shards, "shard")] if shards else []
+    return ", ".join(parts + (["compat kafka-streams"] if plan.options.compat else []))
 
 
 def emission(output: Output) -> str:

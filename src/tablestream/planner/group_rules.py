@@ -60,7 +60,7 @@ def top(lowering: Lowering, node: Top) -> Made:
         order=ranks.order,
         n=node.n,
         ranked=node.ranked,
-        atomic=not lowering.mode.compat,
+        atomic=not lowering.options.compat,
     )
     remembers = (Remembered(node, tuple(spec.name for spec in operator.traces), node.key, ranks=ranks),)
     return Made(_regrouped(lowering, node, operator, remembers), Result.computed(node, "v0"))
@@ -74,7 +74,7 @@ def _groups(lowering: Lowering, node: Aggregate) -> AggregateOperator | Fold:
         lowering.foreign_of(node.key),
         lowering.struct_of(node.input_fields),
     )
-    keep_empty, atomic = node.keep_empty or lowering.mode.compat, not lowering.mode.compat
+    keep_empty, atomic = node.keep_empty or lowering.options.compat, not lowering.options.compat
     if node.functions is not None:
         assert isinstance(node.functions, UserFunctions)  # noqa: S101 - the handles make it
         result, user = lowering.value_of(node), node.functions
@@ -96,7 +96,7 @@ def _groups(lowering: Lowering, node: Aggregate) -> AggregateOperator | Fold:
 def _caught(lowering: Lowering, node: Aggregate) -> str:
     """What becomes of rows for which the functions of a group raise."""
     name = lowering.names[node]
-    on_error = lowering.mode.on_error.of(name)
+    on_error = lowering.options.on_error.of(name)
     if on_error != "fail" and not node.parent.is_stream:
         raise PlanError(
             f"on_error={on_error!r} cannot leave rows out of a table's aggregate with functions of your own: such a row"
@@ -164,7 +164,7 @@ def _sees_order(node: Aggregate | Top) -> bool:
 
 def _grouping(lowering: Lowering, node: Aggregate | Top) -> tuple[Pointer, Inputs]:
     """How to compute a row's group, and which of its columns travel."""
-    pointer = Pointer(node.on, node.foreign, null_parts=not lowering.mode.compat)
+    pointer = Pointer(node.on, node.foreign, null_parts=not lowering.options.compat)
     return pointer, Inputs(tuple(one.expression for one in node.inputs), node.input_fields)
 
 
@@ -186,7 +186,7 @@ def _regrouped(
         operator.value,
         operator.atomic,
         sends_keys=operator.needs_row_keys,
-        repeats=lowering.mode.compat or _sees_order(node),
+        repeats=lowering.options.compat or _sees_order(node),
     )
     word = "top" if isinstance(node, Top) else "aggregate"
     lowering.drafts += [

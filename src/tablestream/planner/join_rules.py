@@ -72,11 +72,11 @@ def key_join(lowering: Lowering, node: KeyJoin) -> Made:
         stores=tuple(stores.index(store) for store in stores),
         minimal=tuple(lowering.reads_minimal(table) for table in tables),
         early=tuple(
-            lowering.mode.compat and isinstance(base_of(table), Source | Deduplicate) for table in tables
+            lowering.options.compat and isinstance(base_of(table), Source | Deduplicate) for table in tables
         ),
         # A star join has no counterpart in Kafka Streams: it is one join, in compat mode, too.
-        atomic=not lowering.mode.compat or any(leaf.join.own_times for leaf in leaves),
-        nulls=() if lowering.mode.compat else _meeting(tree),
+        atomic=not lowering.options.compat or any(leaf.join.own_times for leaf in leaves),
+        nulls=() if lowering.options.compat else _meeting(tree),
         needed=_needed(lowering, [(leaf.join, leaf.side) for leaf in leaves]),
     )
     remembers = tuple(
@@ -219,7 +219,7 @@ def _pointing(
     copied = isinstance(node, ForeignKeyJoin) and node.copied
     spread = _spread(lowering, node)
     messages.spread = pointed.copies = spread or 1
-    stale = lowering.mode.compat and shared and rules is not Rules.PAIR
+    stale = lowering.options.compat and shared and rules is not Rules.PAIR
     subscribe = ForeignKeySubscribe(
         rules=rules,
         keys=keys,
@@ -238,7 +238,7 @@ def _pointing(
         pair=rules is Rules.PAIR,
         keep_right=node.keeps_unmatched,
         minimal_right=lowering.reads_minimal(one),
-        atomic=not lowering.mode.compat,
+        atomic=not lowering.options.compat,
         stale=stale,
         spread=spread,
         needed=lowering.needed_of(node, 0 if isinstance(node, OneToMany) else 1),
@@ -246,7 +246,7 @@ def _pointing(
     right_only = isinstance(node, ForeignKeyJoin) and node.right_only
     right = Remembered(one, (answer.right_rows.name,), node.foreign)
     if spread is not None:
-        right = replace(right, copies=Copies(spread, lowering.mode.shards, f"{name}/answer/{SHARD}"))
+        right = replace(right, copies=Copies(spread, lowering.options.shards, f"{name}/answer/{SHARD}"))
     if right_only and isinstance(one, Select):  # a star join puts keys before the rows it looks up
         right = replace(right, table=one.parent, skipped=len(one.parent.key))
     if copied:
@@ -273,7 +273,7 @@ def _spread(lowering: Lowering, node: ForeignKeyJoin | OneToMany) -> int | None:
     """Over how many shards the left rows of one right key are spread; None: they share one."""
     if not isinstance(node, ForeignKeyJoin) or node.spread is None:
         return None
-    if lowering.mode.compat:
+    if lowering.options.compat:
         raise PlanError(
             "compat='kafka-streams' has no spread=: the answers to a right change come in the order of the left keys"
             " there, and spread over shards they do not.",
@@ -281,7 +281,7 @@ def _spread(lowering: Lowering, node: ForeignKeyJoin | OneToMany) -> int | None:
             operator=lowering.names[node],
             where=node.where,
         )
-    return min(node.spread, lowering.mode.shards) if lowering.mode.shards > 1 else None
+    return min(node.spread, lowering.options.shards) if lowering.options.shards > 1 else None
 
 
 def _foreign_key_history(lowering: Lowering, node: ForeignKeyJoin) -> Made:
@@ -404,7 +404,7 @@ def _looking_up(lowering: Lowering, node: StreamJoin) -> StreamTableJoin | AsOfJ
     """The operator that looks rows up: as they are now or, in a versioned table, as of each record's time."""
     keys, foreign = lowering.key_of(node.left), lowering.foreign_of(node.foreign)
     values, history_us = (lowering.value_of(node.left), lowering.value_of(node.right)), history_of(node.right)
-    keep_left, compat = node.how == "left", lowering.mode.compat
+    keep_left, compat = node.how == "left", lowering.options.compat
     if history_us is None:
         return StreamTableJoin(keys, foreign, *values, keep_left=keep_left, atomic=not compat)
     return AsOfJoin(

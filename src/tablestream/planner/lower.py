@@ -15,7 +15,7 @@ from tablestream.operators.versioned_upsert import VersionedUpsert
 from tablestream.planner.catalogue import encode, stored_tables
 from tablestream.planner.depth import check_rounds, within_stack
 from tablestream.planner.lowering import Draft, History, Lowering, Read, Remembered, Types, Want
-from tablestream.planner.physical_plan import Between, Ending, Mode, Output, PhysicalPlan, Reader
+from tablestream.planner.physical_plan import Between, Ending, Output, PhysicalPlan, PlanOptions, Reader
 from tablestream.planner.result import Result
 from tablestream.planner.rules import place
 from tablestream.planner.thinning import thinned
@@ -43,7 +43,7 @@ from tablestream.topology.streams import Merge
 _LAST = 1 << 60
 
 
-def lower(outputs: Sequence[Output], types: Types, mode: Mode) -> PhysicalPlan:
+def lower(outputs: Sequence[Output], types: Types, options: PlanOptions) -> PhysicalPlan:
     """Lower a plan.
 
     Parameters
@@ -52,7 +52,7 @@ def lower(outputs: Sequence[Output], types: Types, mode: Mode) -> PhysicalPlan:
         The outputs that the plan computes.
     types
         Gives the Polars dtypes of columns.
-    mode
+    options
         Applies to the whole plan.
 
     Raises
@@ -61,25 +61,25 @@ def lower(outputs: Sequence[Output], types: Types, mode: Mode) -> PhysicalPlan:
         The plan is too deep.
     """
     with within_stack():
-        plan = _lowered(outputs, types, mode)
+        plan = _lowered(outputs, types, options)
     check_rounds(len(plan.rounds))
     return plan
 
 
-def _lowered(outputs: Sequence[Output], types: Types, mode: Mode) -> PhysicalPlan:
+def _lowered(outputs: Sequence[Output], types: Types, options: PlanOptions) -> PhysicalPlan:
     nodes = ancestors(*(output.node for output in outputs))
     names = unique_names(nodes)
-    rejecting = {node for node in nodes if mode.on_error.of(names[node]) == "reject"}
+    rejecting = {node for node in nodes if options.on_error.of(names[node]) == "reject"}
     columns = needed_columns((output.node for output in outputs), rejecting)
-    lowering = Lowering(mode, types, names, filters_with_old_values(nodes), place, columns)
+    lowering = Lowering(options, types, names, filters_with_old_values(nodes), place, columns)
     for output in outputs:
-        if output.rejected and not mode.on_error.rejects:
+        if output.rejected and not options.on_error.rejects:
             _produce_rejecting(lowering, output.node)
         else:
             lowering.produce_stream(output.node)
     final = _natively_final(lowering, outputs)
     endings = [_ending(lowering, output, index, final) for index, output in enumerate(outputs)]
-    last = max([draft.round for draft in lowering.drafts], default=0 if mode.align is None else 1)
+    last = max([draft.round for draft in lowering.drafts], default=0 if options.align is None else 1)
     ending = {end.want for end in endings}
     for want in lowering.wants:
         if want in ending or want.into in ending:
@@ -106,7 +106,9 @@ class _End:
 def _produce_rejecting(lowering: Lowering, output: Node) -> None:
     """Place the operators that can reject records on the way to an output. To find them, lower the whole way once."""
     columns = lowering.columns
-    whole = Lowering(lowering.mode, lowering.types, lowering.names, lowering.knowing, lowering.place, columns)
+    whole = Lowering(
+        lowering.options, lowering.types, lowering.names, lowering.knowing, lowering.place, columns
+    )
     whole.produce_stream(output)
     rejecting = {draft.base for draft in whole.drafts if draft.operator.rejects}
     rejecting |= {join for join, _ in whole.counting.values()}
@@ -136,7 +138,7 @@ def _ending(lowering: Lowering, output: Output, index: int, final: set[Node]) ->
     want = Want(((_LAST,), index), 0, KEY_HASH, f"output {index + 1}")
     if output.rejected:
         lowering.wants.append(want)
-        if lowering.mode.on_error.rejects:  # every table on the way is computed, and this one, too
+        if lowering.options.on_error.rejects:  # every table on the way is computed, and this one, too
             silent = Want(((_LAST,), index), 0, KEY_HASH, want.label, into=want)
             lowering.read_stream(output.node, silent, output.node.key, is_silent=True)
         return _End(output, want, None, None)
@@ -162,7 +164,7 @@ def _ending(lowering: Lowering, output: Output, index: int, final: set[Node]) ->
 
 def _has_rows_to_catch(lowering: Lowering, view: Node, base: Node) -> bool:
     """Whether a table may have rows for which an expression fails, and that do not end the query."""
-    on_error, names = lowering.mode.on_error, lowering.names
+    on_error, names = lowering.options.on_error, lowering.names
     return any(
         on_error.of(names[node]) != "fail" and any(one.may_fail for one in own_expressions(node))
         for node in {*view_path(view), base}
@@ -197,13 +199,13 @@ def _remembering(
             minimal=minimal,
             final=output.final,
             whole_steps=whole,
-            repeats=lowering.mode.compat,
+            repeats=lowering.options.compat,
         )
     return VersionedUpsert(
         keys,
         value,
         history_us,
-        forgetful=lowering.mode.compat,
+        forgetful=lowering.options.compat,
         keep_old=output.before,
         minimal=minimal,
         final=output.final,
@@ -227,7 +229,7 @@ class _Finishing:
             readers.setdefault(read.base, []).append(self._reading[read.want])
         alignment, made = self._alignment(readers), self.lowering.made
         return PhysicalPlan(
-            mode=self.lowering.mode,
+            options=self.lowering.options,
             names=self.lowering.names,
             rounds=self._rounds(alignment),
             sources={source: tuple(readers.get(source, ())) for source in self._sources()},
@@ -235,7 +237,10 @@ class _Finishing:
                 Between(port, made[base].result, made[base].round, tuple(readers[base]))
                 for base, port in self._between.items()
             ),
-            endings=tuple(Ending(end.output, self._ports[end.want], end.result) for end in self.endings),
+            endings=tuple(
+                Ending(**vars(end.output), port=self._ports[end.want], result=end.result)
+                for end in self.endings
+            ),
         )
 
     @cached_property
@@ -271,7 +276,7 @@ class _Finishing:
     def _lacking(self) -> dict[Want, str]:
         """The ports that read tombstones without a time, and the lanes of these. In compat there are none."""
         found: dict[Want, str] = {}
-        for read in [] if self.lowering.mode.compat else self.lowering.reads:
+        for read in [] if self.lowering.options.compat else self.lowering.reads:
             if isinstance(read.base, Source) and read.base.lacks_times is not None:
                 want, lanes = read.want.into or read.want, read.base.lacks_times
                 found[want] = lanes if found.get(want, lanes) == lanes else BY_SOURCE
@@ -306,7 +311,7 @@ class _Finishing:
     def _alignment(self, readers: dict[Node, list[Reader]]) -> Alignment | None:
         """If records wait for each other, let those of the sources wait in the first round."""
         lowering, sources = self.lowering, self._sources()
-        if lowering.mode.align is None:
+        if lowering.options.align is None:
             return None
         entering = [
             (read.base, read.want, read.is_silent) for read in lowering.reads if isinstance(read.base, Source)
@@ -329,7 +334,7 @@ class _Finishing:
             readers[source].append(replace(reader, port=port))
         kind = next((source.ordered_by for source in sources if source.ordered_by), None)
         (time,) = lowering.types((Field("time", kind),)).values() if kind else (pl.Int64(),)
-        return Alignment(progress, tuple(held), len(sources), time, lowering.mode.align.idle_us)
+        return Alignment(progress, tuple(held), len(sources), time, lowering.options.align.idle_us)
 
     def _message_schema(self, read: Read) -> pl.Schema:
         """The columns of a reader's messages: the input of its operator, or the columns of an output."""
@@ -379,8 +384,8 @@ class _Finishing:
 
     def _description(self, drafts: Sequence[Draft]) -> tuple[str, ...]:
         """What the state of a round means: its operators, and every node that they depend on."""
-        mode = self.lowering.mode
-        lines = [f"shards: {mode.shards}", f"compat: {'kafka-streams' if mode.compat else 'none'}"]
+        options = self.lowering.options
+        lines = [f"shards: {options.shards}", f"compat: {'kafka-streams' if options.compat else 'none'}"]
         # Spark identifies the streams of a checkpoint by their position, and the order breaks ties by it.
         lines.append(f"sources: {', '.join(self.lowering.names[source] for source in self._sources())}")
         for draft in drafts:
@@ -398,10 +403,10 @@ class _Finishing:
 
     def _meanings(self, nodes: Sequence[Node]) -> list[str]:
         """What nodes mean, with every node that they depend on."""
-        mode, names = self.lowering.mode, self.lowering.names
+        options, names = self.lowering.options, self.lowering.names
         lines = []
         for node in ancestors(*nodes):
             of = f" of {', '.join(names[parent] for parent in node.parents)}" if node.parents else ""
-            known = "; knows old rows" if mode.compat and node in self.lowering.knowing else ""
+            known = "; knows old rows" if options.compat and node in self.lowering.knowing else ""
             lines.append(f"  {names[node]}{of}: {node.meaning}{known}")
         return lines

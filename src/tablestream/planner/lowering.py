@@ -13,7 +13,7 @@ import polars as pl
 
 from tablestream.operators.operator import Operator
 from tablestream.operators.reduce.ranking import Order
-from tablestream.planner.physical_plan import Inputs, Mode
+from tablestream.planner.physical_plan import Inputs, PlanOptions
 from tablestream.planner.result import Pointer, Result
 from tablestream.runtime.rejections import Shown
 from tablestream.state.changes import NOTHING, foreign_columns, key_columns
@@ -179,7 +179,7 @@ class Lowering:
     side of a join are counted. A join that is also part of another operator counts them once.
     """
 
-    mode: Mode
+    options: PlanOptions
     types: Types
     names: dict[Node, str]
     knowing: set[Node]
@@ -280,13 +280,13 @@ class Lowering:
 
     def needed_of(self, join: Node, side: int) -> tuple[str, ...] | None:
         """The columns that a join needs of a side, as they travel; None: every change counts, as in compat."""
-        if self.mode.compat:
+        if self.options.compat:
             return None
         return tuple(f"c{number}" for number, needed in enumerate(self.columns[join, side]) if needed)
 
     def meets_on_key(self, join: ForeignKeyJoin) -> bool:
         """Whether a foreign-key join is planned as a join on the key. Kafka Streams never does this."""
-        return join.on_key and not self.mode.compat
+        return join.on_key and not self.options.compat
 
     def reads_minimal(self, view: Node) -> bool:
         """Whether the reader of a view ignores tombstones for absent rows."""
@@ -294,5 +294,5 @@ class Lowering:
             not view.is_stream
             and history_of(view) is None
             and is_filtered(view)
-            and (not self.mode.compat or not self.knowing.isdisjoint(view_path(view)))
+            and (not self.options.compat or not self.knowing.isdisjoint(view_path(view)))
         )

@@ -133,20 +133,19 @@ class Output:
         return history_of(self.node) is not None and not self.latest_only
 
 
-@dataclass(frozen=True)
-class Ending:
-    """An output's port.
+@dataclass(frozen=True, kw_only=True)
+class Ending(Output):
+    """An output of a lowered plan.
 
     Attributes
     ----------
-    output, port
-        What the query writes, and where it arrives.
+    port
+        Where its messages arrive.
     result
-        The columns of its messages: the node's own value (and ``old``), or what its base's operator emits. None: they
-        are rejected records.
+        Their columns: the node's own value (and ``old``), or what its base's operator emits. None: they are rejected
+        records.
     """
 
-    output: Output
     port: Port
     result: Result | None
 
@@ -155,7 +154,7 @@ class Ending:
         """The columns that an operator has to emit for it."""
         if self.result is None:
             return ()
-        return (*self.result.needed, *((OLD,) if self.output.before else ()))
+        return (*self.result.needed, *((OLD,) if self.before else ()))
 
 
 @dataclass(frozen=True)
@@ -194,7 +193,7 @@ class OnError:
 
 
 @dataclass(frozen=True)
-class Mode:
+class PlanOptions:
     """How a plan behaves: compat with Kafka Streams, the number of shards, and whether records wait for each other.
 
     `on_error` is no part of what a restart compares: a query that failed can go on in another way.
@@ -210,7 +209,7 @@ class Mode:
 class PhysicalPlan:
     """A lowered plan. `names` are the nodes' names, unique in the plan."""
 
-    mode: Mode
+    options: PlanOptions
     names: dict[Node, str]
     rounds: tuple[Round, ...]
     sources: dict[Source, tuple[Reader, ...]]
@@ -244,7 +243,7 @@ class PhysicalPlan:
         passing = {held.target.number for held in self.held}
         passing |= {reader.port.number for readers in self.sources.values() for reader in readers}
         passing |= {reader.port.number for between in self.between for reader in between.readers}
-        rejecting = any(ending.output.rejected for ending in self.endings)
+        rejecting = any(ending.rejected for ending in self.endings)
         if not self.rounds or rejecting or outputs & passing or not all(self.sources.values()):
             return False
         last = self.rounds[-1]
@@ -300,8 +299,8 @@ class PhysicalPlan:
 
     def rejecting(self, node: Node) -> tuple[Port, ...]:
         """The ports that receive the records that a source rejects, or the rows that a table rejects."""
-        rejections = (ending for ending in self.endings if ending.output.rejected)
-        return tuple(ending.port for ending in rejections if node in ancestors(ending.output.node))
+        rejections = (ending for ending in self.endings if ending.rejected)
+        return tuple(ending.port for ending in rejections if node in ancestors(ending.node))
 
     def check(self) -> None:
         """Raise `PlanError` if an operator does not emit a column that a port needs."""

@@ -54,14 +54,14 @@ from tablestream.topology.streams import FlatMap, StreamJoin, ToStream, ToTable
 
 def _source(lowering: Lowering, node: Source) -> Made:
     """A source's records appear before the first round or, if they wait for each other, after it."""
-    if node.bootstrapped and lowering.mode.compat:
+    if node.bootstrapped and lowering.options.compat:
         raise PlanError(
             "compat='kafka-streams' has no bootstrap: Kafka Streams reads a table from its topic alone.",
             hint="Omit compat= or bootstrap=.",
             operator=lowering.names[node],
             where=node.where,
         )
-    return Made(0 if lowering.mode.align is None else 1, Result.computed(node))
+    return Made(0 if lowering.options.align is None else 1, Result.computed(node))
 
 
 def _suppress(lowering: Lowering, node: Suppress) -> Made:
@@ -72,7 +72,7 @@ def _suppress(lowering: Lowering, node: Suppress) -> Made:
         max_records=node.max_records,
         max_bytes=node.max_bytes,
         fail_when_full=node.fail_when_full,
-        atomic=not lowering.mode.compat,
+        atomic=not lowering.options.compat,
         wall_clock_us=node.wall_clock_us,
         minimal=lowering.reads_minimal(node.parent),
     )
@@ -87,7 +87,7 @@ def _kept(lowering: Lowering, node: ToStream | Materialize) -> Made:
     if not isinstance(node, Materialize) or node.history_us is None:
         remembers = (Remembered(node, (rows.traces[0].name,), node.key),) if kept else ()
         return _reading(lowering, node, rows, "rows", remembers=remembers)
-    versions = VersionedTable(keys, value, node.history_us, forgetful=lowering.mode.compat)
+    versions = VersionedTable(keys, value, node.history_us, forgetful=lowering.options.compat)
     history = History(node.history_us, lowering.names[node])
     remembers = (Remembered(node, (versions.traces[0].name,), node.key, history=history),)
     result = Result.computed(node, latest=True)
@@ -118,7 +118,10 @@ def _versions_of_rows(
 
 def _reorder(lowering: Lowering, node: Reorder) -> Made:
     operator = ReorderOperator(
-        lowering.key_of(node), lowering.value_of(node), node.bound_us, splits_steps=not lowering.mode.compat
+        lowering.key_of(node),
+        lowering.value_of(node),
+        node.bound_us,
+        splits_steps=not lowering.options.compat,
     )
     return _reading(lowering, node, operator, "records")
 
@@ -181,7 +184,7 @@ def _unheld(lowering: Lowering, node: Captured) -> tuple[int, list[Want]]:
 
 def _captured(lowering: Lowering, node: Captured) -> Made:
     """Make whole rows of a connector's changes."""
-    if lowering.mode.compat:
+    if lowering.options.compat:
         raise PlanError(
             "compat='kafka-streams' has no tables that are captured from a database.",
             hint="Omit compat=.",
@@ -224,7 +227,7 @@ def _flat_map(lowering: Lowering, node: FlatMap) -> Made:
 def _elements(lowering: Lowering, node: FlatMap) -> Made:
     """The elements of a table's arrays."""
     name, number = lowering.names[node], 1 + lowering.produce(base_of(node.parent))
-    if lowering.mode.compat:
+    if lowering.options.compat:
         raise PlanError(
             "compat='kafka-streams' has no flat_map of a table.",
             hint="Omit compat=, or use to_stream().flat_map(...).",
@@ -240,7 +243,7 @@ def _elements(lowering: Lowering, node: FlatMap) -> Made:
 
 
 def _to_table(lowering: Lowering, node: ToTable) -> Made:
-    lost = None if lowering.mode.compat else deletes_lost(node.parent)
+    lost = None if lowering.options.compat else deletes_lost(node.parent)
     if lost is not None:
         raise PlanError(
             f"The table would keep rows that records of '{lost.name}' delete: a join of a stream drops records without"
@@ -251,7 +254,7 @@ def _to_table(lowering: Lowering, node: ToTable) -> Made:
             where=node.where,
         )
     keys, value = lowering.key_of(node), lowering.value_of(node)
-    operator = ToTableOperator(keys, value, atomic=not lowering.mode.compat, nullable=node.nullable)
+    operator = ToTableOperator(keys, value, atomic=not lowering.options.compat, nullable=node.nullable)
     return _reading(lowering, node, operator, "records")
 
 

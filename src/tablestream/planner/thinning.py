@@ -23,7 +23,7 @@ def thinned(lowering: Lowering, ending: Sequence[tuple[Output, Want, Node | Draf
 
     `ending`: the outputs, each with its port and what sends to it.
     """
-    if lowering.mode.compat:
+    if lowering.options.compat:
         return set()
     readers = _Readers(lowering, ending)
     thin: set[Node] = set()

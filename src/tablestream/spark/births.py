@@ -59,7 +59,7 @@ class ShardWatch:
     def of(cls, plan: PhysicalPlan, checkpoint: str) -> ShardWatch:
         """Watch the shards of a plan."""
         names = {work.number: ", ".join(placed.name for placed in work.operators) for work in plan.rounds}
-        return cls(checkpoint, plan.mode.shards, names)
+        return cls(checkpoint, plan.options.shards, names)
 
     @property
     def is_settled(self) -> bool:

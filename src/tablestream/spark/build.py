@@ -118,7 +118,7 @@ class Builder(Generic[Blobs]):
         self._plan, self._exchange, self._rules = plan, exchange, rules
         self._bootstraps = bootstraps or {}
         self._records = records
-        self._shards = plan.mode.shards
+        self._shards = plan.options.shards
         self._failing = dict[str, None]()
         self._last = len(plan.rounds)
         ports = {ending.port.number for ending in plan.endings}
@@ -184,7 +184,7 @@ class Builder(Generic[Blobs]):
         consumers, read = self._consumers(scope, entering.readers, {})
         rejecting, first = self._plan.rejecting(source), entering.is_bootstrap
         # In compat a tombstone without a time is dropped.
-        time = ("__time", "__timeless", "__ts", *(() if self._plan.mode.compat else ("__own",)))
+        time = ("__time", "__timeless", "__ts", *(() if self._plan.options.compat else ("__own",)))
         place = (*time, "__null_key", "__malformed", *given.mark_columns, "__position", "__row")
         order = [name for name in place if name in entering.frame.columns]
         order += ["__key_json", "__record"] if rejecting else []
@@ -201,7 +201,7 @@ class Builder(Generic[Blobs]):
             remedy=given.remedy,
             explained=given.explained,
             rejecting=rejecting,
-            refuse_negative_time=self._plan.mode.compat,
+            refuse_negative_time=self._plan.options.compat,
             progress=None if first else self._plan.progress,
             lanes=given.lanes,
             bootstrap=first,
@@ -430,7 +430,7 @@ class Builder(Generic[Blobs]):
                 inner = Scope(scope.frame, {before[0]: before[1]})
                 name = f"__pointed{result.node.serial}"
                 # Where it failed, the row that points was rejected, or points at nothing.
-                inner.catching = self._plan.mode.on_error.of(self._plan.names[result.node]) != "fail"
+                inner.catching = self._plan.options.on_error.of(self._plan.names[result.node]) != "fail"
                 pointed = self._pointing(inner, before[0], row.pointer, name)
                 scope.base = inner.frame
                 both = zip(key, pointed, strict=True)
@@ -444,7 +444,7 @@ class Builder(Generic[Blobs]):
 
     def result(self, frame: DataFrame, ending: Ending) -> tuple[DataFrame, OutputColumns]:
         """Compute the columns of one output from the unpacked messages."""
-        node, port = ending.output.node, ending.port.number
+        node, port = ending.node, ending.port.number
         watch = self._watched
         place = place_sql(f"{self._name(port, ORDER)}.partition", f"{self._name(port, ORDER)}.position")
         scope = Scope(frame, watch=None if watch is None else replace(watch, place=place))
@@ -452,7 +452,7 @@ class Builder(Generic[Blobs]):
         self._lay_out(scope, ending.result, port)
         table = scope.table(node)
         key = zip(table.parts, map(spark_type, node.key), strict=True)
-        old = self._carried(port, OLD, table.parts, node) if ending.output.before else None
+        old = self._carried(port, OLD, table.parts, node) if ending.before else None
         columns = OutputColumns(
             key=tuple(f"CAST({part} AS {sql_type(kind)})" for part, kind in key),
             value=table.names,
@@ -461,7 +461,7 @@ class Builder(Generic[Blobs]):
             existed=None if old is None else old.there,
             timestamp=f"timestamp_micros({self._name(port, TS)})",
             order=self._name(port, ORDER),
-            latest=self._name(port, LATEST) if ending.output.tells_latest else None,
+            latest=self._name(port, LATEST) if ending.tells_latest else None,
         )
         return scope.frame, columns
 
@@ -526,9 +526,9 @@ class Builder(Generic[Blobs]):
     def _ending_layout(self, ending: Ending) -> Layout:
         if ending.result is None:
             return Layout([self._order_struct(), *REJECTED], {})
-        numbered = ending.output.numbered and bool(ending.output.node.key)
+        numbered = ending.numbered and bool(ending.node.key)
         layout = self._layout(ending.result, [self._order_struct(numbered=numbered)])
-        old = {OLD: ending.output.node.value} if ending.output.before else {}
+        old = {OLD: ending.node.value} if ending.before else {}
         return replace(layout, values=layout.values | old, numbered=numbered)
 
 

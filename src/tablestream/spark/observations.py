@@ -51,7 +51,7 @@ def _observed(plan: PhysicalPlan, failing: Collection[str]) -> list[Column]:
     names = [blobs.counter_name(*place) for place in _reasons(plan, failing)]
     operators = [placed for work in plan.rounds for placed in work.operators]
     names += [copied_name(placed.name) for placed in operators if placed.copied]
-    changes = [ending.port.number for ending in plan.endings if not ending.output.rejected]
+    changes = [ending.port.number for ending in plan.endings if not ending.rejected]
     here = f"{blobs.PORT} IN ({', '.join(map(str, changes)) or 'NULL'})"
     return [_sum("changes", here), *map(_reported, names)]
 
@@ -61,7 +61,7 @@ def _measured(plan: PhysicalPlan) -> list[Column]:
     names = [
         blobs.counter_name(operator, measure) for operator in measured(plan.rounds) for measure in MEASURES
     ]
-    number = F.lit(plan.mode.shards)
+    number = F.lit(plan.options.shards)
     shards = F.coalesce(F.max(number), number).cast("bigint")
     return [shards.alias(SHARDS), *map(_reported, names)]
 

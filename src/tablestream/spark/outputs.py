@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pyspark.storagelevel import StorageLevel
@@ -15,7 +14,7 @@ from tablestream.errors import ArgumentError
 from tablestream.spark.reports import Reports
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import PurePath
 
     from pyspark.sql import DataFrame
@@ -26,15 +25,7 @@ if TYPE_CHECKING:
     from tablestream.spark.births import ShardWatch
 
 
-@dataclass(frozen=True, slots=True)
-class Output:
-    """One output of a query: its name, unique in the query, and its keyed sink."""
-
-    name: str
-    sink: Sink
-
-
-def check_outputs(outputs: Sequence[Output]) -> None:
+def check_outputs(names: Sequence[str], sinks: Iterable[Sink]) -> None:
     """Refuse outputs that would overwrite each other.
 
     Raises
@@ -42,8 +33,7 @@ def check_outputs(outputs: Sequence[Output]) -> None:
     ArgumentError
         When two share a name or a target (by which a replay is recognised). They may share the console.
     """
-    names = [output.name for output in outputs]
-    targets = [output.sink.target for output in outputs if not isinstance(output.sink, SharedSink)]
+    targets = [sink.target for sink in sinks if not isinstance(sink, SharedSink)]
     for what, values, keys in (("name", names, names), ("target", targets, list(map(_place, targets)))):
         twice = sorted({value for value, key in zip(values, keys, strict=True) if keys.count(key) > 1})
         if twice:
@@ -54,7 +44,7 @@ def check_outputs(outputs: Sequence[Output]) -> None:
             )
 
 
-def check_identities(outputs: Sequence[Output]) -> None:
+def check_identities(sinks: Iterable[Sink]) -> None:
     """Refuse two outputs into one target, under whichever names.
 
     Raises
@@ -63,28 +53,28 @@ def check_identities(outputs: Sequence[Output]) -> None:
         When two have the same target.
     """
     found: dict[str, str] = {}
-    for output in outputs:
-        if isinstance(output.sink, NamedSink):
-            known = found.setdefault(output.sink.identity, output.sink.target)
-            if known != output.sink.target:
+    for sink in sinks:
+        if isinstance(sink, NamedSink):
+            known = found.setdefault(sink.identity, sink.target)
+            if known != sink.target:
                 raise ArgumentError(
-                    f"Two outputs have the same table: '{known}' is '{output.sink.target}'.",
+                    f"Two outputs have the same table: '{known}' is '{sink.target}'.",
                     hint="Give each its own table.",
                     where=user_line(),
                 )
 
 
-def check_apart(checkpoint: str, outputs: Sequence[Output]) -> None:
+def check_apart(checkpoint: str, sinks: Iterable[Sink]) -> None:
     """Refuse a new query whose checkpoint, or another output, is in the directory of an output.
 
     Readers of files would find those files, too, and Delta's VACUUM would delete them. Both pass over what is below a
     name that begins with ``_`` or a dot.
     """
-    sinks = [one.sink for one in outputs if isinstance(one.sink, DirectorySink)]
+    inside = [sink for sink in sinks if isinstance(sink, DirectorySink)]
     directories = [(f"The checkpoint {checkpoint}", checkpoint)]
-    directories += [(f"The output '{sink.target}'", sink.path) for sink in sinks]
+    directories += [(f"The output '{sink.target}'", sink.path) for sink in inside]
     for at, (what, path) in enumerate(directories):
-        for number, sink in enumerate(sinks, start=1):
+        for number, sink in enumerate(inside, start=1):
             if number != at and _is_seen(Place.of(path).below(Place.of(sink.path))):
                 raise ArgumentError(
                     f"{what} is in the directory of the output '{sink.target}': {sink.harm} these files.",
@@ -105,15 +95,15 @@ def _place(target: str) -> str:
     return target if place.local_path is None else f"{kind} {place.identity}"
 
 
-def is_lone(outputs: Sequence[Output]) -> bool:
+def is_lone(sinks: Iterable[Sink]) -> bool:
     """Whether the only sink makes records, so that it can get rows while they are computed."""
-    return len(outputs) == 1 and isinstance(outputs[0].sink, RecordSink)
+    return [isinstance(sink, RecordSink) for sink in sinks] == [True]
 
 
 def write_outputs(
     micro_batch: DataFrame,
     moment: Moment,
-    outputs: Sequence[Output],
+    sinks: Mapping[str, Sink],
     *,
     split: Callable[[DataFrame, int], DataFrame],
     watch: ShardWatch | None = None,
@@ -134,8 +124,8 @@ def write_outputs(
         The frame that ``foreachBatch`` passes, with the changes of all outputs.
     moment
         The micro-batch, with the number that it passes.
-    outputs
-        What to write, in this order.
+    sinks
+        The outputs' names and sinks, which are written in this order. Under Spark Connect they are sent to the server.
     split
         Returns one output's changes, from the frame and the number of the output. Must keep partitions and their
         order: no shuffle.
@@ -158,13 +148,13 @@ def write_outputs(
     written get it twice and must count it once.
     """
 
-    def write(index: int) -> None:
-        output = outputs[index]
-        sink = output.sink.at(moment) if isinstance(output.sink, MarkedSink) else output.sink
-        sink.write(split(micro_batch, index), moment.number, moment.query_id, output.name)
+    def write() -> None:
+        for index, (name, sink) in enumerate(sinks.items()):
+            target = sink.at(moment) if isinstance(sink, MarkedSink) else sink
+            target.write(split(micro_batch, index), moment.number, moment.query_id, name)
 
-    if alone and is_lone(outputs) and (watch is None or watch.is_settled):
-        write(0)
+    if alone and is_lone(sinks.values()) and (watch is None or watch.is_settled):
+        write()
         return
     micro_batch.persist(StorageLevel.MEMORY_AND_DISK_DESER)
     try:
@@ -176,7 +166,6 @@ def write_outputs(
                 watch.look(micro_batch.sparkSession, moment.number, moment.query_id, reports.ports)
             if hear is not None:
                 hear(moment.number, reports.notices)
-        for index in range(len(outputs)):
-            write(index)
+        write()
     finally:
         micro_batch.unpersist()

@@ -18,20 +18,9 @@ from tablestream.connectors import sink
 from tablestream.connectors.workers import prepare_workers
 from tablestream.errors import ArgumentError, MixedPlanError
 from tablestream.kinds import flag
-from tablestream.options import (
-    Alignment,
-    Compat,
-    OnError,
-    OutputSpec,
-    checked_align,
-    checked_compat,
-    checked_on_error,
-    checked_shards,
-)
-from tablestream.planner import physical_plan
 from tablestream.planner.explain import explained
 from tablestream.planner.lower import lower
-from tablestream.planner.physical_plan import Ending, Mode, Output, PhysicalPlan
+from tablestream.planner.physical_plan import Ending, OnError, Output, PhysicalPlan, PlanOptions
 from tablestream.runtime.drops import DropRules, OnDrop
 from tablestream.spark.build import Builder, OutputColumns, polars_types
 from tablestream.spark.columns import internal, quoted
@@ -43,7 +32,7 @@ from tablestream.spark.session import check_configured
 from tablestream.spark.sources import SourceFrame
 from tablestream.spark.unpacking import NOTE
 from tablestream.topology.graph import ancestors
-from tablestream.topology.nodes import Fields, Node, Source
+from tablestream.topology.nodes import Fields, Source
 
 if TYPE_CHECKING:
     from tablestream.metrics.query_metrics import QueryMetrics
@@ -55,31 +44,23 @@ _LONG = '"long"'
 _CACHE_BYTES = 8 << 30
 
 
-def changes_of(
-    node: Node,
-    spark: SparkSession,
-    spec: OutputSpec,
-    compat: Compat = None,
-    shards: int | None = None,
-    align: Alignment = False,
-    on_error: OnError = "fail",
-) -> DataFrame:
+def changes_of(output: Output, spark: SparkSession, options: PlanOptions) -> DataFrame:
     """Return the changes of one table; see `Table.changes`."""
-    plan = lowered([(node, spec)], compat, shards, align, on_error)
+    plan = lowered([output], options)
     _check_bootstraps(plan)
     prepare_workers(spark)
     let_ctrl_c_interrupt()
     if plan.rounds:
-        check_configured(spark, plan.mode.shards, len(plan.rounds))
+        check_configured(spark, plan.options.shards, len(plan.rounds))
     exchange = SparkExchange(worker_settings(), observes_drops=True)
     builder, (ending,) = Builder(plan, exchange, rules=drop_rules()), plan.endings
     listen(spark)
     frame = builder.build()
-    if spec.rejected:
+    if output.rejected:
         return frame.selectExpr(*builder.rejected(ending))
     frame, result = builder.result(frame, ending)
     rows = frame.selectExpr(*_shape(result, ending))
-    return _with_images(rows, ending) if spec.before else rows
+    return _with_images(rows, ending) if output.before else rows
 
 
 def _check_bootstraps(plan: PhysicalPlan) -> None:
@@ -93,13 +74,7 @@ def _check_bootstraps(plan: PhysicalPlan) -> None:
         )
 
 
-def lowered(
-    wanted: Sequence[tuple[Node, OutputSpec]],
-    compat: Compat = None,
-    shards: int | None = None,
-    align: Alignment = False,
-    on_error: OnError = "fail",
-) -> PhysicalPlan:
+def lowered(outputs: Sequence[Output], options: PlanOptions) -> PhysicalPlan:
     """Lower the outputs of some tables to one physical plan.
 
     Raises
@@ -109,7 +84,7 @@ def lowered(
     ArgumentError
         The plan uses the wall clock, and its ``order_by`` is not a bigint. Or `on_error` names no table of the plan.
     """
-    sources = [node for node in ancestors(*(node for node, _ in wanted)) if isinstance(node, Source)]
+    sources = [node for node in ancestors(*(output.node for output in outputs)) if isinstance(node, Source)]
     orders = {source.ordered_by for source in sources}
     if len(orders) > 1:
         names = ", ".join(f"{source.name}: {source.ordered_by or 'none'}" for source in sources)
@@ -118,24 +93,10 @@ def lowered(
             hint="Give all of them order_by= of one type, or none.",
             where=user_line(),
         )
-    outputs = [
-        Output(
-            node,
-            final=spec.emit == "final",
-            before=spec.before,
-            minimal=spec.tombstones == "minimal",
-            rejected=spec.rejected,
-            latest_only=spec.latest_only,
-            numbered=spec.numbered,
-        )
-        for node, spec in wanted
-    ]
-    if align is not False:
+    if options.align is not None:
         _check_alignable(sources)
-    chosen = checked_on_error(on_error)
-    mode = Mode(checked_compat(compat), checked_shards(shards), checked_align(align), chosen)
-    plan = lower(outputs, polars_types, mode)
-    _check_names(chosen, plan.names.values())
+    plan = lower(outputs, polars_types, options)
+    _check_names(options.on_error, plan.names.values())
     if orders - {None, _LONG} and any(work.needs_clock for work in plan.rounds):
         raise ArgumentError(
             f"A plan with a wall clock is ordered by {orders.pop()}; order_by= must be a bigint.",
@@ -145,7 +106,7 @@ def lowered(
     return plan
 
 
-def _check_names(on_error: physical_plan.OnError, names: Collection[str]) -> None:
+def _check_names(on_error: OnError, names: Collection[str]) -> None:
     """Refuse names that no table of a plan has."""
     unknown = [name for name, _ in on_error.named if name not in names]
     if unknown:
@@ -241,7 +202,7 @@ def outputs_frame(builder: Builder[Blobs], frame: DataFrame, endings: Sequence[E
     for ending in endings:
         port = ending.port.number
         made = frame
-        if ending.output.rejected:
+        if ending.rejected:
             columns = builder.rejected(ending)
         else:
             made, result = builder.result(frame, ending)
@@ -260,7 +221,7 @@ def split(frame: DataFrame, ending: Ending) -> DataFrame:
     """Take the rows of one output from `query_frame`."""
     port = ending.port.number
     rows = frame.where(f"__port = {port}").select(f"__out{port}.*")
-    return _with_images(rows, ending) if ending.output.before else rows
+    return _with_images(rows, ending) if ending.before else rows
 
 
 def numbered(changes: DataFrame, number: int) -> DataFrame:
@@ -271,7 +232,7 @@ def numbered(changes: DataFrame, number: int) -> DataFrame:
 
 def _shape(result: OutputColumns, ending: Ending) -> list[str]:
     """The columns of `Table.changes` as SQL, and for `_with_images` ``__old``, the row before."""
-    node = ending.output.node
+    node = ending.node
     kind = f"CASE WHEN {result.exists} THEN 'upsert' ELSE 'delete' END AS _change_type"
     latest = [] if result.latest is None else [f"{result.latest} AS _is_latest"]
     place = [f"{result.timestamp} AS _timestamp", *latest, f"{result.order} AS _order"]
@@ -295,7 +256,7 @@ def _struct(columns: Sequence[str]) -> str:
 
 def _with_images(rows: DataFrame, ending: Ending) -> DataFrame:
     """Show each change as the rows before and after it, with the change types of Delta's change data feed."""
-    names = [one.name for one in ending.output.node.value]
+    names = [one.name for one in ending.node.value]
     live, old = F.col("_change_type") == "upsert", F.col("__old")
     new = internal(_struct(list(map(sink.quoted, names))))
     images = (
@@ -304,11 +265,11 @@ def _with_images(rows: DataFrame, ending: Ending) -> DataFrame:
         .when(old.isNotNull(), F.array(_image("delete", old)))
     )
     shown = rows.select("*", F.posexplode(images).alias("__image", "__row"))
-    key = [quoted(one.name) for one in ending.output.node.key]
+    key = [quoted(one.name) for one in ending.node.key]
     value = [quoted("__row", "value", name).alias(name) for name in names]
     kind = quoted("__row", "kind").alias("_change_type")
     order = F.col("_order").withField("image", F.col("__image")).alias("_order")
-    latest = ["_is_latest"] if ending.output.tells_latest else []
+    latest = ["_is_latest"] if ending.tells_latest else []
     return shown.select(*key, *value, kind, "_timestamp", *latest, order)
 
 
@@ -316,21 +277,17 @@ def _image(kind: str, value: Column) -> Column:
     return F.struct(F.lit(kind).alias("kind"), value.alias("value"))
 
 
-def plan_of(
-    wanted: Sequence[tuple[Node, OutputSpec]], compat: Compat, shards: int | None, align: Alignment
-) -> str:
+def plan_of(outputs: Sequence[Output], options: PlanOptions) -> str:
     """Return the plan of some outputs as text."""
-    return explained(lowered(wanted, compat, shards, align))
+    return explained(lowered(outputs, options))
 
 
 def diagram_of(
-    wanted: Sequence[tuple[Node, OutputSpec]],
-    compat: Compat = None,
-    shards: int | None = None,
-    align: Alignment = False,
+    outputs: Sequence[Output],
+    options: PlanOptions,
     metrics: QueryMetrics | Iterable[QueryMetrics] | None = None,
 ) -> Diagram:
     """Return the plan of some outputs as a picture."""
     from tablestream.pictures.diagram import Diagram
 
-    return Diagram.of(lowered(wanted, compat, shards, align), metrics)
+    return Diagram.of(lowered(outputs, options), metrics)

@@ -28,22 +28,15 @@ from tablestream.connectors.spark_place import check_none_came_empty, check_writ
 from tablestream.connectors.workers import prepare_workers
 from tablestream.data_text import data_left_out
 from tablestream.errors import ArgumentError, MixedPlanError, TablestreamError, TargetError
-from tablestream.options import Alignment, Compat, Emit, OnError, OutputSpec, Tombstones
-from tablestream.planner.physical_plan import PhysicalPlan
+from tablestream.options import Alignment, Compat, Emit, OnError, Tombstones, output_of, plan_options
+from tablestream.planner.physical_plan import Output, PhysicalPlan
 from tablestream.runtime.drops import DropReport, DropRules, Notice, OnDrop
 from tablestream.spark.births import ShardWatch
 from tablestream.spark.bootstrap import written_once
 from tablestream.spark.failures import saying_what_failed
 from tablestream.spark.interrupts import let_ctrl_c_interrupt
 from tablestream.spark.moments import following, moment_of, next_moment
-from tablestream.spark.outputs import (
-    Output,
-    check_apart,
-    check_identities,
-    check_outputs,
-    is_lone,
-    write_outputs,
-)
+from tablestream.spark.outputs import check_apart, check_identities, check_outputs, is_lone, write_outputs
 from tablestream.spark.plan import diagram_of, drop_rules, lowered, numbered, plan_of, query_frame, split
 from tablestream.spark.quiet import quieten
 from tablestream.spark.reports import listen, warn_of_drops
@@ -52,7 +45,7 @@ from tablestream.spark.sources import SourceFrame
 from tablestream.spark.stored_output import stored_output
 from tablestream.spark.stored_plan import check_plan, store_plan
 from tablestream.topology.graph import history_of
-from tablestream.topology.nodes import Node
+from tablestream.topology.nodes import Node, Source
 from tablestream.topology.nulls import nullable_key
 from tablestream.values import schema_of
 
@@ -78,12 +71,11 @@ _REJECTED = (
 
 @dataclass(frozen=True, repr=False)
 class OutputRequest:
-    """An output of a query: a table, its sink, and how changes are emitted; see `Table.to`."""
+    """An output of a query: what it emits, its sink and its name; see `Table.to`."""
 
-    node: Node
+    output: Output
     spark: SparkSession
     sink: Sink
-    spec: OutputSpec
     name: str
 
     def __repr__(self) -> str:
@@ -195,53 +187,25 @@ def start(
     +---+------+------------+
     <BLANKLINE>
     """
-    wanted = _wanted(outputs)
-    _check_kinds(checkpoint, trigger)
-    checkpoint = checked_path(checkpoint, "the checkpoint")
-    spark = outputs[0].spark
-    if any(output.spark is not spark for output in outputs):
-        raise MixedPlanError(
-            "The tables of one query belong to different Spark sessions.",
-            hint="Create all of them from frames of one session.",
-            where=user_line(),
-        )
-    _check_name(spark, name)
-    plan = lowered(wanted, compat, shards, align, on_error)
+    _check_words(outputs, checkpoint, trigger)
+    spark, checkpoint = outputs[0].spark, checked_path(checkpoint, "the checkpoint")
+    _check_session(outputs, name)
+    options, rules = plan_options(compat, shards, align, on_error), drop_rules(on_drop, redact=redact)
+    plan = lowered([one.output for one in outputs], options)
+    trigger = _checked_trigger(plan, trigger)
     prepare_workers(spark)
     let_ctrl_c_interrupt()
-    clocked = any(work.needs_clock for work in plan.rounds)
-    if clocked and {"availableNow", "once"} & set(trigger or {}):
-        raise ArgumentError(
-            "A plan with a wall clock cannot run with availableNow: it would never end.",
-            hint='Give trigger={"processingTime": "10 seconds"}, or omit wall_clock=.',
-            where=user_line(),
-        )
-    keyed = [Output(output.name, _keyed(output)) for output in outputs]
-    check_outputs(keyed)
-    query_id, is_stored = _checked_start(spark, checkpoint, plan, keyed)
-    for one, output in zip(keyed, outputs, strict=True):
-        _check_sink(one.sink, spark, output)
-    rules = drop_rules(on_drop, redact=redact)
     with data_left_out(rules.redact):
-        keyed = [
-            replace(one, sink=_shaped(one.sink, output)) for one, output in zip(keyed, outputs, strict=True)
-        ]
-        check_identities(keyed)
-        _settle(spark, checkpoint, query_id, plan, keyed, outputs)
-        if not is_stored:
-            store_plan(spark, checkpoint, plan)
-        bootstraps = written_once(spark, checkpoint, plan, started=query_id is not None)
-    voice = _Voice.of(rules, spark, keyed)
+        query_id, sinks, bootstraps = _settled(spark, checkpoint, plan, outputs)
+    voice = _Voice.of(rules, spark, sinks.values())
     frame = query_frame(plan, bootstraps, voice.rules, observed=voice.observed)
     writer = frame.writeStream.outputMode("append").option("checkpointLocation", checkpoint)
-    if name is not None:
-        writer = writer.queryName(name)
-    writer = _triggered(writer, trigger or {"processingTime": "1 second" if clocked else "0 seconds"})
-    writer = writer.foreachBatch(_micro_batch_writer(plan, keyed, checkpoint, voice))
+    writer = _triggered(writer if name is None else writer.queryName(name), trigger)
+    writer = writer.foreachBatch(_micro_batch_writer(plan, sinks, checkpoint, voice))
     replaces = _is_active(spark, query_id)
     if voice.listens:
         listen(spark)
-    with configured(spark, plan.mode.shards):
+    with configured(spark, plan.options.shards):
         query = writer.start()
     if replaces:
         _log.warning(
@@ -263,9 +227,9 @@ class _Voice:
     observed: bool
 
     @classmethod
-    def of(cls, rules: DropRules, spark: SparkSession, outputs: Sequence[Output]) -> _Voice:
+    def of(cls, rules: DropRules, spark: SparkSession, sinks: Iterable[Sink]) -> _Voice:
         """`observed`: the query's progress has examples, for a listener or for the client of a server."""
-        listens = rules.on_drop == "warn" and is_lone(outputs)
+        listens = rules.on_drop == "warn" and is_lone(sinks)
         told = rules.on_drop != "ignore" and (listens or not has_context(spark))
         return cls(rules, listens, told)
 
@@ -301,7 +265,8 @@ def plan_text(
     ArgumentError
         There is no output, or an argument has the wrong type.
     """
-    return plan_of(_wanted(outputs), compat, shards, align)
+    _check_requests(outputs)
+    return plan_of([one.output for one in outputs], plan_options(compat, shards, align))
 
 
 def diagram(
@@ -342,18 +307,19 @@ def diagram(
     >>> query = ts.start(*outputs, checkpoint="out/checkpoint")  # doctest: +SKIP
     >>> ts.diagram(*outputs, metrics=heard).save("plan.svg")  # doctest: +SKIP
     """
-    return diagram_of(_wanted(outputs), compat, shards, align, metrics)
+    _check_requests(outputs)
+    return diagram_of([one.output for one in outputs], plan_options(compat, shards, align), metrics)
 
 
 def request(
     node: Node,
     spark: SparkSession,
     sink: Sink,
-    *,
-    emit: Emit | None,
-    before: bool,
-    tombstones: Tombstones,
     name: str,
+    *,
+    emit: Emit | None = None,
+    before: bool = False,
+    tombstones: Tombstones = "all",
 ) -> OutputRequest:
     """Describe an output. A sink that needs only final changes gets only those.
 
@@ -370,18 +336,13 @@ def request(
             where=user_line(),
         )
     chosen: Emit = emit or ("final" if sink.needs_final else "every")
-    spec = OutputSpec(
-        chosen,
-        before,
-        tombstones,
-        latest_only=sink.needs_final,
-        numbered=isinstance(sink, RecordSink),
-    )
-    return OutputRequest(node, spark, sink, spec, name)
+    is_numbered = isinstance(sink, RecordSink)
+    output = output_of(node, chosen, before, tombstones, latest_only=sink.needs_final, numbered=is_numbered)
+    return OutputRequest(output, spark, sink, name)
 
 
-def _wanted(outputs: Sequence[Any]) -> list[tuple[Node, OutputSpec]]:
-    """Return each output's table and options; raise unless there is at least one output and nothing else."""
+def _check_requests(outputs: Sequence[Any]) -> None:
+    """Raise unless there is at least one output and nothing else."""
     others = [one for one in outputs if not isinstance(one, OutputRequest)]
     if others or not outputs:
         raise ArgumentError(
@@ -389,11 +350,11 @@ def _wanted(outputs: Sequence[Any]) -> list[tuple[Node, OutputSpec]]:
             hint='Pass what table.to(sink) returns, such as table.to(ts.to_files("out")).',
             where=user_line(),
         )
-    return [(output.node, output.spec) for output in outputs]
 
 
-def _check_kinds(checkpoint: Any, trigger: Any) -> None:
+def _check_words(outputs: Sequence[Any], checkpoint: Any, trigger: Any) -> None:
     """Check the types of arguments before anything is written."""
+    _check_requests(outputs)
     if not isinstance(checkpoint, str | os.PathLike) or not os.fspath(checkpoint):
         raise ArgumentError(
             f"checkpoint={checkpoint!r} is not a directory.",
@@ -408,6 +369,18 @@ def _check_kinds(checkpoint: Any, trigger: Any) -> None:
         raise ArgumentError(f"trigger={trigger!r} is not {what}.", hint=_TRIGGER, where=user_line())
 
 
+def _checked_trigger(plan: PhysicalPlan, trigger: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    """Return when micro-batches start. With a wall clock there is one every second."""
+    clocked = any(work.needs_clock for work in plan.rounds)
+    if clocked and {"availableNow", "once"} & set(trigger or {}):
+        raise ArgumentError(
+            "A plan with a wall clock cannot run with availableNow: it would never end.",
+            hint='Give trigger={"processingTime": "10 seconds"}, or omit wall_clock=.',
+            where=user_line(),
+        )
+    return trigger or {"processingTime": "1 second" if clocked else "0 seconds"}
+
+
 def _triggered(writer: DataStreamWriter, trigger: Mapping[str, Any]) -> DataStreamWriter:
     """Set when micro-batches start."""
     try:
@@ -419,8 +392,15 @@ def _triggered(writer: DataStreamWriter, trigger: Mapping[str, Any]) -> DataStre
         ) from error
 
 
-def _check_name(spark: SparkSession, name: str | None) -> None:
-    """Refuse what is no name, and the name of a query that runs in the session."""
+def _check_session(outputs: Sequence[OutputRequest], name: str | None) -> None:
+    """Refuse outputs of several sessions, what is no name, and the name of a query that runs in the session."""
+    spark = outputs[0].spark
+    if any(output.spark is not spark for output in outputs):
+        raise MixedPlanError(
+            "The tables of one query belong to different Spark sessions.",
+            hint="Create all of them from frames of one session.",
+            where=user_line(),
+        )
     if checked_name(name) is not None and any(one.name == name for one in spark.streams.active):
         raise ArgumentError(
             f"A query of the name {name!r} runs in this session.",
@@ -435,8 +415,33 @@ def _is_active(spark: SparkSession, query_id: str | None) -> bool:
     return active and spark.conf.get(_RESTARTS, "true") == "true"
 
 
+def _settled(
+    spark: SparkSession, checkpoint: str, plan: PhysicalPlan, outputs: Sequence[OutputRequest]
+) -> tuple[str | None, dict[str, Sink], dict[Source, DataFrame]]:
+    """Look at the checkpoint, then at the targets; store the plan and the bootstraps of a new query.
+
+    Returns
+    -------
+    tuple of str or None, dict, and dict
+        The query's id, None if it is new; the outputs' names and sinks; the rows that sources start with.
+    """
+    outputs = [replace(one, sink=_keyed(one)) for one in outputs]
+    sinks = [one.sink for one in outputs]
+    check_outputs([one.name for one in outputs], sinks)
+    query_id, is_stored = _checked_start(spark, checkpoint, plan, sinks)
+    for one in outputs:
+        _check_sink(one)
+    outputs = [replace(one, sink=_shaped(one)) for one in outputs]
+    check_identities(one.sink for one in outputs)
+    _settle(checkpoint, query_id, plan, outputs)
+    if not is_stored:
+        store_plan(spark, checkpoint, plan)
+    bootstraps = written_once(spark, checkpoint, plan, started=query_id is not None)
+    return query_id, {one.name: one.sink for one in outputs}, bootstraps
+
+
 def _checked_start(
-    spark: SparkSession, checkpoint: str, plan: PhysicalPlan, outputs: Sequence[Output]
+    spark: SparkSession, checkpoint: str, plan: PhysicalPlan, sinks: Sequence[Sink]
 ) -> tuple[str | None, bool]:
     """Check that the plan fits the checkpoint, before anything is asked of targets.
 
@@ -449,29 +454,24 @@ def _checked_start(
     with _in_one_sentence(f"The checkpoint {checkpoint}", user_line()):
         query_id = _query_id(spark, checkpoint)
         if query_id is None:
-            check_apart(checkpoint, outputs)
+            check_apart(checkpoint, sinks)
         return query_id, query_id is not None and check_plan(spark, checkpoint, plan)
 
 
 def _settle(
-    spark: SparkSession,
-    checkpoint: str,
-    query_id: str | None,
-    plan: PhysicalPlan,
-    outputs: Sequence[Output],
-    requests: Sequence[OutputRequest],
+    checkpoint: str, query_id: str | None, plan: PhysicalPlan, outputs: Sequence[OutputRequest]
 ) -> None:
     """Let targets that keep marks refuse a checkpoint that they do not fit, or be settled as the user said."""
     moment = None
-    for output, wanted in zip(outputs, requests, strict=True):
-        sink = output.sink
+    for one in outputs:
+        spark, sink = one.spark, one.sink
         if not isinstance(sink, MarkedSink):
             continue
         with _in_one_sentence(f"The target {sink.target}", user_line()):
             moment = moment or next_moment(spark, checkpoint, query_id)
-            key, value = _types(wanted)
+            key, value = _types(one.output)
             columns = StructType([*key.fields, *value.fields])
-            stored = partial(stored_output, spark, checkpoint, plan, wanted.node, moment.number - 1)
+            stored = partial(stored_output, spark, checkpoint, plan, one.output.node, moment.number - 1)
             try:
                 sink.at(moment).settle(spark, columns, stored)
             except TargetError as error:
@@ -497,17 +497,17 @@ def _in_one_sentence(place: str, where: str) -> Iterator[None]:
         ) from error
 
 
-def _check_sink(sink: Sink, spark: SparkSession, output: OutputRequest) -> None:
+def _check_sink(one: OutputRequest) -> None:
     """Let a sink refuse the session and the columns."""
-    key, value = _types(output)
-    sink.check(spark, [*key.names, *value.names])
-    if isinstance(sink, TypedSink):
-        sink.check_types(spark, StructType([*key.fields, *value.fields]))
+    key, value = _types(one.output)
+    one.sink.check(one.spark, [*key.names, *value.names])
+    if isinstance(one.sink, TypedSink):
+        one.sink.check_types(one.spark, StructType([*key.fields, *value.fields]))
 
 
-def _types(output: OutputRequest) -> tuple[StructType, StructType]:
+def _types(output: Output) -> tuple[StructType, StructType]:
     """The key and value columns of an output's changes, without those that the library adds."""
-    if output.spec.rejected:
+    if output.rejected:
         return StructType(), _REJECTED
     key = StructType(
         [
@@ -518,27 +518,26 @@ def _types(output: OutputRequest) -> tuple[StructType, StructType]:
     return key, schema_of(output.node.value)
 
 
-def _keyed(output: OutputRequest) -> Sink:
+def _keyed(one: OutputRequest) -> Sink:
     """The sink with the key of its changes. Rejected records have none."""
-    return (
-        output.sink if output.spec.rejected else output.sink.keyed_by([one.name for one in output.node.key])
-    )
+    key = [column.name for column in one.output.node.key]
+    return one.sink if one.output.rejected else one.sink.keyed_by(key)
 
 
-def _shaped(sink: Sink, output: OutputRequest) -> Sink:
+def _shaped(one: OutputRequest) -> Sink:
     """The sink with the columns of its changes, if it makes records."""
-    if not isinstance(sink, RecordSink):
-        return sink
-    key, value = _types(output)
-    return sink.shaped(key, value, records=output.spec.rejected or output.node.is_stream)
+    if not isinstance(one.sink, RecordSink):
+        return one.sink
+    key, value = _types(one.output)
+    return one.sink.shaped(key, value, records=one.output.rejected or one.output.node.is_stream)
 
 
 def _micro_batch_writer(
-    plan: PhysicalPlan, outputs: Sequence[Output], checkpoint: str, voice: _Voice
+    plan: PhysicalPlan, sinks: Mapping[str, Sink], checkpoint: str, voice: _Voice
 ) -> Callable[[DataFrame, int], None]:
     """Return the function that Spark calls with each micro-batch."""
     known: list[Moment] = []
-    is_marked = any(isinstance(output.sink, MarkedSink) for output in outputs)
+    is_marked = any(isinstance(sink, MarkedSink) for sink in sinks.values())
     endings = plan.endings
     watch = ShardWatch.of(plan, checkpoint) if plan.rounds else None
     hear = voice.of_run()
@@ -562,7 +561,7 @@ def _micro_batch_writer(
         write_outputs(
             micro_batch,
             moment,
-            outputs,
+            sinks,
             split=lambda frame, index: numbered(split(frame, endings[index]), number),
             watch=watch,
             hear=hear,

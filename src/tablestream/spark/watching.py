@@ -52,7 +52,7 @@ class PlanWatch:
         # The views of merged streams are copies, which have no names of their own.
         name = owner if isinstance(owner, str) else self.plan.names.get(owner, owner.name)
         node = self._nodes.get(name)
-        mode = self.plan.mode.on_error.of(name)
+        mode = self.plan.options.on_error.of(name)
         ports = () if node is None or mode != "reject" else self.plan.rejecting(node)
         return Watched(name, "" if node is None else node.where, mode, ports)
 
@@ -116,7 +116,7 @@ def usable(plan: PhysicalPlan, rows: DataFrame, *, redact: bool) -> PlanWatch | 
     """
     if can_watch(rows.sparkSession):
         return PlanWatch(plan, redact=redact)
-    on_error = plan.mode.on_error
+    on_error = plan.options.on_error
     if {on_error.usual, *dict(on_error.named).values()} != {"fail"}:
         raise PlanError(
             f"on_error= needs to know which expressions fail, and Spark {rows.sparkSession.version} does not tell.",

@@ -13,8 +13,9 @@ from tablestream.calling import user_line
 from tablestream.connectors.memory import sortable, to_memory
 from tablestream.data_text import data_left_out
 from tablestream.errors import ArgumentError, MixedPlanError, StateError
-from tablestream.options import Alignment, Compat, OnError, OutputSpec
+from tablestream.options import Alignment, Compat, OnError, plan_options
 from tablestream.planner.catalogue import decode
+from tablestream.planner.physical_plan import Output
 from tablestream.relation import Rejected
 from tablestream.runtime.drops import DropReport, Notice, OnDrop
 from tablestream.runtime.measures import MEASURES
@@ -120,10 +121,11 @@ class Driver:
             "redact": redact,
         }
         self._rules, self._report = drop_rules(on_drop, redact=redact), DropReport()
-        pairs = [(one.node, one.spec) for one in wanted]
-        nodes = dict.fromkeys(node for node, spec in pairs if not spec.rejected)
-        pairs += [(node, OutputSpec(rejected=True)) for node in nodes]
-        self._outputs, self._plan = outputs, lowered(pairs, compat, shards, align, on_error)
+        asked = [one.output for one in wanted]
+        nodes = dict.fromkeys(one.node for one in asked if not one.rejected)
+        asked += [Output(node, rejected=True) for node in nodes]
+        options = plan_options(compat, shards, align, on_error)
+        self._outputs, self._plan = outputs, lowered(asked, options)
         self._names = {one.name: at for at, one in enumerate(wanted)}
         self._rejected = {node: len(wanted) + at for at, node in enumerate(nodes)}
         self._sources = {
@@ -270,7 +272,7 @@ class Driver:
             The output is a stream, or rejected records, which have no rows to keep.
         """
         result = self._result(output)
-        if result.ending.output.rejected or result.ending.output.node.is_stream:
+        if result.ending.rejected or result.ending.node.is_stream:
             raise ArgumentError(
                 "The output is no table: its records are never replaced.",
                 hint="Use changes().",
@@ -280,7 +282,7 @@ class Driver:
 
     def rejected(self, output: str | None = None) -> Rows:
         """Return the records that an output's sources and operators dropped, since the last call: see `Rejected`."""
-        node = self._result(output).ending.output.node
+        node = self._result(output).ending.node
         return (
             self._results[self._rejected[node]].unread() if node in self._rejected else self.changes(output)
         )
@@ -361,8 +363,8 @@ class Driver:
     def _follow(self, at: int, earlier: Driver, place: int) -> None:
         """Take over what an output had, and the records that it rejected."""
         self._results[at].follow(earlier._results[place])
-        mine = self._rejected.get(self._results[at].ending.output.node)
-        its = earlier._rejected.get(earlier._results[place].ending.output.node)
+        mine = self._rejected.get(self._results[at].ending.node)
+        its = earlier._rejected.get(earlier._results[place].ending.node)
         if mine is not None and its is not None:
             self._results[mine].follow(earlier._results[its])
 

@@ -58,7 +58,7 @@ class Results:
 
     def table(self) -> Rows:
         """The last row of every key that has one, by key."""
-        keys = len(self.ending.output.node.key)
+        keys = len(self.ending.node.key)
         latest: dict[tuple[str | None, ...], int] = {}
         for at, (row, cells) in enumerate(zip(self._some, self._some.cells, strict=True)):
             if _LATEST in row and not row[_LATEST]:
