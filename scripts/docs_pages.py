@@ -106,11 +106,19 @@ def listing(root: Path, path: str) -> str:
     return "\n".join([f"# {path.removeprefix('docs/')}", "", *lines, ""])
 
 
+def place_of(name: str, text: str) -> int:
+    """Return the place of a page in its directory."""
+    if found := PLACE.search(text):
+        return int(found.group(1))
+    message = f"{name} has no place in the navigation: write one under its title, such as <!-- place: 30 -->"
+    raise ValueError(message)
+
+
 def pages_of(directory: Path) -> list[tuple[int, str, str]]:
     """Return place, title and name of each page of a directory behind its first page, in their order."""
     texts = {file.name: file.read_text(encoding="utf-8") for file in directory.glob("*.md")}
     return sorted(
-        (int(PLACE.findall(text)[0]), text.partition("\n")[0].removeprefix("# "), name)
+        (place_of(name, text), text.partition("\n")[0].removeprefix("# "), name)
         for name, text in texts.items()
         if name != "README.md"
     )

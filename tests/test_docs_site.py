@@ -155,6 +155,12 @@ def test_a_directory_of_the_navigation_has_its_pages_by_their_places(tmp_path: P
     assert "[rules](README.md) [self](README.md)" in (pages / "rules" / "a.md").read_text()
 
 
+def test_a_page_without_a_place_is_named(tmp_path: Path) -> None:
+    (tmp_path / "a.md").write_text("# A\n")
+    with pytest.raises(ValueError, match="has no place in the navigation"):
+        pages_of(tmp_path)
+
+
 def test_no_two_pages_of_a_directory_have_one_place() -> None:
     for first in (ROOT / "docs").glob("*/README.md"):
         places = [place for place, _, _ in pages_of(first.parent)]

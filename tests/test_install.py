@@ -150,7 +150,7 @@ def test_every_message_and_page_says_in_one_way_how_an_extra_is_installed() -> N
     asked = {name for text in sources.values() for name in re.findall(pattern, text)}
     assert "cli" in asked
     assert asked <= set(FOR_USERS)
-    pages = [*(ROOT / "docs").glob("*.md"), ROOT / "README.md", ROOT / "CHANGELOG.md"]
+    pages = [*(ROOT / "docs").rglob("*.md"), ROOT / "README.md", ROOT / "CHANGELOG.md"]
     assert [page.name for page in pages if "install 'tablestream[" in page.read_text(encoding="utf-8")] == []
 
 
